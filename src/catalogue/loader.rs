@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CatalogueEntry, DeclaredArgument};
+use super::{CatalogueEntry, DeclaredArgument, entry::SharedEntry};
 use crate::{
     config::{AssetFile, AssetFiles, YamlError, yaml},
     domain::{Case, KernelName, did_you_mean_or},
@@ -31,8 +31,9 @@ impl Catalogue {
         let mut needed: BTreeSet<&str> = BTreeSet::new();
         for (name, asset) in files.iter().filter(|(name, asset)| is_needed(name, &asset.text)) {
             needed.insert(name);
-            if let Some((_, other)) = CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
-                let stem = KernelName::new(&other).map(|kernel| kernel.file_stem()).unwrap_or_default();
+            if let Some(shared) = CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
+                let stem = KernelName::new(&shared.same_as);
+                let stem = stem.map(|kernel| kernel.file_stem()).unwrap_or_default();
                 needed.extend(files.keys().map(String::as_str).filter(|name| file_stem(name) == stem));
             }
         }
@@ -44,6 +45,9 @@ impl Catalogue {
         assets: &AssetFiles,
         kernels: &BTreeSet<KernelName>,
     ) -> Result<Self, YamlError> {
+        let variants = kernels.iter().filter_map(|kernel| KernelName::without_variant(kernel.as_str()));
+        let variants = variants.filter_map(|name| KernelName::new(name).ok());
+        let kernels: BTreeSet<KernelName> = kernels.iter().cloned().chain(variants).collect();
         let stems: BTreeSet<String> = kernels.iter().map(KernelName::file_stem).collect();
         Self::load_matching(assets, |name, text| {
             let is_other_name = |kernel: &KernelName| text.contains(kernel.as_str());
@@ -57,15 +61,15 @@ impl Catalogue {
         let mut entries = BTreeMap::new();
         for asset in assets {
             match CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
-                Some((kernel, other)) => shared.push((asset, kernel, other)),
+                Some(entry) => shared.push((asset, entry)),
                 None => {
                     let entry = CatalogueEntry::parse(&asset.path, &asset.text)?;
                     entries.insert(entry.kernel.as_str().to_owned(), (asset, entry));
                 }
             }
         }
-        let names: Vec<String> = shared.iter().map(|(_, kernel, _)| kernel.as_str().to_owned()).collect();
-        for (asset, kernel, other) in shared {
+        let names: Vec<String> = shared.iter().map(|(_, entry)| entry.kernel.as_str().to_owned()).collect();
+        for (asset, SharedEntry { kernel, same_as: other, also_named }) in shared {
             let at = |problem: String, hint: &str| {
                 YamlError::at(&asset.path, yaml::find_value(&asset.text, &["same_as"]), &problem, hint)
             };
@@ -84,8 +88,9 @@ impl Catalogue {
             };
             let file = asset.path.clone();
             let example = entry.example.map(|example| Case { kernel: kernel.clone(), ..example });
+            let defined_by = Some(entry.kernel.clone());
             let entry =
-                CatalogueEntry { kernel: kernel.clone(), also_named: Vec::new(), example, file, ..entry };
+                CatalogueEntry { kernel: kernel.clone(), also_named, defined_by, example, file, ..entry };
             entries.insert(kernel.as_str().to_owned(), (asset, entry));
         }
         let mut aliases: BTreeMap<String, String> = BTreeMap::new();
@@ -106,9 +111,31 @@ impl Catalogue {
         Ok(Self { entries: entries.into_iter().map(|(name, (_, entry))| (name, entry)).collect(), aliases })
     }
 
-    /// Returns the entry that replays a kernel.
+    /// Returns the entry that replays a kernel, given by any of its names or as a numbered variant of one.
     pub fn entry(&self, kernel: &KernelName) -> Option<&CatalogueEntry> {
-        self.entries.get(self.aliases.get(kernel.as_str())?)
+        let name = kernel.as_str();
+        let entry = self.aliases.get(name);
+        let of_variant = || self.aliases.get(KernelName::without_variant(name)?);
+        self.entries.get(entry.or_else(of_variant)?)
+    }
+
+    /// Returns the other entries with the definition of an entry: the kernels as which its call may run instead.
+    pub(crate) fn equal_entries<'a>(
+        &'a self,
+        entry: &'a CatalogueEntry,
+    ) -> impl Iterator<Item = &'a CatalogueEntry> {
+        self.entries().filter(|other| other.kernel != entry.kernel && other.shares_definition(entry))
+    }
+
+    /// Returns a kernel and all other names of the kernels with the same call.
+    pub(crate) fn names_with_same_call(&self, kernel: &KernelName) -> Vec<KernelName> {
+        let mut names = vec![kernel.clone()];
+        if let Some(entry) = self.entry(kernel) {
+            let entries = std::iter::once(entry).chain(self.equal_entries(entry));
+            let others = entries.flat_map(CatalogueEntry::names).filter(|name| *name != kernel.as_str());
+            names.extend(others.filter_map(|name| KernelName::new(name).ok()));
+        }
+        names
     }
 
     pub(crate) fn kernel_names(&self) -> impl Iterator<Item = &str> + Clone {
@@ -211,6 +238,109 @@ mod tests {
         let one = KernelName::new("SwiGlu").expect("a name");
         let selected = Catalogue::load_kernels(&assets, &BTreeSet::from([one])).expect("valid");
         assert!(selected.entries().count() < 5);
+    }
+
+    /// Names of the library functions that launch a kernel, from CANN's sources: up to CANN 8.5, profiles of captured
+    /// graphs have them in place of the kernel's type.
+    const LAUNCHER_NAMES: &[(&str, &[&str])] = &[
+        ("AscendQuantV2", &["AscendQuantV2Aicore"]),
+        ("BatchMatMulV2", &["BatchMatMulNd", "BatchMatMulNdFp162Fp32", "BatchMatMulNzFp162Fp16"]),
+        ("BatchMatMulV3", &["BatchMatMulV3Nd", "BatchMatMulV3NdFp16Bf162Fp32"]),
+        ("Cumsum", &["CumsumAiCore"]),
+        ("GatherV2", &["GatherV2AiCore", "GatherV2WithImplModeAiCore"]),
+        ("MatMulV2", &["MatMulCommon"]),
+        ("MatMulV3", &["MatMulV3Common"]),
+        ("Muls", &["MulsInplace"]),
+        ("ReduceSum", &["ReduceSumOpAiCore"]),
+        ("SliceV2", &["SliceV2AiCore"]),
+        ("SoftmaxV2", &["SoftmaxAiCore"]),
+        ("Sort", &["SortAiCore", "SortAiCoreForDavid"]),
+        ("TransposeV2", &["TransposeV2AiCore"]),
+    ];
+    /// Kernels whose launching function has their name and `AiCore`.
+    const LAUNCHED_AS_AI_CORE: [&str; 30] = [
+        "Add",
+        "AddRmsNormDynamicQuant",
+        "ArgMaxV2",
+        "AsStrided",
+        "BroadcastTo",
+        "Cast",
+        "Equal",
+        "Fill",
+        "FloorDiv",
+        "FloorMod",
+        "Greater",
+        "GreaterEqual",
+        "Index",
+        "Less",
+        "Log",
+        "LogicalAnd",
+        "LogicalNot",
+        "MaskedFill",
+        "Mul",
+        "Neg",
+        "NotEqual",
+        "Pack",
+        "PadV3",
+        "RealDiv",
+        "ScatterNdUpdate",
+        "Slice",
+        "Sub",
+        "TensorMove",
+        "Tile",
+        "Transpose",
+    ];
+
+    fn entry_of<'a>(catalogue: &'a Catalogue, name: &str) -> &'a CatalogueEntry {
+        let kernel = KernelName::new(name).expect("a name");
+        catalogue.entry(&kernel).unwrap_or_else(|| panic!("no entry of {name}"))
+    }
+
+    #[test]
+    fn names_of_launching_functions_and_variants_belong_to_their_kernel() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
+        for (kernel, names) in LAUNCHER_NAMES {
+            for name in names.iter().chain([kernel]) {
+                assert_eq!(entry_of(&catalogue, name).kernel.as_str(), *kernel, "{name}");
+            }
+        }
+        for kernel in LAUNCHED_AS_AI_CORE {
+            assert_eq!(entry_of(&catalogue, &format!("{kernel}AiCore")).kernel.as_str(), kernel);
+        }
+        let variant = entry_of(&catalogue, "split_qkv_rmsnorm_rope_kernel_7");
+        assert_eq!(variant.kernel.as_str(), "split_qkv_rmsnorm_rope_kernel");
+        assert!(catalogue.entry(&KernelName::new("MatMulV2_1").expect("a name")).is_none());
+    }
+
+    /// Rows under all names of a kernel, and of the kernels with its call, are equal if they differ in the name only.
+    #[test]
+    fn all_names_of_a_call_have_one_rule_of_signatures() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
+        for entry in catalogue.entries() {
+            let Some(example) = &entry.example else { continue };
+            let signature = |kernel: KernelName| {
+                let signature = Case { kernel: kernel.clone(), ..example.clone() }.signature();
+                signature.strip_prefix(kernel.as_str()).map(str::to_owned)
+            };
+            for name in catalogue.names_with_same_call(&entry.kernel) {
+                assert_eq!(signature(name.clone()), signature(entry.kernel.clone()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_with_one_definition_have_the_same_call() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
+        let equal = |kernel: &str| {
+            let equal = catalogue.equal_entries(entry_of(&catalogue, kernel));
+            equal.map(|entry| entry.kernel.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(equal("MatMulCommon"), ["MatMulV3"]);
+        assert_eq!(equal("MatMulV3"), ["MatMulV2"]);
+        assert_eq!(equal("BatchMatMulNd"), ["BatchMatMulV3"]);
+        // One function launches two kernels: a row under its name is of the first, a replay may run as the second.
+        assert_eq!(equal("ConcatD"), ["ConcatDV2"]);
+        assert_eq!(equal("RmsNorm"), Vec::<&str>::new());
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     }
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load_grids(&assets, &models, &options.grids)?;
-    let kernels = select_kernels(&grids, &wanted, &assets)?;
+    let kernels = select_kernels(&grids, &wanted, &assets, &catalogue)?;
     let plot = options.plot.as_deref().map(|path| ImageFile::new(path, options.folder())).transpose()?;
     let (target, device) = open_target(options, &assets)?;
     models.left_out.iter().for_each(|note| print_note(note));
@@ -190,12 +190,19 @@ pub(super) fn select_kernels(
     grids: &GridFiles,
     wanted: &[KernelName],
     assets: &AssetFiles,
+    catalogue: &Catalogue,
 ) -> Result<Vec<KernelName>, CommandError> {
     let known = grids.kernels();
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         if LlmModel::load(assets, missing.as_str()).is_ok() {
             let hint = "give models with `--models`, separated by commas without spaces";
             return Err(CommandError::bad_input(format!("`{missing}` is a model, not a kernel"), hint));
+        }
+        let mut equal = catalogue.names_with_same_call(missing).into_iter().skip(1);
+        if let Some(other) = equal.find(|name| known.contains(name)) {
+            let problem = format!("no grid declares `{missing}`, which has the same call as `{other}`");
+            let hint = format!("`{other}` has the rows; a run stores a result under the kernel that ran");
+            return Err(CommandError::bad_input(problem, hint));
         }
         let hint = did_you_mean_or(missing.as_str(), known.iter().map(KernelName::as_str), || {
             "`npubench grid --dry-run` lists the kernels of the grids; with `--models` only those of the models' layers".to_owned()

@@ -63,7 +63,11 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
         None => {
             let grids =
                 grid::load_grids(&assets, &GridModels::load(&assets, &options.models)?, &options.grids)?;
-            let kernels = audited_kernels(auditor, grid::select_kernels(&grids, &wanted, &assets)?, &wanted)?;
+            let kernels = audited_kernels(
+                auditor,
+                grid::select_kernels(&grids, &wanted, &assets, &catalogue)?,
+                &wanted,
+            )?;
             let device = DeviceProfile::load(&assets, DeviceProfile::default_name())?;
             auditor.audit_grids(&kernels, &grids, default_memory_budget(device.hbm_bytes()))
         }

@@ -73,7 +73,7 @@ pub(super) struct SelectionOptions {
 /// Verdicts that end a command with 1.
 #[derive(Debug, Args)]
 pub(super) struct FailOnOption {
-    /// Verdicts for which the exit code is 1, such as `rejected,crashed`; by default all but `ok` and `no_entry`
+    /// Verdicts for which the exit code is 1, such as `rejected,crashed`; by default all but `ok`, `ran_as_other` and `no_entry`
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',', value_parser = failing_verdict_parser())]
     fail_on: Vec<Verdict>,
 }

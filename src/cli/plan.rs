@@ -59,7 +59,9 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     if let Some(problem) = soc_contradiction(&profile, &chips, &run_options.python, &[]) {
         return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
     }
-    let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
+    let mut plan =
+        plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
+    plan.merge_equal_calls(&catalogue);
     let devices = planned_devices(selection, database.kind())?;
     let costs = InitialCosts::new(WARM_UP + LAUNCHES);
     let budget = selection.deadline.seconds();

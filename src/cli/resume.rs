@@ -61,7 +61,8 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     let all = RunOptions { update: UpdateMode::All, ..run_options.clone() };
     let plan = context.plan(&all, &parse_kernels(&run_options.kernels)?)?;
     let last = ledger.run_collections(&record.run)?.last().map_or(0, |collection| collection.number);
-    let ResumeState { plan, resumed } = ResumeState::new(plan, &ledger.run_cases(&record.run)?, last);
+    let ResumeState { mut plan, resumed } = ResumeState::new(plan, &ledger.run_cases(&record.run)?, last);
+    plan.merge_equal_calls(context.catalogue());
     drop(ledger);
     let format = options.output.format;
     let exit = context.measure(&record.run, run_options, plan, Some(resumed), &options.deadline, format);

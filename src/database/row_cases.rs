@@ -3,7 +3,7 @@
 use csv::ByteRecord;
 
 use super::{DatabaseError, KernelCsv, columns};
-use crate::domain::{Case, CaseAttributes, KernelName, ShownResult, SignatureCells, Verdict};
+use crate::domain::{Case, CaseAttributes, KernelName, ShownResult, SignatureCells, Slot, Verdict};
 
 #[derive(Clone, Debug)]
 pub(crate) struct RowCase {
@@ -18,6 +18,8 @@ pub(crate) struct RowCase {
     pub shown: Option<ShownResult>,
     /// True if the recorded kernel ran on an AI CPU.
     pub is_on_ai_cpu: bool,
+    /// True if the row shows that its call ran as another kernel.
+    pub(crate) ran_as_other: bool,
 }
 
 /// Problem of a row without input shapes.
@@ -112,7 +114,40 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             case: columns.parse_case(kernel, cells),
             shown: measured.map(|_| shown()),
             is_on_ai_cpu: text(columns.core) == Some("AI_CPU"),
+            ran_as_other: text(columns.verdict) == Some(Verdict::RanAsOther.as_str()),
         });
     });
     Ok(cases)
+}
+
+/// Returns the cells of [`columns::SIGNATURE`] of a case, as a new row has them.
+pub(crate) fn signature_cells(case: &Case) -> [String; 6] {
+    let [shapes, dtypes, formats] = format_slots(&case.inputs);
+    let [output_shapes, output_dtypes, output_formats] = format_slots(&case.outputs);
+    [shapes, dtypes, formats, output_shapes, output_dtypes, output_formats]
+}
+
+/// Formats cells as the profiler does: quoted shapes, `DT_UNDEFINED` and `NULL` for empty slots.
+fn format_slots(slots: &[Slot]) -> [String; 3] {
+    let [mut shapes, mut dtypes, mut formats] = ["\"".to_owned(), String::new(), String::new()];
+    for (index, slot) in slots.iter().enumerate() {
+        if index > 0 {
+            [&mut shapes, &mut dtypes, &mut formats].into_iter().for_each(|cell| cell.push(';'));
+        }
+        let Some(tensor) = slot else {
+            dtypes.push_str("DT_UNDEFINED");
+            formats.push_str("NULL");
+            continue;
+        };
+        for (position, dim) in tensor.dims.iter().enumerate() {
+            if position > 0 {
+                shapes.push(',');
+            }
+            shapes.push_str(&dim.to_string());
+        }
+        dtypes.push_str(tensor.dtype.as_str());
+        formats.push_str(tensor.format.as_str());
+    }
+    shapes.push('"');
+    [shapes, dtypes, formats]
 }

@@ -1,14 +1,15 @@
 //! Write-back of results into the rows of their cases.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     Database, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, columns,
     numbers::{format_decimals, format_micros},
     row_cases,
+    row_cases::signature_cells,
 };
 use crate::{
-    domain::{CaseId, CaseOutcome, KernelName, Measurement, RowResult},
+    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Measurement, RowResult},
     profile::COUNTERS,
 };
 
@@ -24,11 +25,12 @@ pub(crate) struct WriteBackReport {
 }
 
 /// Writes results into the rows of their cases. A row keeps its measurement if the result is worse, see
-/// [`RowResult`].
+/// [`RowResult`]. Cases of `insertable` without a row get one.
 pub(super) fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
     results: &HashMap<CaseId, RowResult>,
+    insertable: &BTreeMap<CaseId, IdentifiedCase>,
 ) -> Result<WriteBackReport, DatabaseError> {
     let mut written = WriteBackReport::default();
     let mut found = HashSet::new();
@@ -43,8 +45,26 @@ pub(super) fn write_back(
         }
         written.changed += usize::from(table.update_row(row.row, &result_cells(result))?);
     }
+    for (id, case) in insertable {
+        let Some(result) = results.get(id).filter(|result| !found.contains(&result.case)) else { continue };
+        insert_row(table, case);
+        table.update_row(table.len() - 1, &result_cells(result))?;
+        written.changed += 1;
+        found.insert(&result.case);
+    }
     written.missing = results.values().filter(|result| !found.contains(&result.case)).count();
     Ok(written)
+}
+
+/// Appends a row for a case, without measurements.
+fn insert_row(table: &mut KernelCsv, case: &Case) {
+    let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case));
+    let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
+    let cells: Vec<(&str, String)> = signature.chain(attributes).collect();
+    for (column, _) in &cells {
+        table.ensure_column(column);
+    }
+    table.append_row(&cells);
 }
 
 /// Returns the cells of a result; those of [`MICROBENCH_COLUMNS`] are empty without a value.
@@ -90,9 +110,10 @@ pub(crate) fn write_back_kernel(
     database: &Database,
     kernel: &KernelName,
     results: &HashMap<CaseId, RowResult>,
+    insertable: &BTreeMap<CaseId, IdentifiedCase>,
 ) -> Result<WriteBackReport, DatabaseError> {
     let mut table = database.kernel_csv(kernel)?;
-    let written = write_back(kernel, &mut table, results)?;
+    let written = write_back(kernel, &mut table, results, insertable)?;
     if written.changed > 0 {
         table.save()?;
     }

@@ -28,6 +28,9 @@ const HASH: usize = 16;
 /// Maximum length of the start of a shortened stem, with space for `%`, `+` and the hash.
 const LONGEST_BEGIN: usize = LONGEST_STEM - HASH - 2;
 
+/// Suffixes for the cores of a variant.
+const VARIANT_CORES: [&str; 2] = ["_mix_aic", "_mix_aiv"];
+
 impl KernelName {
     /// Parses a name, which must not be empty or have control characters. A name too long for a file name is replaced
     /// everywhere by its start, a `+`, and a hash of the complete name.
@@ -77,6 +80,18 @@ impl KernelName {
             }
         }
         Self::new(&String::from_utf8(bytes).ok()?).ok()
+    }
+
+    /// Returns the kernel of which a name is a numbered variant: that of a Triton kernel or a kernel library is a
+    /// function's name, to which the compiler appends `_` and a number, and for some its cores (`_mix_aic`). `None` for
+    /// other names. Numbers in names of CANN's own kernels, which start with a capital, are part of the kernel.
+    pub(crate) fn without_variant(name: &str) -> Option<&str> {
+        let name = VARIANT_CORES.iter().find_map(|cores| name.strip_suffix(cores)).unwrap_or(name);
+        let (kernel, number) = name.rsplit_once('_')?;
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        let is_function = kernel.bytes().any(|byte| byte.is_ascii_lowercase())
+            && kernel.bytes().next().is_some_and(|byte| byte == b'_' || byte.is_ascii_lowercase());
+        (is_number && is_function).then_some(kernel)
     }
 
     /// Returns the profiler's name.
@@ -161,6 +176,24 @@ mod tests {
     fn vendor_names_are_file_names_as_they_are() {
         for name in ["MatMulV2", "hcom_allReduce_", "_triton_rope_1", "split_qkv_rmsnorm_rope_kernel_0"] {
             assert_eq!(KernelName::new(name).expect("a vendor's name").file_stem(), name);
+        }
+    }
+
+    #[test]
+    fn numbered_variants_belong_to_functions_only() {
+        let variants = [
+            ("_triton_rope_1", Some("_triton_rope")),
+            ("split_qkv_rmsnorm_rope_kernel_0", Some("split_qkv_rmsnorm_rope_kernel")),
+            ("mla_preprocess_0_mix_aic", Some("mla_preprocess")),
+            ("_triton_rope", None),
+            ("_triton_rope_siso", None),
+            ("kernel_", None),
+            ("_1", None),
+            ("MatMul_2", None),
+            ("hcom_allReduce_", None),
+        ];
+        for (name, kernel) in variants {
+            assert_eq!(KernelName::without_variant(name), kernel, "{name}");
         }
     }
 

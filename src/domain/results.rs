@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{CaseId, CaseOutcome, Nanos, SoftwareFingerprint, Verdict};
+use super::{CaseId, CaseOutcome, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict};
 use crate::stats::SampleSummary;
 
 /// One launch in the profiler's records.
@@ -34,6 +34,31 @@ pub struct Attempt {
     pub counters: Vec<Option<f64>>,
     /// Verdict of this attempt.
     pub outcome: CaseOutcome,
+    /// Results of the same launches for other cases with the same call.
+    pub(crate) of_equal_calls: Vec<EqualCallAttempt>,
+}
+
+/// Result of launches for a case other than the planned one: that of the kernel that ran, or a row of the same call under
+/// another name or kernel.
+#[derive(Clone, Debug)]
+pub struct EqualCallAttempt {
+    pub(crate) case: IdentifiedCase,
+    pub(crate) attempt: Attempt,
+}
+
+impl Attempt {
+    /// Creates an attempt without recorded launches.
+    pub(crate) const fn without_launches(case: CaseId, launched: u32, outcome: CaseOutcome) -> Self {
+        Self {
+            case,
+            launched,
+            launches: Vec::new(),
+            fastest_ranks: Vec::new(),
+            counters: Vec::new(),
+            outcome,
+            of_equal_calls: Vec::new(),
+        }
+    }
 }
 
 /// The accepted samples of one attempt.

@@ -6,10 +6,12 @@
 //!
 //! | kernels | rule |
 //! |---|---|
-//! | MatMulV2, MatMulV3, MatMulCommon | `(M,K);(N,K)` in whatever orientation and layout it is stored |
+//! | MatMulV2, MatMulV3 | `(M,K);(N,K)` in whatever orientation and layout it is stored |
 //! | Index | the source, and one index vector as long as the output's first dimension |
-//! | Slice, Transpose, and both with suffix `AiCore` | the first input, row-major |
+//! | Slice, SliceV2, Transpose, TransposeV2 | the first input, row-major |
 //! | FusedInferAttentionScore | attributes that repeat what its shapes imply are left out, see [`AttentionCase`] |
+//!
+//! The rules hold for every name of a kernel that the catalogue lists; a test of the catalogue compares them.
 
 use super::{
     AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat,
@@ -33,9 +35,10 @@ pub(crate) fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&
 /// Returns the rule of a kernel, which returns `None` for a case that it does not cover.
 fn signature_rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
     match kernel.as_str() {
-        "MatMulV2" | "MatMulV3" | "MatMulCommon" => Some(matmul_signature),
-        "Index" => Some(index_signature),
-        "Slice" | "SliceAiCore" | "Transpose" | "TransposeAiCore" => Some(first_input_signature),
+        "MatMulV2" | "MatMulCommon" | "MatMulV3" | "MatMulV3Common" => Some(matmul_signature),
+        "Index" | "IndexAiCore" => Some(index_signature),
+        "Slice" | "SliceAiCore" | "SliceV2" | "SliceV2AiCore" | "Transpose" | "TransposeAiCore"
+        | "TransposeV2" | "TransposeV2AiCore" => Some(first_input_signature),
         _ => None,
     }
 }

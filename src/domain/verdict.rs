@@ -18,6 +18,8 @@ pub enum Verdict {
     Noisy,
     /// Measured while the device's clock was below its rating.
     Throttled,
+    /// The launches ran as another kernel with the same call, and were measured as a case of that kernel.
+    RanAsOther,
     /// The profiler's records do not account for the launches.
     LostRecords,
     /// The launches ran as another kernel, or with other shapes.
@@ -62,6 +64,11 @@ impl Verdict {
         matches!(self, Self::Unsupported | Self::NoEntry | Self::NotRun)
     }
 
+    /// Returns true if nothing is left to measure: accepted, or measured under the kernel that ran.
+    pub(crate) const fn is_done(self) -> bool {
+        matches!(self, Self::Ok | Self::RanAsOther)
+    }
+
     /// Returns true if another attempt may succeed, because the cause may lie in the collection, not in the case.
     pub(crate) const fn is_worth_a_retry(self) -> bool {
         matches!(
@@ -91,10 +98,10 @@ impl FailingVerdicts {
     }
 }
 
-/// All verdicts but `ok` and `no_entry`: profiles of models have kernels that no call of torch_npu launches alone.
+/// All verdicts but `ok`, `ran_as_other` and `no_entry`: profiles of models have kernels that no call of torch_npu launches alone.
 impl Default for FailingVerdicts {
     fn default() -> Self {
-        let is_failure = |verdict: &Verdict| !matches!(verdict, Verdict::Ok | Verdict::NoEntry);
+        let is_failure = |verdict: &Verdict| !verdict.is_done() && *verdict != Verdict::NoEntry;
         Self(Verdict::ALL.iter().copied().filter(is_failure).collect())
     }
 }

@@ -21,8 +21,8 @@ use crate::{
     },
     sched::{CollectionExit, StartCollection},
     verify::{
-        CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection, read_journal,
-        read_records,
+        CollectionTermination, EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection,
+        read_journal, read_records,
     },
 };
 
@@ -310,12 +310,19 @@ pub(crate) fn expected_launches<'a>(
     ExpectedLaunches {
         case: &planned.case,
         names: entry.map(|entry| entry.names().collect()).unwrap_or_default(),
+        equal_kernels: entry.map(|entry| equal_kernels(catalogue, entry)).unwrap_or_default(),
+        equal_cases: &planned.equal_cases,
         also_launched: entry.map(|entry| entry.also_launches.as_slice()).unwrap_or_default(),
         fastest: planned.fastest,
         notes: &planned.call.notes,
         is_on_ai_cpu: planned.is_on_ai_cpu,
         host_slots: entry.map(CatalogueEntry::host_slots).unwrap_or_default(),
     }
+}
+
+fn equal_kernels<'a>(catalogue: &'a Catalogue, entry: &'a CatalogueEntry) -> Vec<EqualKernel<'a>> {
+    let others = catalogue.equal_entries(entry);
+    others.map(|other| EqualKernel { kernel: &other.kernel, names: other.names().collect() }).collect()
 }
 
 fn write_folder(

@@ -38,6 +38,7 @@ impl DiskFailures {
             let reason = format!("the disk was full: {}", attempt.outcome.reason);
             attempt.outcome = CaseOutcome::new(Verdict::NotRun, reason);
             attempt.launches.clear();
+            attempt.of_equal_calls.clear();
         }
         result.exit = CollectionExit::DiskFull;
         result.message = format!("the disk was full: {}", result.message);

@@ -18,6 +18,7 @@ use super::{
     collect::CollectionResult,
     device_monitor::DeviceSnapshot,
     disk_failures::DiskFailures,
+    equal_calls::EqualCallOutcomes,
     host_monitor::HostMonitor,
     lane::{CollectionStarter, LaneReport},
     lane_context::{LaneContext, unix_time},
@@ -31,7 +32,6 @@ use crate::{
     events::RunEvent,
     exit::ExitStatus,
     ledger::{DeviceReading, Ledger, LedgerError, NewCollection},
-    plan::PlannedCase,
     profile::npu_smi::NpuChip,
     sched::{
         CaseResult, CollectionExit, CollectionFinished, RunForecast, SchedAction, SchedEvent, SchedulerState,
@@ -75,6 +75,7 @@ pub(super) struct Dispatcher<'a> {
     /// Time at which the last collection of each device ended.
     released_at: BTreeMap<u32, std::time::Instant>,
     outcomes: Vec<Option<CaseOutcome>>,
+    equal_calls: EqualCallOutcomes,
     /// Kernels with rows that keep an earlier measurement, each reported once.
     kept: BTreeSet<KernelName>,
     /// Problems of the tables that could not be written.
@@ -104,6 +105,7 @@ impl<'a> Dispatcher<'a> {
             inbox,
             emit,
             outcomes: vec![None; context.cases.len()],
+            equal_calls: EqualCallOutcomes::default(),
             context,
             devices,
             lanes,
@@ -281,6 +283,7 @@ impl<'a> Dispatcher<'a> {
                     outcome: outcome.clone(),
                 });
             }
+            self.equal_calls.add_attempts(stored, &mut self.store.rows);
         }
         (self.emit)(&RunEvent::CollectionFinished {
             collection: start.collection,
@@ -308,13 +311,9 @@ impl<'a> Dispatcher<'a> {
 
     /// Returns the result of a collection that could not be started: no case was launched.
     fn failed_to_start(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
-        let attempts = cases.iter().map(|&case| Attempt {
-            case: self.context.cases[case].case.id().clone(),
-            launched: 0,
-            launches: Vec::new(),
-            fastest_ranks: Vec::new(),
-            counters: Vec::new(),
-            outcome: CaseOutcome::new(Verdict::NotRun, error.to_string()),
+        let outcome = CaseOutcome::new(Verdict::NotRun, error.to_string());
+        let attempts = cases.iter().map(|&case| {
+            Attempt::without_launches(self.context.cases[case].case.id().clone(), 0, outcome.clone())
         });
         CollectionResult {
             attempts: attempts.collect(),
@@ -337,13 +336,14 @@ impl<'a> Dispatcher<'a> {
 
     async fn on_event(&mut self, event: SchedEvent) -> Result<(), EngineError> {
         let actions = self.state.on_event(self.elapsed(), event);
-        let verdicts = actions.iter().filter_map(|action| match action {
-            SchedAction::Conclude { case, outcome } => {
-                Some((self.context.cases[*case].case.id().clone(), outcome.clone()))
-            }
-            _ => None,
-        });
-        let verdicts: Vec<_> = verdicts.collect();
+        let mut verdicts = Vec::new();
+        for action in &actions {
+            let SchedAction::Conclude { case, outcome } = action else { continue };
+            let planned = &self.context.cases[*case];
+            verdicts.push((planned.case.id().clone(), outcome.clone()));
+            let equal = self.equal_calls.outcomes_of(planned, outcome);
+            verdicts.extend(equal.into_iter().map(|(case, outcome)| (case.id().clone(), outcome)));
+        }
         if !verdicts.is_empty() {
             self.set_verdicts(&verdicts).await?;
         }
@@ -396,11 +396,17 @@ impl<'a> Dispatcher<'a> {
 
     /// Reports the verdict of a case, which the ledger has stored, and writes the kernel's rows after its last case.
     fn conclude_case(&mut self, index: usize, outcome: CaseOutcome) -> Result<(), EngineError> {
-        let case = self.context.cases[index].case.clone();
-        (self.emit)(&case_finished(&case, &outcome));
-        let is_last = self.store.rows.finish_case(&case.kernel, case.id(), &outcome);
+        let planned = &self.context.cases[index];
+        let mut cases = vec![(planned.case.clone(), outcome.clone())];
+        cases.extend(self.equal_calls.outcomes_of(planned, &outcome));
         self.outcomes[index] = Some(outcome);
-        if is_last { self.write_rows(&case.kernel) } else { Ok(()) }
+        for (case, outcome) in cases {
+            (self.emit)(&case_finished(&case, &outcome));
+            if self.store.rows.finish_case(&case.kernel, case.id(), &outcome) {
+                self.write_rows(&case.kernel)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the rows of a kernel. A table that cannot be written does not end the run: its results are in the ledger,
@@ -471,13 +477,15 @@ impl<'a> Dispatcher<'a> {
         self.store.rows.reopen_written();
         self.write_last_rows().await?;
         let measured = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
-        let outcomes: Vec<(IdentifiedCase, CaseOutcome)> = measured
-            .map(|(PlannedCase { case, .. }, outcome)| {
-                let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
-                (case.clone(), outcome.unwrap_or_else(open))
-            })
-            .chain(std::mem::take(&mut self.store.predecided))
-            .collect();
+        let mut outcomes: Vec<(IdentifiedCase, CaseOutcome)> = Vec::new();
+        for (planned, outcome) in measured {
+            let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
+            let outcome = outcome.unwrap_or_else(open);
+            let equal = self.equal_calls.outcomes_of(planned, &outcome);
+            outcomes.push((planned.case.clone(), outcome));
+            outcomes.extend(equal);
+        }
+        outcomes.extend(std::mem::take(&mut self.store.predecided));
         let count =
             |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
         let exit = if self.inbox.stops.has_any() && count(Verdict::NotRun) > 0 {
@@ -485,6 +493,7 @@ impl<'a> Dispatcher<'a> {
         } else if self.state.gave_up() {
             ExitStatus::CannotMeasure
         } else if !outcomes.iter().any(|(_, outcome)| self.context.settings.failing.contains(outcome.verdict))
+            && (!self.equal_calls.is_any_noisy || !self.context.settings.failing.contains(Verdict::Noisy))
             && self.store.unreadable_rows == 0
             && self.unwritten.is_empty()
         {

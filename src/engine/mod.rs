@@ -10,6 +10,7 @@ mod device_monitor;
 mod disk_failures;
 mod dispatch;
 mod dry_run;
+mod equal_calls;
 mod error;
 mod host_monitor;
 mod lane;

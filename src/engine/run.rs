@@ -1,6 +1,7 @@
 //! Executes a run: stores its plan, ends orphans of a killed run, leases the devices, starts lanes and dispatcher.
 
 use std::{
+    iter,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -27,7 +28,7 @@ use crate::{
     domain::IdentifiedCase,
     events::RunEvent,
     ledger::{Ledger, NewRun},
-    plan::RunPlan,
+    plan::{PlannedCase, RunPlan},
     process::end_orphans,
     sched::SchedulerState,
 };
@@ -104,7 +105,7 @@ async fn start_dispatcher<'a>(
     emit(&RunEvent::RunStarted {
         run: settings.run.clone(),
         kind: settings.kind,
-        cases: plan.cases.len(),
+        cases: plan.cases.iter().flat_map(planned_cases).count(),
         refused: plan.rejected.len(),
         already_measured: plan.already_measured + resumed.outcomes.len(),
         devices: devices.clone(),
@@ -134,6 +135,11 @@ async fn start_dispatcher<'a>(
     Ok((context, dispatcher))
 }
 
+/// Returns the case of a call with the other cases that share its launches.
+fn planned_cases(planned: &PlannedCase) -> impl Iterator<Item = &IdentifiedCase> {
+    iter::once(&planned.case).chain(&planned.equal_cases)
+}
+
 /// Stores the run and its plan in the ledger; a resumed run is already stored. `texts` are the options and the
 /// fingerprint of the host.
 async fn store_plan(
@@ -151,7 +157,7 @@ async fn store_plan(
     }
     let rejected = plan.rejected.iter().map(|(case, _)| case);
     let all: Vec<IdentifiedCase> =
-        plan.cases.iter().map(|planned| &planned.case).chain(rejected).cloned().collect();
+        plan.cases.iter().flat_map(planned_cases).chain(rejected).cloned().collect();
     let new = NewRun {
         run: &settings.run,
         kind: settings.kind,

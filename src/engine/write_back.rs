@@ -1,11 +1,14 @@
 //! Writes the rows of a kernel once all its cases have a verdict, and those of all kernels from time to time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    iter,
+};
 
 use super::EngineError;
 use crate::{
     database::{Database, WriteBackReport, write_back_kernel},
-    domain::{CaseId, CaseOutcome, KernelName, RowResult},
+    domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult},
     ledger::Ledger,
     plan::RunPlan,
     verify::pool_attempts,
@@ -20,6 +23,8 @@ pub(super) struct WriteBack {
     finished: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
     /// Cases whose rows were written.
     written: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
+    /// Cases as which calls of other kernels were measured; they get a row if they have none.
+    insertable: BTreeMap<CaseId, IdentifiedCase>,
 }
 
 impl WriteBack {
@@ -30,15 +35,33 @@ impl WriteBack {
             open: BTreeMap::new(),
             finished: BTreeMap::new(),
             written: BTreeMap::new(),
+            insertable: BTreeMap::new(),
         };
-        for planned in &plan.cases {
-            rows.open.entry(planned.case.kernel.clone()).or_default().insert(planned.case.id().clone());
+        let cases = plan.cases.iter();
+        for case in cases.flat_map(|planned| iter::once(&planned.case).chain(&planned.equal_cases)) {
+            rows.open.entry(case.kernel.clone()).or_default().insert(case.id().clone());
         }
         for (kernel, cases) in &plan.missing_in_csv {
             let stored = cases.iter().map(|case| (case.clone(), None));
             rows.finished.entry(kernel.clone()).or_default().extend(stored);
         }
+        for (case, outcome) in &plan.ran_elsewhere {
+            let finished = rows.finished.entry(case.kernel.clone()).or_default();
+            finished.push((case.id().clone(), Some(outcome.clone())));
+        }
+        plan.measured_elsewhere.iter().for_each(|case| rows.add_unplanned(case));
         rows
+    }
+
+    /// Returns true if the case is planned and has no verdict yet.
+    pub(super) fn is_open(&self, case: &IdentifiedCase) -> bool {
+        self.open.get(&case.kernel).is_some_and(|open| open.contains(case.id()))
+    }
+
+    /// Registers a case that is measured in the ledger but not planned.
+    pub(super) fn add_unplanned(&mut self, case: &IdentifiedCase) {
+        self.finished.entry(case.kernel.clone()).or_default().push((case.id().clone(), None));
+        self.insertable.insert(case.id().clone(), case.clone());
     }
 
     /// Registers the verdict of a case. Returns true if it was the kernel's last open case.
@@ -78,10 +101,15 @@ impl WriteBack {
             });
             results.extend(row.map(|row| (case.clone(), row)));
         }
-        let report = write_back_kernel(database, kernel, &results)?;
+        let report = write_back_kernel(database, kernel, &results, &self.insertable_of(kernel))?;
         let finished = self.finished.remove(kernel).unwrap_or_default();
         self.written.entry(kernel.clone()).or_default().extend(finished);
         Ok(report)
+    }
+
+    fn insertable_of(&self, kernel: &KernelName) -> BTreeMap<CaseId, IdentifiedCase> {
+        let cases = self.insertable.iter().filter(|(_, case)| case.kernel == *kernel);
+        cases.map(|(id, case)| (id.clone(), case.clone())).collect()
     }
 
     /// Makes the written cases pending again: a table may have been replaced, or lost rows, after they were written.

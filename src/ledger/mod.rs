@@ -13,8 +13,8 @@ use std::{
 use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior, params};
 
 use crate::domain::{
-    Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Launch, Nanos,
-    SoftwareFingerprint, Verdict,
+    Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, EqualCallAttempt,
+    IdentifiedCase, Launch, Nanos, SoftwareFingerprint, Verdict,
 };
 
 mod checks;
@@ -191,12 +191,9 @@ impl Ledger {
                 "INSERT INTO runs (run, kind, seed, options, host, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 params![run, kind.as_str(), seed.cast_signed(), options, host, started.0],
             )?;
-            let mut case = tx.prepare(
-                "INSERT INTO cases (case_id, kernel, signature) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
-            )?;
             let mut planned = tx.prepare("INSERT INTO planned (run, ordinal, case_id) VALUES (?1, ?2, ?3)")?;
             for (ordinal, entry) in plan.iter().enumerate() {
-                case.execute(params![entry.id().as_str(), entry.kernel.as_str(), entry.signature()])?;
+                insert_case(tx, entry)?;
                 planned.execute(params![run, i64::try_from(ordinal).unwrap_or(i64::MAX), entry.id().as_str()])?;
             }
             Ok(())
@@ -228,7 +225,8 @@ impl Ledger {
         })
     }
 
-    /// Stores all results of a collection in one transaction, with the software that it used.
+    /// Stores all results of a collection in one transaction, with the software that it used. Results of other cases with
+    /// the same calls are stored under their cases, which need not be planned.
     pub fn finish_collection(
         &mut self,
         collection: i64,
@@ -244,6 +242,10 @@ impl Ledger {
                 params![collection, ended.0, outcome, software],
             )?;
             for attempt in attempts {
+                insert_attempt(tx, collection, attempt)?;
+            }
+            for EqualCallAttempt { case, attempt } in attempts.iter().flat_map(|own| &own.of_equal_calls) {
+                insert_case(tx, case)?;
                 insert_attempt(tx, collection, attempt)?;
             }
             Ok(())
@@ -314,15 +316,28 @@ impl Ledger {
     }
 }
 
+/// Stores a case unless it is stored.
+fn insert_case(tx: &Transaction<'_>, case: &IdentifiedCase) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO cases (case_id, kernel, signature) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+    let mut insert = tx.prepare_cached(sql)?;
+    insert.execute(params![case.id().as_str(), case.kernel.as_str(), case.signature()])?;
+    Ok(())
+}
+
+/// Stores an attempt; a second one for a case of the same collection is left out.
 fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> rusqlite::Result<()> {
-    let Attempt { case, launched, launches, counters, outcome: CaseOutcome { verdict, reason }, .. } =
-        attempt;
+    let Attempt { case, launched, launches, counters, outcome, .. } = attempt;
+    let CaseOutcome { verdict, reason } = outcome;
     let counters = serde_json::to_string(counters).unwrap_or_default();
-    tx.prepare_cached(
-        "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-    )?
-    .execute(params![collection, case.as_str(), launched, verdict.as_str(), reason, counters])?;
+    let inserted = tx
+        .prepare_cached(
+            "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (collection, case_id) DO NOTHING",
+        )?
+        .execute(params![collection, case.as_str(), launched, verdict.as_str(), reason, counters])?;
+    if inserted == 0 {
+        return Ok(());
+    }
     let key = tx.last_insert_rowid();
     let mut insert = tx.prepare_cached(
         "INSERT INTO launches (attempt, number, is_measured, is_accepted, start_ns, duration_ns)
@@ -386,6 +401,7 @@ mod tests {
             fastest_ranks: Vec::new(),
             counters: vec![Some(1.5), None],
             outcome: CaseOutcome::new(verdict, "because"),
+            of_equal_calls: Vec::new(),
         }
     }
 

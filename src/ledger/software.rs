@@ -89,6 +89,20 @@ impl Ledger {
         Ok(counts.into_iter().collect())
     }
 
+    /// Returns the reason of each case whose newest attempt ran as another kernel, as a case of which it was measured.
+    pub(crate) fn cases_measured_elsewhere(&self) -> Result<BTreeMap<CaseId, String>, LedgerError> {
+        let sql = "SELECT case_id, reason FROM attempts JOIN
+                   (SELECT max(attempt) AS attempt FROM attempts GROUP BY case_id) USING (attempt)
+                   WHERE verdict = 'ran_as_other'";
+        self.read_rows(sql, [], |row| Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?)))
+    }
+
+    /// Returns every case with a measurement, accepted or noisy.
+    pub(crate) fn cases_with_samples(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
+        let sql = "SELECT DISTINCT case_id FROM attempts WHERE verdict IN ('ok', 'noisy')";
+        self.read_rows(sql, [], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))
+    }
+
     /// Returns every case with an accepted measurement of its newest software.
     pub fn measured_cases(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
         Ok(self.measured_generations()?.into_iter().flat_map(|generation| generation.cases).collect())
@@ -130,14 +144,8 @@ mod tests {
         let (devices, purpose) = (&[0], CollectionPurpose::Measure);
         let new = NewCollection { run: "r", number, devices, purpose, predicted: 1.0, started: Nanos(1) };
         let key = ledger.begin_collection(&new).expect("started");
-        let attempt = Attempt {
-            case: case.id().clone(),
-            launched: 1,
-            launches: Vec::new(),
-            fastest_ranks: Vec::new(),
-            counters: Vec::new(),
-            outcome: CaseOutcome::new(verdict, "because"),
-        };
+        let outcome = CaseOutcome::new(verdict, "because");
+        let attempt = Attempt::without_launches(case.id().clone(), 1, outcome);
         ledger.finish_collection(key, Nanos(2), "done", software, &[attempt]).expect("finished");
     }
 

@@ -3,9 +3,11 @@
 //! Layer 4: imports `domain`, `config`, `catalogue`, `render` and `database`. It starts no process.
 
 mod cost_model;
+mod equal_calls;
 mod select;
 
 pub(crate) use cost_model::InitialCosts;
+pub(crate) use equal_calls::EqualCallEvidence;
 pub(crate) use select::{
     CaseSelection, NO_ENTRY, PlanError, PlannedCase, RunPlan, UpdateMode, planned_case, select_cases,
 };

@@ -4,6 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::{
+    EqualCallEvidence,
+    equal_calls::{EqualRows, earlier_outcome},
+};
 use crate::{
     catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
@@ -37,6 +41,8 @@ pub(crate) struct CaseSelection<'a> {
     /// Calls rejected by the vendor check, which are not launched: digest of the call and message, by case. `None` if
     /// the plan is not for launches.
     pub rejected: Option<&'a BTreeMap<CaseId, (String, String)>>,
+    /// Results of earlier runs for calls that ran as another kernel.
+    pub(crate) equal_calls: &'a EqualCallEvidence,
     /// Column with the weight of each row; `None` for equal weights.
     pub weight_column: Option<&'a str>,
 }
@@ -55,6 +61,9 @@ pub(crate) struct PlannedCase {
     pub devices: usize,
     /// True if the row was recorded on an AI CPU, so that the replay may run there.
     pub(crate) is_on_ai_cpu: bool,
+    /// Cases of other rows with the same call, under another name of the kernel or as another kernel that CANN may choose
+    /// for it. They share its launches.
+    pub(crate) equal_cases: Vec<IdentifiedCase>,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +78,10 @@ pub(crate) struct RunPlan {
     pub already_measured: usize,
     /// Cases with an accepted result in the ledger that their row does not show, by kernel.
     pub missing_in_csv: BTreeMap<KernelName, Vec<CaseId>>,
+    /// Calls that ran as another kernel in an earlier run: verdicts that their rows do not show.
+    pub(crate) ran_elsewhere: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Measurements in the ledger of such calls as the kernel that ran, that no row shows; there may be no row.
+    pub(crate) measured_elsewhere: Vec<IdentifiedCase>,
 }
 
 impl RunPlan {
@@ -82,6 +95,29 @@ impl RunPlan {
             let reason = format!("it needs {needed} devices of one host at once, the run has {devices}");
             (case, CaseOutcome::new(Verdict::Unsupported, reason))
         }));
+    }
+
+    /// Returns true if the call of a case ran as another kernel in an earlier run and was measured as a case of that, and
+    /// adds what its rows do not show. `is_shown` is true if the case's row shows the verdict.
+    fn add_elsewhere(
+        &mut self,
+        case: &IdentifiedCase,
+        is_shown: bool,
+        evidence: &EqualCallEvidence,
+        rows: &mut EqualRows<'_>,
+    ) -> Result<bool, DatabaseError> {
+        let earlier = earlier_outcome(evidence, case.id());
+        if !is_shown && earlier.is_none() {
+            return Ok(false);
+        }
+        let Some(measurement) = rows.find(case)? else { return Ok(false) };
+        if !measurement.is_shown {
+            self.measured_elsewhere.push(measurement.case);
+        }
+        if let Some(outcome) = earlier.filter(|_| !is_shown) {
+            self.ran_elsewhere.push((case.clone(), outcome));
+        }
+        Ok(true)
     }
 
     /// Adds a remark to the notes of all cases.
@@ -146,6 +182,7 @@ pub(crate) fn select_cases(
     let mut plan = RunPlan::default();
     let mut seen = BTreeSet::new();
     let mut has_weights = false;
+    let mut equal_rows = EqualRows::new(database, catalogue, selection.equal_calls);
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
         let weights = selection.weight_column.and_then(|column| row_weights(&table, column));
@@ -168,7 +205,9 @@ pub(crate) fn select_cases(
             if !seen.insert(case.id().clone()) {
                 continue;
             }
-            if selection.update == UpdateMode::Missing && (is_accepted || in_ledger) {
+            let is_elsewhere = !is_accepted
+                && plan.add_elsewhere(&case, row.ran_as_other, selection.equal_calls, &mut equal_rows)?;
+            if selection.update == UpdateMode::Missing && (is_accepted || in_ledger || is_elsewhere) {
                 plan.already_measured += 1;
                 continue;
             }
@@ -199,7 +238,8 @@ pub(crate) fn planned_case(
     match resolve_call(catalogue, device, &case) {
         Ok((call, fastest)) => {
             let devices = process_count(&call);
-            Ok(PlannedCase { case, call, fastest, value: 1.0, devices, is_on_ai_cpu: false })
+            let (value, is_on_ai_cpu, equal_cases) = (1.0, false, Vec::new());
+            Ok(PlannedCase { case, call, fastest, value, devices, is_on_ai_cpu, equal_cases })
         }
         Err(outcome) => Err((Box::new(case), outcome)),
     }

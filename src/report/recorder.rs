@@ -18,11 +18,7 @@ use super::{
     print::{report_first_error, report_write_error},
     status::StatusFile,
 };
-use crate::{
-    domain::{CaseId, Verdict},
-    events::RunEvent,
-    render::files,
-};
+use crate::{domain::CaseId, events::RunEvent, render::files};
 
 /// File of all events of a run, one JSON object per line.
 const EVENTS: &str = "events.jsonl";
@@ -170,7 +166,7 @@ impl CaseLogs {
             RunEvent::CaseAttempted { case, collection, .. } => self.add_attempt(case, *collection),
             RunEvent::CaseFinished { case, outcome, .. } => {
                 let collections = self.attempts.remove(case).unwrap_or_default();
-                if outcome.verdict == Verdict::Ok {
+                if outcome.verdict.is_done() {
                     return;
                 }
                 self.pending.extend(collections.into_iter().map(|collection| (case.clone(), collection)));

@@ -53,7 +53,7 @@ fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
     let last = attempts.last();
     let log = last.map(|attempt| {
         let by_name = folder.join(case_log(&case, attempt.collection));
-        let is_there = verdict != Some(Verdict::Ok) && fs::symlink_metadata(&by_name).is_ok();
+        let is_there = !verdict.is_some_and(Verdict::is_done) && fs::symlink_metadata(&by_name).is_ok();
         if is_there { by_name } else { folder.join(collection_log(attempt.collection)) }
     });
     let (inputs, outputs) = split_signature(&kernel, &signature);
@@ -72,7 +72,8 @@ fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
 }
 
 pub(crate) fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
-    let has_logs = |case: &ShownCase| !matches!(case.verdict, None | Some(Verdict::Ok)) && case.log.is_some();
+    let has_logs =
+        |case: &ShownCase| case.verdict.is_some_and(|verdict| !verdict.is_done()) && case.log.is_some();
     let has_log = cases.iter().any(has_logs);
     let header = ["case", "kernel", "inputs", "verdict", "device", "attempts", "collections", "reason"];
     let mut table = plain_table(header.into_iter().chain(has_log.then_some("log")));

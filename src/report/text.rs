@@ -60,7 +60,7 @@ impl TextReporter {
     fn print_rejected(&mut self) {
         for ((verdict, reason), kernels) in std::mem::take(&mut self.rejected) {
             // Cases measured before a resumed run was interrupted.
-            if verdict == Verdict::Ok {
+            if verdict.is_done() {
                 continue;
             }
             let cases = format_count(kernels.values().sum(), "case");
@@ -200,7 +200,7 @@ impl EventSink for TextReporter {
                     return;
                 }
                 self.finished += usize::from(outcome.verdict != Verdict::NotRun);
-                if !matches!(outcome.verdict, Verdict::Ok | Verdict::NotRun) {
+                if !outcome.verdict.is_done() && outcome.verdict != Verdict::NotRun {
                     let verdict = outcome.verdict;
                     self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", outcome.reason));
                 }

@@ -189,7 +189,7 @@ impl SchedulerState {
         broke: bool,
         actions: &mut Vec<SchedAction>,
     ) {
-        if matches!(outcome.verdict, Verdict::Ok | Verdict::Noisy) {
+        if outcome.verdict.is_done() || outcome.verdict == Verdict::Noisy {
             self.add_control_case(case);
             self.largest_ok = self.largest_ok.max(self.jobs[case].memory);
             if !broke {
@@ -363,7 +363,10 @@ impl SchedulerState {
             return;
         }
         let may_exclude = self.may_exclude();
-        let succeeded = |result: &CaseResult| result.outcome.verdict.is_recorded();
+        let succeeded = |result: &CaseResult| {
+            let verdict = result.outcome.verdict;
+            verdict.is_recorded() || verdict.is_done()
+        };
         let works = ended.results.iter().any(succeeded);
         for id in &running.devices {
             let Some(device) = self.devices.get_mut(id) else { continue };

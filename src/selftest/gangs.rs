@@ -379,6 +379,7 @@ mod tests {
             fastest_ranks: vec![Nanos(8_000)],
             counters: Vec::new(),
             outcome: CaseOutcome::new(verdict, reason),
+            of_equal_calls: Vec::new(),
         };
         let measured = kernel_result(&attempt(Verdict::Noisy, "few samples")).expect("durations");
         assert_eq!(measured, "8.00 us on the fastest rank, 9.00 us on the slowest");

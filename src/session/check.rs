@@ -21,7 +21,7 @@ use crate::{
     domain::{CaseId, CheckOutcome, IdentifiedCase, KernelName},
     files::FolderLock,
     ledger::{Ledger, NewCheck, StoredCheck},
-    plan::{CaseSelection, PlannedCase, RunPlan, UpdateMode, select_cases},
+    plan::{CaseSelection, EqualCallEvidence, PlannedCase, RunPlan, UpdateMode, select_cases},
     report::Timestamp,
     vendor_check::{CheckSettings, check_cases, installed_software, planned_call_digest},
 };
@@ -66,6 +66,7 @@ impl DatabaseCheck {
             kernels,
             measured: &measured,
             rejected: None,
+            equal_calls: &EqualCallEvidence::default(),
             weight_column: None,
         };
         let plan = select_cases(&database, &catalogue, &device, &selection)?;

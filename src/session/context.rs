@@ -167,6 +167,10 @@ impl RunContext {
         Ok(plan)
     }
 
+    pub(crate) const fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
     /// Carries a plan out and prints the closing table.
     pub(crate) fn measure(
         self,

@@ -9,7 +9,7 @@ use crate::{
     database::Database,
     domain::{CaseId, CheckVerdict, KernelName},
     ledger::{Ledger, StoredCheck},
-    plan::{CaseSelection, RunPlan, select_cases},
+    plan::{CaseSelection, EqualCallEvidence, RunPlan, select_cases},
     vendor_check::installed_software,
 };
 
@@ -27,6 +27,13 @@ pub(crate) fn plan_of_database(
         Some(ledger) => ledger.measured_cases()?,
         None => BTreeSet::new(),
     };
+    let equal_calls = match &existing {
+        Some(ledger) => EqualCallEvidence {
+            elsewhere: ledger.cases_measured_elsewhere()?,
+            sampled: ledger.cases_with_samples()?,
+        },
+        None => EqualCallEvidence::default(),
+    };
     let rejected = match &existing {
         Some(ledger) if !options.ignore_check => {
             let installed = || installed_software(&options.python).ok().map(|software| software.to_string());
@@ -39,6 +46,7 @@ pub(crate) fn plan_of_database(
         kernels,
         measured: &measured,
         rejected: Some(&rejected),
+        equal_calls: &equal_calls,
         weight_column: options.weight_column.as_deref(),
     };
     let mut plan = select_cases(database, catalogue, profile, &selection)?;

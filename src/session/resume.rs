@@ -37,9 +37,8 @@ impl ResumeState {
         let mut open = Vec::new();
         for planned in plan.cases {
             let Some(record) = by_case.get(planned.case.id()) else { continue };
-            let PlannedCase { case, call, fastest, value, devices, is_on_ai_cpu } = planned;
-            let case = keep_open(case, record);
-            open.extend(case.map(|case| PlannedCase { case, call, fastest, value, devices, is_on_ai_cpu }));
+            let case = keep_open(planned.case.clone(), record);
+            open.extend(case.map(|case| PlannedCase { case, ..planned }));
         }
         let mut rejected = Vec::new();
         for (case, outcome) in plan.rejected {

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     JournalLine, LaunchJournal,
+    equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
     ranks::{
         RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
     },
@@ -15,8 +16,8 @@ use super::{
 };
 use crate::{
     domain::{
-        Attempt, Case, CaseOutcome, DataKind, Dtype, KernelName, Launch, LogicalDeviceId, Nanos, Slot,
-        Verdict, reason_remarks, signature_mismatch,
+        Attempt, Case, CaseOutcome, DataKind, Dtype, IdentifiedCase, KernelName, Launch, LogicalDeviceId,
+        Nanos, Slot, Verdict, reason_remarks, signature_mismatch,
     },
     profile::{COUNTERS, CoreClock, LowClock, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
@@ -51,6 +52,10 @@ pub struct ExpectedLaunches<'a> {
     pub case: &'a Case,
     /// Names of the kernel in profiles.
     pub names: Vec<&'a str>,
+    /// Other kernels as which the same call may run.
+    pub equal_kernels: Vec<EqualKernel<'a>>,
+    /// Other cases with the same call, which share its launches.
+    pub equal_cases: &'a [IdentifiedCase],
     /// Other kernels that the same call launches.
     pub also_launched: &'a [String],
     /// Roofline bound of the duration.
@@ -161,15 +166,7 @@ pub fn assess_collection(
             Ok(evidence) => assess_case(manifest, case, expected, &evidence),
             Err(outcome) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
-                let case = case.case.clone();
-                Attempt {
-                    case,
-                    launched,
-                    launches: Vec::new(),
-                    fastest_ranks: Vec::new(),
-                    counters: Vec::new(),
-                    outcome,
-                }
+                Attempt::without_launches(case.case.clone(), launched, outcome)
             }
         }
     });
@@ -278,12 +275,11 @@ fn rank_launches<'a>(
     line: &JournalLine,
     records: &'a [RawRecord],
 ) -> Result<RankLaunches<'a>, CaseOutcome> {
-    let own: Vec<&RawRecord> =
-        records.iter().filter(|record| expected.names.contains(&record.kernel.as_str())).collect();
+    let KernelRecords { own, ran_as } = KernelRecords::find(expected, records)?;
     let wrong = wrong_records(rank, expected, line, records, &own);
     match wrong.or_else(|| impossible_duration(kind, expected, line, &own)) {
         Some(outcome) => Err(outcome),
-        None => Ok(RankLaunches { launched: line.launched, records, own }),
+        None => Ok(RankLaunches { launched: line.launched, records, own, ran_as }),
     }
 }
 
@@ -326,7 +322,10 @@ fn assess_case(
     if let Some(cause) = throttling(&used) {
         outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
     }
-    Attempt { case: case.case.clone(), launched, launches, fastest_ranks, counters, outcome }
+    let of_equal_calls = Vec::new();
+    let case = case.case.clone();
+    let measured = Attempt { case, launched, launches, fastest_ranks, counters, outcome, of_equal_calls };
+    share_attempt(measured, expected, evidence.first().and_then(|first| first.ran_as))
 }
 
 /// Returns the clock of the launches if too many of them ran below the set one.
@@ -459,13 +458,14 @@ fn noise_outcome(
     if outliers > 0 {
         remarks.push(format!("{outliers} severe outlier{} left out", if outliers == 1 { "" } else { "s" }));
     }
+    let ran_as = evidence.first().and_then(|first| first.ran_as);
+    let names = expected.names_of(ran_as);
+    let is_own_name = |kernel: &str| is_kernel_name(names, kernel);
     let foreign: BTreeSet<&str> = evidence
         .iter()
         .flat_map(|evidence| evidence.records)
         .map(|record| record.kernel.as_str())
-        .filter(|kernel| {
-            !expected.names.contains(kernel) && !expected.also_launched.iter().any(|known| known == kernel)
-        })
+        .filter(|kernel| !is_own_name(kernel) && !expected.also_launched.iter().any(|known| known == kernel))
         .collect();
     if !foreign.is_empty() {
         let kernels: Vec<&str> = foreign.into_iter().collect();

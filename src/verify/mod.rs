@@ -5,6 +5,7 @@
 //! no file.
 
 mod collection;
+mod equal_calls;
 mod evidence;
 mod journal;
 mod ranks;
@@ -12,6 +13,7 @@ mod samples;
 
 pub(crate) use collection::RawRecord;
 pub use collection::{CollectionTermination, ExpectedLaunches, assess_collection, read_records};
+pub use equal_calls::EqualKernel;
 pub(crate) use evidence::pool_attempts;
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};

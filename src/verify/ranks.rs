@@ -38,8 +38,10 @@ pub(super) struct RankLaunches<'a> {
     pub(super) launched: u32,
     /// All records between the sentinels of the case.
     pub(super) records: &'a [RawRecord],
-    /// Records of the case's kernel, one per launch.
+    /// Records of the kernel that ran, one per launch.
     pub(super) own: Vec<&'a RawRecord>,
+    /// Index of the equal kernel that ran; `None` for the case's own kernel.
+    pub(super) ran_as: Option<usize>,
 }
 
 /// Splits the records by process, that is by device.
@@ -103,6 +105,9 @@ pub(super) fn merge_ranks<'a>(
         let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
         let reason = format!("the ranks launched it {} times", counts.join(", "));
         return Err(CaseOutcome::new(Verdict::LostRecords, reason));
+    }
+    if evidence.windows(2).any(|pair| pair[0].ran_as != pair[1].ran_as) {
+        return Err(CaseOutcome::new(Verdict::WrongKernel, "the ranks ran it as different kernels"));
     }
     Ok(evidence)
 }

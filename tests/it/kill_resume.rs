@@ -72,7 +72,7 @@ pub(crate) fn processes_in(folder: &Path) -> Vec<String> {
 }
 
 /// Starts a run and kills it after a delay; returns true if it was still running.
-fn killed_after(context: &Context, arguments: &[&str], delay: Duration) -> bool {
+pub(crate) fn killed_after(context: &Context, arguments: &[&str], delay: Duration) -> bool {
     let mut command = context.command(arguments);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     thread::sleep(delay);

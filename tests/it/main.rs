@@ -13,6 +13,7 @@ mod context;
 mod db_check;
 mod devices;
 mod docs;
+mod equal_kernels;
 mod fault_plans;
 mod full_disk;
 mod fuzz;

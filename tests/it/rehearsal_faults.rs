@@ -178,6 +178,8 @@ impl CollectionFixture {
         };
         let entry = self.catalogue.entry(&self.cases[0].kernel).expect("an entry");
         let expected = |case| ExpectedLaunches {
+            equal_kernels: Vec::new(),
+            equal_cases: &[],
             case,
             names: entry.names().collect(),
             also_launched: &entry.also_launches,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, ImpliedValue, InputSlot,
-    OutputDtype, TensorSlot, TensorSource,
+    OutputDtype, SharedEntry, TensorSlot, TensorSource,
     checks::{check_api, check_form, check_roles, check_slots},
     error::{Below, EntryError, fault, no_such_argument, value_fault},
     example::example_case,
@@ -35,7 +35,7 @@ impl CatalogueEntry {
     }
 
     /// Parses a file with `same_as:`: the kernel, and the one whose definition it has. `None` for any other file.
-    pub(crate) fn parse_shared(file: &Path, text: &str) -> Result<Option<(KernelName, String)>, YamlError> {
+    pub(crate) fn parse_shared(file: &Path, text: &str) -> Result<Option<SharedEntry>, YamlError> {
         if !text.lines().any(|line| line.starts_with("same_as:")) {
             return Ok(None);
         }
@@ -43,7 +43,7 @@ impl CatalogueEntry {
         let kernel = kernel_of_file(&raw.kernel, file).map_err(|error| {
             YamlError::at(file, yaml::find_value(text, &["kernel"]), &error.problem, HINT)
         })?;
-        Ok(Some((kernel, raw.same_as)))
+        Ok(Some(SharedEntry { kernel, same_as: raw.same_as, also_named: raw.also_named }))
     }
 }
 
@@ -121,6 +121,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         schema,
         schema_text: raw.schema.clone(),
         also_named: raw.also_named.clone(),
+        defined_by: None,
         unit: raw.unit,
         needs: raw.needs.clone(),
         check_method: raw.check_method,

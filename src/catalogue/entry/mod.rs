@@ -38,6 +38,8 @@ pub struct CatalogueEntry {
     pub schema_text: String,
     /// Other names under which the profiler shows the same kernel.
     pub(crate) also_named: Vec<String>,
+    /// The kernel whose entry defines this one; `None` for an entry with a definition of its own.
+    pub(crate) defined_by: Option<KernelName>,
     /// The unit that bounds its arithmetic.
     pub(crate) unit: ComputeUnit,
     /// Requirements of the call besides torch_npu.
@@ -57,6 +59,15 @@ pub struct CatalogueEntry {
     /// A small case that one of the forms fits.
     pub(crate) example: Option<Case>,
     pub(crate) file: PathBuf,
+}
+
+/// An entry with the definition of another: a kernel as which the same call may run.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedEntry {
+    pub(crate) kernel: KernelName,
+    /// The kernel whose entry defines it.
+    pub(crate) same_as: String,
+    pub(crate) also_named: Vec<String>,
 }
 
 /// One form of a kernel's call: its shapes, slots and arguments.
@@ -245,9 +256,14 @@ impl CatalogueEntry {
         hosts.into_iter().collect()
     }
 
-    /// Returns true if another entry has the same definition, as that of `same_as:`.
+    /// Returns the kernel whose entry has the definition: itself, or that of `same_as:`.
+    pub(crate) fn definition(&self) -> &KernelName {
+        self.defined_by.as_ref().unwrap_or(&self.kernel)
+    }
+
+    /// Returns true if another entry has the same definition, so that which kernel runs is the choice of CANN.
     pub(crate) fn shares_definition(&self, other: &Self) -> bool {
-        self.schema_text == other.schema_text && self.summary == other.summary
+        self.definition() == other.definition()
     }
 
     /// Returns true if a run can launch it: a kernel on several devices needs an argument with the size of its group.

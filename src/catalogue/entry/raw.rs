@@ -57,6 +57,8 @@ pub(crate) struct RawExample {
 pub(crate) struct RawSharedEntry {
     pub(crate) kernel: String,
     pub(crate) same_as: String,
+    #[serde(default)]
+    pub(crate) also_named: Vec<String>,
 }
 
 #[derive(Clone, Default, Deserialize)]

@@ -21,7 +21,7 @@ use crate::{
         scheduler_input::{scheduler_cases, scheduler_limits},
     },
     ledger::NewRun,
-    plan::{CaseSelection, InitialCosts, RunPlan, UpdateMode, select_cases},
+    plan::{CaseSelection, EqualCallEvidence, InitialCosts, RunPlan, UpdateMode, select_cases},
     process::ProcessError,
 };
 
@@ -92,6 +92,7 @@ impl Fixture {
             kernels: &[],
             measured,
             rejected: None,
+            equal_calls: &EqualCallEvidence::default(),
             weight_column: None,
         };
         select_cases(&self.database, &self.catalogue, &device, &selection).expect("a plan")
@@ -262,6 +263,7 @@ fn collection_result(
         fastest_ranks: Vec::new(),
         counters: Vec::new(),
         outcome: CaseOutcome::new(verdict, format!("prepared {verdict}")),
+        of_equal_calls: Vec::new(),
     };
     CollectionResult {
         attempts: start.cases.iter().map(attempt).collect(),

@@ -27,7 +27,9 @@ impl<'a> GridAuditor<'a> {
         !self.axes(kernel).is_empty()
     }
 
-    /// Audits the rows of some kernels, on all cores; kernels without a catalogue entry are skipped.
+    /// Audits the rows of some kernels, on all cores; kernels without a catalogue entry are skipped. Rows under other
+    /// names of a kernel count, and those of kernels with the same call: a row of a grid is measured under the kernel that
+    /// CANN chooses for it.
     pub(crate) fn audit_database(
         &self,
         kernels: &[KernelName],
@@ -35,11 +37,13 @@ impl<'a> GridAuditor<'a> {
     ) -> Result<Vec<KernelAudit<'a>>, DatabaseError> {
         let audits = kernels.par_iter().map(|kernel| {
             let Some(mut axes) = self.kernel_axes(kernel) else { return Ok(None) };
-            let table = database.kernel_csv(kernel)?;
-            if !table.is_empty() {
-                let unread =
-                    for_each_measured_case(kernel, &table, |case, measured| axes.add(case, measured))?;
-                axes.unread += unread;
+            for name in self.catalogue.names_with_same_call(kernel) {
+                let table = database.kernel_csv(&name)?;
+                if !table.is_empty() {
+                    let unread =
+                        for_each_measured_case(&name, &table, |case, measured| axes.add(case, measured))?;
+                    axes.unread += unread;
+                }
             }
             Ok(Some(axes.audit(kernel)))
         });

@@ -6,9 +6,9 @@ use crate::{
     database::{
         DatabaseError, KernelCsv,
         columns::{self, COMPLETENESS, GRID, SOURCE},
-        row_cases::RowColumns,
+        row_cases::{RowColumns, signature_cells},
     },
-    domain::{AttentionCase, Case, KernelName, Slot},
+    domain::{AttentionCase, Case, KernelName},
     grid::definition::{CandidateSpace, Mutation},
 };
 
@@ -91,8 +91,7 @@ impl<'a> GridRows<'a> {
         let is_known = [FROM_GRID, FROM_MUTATION].iter().any(|prefix| provenance.starts_with(prefix));
         debug_assert!(is_known, "a row of this origin would not be counted");
         let mut cells: Vec<(usize, String)> = Vec::with_capacity(8 + attributes.len());
-        let sides = [format_slots(&case.inputs), format_slots(&case.outputs)].into_iter().flatten();
-        cells.extend(self.signature.into_iter().zip(sides));
+        cells.extend(self.signature.into_iter().zip(signature_cells(case)));
         for (column, text) in attributes {
             cells.push((self.table.ensure_column(column), text.clone()));
         }
@@ -102,31 +101,6 @@ impl<'a> GridRows<'a> {
         cells.push((self.provenance, provenance.to_owned()));
         self.table.append_row_at(&cells);
     }
-}
-
-/// Formats cells as the profiler does: quoted shapes, `DT_UNDEFINED` and `NULL` for empty slots.
-fn format_slots(slots: &[Slot]) -> [String; 3] {
-    let [mut shapes, mut dtypes, mut formats] = ["\"".to_owned(), String::new(), String::new()];
-    for (index, slot) in slots.iter().enumerate() {
-        if index > 0 {
-            [&mut shapes, &mut dtypes, &mut formats].into_iter().for_each(|cell| cell.push(';'));
-        }
-        let Some(tensor) = slot else {
-            dtypes.push_str("DT_UNDEFINED");
-            formats.push_str("NULL");
-            continue;
-        };
-        for (position, dim) in tensor.dims.iter().enumerate() {
-            if position > 0 {
-                shapes.push(',');
-            }
-            shapes.push_str(&dim.to_string());
-        }
-        dtypes.push_str(tensor.dtype.as_str());
-        formats.push_str(tensor.format.as_str());
-    }
-    shapes.push('"');
-    [shapes, dtypes, formats]
 }
 
 #[cfg(test)]

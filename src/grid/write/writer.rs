@@ -79,21 +79,33 @@ impl<'a> RowWriter<'a> {
     ) -> Result<Vec<ExtendedTable<'a>>, DatabaseError> {
         let tables = self.source.kernels().into_par_iter().map(|kernel| {
             let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
-            self.extend_table(kernel, table)
+            let equal = database.map(|database| self.equal_cases(kernel, database)).transpose()?;
+            self.extend_table(kernel, table, &equal.unwrap_or_default())
         });
         // Collected first, so that the error is that of the first kernel in order.
         tables.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Returns the cases of rows that have the same call under another name, as cases of this kernel.
+    fn equal_cases(&self, kernel: &KernelName, database: &Database) -> Result<Vec<Case>, DatabaseError> {
+        let mut cases = Vec::new();
+        for name in self.catalogue.names_with_same_call(kernel).into_iter().skip(1) {
+            let rows = read_existing_rows(&name, &database.kernel_csv(&name)?)?;
+            cases.extend(rows.cases.into_iter().map(|case| Case { kernel: kernel.clone(), ..case }));
+        }
+        Ok(cases)
     }
 
     fn extend_table(
         &self,
         kernel: &'a KernelName,
         table: Option<KernelCsv>,
+        equal_cases: &[Case],
     ) -> Result<ExtendedTable<'a>, DatabaseError> {
         let rows = table.as_ref().map(|table| read_existing_rows(kernel, table)).transpose()?;
         let rows = rows.unwrap_or_default();
         let mut existing = ExistingCases::with_rows(rows.by_origin);
-        for case in rows.cases.iter().chain(self.source.source_cases(kernel)) {
+        for case in rows.cases.iter().chain(equal_cases).chain(self.source.source_cases(kernel)) {
             existing.insert(case);
         }
         let entry = self.catalogue.entry(kernel);

@@ -54,6 +54,7 @@ impl Fixture {
             kernels,
             measured: &self.measured,
             rejected: Some(&self.rejected),
+            equal_calls: &EqualCallEvidence::default(),
             weight_column,
         };
         select_cases(&database, &self.catalogue, &device, &selection)

@@ -5,6 +5,7 @@ use super::{
     builtin,
     compare_call::compare_call,
     free_calls::{self, CORE_EXCEPTION},
+    kernel_choice::kernel_of_call,
     launch_log::{LaunchedOperation, TaskEngine, plain_operation},
     protocol::{ApiReply, PyArguments, PyError, PyErrorClass, PyValue, TensorHandle, runtime},
     session::ApiSession,
@@ -135,7 +136,9 @@ impl ApiSession {
         let dtype = inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
         let (flops, bytes) = (case.record.flops, case.record.bytes);
         let is_renamed = kernel == RENAMED.0 && self.log.has_defect(HostDefect::OtherKernelName);
-        let recorded = if is_renamed { RENAMED.1 } else { kernel };
+        let ran = kernel_of_call(entry, case, self.log.cube_cores());
+        let recorded = if is_renamed { RENAMED.1 } else { ran };
+        self.log.case_kernel = Some(recorded.to_owned());
         let operation = LaunchedOperation {
             name: format!("aclnn{api}_{recorded}_{recorded}"),
             kernel: recorded.to_owned(),

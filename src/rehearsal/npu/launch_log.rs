@@ -77,6 +77,8 @@ pub(super) struct LaunchLog {
     streams: BTreeMap<u32, StreamClock>,
     /// Ordinal of the case whose opening sentinel was the last one.
     pub(super) case: Option<u64>,
+    /// Kernel that the call of the case ran as last.
+    pub(super) case_kernel: Option<String>,
     since_sentinel: HashMap<u64, u32>,
     in_process: HashMap<(u32, u64), u32>,
     launches: Vec<LoggedLaunch>,
@@ -128,6 +130,7 @@ impl LaunchLog {
             started: Nanos(started.0 - started.0.rem_euclid(TICK_NS)),
             streams: BTreeMap::new(),
             case: None,
+            case_kernel: None,
             since_sentinel: HashMap::new(),
             in_process: HashMap::new(),
             launches: Vec::new(),
@@ -155,6 +158,7 @@ impl LaunchLog {
     /// Records a sentinel: an even length opens a case, an odd one closes it.
     pub(super) fn sentinel(&mut self, length: u64) {
         self.since_sentinel.clear();
+        self.case_kernel = None;
         let opened = SentinelLengths::default().opening(0);
         self.case = (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
     }
@@ -174,6 +178,11 @@ impl LaunchLog {
     /// Returns true if the script's manifest has cases.
     pub(super) fn has_cases(&self) -> bool {
         !self.cases.is_empty()
+    }
+
+    /// Returns the number of matrix cores of a device.
+    pub(super) const fn cube_cores(&self) -> u32 {
+        self.profile.cube_cores
     }
 
     pub(super) fn has_defect(&self, defect: HostDefect) -> bool {
@@ -284,7 +293,7 @@ impl LaunchLog {
     fn recorded_base(&self, operation: &LaunchedOperation) -> Option<Nanos> {
         let case = self.current_case()?;
         let median = *self.config.recorded_medians.get(case.case.as_str())?;
-        if case.kernel != operation.kernel || self.is_flush(operation) {
+        if self.case_kernel.as_ref() != Some(&operation.kernel) || self.is_flush(operation) {
             return None;
         }
         let state = if self.is_flushed { 1.0 } else { WARM_SHARE };

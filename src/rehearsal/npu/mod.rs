@@ -14,6 +14,7 @@ mod factories;
 mod fault_injector;
 mod free_calls;
 mod graph_calls;
+mod kernel_choice;
 mod launch_log;
 mod process_group;
 mod protocol;

@@ -206,7 +206,7 @@ fn calls_equal_to_the_manifest_are_recorded_as_by_the_profiler() {
 }
 
 #[test]
-fn kernel_of_the_case_is_recorded() {
+fn kernel_of_a_product_depends_on_its_size() {
     let shapes = "DT_BF16[16,64] DT_BF16[32,64] -> DT_BF16[16,32]";
     let cases = ["MatMulV3", "MatMulV2"].map(|kernel| format!("{kernel} {shapes}"));
     let s = &mut session(&cases.each_ref().map(String::as_str));
@@ -215,10 +215,20 @@ fn kernel_of_the_case_is_recorded() {
     let b = transposed(s, &b);
     let (_, outside) = refused(s, "torch.mm", json!([a, b]), json!({}));
     assert!(outside.contains("outside the sentinels of a case"), "{outside}");
-    for (ordinal, kernel) in [(0, "MatMulV3"), (1, "MatMulV2")] {
+    for ordinal in [0, 1] {
         open(s, ordinal);
         let found = launched(s, "torch.mm", json!([a, b]), json!({})).remove(0);
-        assert_eq!(found, format!("{kernel} DT_BF16[16,64]ND DT_BF16[32,64]ND -> DT_BF16[16,32]ND"));
+        assert_eq!(found, "MatMulV2 DT_BF16[16,64]ND DT_BF16[32,64]ND -> DT_BF16[16,32]ND");
+    }
+    for (dtype, torch_dtype, kernel) in
+        [("DT_BF16", "bfloat16", "MatMulV3"), ("FLOAT", "float32", "MatMulV2")]
+    {
+        let large = format!("{dtype}[8192,8192]");
+        let s = &mut session(&[&format!("MatMulV2 {large} {large} -> {large}")]);
+        let [a, b] = [(); 2].map(|()| random(s, &[8192, 8192], torch_dtype));
+        open(s, 0);
+        let found = launched(s, "torch.mm", json!([a, b]), json!({})).remove(0);
+        assert_eq!(found, format!("{kernel} {large}ND {large}ND -> {large}ND"));
     }
 }
 

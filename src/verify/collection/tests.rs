@@ -5,6 +5,8 @@ use crate::{
     verify::journal::PythonException,
 };
 
+mod equal_calls;
+
 const WARM_UP: u32 = 2;
 const MEASURED: u32 = 8;
 const FASTEST: Nanos = Nanos(900);
@@ -438,6 +440,8 @@ fn assessed(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt>
         .cases
         .iter()
         .map(|case| ExpectedLaunches {
+            equal_kernels: Vec::new(),
+            equal_cases: &[],
             case,
             names: vec!["Add", "AddAiCore"],
             also_launched: &[],

@@ -1,0 +1,42 @@
+//! Outcomes of cases that share the launches of a planned case: rows of the same call under other names and kernels.
+
+use std::collections::BTreeMap;
+
+use super::write_back::WriteBack;
+use crate::{
+    domain::{Attempt, CaseId, CaseOutcome, EqualCallAttempt, IdentifiedCase, Verdict},
+    plan::PlannedCase,
+};
+
+/// Outcomes of cases that share launches, from the attempts of a run.
+#[derive(Debug, Default)]
+pub(super) struct EqualCallOutcomes {
+    outcomes: BTreeMap<CaseId, CaseOutcome>,
+    /// True if a call was measured as a case that is not planned, and is noisy there.
+    pub(super) is_any_noisy: bool,
+}
+
+impl EqualCallOutcomes {
+    /// Adds the results of stored attempts. Cases that are not planned are registered for their rows.
+    pub(super) fn add_attempts(&mut self, attempts: &[Attempt], rows: &mut WriteBack) {
+        for EqualCallAttempt { case, attempt } in attempts.iter().flat_map(|attempt| &attempt.of_equal_calls)
+        {
+            self.outcomes.insert(case.id().clone(), attempt.outcome.clone());
+            if !rows.is_open(case) {
+                rows.add_unplanned(case);
+                self.is_any_noisy |= attempt.outcome.verdict == Verdict::Noisy;
+            }
+        }
+    }
+
+    /// Returns the outcomes of the equal cases of a planned case. Without a measurement they share its outcome: the call
+    /// is the same.
+    pub(super) fn outcomes_of(
+        &self,
+        planned: &PlannedCase,
+        outcome: &CaseOutcome,
+    ) -> Vec<(IdentifiedCase, CaseOutcome)> {
+        let of_case = |case: &CaseId| self.outcomes.get(case).unwrap_or(outcome).clone();
+        planned.equal_cases.iter().map(|case| (case.clone(), of_case(case.id()))).collect()
+    }
+}

@@ -1,0 +1,118 @@
+//! Rows with the same call: under several names of a kernel, or under several kernels between which CANN chooses. A run
+//! launches the call once, and the results belong to the kernel that ran.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{PlannedCase, RunPlan};
+use crate::{
+    catalogue::{Catalogue, CatalogueEntry},
+    database::{Database, DatabaseError, row_cases},
+    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
+};
+
+/// Results of earlier runs for calls that ran as another kernel.
+#[derive(Debug, Default)]
+pub(crate) struct EqualCallEvidence {
+    /// Reasons of the cases whose newest attempt ran as another kernel.
+    pub(crate) elsewhere: BTreeMap<CaseId, String>,
+    /// Cases with samples.
+    pub(crate) sampled: BTreeSet<CaseId>,
+}
+
+/// Search for the measurements of cases that ran as another kernel, in the tables and the ledger.
+pub(super) struct EqualRows<'a> {
+    database: &'a Database,
+    catalogue: &'a Catalogue,
+    evidence: &'a EqualCallEvidence,
+    /// Cases of the tables, with true if a row shows a measurement.
+    tables: BTreeMap<KernelName, BTreeMap<CaseId, bool>>,
+}
+
+/// A case as which a call was measured.
+pub(super) struct EqualMeasurement {
+    pub(super) case: IdentifiedCase,
+    /// True if a row shows it; else only the ledger has it.
+    pub(super) is_shown: bool,
+}
+
+impl<'a> EqualRows<'a> {
+    pub(super) const fn new(
+        database: &'a Database,
+        catalogue: &'a Catalogue,
+        evidence: &'a EqualCallEvidence,
+    ) -> Self {
+        Self { database, catalogue, evidence, tables: BTreeMap::new() }
+    }
+
+    /// Returns the measurement of a case as another kernel with the same call; `None` without one.
+    pub(super) fn find(&mut self, case: &Case) -> Result<Option<EqualMeasurement>, DatabaseError> {
+        let Some(entry) = self.catalogue.entry(&case.kernel) else { return Ok(None) };
+        for other in self.catalogue.equal_entries(entry) {
+            let case = IdentifiedCase::new(Case { kernel: other.kernel.clone(), ..case.clone() });
+            let is_shown = self.is_shown(&other.kernel, case.id())?;
+            if is_shown || self.evidence.sampled.contains(case.id()) {
+                return Ok(Some(EqualMeasurement { case, is_shown }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_shown(&mut self, kernel: &KernelName, case: &CaseId) -> Result<bool, DatabaseError> {
+        if !self.tables.contains_key(kernel) {
+            let mut shown = BTreeMap::new();
+            let table = self.database.kernel_csv(kernel)?;
+            let rows = if table.is_empty() { Vec::new() } else { row_cases(kernel, &table)? };
+            for row in rows {
+                if let Ok(case) = row.case {
+                    *shown.entry(case.id()).or_default() |= row.shown.is_some();
+                }
+            }
+            self.tables.insert(kernel.clone(), shown);
+        }
+        Ok(self.tables.get(kernel).and_then(|cases| cases.get(case)).copied().unwrap_or_default())
+    }
+}
+
+impl RunPlan {
+    /// Merges cases with the same call, so that it is launched once: the first case is measured, and gets the others as its
+    /// equal cases, with the greatest weight.
+    pub(crate) fn merge_equal_calls(&mut self, catalogue: &Catalogue) {
+        let mut names: BTreeMap<KernelName, BTreeSet<KernelName>> = BTreeMap::new();
+        for planned in &self.cases {
+            let definition = call_definition(catalogue, &planned.case.kernel).clone();
+            names.entry(definition).or_default().insert(planned.case.kernel.clone());
+        }
+        let mut places: HashMap<(String, bool), usize> = HashMap::new();
+        let mut merged: Vec<PlannedCase> = Vec::with_capacity(self.cases.len());
+        for planned in std::mem::take(&mut self.cases) {
+            let definition = call_definition(catalogue, &planned.case.kernel);
+            if names.get(definition).is_none_or(|names| names.len() < 2) {
+                merged.push(planned);
+                continue;
+            }
+            let call = Case { kernel: definition.clone(), ..Case::clone(&planned.case) };
+            match places.entry((call.signature(), planned.is_on_ai_cpu)) {
+                std::collections::hash_map::Entry::Vacant(place) => {
+                    place.insert(merged.len());
+                    merged.push(planned);
+                }
+                std::collections::hash_map::Entry::Occupied(place) => {
+                    let first = &mut merged[*place.get()];
+                    first.value = first.value.max(planned.value);
+                    first.equal_cases.push(planned.case);
+                }
+            }
+        }
+        self.cases = merged;
+    }
+}
+
+/// Returns the kernel whose entry defines the call of a kernel.
+fn call_definition<'a>(catalogue: &'a Catalogue, kernel: &'a KernelName) -> &'a KernelName {
+    catalogue.entry(kernel).map_or(kernel, CatalogueEntry::definition)
+}
+
+/// Returns the outcome of a case that ran as another kernel in an earlier run.
+pub(super) fn earlier_outcome(evidence: &EqualCallEvidence, case: &CaseId) -> Option<CaseOutcome> {
+    evidence.elsewhere.get(case).map(|reason| CaseOutcome::new(Verdict::RanAsOther, reason.clone()))
+}

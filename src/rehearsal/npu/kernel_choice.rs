@@ -1,0 +1,53 @@
+//! The kernel that the simulated device runs for a call, where CANN chooses between several.
+//!
+//! The real choice between the MatMul kernels is in a library without source, which gets shapes, types, formats, the number
+//! of matrix cores and the name of the SoC. That of `torch.cat` is public. Both are stated in docs/rehearsal.md.
+
+use crate::{
+    catalogue::CatalogueEntry,
+    domain::{Dtype, Tensor},
+    render::{ManifestCase, RecordedTensor},
+};
+
+/// Pairs of kernels: for small products, and for large ones of half precision; with the multiplications for each matrix
+/// core from which a product is large.
+const PRODUCTS: [([&str; 2], f64); 2] =
+    [(["MatMulV2", "MatMulV3"], 1_610_612_736.0), (["BatchMatMulV2", "BatchMatMulV3"], 67_108_864.0)];
+/// Kernels of `torch.cat`: for few tensors, and for many along the first dimension.
+const CONCATENATIONS: [&str; 2] = ["ConcatD", "ConcatDV2"];
+/// Greatest number of tensors that the first of these kernels takes.
+const FEW_TENSORS: usize = 32;
+/// Multiple of bytes that the rows of tensors must have for the second.
+const ROW_ALIGNMENT: u64 = 32;
+
+/// Returns the type of the kernel that a call runs as on a device with so many matrix cores. Launches outside of graphs are
+/// recorded by their type, under whatever name the row of the case was recorded.
+pub(super) fn kernel_of_call<'a>(entry: &'a CatalogueEntry, case: &ManifestCase, cube_cores: u32) -> &'a str {
+    let kernel = entry.kernel.as_str();
+    if let Some(([small, large], least)) = PRODUCTS.into_iter().find(|(pair, _)| pair.contains(&kernel)) {
+        return if is_large_product(case, least * f64::from(cube_cores)) { large } else { small };
+    }
+    if CONCATENATIONS.contains(&kernel) {
+        return CONCATENATIONS[usize::from(has_many_aligned_tensors(case))];
+    }
+    kernel
+}
+
+fn is_large_product(case: &ManifestCase, least: f64) -> bool {
+    let first = case.record.inputs.first().and_then(|slot| slot.as_ref()?.tensor());
+    let is_half = first.is_some_and(|tensor| matches!(tensor.dtype, Dtype::Float16 | Dtype::Bf16));
+    is_half && case.record.flops / 2.0 >= least
+}
+
+fn has_many_aligned_tensors(case: &ManifestCase) -> bool {
+    let tensors = case.record.inputs.iter().flatten().filter_map(RecordedTensor::tensor);
+    let tensors: Vec<Tensor> = tensors.collect();
+    let output = case.record.outputs.first().and_then(RecordedTensor::tensor);
+    let (Some(first), Some(output)) = (tensors.first(), output) else { return false };
+    let is_along_first = first.dims.first() != output.dims.first();
+    let is_aligned = |tensor: &Tensor| {
+        let row = Tensor { dims: tensor.dims.last().copied().into_iter().collect(), ..tensor.clone() };
+        row.bytes() % ROW_ALIGNMENT == 0
+    };
+    tensors.len() > FEW_TENSORS && is_along_first && tensors.iter().all(is_aligned)
+}

@@ -1,0 +1,258 @@
+//! Kernels between which CANN chooses: each call is measured once, as a case of the kernel that ran, by a choice that the
+//! tests compute themselves.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
+
+use crate::{
+    context::{Context, Ran, profile},
+    kill_resume::{killed_after, ledger, number, processes_in, tables},
+};
+
+const RUN: [&str; 9] =
+    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "steady"];
+/// Kernels of small and of large products, and the least large one on a device with 24 matrix cores, by the rule of
+/// docs/rehearsal.md.
+const FAMILIES: [([&str; 2], u64); 2] =
+    [(["MatMulV2", "MatMulV3"], 24 * 3 * (1 << 29)), (["BatchMatMulV2", "BatchMatMulV3"], 24 << 26)];
+
+type Row = BTreeMap<String, String>;
+
+/// Creates a database with products of a grid, in the rows of the first kernels.
+fn products() -> Context {
+    let context = Context::new();
+    let grid = ["grid", "MatMulV2", "BatchMatMulV2", "--db", "db", "--kind", "rehearsal", "--rows", "24"];
+    let ran = context.run(&grid);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context
+}
+
+fn rows(context: &Context, kernel: &str) -> Vec<Row> {
+    let exists = context.path(&format!("db/{kernel}.csv")).exists();
+    if exists { context.rows("db", kernel) } else { Vec::new() }
+}
+
+/// Multiplications of a BF16 product `B,M,K; B,K,N -> B,M,N`, or `M,K; N,K -> M,N`, from the text of a row.
+fn multiplications(row: &Row) -> u64 {
+    let shape = |text: &str| -> Vec<u64> {
+        text.trim_matches('"').split(',').map(|number| number.parse().expect("a number")).collect()
+    };
+    let first = shape(row["Input Shapes"].split(';').next().expect("a slot"));
+    shape(&row["Output Shapes"]).iter().product::<u64>() * first.last().expect("K")
+}
+
+fn is_measured(row: &Row) -> bool {
+    row.get("Average Duration(us)").is_some_and(|cell| !cell.is_empty())
+}
+
+fn shapes(rows: &[Row]) -> BTreeSet<String> {
+    rows.iter().map(|row| format!("{} {}", row["Input Shapes"], row["Output Shapes"])).collect()
+}
+
+/// Checks that each product of the first kernel's rows is measured once, under the kernel of the rule.
+fn assert_measured_once(context: &Context) {
+    for ([first, second], least) in FAMILIES {
+        let is_large = |row: &Row| multiplications(row) >= least;
+        let (of_grid, added) = (rows(context, first), rows(context, second));
+        let (large, small): (Vec<Row>, Vec<Row>) = of_grid.into_iter().partition(is_large);
+        assert!(large.len() > 2 && small.len() > 2, "{first}: {} large, {} small", large.len(), small.len());
+        assert_eq!(shapes(&added), shapes(&large), "{second}");
+        assert_eq!(added.len(), large.len(), "a row for each product");
+        for row in small.iter().chain(&added) {
+            assert!(is_measured(row), "{first}: {row:?}");
+            assert_eq!(row["MicroBench Verdict"], "ok", "{row:?}");
+            assert_eq!(row["MicroBench Samples"], "20", "{row:?}");
+        }
+        for row in &large {
+            assert!(!is_measured(row), "numbers of another kernel: {row:?}");
+            assert_eq!(row["MicroBench Verdict"], "ran_as_other");
+            assert_eq!(row["MicroBench Reason"], format!("ran as {second}; measured there"));
+            assert_eq!(row["MicroBench Samples"], "");
+        }
+    }
+    let ledger = ledger(context).expect("a run");
+    let accepted = "SELECT count(*) FROM attempts WHERE verdict = 'ok'";
+    assert_eq!(number(&ledger, accepted), 48, "one measurement for each product");
+    let twice = "SELECT count(*) FROM (SELECT case_id FROM attempts GROUP BY case_id HAVING count(*) > 1)";
+    assert_eq!(number(&ledger, twice), 0);
+}
+
+fn assert_nothing_is_launched(context: &Context) {
+    let collections = || number(&ledger(context).expect("a run"), "SELECT count(*) FROM collections");
+    let (before, of_tables) = (collections(), tables(context));
+    let again = context.run(&RUN);
+    assert_eq!((again.code, again.stdout.as_str()), (0, ""), "{}", again.stderr);
+    assert_eq!(collections(), before);
+    assert_eq!(tables(context), of_tables);
+}
+
+#[test]
+fn each_product_of_a_grid_is_measured_once_under_the_kernel_that_ran() {
+    let context = products();
+    let ran = context.run(&RUN);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("ran_as_other"), "{}", ran.stdout);
+    assert_measured_once(&context);
+    assert_nothing_is_launched(&context);
+    let shown = context.run(&["show", "--db", "db"]).stdout;
+    assert!(shown.contains("ran as MatMulV3; measured there"), "{shown}");
+    // The products exist, also those that ran as the other kernel.
+    let grid = context.run(&["grid", "MatMulV2", "BatchMatMulV2", "--db", "db", "--rows", "24"]);
+    assert!(grid.stderr.contains("no rows added"), "{}", grid.stderr);
+    let other = context.run(&["grid", "MatMulV3", "--db", "db"]);
+    assert_eq!(other.code, 3);
+    assert!(other.stderr.contains("has the same call as `MatMulV2`"), "{}", other.stderr);
+}
+
+/// Tables with their rows in the order of the text: rows of other kernels are added as their results arrive.
+fn sorted_tables(context: &Context) -> Vec<(String, Vec<String>)> {
+    let sorted = |text: String| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    tables(context).into_iter().map(|(name, text)| (name, sorted(text))).collect()
+}
+
+fn finish(context: &Context) -> Ran {
+    let ran = context.run(&["resume", "--db", "db"]);
+    if ran.code == 3 { context.run(&RUN) } else { ran }
+}
+
+#[test]
+fn killed_runs_lose_no_measurement_of_another_kernel() {
+    let undisturbed = products();
+    let begun = Instant::now();
+    assert_eq!(undisturbed.run(&RUN).code, 0);
+    let takes = begun.elapsed();
+    let expected = sorted_tables(&undisturbed);
+    for kill in 1..=6_u32 {
+        let context = products();
+        killed_after(&context, &RUN, takes.mul_f64(f64::from(kill) / 7.0));
+        if kill % 2 == 0 {
+            killed_after(&context, &["resume", "--db", "db"], takes.mul_f64(f64::from(7 - kill) / 9.0));
+        }
+        let ran = finish(&context);
+        assert_eq!(ran.code, 0, "kill {kill}: {}{}", ran.stdout, ran.stderr);
+        assert_measured_once(&context);
+        assert_eq!(sorted_tables(&context), expected, "kill {kill}");
+        assert_eq!(processes_in(&context.path("db")), Vec::<String>::new(), "kill {kill}");
+        assert_nothing_is_launched(&context);
+    }
+}
+
+#[test]
+fn lost_rows_of_another_kernel_are_written_again_from_the_ledger() {
+    let context = products();
+    assert_eq!(context.run(&RUN).code, 0);
+    let before = sorted_tables(&context);
+    std::fs::remove_file(context.path("db/MatMulV3.csv")).expect("removed");
+    let ran = context.run(&[&RUN[..], &["--kernels", "MatMulV2"]].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let mut after = sorted_tables(&context);
+    after.sort();
+    assert_eq!(after, before);
+    assert_eq!(
+        number(&ledger(&context).expect("a run"), "SELECT count(*) FROM attempts WHERE verdict = 'ok'"),
+        48
+    );
+}
+
+/// Database of records in the form `kernel shapes types -> output type`.
+fn ingested(records: &[(&str, &str, &str, &str)]) -> Context {
+    let context = Context::new();
+    let records: Vec<String> = records
+        .iter()
+        .map(|(kernel, shapes, dtype, output)| {
+            let slots = shapes.split(';').count();
+            let (types, formats) = (vec![*dtype; slots].join(";"), vec!["ND"; slots].join(";"));
+            format!("{kernel},90.5,\"\"\"{shapes}\"\"\",{types},{formats},\"\"\"{output}\"\"\",{dtype},ND")
+        })
+        .collect();
+    context.write("k.csv", &profile(&records.iter().map(String::as_str).collect::<Vec<_>>()));
+    let ran = context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    context
+}
+
+/// Verdict and measured duration of the only row of a kernel.
+fn result(context: &Context, kernel: &str) -> (String, String) {
+    let [row] = <[Row; 1]>::try_from(context.rows("db", kernel)).expect("a row");
+    (row["MicroBench Verdict"].clone(), row["Average Duration(us)"].clone())
+}
+
+#[test]
+fn rows_of_one_call_share_its_launches() {
+    let names = ["MatMulCommon", "MatMulV2", "MatMulV3", "MatMulV3Common"];
+    for (shapes, output, runs) in
+        [("16,512;512,512", "16,512", &names[..2]), ("8192,8192;8192,8192", "8192,8192", &names[2..])]
+    {
+        let records = names.map(|name| (name, shapes, "DT_BF16", output));
+        let context = ingested(&records);
+        let ran = context.run(&RUN);
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        let measured: BTreeSet<String> = runs.iter().map(|name| result(&context, name).1).collect();
+        assert!(measured.len() == 1 && !measured.contains(""), "one measurement for {runs:?}: {measured:?}");
+        for name in names {
+            let verdict = if runs.contains(&name) { "ok" } else { "ran_as_other" };
+            assert_eq!(result(&context, name).0, verdict, "{name} {shapes}");
+        }
+        let launched = "SELECT count(*) FROM (SELECT DISTINCT collection FROM attempts)";
+        assert_eq!(number(&ledger(&context).expect("a run"), launched), 1);
+        assert_nothing_is_launched(&context);
+    }
+}
+
+#[test]
+fn kernels_recorded_by_names_of_graphs_are_replayed_as_their_kernel() {
+    let context = ingested(&[
+        ("MatMulCommon", "3,6144;32,6144", "DT_BF16", "3,32"),
+        ("AddAiCore", "64,512;64,512", "DT_BF16", "64,512"),
+        ("BatchMatMulNd", "4,16,128;4,128,64", "DT_BF16", "4,16,64"),
+        ("SoftmaxAiCore", "64,512", "FLOAT", "64,512"),
+        ("NegAiCore", "64,512", "DT_BF16", "64,512"),
+    ]);
+    let ran = context.run(&RUN);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    for name in ["MatMulCommon", "AddAiCore", "BatchMatMulNd", "SoftmaxAiCore", "NegAiCore"] {
+        assert_eq!(result(&context, name).0, "ok", "{name}");
+    }
+    // A row keeps the name under which it was recorded, and no other is added.
+    assert!(!context.path("db/MatMulV2.csv").exists() && !context.path("db/Add.csv").exists());
+    assert_nothing_is_launched(&context);
+}
+
+#[test]
+fn many_concatenated_tensors_are_another_kernel() {
+    // In a graph both kernels have the name ConcatD.
+    let many = vec!["2,64"; 33].join(";");
+    let few = vec!["2,64"; 32].join(";");
+    let context = ingested(&[("ConcatD", &many, "DT_BF16", "66,64"), ("ConcatD", &few, "DT_BF16", "64,64")]);
+    let ran = context.run(&RUN);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let verdicts: Vec<String> =
+        context.rows("db", "ConcatD").iter().map(|row| row["MicroBench Verdict"].clone()).collect();
+    assert_eq!(verdicts, ["ran_as_other", "ok"]);
+    assert_eq!(result(&context, "ConcatDV2").0, "ok");
+    assert_nothing_is_launched(&context);
+}
+
+/// A lookup interpolates over the rows of all kernels with the call, so that an audit counts them together.
+#[test]
+fn audits_count_rows_under_every_name() {
+    let context = ingested(&[
+        ("MatMulV2", "16,512;512,512", "DT_BF16", "16,512"),
+        ("MatMulV3", "64,512;512,512", "DT_BF16", "64,512"),
+        ("MatMulCommon", "128,512;512,512", "DT_BF16", "128,512"),
+    ]);
+    let audit = |kernel: &str| {
+        let ran = context.run(&["grid", "audit", kernel, "--db", "db", "--format", "json"]);
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        let lines = ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        lines.map(|line: serde_json::Value| line["measured_rows"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(audit("MatMulV2"), audit("MatMulV3"));
+    assert!(audit("MatMulV2").iter().all(|measured| measured == 3), "{:?}", audit("MatMulV2"));
+}
