@@ -201,7 +201,7 @@ impl CaseLogs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{CaseOutcome, KernelName};
+    use crate::domain::{CaseOutcome, KernelName, Verdict};
 
     struct NullSink;
 

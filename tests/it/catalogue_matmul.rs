@@ -80,7 +80,10 @@ const WRONG: [(&str, &str); 23] = [
     ),
     ("BatchMatMulV2 9 4,8,16;3,16,8 BF16;BF16 ND;ND 4,8,8 BF16", "A x B: input 1: B is both 4 and 3"),
     // A product without a batch runs as MatMulV2 or MatMulV3.
-    ("BatchMatMulV2 9 64,512;128,512 BF16;BF16 ND;ND 64,128 BF16", "A x B: input 0: 2 dimensions, the rule has 3"),
+    (
+        "BatchMatMulV2 9 64,512;128,512 BF16;BF16 ND;ND 64,128 BF16",
+        "A x B: input 0: 2 dimensions, the rule has 3",
+    ),
     (
         "TransposeBatchMatMul 9 4,16,64;16,64,512 BF16;BF16 ND;ND 4,16,512 BF16",
         "`K % 128 == 0` does not hold",

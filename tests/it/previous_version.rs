@@ -350,9 +350,8 @@ fn a_new_run_adds_rows_and_keeps_the_measured_ones() {
         verdicts(&context).into_iter().partition(|verdict| verdict == "ran_as_other");
     assert_eq!(elsewhere.len() + measured.len(), 1 + 2 + 3 + 2 + 1 + 4);
     assert!(measured.iter().all(|verdict| verdict == "ok"), "{measured:?}");
-    let lines = |files: &BTreeMap<String, Vec<u8>>| {
-        String::from_utf8_lossy(&files["MatMulV3.csv"]).lines().count()
-    };
+    let lines =
+        |files: &BTreeMap<String, Vec<u8>>| String::from_utf8_lossy(&files["MatMulV3.csv"]).lines().count();
     assert!(!elsewhere.is_empty() && lines(&new) - lines(&old) == elsewhere.len(), "a row for each");
     let tables = ["runs", "planned", "collections", "attempts", "launches", "verdicts", "checks"];
     assert_ledger_rows_survive(&context, "measured", &tables);
