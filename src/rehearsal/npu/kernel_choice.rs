@@ -47,7 +47,7 @@ fn has_many_aligned_tensors(case: &ManifestCase) -> bool {
     let is_along_first = first.dims.first() != output.dims.first();
     let is_aligned = |tensor: &Tensor| {
         let row = Tensor { dims: tensor.dims.last().copied().into_iter().collect(), ..tensor.clone() };
-        row.bytes() % ROW_ALIGNMENT == 0
+        row.bytes().is_multiple_of(ROW_ALIGNMENT)
     };
     tensors.len() > FEW_TENSORS && is_along_first && tensors.iter().all(is_aligned)
 }
