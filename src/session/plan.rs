@@ -7,7 +7,7 @@ use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::Database,
-    domain::{CaseId, CheckVerdict, KernelName},
+    domain::{CaseId, CheckVerdict, IdentifiedCase, KernelName},
     ledger::{Ledger, StoredCheck},
     plan::{CaseSelection, EqualCallEvidence, RunPlan, select_cases},
     vendor_check::installed_software,
@@ -51,24 +51,32 @@ pub(crate) fn plan_of_database(
     };
     let mut plan = select_cases(database, catalogue, profile, &selection)?;
     if let Some(ledger) = &existing {
-        plan.unreadable_rows.extend(missing_tables(database, ledger, kernels)?);
+        let missing = missing_tables(database, ledger, kernels, &plan.measured_elsewhere)?;
+        plan.unreadable_rows.extend(missing);
     }
     plan.note_skew(options.expert_skew);
     Ok(plan)
 }
 
-/// Describes the tables that are missing although the ledger has results of their kernels: deleted or renamed files.
+/// Describes the tables that are missing although the ledger has results of their kernels: deleted or renamed files. The
+/// run writes rows of calls that were `measured_elsewhere`, also into a new table.
 fn missing_tables(
     database: &Database,
     ledger: &Ledger,
     selected: &[KernelName],
+    measured_elsewhere: &[IdentifiedCase],
 ) -> Result<Vec<String>, CommandError> {
     let present = database.kernels()?;
     let is_missing = |kernel: &str| {
         let is_selected = selected.is_empty() || selected.iter().any(|name| name.as_str() == kernel);
         is_selected && !present.iter().any(|name| name.as_str() == kernel)
     };
-    let measured = ledger.measured_kernels()?.into_iter().filter(|(kernel, _)| is_missing(kernel));
+    let lost = |(kernel, count): (String, u32)| {
+        let written = measured_elsewhere.iter().filter(|case| case.kernel.as_str() == kernel).count();
+        let count = count.saturating_sub(u32::try_from(written).unwrap_or(u32::MAX));
+        (count > 0 && is_missing(&kernel)).then_some((kernel, count))
+    };
+    let measured = ledger.measured_kernels()?.into_iter().filter_map(lost);
     let describe = |(kernel, count): (String, u32)| {
         let cases = if count == 1 { "a case".to_owned() } else { format!("{count} cases") };
         format!(
