@@ -103,7 +103,7 @@ pub(crate) struct ArgumentResolver<'a> {
 impl ArgumentResolver<'_> {
     pub(crate) fn all(&self) -> Result<Vec<CallArgument>, NotReplayable> {
         let mut arguments = Vec::new();
-        for known in &self.entry.schema.arguments {
+        for known in &self.entry.operator_of(self.form).schema.arguments {
             let slots = self.form.list(&known.name);
             let value = match (slots.as_slice(), self.form.arguments.get(&known.name)) {
                 ([(index, slot)], _) => self.slot_value(*index, slot, known.kind)?,
@@ -213,8 +213,13 @@ impl ArgumentResolver<'_> {
                 ArgumentValue::Destination(TensorArgument::new(dims.clone(), dtype, Fill::Empty))
             }
             DeclaredArgument::DtypeOf { output: index, quantised } => {
-                let name = output(*index)?.dtype.torch_name().unwrap_or_default();
-                ArgumentValue::Dtype(if *quantised { format!("q{name}") } else { name.to_owned() })
+                let dtype = &output(*index)?.dtype;
+                let name = dtype.torch_name().unwrap_or_default();
+                ArgumentValue::Dtype(match (quantised, dtype.as_str()) {
+                    (true, Dtype::INT4) => "quint4x2".to_owned(),
+                    (true, _) => format!("q{name}"),
+                    (false, _) => name.to_owned(),
+                })
             }
             DeclaredArgument::Attribute(column) => ArgumentValue::Value(self.attribute(column, kind)?),
             DeclaredArgument::ProcessGroup(ranks) => match ranks.evaluate(self.bindings) {

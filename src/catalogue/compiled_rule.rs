@@ -72,6 +72,10 @@ impl CatalogueEntry {
         let logical = logical_inputs(form, sample, inputs.to_vec(), &mut fits)?;
         let recorded = (!outputs.is_empty()).then_some(outputs);
         let mut bindings = form.rule.bind(&logical, recorded, Bindings::default(), &mut fits)?;
+        if !form.is_replayed() {
+            let never = CompiledNode::Constant(0);
+            return Ok(CompiledForm { fits, needs: vec![never] });
+        }
         let outputs = form.rule.outputs.shape_nodes(&bindings, &mut fits)?;
         let sizes = |dims: &Vec<CompiledNode>, bytes: Option<u64>| {
             let elements = product(dims).unwrap_or(CompiledNode::Constant(i64::MAX));

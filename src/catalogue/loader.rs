@@ -219,7 +219,7 @@ mod tests {
         let catalogue = load(&[("MyMatMul.yaml", "kernel: MyMatMul\nsame_as: MatMulV2\n")]).expect("valid");
         let entry = |name| catalogue.entry(&KernelName::new(name).expect("a name")).expect("an entry");
         let (own, shared) = (entry("MyMatMul"), entry("MatMulV2"));
-        assert_eq!((own.kernel.as_str(), &own.schema_text), ("MyMatMul", &shared.schema_text));
+        assert_eq!((own.kernel.as_str(), &own.operators), ("MyMatMul", &shared.operators));
         assert_eq!((own.forms.len(), &own.also_named), (shared.forms.len(), &Vec::new()));
         assert!(own.file.ends_with("MyMatMul.yaml"), "{}", own.file.display());
     }

@@ -57,7 +57,8 @@ impl SchemaType {
             Self::Str => constant.is_string(),
             Self::IntList => all(constant, Self::Int),
             Self::FloatList => all(constant, Self::Float),
-            Self::Tensor | Self::TensorList | Self::Other => false,
+            Self::TensorList => constant.as_array().is_some_and(Vec::is_empty),
+            Self::Tensor | Self::Other => false,
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
         OutputFormat::Json => {
             for entry in catalogue.entries() {
                 let object = serde_json::json!({
-                    "kernel": entry.kernel.as_str(), "also_named": entry.also_named, "api": entry.api,
+                    "kernel": entry.kernel.as_str(), "also_named": entry.also_named, "api": entry.main_operator().api,
                     "summary": entry.summary, "needs": entry.needs.words(), "check_method": entry.check_method.as_str(),
                     "launchable": entry.can_be_launched(),
                     "forms": entry.forms.iter().map(|form| &form.rule.source).collect::<Vec<_>>(),

@@ -45,7 +45,30 @@ const KNOWN: [DtypeSpellings; 10] = [
     (Dtype::Bool, "BOOL", "bool", 1, &[]),
 ];
 
+/// Types of outputs that torch_npu does not have: it packs eight INT4 into an INT32.
+const WITHOUT_TORCH_TYPE: [&str; 4] = ["INT4", "UINT16", "UINT32", "UINT64"];
+
 impl Dtype {
+    /// Eight of them are an INT32 in torch.
+    pub(crate) const INT4: &'static str = "INT4";
+    /// Name for the type of a tensor whose record has a shape and no type.
+    const UNDEFINED: &'static str = "DT_UNDEFINED";
+
+    /// Type of a tensor whose record has a shape and no type.
+    pub(crate) fn undefined() -> Self {
+        Self::Other(Self::UNDEFINED.to_owned())
+    }
+
+    /// Returns true for the type of a tensor whose record has no type.
+    pub(crate) fn is_undefined(&self) -> bool {
+        matches!(self, Self::Other(name) if name == Self::UNDEFINED)
+    }
+
+    /// Returns true for types that outputs of an entry may have.
+    pub(crate) fn is_recordable(&self) -> bool {
+        self.torch_name().is_some() || WITHOUT_TORCH_TYPE.contains(&self.as_str())
+    }
+
     /// Parses a name; `None` for a slot without a tensor (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let name = name.trim();

@@ -1,5 +1,6 @@
 //! The three CSV cells (shapes, types, formats) of a kernel's inputs or outputs. An empty shape with a type is a
-//! scalar, a slot with an undefined type an omitted input. The profiler's literal quotes are stripped here and
+//! scalar, a slot with an undefined type an omitted input. Tools differ in the number of slots: a type behind the last
+//! shape is a scalar, a shape behind the last type a tensor of undefined type. The profiler's literal quotes are stripped here and
 //! nowhere else.
 
 use super::{Dtype, Slot, Tensor, TensorFormat};
@@ -44,26 +45,37 @@ impl SignatureCells<'_> {
             slots.push(match (dtype, format) {
                 (Some(dtype), Some(format)) => Some(Tensor { dims, dtype, format }),
                 (_, _) if dims.is_empty() => None,
-                (None, _) if dtype_slots.get(index).is_none_or(|name| name.trim().is_empty()) => {
+                (None, _)
+                    if dtype_slots.is_empty()
+                        || dtype_slots.get(index).is_some_and(|name| name.trim().is_empty()) =>
+                {
                     return Err(CellsError(format!("slot {index} has a shape but no type")));
                 }
-                // A slot with a shape is a tensor, even with an undefined type.
+                // A slot with a shape is a tensor, even with an undefined type or behind the last type.
                 (dtype, format) => Some(Tensor {
                     dims,
-                    dtype: dtype.unwrap_or_else(|| Dtype::Other("DT_UNDEFINED".to_owned())),
+                    dtype: dtype.unwrap_or_else(Dtype::undefined),
                     format: format.unwrap_or_else(TensorFormat::nd),
                 }),
             });
         }
-        if dtype_slots.iter().skip(shape_slots.len()).any(|name| Dtype::parse(name).is_some()) {
-            let (shapes, dtypes) = (shape_slots.len(), dtype_slots.len());
-            return Err(CellsError(format!("{dtypes} types for {shapes} shapes")));
-        }
+        // Some tools leave out the empty shapes at the end.
+        let further = dtype_slots.iter().enumerate().skip(shape_slots.len());
+        slots.extend(further.map(|(index, name)| scalar_slot(name, format_slots.get(index).copied())));
         while slots.last().is_some_and(Option::is_none) {
             slots.pop();
         }
         Ok(slots)
     }
+}
+
+/// Returns the slot of a type without a shape: a scalar, or an omitted input for an undefined type.
+fn scalar_slot(dtype: &str, format: Option<&str>) -> Slot {
+    let format = match format.map(str::trim) {
+        None | Some("") => TensorFormat::nd(),
+        Some(name) => TensorFormat::parse(name)?,
+    };
+    Some(Tensor { dims: Vec::new(), dtype: Dtype::parse(dtype)?, format })
 }
 
 /// Strips blanks, and the layer of literal quotes of the profiler's shape cells.
@@ -134,8 +146,23 @@ mod tests {
                 "{cell}"
             );
         }
-        assert_eq!(parse("4", "FLOAT;FLOAT", "ND"), Err(CellsError("2 types for 1 shapes".to_owned())));
-        assert_eq!(parse("4;4", "FLOAT", "ND"), Err(CellsError("slot 1 has a shape but no type".to_owned())));
+        for types in ["", "FLOAT;"] {
+            let error = parse("4;4", types, "ND").expect_err("a shape without a type");
+            assert!(error.0.contains("has a shape but no type"), "{error}");
+        }
+    }
+
+    /// Rows of `MaskedFill` and `Slice` that another tool's grid writes.
+    #[test]
+    fn slots_with_only_a_type_or_only_a_shape_at_the_end_are_read() {
+        let scalar =
+            parse("\"1,128;1,128\"", "INT32;BOOL;INT32", "ND;ND;ND").expect("a scalar behind tensors");
+        assert_eq!(Ok(scalar), parse("1,128;1,128;", "INT32;BOOL;INT32", "ND;ND;ND"));
+        let omitted = parse("4", "FLOAT;DT_UNDEFINED", "ND;NULL").expect("an omitted input behind a tensor");
+        assert_eq!(Ok(omitted), parse("4", "FLOAT", "ND"));
+        let slots = parse("1,128;2;2;2;2", "INT32;INT64;INT64", "ND;ND;ND").expect("shapes behind the types");
+        let last = slots.last().and_then(Option::as_ref).expect("a tensor");
+        assert!(slots.len() == 5 && last.dtype.is_undefined() && last.dims == [2], "{last}");
     }
 
     proptest! {

@@ -137,6 +137,8 @@ pub struct ManifestCase {
     #[serde(default)]
     pub(crate) shapes: String,
     pub(crate) form: String,
+    /// The Python function that launches it.
+    pub(crate) api: String,
     pub(crate) arguments: Vec<CallArgument>,
     /// Shapes of the tensors that the call returns.
     pub(crate) returns: Vec<Vec<u64>>,
@@ -190,6 +192,7 @@ impl ManifestCase {
             kernel: case.kernel.as_str().to_owned(),
             shapes: case.shapes(),
             form: call.form.clone(),
+            api: call.api.clone(),
             arguments: call.arguments.clone(),
             returns: call.returns.clone(),
             record: ExpectedRecord {

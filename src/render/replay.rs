@@ -8,7 +8,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    catalogue::{CatalogueEntry, ResolvedCall},
+    catalogue::{CatalogueEntry, LaunchOperator, OperatorSchema, ResolvedCall},
     config::{AssetError, AssetFiles},
     domain::{IdentifiedCase, KernelName},
 };
@@ -45,14 +45,17 @@ pub(crate) fn replay_script<'a>(
     let entries: BTreeMap<&KernelName, &CatalogueEntry> = entries.into_iter().collect();
     let kernels = entries.into_iter().map(|(kernel, entry)| {
         let modules = &entry.needs.modules;
+        let operators = entry.operators.iter().enumerate();
         json!({
             "name": json!(kernel).to_string(),
-            "function": function_name(kernel),
             "summary": entry.summary.replace(['\n', '"', '\\'], " "),
-            "call": call(entry),
             "graph": entry.needs.graph,
-            "schema": schema_names(entry),
-            "name_parts": json!(entry.api.split('.').collect::<Vec<_>>()).to_string(),
+            "operators": operators
+                .map(|(index, operator)| json!({
+                    "api": json!(operator.api).to_string(),
+                    "versions": rendered_versions(kernel, entry, index),
+                }))
+                .collect::<Vec<_>>(),
             "modules": (!modules.is_empty()).then(|| json!(modules).to_string()),
         })
     });
@@ -72,7 +75,7 @@ pub(crate) fn call_digest(
     resolved: &ResolvedCall,
     entry: Option<&CatalogueEntry>,
 ) -> String {
-    let (call, needs) = entry.map(|entry| (call(entry), &entry.needs)).unzip();
+    let (call, needs) = entry.map(|entry| (resolved_call(entry, &resolved.api), &entry.needs)).unzip();
     let described = json!([case.id(), resolved.form, resolved.arguments, resolved.returns]);
     let text = format!("{}\n{call:?}\n{needs:?}\n{described}", env!("CARGO_PKG_VERSION"));
     Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
@@ -92,29 +95,50 @@ pub(super) fn render(
     handlebars.render(template, context).map_err(|error| failed(error.to_string()))
 }
 
-fn function_name(kernel: &KernelName) -> String {
+/// Renders the calls of an operator, one for each version of its schema, with the names of the version's arguments.
+fn rendered_versions(kernel: &KernelName, entry: &CatalogueEntry, operator: usize) -> Vec<serde_json::Value> {
     let safe = kernel.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
-    format!("launch_{}", safe.collect::<String>())
+    let safe: String = safe.collect();
+    let launcher = &entry.operators[operator];
+    let schemas = std::iter::once(&launcher.schema).chain(&launcher.other_schemas).enumerate();
+    let versions = schemas.map(|(version, schema)| {
+        let numbers = [("operator", operator), ("version", version)].into_iter();
+        let suffix =
+            numbers.filter(|(_, number)| *number > 0).map(|(word, number)| format!("_{word}_{number}"));
+        json!({
+            "function": format!("launch_{safe}{}", suffix.collect::<String>()),
+            "call": call(entry, launcher, schema),
+            "schema": schema_names(schema),
+        })
+    });
+    versions.collect()
+}
+
+/// Returns the calls of the operator that launches a resolved case, for its digest.
+fn resolved_call(entry: &CatalogueEntry, api: &str) -> Vec<String> {
+    let launcher = entry.operator_of_api(api).unwrap_or_else(|| entry.main_operator());
+    let schemas = std::iter::once(&launcher.schema).chain(&launcher.other_schemas);
+    schemas.map(|schema| call(entry, launcher, schema)).collect()
 }
 
 /// The operator's name and its arguments' names, those that can be passed by place first.
-fn schema_names(entry: &CatalogueEntry) -> String {
+fn schema_names(schema: &OperatorSchema) -> String {
     let names = |keyword_only: bool| -> Vec<&str> {
-        let arguments = entry.schema.arguments.iter();
+        let arguments = schema.arguments.iter();
         arguments.filter(|a| a.keyword_only == keyword_only).map(|a| a.name.as_str()).collect()
     };
-    json!([entry.schema.name, names(false), names(true)]).to_string()
+    json!([schema.name, names(false), names(true)]).to_string()
 }
 
 /// Renders the Python call: positional until an argument is left out or keyword-only; arguments that only some forms
 /// give are passed where the case has them.
-fn call(entry: &CatalogueEntry) -> String {
+fn call(entry: &CatalogueEntry, operator: &LaunchOperator, schema: &OperatorSchema) -> String {
     let mut positional = true;
     let mut arguments = Vec::new();
     let mut some = Vec::new();
-    for argument in &entry.schema.arguments {
+    for argument in &schema.arguments {
         let name = &argument.name;
-        let (in_some, in_all) = entry.gives(name);
+        let (in_some, in_all) = entry.gives(operator, name);
         positional &= !argument.keyword_only && in_all;
         if in_all {
             let value = format!("a[\"{name}\"]");
@@ -126,7 +150,7 @@ fn call(entry: &CatalogueEntry) -> String {
     if !some.is_empty() {
         arguments.push(format!("**given(a, {})", some.join(", ")));
     }
-    format!("{}({})", entry.api, arguments.join(", "))
+    format!("{}({})", operator.api, arguments.join(", "))
 }
 
 #[cfg(test)]
@@ -134,11 +158,15 @@ mod tests {
     use super::*;
     use crate::catalogue::Catalogue;
 
+    fn main_call(entry: &CatalogueEntry) -> String {
+        call(entry, entry.main_operator(), &entry.main_operator().schema)
+    }
+
     #[test]
     fn calls_are_written_as_a_person_would() {
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the built-in catalogue");
         let calls: BTreeMap<&str, String> =
-            catalogue.entries().map(|entry| (entry.kernel.as_str(), call(entry))).collect();
+            catalogue.entries().map(|entry| (entry.kernel.as_str(), main_call(entry))).collect();
         assert_eq!(calls["MatMulV3"], "torch.mm(a[\"self\"], a[\"mat2\"])");
         assert_eq!(calls["TensorMove"], "torch.Tensor.copy_(a[\"self\"], a[\"src\"])");
         assert_eq!(calls["Slice"], "torch_npu.npu_slice(a[\"input\"], a[\"offsets\"], a[\"size\"])");

@@ -45,7 +45,7 @@ pub(crate) fn kernels_table(catalogue: &Catalogue) -> String {
         let launchable = if entry.can_be_launched() { "yes" } else { "no" };
         let cells = [
             entry.kernel.as_str().to_owned(),
-            entry.api.clone(),
+            entry.main_operator().api.clone(),
             entry.check_method.as_str().to_owned(),
             launchable.to_owned(),
             entry.needs.words().join(", "),

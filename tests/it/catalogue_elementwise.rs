@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The vendor has no Meta kernel for what these call.
-const WITHOUT_META: [&str; 2] = ["AsStrided", "BroadcastTo"];
+const WITHOUT_META: [&str; 3] = ["AsStrided", "BroadcastTo", "Slice"];
 
 /// Kernel, input shapes and types, output shape and type. Those of the first rows of a kernel are from real
 /// profiles where there are some.
@@ -128,6 +128,16 @@ const GOOD: &[[&str; 5]] = &[
     ["Index", "4096;1;1;77", "FLOAT;INT64;INT64;INT64", "77", "FLOAT"],
     ["Index", "100,64,8;2;2;33;33", "FLOAT16;INT64;INT64;INT64;INT64", "33,8", "FLOAT16"],
     ["Index", "163840,64;1;3;4,16", "DT_BF16;INT64;INT64;INT64", "4,16,64", "DT_BF16"],
+    ["Index", "4096,128;1;7;1", "DT_BF16;INT64;INT64;INT64", "7,128", "DT_BF16"],
+    ["MaskedFill", "1,128;1,128", "INT32;BOOL;INT32", "1,128", "INT32"],
+    ["Slice", "32,256;2;2", "INT32;INT64;INT64", "32,8", "INT32"],
+    ["Slice", "1,128;2;2;2;2", "INT32;INT64;INT64", "1,64", "INT32"],
+    ["AsStrided", "8,4,16;3;3;", "DT_BF16;INT64;INT64;INT64", "8,2,16", "DT_BF16"],
+    ["Mul", "64,128;", "FLOAT16;FLOAT16", "64,128", "FLOAT16"],
+    ["GatherV2", "103424,1024;1,1;", "FLOAT16;INT64;INT64", "1,1,1024", "FLOAT16"],
+    ["GatherV2", "3,2,4,16;5;1", "FLOAT16;INT64;INT64", "5,2,4,16", "FLOAT16"],
+    ["LayerNormV3", "8,64;64;64", "FLOAT16;FLOAT16;FLOAT16", "8,64;8,1;8,1", "FLOAT16;FLOAT16;FLOAT16"],
+    ["LayerNormV3", "8,64;64;64", "DT_BF16;FLOAT;FLOAT", "8,64;8,1;8,1", "DT_BF16;FLOAT;FLOAT"],
 ];
 
 /// The same, and what the refusal says.
@@ -167,6 +177,27 @@ const WRONG: &[([&str; 5], &str)] = &[
     (["AsStrided", "64,32;2;2;1", "FLOAT;INT64;INT64;INT64", "64,33", "FLOAT"], "all_le(Y, X)"),
     (["Index", "4096,128;1;2;77", "DT_BF16;INT64;INT64;FLOAT", "77,128", "DT_BF16"], "takes INT32"),
     (["Index", "4096,128;1;2;77", "DT_BF16;INT64;INT64;INT64", "76,128", "DT_BF16"], "inputs give"),
+    (["Index", "4096,128;1;7;1", "DT_BF16;INT64;INT64;INT64", "8,128", "DT_BF16"], "inputs give [7,128]"),
+    (["Slice", "1,128;2;2;2;2", "INT32;INT64;INT64", "1,129", "INT32"], "all_le(Y, X)"),
+    (["AsStrided", "8,4,16;3;3;", "DT_BF16;INT64;INT64;INT64", "8,5,16", "DT_BF16"], "all_le(Y, X)"),
+    (["Mul", "64,128;63,128", "FLOAT16;FLOAT16", "64,128", "FLOAT16"], "do not broadcast"),
+    (["GatherV2", "300,16;5;", "FLOAT16;INT64;INT64", "5,17", "FLOAT16"], "inputs give [5,16]"),
+    (["GatherV2", "3,2,4,16;5;1", "FLOAT16;INT64;INT64", "5,2,3,16", "FLOAT16"], "inputs give [5,2,4,16]"),
+    (
+        ["LayerNormV3", "8,64;64;63", "FLOAT16;FLOAT16;FLOAT16", "8,64;8,1;8,1", "FLOAT16;FLOAT16;FLOAT16"],
+        "D is both",
+    ),
+];
+
+/// Forms that real profiles have and no call launches, with the reason.
+const UNSUPPORTED: &[([&str; 5], &str)] = &[
+    (["Cast", "64,128", "FLOAT", "64,128", "DOUBLE"], "the conversion runs on an AI CPU"),
+    (["Cast", "16,4096", "INT32", "16,4096", "UINT64"], "torch_npu has no tensors of this type"),
+    (["Mul", "3,1,1,128;", "FLOAT;FLOAT", "3,1,1,128", "FLOAT16"], "a compiled graph fuses the conversion"),
+    (
+        ["GatherV2", "3,1,1,16;;1", "FLOAT16;INT64;INT64", "1,1,16", "FLOAT16"],
+        "only a compiled graph launches it",
+    ),
 ];
 
 /// A `kernel_details.csv` of such cases.
@@ -206,7 +237,7 @@ fn every_accepted_call_runs() {
             rows += 1;
         }
     }
-    assert_eq!((kernels.len(), rows), (30, GOOD.len() + 1));
+    assert_eq!((kernels.len(), rows), (34, GOOD.len() + 1));
 }
 
 #[test]
@@ -226,6 +257,22 @@ fn the_vendors_code_accepts_them() {
     assert_eq!(errors.len(), expected, "{errors:#?}");
     assert!(errors.iter().all(|error| error.contains("NotImplementedError")), "{errors:#?}");
     assert_eq!(accepted, GOOD.len() - expected);
+}
+
+#[test]
+fn forms_that_no_call_launches_are_unsupported() {
+    let context = ran(UNSUPPORTED.iter().map(|(case, _)| case));
+    let plan = context.run(&["plan", "--db", "db", "--devices", "1", "--format", "json"]);
+    for ([kernel, shapes, _, output, _], reason) in UNSUPPORTED {
+        let found = plan.stdout.lines().any(|line| {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            line["kernel"] == *kernel
+                && line["inputs"] == format!("{shapes} -> {output}")
+                && line["verdict"] == "unsupported"
+                && line["left_out"].as_str().is_some_and(|left_out| left_out.contains(reason))
+        });
+        assert!(found, "{kernel} {shapes} {reason}: {}{}", plan.stdout, plan.stderr);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{
 
 /// Kernel, duration, then shapes, types and formats of the inputs, shapes and types of the outputs. Most are
 /// of public profiles, the rest of the sizes of DeepSeek and Qwen.
-const CASES: [&str; 49] = [
+const CASES: [&str; 67] = [
     "MatMulV2 200 1,7168;256,7168 BF16;BF16 ND;ND 1,256 BF16",
     "MatMulV2 10 1,1024;64,160,16,16 FLOAT16;FLOAT16 ND;NZ 1,2560 FLOAT16",
     "MatMulV2 40 32,4096;4096,9216 FLOAT;FLOAT FORMAT_ND;FORMAT_ND 32,9216 FLOAT",
@@ -58,10 +58,27 @@ const CASES: [&str; 49] = [
     "MoeGatingTopK 20 64,256;256 FLOAT;FLOAT ND;ND 64,8;64,8;64,256 FLOAT;INT32;FLOAT",
     "MoeGatingTopK 20 512,128;128 BF16;BF16 ND;ND 512,8;512,8;512,128 BF16;INT32;FLOAT",
     "MoeGatingTopK 20 512,64 FLOAT16 ND 512,6;512,6;512,64 FLOAT16;INT32;FLOAT",
+    "MatMulV2 40 32,9216;4096,9216;4096 FLOAT;FLOAT;FLOAT FORMAT_ND;FORMAT_ND;FORMAT_ND 32,4096 FLOAT",
+    "MatMulV2 40 16,2,16,16;32,16,16,16 FLOAT16;FLOAT16 NZ;NZ 32,512 FLOAT16",
+    "MatMulV3 40 64,5120;5120,1536;1536 FLOAT16;FLOAT16;FLOAT16 ND;ND;ND 64,1536 FLOAT16",
+    "MatMulV3 40 64,5120;1536,5120;1536 BF16;BF16;FLOAT ND;ND;ND 64,1536 BF16",
+    "MatMulCommon 40 64,5120;96,320,16,16;1536 BF16;BF16;FLOAT ND;NZ;ND 64,1536 BF16",
+    "MatMul 10 1,1024;64,160,16,16 FLOAT16;FLOAT16 ND;NZ 1,2560 FLOAT16",
+    "MatMul 10 1,7168;256,7168 BF16;BF16 ND;ND 1,256 BF16",
+    "BatchMatMulV2 10 4,64,1;4,64,32 FLOAT16;FLOAT16 ND;ND 4,1,32 FLOAT16",
+    "QuantBatchMatmulV3 60 4,96,7168;4096,7168;4096;96 INT8;INT8;FLOAT;FLOAT ND;ND;ND;ND 4,96,4096 BF16",
+    "QuantBatchMatmulV3 60 4,96,7168;7168,4096;4096 INT8;INT8;FLOAT ND;ND;ND 4,96,4096 BF16",
+    "QuantBatchMatmulV3 60 4,96,512;4,512,4096;4096 INT8;INT8;INT64 ND;ND;ND 4,96,4096 FLOAT16",
+    "QuantBatchMatmulV3 60 4,96,7168;128,448,16,32;4096 INT8;INT8;BF16 ND;NZ;ND 4,96,4096 BF16",
+    "AscendQuantV2 10 64,7168;7168;7168 BF16;BF16;BF16 ND;ND;ND 64,7168 INT4",
+    "AscendQuantV2 10 64,7168;1 FLOAT16;FLOAT16 ND;ND 64,7168 INT4",
+    "GroupedMatmul 500 64,256;4,256,512;4,512;;;;;4 FLOAT16;FLOAT16;FLOAT16;-;-;-;-;INT64 ND;ND;ND;-;-;-;-;ND 64,512 FLOAT16",
+    "GroupedMatmul 500 64,256;4,512,256;4,512;;;;;4 BF16;BF16;FLOAT;-;-;-;-;INT64 ND;ND;ND;-;-;-;-;ND 64,512 BF16",
+    "GroupedMatmul 500 64,256;4,256,512;4,512;4,512;;;;4;64 INT8;INT8;INT32;BF16;-;-;-;INT64;FLOAT ND;NZ;ND;ND;-;-;-;ND;ND 64,512 BF16",
 ];
 
 /// The same, and why each is refused.
-const WRONG: [(&str, &str); 23] = [
+const WRONG: [(&str, &str); 28] = [
     (
         "MatMulV2 9 64,512;256,512 FLOAT16;BF16 ND;ND 64,256 FLOAT16",
         "input 1 (mat2) is DT_BF16, `self` is FLOAT16: the kernel takes one type",
@@ -71,12 +88,21 @@ const WRONG: [(&str, &str); 23] = [
         "output 0 is [1,2048], the inputs give [1,2560]",
     ),
     (
-        "MatMulV3 9 4,4,16,16;64,64 BF16;BF16 NZ;ND 64,64 BF16",
-        "input 0 (self) is in FRACTAL_NZ, which the entry does not build",
+        "MatMulV2 9 8,64;32,64;31 FLOAT16;FLOAT16;FLOAT16 ND;ND;ND 8,32 FLOAT16",
+        "A x B^T, bias: input 2: N is both 32 and 31",
     ),
+    ("MatMul 9 1,7168;256,7167 BF16;BF16 ND;ND 1,256 BF16", "A x B^T: input 1: K is both 7168 and 7167"),
+    ("BatchMatMulV2 9 1,64,1;1,1,32768 FLOAT;FLOAT ND;ND 1,64,32768 FLOAT", "launches no matrix product"),
+    ("BatchMatMulV3 9 4,1,64;4,1,32 FLOAT;FLOAT ND;ND 4,64,32 FLOAT", "launches no matrix product"),
     (
-        "MatMulCommon 9 8,64;32,64;32 BF16;BF16;BF16 ND;ND;ND 8,32 BF16",
-        "3 input slots are recorded, the entry of MatMulV2 reads 2",
+        "QuantBatchMatmulV3 9 4,96,512;3,512,256;256 INT8;INT8;FLOAT ND;ND;ND 4,96,256 BF16",
+        "scale, batch: `rank(C) == 0 or numel(C) == B` does not hold",
+    ),
+    ("AscendQuantV2 9 64,510;510 BF16;BF16 ND;ND 64,510 INT4", "`D % 8 == 0` does not hold"),
+    ("AscendQuantV2 9 64,512;512;512 BF16;BF16;BF16 ND;ND;ND 64,512 UINT8", "run as the kernel Quantize"),
+    (
+        "GroupedMatmul 9 64,256;4,256,512;4,511;;;;;4 BF16;BF16;FLOAT;-;-;-;-;INT64 ND;ND;ND;-;-;-;-;ND 64,512 BF16",
+        "DT_BF16 with a bias in FLOAT: input 2: N is both 512 and 511",
     ),
     ("BatchMatMulV2 9 4,8,16;3,16,8 BF16;BF16 ND;ND 4,8,8 BF16", "A x B: input 1: B is both 4 and 3"),
     // A product without a batch runs as MatMulV2 or MatMulV3.
@@ -114,10 +140,7 @@ const WRONG: [(&str, &str); 23] = [
         "`N < 65536` does not hold",
     ),
     ("AscendQuantV2 9 64,512;64 BF16;BF16 ND;ND 64,512 INT8", "`S == D or S == 1` does not hold"),
-    (
-        "AscendQuantV2 9 64,512;512 BF16;BF16 ND;ND 64,512 INT32",
-        "output 0 is recorded as INT32, the call gives INT8",
-    ),
+    ("AscendQuantV2 9 64,512;512 BF16;BF16 ND;ND 64,512 INT32", "run as the kernel Quantize"),
     ("DynamicQuant 9 512 BF16 ND 512;1 INT8;FLOAT", "rows: output 1 is [1], the inputs give []"),
     (
         "GroupedMatmul 9 64,512;8,512,256;;;;;;4 BF16;BF16;-;-;-;-;-;INT64 ND;ND;-;-;-;-;-;ND 64,256 BF16",

@@ -92,7 +92,7 @@ fn db_check_reports_invalid_rows() {
         check_output("K.csv", &[table(",Note", &[]).as_bytes(), ROW.as_bytes(), b",\xb2\xe2\n"].concat()),
         check_output(
             "K.csv",
-            table("", &["6k,FLOAT,ND,4,FLOAT,ND", "4;4,FLOAT,ND,,,", "N/A,N/A,N/A,,,", ",,,,,"]).as_bytes(),
+            table("", &["6k,FLOAT,ND,4,FLOAT,ND", "4;4,FLOAT;,ND,,,", "N/A,N/A,N/A,,,", ",,,,,"]).as_bytes(),
         ),
         check_output(
             "K.csv",

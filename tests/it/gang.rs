@@ -18,7 +18,7 @@ const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/replay.py
 fn dispatch(tokens: u64) -> String {
     format!(
         "DispatchFFNCombine,50,\"\"\"{tokens},1024;16,1024,512;16,256,1024;{tokens},8;1;1;{tokens},8\"\"\",\
-         DT_BF16;DT_BF16;DT_BF16;INT32;FLOAT;FLOAT;FLOAT,ND;ND;ND;ND;ND;ND;ND,\"\"\"{tokens},1024;1,16\"\"\",\
+         DT_BF16;INT8;INT8;INT32;FLOAT;FLOAT;FLOAT,ND;FRACTAL_NZ;FRACTAL_NZ;ND;ND;ND;ND,\"\"\"{tokens},1024;1,16\"\"\",\
          DT_BF16;INT32,ND;ND"
     )
 }

@@ -104,6 +104,7 @@ fn patterns_declare_expected_candidate_counts() {
         ("GroupedMatmul", "grouped_matmul", 680),
         ("GroupedMatmulSwigluQuant", "grouped_matmul_swiglu_quant", 340),
         ("DispatchFFNCombine", "dispatch_ffn_combine", 275),
+        ("DispatchFFNCombineBF16", "dispatch_ffn_combine_bf16", 275),
         ("FusedInferAttentionScore", "prefill", 200),
         ("FusedInferAttentionScore", "decode", 480),
         // The superseded tool had 102: it merged lengths that need the same blocks, though their times differ.

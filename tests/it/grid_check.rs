@@ -117,6 +117,7 @@ fn assert_accepted(context: &Context, rows: usize) {
         "AsStridedAiCore",
         "BroadcastTo",
         "DispatchFFNCombine",
+        "DispatchFFNCombineBF16",
         "PagedCacheLoadNdKernel",
         "Slice",
         "SliceAiCore",

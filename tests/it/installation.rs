@@ -167,29 +167,59 @@ fn calls_that_do_not_fit_the_installation_are_not_launched() {
     assert_eq!(context.rows("db", "SwiGlu")[0]["MicroBench Verdict"], "ok");
 }
 
-/// Later versions of vllm-ascend have further arguments in the middle.
-#[test]
-fn newer_signature_of_a_gang_kernel_is_the_fault_of_the_installation() {
+/// A database `db` with a case of each kernel of vllm-ascend's operator on two devices.
+fn gang_database() -> Context {
     let context = Context::new();
-    let record = "DispatchFFNCombine,50,\"\"\"64,1024;16,1024,512;16,256,1024;64,8;1;1;64,8\"\"\",\
-        INT8;INT8;INT8;INT32;FLOAT;FLOAT;FLOAT,ND;ND;ND;ND;ND;ND;ND,\"\"\"64,1024;1,16\"\"\",DT_BF16;INT32,ND;ND";
-    let record = record.replace("INT8;INT8;INT8", "DT_BF16;DT_BF16;DT_BF16");
-    context.write("g.csv", &profile(&[&record]));
+    let record = |kernel: &str, weight: &str| {
+        format!(
+            "{kernel},50,\"\"\"64,1024;16,1024,512;16,256,1024;64,8;1;1;64,8\"\"\",\
+             DT_BF16;{weight};{weight};INT32;INT64;INT64;FLOAT,ND;FRACTAL_NZ;FRACTAL_NZ;ND;ND;ND;ND,\
+             \"\"\"64,1024;1,16\"\"\",DT_BF16;INT32,ND;ND"
+        )
+    };
+    let records = [record("DispatchFFNCombine", "INT8"), record("DispatchFFNCombineBF16", "DT_BF16")];
+    context.write("g.csv", &profile(&[&records[0], &records[1]]));
     let ran = context.run(&["ingest", "g.csv", "--db", "db", "--kind", "rehearsal", "--ep-size", "2"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let faults = other_schema(
-        &context,
+    context
+}
+
+/// The operator of vllm-ascend with these arguments behind the scales and behind the outputs.
+fn gang_schema(middle: &str, end: &str) -> String {
+    format!(
         "_C_ascend::dispatch_ffn_combine(Tensor x, Tensor[] weight1, Tensor[] weight2, Tensor expert_idx, \
-         Tensor[] scale1, Tensor[] scale2, Tensor[] bias1, Tensor[] bias2, Tensor probs, str group, \
-         int max_output_size, Tensor! out, Tensor! expert_token_nums, Tensor? x_active_mask=None, \
-         float swiglu_limit=0) -> (Tensor out, Tensor expert_token_nums)",
-    );
+         Tensor[] scale1, Tensor[] scale2, {middle}Tensor probs, str group, int max_output_size, Tensor! out, \
+         Tensor! expert_token_nums{end}) -> (Tensor out, Tensor expert_token_nums)"
+    )
+}
+
+/// Later versions of vllm-ascend have further arguments in the middle: the installed version decides the call.
+#[test]
+fn versions_of_an_operator_are_called_as_they_are_installed() {
+    let biases = "Tensor[] bias1, Tensor[] bias2, ";
+    let verdicts = "SELECT kernel || ' ' || verdict FROM verdicts JOIN cases USING (case_id) ORDER BY kernel";
+    for (middle, end) in [
+        ("", ""),
+        (biases, ", Tensor? x_active_mask=None"),
+        (biases, ", Tensor? x_active_mask=None, float swiglu_limit=0"),
+    ] {
+        let context = gang_database();
+        let faults = other_schema(&context, &gang_schema(middle, end));
+        let ran = rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", &faults]);
+        assert_eq!(ran.code, 0, "{middle}{end}: {}{}", ran.stdout, ran.stderr);
+        assert_eq!(ledger(&context, "db", verdicts), "DispatchFFNCombine ok; DispatchFFNCombineBF16 ok");
+    }
+}
+
+#[test]
+fn unknown_version_of_an_operator_is_the_fault_of_the_installation() {
+    let context = gang_database();
+    let faults = other_schema(&context, &gang_schema("Tensor[] bias1, ", ""));
     let ran = rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", &faults]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let verdicts = "SELECT verdict || ' ' || reason FROM verdicts";
-    let found = ledger(&context, "db", verdicts);
+    let found = ledger(&context, "db", "SELECT verdict || ' ' || reason FROM verdicts");
     assert!(found.starts_with("unsupported the catalogue's call does not fit"), "{found}");
-    assert!(found.contains("bias1, bias2, probs"), "{found}");
+    assert!(found.contains("scale2, bias1, probs"), "{found}");
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn unusable_python_gives_no_outcomes() {
 fn dispatch_record(experts: u64) -> String {
     format!(
         "DispatchFFNCombine,50,\"\"\"64,1024;{experts},1024,512;{experts},256,1024;64,8;1;1;64,8\"\"\",\
-         DT_BF16;DT_BF16;DT_BF16;INT32;FLOAT;FLOAT;FLOAT,ND;ND;ND;ND;ND;ND;ND,\"\"\"64,1024;1,{experts}\"\"\",\
+         DT_BF16;INT8;INT8;INT32;FLOAT;FLOAT;FLOAT,ND;FRACTAL_NZ;FRACTAL_NZ;ND;ND;ND;ND,\"\"\"64,1024;1,{experts}\"\"\",\
          DT_BF16;INT32,ND;ND"
     )
 }

@@ -62,7 +62,7 @@ impl<'a> CaseEditor<'a> {
     /// Returns the case in forms that differ by the transposition of one tensor in memory, with the argument's name.
     pub(crate) fn transposed_variants(&self) -> Vec<(&'a str, Case)> {
         let mut found: Vec<(&'a str, Case)> = Vec::new();
-        for form in &self.entry.forms {
+        for form in self.entry.forms.iter().filter(|form| form.is_replayed()) {
             let differing: Vec<&str> = (form.tensors().map(|(_, slot)| slot.argument.as_str()))
                 .filter(|name| form.is_transposed(name) != self.form.is_transposed(name))
                 .collect();

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, ImpliedValue, InputSlot,
-    OutputDtype, SharedEntry, TensorSlot, TensorSource,
-    checks::{check_api, check_form, check_roles, check_slots},
+    LaunchOperator, OutputDtype, SharedEntry, TensorSlot, TensorSource,
+    checks::{check_api, check_form, check_roles, check_slots, check_version},
     error::{Below, EntryError, fault, no_such_argument, value_fault},
     example::example_case,
     lists::{expand_lists, is_identifier},
@@ -88,26 +88,29 @@ fn declaration_path(raw: &RawEntry, argument: &str, path: &[String]) -> Vec<Stri
 
 fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     let kernel = kernel_of_file(&raw.kernel, file).below("kernel")?;
-    if !is_python_path(&raw.api) {
-        let problem = format!("`{}` is not a function of `torch` or `torch_npu`", raw.api);
-        return Err(fault("api", problem));
-    }
     if raw.summary.starts_with("TODO") {
         return Err(fault("summary", "this is a draft; complete what is marked TODO"));
     }
-    let schema = OperatorSchema::parse(&raw.schema).below("schema")?;
-    check_parts(&raw.inputs, &raw.outputs, &raw.arguments, raw, &schema)?;
+    let mut operators = vec![launch_operator(&raw.api, &raw.schema, &raw.other_schemas)?];
+    check_parts(&raw.inputs, &raw.outputs, &raw.arguments, raw, &operators[0].schema)?;
+    let mut operator_of_form = Vec::new();
     for (index, form) in raw.forms.iter().enumerate() {
+        let operator = form_operator(form, &mut operators).below(index).below("forms")?;
+        operator_of_form.push(operator);
         let inputs = form.inputs.as_deref().unwrap_or_default();
         let outputs = form.outputs.as_deref().unwrap_or_default();
-        check_parts(inputs, outputs, &form.arguments, raw, &schema).below(index).below("forms")?;
+        let schema = &operators[operator].schema;
+        check_parts(inputs, outputs, &form.arguments, raw, schema).below(index).below("forms")?;
     }
     // Forms with the index of their declaration: a form of lists is expanded to several.
     let mut forms = Vec::new();
     for (index, form) in raw.forms.iter().enumerate() {
         let expanded = with_positional_rule(form, raw).and_then(|form| {
+            let operator = operator_of_form[index];
             let expanded = expand_lists(&form, raw)?.into_iter();
-            expanded.map(|(form, of_list)| Ok(EntryForm { of_list, ..entry_form(&form, raw)? })).collect()
+            expanded
+                .map(|(form, of_list)| Ok(EntryForm { of_list, operator, ..entry_form(&form, raw)? }))
+                .collect()
         });
         let expanded: Vec<EntryForm> = expanded.below(index).below("forms")?;
         forms.extend(expanded.into_iter().map(|form| (index, form)));
@@ -117,9 +120,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     let mut entry = CatalogueEntry {
         kernel,
         summary: raw.summary.clone(),
-        api: raw.api.clone(),
-        schema,
-        schema_text: raw.schema.clone(),
+        operators,
         also_named: raw.also_named.clone(),
         defined_by: None,
         unit: raw.unit,
@@ -133,7 +134,6 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         example: None,
         file: file.to_owned(),
     };
-    check_api(&entry)?;
     if entry.forms.is_empty() {
         return Err(fault("forms", "there is no form, so no case can be replayed"));
     }
@@ -146,6 +146,46 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     }
     entry.example = raw.example.as_ref().map(|raw| example_case(raw, &entry)).transpose().below("example")?;
     Ok(entry)
+}
+
+/// Parses and checks a Python function with its schemas.
+fn launch_operator(
+    api: &str,
+    schema_text: &str,
+    other_schemas: &[String],
+) -> Result<LaunchOperator, EntryError> {
+    if !is_python_path(api) {
+        return Err(fault("api", format!("`{api}` is not a function of `torch` or `torch_npu`")));
+    }
+    let schema = OperatorSchema::parse(schema_text).below("schema")?;
+    check_api(api, &schema)?;
+    let others = other_schemas.iter().enumerate().map(|(index, text)| {
+        let other = OperatorSchema::parse(text).below(index).below("other_schemas")?;
+        check_version(&schema, &other).below(index).below("other_schemas")?;
+        Ok(other)
+    });
+    let other_schemas = others.collect::<Result<_, EntryError>>()?;
+    Ok(LaunchOperator { api: api.to_owned(), schema, schema_text: schema_text.to_owned(), other_schemas })
+}
+
+/// Returns the index of a form's operator, which is added if no form before has it.
+fn form_operator(form: &RawForm, operators: &mut Vec<LaunchOperator>) -> Result<usize, EntryError> {
+    let (api, schema) = match (&form.api, &form.schema) {
+        (None, None) => return Ok(0),
+        (Some(api), Some(schema)) => (api, schema),
+        (Some(_), None) => return Err(fault("api", "a form with `api:` needs a `schema:` as well")),
+        (None, Some(_)) => return Err(fault("schema", "a form with `schema:` needs an `api:` as well")),
+    };
+    let operator = launch_operator(api, schema, &[])?;
+    let known = operators.iter().position(|known| known.api == *api);
+    if let Some(known) = known.filter(|known| operators[*known].schema != operator.schema) {
+        let problem = format!("`{api}` has another schema: `{}`", operators[known].schema_text);
+        return Err(fault("schema", problem));
+    }
+    Ok(known.unwrap_or_else(|| {
+        operators.push(operator);
+        operators.len() - 1
+    }))
 }
 
 /// Parses slots and arguments before lists are expanded, so that errors have their path in the file.
@@ -240,6 +280,8 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
     let names = names_of_call(&rule, &inputs, &arguments, returns.as_ref());
     Ok(EntryForm {
         rule,
+        operator: 0,
+        unsupported: raw.unsupported.clone(),
         inputs,
         output_dtypes,
         arguments,
@@ -282,6 +324,15 @@ fn implied_values(raw: &BTreeMap<String, RawImplied>) -> Result<BTreeMap<String,
 
 fn dtypes_of(names: &[String]) -> Result<Vec<Dtype>, EntryError> {
     names.iter().enumerate().map(|(index, name)| dtype_of(name).below(index)).collect()
+}
+
+/// Parses the types of an output, which may be types that torch does not have.
+fn recorded_dtypes(names: &[String]) -> Result<Vec<Dtype>, EntryError> {
+    let dtype = |name: &String| {
+        let dtype = Dtype::parse(name).filter(Dtype::is_recordable);
+        dtype.ok_or_else(|| value_fault(format!("`{name}` is not a type of outputs")))
+    };
+    names.iter().enumerate().map(|(index, name)| dtype(name).below(index)).collect()
 }
 
 fn dtype_of(name: &str) -> Result<Dtype, EntryError> {
@@ -328,6 +379,7 @@ fn input_slot(raw: &Option<RawInput>) -> Result<InputSlot, EntryError> {
             number_for: dtypes_of(&raw.number_for).below("number_for")?,
             formats: raw.formats.clone(),
             shown_whole: raw.shown_whole,
+            only_blocked: raw.only_blocked,
         })),
         (None, Some(dims)) => {
             let dtype = dtypes.first().cloned().unwrap_or(Dtype::Int64);
@@ -421,10 +473,13 @@ fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, EntryE
             return Err(fault("recorded", "`recorded:` must list the types that the output can have"));
         }
         RawOutput::Recorded { recorded, unlike: None } => {
-            return Ok(OutputDtype::Recorded(dtypes_of(recorded).below("recorded")?));
+            return Ok(OutputDtype::Recorded(recorded_dtypes(recorded).below("recorded")?));
         }
         RawOutput::Recorded { recorded, unlike: Some(other) } => {
-            return Ok(OutputDtype::RecordedUnlike(dtypes_of(recorded).below("recorded")?, other.clone()));
+            return Ok(OutputDtype::RecordedUnlike(
+                recorded_dtypes(recorded).below("recorded")?,
+                other.clone(),
+            ));
         }
         RawOutput::Word(text) => text,
     };

@@ -9,16 +9,26 @@ use super::{
 use crate::catalogue::{OperatorSchema, SchemaType};
 
 /// Checks that the function is the schema's; torch appends the name of an overload.
-pub(crate) fn check_api(entry: &CatalogueEntry) -> Result<(), EntryError> {
-    let overload = entry.schema.name.split_once('.').map(|(_, overload)| format!(".{overload}"));
-    let without = overload.and_then(|overload| entry.api.strip_suffix(&overload)).unwrap_or(&entry.api);
+pub(crate) fn check_api(api: &str, schema: &OperatorSchema) -> Result<(), EntryError> {
+    let overload = schema.name.split_once('.').map(|(_, overload)| format!(".{overload}"));
+    let without = overload.and_then(|overload| api.strip_suffix(&overload)).unwrap_or(api);
     let function = without.rsplit('.').next().unwrap_or(without);
-    if function == entry.schema.short_name() {
+    if function == schema.short_name() {
         return Ok(());
     }
-    let problem =
-        format!("`{}` is not the function of the schema, `{}`", entry.api, entry.schema.short_name());
-    Err(fault("api", problem))
+    Err(fault("api", format!("`{api}` is not the function of the schema, `{}`", schema.short_name())))
+}
+
+/// Checks that another version of an operator can be called with the arguments of the first.
+pub(crate) fn check_version(schema: &OperatorSchema, other: &OperatorSchema) -> Result<(), EntryError> {
+    if other.name != schema.name {
+        return Err(value_fault(format!("`{}` is not a version of `{}`", other.name, schema.name)));
+    }
+    let unknown = other.arguments.iter().find(|own| !own.has_default && schema.argument(&own.name).is_none());
+    match unknown {
+        Some(argument) => Err(value_fault(no_such_argument(schema, &argument.name))),
+        None => Ok(()),
+    }
 }
 
 /// Checks that a form's rule has as many slots as are declared, and shapes for those only that are used.
@@ -56,28 +66,32 @@ pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
 
 /// Checks that arguments exist, are given once unless they have a default, and have the types of the schema.
 pub(crate) fn check_form(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
+    if !form.is_replayed() {
+        return Ok(());
+    }
+    let schema = &entry.operator_of(form).schema;
     let from_slots = form.tensors().map(|(_, slot)| slot.argument.as_str());
     let given: Vec<&str> = from_slots.chain(form.arguments.keys().map(String::as_str)).collect();
-    check_names(entry, form, &given)?;
-    check_others(entry, form)?;
-    form.arguments.iter().try_for_each(|(name, argument)| check_argument(&entry.schema, name, argument))
+    check_names(schema, form, &given)?;
+    check_others(schema, form)?;
+    form.arguments.iter().try_for_each(|(name, argument)| check_argument(schema, name, argument))
 }
 
 /// Checks that given arguments exist and are given once, and that none is missing.
-fn check_names(entry: &CatalogueEntry, form: &EntryForm, given: &[&str]) -> Result<(), EntryError> {
+fn check_names(schema: &OperatorSchema, form: &EntryForm, given: &[&str]) -> Result<(), EntryError> {
     let transposed = form.rule.transposed.iter().map(String::as_str);
     for name in given.iter().copied().chain(transposed) {
-        if entry.schema.argument(name).is_none() {
-            return Err(argument_fault(name, "argument", no_such_argument(&entry.schema, name)));
+        if schema.argument(name).is_none() {
+            return Err(argument_fault(name, "argument", no_such_argument(schema, name)));
         }
     }
     for (index, name) in given.iter().enumerate() {
-        let is_list = entry.schema.argument(name).is_some_and(|known| known.kind == SchemaType::TensorList);
+        let is_list = schema.argument(name).is_some_and(|known| known.kind == SchemaType::TensorList);
         if given[..index].contains(name) && !(is_list && form.tensor(name).is_some()) {
             return Err(argument_fault(name, "argument", format!("argument `{name}` is given twice")));
         }
     }
-    let missing = entry.schema.arguments.iter().find(|a| !a.has_default && !given.contains(&a.name.as_str()));
+    let missing = schema.arguments.iter().find(|a| !a.has_default && !given.contains(&a.name.as_str()));
     if let Some(argument) = missing {
         let problem = format!("argument `{}` has no default and is not given", argument.name);
         return Err(value_fault(problem));
@@ -86,11 +100,10 @@ fn check_names(entry: &CatalogueEntry, form: &EntryForm, given: &[&str]) -> Resu
 }
 
 /// Checks that the other tensors to which slots refer exist.
-fn check_others(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
+fn check_others(schema: &OperatorSchema, form: &EntryForm) -> Result<(), EntryError> {
     for (_, slot) in form.tensors() {
-        let (argument, index_of) = (&slot.argument, |name: &str| {
-            entry.schema.arguments.iter().position(|argument| argument.name == name)
-        });
+        let (argument, index_of) =
+            (&slot.argument, |name: &str| schema.arguments.iter().position(|argument| argument.name == name));
         if let Some(other) = slot.same_type_as.as_deref().filter(|name| form.tensor(name).is_none()) {
             let problem = format!("form `{}` has no tensor `{other}` to take the type from", form.rule.name);
             return Err(argument_fault(argument, "same_type_as", problem));

@@ -31,11 +31,8 @@ pub struct CatalogueEntry {
     /// The kernel, as the profiler names it.
     pub kernel: KernelName,
     pub(crate) summary: String,
-    /// The Python function, such as `torch_npu.npu_rms_norm`.
-    pub(crate) api: String,
-    pub(crate) schema: OperatorSchema,
-    /// The schema as it is written in the file.
-    pub schema_text: String,
+    /// The operators that launch it: first the entry's, then those of single forms.
+    pub(crate) operators: Vec<LaunchOperator>,
     /// Other names under which the profiler shows the same kernel.
     pub(crate) also_named: Vec<String>,
     /// The kernel whose entry defines this one; `None` for an entry with a definition of its own.
@@ -70,10 +67,26 @@ pub(crate) struct SharedEntry {
     pub(crate) also_named: Vec<String>,
 }
 
+/// An operator that launches a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LaunchOperator {
+    /// The Python function, such as `torch_npu.npu_rms_norm`.
+    pub(crate) api: String,
+    pub(crate) schema: OperatorSchema,
+    /// The schema as it is written in the file.
+    pub(crate) schema_text: String,
+    /// Schemas of other versions, which need no other arguments. The installed version decides which one is called.
+    pub(crate) other_schemas: Vec<OperatorSchema>,
+}
+
 /// One form of a kernel's call: its shapes, slots and arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct EntryForm {
     pub(crate) rule: ShapeRule,
+    /// Index of its operator in [`CatalogueEntry::operators`].
+    pub(crate) operator: usize,
+    /// Reason why no call launches the kernel with such tensors; `None` for a form that is replayed.
+    pub(crate) unsupported: Option<String>,
     /// The profiler's input slots, in their order.
     pub(crate) inputs: Vec<InputSlot>,
     pub(crate) output_dtypes: Vec<OutputDtype>,
@@ -183,6 +196,8 @@ pub(crate) struct TensorSlot {
     pub(crate) formats: Vec<String>,
     /// True if the profiler shows a blocked matrix without its blocks.
     pub(crate) shown_whole: bool,
+    /// True if the kernel reads every matrix as a blocked one.
+    pub(crate) only_blocked: bool,
 }
 
 /// Source of a tensor argument.
@@ -278,10 +293,33 @@ impl CatalogueEntry {
         std::iter::once(self.kernel.as_str()).chain(self.also_named.iter().map(String::as_str))
     }
 
-    /// Returns true in the first place if some form gives the argument, in the second if every form does.
-    pub(crate) fn gives(&self, argument: &str) -> (bool, bool) {
-        let mut gives = self.forms.iter().map(|form| form.gives(argument));
-        (self.forms.iter().any(|form| form.gives(argument)), gives.all(|given| given))
+    /// Returns the schemas of its operators as they are written in the file.
+    pub fn schema_texts(&self) -> impl Iterator<Item = &str> {
+        self.operators.iter().map(|operator| operator.schema_text.as_str())
+    }
+
+    /// Returns the operator of the entry, which launches each form without one of its own.
+    pub(crate) fn main_operator(&self) -> &LaunchOperator {
+        &self.operators[0]
+    }
+
+    /// Returns the operator that launches a form.
+    pub(crate) fn operator_of(&self, form: &EntryForm) -> &LaunchOperator {
+        self.operators.get(form.operator).unwrap_or_else(|| self.main_operator())
+    }
+
+    /// Returns the operator of a Python function; `None` if it launches no form.
+    pub(crate) fn operator_of_api(&self, api: &str) -> Option<&LaunchOperator> {
+        self.operators.iter().find(|operator| operator.api == api)
+    }
+
+    /// Returns true in the first place if some form of an operator gives the argument, in the second if every form of it
+    /// does.
+    pub(crate) fn gives(&self, operator: &LaunchOperator, argument: &str) -> (bool, bool) {
+        let launches = |form: &&EntryForm| self.operator_of(form).api == operator.api && form.is_replayed();
+        let mut gives = self.forms.iter().filter(launches).map(|form| form.gives(argument)).peekable();
+        let all_give = gives.peek().is_some() && gives.all(|given| given);
+        (all_give || self.forms.iter().filter(launches).any(|form| form.gives(argument)), all_give)
     }
 }
 
@@ -301,6 +339,11 @@ impl EntryForm {
     /// Returns the slots of a list of tensors, in their order.
     pub(crate) fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
         self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
+    }
+
+    /// Returns true if a call launches it.
+    pub(crate) const fn is_replayed(&self) -> bool {
+        self.unsupported.is_none()
     }
 
     pub(crate) fn gives(&self, argument: &str) -> bool {

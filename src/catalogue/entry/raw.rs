@@ -14,6 +14,9 @@ pub(crate) struct RawEntry {
     pub(crate) summary: String,
     pub(crate) api: String,
     pub(crate) schema: String,
+    /// Schemas of other versions of the operator.
+    #[serde(default)]
+    pub(crate) other_schemas: Vec<String>,
     #[serde(default)]
     pub(crate) also_named: Vec<String>,
     pub(crate) unit: ComputeUnit,
@@ -80,6 +83,7 @@ pub(crate) struct RawInput {
     pub(crate) number_for: Vec<String>,
     pub(crate) formats: Vec<String>,
     pub(crate) shown_whole: bool,
+    pub(crate) only_blocked: bool,
     pub(crate) host_dims: Option<String>,
     pub(crate) intermediate: Option<String>,
     pub(crate) used: Option<String>,
@@ -123,6 +127,11 @@ pub(crate) enum RawShapes {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RawForm {
     pub(crate) name: String,
+    /// In place of the entry's, beside a schema of its own.
+    pub(crate) api: Option<String>,
+    pub(crate) schema: Option<String>,
+    /// Reason why no call launches the kernel with such tensors.
+    pub(crate) unsupported: Option<String>,
     pub(crate) shapes: RawShapes,
     /// Beside shapes by name: those of the outputs.
     pub(crate) output_shapes: Option<String>,

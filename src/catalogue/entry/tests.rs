@@ -88,3 +88,46 @@ fn errors_have_the_position_of_the_faulty_value() {
         assert!(found.starts_with(&format!("Test.yaml:{line}:{column}: ")), "{after}: {found}");
     }
 }
+
+#[test]
+fn operators_of_forms_and_versions_are_checked() {
+    let operator =
+        "api: torch_npu.npu_other, schema: \"npu::npu_other(Tensor x, Tensor? rows=None) -> Tensor\"";
+    let of_form = |keys: &str| ENTRY.replacen("{name: by name, ", &format!("{{name: by name, {keys}, "), 1);
+    let entry = parse(&of_form(operator)).expect("a form with an operator of its own");
+    assert_eq!(entry.operator_of(&entry.forms[0]).api, "torch_npu.npu_other");
+    assert_eq!(entry.main_operator().api, "torch_npu.npu_test");
+    let versions =
+        |schema: &str| ENTRY.replacen("unit:", &format!("other_schemas: [\"{schema}\"]\nunit:"), 1);
+    parse(&versions("npu::npu_test(Tensor x, Tensor? more=None) -> Tensor")).expect("another version");
+    for (text, problem) in [
+        (of_form("api: torch_npu.npu_other"), "a form with `api:` needs a `schema:` as well"),
+        (
+            of_form(&operator.replace("(Tensor x", "(Tensor y")),
+            "the schema has no argument `x`; it has y, rows",
+        ),
+        (
+            of_form("api: torch_npu.npu_test, schema: \"npu::npu_test(Tensor x) -> Tensor\""),
+            "`torch_npu.npu_test` has another schema",
+        ),
+        (
+            versions("npu::npu_test(Tensor y) -> Tensor"),
+            "the schema has no argument `y`; it has x, mask, rows",
+        ),
+        (
+            versions("npu::npu_other(Tensor x) -> Tensor"),
+            "`npu::npu_other` is not a version of `npu::npu_test`",
+        ),
+    ] {
+        let found = parse(&text).expect_err(problem);
+        assert!(found.contains(problem), "{problem}: {found}");
+    }
+}
+
+#[test]
+fn forms_that_no_call_launches_need_no_arguments() {
+    let form = "  - {name: other, shapes: \"B,D; -; -; -; - -> B\", unsupported: \"it runs as Other\"}\n";
+    let entry = parse(&format!("{ENTRY}{form}")).expect("a valid entry");
+    let replayed: Vec<bool> = entry.forms.iter().map(super::EntryForm::is_replayed).collect();
+    assert_eq!(replayed, [true, false]);
+}

@@ -25,6 +25,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct ResolvedCall {
     pub(crate) form: String,
+    /// The Python function that launches the form.
+    pub(crate) api: String,
     /// Assumptions about what the shapes do not determine.
     pub(crate) notes: Vec<String>,
     pub(crate) arguments: Vec<CallArgument>,
@@ -77,6 +79,7 @@ impl CatalogueEntry {
         let Some(&(form, bindings)) = fitting.first() else {
             return Err(no_form_fits(case, &attempts));
         };
+        check_replayed(form)?;
         let outputs = self.output_tensors(form, bindings, &case.inputs, &case.outputs)?;
         let returns = form.returns.as_ref().map(|returns| returns.evaluate_shapes(bindings)).transpose();
         let returns = returns.map_err(contradiction)?;
@@ -88,6 +91,7 @@ impl CatalogueEntry {
         bind_sizes(&mut bindings, form, &input_sizes, &output_sizes);
         Ok(ResolvedCall {
             form: form.rule.name.clone(),
+            api: self.operator_of(form).api.clone(),
             notes: self.collect_notes(form, &fitting, &case.inputs),
             arguments: ArgumentResolver { entry: self, form, bindings: &bindings, outputs: &outputs, case }
                 .all()?,
@@ -107,7 +111,7 @@ impl CatalogueEntry {
         let mut fitting =
             self.forms_for(case).filter_map(|form| Some((form, self.match_form(form, case).ok()?)));
         match fitting.next() {
-            Some(found) => Ok(found),
+            Some((form, bindings)) => check_replayed(form).map(|()| (form, bindings)),
             None => Err(self.resolve_call(case).err().unwrap_or_else(|| contradiction("it fits no form"))),
         }
     }
@@ -192,6 +196,7 @@ impl CatalogueEntry {
             if let InputSlot::Host(dtype) = slot
                 && is_whole(dtype)
                 && !is_whole(&tensor.dtype)
+                && !tensor.dtype.is_undefined()
             {
                 let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
                 return Err(not_covered(why));
@@ -276,7 +281,8 @@ impl CatalogueEntry {
         inputs: &[Slot],
     ) -> Vec<String> {
         let mut notes = Vec::new();
-        let others: Vec<&str> = fitting.iter().skip(1).map(|(other, _)| other.rule.name.as_str()).collect();
+        let others = fitting.iter().skip(1).filter(|(other, _)| other.is_replayed());
+        let others: Vec<&str> = others.map(|(other, _)| other.rule.name.as_str()).collect();
         if !others.is_empty() {
             notes.push(format!("read as {}; the shapes also fit {}", form.rule.name, others.join(", ")));
         }
@@ -315,6 +321,14 @@ impl CatalogueEntry {
     }
 }
 
+/// Returns an error for a form that no call launches.
+fn check_replayed(form: &EntryForm) -> Result<(), NotReplayable> {
+    match &form.unsupported {
+        Some(reason) => Err(NotReplayable::NotCovered(format!("{}: {reason}", form.rule.name))),
+        None => Ok(()),
+    }
+}
+
 /// Returns true for the types of sizes, orders and axes.
 const fn is_whole(dtype: &Dtype) -> bool {
     matches!(dtype, Dtype::Int32 | Dtype::Int64)
@@ -339,6 +353,10 @@ pub(crate) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
 
 fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), NotReplayable> {
     let TensorSlot { argument, dtypes, formats, .. } = slot;
+    if tensor.dtype.is_undefined() {
+        let why = format!("input {index} ({argument}) is recorded without a type");
+        return Err(NotReplayable::NotCovered(why));
+    }
     if !dtypes.is_empty() && !dtypes.contains(&tensor.dtype) {
         let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
         let (dtype, allowed) = (&tensor.dtype, allowed.join(", "));
@@ -354,6 +372,11 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
         TensorFormat::Private(format) if !formats.contains(format) => {
             let why = format!("input {index} ({argument}) is in {format}, which the entry does not build");
             Err(not_covered(why))
+        }
+        TensorFormat::Base(_) if slot.only_blocked => {
+            let formats = formats.join(" or ");
+            let why = format!("input {index} ({argument}) is row-major, the kernel reads it as {formats}");
+            Err(NotReplayable::NotCovered(why))
         }
         _ => Ok(()),
     }

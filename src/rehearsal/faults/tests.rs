@@ -19,6 +19,7 @@ fn case(ordinal: u32, id: u64) -> ManifestCase {
         kernel: if id.is_multiple_of(2) { "Add" } else { "Mul" }.to_owned(),
         shapes: format!("{id},64;64 -> {id},64"),
         form: String::new(),
+        api: String::new(),
         arguments: Vec::new(),
         returns: Vec::new(),
         record: ExpectedRecord::default(),

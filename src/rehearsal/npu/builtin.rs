@@ -10,7 +10,7 @@ use super::{
     tensors::{DeviceKind, KnownValues, OperandLayout, TensorMemory, TensorOperand},
 };
 use crate::{
-    catalogue::CatalogueEntry,
+    catalogue::LaunchOperator,
     domain::{Dtype, Tensor},
 };
 
@@ -69,8 +69,8 @@ fn set_device(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiRe
 
 /// Name of each operator of the catalogue, and of each argument its name and whether it is keyword-only.
 fn operator_schemas(session: &ApiSession) -> Result<ApiReply, PyError> {
-    let schema = |entry: &CatalogueEntry| {
-        let schema = session.installed_schema(entry);
+    let schema = |operator: &LaunchOperator| {
+        let schema = session.installed_schema(operator);
         let arguments = schema.arguments.iter().map(|argument| {
             ApiReply::Tuple(vec![
                 ApiReply::Text(argument.name.clone()),
@@ -80,7 +80,7 @@ fn operator_schemas(session: &ApiSession) -> Result<ApiReply, PyError> {
         ApiReply::Tuple(vec![ApiReply::Text(schema.name.clone()), ApiReply::Tuple(arguments.collect())])
     };
     let catalogue = session.catalogue()?;
-    Ok(ApiReply::Tuple(catalogue.entries().map(schema).collect()))
+    Ok(ApiReply::Tuple(catalogue.entries().flat_map(|entry| &entry.operators).map(schema).collect()))
 }
 
 /// `tensor.view(shape)`: the same memory in another shape.

@@ -8,20 +8,20 @@ use super::{
     tensors::{DeviceKind, KnownValues, OperandLayout, TensorMemory, TensorOperand},
 };
 use crate::{
-    catalogue::{ArgumentValue, Fill, TensorArgument},
+    catalogue::{ArgumentValue, Fill, OperatorSchema, TensorArgument},
     domain::Dims,
     render::ManifestCase,
 };
 
-/// Compares the arguments of a call with those of the case, and returns the NPU that holds the tensors. A difference is
+/// Compares the arguments of a call with those of the case that the installed schema has, and returns the NPU that holds the tensors. A difference is
 /// a `RuntimeError` with the argument, the manifest's value and the call's.
 pub(super) fn compare_call(
     case: &ManifestCase,
-    api: &str,
+    schema: &OperatorSchema,
     bound: &BoundArguments,
     memory: &TensorMemory,
 ) -> Result<u32, PyError> {
-    let failed = |problem: String| runtime(format!("rehearsal: {api}: {problem}"));
+    let failed = |problem: String| runtime(format!("rehearsal: {}: {problem}", case.api));
     let is_expected = |name: &String| case.arguments.iter().any(|argument| argument.name == *name);
     if let Some((name, given)) =
         bound.iter().find(|(name, value)| **value != PyValue::None && !is_expected(name))
@@ -30,7 +30,9 @@ pub(super) fn compare_call(
         return Err(failed(format!("`{name}`: the manifest has no such argument, the call has {given}")));
     }
     let mut device = None;
-    for argument in &case.arguments {
+    // The installed version of an operator may lack an argument of the catalogue's.
+    let is_installed = |name: &str| schema.argument(name).is_some();
+    for argument in case.arguments.iter().filter(|argument| is_installed(&argument.name)) {
         let name = &argument.name;
         let given = bound.get(name).unwrap_or(&PyValue::None);
         let tensors: Vec<(String, &TensorArgument, &PyValue)> = match (&argument.value, given) {

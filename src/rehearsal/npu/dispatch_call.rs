@@ -12,7 +12,7 @@ use super::{
     tensors::{DeviceKind, KnownValues, row_major_format},
 };
 use crate::{
-    catalogue::{ArgumentValue, CatalogueEntry, DeclaredArgument, OutputDtype, group_size},
+    catalogue::{ArgumentValue, CatalogueEntry, DeclaredArgument, LaunchOperator, OutputDtype, group_size},
     config::{ComputeUnit, KernelWork},
     domain::{Dtype, KernelName, Slot, Tensor, TensorFormat},
     fault_plan::HostDefect,
@@ -33,7 +33,7 @@ impl ApiSession {
             return result;
         }
         let catalogue = self.catalogue()?;
-        let is_launcher = |entry: &CatalogueEntry| entry.api == api;
+        let is_launcher = |entry: &CatalogueEntry| entry.operator_of_api(api).is_some();
         if !catalogue.entries().any(is_launcher) && !self.whole_catalogue()?.entries().any(is_launcher) {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             let problem = format!(
@@ -47,25 +47,28 @@ impl ApiSession {
             )));
         };
         let kernel = KernelName::new(&case.kernel).map_err(|error| runtime(error.to_string()))?;
-        let entry = catalogue.entry(&kernel).filter(|entry| entry.api == api);
-        let entry = entry.ok_or_else(|| {
-            let launcher = catalogue.entry(&kernel).map_or("no function", |entry| entry.api.as_str());
-            runtime(format!(
+        if api != case.api {
+            let launcher = &case.api;
+            return Err(runtime(format!(
                 "rehearsal: {api} is called, the kernel {kernel} of the case is launched by {launcher}"
-            ))
-        })?;
+            )));
+        }
+        let found = catalogue.entry(&kernel).and_then(|entry| Some((entry, entry.operator_of_api(api)?)));
+        let no_operator = || runtime(format!("rehearsal: {api} does not launch the kernel {kernel}"));
+        let (entry, operator) = found.ok_or_else(no_operator)?;
+        let schema = self.installed_schema(operator);
         let numbers =
             case.arguments.iter().filter(|argument| matches!(argument.value, ArgumentValue::Value(_)));
         let numbers: Vec<&str> = numbers.map(|argument| argument.name.as_str()).collect();
-        let bound = bind(self.installed_schema(entry), arguments, &numbers)?;
-        let device = compare_call(&case, api, &bound, &self.memory)?;
-        self.execute(entry, &case, device, &bound)
+        let bound = bind(schema, arguments, &numbers)?;
+        let device = compare_call(&case, schema, &bound, &self.memory)?;
+        self.execute((entry, operator), &case, device, &bound)
     }
 
     /// Launches a call that equals the manifest's case, and returns its results to Python.
     fn execute(
         &mut self,
-        entry: &CatalogueEntry,
+        (entry, operator): (&CatalogueEntry, &LaunchOperator),
         case: &ManifestCase,
         device: u32,
         bound: &BoundArguments,
@@ -122,7 +125,12 @@ impl ApiSession {
                 results.push(ApiReply::Same { same: *handle });
                 continue;
             }
-            let dtype = if is_cast(from) { Dtype::Int64 } else { output.dtype.clone() };
+            let dtype = match output.dtype.as_str() {
+                _ if is_cast(from) => Dtype::Int64,
+                // Eight are packed into an element.
+                Dtype::INT4 => Dtype::Int32,
+                _ => output.dtype.clone(),
+            };
             match self.allocate(&Tensor { dims: dims.clone(), dtype, ..output.clone() }, device) {
                 Ok(result) => results.push(result),
                 Err(raised) => {
@@ -132,7 +140,7 @@ impl ApiSession {
             }
         }
         let task = if entry.unit == ComputeUnit::Cube { TaskEngine::Cube } else { TaskEngine::Vector };
-        let api = aclnn_name(entry.schema.short_name());
+        let api = aclnn_name(operator.schema.short_name());
         let dtype = inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
         let (flops, bytes) = (case.record.flops, case.record.bytes);
         let is_renamed = kernel == RENAMED.0 && self.log.has_defect(HostDefect::OtherKernelName);
@@ -159,10 +167,10 @@ impl ApiSession {
         for (_, handle) in destinations {
             self.memory.write(handle, KnownValues::Unknown);
         }
-        self.release(results.get(entry.schema.returns..).unwrap_or_default());
-        results.truncate(entry.schema.returns);
+        self.release(results.get(operator.schema.returns..).unwrap_or_default());
+        results.truncate(operator.schema.returns);
         Ok(match results.as_slice() {
-            [single] if entry.schema.returns == 1 && !entry.schema.returns_list => single.clone(),
+            [single] if operator.schema.returns == 1 && !operator.schema.returns_list => single.clone(),
             _ => ApiReply::Tuple(results),
         })
     }

@@ -16,7 +16,7 @@ use super::{
     torch_npu_environment::TorchNpuEnvironment,
 };
 use crate::{
-    catalogue::{Catalogue, CatalogueEntry, OperatorSchema},
+    catalogue::{Catalogue, LaunchOperator, OperatorSchema},
     config::{AssetFiles, DeviceProfile, YamlError},
     domain::{KernelName, Nanos},
     rehearsal::{HostConfig, HostError, device_activity::DeviceActivity, faults::ActiveFaults},
@@ -127,9 +127,9 @@ impl ApiSession {
         (answer(&result, self.injector.action.take()), self.injector.latency.take_pending())
     }
 
-    /// Returns the schema of an entry's operator as the installation has it.
-    pub(super) fn installed_schema<'a>(&'a self, entry: &'a CatalogueEntry) -> &'a OperatorSchema {
-        self.other_schemas.get(&entry.schema.name).unwrap_or(&entry.schema)
+    /// Returns the schema of an operator as the installation has it.
+    pub(super) fn installed_schema<'a>(&'a self, operator: &'a LaunchOperator) -> &'a OperatorSchema {
+        self.other_schemas.get(&operator.schema.name).unwrap_or(&operator.schema)
     }
 
     /// Returns the entries of the manifest's kernels; without a manifest, the whole catalogue.

@@ -19,10 +19,12 @@ const START: Nanos = Nanos(1_764_246_877_073_569_650);
 /// Slots written as `DT_BF16[4,1,8] FLOAT[]`.
 fn slots(text: &str) -> Vec<Slot> {
     let slot = |slot: &str| {
+        let (slot, format) = slot.split_once(':').unwrap_or((slot, "ND"));
         let (dtype, dims) = slot.trim_end_matches(']').split_once('[').expect("a type and dimensions");
         let dims = dims.split(',').filter(|dim| !dim.is_empty()).map(|dim| dim.parse().expect("a number"));
         let dtype = Dtype::parse(dtype).expect("a type");
-        Some(Tensor { dims: dims.collect(), dtype, format: TensorFormat::nd() })
+        let format = TensorFormat::parse(format).expect("a format");
+        Some(Tensor { dims: dims.collect(), dtype, format })
     };
     text.split_whitespace().map(slot).collect()
 }
@@ -104,6 +106,13 @@ fn indices(session: &mut ApiSession, below: u64, shape: &[u64], dtype: &str) -> 
 
 fn random(session: &mut ApiSession, shape: &[u64], dtype: &str) -> Value {
     made(session, "torch.randn", json!([shape]), dtype)
+}
+
+/// Weights in INT8 and FRACTAL_NZ.
+fn blocked(session: &mut ApiSession, shape: &[u64]) -> Value {
+    let plain = made(session, "torch.ones", json!([shape]), "int8");
+    let value = call(session, "torch_npu.npu_format_cast", json!([plain, 29]), json!({})).expect("a copy");
+    json!({ "tensor": value["tensor"]["handle"] })
 }
 
 fn transposed(session: &mut ApiSession, tensor: &Value) -> Value {
@@ -536,23 +545,36 @@ fn dispatched(
     ranks: &str,
 ) -> Result<Value, (String, String)> {
     let x = random(session, &[tokens, features], "bfloat16");
-    let first = random(session, &[experts, features, 64], "bfloat16");
-    let second = random(session, &[experts, 32, features], "bfloat16");
+    let first = blocked(session, &[experts, features, 64]);
+    let second = blocked(session, &[experts, 32, features]);
     let named = indices(session, bound, &[tokens, 8], "int32");
     let scale = made(session, "torch.ones", json!([[1]]), "float32");
     let shares = made(session, "torch.ones", json!([[tokens, 8]]), "float32");
     let out = made(session, "torch.empty", json!([[tokens, features]]), "bfloat16");
     let counts = made(session, "torch.zeros", json!([[1, experts]]), "int32");
     let most = (tokens * 8).max(65536);
-    let args =
-        json!([x, [first], [second], named, [scale.clone()], [scale], shares, ranks, most, out, counts]);
+    let args = json!([
+        x,
+        [first],
+        [second],
+        named,
+        [scale.clone()],
+        [scale],
+        [],
+        [],
+        shares,
+        ranks,
+        most,
+        out,
+        counts
+    ]);
     call(session, "torch.ops._C_ascend.dispatch_ffn_combine", args, json!({}))
 }
 
 const GANG: [&str; 2] = [
-    "DispatchFFNCombine DT_BF16[64,128] DT_BF16[16,128,64] DT_BF16[16,32,128] INT32[64,8] FLOAT[1] FLOAT[1] \
+    "DispatchFFNCombine DT_BF16[64,128] INT8[16,128,64]:FRACTAL_NZ INT8[16,32,128]:FRACTAL_NZ INT32[64,8] FLOAT[1] FLOAT[1] \
      FLOAT[64,8] -> DT_BF16[64,128] INT32[1,16]",
-    "DispatchFFNCombine DT_BF16[32,128] DT_BF16[16,128,64] DT_BF16[16,32,128] INT32[32,8] FLOAT[1] FLOAT[1] \
+    "DispatchFFNCombine DT_BF16[32,128] INT8[16,128,64]:FRACTAL_NZ INT8[16,32,128]:FRACTAL_NZ INT32[32,8] FLOAT[1] FLOAT[1] \
      FLOAT[32,8] -> DT_BF16[32,128] INT32[1,16]",
 ];
 

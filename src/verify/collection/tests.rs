@@ -40,6 +40,7 @@ impl Collection {
             kernel: "Add".to_owned(),
             shapes: String::new(),
             form: "element-wise".to_owned(),
+            api: "torch.add".to_owned(),
             arguments: Vec::new(),
             returns: Vec::new(),
             record: ExpectedRecord::default(),

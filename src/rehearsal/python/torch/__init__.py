@@ -20,6 +20,7 @@ int32 = int = dtype("int32", False)
 int64 = long = dtype("int64", False)
 qint8 = dtype("qint8", False)
 quint8 = dtype("quint8", False)
+quint4x2 = dtype("quint4x2", False)
 qint32 = dtype("qint32", False)
 
 _rehearsal.DTYPES.update((each.name, each) for each in tuple(globals().values()) if isinstance(each, dtype))
