@@ -8,8 +8,8 @@ use super::{
 };
 use crate::domain::{AttentionCase, EP_SIZE, KernelName};
 
-/// Kernel whose time depends on the number of ranks that share its experts, which no profile records.
-const DISPATCH: &str = "DispatchFFNCombine";
+/// Kernels whose time depends on the number of ranks that share their experts, which no profile records.
+const DISPATCH: [&str; 2] = ["DispatchFFNCombine", "DispatchFFNCombineBF16"];
 
 /// Sets the known attributes of each group, and returns notes for the user.
 pub fn add_attributes(
@@ -23,11 +23,16 @@ pub fn add_attributes(
         kernel.and_then(|kernel| kernels.remove_entry(&kernel))
     };
     let attention = groups_of(AttentionCase::KERNEL);
-    let dispatch = groups_of(DISPATCH);
-    match (&dispatch, ep_size) {
-        (Some(_), None) => notes.push(format!("{DISPATCH}: `{EP_SIZE}` is unknown; `--ep-size N` sets it")),
-        (None, Some(_)) => notes.push(format!("`--ep-size` is not used: the profile has no {DISPATCH}")),
-        _ => {}
+    let dispatch: Vec<_> = DISPATCH.into_iter().filter_map(groups_of).collect();
+    match ep_size {
+        None => notes.extend(
+            (dispatch.iter())
+                .map(|(kernel, _)| format!("{kernel}: `{EP_SIZE}` is unknown; `--ep-size N` sets it")),
+        ),
+        Some(_) if dispatch.is_empty() => {
+            notes.push(format!("`--ep-size` is not used: the profile has no {}", DISPATCH[0]));
+        }
+        Some(_) => {}
     }
     if let Some((kernel, mut groups)) = attention {
         let mut calls = HostCalls::default();
@@ -37,7 +42,7 @@ pub fn add_attributes(
         groups.iter_mut().for_each(|group| describe_attention(group, &calls));
         kernels.insert(kernel, groups);
     }
-    if let Some((kernel, mut groups)) = dispatch {
+    for (kernel, mut groups) in dispatch {
         if let Some(size) = ep_size {
             groups.iter_mut().for_each(|group| group.set_attribute(EP_SIZE, &size.to_string()));
         }

@@ -324,7 +324,7 @@ impl CatalogueEntry {
 /// Returns an error for a form that no call launches.
 fn check_replayed(form: &EntryForm) -> Result<(), NotReplayable> {
     match &form.unsupported {
-        Some(reason) => Err(NotReplayable::NotCovered(format!("{}: {reason}", form.rule.name))),
+        Some(reason) => Err(not_covered(format!("{}: {reason}", form.rule.name))),
         None => Ok(()),
     }
 }
@@ -355,7 +355,7 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
     let TensorSlot { argument, dtypes, formats, .. } = slot;
     if tensor.dtype.is_undefined() {
         let why = format!("input {index} ({argument}) is recorded without a type");
-        return Err(NotReplayable::NotCovered(why));
+        return Err(not_covered(why));
     }
     if !dtypes.is_empty() && !dtypes.contains(&tensor.dtype) {
         let allowed: Vec<&str> = dtypes.iter().map(Dtype::as_str).collect();
@@ -376,7 +376,7 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
         TensorFormat::Base(_) if slot.only_blocked => {
             let formats = formats.join(" or ");
             let why = format!("input {index} ({argument}) is row-major, the kernel reads it as {formats}");
-            Err(NotReplayable::NotCovered(why))
+            Err(not_covered(why))
         }
         _ => Ok(()),
     }
