@@ -11,7 +11,7 @@ const FIA: &str = "FusedInferAttentionScore";
 
 /// Kernel, duration, then shapes and types of the inputs, shapes and types of the outputs. Some are of public
 /// profiles, the rest of the sizes of DeepSeek and Qwen.
-const CASES: [&str; 51] = [
+const CASES: [&str; 52] = [
     "ApplyTopKTopPCustom 9 64,151936;64,151936;64;64 FLOAT;INT32;FLOAT;INT32 64,151936 FLOAT",
     "ApplyTopKTopPCustom 9 8,32000;8,32000;;8 BF16;INT32;-;INT32 8,32000 BF16",
     "ApplyTopKTopPCustom 9 1,1024;1,1024;1; FLOAT16;INT32;FLOAT16;- 1,1024 FLOAT16",
