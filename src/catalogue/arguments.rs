@@ -229,6 +229,7 @@ impl ArgumentResolver<'_> {
                 }
                 Err(error) => return Err(contradiction(error.to_string())),
             },
+            DeclaredArgument::SameAs(other) => ArgumentValue::SameAs(other.clone()),
             DeclaredArgument::Tensor { dims, dtype, fill, on_host } => {
                 let dims = dims.evaluate_shapes(self.bindings).map_err(contradiction)?;
                 let dims = dims.into_iter().next().unwrap_or_default();

@@ -163,6 +163,7 @@ fn require_argument(
     match argument {
         DeclaredArgument::Constant(_)
         | DeclaredArgument::Destination(_)
+        | DeclaredArgument::SameAs(_)
         | DeclaredArgument::DtypeOf { .. } => Ok(()),
         DeclaredArgument::ProcessGroup(expr) => {
             require_value(&ExprValue::Number(expr.evaluate_number(bindings)?), needs)

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CatalogueEntry, DeclaredArgument, entry::SharedEntry};
+use super::{
+    CatalogueEntry, DeclaredArgument,
+    entry::{SharedEntry, UnlaunchableKernel},
+};
 use crate::{
     config::{AssetFile, AssetFiles, YamlError, yaml},
     domain::{Case, KernelName, did_you_mean_or},
@@ -13,6 +16,8 @@ use crate::{
 pub struct Catalogue {
     entries: BTreeMap<String, CatalogueEntry>,
     aliases: BTreeMap<String, String>,
+    /// Reasons of kernels that no call launches alone, by name in profiles.
+    not_launchable: BTreeMap<String, String>,
 }
 
 impl Catalogue {
@@ -58,8 +63,13 @@ impl Catalogue {
 
     fn of_files<'a>(assets: impl Iterator<Item = &'a AssetFile>) -> Result<Self, YamlError> {
         let mut shared = Vec::new();
+        let mut unlaunchable = Vec::new();
         let mut entries = BTreeMap::new();
         for asset in assets {
+            if let Some(kernel) = UnlaunchableKernel::parse(&asset.path, &asset.text)? {
+                unlaunchable.push(kernel);
+                continue;
+            }
             match CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
                 Some(entry) => shared.push((asset, entry)),
                 None => {
@@ -108,7 +118,25 @@ impl Catalogue {
                 }
             }
         }
-        Ok(Self { entries: entries.into_iter().map(|(name, (_, entry))| (name, entry)).collect(), aliases })
+        let mut not_launchable = BTreeMap::new();
+        for kernel in &unlaunchable {
+            // A kernel with an entry, such as one of the user, can be launched.
+            for name in kernel.names().filter(|name| !aliases.contains_key(*name)) {
+                not_launchable.insert(name.to_owned(), kernel.reason.clone());
+            }
+        }
+        let entries = entries.into_iter().map(|(name, (_, entry))| (name, entry)).collect();
+        Ok(Self { entries, aliases, not_launchable })
+    }
+
+    /// Returns the reason why no call launches a kernel alone, if the catalogue has one.
+    pub fn not_launchable_reason(&self, kernel: &str) -> Option<&str> {
+        self.not_launchable.get(kernel).map(String::as_str)
+    }
+
+    /// Returns the kernels that no call launches alone, by name in profiles, with the reasons.
+    pub fn not_launchable(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.not_launchable.iter().map(|(kernel, reason)| (kernel.as_str(), reason.as_str()))
     }
 
     /// Returns the entry that replays a kernel, given by any of its names or as a numbered variant of one.
@@ -212,6 +240,25 @@ mod tests {
         assert!(other.contains("the example is not a case of this entry"), "{other}");
         let unreadable = wrong("{inputs: [\"4;2 FLOAT\"], outputs: [\"4,2 FLOAT\"]}");
         assert!(unreadable.contains("is not a tensor such as"), "{unreadable}");
+    }
+
+    #[test]
+    fn kernels_without_a_call_have_a_reason_unless_an_entry_replaces_it() {
+        let step = "kernel: Step\nnot_launchable: a step of Sort\nalso_named: [StepAiCore]\n";
+        let catalogue = load(&[("Step.yaml", step)]).expect("valid");
+        let step_kernel = KernelName::new("Step").expect("a name");
+        assert!(catalogue.entry(&step_kernel).is_none());
+        for name in ["Step", "StepAiCore"] {
+            assert_eq!(catalogue.not_launchable_reason(name), Some("a step of Sort"));
+        }
+        assert_eq!(catalogue.not_launchable_reason("Add"), None);
+        let entry = "kernel: StepAiCore\nsame_as: MatMulV2\n";
+        let replaced = load(&[("Step.yaml", step), ("StepAiCore.yaml", entry)]).expect("valid");
+        assert_eq!(replaced.not_launchable_reason("StepAiCore"), None);
+        let empty = load(&[("Step.yaml", "kernel: Step\nnot_launchable: \"\"\n")]).expect_err("refused");
+        assert!(empty.contains("Step.yaml:2:17: the reason is empty"), "{empty}");
+        let more = load(&[("Step.yaml", &format!("{step}unit: mte\n"))]).expect_err("refused");
+        assert!(more.contains("unknown key `unit`"), "{more}");
     }
 
     #[test]

@@ -57,6 +57,7 @@ impl SchemaType {
             Self::Str => constant.is_string(),
             Self::IntList => all(constant, Self::Int),
             Self::FloatList => all(constant, Self::Float),
+            // Only a list without tensors is a constant.
             Self::TensorList => constant.as_array().is_some_and(Vec::is_empty),
             Self::Tensor | Self::Other => false,
         }

@@ -15,7 +15,6 @@ use super::options::{
 use crate::{
     domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase},
     exit::ExitStatus,
-    plan::NO_ENTRY,
     report::{print_data, print_note},
     session::{CommandError, DatabaseCheck},
     vendor_check::slot_texts,
@@ -87,7 +86,7 @@ struct CheckReporter {
     counts: BTreeMap<(CheckVerdict, String), usize>,
     rejected: BTreeMap<(String, String), (usize, Case)>,
     /// Cases of each kernel without a catalogue entry.
-    without_entry: BTreeMap<String, usize>,
+    without_entry: BTreeMap<String, BTreeMap<String, usize>>,
     total: usize,
 }
 
@@ -123,7 +122,8 @@ impl CheckReporter {
             });
             print_data(&format!("{object}\n"));
         } else if outcome.verdict == CheckVerdict::NoEntry {
-            *self.without_entry.entry(kernel).or_default() += 1;
+            let kernels = self.without_entry.entry(outcome.message.clone()).or_default();
+            *kernels.entry(kernel).or_default() += 1;
         } else if outcome.verdict != CheckVerdict::Accepted {
             let why = format!("{} by {}: {}", outcome.verdict, outcome.by.as_str(), outcome.message);
             self.rejected.entry((kernel, why)).or_insert_with(|| (0, Case::clone(case))).0 += 1;
@@ -142,10 +142,10 @@ impl CheckReporter {
             let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
             text.push_str(&format!("{kernel} {}{more}: {why}\n", first.shapes()));
         }
-        if !self.without_entry.is_empty() {
-            let without_entry: Vec<String> =
-                self.without_entry.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-            text.push_str(&format!("{}: {NO_ENTRY}: {}\n", CheckVerdict::NoEntry, without_entry.join(", ")));
+        for (reason, kernels) in &self.without_entry {
+            let kernels: Vec<String> =
+                kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
+            text.push_str(&format!("{}: {reason}: {}\n", CheckVerdict::NoEntry, kernels.join(", ")));
         }
         let count = |verdict| {
             let of_verdict = self.counts.iter().filter(|((other, _), _)| *other == verdict);

@@ -11,12 +11,14 @@ use crate::{
     domain::{DataKind, KernelName, SoftwareVersions},
     exit::ExitStatus,
     profile::{
-        DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ProfileRanks, ReadOptions,
-        RecordGroup, RecordGroups, add_attributes, add_table, device_of_profile, leave_out_copies,
-        stack_of_profile,
+        DeviceEvidence, DiscoveredProfiles, ProfileFile, ProfileRanks, RecordGroup, RecordGroups,
+        add_attributes, device_of_profile, leave_out_copies, stack_of_profile,
     },
     report::{print_data, print_note},
-    session::{CommandError, DeviceChoice, check_profile_device, chip_of_host, choose_device},
+    session::{
+        CommandError, DeviceChoice, check_profile_device, chip_of_host, choose_device, left_out_files,
+        read_records,
+    },
 };
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
@@ -57,7 +59,6 @@ pub(super) struct IngestOptions {
 pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let kind = kind_of_target(options)?;
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
-    let mut groups = RecordGroups::default();
     let DiscoveredProfiles { files, passed_over } = ProfileFile::find_all(&options.paths)?;
     // Equal tables of different software are not copies.
     let stack = common_stack(options, &files)?;
@@ -65,23 +66,10 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let evidence = device_of_profiles(&files)?;
     // An error of a file is reported first, because the file may be the reason of an unknown device.
     let device = device_of_target(options, kind, &evidence);
-    let read = ReadOptions { accept_rehearsed: kind == DataKind::Rehearsal, workers: None };
-    for (file, number) in files.iter().zip(0..) {
-        add_table(&mut groups, &file.0, number, read)?;
-        if groups.has_replay_sentinels() {
-            return Err(ProfileError::Replay(file.0.clone()).into());
-        }
-    }
+    let groups = read_records(&files, kind == DataKind::Rehearsal)?;
     let records = groups.records;
     let mut skipped = skipped(&groups);
-    skipped.extend(passed_over.iter().map(|passed| {
-        let (path, instead) = (passed.path.display(), passed.instead.display());
-        format!("`{path}` is left out: `{instead}` is an export of the same profile")
-    }));
-    skipped.extend(copies.iter().map(|copy| {
-        let (path, instead) = (copy.path.display(), copy.instead.display());
-        format!("`{path}` is left out: it has the same content as `{instead}`")
-    }));
+    skipped.extend(left_out_files(&passed_over, &copies));
     let ranks = ProfileRanks::of_files(&files);
     let mut kernels = groups.into_kernels();
     skipped.extend(add_attributes(&mut kernels, &files, options.ep_size)?);
@@ -226,9 +214,12 @@ fn merge(
 }
 
 fn skipped(groups: &RecordGroups) -> Vec<String> {
-    let reasons = [("input shapes", &groups.without_shapes), ("a duration", &groups.without_duration)];
-    let lines = reasons.into_iter().filter(|(_, kernels)| !kernels.is_empty()).map(|(what, kernels)| {
-        let total: u64 = kernels.values().sum();
+    let shapeless = groups.without_shapes.iter().map(|(kernel, records)| (kernel.as_str(), records.count));
+    let untimed = groups.without_duration.iter().map(|(kernel, count)| (kernel.as_str(), *count));
+    let reasons: [(&str, Vec<(&str, u64)>); 2] =
+        [("input shapes", shapeless.collect()), ("a duration", untimed.collect())];
+    let lines = reasons.iter().filter(|(_, kernels)| !kernels.is_empty()).map(|(what, kernels)| {
+        let total: u64 = kernels.iter().map(|(_, count)| count).sum();
         let names: Vec<String> = kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
         format!("{total} records without {what} are left out: {}", names.join(", "))
     });

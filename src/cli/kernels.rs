@@ -1,4 +1,6 @@
-//! `npubench kernels`: lists the kernels that can be replayed.
+//! `npubench kernels`: lists the kernels that can be replayed, or those of profiles that cannot.
+
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -6,16 +8,23 @@ use super::options::{AssetOptions, OutputFormat, OutputOptions};
 use crate::{
     catalogue::Catalogue,
     exit::ExitStatus,
-    report::{kernels_table, print_data},
-    session::CommandError,
+    report::{gaps_json, gaps_table, kernels_table, print_data, print_note},
+    session::{CommandError, find_kernel_gaps},
 };
 
-/// Lists the kernels that can be replayed
+/// Lists the kernels that can be replayed, or those of profiles that cannot
 ///
 /// For each kernel: the function that launches it, its requirements besides torch_npu, the method that checks its calls
 /// without a device, and support by the rehearsal host.
+///
+/// With `--missing`, the kernels of profiles that cannot be replayed, by device time: their records, total time, share of
+/// the time on AI cores, and the reason. Kernels on AI CPUs and collectives are listed apart.
 #[derive(Debug, Args)]
 pub(super) struct KernelsOptions {
+    /// Read these profiles (kernel_details.csv, op_summary_*.csv, profiler databases, or folders) and list what the
+    /// catalogue lacks
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    missing: Vec<PathBuf>,
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
@@ -24,6 +33,9 @@ pub(super) struct KernelsOptions {
 
 pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&options.assets.load()?)?;
+    if !options.missing.is_empty() {
+        return list_missing(options, &catalogue);
+    }
     match options.output.format {
         OutputFormat::Plain => print_data(&kernels_table(&catalogue)),
         OutputFormat::Json => {
@@ -38,5 +50,15 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
             }
         }
     }
+    Ok(ExitStatus::Done)
+}
+
+fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitStatus, CommandError> {
+    let (gaps, notes) = find_kernel_gaps(&options.missing, catalogue)?;
+    notes.iter().for_each(|note| print_note(note));
+    print_data(&match options.output.format {
+        OutputFormat::Plain => gaps_table(&gaps),
+        OutputFormat::Json => gaps_json(&gaps),
+    });
     Ok(ExitStatus::Done)
 }

@@ -119,7 +119,7 @@ pub fn main() -> u8 {
     // With a handler, a file that reaches the size limit (`ulimit -f`) makes the write fail with an error instead of
     // ending the program.
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
-    if matches!(cli.command, TopCommand::Ingest(_) | TopCommand::Grid(_)) {
+    if matches!(cli.command, TopCommand::Ingest(_) | TopCommand::Grid(_) | TopCommand::Kernels(_)) {
         start_thread_pool();
     }
     let result = match cli.command {

@@ -43,6 +43,10 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
     let kernel = KernelName::new(&options.kernel)?;
     let entry = catalogue.entry(&kernel).ok_or_else(|| {
+        if let Some(reason) = catalogue.not_launchable_reason(kernel.as_str()) {
+            let hint = "an entry of that name below `--assets` replaces the reason";
+            return CommandError::bad_input(format!("no call launches `{kernel}` alone: {reason}"), hint);
+        }
         let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
         CommandError::bad_input(
             format!("the catalogue has no entry for `{kernel}`"),

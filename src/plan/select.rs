@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Reason of cases whose kernel is not in the catalogue.
-pub(crate) const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
+const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
 
 /// Rows that a run measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -301,7 +301,11 @@ fn resolve_call(
     case: &Case,
 ) -> Result<(ResolvedCall, Nanos), CaseOutcome> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
-        return Err(CaseOutcome::new(Verdict::NoEntry, NO_ENTRY));
+        let reason = match catalogue.not_launchable_reason(case.kernel.as_str()) {
+            Some(reason) => format!("no call launches this kernel alone: {reason}"),
+            None => NO_ENTRY.to_owned(),
+        };
+        return Err(CaseOutcome::new(Verdict::NoEntry, reason));
     };
     let call = match entry.resolve_call(case) {
         Ok(call) => call,

@@ -66,6 +66,11 @@ impl DurationList {
         self.short.len() + self.long.len()
     }
 
+    fn total_duration(&self) -> Nanos {
+        let short: i64 = self.short.iter().map(|duration| i64::from(*duration)).sum();
+        Nanos(self.long.iter().fold(short, |total, duration| total.saturating_add(*duration)))
+    }
+
     /// Returns all durations. Memory of the short ones is released step by step, because a group may contain nearly all
     /// records of a large profile.
     fn into_vec(mut self) -> Vec<i64> {
@@ -108,6 +113,11 @@ impl RecordGroup {
         self.durations.len()
     }
 
+    /// Returns the sum of the durations of all records.
+    pub fn total_duration(&self) -> Nanos {
+        self.durations.total_duration()
+    }
+
     /// Computes the statistics of all records.
     pub fn into_statistics(self) -> GroupStatistics {
         GroupStatistics {
@@ -146,13 +156,24 @@ impl RecordGroup {
     }
 }
 
+/// Records of a kernel without input shapes, such as those of a collective.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShapelessRecords {
+    /// Number of records.
+    pub count: u64,
+    /// Sum of the durations that can be read.
+    pub duration: Nanos,
+    /// `Accelerator Core` of one of the records.
+    pub core: String,
+}
+
 /// Groups of one or several tables, and counts of the other records.
 #[derive(Debug, Default)]
 pub struct RecordGroups {
     by_cells: HashMap<Vec<u8>, usize, foldhash::fast::RandomState>,
     groups: Vec<RecordGroup>,
     /// Records without input shapes, by kernel.
-    pub without_shapes: BTreeMap<String, u64>,
+    pub without_shapes: BTreeMap<String, ShapelessRecords>,
     /// Records without a duration, by kernel.
     pub without_duration: BTreeMap<String, u64>,
     /// Number of all records.
@@ -173,7 +194,9 @@ impl RecordGroups {
             || kernel.starts_with(b"hcom_")
             || matches!(kernel, b"" | b"N/A" | b"NA")
         {
-            count_record(&mut self.without_shapes, kernel);
+            // A duration that cannot be read does not matter for a record that is left out.
+            let duration = record.duration().ok().flatten();
+            self.add_shapeless(kernel, duration, record.core());
             return Ok(());
         }
         let Some(duration) = record.duration()?.filter(|duration| duration.0 != 0) else {
@@ -195,6 +218,21 @@ impl RecordGroups {
         };
         self.groups[index].add_record(duration, record, position);
         Ok(())
+    }
+
+    /// Counts a record without shapes.
+    pub(super) fn add_shapeless(&mut self, kernel: &[u8], duration: Option<Nanos>, core: &[u8]) {
+        let kernel = String::from_utf8_lossy(kernel);
+        let records = match self.without_shapes.get_mut(&*kernel) {
+            Some(records) => records,
+            None => self.without_shapes.entry(kernel.into_owned()).or_insert_with(|| ShapelessRecords {
+                core: printable_cell(core),
+                ..ShapelessRecords::default()
+            }),
+        };
+        records.count += 1;
+        let duration = duration.map_or(0, |duration| duration.0.max(0));
+        records.duration = Nanos(records.duration.0.saturating_add(duration));
     }
 
     /// Sets the key of a record. Adjacent cells are used as one slice, which is faster. Records of other readers get
@@ -223,13 +261,15 @@ impl RecordGroups {
     /// Merges the groups of another reader.
     pub(super) fn merge_groups(&mut self, other: Self) {
         self.records += other.records;
-        for (mine, theirs) in [
-            (&mut self.without_shapes, other.without_shapes),
-            (&mut self.without_duration, other.without_duration),
-        ] {
-            for (kernel, count) in theirs {
-                *mine.entry(kernel).or_default() += count;
-            }
+        for (kernel, count) in other.without_duration {
+            *self.without_duration.entry(kernel).or_default() += count;
+        }
+        for (kernel, theirs) in other.without_shapes {
+            let core = theirs.core.clone();
+            let mine = self.without_shapes.entry(kernel);
+            let mine = mine.or_insert_with(|| ShapelessRecords { core, ..ShapelessRecords::default() });
+            mine.count += theirs.count;
+            mine.duration = Nanos(mine.duration.0.saturating_add(theirs.duration.0));
         }
         let mut keys: Vec<(Vec<u8>, usize)> = other.by_cells.into_iter().collect();
         keys.sort_by_key(|(_, index)| *index);

@@ -36,7 +36,7 @@ pub(crate) use device_evidence::stated_facts;
 pub use device_evidence::{DeviceEvidence, device_of_profile};
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
 pub use error::{ProfileError, RecordPosition, ShapelessKind};
-pub use groups::{GroupStatistics, RecordGroup, RecordGroups};
+pub use groups::{GroupStatistics, RecordGroup, RecordGroups, ShapelessRecords};
 pub use ingest::{ReadOptions, add_table};
 pub use profile_ranks::{ProfileRanks, leave_out_copies};
 pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};

@@ -11,8 +11,10 @@ mod environment;
 mod error;
 mod fault_plan;
 mod generations;
+mod kernel_gaps;
 mod options;
 mod plan;
+mod profile_records;
 mod resume;
 mod selftest;
 
@@ -25,7 +27,9 @@ pub(crate) use device_choice::{
 pub(crate) use environment::{REHEARSED_DEVICES, lease_free_devices};
 pub(crate) use error::CommandError;
 pub(crate) use fault_plan::load_fault_plan;
+pub(crate) use kernel_gaps::find_kernel_gaps;
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
+pub(crate) use profile_records::{left_out_files, read_records};
 pub(crate) use resume::ResumeState;
 pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
     config::{YamlError, yaml},
-    domain::{CaseAttributes, Dtype, KernelName},
+    domain::{CaseAttributes, Dtype, KernelName, TensorFormat},
 };
 
 const HINT: &str = "docs/adding-a-kernel.md explains every key";
@@ -40,11 +40,15 @@ impl CatalogueEntry {
             return Ok(None);
         }
         let raw: RawSharedEntry = yaml::parse(file, text)?;
-        let kernel = kernel_of_file(&raw.kernel, file).map_err(|error| {
-            YamlError::at(file, yaml::find_value(text, &["kernel"]), &error.problem, HINT)
-        })?;
+        let kernel = parse_kernel(&raw.kernel, file, text)?;
         Ok(Some(SharedEntry { kernel, same_as: raw.same_as, also_named: raw.also_named }))
     }
+}
+
+/// Parses the kernel's name in a file without further keys of an entry.
+pub(super) fn parse_kernel(name: &str, file: &Path, text: &str) -> Result<KernelName, YamlError> {
+    kernel_of_file(name, file)
+        .map_err(|error| YamlError::at(file, yaml::find_value(text, &["kernel"]), &error.problem, HINT))
 }
 
 /// Checks the kernel's name, which must be that of the file as well.
@@ -436,6 +440,7 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
     if let Some(ranks) = &raw.process_group {
         found.push(DeclaredArgument::ProcessGroup(Expr::parse(ranks).below("process_group")?));
     }
+    found.extend(raw.same_as.clone().map(DeclaredArgument::SameAs));
     if let Some(column) = &raw.attribute {
         check_column(column).below("attribute")?;
         found.push(DeclaredArgument::Attribute(column.clone()));
@@ -460,10 +465,26 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
         _ => {
             let problem = format!(
                 "argument `{name}` has one of `constant:`, `expression:`, `inverse_root:`, `destination:`, \
-                 `dtype_of_output:`, `attribute:`, `process_group:`, `tensor:`"
+                 `dtype_of_output:`, `attribute:`, `process_group:`, `same_as:`, `tensor:`"
             );
             Err(value_fault(problem))
         }
+    }
+}
+
+/// Returns true if a slot of any form is the argument.
+fn is_slot_argument(name: &str, entry: &RawEntry) -> bool {
+    let slots = entry.forms.iter().filter_map(|form| form.inputs.as_ref()).chain([&entry.inputs]);
+    slots.flatten().flatten().any(|slot| slot.argument.as_deref() == Some(name))
+}
+
+fn blocked_output(like: &str, format: &str, entry: &RawEntry) -> Result<OutputDtype, EntryError> {
+    if !is_slot_argument(like, entry) {
+        return Err(fault("like", format!("`{like}` is not the argument of a slot")));
+    }
+    match TensorFormat::parse(format).filter(|format| format.private().is_some()) {
+        Some(format) => Ok(OutputDtype::Blocked(like.to_owned(), format)),
+        None => Err(fault("format", format!("`{format}` is not a blocked format such as FRACTAL_NZ"))),
     }
 }
 
@@ -481,12 +502,10 @@ fn output_dtype(raw: &RawOutput, entry: &RawEntry) -> Result<OutputDtype, EntryE
                 other.clone(),
             ));
         }
+        RawOutput::Blocked { like, format } => return blocked_output(like, format, entry),
         RawOutput::Word(text) => text,
     };
-    let slots = entry.forms.iter().filter_map(|form| form.inputs.as_ref()).chain([&entry.inputs]);
-    let is_argument =
-        slots.flatten().flatten().any(|slot| slot.argument.as_ref().is_some_and(|name| name == text));
-    match (is_argument, text.as_str()) {
+    match (is_slot_argument(text, entry), text.as_str()) {
         (true, _) => Ok(OutputDtype::SameAs(text.clone())),
         (false, "promoted") => Ok(OutputDtype::Promoted),
         (false, other) => match Dtype::parse(other) {

@@ -101,19 +101,28 @@ fn check_names(schema: &OperatorSchema, form: &EntryForm, given: &[&str]) -> Res
 
 /// Checks that the other tensors to which slots refer exist.
 fn check_others(schema: &OperatorSchema, form: &EntryForm) -> Result<(), EntryError> {
+    let index_of = |name: &str| schema.arguments.iter().position(|argument| argument.name == name);
+    let check_same = |argument: &str, other: &str| {
+        if form.tensor(other).is_some() && index_of(other) < index_of(argument) {
+            return Ok(());
+        }
+        let problem =
+            format!("`{argument}` cannot be the same as `{other}`, which is not a tensor before it");
+        Err(argument_fault(argument, "same_as", problem))
+    };
+    for (argument, declared) in &form.arguments {
+        if let DeclaredArgument::SameAs(other) = declared {
+            check_same(argument, other)?;
+        }
+    }
     for (_, slot) in form.tensors() {
-        let (argument, index_of) =
-            (&slot.argument, |name: &str| schema.arguments.iter().position(|argument| argument.name == name));
+        let argument = &slot.argument;
         if let Some(other) = slot.same_type_as.as_deref().filter(|name| form.tensor(name).is_none()) {
             let problem = format!("form `{}` has no tensor `{other}` to take the type from", form.rule.name);
             return Err(argument_fault(argument, "same_type_as", problem));
         }
-        if let TensorSource::SameAs(other) = &slot.source
-            && (form.tensor(other).is_none() || index_of(other) >= index_of(argument))
-        {
-            let problem =
-                format!("`{argument}` cannot be the same as `{other}`, which is not a tensor before it");
-            return Err(argument_fault(argument, "same_as", problem));
+        if let TensorSource::SameAs(other) = &slot.source {
+            check_same(argument, other)?;
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ mod fill;
 mod lists;
 mod named_shapes;
 mod names;
+mod not_launchable;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -18,11 +19,12 @@ use std::{
 };
 
 pub(crate) use fill::{Fill, FillKind};
+pub(crate) use not_launchable::UnlaunchableKernel;
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::{
     config::device_profile::ComputeUnit,
-    domain::{Case, CaseAttributes, CheckMethod, Dtype, KernelName},
+    domain::{Case, CaseAttributes, CheckMethod, Dtype, KernelName, TensorFormat},
 };
 
 /// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
@@ -228,6 +230,8 @@ pub(crate) enum DeclaredArgument {
     Attribute(String),
     /// HCCL's name of the group; the expression is the number of its processes.
     ProcessGroup(Expr),
+    /// The tensor of that slot's argument again.
+    SameAs(String),
     /// A tensor that the profiler does not show.
     Tensor {
         dims: ReturnShapes,
@@ -253,6 +257,8 @@ pub(crate) enum ImpliedValue {
 pub(crate) enum OutputDtype {
     /// The type of an input.
     SameAs(String),
+    /// The type of an input, in a blocked format.
+    Blocked(String, TensorFormat),
     /// The common type of all tensor inputs, by torch's promotion.
     Promoted,
     Fixed(Dtype),

@@ -72,6 +72,7 @@ impl CollectedNames {
             }
             DeclaredArgument::Constant(_)
             | DeclaredArgument::Destination(_)
+            | DeclaredArgument::SameAs(_)
             | DeclaredArgument::DtypeOf { .. } => {}
         }
     }

@@ -94,12 +94,13 @@ pub(crate) struct RawInput {
     pub(crate) same_as: Option<String>,
 }
 
-/// An argument's name, `promoted`, a type, or `{recorded: [types], unlike: argument}`.
+/// An argument's name, `promoted`, a type, `{recorded: [types], unlike: argument}`, or `{like: argument, format: NAME}`.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum RawOutput {
     Word(String),
     Recorded { recorded: Vec<String>, unlike: Option<String> },
+    Blocked { like: String, format: String },
 }
 
 /// The value of an attribute that follows from the others: an expression, a number, `{mean: LIST}` or `{text: WORD}`.
@@ -182,6 +183,7 @@ pub(crate) struct RawArgument {
     pub(crate) quantised: bool,
     pub(crate) attribute: Option<String>,
     pub(crate) process_group: Option<String>,
+    pub(crate) same_as: Option<String>,
     pub(crate) tensor: Option<String>,
     pub(crate) dtype: Option<String>,
     pub(crate) values: Option<FillKind>,

@@ -227,7 +227,7 @@ impl CatalogueEntry {
         let shapes = form.rule.outputs.evaluate_shapes(bindings).map_err(NotReplayable::Contradiction)?;
         let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype_of, dims))| {
             let dtype = match dtype_of {
-                OutputDtype::SameAs(argument) => {
+                OutputDtype::SameAs(argument) | OutputDtype::Blocked(argument, _) => {
                     let tensor =
                         form.tensor(argument).and_then(|(slot, _)| inputs.get(slot).and_then(Option::as_ref));
                     let tensor = tensor.ok_or_else(|| {
@@ -269,7 +269,14 @@ impl CatalogueEntry {
                     }
                 }
             };
-            Ok(Tensor::new(dims, dtype))
+            let OutputDtype::Blocked(_, format) = dtype_of else { return Ok(Tensor::new(dims, dtype)) };
+            let recorded = recorded.iter().flatten().nth(index).map(|tensor| &tensor.format);
+            match recorded.filter(|recorded| !recorded.same_layout(format)) {
+                Some(other) => Err(contradiction(format!(
+                    "output {index} is recorded in the format {other}, the call gives {format}"
+                ))),
+                None => Ok(Tensor { format: format.clone(), ..Tensor::new(dims, dtype) }),
+            }
         });
         outputs.collect()
     }

@@ -12,9 +12,14 @@ use super::{
     schema::TableSchema,
     strings::{ABSENT, NameCell, StringTable, TextError},
 };
-use crate::profile::{ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition};
+use crate::{
+    domain::Nanos,
+    profile::{ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition},
+};
 
 pub(super) const TABLE: &str = "COMMUNICATION_OP";
+/// `Accelerator Core` of collectives in a CSV.
+const COMMUNICATION: &[u8] = b"COMMUNICATION";
 
 pub(super) fn has_rows(connection: &Connection, table: &TableSchema) -> rusqlite::Result<bool> {
     connection.prepare(&format!("SELECT 1 FROM {} LIMIT 1", table.quoted_name()))?.exists([])
@@ -30,8 +35,9 @@ pub(super) fn add_collectives(
     accept_rehearsed: bool,
 ) -> Result<(), ProfileError> {
     let sql = |source| database_error(file, source);
-    let [kind, name, id] = ["opType", "opName", "opId"].map(|column| table.column_or_null(column));
-    let query = format!("SELECT {kind}, {name}, {id} FROM {}", table.quoted_name());
+    let [kind, name, id, start, end] =
+        ["opType", "opName", "opId", "startNs", "endNs"].map(|column| table.column_or_null(column));
+    let query = format!("SELECT {kind}, {name}, {id}, {end} - {start} FROM {}", table.quoted_name());
     let mut operations = connection.prepare(&query).map_err(sql)?;
     let mut rows = operations.query([]).map_err(sql)?;
     while let Some(row) = rows.next().map_err(sql)? {
@@ -51,8 +57,9 @@ pub(super) fn add_collectives(
             return Err(ProfileError::Rehearsed { file: file.to_owned(), place });
         }
         let kind = if matches!(&*kind, b"" | b"N/A" | b"NA") { kind_of(&name) } else { &kind };
+        let duration = row.get_ref(3).map_err(sql)?.as_i64().ok().map(Nanos);
         groups.records += 1;
-        *groups.without_shapes.entry(String::from_utf8_lossy(kind).into_owned()).or_default() += 1;
+        groups.add_shapeless(kind, duration, COMMUNICATION);
     }
     Ok(())
 }

@@ -1,0 +1,157 @@
+//! Comparison of profiles with the catalogue: records that no entry replays, with their device time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use super::{
+    CommandError,
+    profile_records::{left_out_files, read_records},
+};
+use crate::{
+    catalogue::Catalogue,
+    domain::{KernelName, Nanos},
+    profile::{
+        DiscoveredProfiles, ProfileFile, RecordGroup, ShapelessRecords, add_attributes, leave_out_copies,
+    },
+    report::{GapKind, KernelEngine, KernelGap, ProfileGaps},
+};
+
+/// Reads profiles and returns the kernels that the catalogue cannot replay, with notes on files that are left out.
+pub(crate) fn find_kernel_gaps(
+    paths: &[PathBuf],
+    catalogue: &Catalogue,
+) -> Result<(ProfileGaps, Vec<String>), CommandError> {
+    let DiscoveredProfiles { files, passed_over } = ProfileFile::find_all(paths)?;
+    let (files, copies) = leave_out_copies(files);
+    let records = read_records(&files, true)?;
+    let mut notes = left_out_files(&passed_over, &copies);
+    let untimed: u64 = records.without_duration.values().sum();
+    if untimed > 0 {
+        notes.push(format!("{untimed} records without a duration are left out"));
+    }
+    let shapeless = records.without_shapes.clone();
+    let mut kernels = records.into_kernels();
+    // Notes on attributes are those of an ingest; here a row without them is a gap with its reason.
+    add_attributes(&mut kernels, &files, None)?;
+    let mut collector = GapCollector::new(catalogue);
+    for (kernel, groups) in &kernels {
+        groups.iter().for_each(|group| collector.add_group(kernel, group));
+    }
+    for (kernel, records) in &shapeless {
+        collector.add_shapeless(kernel, records);
+    }
+    Ok((collector.into_gaps(), notes))
+}
+
+/// Gaps by engine, kernel and kind.
+struct GapCollector<'a> {
+    catalogue: &'a Catalogue,
+    gaps: BTreeMap<(KernelEngine, String, Option<GapKind>), GapRecords>,
+    ai_core_kernels: BTreeSet<String>,
+    ai_core_time: Nanos,
+}
+
+/// Records of a gap, and the reason of those with the longest total time.
+#[derive(Default)]
+struct GapRecords {
+    records: u64,
+    time: Nanos,
+    reason: String,
+    time_of_reason: Nanos,
+}
+
+impl<'a> GapCollector<'a> {
+    const fn new(catalogue: &'a Catalogue) -> Self {
+        Self { catalogue, gaps: BTreeMap::new(), ai_core_kernels: BTreeSet::new(), ai_core_time: Nanos(0) }
+    }
+
+    /// Adds the records of one signature.
+    fn add_group(&mut self, kernel: &KernelName, group: &RecordGroup) {
+        let engine = engine_of(kernel.as_str(), &group.core);
+        let (records, time) = (group.record_count() as u64, group.total_duration());
+        self.count_time(engine, kernel.as_str(), time);
+        let gap = match self.catalogue.entry(kernel) {
+            None => Some(self.gap_without_entry(kernel.as_str())),
+            Some(entry) => {
+                entry.resolve_call(&group.case).err().map(|why| (GapKind::Refused, why.to_string()))
+            }
+        };
+        if let Some((kind, reason)) = gap {
+            self.add_gap(engine, kernel.as_str(), Some(kind), records, time, reason);
+        }
+    }
+
+    /// Adds the records of a kernel without shapes.
+    fn add_shapeless(&mut self, kernel: &str, records: &ShapelessRecords) {
+        let engine = engine_of(kernel, &records.core);
+        self.count_time(engine, kernel, records.duration);
+        let has_entry = KernelName::new(kernel).is_ok_and(|kernel| self.catalogue.entry(&kernel).is_some());
+        let (kind, reason) = match engine {
+            KernelEngine::Collective => (None, String::new()),
+            _ if has_entry => (Some(GapKind::WithoutShapes), String::new()),
+            _ => {
+                let (kind, reason) = self.gap_without_entry(kernel);
+                (Some(kind), reason)
+            }
+        };
+        self.add_gap(engine, kernel, kind, records.count, records.duration, reason);
+    }
+
+    fn gap_without_entry(&self, kernel: &str) -> (GapKind, String) {
+        match self.catalogue.not_launchable_reason(kernel) {
+            Some(reason) => (GapKind::NotLaunchable, reason.to_owned()),
+            None => (GapKind::NoEntry, String::new()),
+        }
+    }
+
+    fn count_time(&mut self, engine: KernelEngine, kernel: &str, time: Nanos) {
+        if engine == KernelEngine::AiCore {
+            self.ai_core_kernels.insert(kernel.to_owned());
+            self.ai_core_time = add_times(self.ai_core_time, time);
+        }
+    }
+
+    fn add_gap(
+        &mut self,
+        engine: KernelEngine,
+        kernel: &str,
+        kind: Option<GapKind>,
+        records: u64,
+        time: Nanos,
+        reason: String,
+    ) {
+        let gap = self.gaps.entry((engine, kernel.to_owned(), kind)).or_default();
+        if gap.records == 0 || time > gap.time_of_reason {
+            (gap.reason, gap.time_of_reason) = (reason, time);
+        }
+        gap.records += records;
+        gap.time = add_times(gap.time, time);
+    }
+
+    /// Returns the gaps, the longest total time first.
+    fn into_gaps(self) -> ProfileGaps {
+        let gaps = self.gaps.into_iter().map(|((engine, kernel, kind), gap)| {
+            let GapRecords { records, time, reason, .. } = gap;
+            KernelGap { kernel, engine, kind, records, time, reason }
+        });
+        let mut gaps: Vec<KernelGap> = gaps.collect();
+        gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time));
+        ProfileGaps { gaps, kernels: self.ai_core_kernels.len(), ai_core_time: self.ai_core_time }
+    }
+}
+
+fn add_times(left: Nanos, right: Nanos) -> Nanos {
+    Nanos(left.0.saturating_add(right.0))
+}
+
+/// Returns the engine by the kernel's name and `Accelerator Core`.
+fn engine_of(kernel: &str, core: &str) -> KernelEngine {
+    match core {
+        _ if kernel.starts_with("hcom_") => KernelEngine::Collective,
+        "COMMUNICATION" | "HCCL" => KernelEngine::Collective,
+        "AI_CPU" => KernelEngine::AiCpu,
+        _ => KernelEngine::AiCore,
+    }
+}

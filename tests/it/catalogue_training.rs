@@ -1,0 +1,277 @@
+//! Kernels of training steps and of served models that no element-wise call launches: their real rows run on the
+//! rehearsal host and are accepted by the vendor's own code; known-wrong rows are refused by the rules.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::{
+    catalogue_elementwise::{check_run, ran},
+    context::{Context, profile},
+    requirements,
+};
+
+/// Custom operators, of which the vendor's torch_npu has no Meta kernel.
+const WITHOUT_META: [&str; 2] = ["_triton_rope", "muls_add_kernel"];
+
+const FLASH_GRAD: [&str; 2] = [
+    "DT_BF16;DT_BF16;DT_BF16;DT_BF16;BOOL;FLOAT;FLOAT;DT_BF16;DT_BF16;INT64;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT",
+    "DT_BF16;DT_BF16;DT_BF16;DT_BF16;DT_BF16;DT_BF16",
+];
+
+/// Kernel, input shapes and types, output shapes and types. Those of the first rows of a kernel are from real profiles
+/// where there are some.
+const GOOD: &[[&str; 5]] = &[
+    [
+        "RmsNormGrad",
+        "4096,1,1024;4096,1,1024;4096,1,1;1024",
+        "DT_BF16;DT_BF16;FLOAT;DT_BF16",
+        "4096,1,1024;1024",
+        "DT_BF16;FLOAT",
+    ],
+    [
+        "RmsNormGrad",
+        "4096,1,16,128;4096,1,16,128;4096,1,16,1;128",
+        "DT_BF16;DT_BF16;FLOAT;DT_BF16",
+        "4096,1,16,128;128",
+        "DT_BF16;FLOAT",
+    ],
+    ["RmsNormGrad", "64,512;64,512;64,1;512", "FLOAT16;FLOAT16;FLOAT;FLOAT", "64,512;512", "FLOAT16;FLOAT"],
+    ["SwiGluGrad", "4096,3072;4096,6144", "DT_BF16;DT_BF16", "4096,6144", "DT_BF16"],
+    [
+        "RotaryPositionEmbeddingGrad",
+        "4096,1,8,128;4096,1,1,128;4096,1,1,128;",
+        "DT_BF16;DT_BF16;DT_BF16;DT_UNDEFINED",
+        "4096,1,8,128;;",
+        "DT_BF16;DT_BF16;DT_BF16",
+    ],
+    [
+        "FlashAttentionScoreGrad",
+        "4096,1,2048;4096,1,1024;4096,1,1024;4096,1,2048;2048,2048;1,16,4096,8;1,16,4096,8;;4096,1,2048;;;;;;",
+        FLASH_GRAD[0],
+        "4096,1,2048;4096,1,1024;4096,1,1024;;;",
+        FLASH_GRAD[1],
+    ],
+    [
+        "FlashAttentionScoreGrad",
+        "2,8,512,64;2,2,512,64;2,2,512,64;2,8,512,64;2048,2048;2,8,512,8;2,8,512,8;;2,8,512,64;;;;;;",
+        FLASH_GRAD[0],
+        "2,8,512,64;2,2,512,64;2,2,512,64;;;",
+        FLASH_GRAD[1],
+    ],
+    ["EmbeddingDenseGradV2", "1,4096,1024;4096;4096", "FLOAT;INT32;INT32", "151936,1024", "FLOAT"],
+    ["ApplyAdamWV2", "128;128;128;128;1", "FLOAT;FLOAT;FLOAT;FLOAT;INT64", "N/A", "N/A"],
+    ["ApplyAdamWV2", "64,32;64,32;64,32;64,32;1", "FLOAT;FLOAT;FLOAT;FLOAT;FLOAT", "N/A", "N/A"],
+    ["Abs", "", "FLOAT", "", "FLOAT"],
+    ["Abs", "64,32", "INT32", "64,32", "INT32"],
+    ["Cos", "4096,1,1,128", "FLOAT", "4096,1,1,128", "FLOAT"],
+    ["Sin", "4096,1,1,128", "FLOAT", "4096,1,1,128", "FLOAT"],
+    ["Pows", ";", "FLOAT;FLOAT", "", "FLOAT"],
+    ["Range", ";;", "DOUBLE;DOUBLE;DOUBLE", "4096", "FLOAT"],
+    ["Range", ";;", "INT32;FLOAT;INT32", "1024", "FLOAT"],
+    ["OnesLike", "1", "FLOAT", "1", "FLOAT"],
+    ["OnesLike", "1000", "FLOAT", "1000", "FLOAT"],
+    ["LpNormV2", "3145728", "FLOAT", "", "FLOAT"],
+    ["LpNormV2", "64,32", "FLOAT", "64", "FLOAT"],
+    ["LpNormV2", "64,32", "DT_BF16", "64,1", "DT_BF16"],
+    ["Relu", "32,256,13,13", "FLOAT", "32,256,13,13", "FLOAT"],
+    ["ReluGrad", "32,4096;32,4096", "FLOAT;FLOAT", "32,4096", "FLOAT"],
+    ["Exp", "64,512", "DT_BF16", "64,512", "DT_BF16"],
+    ["Sqrt", "64,512", "FLOAT", "64,512", "FLOAT"],
+    ["Rsqrt", "64,1", "FLOAT", "64,1", "FLOAT"],
+    ["Sigmoid", "64,256", "FLOAT16", "64,256", "FLOAT16"],
+    ["Swish", "64,512", "DT_BF16", "64,512", "DT_BF16"],
+    ["Tanh", "64,512", "DT_BF16", "64,512", "DT_BF16"],
+    ["Reciprocal", "64,512", "FLOAT", "64,512", "FLOAT"],
+    ["Maximum", "64,512;512", "DT_BF16;DT_BF16", "64,512", "DT_BF16"],
+    ["Minimum", "64;64", "INT32;INT32", "64", "INT32"],
+    ["LessEqual", "64,1;1,128", "INT64;INT64", "64,128", "BOOL"],
+    ["LogicalOr", "64;64", "BOOL;BOOL", "64", "BOOL"],
+    ["SelectV2", "64,1;64,128;1,128", "BOOL;FLOAT;FLOAT", "64,128", "FLOAT"],
+    ["GatherElementsV2", "64,1000;64,8", "FLOAT;INT64", "64,8", "FLOAT"],
+    ["ScatterElementsV2", "64,1000;64,8;64,8", "FLOAT;INT32;FLOAT", "64,1000", "FLOAT"],
+    ["ClipByValueV2", "64,128;;", "INT64;INT64;INT64", "64,128", "INT64"],
+    ["TopKV2", "32,1000;", "FLOAT;INT32", "32,5;32,5", "FLOAT;INT32"],
+    ["LogSoftmaxV2", "32,1000", "FLOAT", "32,1000", "FLOAT"],
+    ["LogSoftmaxGrad", "32,1000;32,1000", "FLOAT;FLOAT", "32,1000", "FLOAT"],
+    ["NLLLoss", "32,1000;32;1000", "FLOAT;INT64;FLOAT", ";", "FLOAT;FLOAT"],
+    ["NLLLossGrad", "32,1000;;32;1000;", "FLOAT;FLOAT;INT32;FLOAT;FLOAT", "32,1000", "FLOAT"],
+    ["DropOutDoMask", "32,9216;36864;1", "FLOAT;UINT8;FLOAT", "32,9216", "FLOAT"],
+    ["RmsNormQuant", "16,512;512;512;1;1", "DT_BF16;DT_BF16;DT_BF16;DT_BF16;INT8", "16,512", "INT8"],
+    [
+        "AddRmsNormQuant",
+        "16,512;16,512;512;512;;512;;",
+        "DT_BF16;DT_BF16;DT_BF16;DT_BF16;DT_UNDEFINED;DT_BF16;DT_UNDEFINED;DT_UNDEFINED",
+        "16,512;16,512;16,512",
+        "INT8;INT8;DT_BF16",
+    ],
+    ["DynamicBlockQuant", "16,200", "DT_BF16", "16,200;16,2", "INT8;FLOAT"],
+    ["GatherV3", "4096,128;77;1", "DT_BF16;INT64;INT64", "77,128", "DT_BF16"],
+    ["GatherV3", "64,4096;77;1", "FLOAT;INT32;INT64", "64,77", "FLOAT"],
+    ["LinearIndex", "64,128;2", "INT64;INT32", "64,128", "INT32"],
+    ["ApplyTopKTopPWithSorted", "8,1024;8,1024;8;8", "FLOAT;INT32;FLOAT;INT32", "8,1024", "FLOAT"],
+    ["muls_add_kernel", "16,7168;16,7168", "DT_BF16;DT_BF16", "16,7168", "DT_BF16"],
+    [
+        "_triton_rope",
+        "336,4,128;336,1,128;81920,128",
+        "DT_BF16;DT_BF16;DT_BF16",
+        "336,4,128;336,1,128",
+        "DT_BF16;DT_BF16",
+    ],
+];
+
+/// The same, and what the refusal says.
+const WRONG: &[([&str; 5], &str)] = &[
+    (
+        [
+            "RmsNormGrad",
+            "64,512;64,512;64,1;256",
+            "DT_BF16;DT_BF16;FLOAT;DT_BF16",
+            "64,512;256",
+            "DT_BF16;FLOAT",
+        ],
+        "input 3",
+    ),
+    (["SwiGluGrad", "64,512;64,512", "DT_BF16;DT_BF16", "64,512", "DT_BF16"], "D == 2 * H"),
+    (
+        [
+            "RotaryPositionEmbeddingGrad",
+            "64,1,8,128;64,1,3,128;64,1,3,128;",
+            "DT_BF16;DT_BF16;DT_BF16;DT_UNDEFINED",
+            "64,1,8,128;;",
+            "DT_BF16;DT_BF16;DT_BF16",
+        ],
+        "do not broadcast",
+    ),
+    (
+        [
+            "FlashAttentionScoreGrad",
+            "512,1,2048;512,1,1024;512,1,1024;512,1,2048;2048,2048;1,16,256,8;1,16,256,8;;512,1,2048;;;;;;",
+            FLASH_GRAD[0],
+            "512,1,2048;512,1,1024;512,1,1024;;;",
+            FLASH_GRAD[1],
+        ],
+        "fit no form",
+    ),
+    (["EmbeddingDenseGradV2", "64,128;63;63", "FLOAT;INT32;INT32", "1024,128", "FLOAT"], "N == numel(B)"),
+    (["ApplyAdamWV2", "128;128;64;128;1", "FLOAT;FLOAT;FLOAT;FLOAT;INT64", "N/A", "N/A"], "input 2"),
+    (["Abs", "64", "BOOL", "64", "BOOL"], "the kernel takes"),
+    (["Cos", "64", "INT32", "64", "INT32"], "takes FLOAT"),
+    (["Sin", "64", "FLOAT", "63", "FLOAT"], "inputs give"),
+    (["Pows", "64;", "INT32;INT32", "64", "INT32"], "takes FLOAT"),
+    (["Range", ";;", "INT64;INT64;INT64", "64,2", "INT64"], "output 0"),
+    (["OnesLike", "64", "FLOAT", "64", "INT32"], "recorded as INT32"),
+    (["LpNormV2", "64,32", "FLOAT", "32", "FLOAT"], "fit no form"),
+    (["Relu", "64", "BOOL", "64", "BOOL"], "the kernel takes"),
+    (["ReluGrad", "64;63", "FLOAT;FLOAT", "64", "FLOAT"], "input 1"),
+    (["GatherV3", "4096,128;77;1", "DT_BF16;FLOAT;INT64", "77,128", "DT_BF16"], "takes INT32"),
+    (["GatherV3", "4096,128;77;1", "DT_BF16;INT64;INT64", "76,128", "DT_BF16"], "inputs give"),
+    (["LinearIndex", "64,128;3", "INT64;INT32", "64,128", "INT32"], "R == rank(X) + 1"),
+    (["ApplyTopKTopPWithSorted", "8,1;8,1;8;8", "FLOAT;INT32;FLOAT;INT32", "8,1", "FLOAT"], "V > 1"),
+    (["Exp", "64", "INT32", "64", "INT32"], "takes FLOAT"),
+    (["Sqrt", "64", "INT32", "64", "INT32"], "takes FLOAT"),
+    (["Rsqrt", "64", "FLOAT", "65", "FLOAT"], "inputs give"),
+    (["Sigmoid", "64", "BOOL", "64", "BOOL"], "takes FLOAT"),
+    (["Swish", "64", "INT8", "64", "INT8"], "takes FLOAT"),
+    (["Tanh", "64", "FLOAT", "64", "FLOAT16"], "recorded as FLOAT16"),
+    (["Reciprocal", "64", "INT64", "64", "INT64"], "takes FLOAT"),
+    (["Maximum", "64;63", "FLOAT;FLOAT", "64", "FLOAT"], "do not broadcast"),
+    (["Minimum", "64;64", "FLOAT;DT_BF16", "64", "FLOAT"], "one type"),
+    (["LessEqual", "64;64", "FLOAT;FLOAT", "64", "FLOAT"], "recorded as FLOAT"),
+    (["LogicalOr", "64;64", "INT32;INT32", "64", "BOOL"], "takes BOOL"),
+    (["SelectV2", "64;64;64", "FLOAT;FLOAT;FLOAT", "64", "FLOAT"], "takes BOOL"),
+    (["GatherElementsV2", "64,1000;63,8", "FLOAT;INT64", "63,8", "FLOAT"], "input 1"),
+    (["ScatterElementsV2", "64,8;64,9;64,9", "FLOAT;INT32;FLOAT", "64,8", "FLOAT"], "I <= V"),
+    (["ClipByValueV2", "64;;", "BOOL;BOOL;BOOL", "64", "BOOL"], "the kernel takes"),
+    (["TopKV2", "32,4;", "FLOAT;INT32", "32,5;32,5", "FLOAT;INT32"], "K <= V"),
+    (["LogSoftmaxV2", "", "FLOAT", "", "FLOAT"], "rank(X) > 0"),
+    (["LogSoftmaxGrad", "32,10;32,9", "FLOAT;FLOAT", "32,10", "FLOAT"], "input 1"),
+    (["NLLLoss", "32,1000;32;999", "FLOAT;INT64;FLOAT", ";", "FLOAT;FLOAT"], "input 2"),
+    (
+        ["NLLLossGrad", "32,1000;;32;1000;", "FLOAT;FLOAT;FLOAT;FLOAT;FLOAT", "32,1000", "FLOAT"],
+        "takes INT32",
+    ),
+    (["DropOutDoMask", "32,9216;36863;1", "FLOAT;UINT8;FLOAT", "32,9216", "FLOAT"], "align(numel(X), 128)"),
+    (
+        ["RmsNormQuant", "16,512;512;512;2;1", "DT_BF16;DT_BF16;DT_BF16;DT_BF16;INT8", "16,512", "INT8"],
+        "input 3",
+    ),
+    (["DynamicBlockQuant", "16,200", "DT_BF16", "16,200;16,3", "INT8;FLOAT"], "output 1"),
+    (["TransData", "32,64", "DT_BF16", "4,2,16,16", "DT_BF16"], "the call gives FRACTAL_NZ"),
+    (["muls_add_kernel", "16,64;64", "DT_BF16;DT_BF16", "16,64", "DT_BF16"], "input 1"),
+    (
+        [
+            "_triton_rope",
+            "336,4,128;336,1,128;81920,256",
+            "DT_BF16;DT_BF16;DT_BF16",
+            "336,4,128;336,1,128",
+            "DT_BF16;DT_BF16",
+        ],
+        "R <= D",
+    ),
+];
+
+#[test]
+fn training_kernels_run_on_the_rehearsal_host() {
+    let context = ran(GOOD);
+    let kernels: BTreeSet<&str> = GOOD.iter().map(|case| case[0]).collect();
+    let mut rows = 0;
+    for kernel in &kernels {
+        for row in context.rows("db", kernel) {
+            let verdict = (row["MicroBench Verdict"].as_str(), &row["MicroBench Reason"]);
+            assert!(["ok", "noisy"].contains(&verdict.0), "{kernel} {}: {}", row["Input Shapes"], verdict.1);
+            rows += 1;
+        }
+    }
+    assert_eq!(rows, GOOD.len());
+}
+
+/// A matrix converted to blocks: the record has the format of the result.
+#[test]
+fn conversion_to_blocks_runs_on_the_rehearsal_host() {
+    let context = Context::new();
+    let record = |shapes: [&str; 2], dtype: &str| {
+        format!(
+            "TransData,5.000,\"\"\"{}\"\"\",{dtype},ND,\"\"\"{}\"\"\",{dtype},FRACTAL_NZ",
+            shapes[0], shapes[1]
+        )
+    };
+    let records = [record(["32,64", "4,2,16,16"], "DT_BF16"), record(["8,32,64", "8,2,2,16,32"], "INT8")];
+    context.write("profile.csv", &profile(&records.each_ref().map(String::as_str)));
+    context.run(&["ingest", "profile.csv", "--db", "db", "--kind", "rehearsal"]);
+    context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    for row in context.rows("db", "TransData") {
+        let verdict = row["MicroBench Verdict"].as_str();
+        assert!(["ok", "noisy"].contains(&verdict), "{verdict}: {}", row["MicroBench Reason"]);
+    }
+}
+
+#[test]
+fn training_kernels_are_accepted_by_the_vendor() {
+    let Some(python) = requirements::vendor_python() else { return };
+    let with_meta: Vec<&[&str; 5]> = GOOD.iter().filter(|case| !WITHOUT_META.contains(&case[0])).collect();
+    let (accepted, errors) = check_run(&python, &ran(with_meta.iter().copied()));
+    assert!(errors.is_empty(), "{errors:#?}");
+    assert_eq!(accepted, with_meta.len());
+}
+
+#[test]
+fn known_invalid_training_calls_are_rejected_by_the_rules() {
+    let context = ran(WRONG.iter().map(|(case, _)| case));
+    let plan = context.run(&["plan", "--db", "db", "--devices", "0", "--format", "json"]);
+    let lines: Vec<Value> =
+        plan.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    for ([kernel, shapes, ..], message) in WRONG {
+        let is_case = |line: &&Value| {
+            let inputs = line["inputs"].as_str().unwrap_or_default();
+            line["kernel"] == *kernel && inputs.starts_with(shapes.trim_end_matches(';'))
+        };
+        let is_refused = |line: &Value| {
+            matches!(line["verdict"].as_str(), Some("invalid_args" | "unsupported"))
+                && line["left_out"].as_str().is_some_and(|reason| reason.contains(message))
+        };
+        let mut planned = lines.iter().filter(is_case);
+        let found: Vec<&Value> = planned.clone().collect();
+        assert!(planned.any(is_refused), "{kernel} {shapes}: {found:?}");
+    }
+}
