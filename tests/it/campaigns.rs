@@ -5,8 +5,7 @@
 
 use std::{
     fs,
-    process::{Child, Command, Stdio},
-    sync::LazyLock,
+    process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -31,24 +30,10 @@ fn fraction(n: u64) -> f64 {
     (f64::from(u32::try_from(n).expect("few")) * 0.618_033_988_75).fract()
 }
 
-/// Path of the interpreter itself. `python3` may be the script of a version manager, which starts the system's Python if
-/// one of its own children is killed; that collection is of other software then.
-static PYTHON: LazyLock<String> = LazyLock::new(|| {
-    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
-    String::from_utf8(output.expect("python3 runs").stdout).expect("a path").trim().to_owned()
-});
-
-/// Returns the command of the run with an interpreter that is no script.
-fn run_command(context: &Context) -> Command {
-    let mut command = context.command(&RUN);
-    command.args(["--python", &PYTHON]);
-    command
-}
-
 /// Starts the run and waits until it has started a collection.
 fn start_run(context: &Context) -> Child {
-    let mut command = run_command(context);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let mut child =
+        context.command(&RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let has_collection = || {
         ledger(context).is_some_and(|ledger| {
             let count = ledger.query_row("SELECT count(*) FROM collections", [], |row| row.get::<_, i64>(0));
@@ -146,7 +131,7 @@ fn faulty_table_costs_no_other_row() {
         }
         assert_eq!(others(tables(&context)), others(expected.clone()), "{fault:?} of {name} at {n}");
         fs::write(&table, original).expect("restored");
-        let repaired = context.ran(&run_command(&context).output().expect("it runs"));
+        let repaired = context.run(&RUN);
         assert_eq!(repaired.code, 0, "{fault:?} of {name}: {}", repaired.stderr);
         assert_eq!(tables(&context), expected, "{fault:?} of {name} at {n}");
     }

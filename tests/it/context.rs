@@ -2,9 +2,11 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     fs,
     path::PathBuf,
     process::{Command, Output},
+    sync::LazyLock,
 };
 
 use tempfile::TempDir;
@@ -13,6 +15,18 @@ use tempfile::TempDir;
 pub(crate) const HEADER: &str = "Step Id,Device_id,Model ID,Task ID,Stream ID,Name,Type,OP State,Accelerator Core,\
     Start Time(us),Duration(us),Wait Time(us),Block Dim,Mix Block Dim,HF32 Eligible,Input Shapes,\
     Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Context ID";
+
+/// The variable `PATH`, with the folder of the Python interpreter itself in front: `python3` may be the script of a
+/// version manager, which takes longer than the interpreter, and starts another one if a child of its own is killed.
+static SEARCH_PATH: LazyLock<OsString> = LazyLock::new(|| {
+    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+    let interpreter =
+        PathBuf::from(String::from_utf8(output.expect("python3 runs").stdout).expect("a path").trim());
+    let folder = interpreter.parent().filter(|folder| folder.join("python3").exists()).map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = folder.into_iter().chain(std::env::split_paths(&path));
+    std::env::join_paths(folders).expect("folders without colons")
+});
 
 /// Temporary folder of a test.
 pub(crate) struct Context {
@@ -43,6 +57,7 @@ impl Context {
             .args(arguments)
             .current_dir(self.root.path())
             .env("NO_COLOR", "1")
+            .env("PATH", &*SEARCH_PATH)
             // Profiles in tests do not contain their device, and the host of the tests has none.
             .env("NPUBENCH_DEVICE", "ATLAS_800_A3_752T_128G_DIE")
             .env_remove("NPUBENCH_ASSETS")
