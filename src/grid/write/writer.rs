@@ -86,10 +86,13 @@ impl<'a> RowWriter<'a> {
         tables.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// Returns the cases of rows that have the same call under another name, as cases of this kernel.
+    /// Returns the cases of rows that have the same call under another name, as cases of this kernel. Kernels to which rows
+    /// are added have rows of their own, so that the rows of one do not depend on the order of the tables.
     fn equal_cases(&self, kernel: &KernelName, database: &Database) -> Result<Vec<Case>, DatabaseError> {
         let mut cases = Vec::new();
-        for name in self.catalogue.names_with_same_call(kernel).into_iter().skip(1) {
+        let others = self.catalogue.names_with_same_call(kernel).into_iter().skip(1);
+        let extended = self.source.kernels();
+        for name in others.filter(|name| !extended.contains(&name)) {
             let rows = read_existing_rows(&name, &database.kernel_csv(&name)?)?;
             cases.extend(rows.cases.into_iter().map(|case| Case { kernel: kernel.clone(), ..case }));
         }

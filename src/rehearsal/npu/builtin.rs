@@ -43,7 +43,9 @@ pub(super) fn call(
         "torch.Tensor.narrow" => narrow(session, arguments),
         // Between the sentinels of a case it is the launch of a kernel.
         "torch.Tensor.copy_" if session.log.case.is_none() => copy_part(session, arguments),
-        "torch_npu.npu_format_cast" if session.log.case.is_none() => format_cast(session, arguments),
+        "torch_npu.npu_format_cast" if session.log.current_case().is_none_or(|case| case.api != api) => {
+            format_cast(session, arguments)
+        }
         _ => {
             return graph_calls::call(session, api, arguments)
                 .or_else(|| factories::call(session, api, arguments));
