@@ -490,7 +490,7 @@ impl<'a> Dispatcher<'a> {
             |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
         let exit = if self.inbox.stops.has_any() && count(Verdict::NotRun) > 0 {
             ExitStatus::Interrupted
-        } else if self.state.gave_up() {
+        } else if self.state.gave_up() && count(Verdict::NotRun) > 0 {
             ExitStatus::CannotMeasure
         } else if !outcomes.iter().any(|(_, outcome)| self.context.settings.failing.contains(outcome.verdict))
             && (!self.equal_calls.is_any_noisy || !self.context.settings.failing.contains(Verdict::Noisy))

@@ -8,7 +8,7 @@ const FIRST_QUARANTINE: Seconds = 600.0;
 const LONGEST_QUARANTINE: Seconds = 2400.0;
 /// Number of quarantines after which a device is excluded from a run without a deadline.
 const MAX_QUARANTINES: u32 = 3;
-/// Number of collections in a row without a launch after which a device is excluded from a run without a deadline.
+/// Number of collections in a row without evidence after which a device is excluded from a run without a deadline.
 const MAX_PAUSES: u32 = 8;
 
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct DeviceRecord {
     was_quarantined: bool,
     quarantines: u32,
     faults: u32,
-    /// Number of collections in a row that launched nothing on it.
+    /// Number of collections in a row that gave no evidence on it.
     pub(super) empty_collections: u32,
 }
 
@@ -77,7 +77,7 @@ impl DeviceRecord {
         self.set_quarantine(now, length, may_exclude && self.quarantines > MAX_QUARANTINES)
     }
 
-    /// Pauses the device after a collection that launched nothing. Returns the end of the pause; `None` if the device is
+    /// Pauses the device after a collection without evidence. Returns the end of the pause; `None` if the device is
     /// excluded.
     pub(super) fn start_pause(&mut self, now: Seconds, first: Seconds, may_exclude: bool) -> Option<Seconds> {
         self.empty_collections += 1;
@@ -91,8 +91,8 @@ impl DeviceRecord {
         until
     }
 
-    /// Records a collection that launched a case. Returns true if the device had been paused.
-    pub(super) const fn record_launch(&mut self) -> bool {
+    /// Records a collection with evidence. Returns true if the device had been paused.
+    pub(super) const fn record_evidence(&mut self) -> bool {
         let was_paused = self.empty_collections > 0;
         self.empty_collections = 0;
         was_paused
@@ -128,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_until_a_collection_launches() {
+    fn pauses_grow_until_a_collection_gives_evidence() {
         let mut device = DeviceRecord::default();
         let pauses: Vec<_> = (0..8).filter_map(|_| device.start_pause(0.0, 10.0, true)).collect();
         assert_eq!(pauses, [10.0, 30.0, 90.0, 270.0, 810.0, 2400.0, 2400.0, 2400.0]);
-        assert!(device.record_launch() && !device.record_launch());
+        assert!(device.record_evidence() && !device.record_evidence());
         assert_eq!(device.start_pause(0.0, 10.0, true), Some(10.0));
     }
 

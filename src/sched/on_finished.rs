@@ -56,7 +56,7 @@ impl SchedulerState {
         if ended.exit == CollectionExit::Completed {
             self.costs.record_collection(&self.jobs, ended, running.purpose, running.predicted);
         }
-        self.record_launch(now, &running.devices, ended, actions);
+        self.record_evidence(now, &running.devices, ended, actions);
         if running.purpose == CollectionPurpose::Control {
             self.on_control_finished(now, &running, ended, actions);
             return;
@@ -69,7 +69,8 @@ impl SchedulerState {
         if self.is_stopping {
             return;
         }
-        if has_launched && !broke && is_profile_useless(&ended.results) {
+        let is_explained = ended.exit == CollectionExit::UnreadableProfile && !self.has_read_profile;
+        if has_launched && !broke && !is_explained && is_profile_useless(&ended.results) {
             self.record_device_fault(now, &running.devices, &ended.message, actions);
         }
         let place = (running.devices.first().copied().unwrap_or_default(), ended.collection);

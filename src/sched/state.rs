@@ -8,8 +8,8 @@ use super::{
 };
 use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
 
-/// Number of collections in a row that launched nothing on each device, and none in the run, after which the run gives
-/// up: the host is at fault.
+/// Number of collections in a row without evidence on each device, and none with a profile that was read in the run,
+/// after which the run gives up: the host is at fault.
 const MAX_EMPTY_COLLECTIONS: u32 = 3;
 
 #[derive(Clone, Debug, Default)]
@@ -76,7 +76,8 @@ pub struct SchedulerState {
     pub(super) smallest_oom: Option<u64>,
     /// Largest predicted memory of a successful case.
     pub(super) largest_ok: u64,
-    pub(super) has_launched: bool,
+    /// True once the profile of a collection of the run was read.
+    pub(super) has_read_profile: bool,
     /// False until the first reservations are known.
     has_started: bool,
     pub(super) is_paused: bool,
@@ -117,7 +118,7 @@ impl SchedulerState {
             control_cases: Vec::new(),
             smallest_oom: None,
             largest_ok: 0,
-            has_launched: false,
+            has_read_profile: false,
             has_started: false,
             is_paused: false,
             is_stopping: false,
@@ -136,9 +137,9 @@ impl SchedulerState {
         self.running.values().flat_map(|running| running.devices.iter().copied()).collect()
     }
 
-    /// Returns true if collections failed to launch and none ever did: the host cannot measure.
+    /// Returns true if collections gave no evidence and no profile was ever read: the host cannot measure.
     pub fn gave_up(&self) -> bool {
-        !self.has_launched && self.devices.values().any(|device| device.empty_collections > 0)
+        !self.has_read_profile && self.devices.values().any(|device| device.empty_collections > 0)
     }
 
     /// Updates the state by an event at time `now` and returns the actions to execute, in order.
@@ -263,24 +264,29 @@ impl SchedulerState {
         self.limits.deadline.is_none()
     }
 
-    /// Records whether a collection launched any case. If it did not, its devices are paused, or those of the failed
-    /// ranks if they are known; the run gives up if no device ever launches.
-    pub(super) fn record_launch(
+    /// Records whether a collection gave evidence. If it did not, its devices are paused, or those of the failed ranks
+    /// if they are known; the run gives up if no device ever gives any.
+    pub(super) fn record_evidence(
         &mut self,
         now: Seconds,
         devices: &[u32],
         ended: &CollectionFinished,
         actions: &mut Vec<SchedAction>,
     ) {
-        let has_launched = ended.exit != CollectionExit::NothingLaunched;
-        self.has_launched |= has_launched;
+        self.has_read_profile |= ended.exit == CollectionExit::Completed;
+        let has_evidence = match ended.exit {
+            CollectionExit::NothingLaunched => false,
+            // Once a profile of the run was read, an unreadable one is a fault of its device.
+            CollectionExit::UnreadableProfile => self.has_read_profile,
+            _ => true,
+        };
         let may_exclude = self.may_exclude();
         let is_failed =
             |device: &u32| ended.failed_devices.is_empty() || ended.failed_devices.contains(device);
-        for id in devices.iter().filter(|device| has_launched || is_failed(device)) {
+        for id in devices.iter().filter(|device| has_evidence || is_failed(device)) {
             let Some(device) = self.devices.get_mut(id) else { continue };
-            if has_launched {
-                actions.extend(device.record_launch().then_some(SchedAction::Readmit { device: *id }));
+            if has_evidence {
+                actions.extend(device.record_evidence().then_some(SchedAction::Readmit { device: *id }));
             } else {
                 let until = device.start_pause(now, self.limits.first_pause, may_exclude);
                 actions.push(SchedAction::Quarantine { device: *id, reason: ended.message.clone(), until });
@@ -288,9 +294,14 @@ impl SchedulerState {
         }
         let is_hopeless =
             |device: &DeviceRecord| !device.is_reserved && device.empty_collections >= MAX_EMPTY_COLLECTIONS;
-        if !self.has_launched && self.running.is_empty() && self.devices.values().all(is_hopeless) {
+        if !self.has_read_profile && self.running.is_empty() && self.devices.values().all(is_hopeless) {
+            let what = if ended.exit == CollectionExit::UnreadableProfile {
+                "left no readable profile"
+            } else {
+                "launched nothing"
+            };
             let reason = format!(
-                "{MAX_EMPTY_COLLECTIONS} collections in a row launched nothing on each device: {}",
+                "{MAX_EMPTY_COLLECTIONS} collections in a row {what} on each device: {}",
                 ended.message
             );
             self.stop_new_work(&reason, actions);

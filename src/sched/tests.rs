@@ -10,6 +10,8 @@ use crate::{
     stats::SplitMix64,
 };
 
+mod device_faults;
+
 /// Fault of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum CaseFault {
@@ -42,6 +44,8 @@ enum DeviceFault {
     Breaks,
     /// Collections that start on it between these times lose all results but those of every third case to a full disk.
     DiskFull(Seconds, Seconds),
+    /// The profiles of collections that start on it between these times cannot be read.
+    UnreadableProfiles(Seconds, Seconds),
 }
 
 /// Simulated host with faults, which asserts the invariants at every action.
@@ -119,6 +123,10 @@ impl FaultyHost {
 
     fn is_dead(&self, device: u32, now: Seconds) -> bool {
         matches!(self.device_faults.get(&device), Some(DeviceFault::Dead(from, to)) if (*from..*to).contains(&now))
+    }
+
+    fn is_profile_unreadable(&self, device: u32, now: Seconds) -> bool {
+        matches!(self.device_faults.get(&device), Some(DeviceFault::UnreadableProfiles(from, to)) if (*from..*to).contains(&now))
     }
 
     fn is_disk_full(&self, device: u32, now: Seconds) -> bool {
@@ -217,6 +225,11 @@ impl SimulatedHost for FaultyHost {
         };
         // A collection longer than its limit is ended.
         let (mut results, mut end, mut total) = (results, end, total.min(start.limit));
+        if end == CollectionExit::Completed && self.is_profile_unreadable(device, now) {
+            end = CollectionExit::UnreadableProfile;
+            let lost = CaseOutcome::new(Verdict::LostRecords, "the profile cannot be read");
+            results.iter_mut().for_each(|result| result.outcome = lost.clone());
+        }
         if start.cut_off.is_some_and(|cut_off| total >= cut_off) {
             let cut = CaseOutcome::new(Verdict::NotRun, "the run was stopped while it ran");
             results = start
@@ -351,63 +364,6 @@ fn cases_as_large_as_one_out_of_memory_run_alone_until_one_succeeds() {
 }
 
 #[test]
-fn dead_device_is_quarantined_and_readmitted_when_it_works_again() {
-    let mut host =
-        FaultyHost::new((0..20_000).map(|case| job(case % 7, 0.4)).collect(), vec![CaseFault::No; 20_000]);
-    host.device_faults.insert(2, DeviceFault::Dead(60.0, 500.0));
-    host.run(4);
-    assert_eq!(host.count(Verdict::Ok), 20_000);
-    assert!(host.quarantined.len() > 2 && host.quarantined.iter().all(|device| *device == 2));
-    assert_eq!(host.readmitted, [2]);
-}
-
-#[test]
-fn device_that_breaks_faultless_cases_is_quarantined_and_no_case_is() {
-    let mut host = FaultyHost::healthy(3000);
-    host.device_faults.insert(1, DeviceFault::Breaks);
-    host.run(4);
-    assert_eq!(host.count(Verdict::Ok), 3000);
-    assert!(!host.quarantined.is_empty() && host.quarantined.iter().all(|device| *device == 1));
-}
-
-#[test]
-fn run_gives_up_on_a_host_without_a_launch() {
-    let mut host = FaultyHost::healthy(100);
-    for device in 0..4 {
-        host.device_faults.insert(device, DeviceFault::Dead(0.0, f64::INFINITY));
-    }
-    let ended = host.run(4);
-    assert_eq!(host.count(Verdict::NotRun), 100);
-    assert!(ended < 60.0, "after {ended} s");
-}
-
-/// Devices that fail quickly at the start do not end the run before the first good collection has ended.
-#[test]
-fn unusable_devices_do_not_end_the_run_of_the_others() {
-    for (faulty, until) in [(3, f64::INFINITY), (15, f64::INFINITY), (16, 20.0)] {
-        let mut host = FaultyHost::healthy(5000);
-        for device in 0..faulty {
-            host.device_faults.insert(device, DeviceFault::Dead(0.0, until));
-        }
-        host.run(16);
-        assert_eq!(host.count(Verdict::Ok), 5000, "{faulty} devices until {until}");
-    }
-}
-
-/// A device that recovers after hours is used again in a run with a deadline.
-#[test]
-fn device_is_tried_again_until_the_deadline() {
-    let cases = 40_000;
-    let mut host =
-        FaultyHost::new((0..cases).map(|case| job(case % 7, 1.0)).collect(), vec![CaseFault::No; cases]);
-    host.device_faults.insert(0, DeviceFault::Dead(0.0, 4.0 * 3600.0));
-    host.device_faults.insert(1, DeviceFault::Dead(60.0, 5.0 * 3600.0));
-    host.deadline = Some(8.0 * 3600.0);
-    host.run(2);
-    assert_eq!(host.readmitted.iter().collect::<BTreeSet<_>>(), BTreeSet::from([&0, &1]));
-}
-
-#[test]
 fn no_collection_starts_on_devices_that_are_reserved_at_the_start() {
     let jobs = vec![job(0, 1.0); 10];
     let mut state = SchedulerState::new(jobs, &[0, 1, 2], SchedLimits::default(), 0);
@@ -417,42 +373,6 @@ fn no_collection_starts_on_devices_that_are_reserved_at_the_start() {
     let released = SchedEvent::ReservationsChanged { reserved: Vec::new(), released: vec![1] };
     let started = state.on_event(1.0, released);
     assert!(matches!(started.as_slice(), [SchedAction::Start(start)] if start.devices == [1]), "{started:?}");
-}
-
-/// Only the devices of the ranks that failed are paused.
-#[test]
-fn failed_rank_of_a_gang_leaves_the_other_devices_usable() {
-    let jobs = vec![SchedCase { devices: 4, ..job(0, 1.0) }, job(1, 1.0)];
-    let mut state = SchedulerState::new(jobs, &[0, 1, 2, 3], SchedLimits::default(), 0);
-    let actions = state.on_event(0.0, SchedEvent::Started);
-    let Some(SchedAction::Start(start)) = actions.first() else { panic!("{actions:?}") };
-    let not_run = CaseOutcome::new(Verdict::NotRun, "rank 2 failed");
-    let ended = CollectionFinished {
-        collection: start.collection,
-        results: start
-            .cases
-            .iter()
-            .map(|&case| CaseResult { case, outcome: not_run.clone(), seconds: None })
-            .collect(),
-        exit: CollectionExit::NothingLaunched,
-        failed_devices: vec![2],
-        startup: None,
-        total: 1.0,
-        message: "rank 2 failed".to_owned(),
-    };
-    let actions = state.on_event(1.0, SchedEvent::Finished(ended));
-    let paused: Vec<u32> = actions
-        .iter()
-        .filter_map(|action| match action {
-            SchedAction::Quarantine { device, .. } => Some(*device),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(paused, [2]);
-    assert!(
-        actions.iter().any(|action| matches!(action, SchedAction::Start(start) if start.devices == [0])),
-        "{actions:?}"
-    );
 }
 
 #[test]
@@ -586,6 +506,8 @@ fn any_device_fault() -> impl Strategy<Value = DeviceFault> {
         1 => (0.0..500.0_f64, 0.0..3000.0_f64).prop_map(|(from, long)| DeviceFault::Dead(from, from + long)),
         1 => Just(DeviceFault::Breaks),
         2 => (0.0..500.0_f64, 0.0..1000.0_f64).prop_map(|(from, long)| DeviceFault::DiskFull(from, from + long)),
+        1 => (0.0..500.0_f64, 0.0..1000.0_f64)
+            .prop_map(|(from, long)| DeviceFault::UnreadableProfiles(from, from + long)),
     ]
 }
 

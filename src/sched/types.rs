@@ -33,7 +33,8 @@ pub struct SchedLimits {
     pub max_cases: usize,
     /// Maximum number of launches of a collection: the profiler's output grows with them.
     pub max_launches: u32,
-    /// Pause of a device on which a collection launched nothing. Each further one in a row triples it.
+    /// Pause of a device after a collection without evidence: nothing was launched, or its profile is unreadable and no
+    /// profile of the run has been read. Each further one in a row triples it.
     pub first_pause: Seconds,
     /// Predicted costs before the first collection has ended.
     pub prior: PriorCosts,
@@ -128,8 +129,10 @@ pub struct CaseResult {
 /// Exit of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionExit {
-    /// Its script finished.
+    /// Its script finished, and its profile was read.
     Completed,
+    /// Its script finished, but its profile has no records or cannot be read.
+    UnreadableProfile,
     /// It crashed, hung, or was ended by another program.
     Broken,
     /// No case was launched.

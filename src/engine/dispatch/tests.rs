@@ -25,6 +25,8 @@ use crate::{
     process::ProcessError,
 };
 
+mod failures;
+
 const RUN: &str = "rehearsal-1";
 
 /// A rehearsal database with rows of one kernel.
@@ -343,84 +345,6 @@ fn ledger_holds_every_result_before_its_event_is_emitted() {
     assert_eq!((seen["started"], seen["finished"]), (observed.started.len(), observed.started.len()));
 }
 
-#[test]
-fn collection_that_cannot_be_started_is_repeated() {
-    let fixture = Fixture::new(4);
-    let observed = fixture.run_all(&[0], &|context, _, start| {
-        (1.0, if start.collection == 1 { missing_program() } else { success(context, start) })
-    });
-    assert_eq!(
-        (observed.exit(), observed.verdicts()),
-        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 4)]))
-    );
-}
-
-/// Results of collections on a full disk are no evidence: neither a device nor a case is blamed.
-#[test]
-fn collection_that_fails_on_a_full_disk_is_repeated_without_blame() {
-    let fixture = Fixture::new(12);
-    let full = |path: &str| EngineError::Io {
-        path: PathBuf::from(path),
-        source: std::io::Error::from(std::io::ErrorKind::StorageFull),
-    };
-    let respond = |context: &LaneContext, _, start: &StartCollection| match start.collection {
-        1..=5 => (1.0, Err(full("manifest.json"))),
-        // Observed as full when it ends: the failed start of another one.
-        6 => (1.0, Ok(collection_result(context, start, Verdict::Crashed, CollectionExit::Broken))),
-        _ => (1.0, success(context, start)),
-    };
-    let observed = fixture.run_all(&[0, 1], &respond);
-    assert_eq!(
-        (observed.exit(), observed.verdicts()),
-        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 12)]))
-    );
-    let count =
-        |matches: fn(&RunEvent) -> bool| observed.events.iter().filter(|(_, event)| matches(event)).count();
-    assert_eq!(count(|event| matches!(event, RunEvent::DeviceQuarantined { .. })), 0);
-    let full = count(|event| matches!(event, RunEvent::DiskFull { .. }));
-    assert!(full > 0 && full == count(|event| matches!(event, RunEvent::DiskFreed { .. })), "{full}");
-}
-
-/// A transaction that another program blocks is tried again; a second stop request ends the wait.
-#[test]
-fn locked_ledger_is_waited_for_and_a_stop_request_ends_the_wait() {
-    for stops in [&[][..], &[1.0, 2.0]] {
-        let fixture = Fixture::new(8);
-        let path = fixture.database.ledger_path();
-        drop(Ledger::open(&path).expect("created"));
-        let blocker = RefCell::new(None);
-        let waits = RefCell::new(0);
-        let observe = |_: &LaneContext, event: &RunEvent| match event {
-            RunEvent::CollectionStarted { collection: 1, .. } => {
-                let connection = rusqlite::Connection::open(&path).expect("a second connection");
-                connection.execute_batch("BEGIN IMMEDIATE").expect("locked");
-                *blocker.borrow_mut() = Some(connection);
-            }
-            RunEvent::LedgerWaiting { .. } => {
-                *waits.borrow_mut() += 1;
-                if stops.is_empty() {
-                    blocker.borrow_mut().take();
-                }
-            }
-            _ => {}
-        };
-        let plan = fixture.plan(&BTreeSet::new());
-        let respond = |context: &LaneContext, _, start: &StartCollection| (0.5, success(context, start));
-        let observed = fixture.run(plan, &[0], None, stops, &respond, &observe);
-        assert_eq!(*waits.borrow(), 1);
-        if stops.is_empty() {
-            assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::Ok, 8)]));
-            assert!(
-                observed.events.iter().any(|(_, event)| matches!(event, RunEvent::LedgerWritable { .. }))
-            );
-        } else {
-            let error = observed.outcome.expect_err("the result is not stored");
-            assert!(matches!(error, EngineError::StoppedWaiting { .. }), "{error}");
-            assert_eq!(error.exit_status(), ExitStatus::Interrupted);
-        }
-    }
-}
-
 /// Reservations of several devices that are known at the start precede the first collection.
 #[test]
 fn no_collection_starts_on_devices_that_are_paused_before_the_run() {
@@ -457,69 +381,6 @@ fn device_with_a_foreign_lease_is_used_once_the_lease_is_free() {
     let on_device = |device: u32| observed.started.iter().filter(move |(_, start)| start.devices == [device]);
     assert!(on_device(0).next().is_some_and(|(at, _)| *at < 1.0));
     assert!(on_device(1).next().is_some_and(|(at, _)| *at >= 30.0), "{:?}", observed.started);
-}
-
-#[test]
-fn run_gives_up_if_no_collection_can_be_started() {
-    let fixture = Fixture::new(40);
-    let observed = fixture.run_all(&[0], &|_, _, _| (1.0, missing_program()));
-    assert_eq!(observed.exit(), ExitStatus::CannotMeasure);
-    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::NotRun, 40)]));
-    assert_eq!(
-        observed.reasons(),
-        BTreeSet::from([
-            "there is no program `sh`",
-            "3 collections in a row launched nothing on each device: there is no program `sh`"
-        ])
-    );
-    assert_eq!(observed.started.len(), 3);
-}
-
-#[test]
-fn panic_of_a_lane_ends_the_run_as_a_defect() {
-    let fixture = Fixture::new(4);
-    let observed = fixture.run_all(&[0], &|_, _, _| (1.0, Err(EngineError::Panicked { device: 0 })));
-    let error = observed.outcome.expect_err("the run fails");
-    assert_eq!(error.exit_status(), ExitStatus::Bug);
-}
-
-#[test]
-fn failing_device_is_quarantined_and_readmitted() {
-    let fixture = Fixture::new(96);
-    let observed = fixture.run_all(&[0, 1], &|context, now, start| match start.devices[0] {
-        0 if now < 300.0 => (1.0, missing_program()),
-        _ => (200.0, success(context, start)),
-    });
-    assert_eq!(
-        (observed.exit(), observed.verdicts()),
-        (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 96)]))
-    );
-    let quarantines: Vec<(Seconds, Seconds)> = observed
-        .events
-        .iter()
-        .filter_map(|(at, event)| match event {
-            RunEvent::DeviceQuarantined { device: 0, retry_in_s, .. } => {
-                Some((*at, retry_in_s.expect("a retry")))
-            }
-            _ => None,
-        })
-        .collect();
-    // Each pause is three times as long as the one before it.
-    for (pause, (_, retry_in_s)) in quarantines.iter().enumerate() {
-        let expected = 0.5 * 3_f64.powi(i32::try_from(pause).expect("a few"));
-        assert!((retry_in_s - expected).abs() < 0.1, "{quarantines:?}");
-    }
-    let (at, retry_in_s) = *quarantines.last().expect("the device is quarantined");
-    let readmitted = observed
-        .events
-        .iter()
-        .find_map(|(at, event)| matches!(event, RunEvent::DeviceReadmitted { device: 0 }).then_some(*at));
-    let readmitted = readmitted.expect("the device is used again");
-    assert!(readmitted >= at + retry_in_s, "{readmitted}");
-    let used = |(started, start): &&(Seconds, StartCollection)| {
-        start.devices == [0] && (at..at + retry_in_s).contains(started)
-    };
-    assert_eq!(observed.started.iter().find(used), None);
 }
 
 #[test]
