@@ -55,6 +55,7 @@ impl SimulatedHost for Night {
             collection: start.collection,
             results,
             exit: end,
+            has_readable_profile: true,
             startup: Some(12.0),
             total,
             failed_devices: Vec::new(),

@@ -67,7 +67,7 @@ impl Catalogue {
         let mut entries = BTreeMap::new();
         for asset in assets {
             if let Some(kernel) = UnlaunchableKernel::parse(&asset.path, &asset.text)? {
-                unlaunchable.push(kernel);
+                unlaunchable.push((asset, kernel));
                 continue;
             }
             match CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
@@ -119,24 +119,25 @@ impl Catalogue {
             }
         }
         let mut not_launchable = BTreeMap::new();
-        for kernel in &unlaunchable {
+        for (asset, kernel) in &unlaunchable {
             // A kernel with an entry, such as one of the user, can be launched.
             for name in kernel.names().filter(|name| !aliases.contains_key(*name)) {
-                not_launchable.insert(name.to_owned(), kernel.reason.clone());
+                if not_launchable.insert(name.to_owned(), kernel.reason.clone()).is_some() {
+                    let problem = format!("another file with `not_launchable:` has the name `{name}`");
+                    let position = yaml::find_value(&asset.text, &["kernel"]);
+                    return Err(YamlError::at(&asset.path, position, &problem, "remove one of both"));
+                }
             }
         }
         let entries = entries.into_iter().map(|(name, (_, entry))| (name, entry)).collect();
         Ok(Self { entries, aliases, not_launchable })
     }
 
-    /// Returns the reason why no call launches a kernel alone, if the catalogue has one.
+    /// Returns the reason why no call launches a kernel alone, given by any of its names or as a numbered variant of one;
+    /// `None` if the catalogue has no reason.
     pub fn not_launchable_reason(&self, kernel: &str) -> Option<&str> {
-        self.not_launchable.get(kernel).map(String::as_str)
-    }
-
-    /// Returns the kernels that no call launches alone, by name in profiles, with the reasons.
-    pub fn not_launchable(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.not_launchable.iter().map(|(kernel, reason)| (kernel.as_str(), reason.as_str()))
+        let of_variant = || self.not_launchable.get(KernelName::without_variant(kernel)?);
+        self.not_launchable.get(kernel).or_else(of_variant).map(String::as_str)
     }
 
     /// Returns the entry that replays a kernel, given by any of its names or as a numbered variant of one.

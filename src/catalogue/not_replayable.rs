@@ -22,3 +22,40 @@ pub(super) fn not_covered(reason: impl Into<String>) -> NotReplayable {
 pub(super) fn missing_attribute(column: &str) -> NotReplayable {
     not_covered(format!("`{column}` is not known"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        catalogue::Catalogue,
+        config::AssetFiles,
+        domain::{Case, CaseAttributes, KernelName, SignatureCells},
+    };
+
+    /// A row of any number of tokens without a batch is of a form that the entry lacks; one token does not make it a
+    /// product with a contracted dimension of 1, which no call launches.
+    #[test]
+    fn product_without_a_batch_is_not_covered_for_any_number_of_tokens() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+        let kernel = KernelName::new("BatchMatMulV2").expect("a name");
+        let entry = catalogue.entry(&kernel).expect("an entry");
+        let refusal = |inputs: &str, output: &str| {
+            let slots = |shapes, dtypes, formats| SignatureCells { shapes, dtypes, formats }.parse();
+            let case = Case {
+                kernel: kernel.clone(),
+                inputs: slots(inputs, "DT_BF16;DT_BF16", "ND;ND").expect("inputs"),
+                outputs: slots(output, "DT_BF16", "ND").expect("an output"),
+                attributes: CaseAttributes::default(),
+            };
+            entry.resolve_call(&case).expect_err("no form fits")
+        };
+        for tokens in [1, 64] {
+            let found = refusal(&format!("{tokens},4096;4096,512"), &format!("{tokens},512"));
+            assert!(matches!(found, NotReplayable::NotCovered(_)), "{tokens} tokens: {found:?}");
+        }
+        let batches = refusal("4,64,512;3,512,128", "4,64,128");
+        assert!(matches!(batches, NotReplayable::Contradiction(_)), "{batches:?}");
+        let contracted = refusal("4,64,1;4,1,128", "4,64,128");
+        assert!(matches!(contracted, NotReplayable::NotCovered(_)), "{contracted:?}");
+    }
+}

@@ -3,7 +3,9 @@
 use csv::ByteRecord;
 
 use super::{DatabaseError, KernelCsv, columns};
-use crate::domain::{Case, CaseAttributes, KernelName, ShownResult, SignatureCells, Slot, Verdict};
+use crate::domain::{
+    Case, CaseAttributes, KernelName, RecordedTask, ShownResult, SignatureCells, Slot, Verdict,
+};
 
 #[derive(Clone, Debug)]
 pub(crate) struct RowCase {
@@ -113,24 +115,26 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             line: table.row_line(row).unwrap_or_default(),
             case: columns.parse_case(kernel, cells),
             shown: measured.map(|_| shown()),
-            is_on_ai_cpu: text(columns.core) == Some("AI_CPU"),
+            is_on_ai_cpu: text(columns.core) == Some(RecordedTask::AI_CPU),
             ran_as_other: text(columns.verdict) == Some(Verdict::RanAsOther.as_str()),
         });
     });
     Ok(cases)
 }
 
-/// Returns the cells of [`columns::SIGNATURE`] of a case, as a new row has them.
-pub(crate) fn signature_cells(case: &Case) -> [String; 6] {
-    let [shapes, dtypes, formats] = format_slots(&case.inputs);
-    let [output_shapes, output_dtypes, output_formats] = format_slots(&case.outputs);
+/// Returns the cells of [`columns::SIGNATURE`] of a case, as a new row has them, with at least this number of input slots.
+pub(crate) fn signature_cells(case: &Case, recorded_inputs: usize) -> [String; 6] {
+    let empty = recorded_inputs.saturating_sub(case.inputs.len());
+    let inputs = case.inputs.iter().chain(std::iter::repeat_n(&None, empty));
+    let [shapes, dtypes, formats] = format_slots(inputs);
+    let [output_shapes, output_dtypes, output_formats] = format_slots(case.outputs.iter());
     [shapes, dtypes, formats, output_shapes, output_dtypes, output_formats]
 }
 
 /// Formats cells as the profiler does: quoted shapes, `DT_UNDEFINED` and `NULL` for empty slots.
-fn format_slots(slots: &[Slot]) -> [String; 3] {
+fn format_slots<'a>(slots: impl Iterator<Item = &'a Slot>) -> [String; 3] {
     let [mut shapes, mut dtypes, mut formats] = ["\"".to_owned(), String::new(), String::new()];
-    for (index, slot) in slots.iter().enumerate() {
+    for (index, slot) in slots.enumerate() {
         if index > 0 {
             [&mut shapes, &mut dtypes, &mut formats].into_iter().for_each(|cell| cell.push(';'));
         }

@@ -9,7 +9,7 @@ use super::{
     row_cases::signature_cells,
 };
 use crate::{
-    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Measurement, RowResult},
+    domain::{Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Measurement, RowResult},
     profile::COUNTERS,
 };
 
@@ -43,12 +43,15 @@ pub(super) fn write_back(
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
-        written.changed += usize::from(table.update_row(row.row, &result_cells(result))?);
+        let cells = result_cells(table, row.row, result);
+        written.changed += usize::from(table.update_row(row.row, &cells)?);
     }
     for (id, case) in insertable {
         let Some(result) = results.get(id).filter(|result| !found.contains(&result.case)) else { continue };
         insert_row(table, case);
-        table.update_row(table.len() - 1, &result_cells(result))?;
+        let row = table.len() - 1;
+        let cells = result_cells(table, row, result);
+        table.update_row(row, &cells)?;
         written.changed += 1;
         found.insert(&result.case);
     }
@@ -58,7 +61,7 @@ pub(super) fn write_back(
 
 /// Appends a row for a case, without measurements.
 fn insert_row(table: &mut KernelCsv, case: &Case) {
-    let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case));
+    let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, 0));
     let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
     let cells: Vec<(&str, String)> = signature.chain(attributes).collect();
     for (column, _) in &cells {
@@ -67,8 +70,9 @@ fn insert_row(table: &mut KernelCsv, case: &Case) {
     table.append_row(&cells);
 }
 
-/// Returns the cells of a result; those of [`MICROBENCH_COLUMNS`] are empty without a value.
-fn result_cells(result: &RowResult) -> Vec<(String, String)> {
+/// Returns the cells of a result in a row; those of [`MICROBENCH_COLUMNS`] are empty without a value. `OP State` and
+/// `Accelerator Core` are those of the replay only where the row has none, as rows of grids.
+fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(String, String)> {
     let CaseOutcome { verdict, reason } = &result.outcome;
     let mut cells = vec![
         (columns::VERDICT, verdict.to_string()),
@@ -78,7 +82,9 @@ fn result_cells(result: &RowResult) -> Vec<(String, String)> {
     ];
     let software = result.software.as_ref().map(|software| format!("{software} ({})", software.digest()));
     cells.extend(software.map(|software| (columns::SOFTWARE, software)));
-    if let Some(Measurement { summary, interval, samples, collections, counters: _ }) = &result.measurement {
+    if let Some(Measurement { summary, interval, samples, collections, task, counters: _ }) =
+        &result.measurement
+    {
         let (low, high) = interval.unzip();
         let micros = |value: Option<_>| value.map_or_else(String::new, format_micros);
         cells.extend([
@@ -92,6 +98,11 @@ fn result_cells(result: &RowResult) -> Vec<(String, String)> {
             (columns::SAMPLES, samples.to_string()),
             (columns::COLLECTIONS, collections.to_string()),
         ]);
+        let is_open =
+            |column: &str| !table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
+        let task = [(columns::STATE, &task.state), (columns::CORE, &task.core)];
+        let task = task.into_iter().filter(|(column, text)| !text.is_empty() && is_open(column));
+        cells.extend(task.map(|(column, text)| (column, text.clone())));
     }
     let missing =
         MICROBENCH_COLUMNS.into_iter().filter(|column| !cells.iter().any(|(name, _)| name == column));
@@ -118,4 +129,68 @@ pub(crate) fn write_back_kernel(
         table.save()?;
     }
     Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{
+        database::COMPUTE_COLUMNS,
+        domain::{RecordedTask, Verdict},
+        stats::SampleSummary,
+    };
+
+    /// Rows of a profile keep what the profile shows of them.
+    #[test]
+    fn state_and_core_of_the_replay_fill_empty_cells_only() {
+        let kernel = KernelName::new("Add").expect("a name");
+        let mut table = KernelCsv::new(Path::new("Add.csv"), &COMPUTE_COLUMNS);
+        let add_row = |table: &mut KernelCsv, length: &str, state: &str, core: &str| {
+            let cells = [
+                (columns::STATE, state),
+                (columns::CORE, core),
+                ("Input Shapes", length),
+                ("Input Data Types", "FLOAT"),
+                ("Input Formats", "ND"),
+                ("Output Shapes", length),
+                ("Output Data Types", "FLOAT"),
+                ("Output Formats", "ND"),
+            ];
+            table.append_row(&cells.map(|(column, text)| (column, text.to_owned())));
+        };
+        add_row(&mut table, "16", "", "");
+        add_row(&mut table, "32", "static", "N/A");
+        add_row(&mut table, "64", "static", "MIX_AIV");
+        add_row(&mut table, "128", "", "");
+        let cases = row_cases(&kernel, &table).expect("rows").into_iter();
+        let ids: Vec<CaseId> = cases.map(|row| row.case.expect("a case").id()).collect();
+        let result = |case: &CaseId, core: &str, samples: &[i64]| RowResult {
+            case: case.clone(),
+            run: "r".to_owned(),
+            outcome: CaseOutcome::new(Verdict::Ok, "every launch recorded, steady"),
+            measurement: SampleSummary::from_samples(&mut samples.to_vec()).map(|summary| Measurement {
+                summary,
+                interval: None,
+                samples: samples.len(),
+                collections: 1,
+                counters: Vec::new(),
+                task: RecordedTask { state: "dynamic".to_owned(), core: core.to_owned() },
+            }),
+            software: None,
+        };
+        let mut results: HashMap<CaseId, RowResult> =
+            ids.iter().map(|id| (id.clone(), result(id, "AI_VECTOR_CORE", &[1000, 1010]))).collect();
+        results.insert(ids[3].clone(), result(&ids[3], "AI_VECTOR_CORE", &[]));
+        let written = write_back(&kernel, &mut table, &results, &BTreeMap::new()).expect("written");
+        assert_eq!(written.changed, 4);
+        let shown = |row: usize| {
+            [columns::STATE, columns::CORE].map(|column| table.cell_text(row, column).unwrap_or_default())
+        };
+        assert_eq!(
+            [0, 1, 2, 3].map(shown),
+            [["dynamic", "AI_VECTOR_CORE"], ["static", "AI_VECTOR_CORE"], ["static", "MIX_AIV"], ["", ""]]
+        );
+    }
 }

@@ -20,6 +20,25 @@ pub struct Launch {
     pub duration: Nanos,
 }
 
+/// State and unit of a kernel's task, as the profiler shows them; empty if it does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedTask {
+    /// `OP State`: `dynamic` or `static`.
+    pub(crate) state: String,
+    /// `Accelerator Core`, or `Task Type` in `op_summary`: `AI_CORE`, `AI_VECTOR_CORE`, `MIX_AIC` …
+    pub(crate) core: String,
+}
+
+impl RecordedTask {
+    /// Unit of kernels that run on the host-like cores of the device.
+    pub(crate) const AI_CPU: &str = "AI_CPU";
+
+    /// Returns true if it ran on an AI CPU instead of the AI cores.
+    pub(crate) fn is_on_ai_cpu(&self) -> bool {
+        self.core == Self::AI_CPU
+    }
+}
+
 /// Result of one collection for one case.
 #[derive(Clone, Debug)]
 pub struct Attempt {
@@ -32,6 +51,8 @@ pub struct Attempt {
     pub fastest_ranks: Vec<Nanos>,
     /// Means of the profiler's counters over the accepted launches.
     pub counters: Vec<Option<f64>>,
+    /// State and unit of the first accepted launch.
+    pub(crate) task: RecordedTask,
     /// Verdict of this attempt.
     pub outcome: CaseOutcome,
     /// Results of the same launches for other cases with the same call.
@@ -48,13 +69,14 @@ pub struct EqualCallAttempt {
 
 impl Attempt {
     /// Creates an attempt without recorded launches.
-    pub(crate) const fn without_launches(case: CaseId, launched: u32, outcome: CaseOutcome) -> Self {
+    pub(crate) fn without_launches(case: CaseId, launched: u32, outcome: CaseOutcome) -> Self {
         Self {
             case,
             launched,
             launches: Vec::new(),
             fastest_ranks: Vec::new(),
             counters: Vec::new(),
+            task: RecordedTask::default(),
             outcome,
             of_equal_calls: Vec::new(),
         }
@@ -71,6 +93,8 @@ pub struct AttemptSamples {
     pub(crate) samples: Vec<i64>,
     /// Means of the counters over the same launches.
     pub(crate) counters: Vec<Option<f64>>,
+    /// State and unit; empty for attempts of versions that did not record them.
+    pub(crate) task: RecordedTask,
     /// Software of the collection; `None` for collections of versions that did not record it.
     pub(crate) software: Option<SoftwareFingerprint>,
 }
@@ -85,6 +109,8 @@ pub(crate) struct Measurement {
     pub(crate) collections: usize,
     /// Means of the profiler's counters over the same launches.
     pub(crate) counters: Vec<Option<f64>>,
+    /// State and unit of the newest of these launches that shows them.
+    pub(crate) task: RecordedTask,
 }
 
 /// Result for the row of a case: a verdict with its reason, and a measurement if there is one.

@@ -34,6 +34,8 @@ pub(super) struct CollectionResult {
     /// Seconds until the script could use its device; `None` if it could not.
     pub(super) startup: Option<f64>,
     pub(super) exit: CollectionExit,
+    /// True if its profile has records and can be read.
+    pub(super) has_readable_profile: bool,
     /// Devices of the ranks that failed first, if torchrun names them; else empty.
     pub(super) failed_devices: Vec<u32>,
     /// Description of the end, for the ledger and for reasons.
@@ -90,11 +92,11 @@ pub(super) fn run_collection(
     }
     judge_software(settings, &software, &mut attempts);
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
-    let has_lost =
-        |attempts: &[Attempt]| attempts.iter().any(|attempt| attempt.outcome.verdict == Verdict::LostRecords);
-    let is_readable = unreadable.is_none() && !(records.is_empty() && has_lost(&attempts));
+    let has_readable_profile = unreadable.is_none() && !records.is_empty();
     let outcome = miscounted.or(unreadable).unwrap_or_else(|| match ended {
-        ExitKind::Exited(0) if !is_readable => format!("msprof left no records in {}", profile.display()),
+        ExitKind::Exited(0) if journal.is_done && !has_readable_profile => {
+            format!("msprof left no records in {}", profile.display())
+        }
         ExitKind::Exited(0) if journal.is_done => "done".to_owned(),
         ExitKind::Exited(_) => {
             format!("the script did not finish: {}", last_line(&folder.join(files::LOG)))
@@ -109,7 +111,8 @@ pub(super) fn run_collection(
         attempts,
         seconds: seconds.collect(),
         startup: journal.started_at.and_then(|at| seconds_since(started, at)),
-        exit: collection_exit(&journal, collection_end, is_readable),
+        exit: collection_exit(&journal, collection_end),
+        has_readable_profile,
         failed_devices: failed_devices(&start.devices, &folder.join(files::LOG)),
         message: outcome,
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
@@ -216,11 +219,10 @@ fn has_profile(folder: &Path) -> bool {
 }
 
 /// Derives how the collection ended from the journal; exit codes of msprof are unreliable.
-fn collection_exit(journal: &LaunchJournal, end: CollectionTermination, is_readable: bool) -> CollectionExit {
+fn collection_exit(journal: &LaunchJournal, end: CollectionTermination) -> CollectionExit {
     match end {
         CollectionTermination::Stopped => CollectionExit::Stopped,
         _ if !journal.is_started => CollectionExit::NothingLaunched,
-        CollectionTermination::Exited if journal.is_done && !is_readable => CollectionExit::UnreadableProfile,
         CollectionTermination::Exited if journal.is_done => CollectionExit::Completed,
         CollectionTermination::Exited | CollectionTermination::TimedOut => CollectionExit::Broken,
     }

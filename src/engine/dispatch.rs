@@ -267,6 +267,7 @@ impl<'a> Dispatcher<'a> {
             seconds: case_seconds,
             startup,
             exit,
+            has_readable_profile,
             failed_devices,
             message,
             software,
@@ -299,6 +300,7 @@ impl<'a> Dispatcher<'a> {
             collection: start.collection,
             results: results.collect(),
             exit,
+            has_readable_profile,
             startup,
             total: seconds,
             failed_devices,
@@ -320,9 +322,10 @@ impl<'a> Dispatcher<'a> {
             seconds: vec![None; cases.len()],
             startup: None,
             exit: CollectionExit::NothingLaunched,
+            has_readable_profile: false,
             failed_devices: Vec::new(),
             message: error.to_string(),
-            software: self.context.settings.software.clone(),
+            software: self.context.settings.host_software.read_fingerprint(),
         }
     }
 
@@ -486,11 +489,12 @@ impl<'a> Dispatcher<'a> {
             outcomes.extend(equal);
         }
         outcomes.extend(std::mem::take(&mut self.store.predecided));
+        let is_measured = |verdict: Verdict| verdict.is_recorded() || verdict.is_done();
         let count =
             |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
         let exit = if self.inbox.stops.has_any() && count(Verdict::NotRun) > 0 {
             ExitStatus::Interrupted
-        } else if self.state.gave_up() && count(Verdict::NotRun) > 0 {
+        } else if self.state.gave_up() && !outcomes.iter().any(|(_, outcome)| is_measured(outcome.verdict)) {
             ExitStatus::CannotMeasure
         } else if !outcomes.iter().any(|(_, outcome)| self.context.settings.failing.contains(outcome.verdict))
             && (!self.equal_calls.is_any_noisy || !self.context.settings.failing.contains(Verdict::Noisy))

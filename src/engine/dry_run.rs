@@ -82,6 +82,7 @@ impl SimulatedHost for IdealHost {
             results: results.collect(),
             collection: start.collection,
             exit: CollectionExit::Completed,
+            has_readable_profile: true,
             startup: Some(startup),
             total,
             failed_devices: Vec::new(),

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehav
 
 use crate::domain::{
     Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, EqualCallAttempt,
-    IdentifiedCase, Launch, Nanos, SoftwareFingerprint, Verdict,
+    IdentifiedCase, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict,
 };
 
 mod checks;
@@ -27,7 +27,7 @@ pub(crate) use error::LedgerError;
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::SoftwareGeneration;
 
-const LAYOUT: i64 = 4;
+const LAYOUT: i64 = 5;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
@@ -35,6 +35,8 @@ const CHECKS: &str = include_str!("ledger_checks.sql");
 const COLLECTIONS: &str = include_str!("ledger_collections.sql");
 /// Difference of layout 4 from layout 3.
 const SOFTWARE: &str = include_str!("ledger_software.sql");
+/// Difference of layout 5 from layout 4.
+const TASKS: &str = include_str!("ledger_tasks.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -87,7 +89,7 @@ pub struct DeviceReading {
 fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE];
+    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS];
     let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
     for step in &steps[done..] {
         transaction.execute_batch(step)?;
@@ -288,7 +290,9 @@ impl Ledger {
 
     /// Returns the samples of every attempt of a case with a measurement, oldest first.
     pub fn attempt_samples(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
-        let sql = "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters, s.fingerprint FROM attempts a
+        let sql =
+            "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters, s.fingerprint, a.op_state, a.core
+                   FROM attempts a
                    JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
                    WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy') ORDER BY a.attempt";
         let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(sql, [case.as_str()], |row| {
@@ -299,6 +303,7 @@ impl Ledger {
                 samples: Vec::new(),
                 counters: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
                 software: software::stored_fingerprint(row, 5)?,
+                task: RecordedTask { state: row.get(6)?, core: row.get(7)? },
             };
             Ok((row.get(0)?, samples))
         })?;
@@ -326,15 +331,24 @@ fn insert_case(tx: &Transaction<'_>, case: &IdentifiedCase) -> rusqlite::Result<
 
 /// Stores an attempt; a second one for a case of the same collection is left out.
 fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> rusqlite::Result<()> {
-    let Attempt { case, launched, launches, counters, outcome, .. } = attempt;
+    let Attempt { case, launched, launches, counters, task, outcome, .. } = attempt;
     let CaseOutcome { verdict, reason } = outcome;
     let counters = serde_json::to_string(counters).unwrap_or_default();
     let inserted = tx
         .prepare_cached(
-            "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (collection, case_id) DO NOTHING",
+            "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, op_state, core)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (collection, case_id) DO NOTHING",
         )?
-        .execute(params![collection, case.as_str(), launched, verdict.as_str(), reason, counters])?;
+        .execute(params![
+            collection,
+            case.as_str(),
+            launched,
+            verdict.as_str(),
+            reason,
+            counters,
+            task.state,
+            task.core
+        ])?;
     if inserted == 0 {
         return Ok(());
     }
@@ -400,6 +414,7 @@ mod tests {
             launches: launches.collect(),
             fastest_ranks: Vec::new(),
             counters: vec![Some(1.5), None],
+            task: RecordedTask { state: "dynamic".to_owned(), core: "AI_CORE".to_owned() },
             outcome: CaseOutcome::new(verdict, "because"),
             of_equal_calls: Vec::new(),
         }
@@ -442,6 +457,7 @@ mod tests {
         assert_eq!(evidence.len(), 1);
         assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
         assert_eq!(evidence[0].counters, [Some(1.5), None]);
+        assert_eq!(evidence[0].task.core, "AI_CORE");
         assert!(ledger.attempt_samples(second.id()).expect("read").is_empty(), "no measurement, no evidence");
         let cases = ledger.run_cases("r1").expect("read");
         assert_eq!(cases[0].outcome, Some(CaseOutcome::new(Verdict::Ok, "fine")));

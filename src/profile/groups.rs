@@ -300,8 +300,8 @@ impl RecordGroups {
         launches(1) >= PADDING && launches(2) > 0
     }
 
-    /// Returns the groups by kernel, in the order of their signatures. Cells that differ only in spelling are one
-    /// group.
+    /// Returns the groups by kernel, in the order of their first records, which readers of a table rely on: the first of
+    /// several fitting rows counts. Cells that differ only in spelling are one group.
     pub fn into_kernels(self) -> BTreeMap<KernelName, Vec<RecordGroup>> {
         let mut by_signature: BTreeMap<(KernelName, String), RecordGroup> = BTreeMap::new();
         for group in self.groups {
@@ -315,6 +315,7 @@ impl RecordGroups {
         for ((kernel, _), group) in by_signature {
             kernels.entry(kernel).or_default().push(group);
         }
+        kernels.values_mut().for_each(|groups| groups.sort_by_key(|group| group.first));
         kernels
     }
 }

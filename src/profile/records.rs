@@ -18,7 +18,7 @@ use super::{
     kernel_record::{CounterSums, KernelRecord},
 };
 use crate::{
-    domain::{Nanos, NanosError, SignatureCells},
+    domain::{Nanos, NanosError, RecordedTask, SignatureCells},
     files::open_regular,
     table::{decimal, simd_index},
 };
@@ -243,9 +243,12 @@ impl<'a> KernelRow<'a> {
         self.optional_cell(self.table.columns.core).trim_ascii()
     }
 
-    /// Returns true if the kernel ran on the host-like cores of the device, not on its AI cores.
-    pub fn is_on_ai_cpu(&self) -> bool {
-        self.core() == AI_CPU
+    /// Returns the state and the unit of the kernel's task.
+    pub(crate) fn task(&self) -> RecordedTask {
+        let text =
+            |cell: &[u8]| String::from_utf8_lossy(cell.trim_ascii()).replace(char::is_control, "\u{fffd}");
+        let state = text(self.optional_cell(self.table.columns.state));
+        RecordedTask { state, core: text(self.core()) }
     }
 
     /// Returns the six cells of the signature: shapes, types, formats of inputs, then of outputs.
@@ -327,9 +330,6 @@ impl<'a> KernelRow<'a> {
         self.name().starts_with(REHEARSAL_PREFIX.as_bytes())
     }
 }
-
-/// Type of core of kernels that have no implementation for the AI cores.
-const AI_CPU: &[u8] = b"AI_CPU";
 
 impl KernelRecord for KernelRow<'_> {
     fn kernel(&self) -> &[u8] {

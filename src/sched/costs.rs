@@ -192,6 +192,7 @@ mod tests {
             collection: 1,
             results: (0..cases).map(result).collect(),
             exit: CollectionExit::Completed,
+            has_readable_profile: true,
             startup: Some(3.0),
             total: 3.0 + count * 0.1 * factor + 2.0 + 4e-4 * 25.0 * count,
             failed_devices: Vec::new(),

@@ -53,7 +53,7 @@ impl SchedulerState {
             self.on_disk_full(now, &running, ended, actions);
             return;
         }
-        if ended.exit == CollectionExit::Completed {
+        if ended.exit == CollectionExit::Completed && ended.has_readable_profile {
             self.costs.record_collection(&self.jobs, ended, running.purpose, running.predicted);
         }
         self.record_evidence(now, &running.devices, ended, actions);
@@ -69,8 +69,8 @@ impl SchedulerState {
         if self.is_stopping {
             return;
         }
-        let is_explained = ended.exit == CollectionExit::UnreadableProfile && !self.has_read_profile;
-        if has_launched && !broke && !is_explained && is_profile_useless(&ended.results) {
+        // Without a profile that was read, the device is paused instead.
+        if has_launched && !broke && self.has_read_profile && is_profile_useless(&ended.results) {
             self.record_device_fault(now, &running.devices, &ended.message, actions);
         }
         let place = (running.devices.first().copied().unwrap_or_default(), ended.collection);

@@ -273,11 +273,11 @@ impl SchedulerState {
         ended: &CollectionFinished,
         actions: &mut Vec<SchedAction>,
     ) {
-        self.has_read_profile |= ended.exit == CollectionExit::Completed;
+        self.has_read_profile |= ended.has_readable_profile;
         let has_evidence = match ended.exit {
             CollectionExit::NothingLaunched => false,
             // Once a profile of the run was read, an unreadable one is a fault of its device.
-            CollectionExit::UnreadableProfile => self.has_read_profile,
+            CollectionExit::Completed => self.has_read_profile,
             _ => true,
         };
         let may_exclude = self.may_exclude();
@@ -295,10 +295,9 @@ impl SchedulerState {
         let is_hopeless =
             |device: &DeviceRecord| !device.is_reserved && device.empty_collections >= MAX_EMPTY_COLLECTIONS;
         if !self.has_read_profile && self.running.is_empty() && self.devices.values().all(is_hopeless) {
-            let what = if ended.exit == CollectionExit::UnreadableProfile {
-                "left no readable profile"
-            } else {
-                "launched nothing"
+            let what = match ended.exit {
+                CollectionExit::NothingLaunched => "launched nothing",
+                _ => "left no readable profile",
             };
             let reason = format!(
                 "{MAX_EMPTY_COLLECTIONS} collections in a row {what} on each device: {}",

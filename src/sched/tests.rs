@@ -225,8 +225,9 @@ impl SimulatedHost for FaultyHost {
         };
         // A collection longer than its limit is ended.
         let (mut results, mut end, mut total) = (results, end, total.min(start.limit));
-        if end == CollectionExit::Completed && self.is_profile_unreadable(device, now) {
-            end = CollectionExit::UnreadableProfile;
+        let has_readable_profile =
+            end != CollectionExit::NothingLaunched && !self.is_profile_unreadable(device, now);
+        if end == CollectionExit::Completed && !has_readable_profile {
             let lost = CaseOutcome::new(Verdict::LostRecords, "the profile cannot be read");
             results.iter_mut().for_each(|result| result.outcome = lost.clone());
         }
@@ -259,6 +260,7 @@ impl SimulatedHost for FaultyHost {
             collection: start.collection,
             results,
             exit: end,
+            has_readable_profile,
             startup: (end != CollectionExit::NothingLaunched).then_some(4.0 * self.slowdown),
             total,
             failed_devices: Vec::new(),

@@ -105,6 +105,8 @@ pub struct CollectionFinished {
     pub results: Vec<CaseResult>,
     /// Exit of its process.
     pub exit: CollectionExit,
+    /// True if its profile has records and can be read.
+    pub has_readable_profile: bool,
     /// Devices of the ranks that failed first, if the launcher of a gang names them; else empty.
     pub failed_devices: Vec<u32>,
     /// Seconds until its script could use the device; `None` if it could not.
@@ -129,10 +131,8 @@ pub struct CaseResult {
 /// Exit of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectionExit {
-    /// Its script finished, and its profile was read.
+    /// Its script finished.
     Completed,
-    /// Its script finished, but its profile has no records or cannot be read.
-    UnreadableProfile,
     /// It crashed, hung, or was ended by another program.
     Broken,
     /// No case was launched.

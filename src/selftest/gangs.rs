@@ -310,7 +310,7 @@ fn kernel_result(attempt: &Attempt) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{CaseId, CaseOutcome, Launch};
+    use crate::domain::{CaseId, CaseOutcome, Launch, RecordedTask};
 
     fn gang() -> GangObservation {
         let profile = |device: u32, marks: usize, sum: i64| RankProfile {
@@ -378,6 +378,7 @@ mod tests {
             }],
             fastest_ranks: vec![Nanos(8_000)],
             counters: Vec::new(),
+            task: RecordedTask::default(),
             outcome: CaseOutcome::new(verdict, reason),
             of_equal_calls: Vec::new(),
         };

@@ -142,7 +142,7 @@ pub(super) fn percent(difference: f64, of: f64) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::domain::{LogicalDeviceId, Nanos, Tensor};
+    use crate::domain::{LogicalDeviceId, Nanos, RecordedTask, Tensor};
 
     /// Creates a record of a kernel with one input.
     pub(in crate::selftest) fn record(kernel: &str, input: Tensor, start: i64, duration: i64) -> RawRecord {
@@ -152,7 +152,7 @@ pub(super) mod tests {
             duration: Nanos(duration),
             device: Some(LogicalDeviceId(0)),
             has_device_column: true,
-            is_on_ai_cpu: false,
+            task: RecordedTask::default(),
             inputs: vec![Some(input.clone())],
             outputs: vec![Some(input)],
             counters: Vec::new(),

@@ -76,7 +76,7 @@ fn record_loss(records: &[RawRecord], padding: u32) -> Result<(u32, u32), String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{LogicalDeviceId, Nanos, Tensor};
+    use crate::domain::{LogicalDeviceId, Nanos, RecordedTask, Tensor};
 
     fn record(length: u64, start: i64) -> RawRecord {
         let slot = Some(Tensor::new([length], Dtype::Int32));
@@ -86,7 +86,7 @@ mod tests {
             duration: Nanos(1_500),
             device: Some(LogicalDeviceId(0)),
             has_device_column: true,
-            is_on_ai_cpu: false,
+            task: RecordedTask::default(),
             inputs: vec![slot.clone()],
             outputs: vec![slot],
             counters: Vec::new(),

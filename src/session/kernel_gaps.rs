@@ -53,13 +53,27 @@ struct GapCollector<'a> {
     ai_core_time: Nanos,
 }
 
-/// Records of a gap, and the reason of those with the longest total time.
+/// Records of a gap, with their total time by reason.
 #[derive(Default)]
 struct GapRecords {
     records: u64,
     time: Nanos,
-    reason: String,
-    time_of_reason: Nanos,
+    reasons: BTreeMap<String, Nanos>,
+}
+
+impl GapRecords {
+    /// Returns the reason with the longest total time, and the number of the others.
+    fn main_reason(self) -> String {
+        let others = self.reasons.len().saturating_sub(1);
+        // The first of equal ones in the order of the text.
+        let longest = self.reasons.into_iter().rev().max_by_key(|(_, time)| *time);
+        let reason = longest.map(|(reason, _)| reason).unwrap_or_default();
+        match others {
+            0 => reason,
+            1 => format!("{reason}; and one other reason"),
+            others => format!("{reason}; and {others} other reasons"),
+        }
+    }
 }
 
 impl<'a> GapCollector<'a> {
@@ -123,9 +137,8 @@ impl<'a> GapCollector<'a> {
         reason: String,
     ) {
         let gap = self.gaps.entry((engine, kernel.to_owned(), kind)).or_default();
-        if gap.records == 0 || time > gap.time_of_reason {
-            (gap.reason, gap.time_of_reason) = (reason, time);
-        }
+        let of_reason = gap.reasons.entry(reason).or_default();
+        *of_reason = add_times(*of_reason, time);
         gap.records += records;
         gap.time = add_times(gap.time, time);
     }
@@ -133,7 +146,7 @@ impl<'a> GapCollector<'a> {
     /// Returns the gaps, the longest total time first.
     fn into_gaps(self) -> ProfileGaps {
         let gaps = self.gaps.into_iter().map(|((engine, kernel, kind), gap)| {
-            let GapRecords { records, time, reason, .. } = gap;
+            let (records, time, reason) = (gap.records, gap.time, gap.main_reason());
             KernelGap { kernel, engine, kind, records, time, reason }
         });
         let mut gaps: Vec<KernelGap> = gaps.collect();

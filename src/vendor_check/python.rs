@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::CheckError;
 use crate::{
@@ -112,27 +112,35 @@ pub(crate) fn torch_devices(
 ) -> Result<TorchDevices, CheckError> {
     let indices = serde_json::to_string(devices).unwrap_or_default();
     let output = run_python_text(python, &format!("INDICES = {indices}\n{DEVICES_SCRIPT}"), environment)?;
-    // torch_npu may print warnings when it is finalised.
-    let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_text_line(&output) })
+    last_json_line(python, &output)
 }
 
 /// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.
 pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -> Result<String, CheckError> {
-    run_python_with(python, "import torch, torch_npu; print(torch.npu.get_device_name(0))", environment)
+    let script = "import json, torch, torch_npu; print(json.dumps({'soc': torch.npu.get_device_name(0)}))";
+    let output = run_python_text(python, script, environment)?;
+    last_json_line(python, &output).map(|DeviceSoc { soc }| soc)
+}
+
+/// Name of a device by torch_npu.
+#[derive(Deserialize)]
+struct DeviceSoc {
+    soc: String,
+}
+
+/// Parses the last line that is JSON of this form: torch_npu may print warnings when it is finalised.
+fn last_json_line<T: DeserializeOwned>(python: &str, output: &str) -> Result<T, CheckError> {
+    let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_text_line(output) })
 }
 
 /// Runs a Python script; returns the last line that it prints.
 fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
-    run_python_with(python, script, &[])
+    run_python_text(python, script, &[]).map(|text| last_text_line(&text))
 }
 
-/// As [`run_python`], with variables in addition to those of this process, except for `PATH`.
-fn run_python_with(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
-    run_python_text(python, script, variables).map(|text| last_text_line(&text))
-}
-
-/// As [`run_python_with`]; returns all that the script prints, on both outputs.
+/// Runs a Python script with variables in addition to those of this process, except for `PATH`; returns all that it prints,
+/// on both outputs.
 fn run_python_text(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
     let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
     let folder = ScratchFolder::create()

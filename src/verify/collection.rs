@@ -17,7 +17,7 @@ use super::{
 use crate::{
     domain::{
         Attempt, Case, CaseOutcome, DataKind, Dtype, IdentifiedCase, KernelName, Launch, LogicalDeviceId,
-        Nanos, Slot, Verdict, reason_remarks, signature_mismatch,
+        Nanos, RecordedTask, Slot, Verdict, reason_remarks, signature_mismatch,
     },
     profile::{COUNTERS, CoreClock, LowClock, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
@@ -37,8 +37,8 @@ pub struct RawRecord {
     /// Input slots; empty if the profiler shows none.
     pub inputs: Vec<Slot>,
     pub outputs: Vec<Slot>,
-    /// True if it ran on an AI CPU instead of the AI cores.
-    pub is_on_ai_cpu: bool,
+    /// State and unit.
+    pub task: RecordedTask,
     /// Values of [`COUNTERS`].
     pub counters: Vec<Option<f64>>,
     /// Clock of the cores, if it was below the set one; `None` also if the profile does not show it.
@@ -109,7 +109,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
                 start,
                 duration,
                 device: record.device().map(LogicalDeviceId),
-                is_on_ai_cpu: record.is_on_ai_cpu(),
+                task: record.task(),
                 has_device_column: record.has_device_column(),
                 // A helper whose cells cannot be read is still a record; it matches no case.
                 inputs: record.input_cells()?.parse().unwrap_or_default(),
@@ -313,6 +313,7 @@ fn assess_case(
         .collect();
     let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
     let counters = counter_means(&used);
+    let task = used.first().map(|record| record.task.clone()).unwrap_or_default();
     let outliers = samples.len() - durations.len();
     let fastest_ranks = fastest_durations(evidence);
     let mut outcome = noise_outcome(&durations, outliers, expected, evidence);
@@ -324,7 +325,8 @@ fn assess_case(
     }
     let of_equal_calls = Vec::new();
     let case = case.case.clone();
-    let measured = Attempt { case, launched, launches, fastest_ranks, counters, outcome, of_equal_calls };
+    let measured =
+        Attempt { case, launched, launches, fastest_ranks, counters, task, outcome, of_equal_calls };
     share_attempt(measured, expected, evidence.first().and_then(|first| first.ran_as))
 }
 
@@ -383,7 +385,7 @@ fn wrong_records(
     if let Some(mismatch) = own.iter().find_map(mismatch) {
         return Some(CaseOutcome::new(Verdict::WrongKernel, mismatch));
     }
-    if own.iter().any(|record| record.is_on_ai_cpu) && !expected.is_on_ai_cpu {
+    if own.iter().any(|record| record.task.is_on_ai_cpu()) && !expected.is_on_ai_cpu {
         let reason = "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call";
         return Some(CaseOutcome::new(Verdict::WrongKernel, reason));
     }

@@ -3,7 +3,8 @@
 use super::samples::{noise_reason, published_interval};
 use crate::{
     domain::{
-        AttemptSamples, CaseId, CaseOutcome, Measurement, RowResult, Verdict, reason_cause, reason_remarks,
+        AttemptSamples, CaseId, CaseOutcome, Measurement, RecordedTask, RowResult, Verdict, reason_cause,
+        reason_remarks,
     },
     stats::SampleSummary,
 };
@@ -25,8 +26,14 @@ pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Optio
     let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
     let interval = published_interval(&collections, case.seed());
     let samples = pooled.len();
-    let measurement =
-        Measurement { summary, interval, samples, collections: used.len(), counters: pooled_counters(&used) };
+    let measurement = Measurement {
+        summary,
+        interval,
+        samples,
+        collections: used.len(),
+        counters: pooled_counters(&used),
+        task: newest_task(&used),
+    };
     // Pooled samples may be steadier than individual collections, or less steady.
     let (verdict, cause) = match noise_reason(&pooled, interval, 0) {
         Some(why) if used.len() > 1 => (Verdict::Noisy, format!("{why}, over {} collections", used.len())),
@@ -45,6 +52,12 @@ pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Optio
         measurement: Some(measurement),
         software: newest.software.clone(),
     })
+}
+
+/// Returns state and unit of the newest attempt that has them.
+fn newest_task(used: &[&AttemptSamples]) -> RecordedTask {
+    let known = used.iter().rfind(|attempt| !attempt.task.core.is_empty());
+    known.map(|attempt| attempt.task.clone()).unwrap_or_default()
 }
 
 /// Returns the means of the counters over all launches; attempts are weighted by their samples.
@@ -77,6 +90,7 @@ mod tests {
             reason: "because".to_owned(),
             samples: samples.to_vec(),
             counters: vec![Some(counter), None],
+            task: RecordedTask::default(),
             software: None,
         }
     }

@@ -119,7 +119,7 @@ fn unreadable_table_is_the_reason_of_its_rows() {
     context.write("plan.yaml", "faults:\n  - ragged_csv: {rows: 2}\n");
     let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--kernels", "Add"];
     let ran = context.run(&[&run[..], &["--rehearsal-faults", "plan.yaml"]].concat());
-    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
     for row in context.rows("db", "Add") {
         assert_eq!(row["MicroBench Verdict"], "lost_records");
         let reason = &row["MicroBench Reason"];

@@ -41,6 +41,20 @@ fn ingest_groups_by_complete_signature() {
     assert_eq!(context.rows("db", "SwiGlu").len(), variants.len());
 }
 
+/// A lookup takes the first of several fitting rows, so that the order of the profile decides.
+#[test]
+fn rows_have_the_order_of_the_profile() {
+    let context = Context::new();
+    let record = |length: u64| format!("Neg,2.5,\"\"\"{length}\"\"\",FLOAT,ND,\"\"\"{length}\"\"\",FLOAT,ND");
+    let lengths = [900, 20, 4000, 20, 1000, 900, 8];
+    let records = lengths.map(record);
+    context.write("p.csv", &profile(&records.each_ref().map(String::as_str)));
+    assert_eq!(context.run(&["ingest", "p.csv", "--db", "db", "--kind", "rehearsal"]).code, 0);
+    let rows = context.rows("db", "Neg");
+    let shapes: Vec<&str> = rows.iter().map(|row| row["Input Shapes"].as_str()).collect();
+    assert_eq!(shapes, ["\"900\"", "\"20\"", "\"4000\"", "\"1000\"", "\"8\""]);
+}
+
 #[test]
 fn ingest_of_same_profile_changes_nothing() {
     let context = Context::new();

@@ -91,6 +91,24 @@ fn repeated_mutation_adds_no_rows_and_skips_mutants() {
     assert_eq!(grown, 5);
 }
 
+/// The profiler shows all input slots of these kernels, and other readers of the tables refuse rows with fewer.
+#[test]
+fn grown_rows_have_all_recorded_slots() {
+    let context = Context::new();
+    create_database(&context);
+    for (kernel, slots) in [("FusedInferAttentionScore", 31), ("KvRmsNormRopeCache", 12)] {
+        assert_eq!(grid(&context, &[kernel, "--rows", "30"]).code, 0);
+        assert_eq!(grid(&context, &[kernel, "--mutate", "--rows", "30"]).code, 0);
+        let rows = context.rows("db", kernel);
+        assert!(rows.len() > 40, "{kernel} has {} rows", rows.len());
+        for row in rows {
+            for column in ["Input Shapes", "Input Data Types", "Input Formats"] {
+                assert_eq!(row[column].split(';').count(), slots, "{kernel}: {}", row[column]);
+            }
+        }
+    }
+}
+
 #[test]
 fn same_seed_and_cases_give_same_mutant_bytes() {
     let context = Context::new();
@@ -156,6 +174,11 @@ fn mutants_can_be_measured() {
             rows.len() >= 6 && rows.iter().all(|row| row["MicroBench Verdict"] == "ok"),
             "{name}: {rows:?}"
         );
+        // As the profiler of the replay shows them.
+        let is_shown = |row: &BTreeMap<String, String>| {
+            row["OP State"] == "dynamic" && row["Accelerator Core"] == "AI_CORE"
+        };
+        assert!(rows.iter().all(is_shown), "{name}: {rows:?}");
     }
 }
 

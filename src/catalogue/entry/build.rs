@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use super::{
     CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, ImpliedValue, InputSlot,
     LaunchOperator, OutputDtype, SharedEntry, TensorSlot, TensorSource,
-    checks::{check_api, check_form, check_roles, check_slots, check_version},
+    checks::{check_api, check_form, check_recorded_inputs, check_roles, check_slots, check_version},
     error::{Below, EntryError, fault, no_such_argument, value_fault},
     example::example_case,
     lists::{expand_lists, is_identifier},
@@ -134,6 +134,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
         flops: raw.cost.flops.as_deref().map(Expr::parse).transpose().below("flops").below("cost")?,
         bytes: raw.cost.bytes.as_deref().map(Expr::parse).transpose().below("bytes").below("cost")?,
         also_launches: raw.also_launches.clone(),
+        recorded_inputs: raw.recorded_inputs.unwrap_or_default(),
         roles: raw.roles.clone(),
         example: None,
         file: file.to_owned(),
@@ -144,6 +145,7 @@ fn build(raw: &RawEntry, file: &Path) -> Result<CatalogueEntry, EntryError> {
     for (index, form) in indices.iter().zip(&entry.forms) {
         check_slots(form).below(rule_key(&raw.forms[*index])).below(index).below("forms")?;
     }
+    check_recorded_inputs(&entry)?;
     check_roles(&entry)?;
     for (index, form) in indices.iter().zip(&entry.forms) {
         check_form(&entry, form).below(index).below("forms")?;

@@ -64,6 +64,15 @@ pub(crate) fn check_roles(entry: &CatalogueEntry) -> Result<(), EntryError> {
     Err(fault(name, problem)).below("roles")
 }
 
+/// Checks that no form has more input slots than the records of the kernel.
+pub(crate) fn check_recorded_inputs(entry: &CatalogueEntry) -> Result<(), EntryError> {
+    let recorded = entry.recorded_inputs;
+    let wider = entry.forms.iter().find(|form| recorded > 0 && form.inputs.len() > recorded);
+    let Some(form) = wider else { return Ok(()) };
+    let problem = format!("the form `{}` has {} input slots", form.rule.name, form.inputs.len());
+    Err(fault("recorded_inputs", problem))
+}
+
 /// Checks that arguments exist, are given once unless they have a default, and have the types of the schema.
 pub(crate) fn check_form(entry: &CatalogueEntry, form: &EntryForm) -> Result<(), EntryError> {
     if !form.is_replayed() {

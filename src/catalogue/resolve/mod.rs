@@ -417,7 +417,7 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> 
 }
 
 /// Returns the reason if it is the same for all forms, otherwise the reason of each. A case is not covered, instead of
-/// contradictory, only if no form covers it.
+/// contradictory, only if no form that is replayed covers it.
 fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, FormMismatch>)]) -> NotReplayable {
     let misfits: Vec<(&str, &FormMismatch)> = attempts
         .iter()
@@ -430,7 +430,10 @@ fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, FormMisma
     }
     let reasons: Vec<String> = misfits.iter().map(|(name, why)| format!("{name}: {why}")).collect();
     let text = format!("the shapes {} fit no form of {}: {}", case.shapes(), case.kernel, reasons.join("; "));
-    if misfits.iter().any(|(_, why)| why.is_contradiction()) {
+    let contradicts = |(form, bound): &(&EntryForm, Result<Bindings, FormMismatch>)| {
+        form.is_replayed() && bound.as_ref().is_err_and(FormMismatch::is_contradiction)
+    };
+    if attempts.iter().any(contradicts) {
         NotReplayable::Contradiction(text)
     } else {
         NotReplayable::NotCovered(text)

@@ -15,7 +15,9 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
     device::{DeviceLease, DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
-    domain::{CaseId, DataKind, FailingVerdicts, Launch, Nanos, ProfilerSettings, SoftwareFingerprint},
+    domain::{
+        CaseId, DataKind, FailingVerdicts, Launch, Nanos, ProfilerSettings, RecordedTask, SoftwareFingerprint,
+    },
     engine::{
         CollectionSettings, PausedDevices,
         scheduler_input::{scheduler_cases, scheduler_limits},
@@ -264,6 +266,7 @@ fn collection_result(
         launches: (0..10).filter(|_| is_ok).map(launch).collect(),
         fastest_ranks: Vec::new(),
         counters: Vec::new(),
+        task: RecordedTask::default(),
         outcome: CaseOutcome::new(verdict, format!("prepared {verdict}")),
         of_equal_calls: Vec::new(),
     };
@@ -272,6 +275,7 @@ fn collection_result(
         seconds: vec![Some(0.1).filter(|_| is_ok); start.cases.len()],
         startup: Some(0.5),
         exit,
+        has_readable_profile: verdict != Verdict::LostRecords,
         failed_devices: Vec::new(),
         message: format!("prepared {verdict}"),
         software: context.settings.software.clone(),

@@ -75,15 +75,17 @@ pub(crate) struct GridRows<'a> {
     signature: [usize; 6],
     provenance: usize,
     is_attention: bool,
+    recorded_inputs: usize,
 }
 
 impl<'a> GridRows<'a> {
-    /// A writer for a table, which gets the columns that it lacks.
-    pub(crate) fn new(kernel: &KernelName, table: &'a mut KernelCsv) -> Self {
+    /// A writer for a table, which gets the columns that it lacks. Rows have at least `recorded_inputs` input slots, as the
+    /// records of the kernel: other readers refuse rows with fewer.
+    pub(crate) fn new(kernel: &KernelName, recorded_inputs: usize, table: &'a mut KernelCsv) -> Self {
         let signature = columns::SIGNATURE.map(|name| table.ensure_column(name));
         let provenance = table.ensure_column(provenance_column(kernel));
         let is_attention = kernel.as_str() == AttentionCase::KERNEL;
-        Self { table, signature, provenance, is_attention }
+        Self { table, signature, provenance, is_attention, recorded_inputs }
     }
 
     /// Appends a case; `attributes` are the cells of its columns, `provenance` starts with `grid ` or `mutation `.
@@ -91,7 +93,7 @@ impl<'a> GridRows<'a> {
         let is_known = [FROM_GRID, FROM_MUTATION].iter().any(|prefix| provenance.starts_with(prefix));
         debug_assert!(is_known, "a row of this origin would not be counted");
         let mut cells: Vec<(usize, String)> = Vec::with_capacity(8 + attributes.len());
-        cells.extend(self.signature.into_iter().zip(signature_cells(case)));
+        cells.extend(self.signature.into_iter().zip(signature_cells(case, self.recorded_inputs)));
         for (column, text) in attributes {
             cells.push((self.table.ensure_column(column), text.clone()));
         }
@@ -131,8 +133,11 @@ mod tests {
             attributes,
         };
         let mut table = KernelCsv::new(Path::new("GroupedMatmul.csv"), &COMPUTE_COLUMNS);
-        let mut rows = GridRows::new(&kernel, &mut table);
+        let mut rows = GridRows::new(&kernel, 6, &mut table);
         rows.append(&case, &[("EP Size", "4".to_owned())], "grid moe.yaml: grouped, seed 0");
+        let formats = "ND;FRACTAL_NZ;NULL;ND;ND;NULL";
+        assert_eq!(table.cell_text(0, "Input Shapes").as_deref(), Some("\"16,64;2,64,32;;;2;\""));
+        assert_eq!(table.cell_text(0, "Input Formats").as_deref(), Some(formats));
         let found = read_existing_rows(&kernel, &table).expect("rows");
         let of_grid = BTreeMap::from([("grid moe.yaml: grouped".to_owned(), 1)]);
         assert_eq!((&found.cases, &found.by_origin), (&vec![case.clone()], &of_grid));
@@ -140,7 +145,7 @@ mod tests {
         // The last of two cells of a column is written.
         let twice = [("EP Size", "4".to_owned()), ("EP Size", "8".to_owned())];
         let provenance = "mutation scale: M 8 to 16 of case x, seed 0";
-        GridRows::new(&kernel, &mut table).append(&case, &twice, provenance);
+        GridRows::new(&kernel, 0, &mut table).append(&case, &twice, provenance);
         assert_eq!(table.row_cells(1).expect("UTF-8").len(), table.column_names().len());
         assert_eq!(table.cell_text(1, "EP Size").as_deref(), Some("8"));
         let found = read_existing_rows(&kernel, &table).expect("rows");

@@ -117,7 +117,8 @@ impl<'a> RowWriter<'a> {
         selected.fastest =
             entry.zip(self.timed_on).map(|(entry, device)| selected.total_fastest(entry, device));
         let table = table.filter(|_| selected.rows() > 0).map(|mut table| {
-            let mut rows = GridRows::new(kernel, &mut table);
+            let recorded_inputs = entry.map_or(0, |entry| entry.recorded_inputs);
+            let mut rows = GridRows::new(kernel, recorded_inputs, &mut table);
             selected.for_each(|row| rows.append(row.case, &row.attributes(), &row.provenance()));
             table
         });

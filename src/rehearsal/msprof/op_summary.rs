@@ -8,7 +8,7 @@ use crate::{
     config::DeviceProfile,
     domain::{Dims, Nanos, Slot, Tensor},
     profile::REHEARSAL_PREFIX,
-    rehearsal::npu::{LoggedLaunch, TaskEngine},
+    rehearsal::npu::{LaunchedOperation, LoggedLaunch, TaskEngine},
 };
 
 /// The columns in front of the counters.
@@ -20,6 +20,8 @@ const SINGLE_OPERATOR: u32 = u32::MAX;
 const STREAM: u32 = 2;
 /// Cell of a value that is not recorded.
 const ABSENT: &str = "N/A";
+/// Numbers of input slots of kernels whose records show all of them, with those of absent tensors at the end.
+const RECORDED_INPUTS: [(&str, usize); 2] = [("FusedInferAttentionScore", 31), ("KvRmsNormRopeCache", 12)];
 
 /// `op_summary`: every launch with its duration; at `--task-time=l0` without type, shapes and blocks.
 pub(super) fn op_summary(
@@ -41,12 +43,12 @@ pub(super) fn op_summary(
             },
         );
         previous_end = Some(Nanos(launch.start.0 + launch.duration.0));
-        let inputs: &[Slot] = if operation.task == TaskEngine::Random { &[] } else { &operation.inputs };
+        let inputs = recorded_inputs(operation);
         let outputs: Vec<Slot> = operation.outputs.iter().cloned().map(Some).collect();
         let (kernel, task, blocks, inputs, outputs) = if has_types {
             let blocks = counters::blocks(profile, launch);
             let task = task_type(operation.task);
-            (operation.kernel.as_str(), task, blocks, signature(inputs), signature(&outputs))
+            (operation.kernel.as_str(), task, blocks, signature(&inputs), signature(&outputs))
         } else {
             (ABSENT, ABSENT, 0, signature(&[]), signature(&[]))
         };
@@ -82,6 +84,18 @@ const fn task_type(task: TaskEngine) -> &'static str {
         TaskEngine::AiCpu => "AI_CPU",
         TaskEngine::Communication => "COMMUNICATION",
     }
+}
+
+/// Returns the input slots of a launch's record.
+fn recorded_inputs(operation: &LaunchedOperation) -> Vec<Slot> {
+    if operation.task == TaskEngine::Random {
+        return Vec::new();
+    }
+    let mut inputs = operation.inputs.clone();
+    let recorded = RECORDED_INPUTS.iter().find(|(kernel, _)| operation.kernel.as_str() == *kernel);
+    let recorded = recorded.map_or(0, |(_, recorded)| *recorded);
+    inputs.resize(inputs.len().max(recorded), None);
+    inputs
 }
 
 /// Shapes, types and formats of inputs or outputs.

@@ -1,18 +1,21 @@
 //! The kernel that the simulated device runs for a call, where CANN chooses between several.
 //!
 //! The real choice between the MatMul kernels is in a library without source, which gets shapes, types, formats, the number
-//! of matrix cores and the name of the SoC. That of `torch.cat` is public. Both are stated in docs/rehearsal.md.
+//! of matrix cores and the name of the SoC. The rule here agrees with all products of two public profiles, one of FLOAT and
+//! one of BF16, but one. The choice of `torch.cat` is public. Both are stated in docs/rehearsal.md.
 
 use crate::{
     catalogue::CatalogueEntry,
-    domain::{Dtype, Tensor},
+    domain::Tensor,
     render::{ManifestCase, RecordedTensor},
 };
 
-/// Pairs of kernels: for small products, and for large ones of half precision; with the multiplications for each matrix
-/// core from which a product is large.
-const PRODUCTS: [([&str; 2], f64); 2] =
-    [(["MatMulV2", "MatMulV3"], 1_610_612_736.0), (["BatchMatMulV2", "BatchMatMulV3"], 67_108_864.0)];
+/// Pairs of kernels: for small and for large products.
+const PRODUCTS: [[&str; 2]; 2] = [["MatMulV2", "MatMulV3"], ["BatchMatMulV2", "BatchMatMulV3"]];
+/// Multiplications for each matrix core from which a product is large.
+const LARGE_PRODUCT: f64 = 33_554_432.0;
+/// Least number of rows and of columns of the output of a large product.
+const LARGE_SIDE: u64 = 128;
 /// Kernels of `torch.cat`: for few tensors, and for many along the first dimension.
 const CONCATENATIONS: [&str; 2] = ["ConcatD", "ConcatDV2"];
 /// Greatest number of tensors that the first of these kernels takes.
@@ -24,8 +27,8 @@ const ROW_ALIGNMENT: u64 = 32;
 /// recorded by their type, under whatever name the row of the case was recorded.
 pub(super) fn kernel_of_call<'a>(entry: &'a CatalogueEntry, case: &ManifestCase, cube_cores: u32) -> &'a str {
     let kernel = entry.kernel.as_str();
-    if let Some(([small, large], least)) = PRODUCTS.into_iter().find(|(pair, _)| pair.contains(&kernel)) {
-        return if is_large_product(case, least * f64::from(cube_cores)) { large } else { small };
+    if let Some([small, large]) = PRODUCTS.into_iter().find(|pair| pair.contains(&kernel)) {
+        return if is_large_product(case, LARGE_PRODUCT * f64::from(cube_cores)) { large } else { small };
     }
     if CONCATENATIONS.contains(&kernel) {
         return CONCATENATIONS[usize::from(has_many_aligned_tensors(case))];
@@ -34,9 +37,10 @@ pub(super) fn kernel_of_call<'a>(entry: &'a CatalogueEntry, case: &ManifestCase,
 }
 
 fn is_large_product(case: &ManifestCase, least: f64) -> bool {
-    let first = case.record.inputs.first().and_then(|slot| slot.as_ref()?.tensor());
-    let is_half = first.is_some_and(|tensor| matches!(tensor.dtype, Dtype::Float16 | Dtype::Bf16));
-    is_half && case.record.flops / 2.0 >= least
+    let Some(output) = case.record.outputs.first().and_then(RecordedTensor::tensor) else { return false };
+    let sides = output.dims.iter().rev().take(2);
+    let is_narrow = sides.into_iter().any(|side| *side < LARGE_SIDE);
+    !is_narrow && case.record.flops / 2.0 >= least
 }
 
 fn has_many_aligned_tensors(case: &ManifestCase) -> bool {

@@ -26,8 +26,6 @@ mod tests;
 mod torch_npu_environment;
 
 pub(super) use fault_injector::ScriptOutcome;
-#[cfg(test)]
-pub(super) use launch_log::LaunchedOperation;
-pub(super) use launch_log::{LoggedLaunch, TaskEngine};
+pub(super) use launch_log::{LaunchedOperation, LoggedLaunch, TaskEngine};
 pub(super) use server::{ApiServer, ServerError};
 pub(super) use session::ApiSession;

@@ -229,15 +229,15 @@ fn kernel_of_a_product_depends_on_its_size() {
         let found = launched(s, "torch.mm", json!([a, b]), json!({})).remove(0);
         assert_eq!(found, "MatMulV2 DT_BF16[16,64]ND DT_BF16[32,64]ND -> DT_BF16[16,32]ND");
     }
-    for (dtype, torch_dtype, kernel) in
-        [("DT_BF16", "bfloat16", "MatMulV3"), ("FLOAT", "float32", "MatMulV2")]
-    {
-        let large = format!("{dtype}[8192,8192]");
-        let s = &mut session(&[&format!("MatMulV2 {large} {large} -> {large}")]);
-        let [a, b] = [(); 2].map(|()| random(s, &[8192, 8192], torch_dtype));
+    // Products of the weight gradient, and of the same number of multiplications with few rows, in public profiles.
+    for (m, k, n, kernel) in [(4096, 32, 9216, "MatMulV3"), (32, 4096, 9216, "MatMulV2")] {
+        let tensor = |rows: u64, columns: u64| format!("FLOAT[{rows},{columns}]");
+        let (first, second, output) = (tensor(m, k), tensor(k, n), tensor(m, n));
+        let s = &mut session(&[&format!("MatMulV2 {first} {second} -> {output}")]);
+        let (a, b) = (random(s, &[m, k], "float32"), random(s, &[k, n], "float32"));
         open(s, 0);
         let found = launched(s, "torch.mm", json!([a, b]), json!({})).remove(0);
-        assert_eq!(found, format!("{kernel} {large}ND {large}ND -> {large}ND"));
+        assert_eq!(found, format!("{kernel} {first}ND {second}ND -> {output}ND"));
     }
 }
 

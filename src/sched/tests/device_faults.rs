@@ -113,6 +113,7 @@ fn failed_rank_of_a_gang_leaves_the_other_devices_usable() {
             .map(|&case| CaseResult { case, outcome: not_run.clone(), seconds: None })
             .collect(),
         exit: CollectionExit::NothingLaunched,
+        has_readable_profile: false,
         failed_devices: vec![2],
         startup: None,
         total: 1.0,

@@ -129,7 +129,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
         has_device_column: true,
         inputs: case.inputs.clone(),
         outputs: case.outputs.clone(),
-        is_on_ai_cpu: false,
+        task: RecordedTask::default(),
         counters: vec![Some(f64::from(u32::try_from(duration).unwrap_or_default())); COUNTERS.len()],
         low_clock: None,
     }
@@ -233,7 +233,8 @@ fn launches_longer_than_the_case_by_the_hosts_clock_are_implausible() {
 
 #[test]
 fn kernels_on_an_ai_cpu_are_wrong_unless_they_were_recorded_there() {
-    let (verdict, reason) = after(|c| c.own(0).for_each(|record| record.is_on_ai_cpu = true));
+    let (verdict, reason) =
+        after(|c| c.own(0).for_each(|record| record.task.core = RecordedTask::AI_CPU.to_owned()));
     assert_eq!(verdict, Verdict::WrongKernel);
     assert!(reason.starts_with("the kernel ran on an AI CPU"), "{reason}");
 }

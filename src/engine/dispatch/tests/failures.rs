@@ -99,11 +99,15 @@ fn run_gives_up_if_no_collection_can_be_started() {
 /// Cases that were launched keep the fault of the table as their reason; the others were not run.
 #[test]
 fn run_gives_up_if_no_profile_can_be_read() {
-    let fixture = Fixture::new(2000);
-    let observed = fixture.run_all(&[0, 1], &|context, _, start| {
-        let exit = CollectionExit::UnreadableProfile;
+    let respond = |context: &LaneContext, _, start: &StartCollection| {
+        let exit = CollectionExit::Completed;
         (10.0, Ok(collection_result(context, start, Verdict::LostRecords, exit)))
-    });
+    };
+    // A few cases are tried as often.
+    let few = Fixture::new(4).run_all(&[0, 1], &respond);
+    assert_eq!(few.exit(), ExitStatus::CannotMeasure);
+    assert_eq!(few.verdicts(), BTreeMap::from([(Verdict::LostRecords, 4)]));
+    let observed = Fixture::new(2000).run_all(&[0, 1], &respond);
     assert_eq!(observed.exit(), ExitStatus::CannotMeasure);
     assert_eq!(observed.started.len(), 6);
     assert_eq!(

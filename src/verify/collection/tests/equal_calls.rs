@@ -72,7 +72,10 @@ fn incomplete_and_wrong_launches_of_an_equal_kernel_are_no_measurement() {
     };
     assert_eq!(outcome(|c| c.own(0).for_each(|record| record.duration = Nanos(10))), Verdict::Implausible);
     assert_eq!(outcome(|c| c.own(0).for_each(|record| record.outputs[0] = None)), Verdict::WrongKernel);
-    assert_eq!(outcome(|c| c.own(0).for_each(|record| record.is_on_ai_cpu = true)), Verdict::WrongKernel);
+    assert_eq!(
+        outcome(|c| c.own(0).for_each(|record| record.task.core = RecordedTask::AI_CPU.to_owned())),
+        Verdict::WrongKernel
+    );
     assert_eq!(
         outcome(|c| c.own(0).for_each(|record| record.kernel = "Sub".to_owned())),
         Verdict::WrongKernel
