@@ -23,8 +23,8 @@ pub use case_editor::{CaseEditor, FormDimension};
 pub use compiled_rule::CompiledRule;
 pub use entry::CatalogueEntry;
 pub(crate) use entry::{
-    DeclaredArgument, DimensionRole, EntryForm, Fill, ImpliedValue, InputSlot, LaunchOperator, OutputDtype,
-    TensorSlot, TensorSource,
+    ArgumentCoverage, DeclaredArgument, DimensionRole, EntryForm, Fill, ImpliedValue, InputSlot,
+    LaunchOperator, OutputDtype, TensorSlot, TensorSource,
 };
 pub(crate) use expr::{Bindings, ExprError, ExprValue, VariableSlot};
 pub use expr::{CompiledExpr, Expr};

@@ -8,7 +8,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    catalogue::{CatalogueEntry, LaunchOperator, OperatorSchema, ResolvedCall},
+    catalogue::{ArgumentCoverage, CatalogueEntry, LaunchOperator, OperatorSchema, ResolvedCall},
     config::{AssetError, AssetFiles},
     domain::{IdentifiedCase, KernelName},
 };
@@ -138,13 +138,13 @@ fn call(entry: &CatalogueEntry, operator: &LaunchOperator, schema: &OperatorSche
     let mut some = Vec::new();
     for argument in &schema.arguments {
         let name = &argument.name;
-        let (in_some, in_all) = entry.gives(operator, name);
-        positional &= !argument.keyword_only && in_all;
-        if in_all {
-            let value = format!("a[\"{name}\"]");
-            arguments.push(if positional { value } else { format!("{name}={value}") });
-        } else if in_some {
-            some.push(format!("\"{name}\""));
+        let coverage = entry.argument_coverage(operator, name);
+        positional &= !argument.keyword_only && coverage == ArgumentCoverage::AllForms;
+        match coverage {
+            ArgumentCoverage::AllForms if positional => arguments.push(format!("a[\"{name}\"]")),
+            ArgumentCoverage::AllForms => arguments.push(format!("{name}=a[\"{name}\"]")),
+            ArgumentCoverage::SomeForms => some.push(format!("\"{name}\"")),
+            ArgumentCoverage::NoForm => {}
         }
     }
     if !some.is_empty() {

@@ -542,13 +542,15 @@ proptest! {
         others.extend(stop.map(|at| (at, SchedEvent::StopRequested)));
         let is_at_fault = |fault: &DeviceFault| matches!(fault, DeviceFault::Dead(..) | DeviceFault::Breaks);
         let is_faultless = !device_faults.iter().any(is_at_fault) && stop.is_none() && deadline.is_none();
+        let loses_profiles = |fault: &DeviceFault| matches!(fault, DeviceFault::UnreadableProfiles(..));
+        let is_readable = !device_faults.iter().any(loses_profiles);
         host.run_with(devices, others);
         for (case, outcome) in &host.concluded {
             let fault = host.case_faults[*case];
             if outcome.verdict == Verdict::Quarantined && is_faultless {
                 prop_assert!(matches!(fault, CaseFault::Crashes | CaseFault::CrashesUnnamed | CaseFault::Hangs), "{fault:?}: {outcome:?}");
             }
-            if is_faultless && matches!(fault, CaseFault::No | CaseFault::Crowded) && host.jobs[*case].devices <= device_faults.len() {
+            if is_faultless && is_readable && matches!(fault, CaseFault::No | CaseFault::Crowded) && host.jobs[*case].devices <= device_faults.len() {
                 prop_assert_eq!(outcome.verdict, Verdict::Ok, "{:?} {}", fault, outcome.reason);
             }
         }

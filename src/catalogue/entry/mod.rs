@@ -62,6 +62,14 @@ pub struct CatalogueEntry {
     pub(crate) file: PathBuf,
 }
 
+/// Forms that give an argument, of all forms of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ArgumentCoverage {
+    NoForm,
+    SomeForms,
+    AllForms,
+}
+
 /// An entry with the definition of another: a kernel as which the same call may run.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedEntry {
@@ -321,13 +329,15 @@ impl CatalogueEntry {
         self.operators.iter().find(|operator| operator.api == api)
     }
 
-    /// Returns true in the first place if some form of an operator gives the argument, in the second if every form of it
-    /// does.
-    pub(crate) fn gives(&self, operator: &LaunchOperator, argument: &str) -> (bool, bool) {
+    /// Returns which of the replayed forms of an operator give an argument.
+    pub(crate) fn argument_coverage(&self, operator: &LaunchOperator, argument: &str) -> ArgumentCoverage {
         let launches = |form: &&EntryForm| self.operator_of(form).api == operator.api && form.is_replayed();
-        let mut gives = self.forms.iter().filter(launches).map(|form| form.gives(argument)).peekable();
-        let all_give = gives.peek().is_some() && gives.all(|given| given);
-        (all_give || self.forms.iter().filter(launches).any(|form| form.gives(argument)), all_give)
+        let forms: Vec<&EntryForm> = self.forms.iter().filter(launches).collect();
+        match forms.iter().filter(|form| form.gives_argument(argument)).count() {
+            0 => ArgumentCoverage::NoForm,
+            count if count < forms.len() => ArgumentCoverage::SomeForms,
+            _ => ArgumentCoverage::AllForms,
+        }
     }
 }
 
@@ -354,7 +364,7 @@ impl EntryForm {
         self.unsupported.is_none()
     }
 
-    pub(crate) fn gives(&self, argument: &str) -> bool {
+    pub(crate) fn gives_argument(&self, argument: &str) -> bool {
         self.arguments.contains_key(argument) || self.tensor(argument).is_some()
     }
 

@@ -98,7 +98,11 @@ pub(crate) struct RawInput {
 
 /// An argument's name, `promoted`, a type, `{recorded: [types], unlike: argument}`, or `{like: argument, format: NAME}`.
 #[derive(Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "expected an argument, a type, `{recorded: [TYPE …], unlike: ARGUMENT}` or `{like: ARGUMENT, format: NAME}`"
+)]
 pub(crate) enum RawOutput {
     Word(String),
     Recorded { recorded: Vec<String>, unlike: Option<String> },
@@ -107,7 +111,11 @@ pub(crate) enum RawOutput {
 
 /// The value of an attribute that follows from the others: an expression, a number, `{mean: LIST}` or `{text: WORD}`.
 #[derive(Clone, Deserialize)]
-#[serde(untagged, expecting = "expected an expression, a number, `{mean: EXPRESSION}` or `{text: WORD}`")]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "expected an expression, a number, `{mean: EXPRESSION}` or `{text: WORD}`"
+)]
 pub(crate) enum RawImplied {
     Number(i64),
     Expression(String),

@@ -51,6 +51,14 @@ fn contradictions_name_the_key_and_the_expected_value() {
         ),
         ("values: causal", "values: empty", "unknown value `empty`"),
         ("values: causal, ", "", "`mask` needs `values:`"),
+        ("unit: vector", "unit: vector\nrecorded_inputs: 4", "the form `by name` has 5 input slots"),
+        // Keys of two kinds of values.
+        ("outputs: [x]", "outputs: [{recorded: [FLOAT], like: x}]", "expected an argument, a type"),
+        (
+            "unit: vector",
+            "unit: vector\nimplied:\n  Runtime a: {mean: x, text: y}",
+            "expected an expression, a number",
+        ),
     ] {
         assert!(ENTRY.contains(before), "{before}");
         let found = parse(&ENTRY.replacen(before, after, 1)).expect_err(after);
