@@ -4,132 +4,51 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     CatalogueEntry, DeclaredArgument,
-    entry::{SharedEntry, UnlaunchableKernel},
+    entry::{EntryReference, UnlaunchableKernel},
 };
 use crate::{
-    config::{AssetFile, AssetFiles, YamlError, yaml},
-    domain::{Case, KernelName, did_you_mean_or},
+    config::{AssetFiles, YamlError, yaml},
+    domain::{KernelName, did_you_mean_or},
 };
 
 /// All entries, by kernel and by the other names of the kernel in profiles.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    entries: BTreeMap<String, CatalogueEntry>,
+    /// Entries, parsed when they are needed: parsing all takes most of the time of a short command.
+    entries: BTreeMap<String, EntryReference>,
     aliases: BTreeMap<String, String>,
     /// Reasons of kernels that no call launches alone, by name in profiles.
     not_launchable: BTreeMap<String, String>,
 }
 
 impl Catalogue {
-    /// Loads and checks every entry. A name of two entries is an error.
+    /// Reads the names of all entries, and parses and checks those of the user. A name of two entries is an error.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
-        Self::of_files(assets.catalogue()?.values())
-    }
-
-    /// Loads the entries of the files whose name and text match, and those that they share. Errors in other files are not
-    /// found.
-    pub(crate) fn load_matching(
-        assets: &AssetFiles,
-        is_needed: impl Fn(&str, &str) -> bool,
-    ) -> Result<Self, YamlError> {
-        let files = assets.catalogue()?;
-        let mut needed: BTreeSet<&str> = BTreeSet::new();
-        for (name, asset) in files.iter().filter(|(name, asset)| is_needed(name, &asset.text)) {
-            needed.insert(name);
-            if let Some(shared) = CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
-                let stem = KernelName::new(&shared.same_as);
-                let stem = stem.map(|kernel| kernel.file_stem()).unwrap_or_default();
-                needed.extend(files.keys().map(String::as_str).filter(|name| file_stem(name) == stem));
-            }
-        }
-        Self::of_files(needed.into_iter().filter_map(|name| files.get(name)))
-    }
-
-    /// Loads the entries of some kernels only, named as in profiles. Errors in other files are not found.
-    pub(crate) fn load_kernels(
-        assets: &AssetFiles,
-        kernels: &BTreeSet<KernelName>,
-    ) -> Result<Self, YamlError> {
-        let variants = kernels.iter().filter_map(|kernel| KernelName::without_variant(kernel.as_str()));
-        let variants = variants.filter_map(|name| KernelName::new(name).ok());
-        let kernels: BTreeSet<KernelName> = kernels.iter().cloned().chain(variants).collect();
-        let stems: BTreeSet<String> = kernels.iter().map(KernelName::file_stem).collect();
-        Self::load_matching(assets, |name, text| {
-            let is_other_name = |kernel: &KernelName| text.contains(kernel.as_str());
-            stems.contains(file_stem(name))
-                || text.contains("also_named") && kernels.iter().any(is_other_name)
-        })
-    }
-
-    fn of_files<'a>(assets: impl Iterator<Item = &'a AssetFile>) -> Result<Self, YamlError> {
-        let mut shared = Vec::new();
         let mut unlaunchable = Vec::new();
         let mut entries = BTreeMap::new();
-        for asset in assets {
-            if let Some(kernel) = UnlaunchableKernel::parse(&asset.path, &asset.text)? {
-                unlaunchable.push((asset, kernel));
+        for file in assets.catalogue()?.into_values() {
+            if let Some(kernel) = UnlaunchableKernel::parse(&file.path, &file.text)? {
+                unlaunchable.push((file, kernel));
                 continue;
             }
-            match CatalogueEntry::parse_shared(&asset.path, &asset.text)? {
-                Some(entry) => shared.push((asset, entry)),
-                None => {
-                    let entry = CatalogueEntry::parse(&asset.path, &asset.text)?;
-                    entries.insert(entry.kernel.as_str().to_owned(), (asset, entry));
-                }
-            }
+            let entry = EntryReference::read(file)?;
+            entries.insert(entry.kernel.as_str().to_owned(), entry);
         }
-        let names: Vec<String> = shared.iter().map(|(_, entry)| entry.kernel.as_str().to_owned()).collect();
-        for (asset, SharedEntry { kernel, same_as: other, also_named }) in shared {
-            let at = |problem: String, hint: &str| {
-                YamlError::at(&asset.path, yaml::find_value(&asset.text, &["same_as"]), &problem, hint)
-            };
-            let entry = match entries.get(&other) {
-                Some((_, entry)) if !names.contains(&other) => entry.clone(),
-                _ if names.contains(&other) => {
-                    let problem = format!("`{other}` has `same_as:` itself, so it defines nothing");
-                    return Err(at(problem, "give the kernel whose file has the definition"));
-                }
-                _ => {
-                    let hint = did_you_mean_or(&other, entries.keys().map(String::as_str), || {
-                        "`npubench kernels` lists all entries".to_owned()
-                    });
-                    return Err(at(format!("the catalogue has no entry `{other}`"), &hint));
-                }
-            };
-            let file = asset.path.clone();
-            let example = entry.example.map(|example| Case { kernel: kernel.clone(), ..example });
-            let defined_by = Some(entry.kernel.clone());
-            let entry =
-                CatalogueEntry { kernel: kernel.clone(), also_named, defined_by, example, file, ..entry };
-            entries.insert(kernel.as_str().to_owned(), (asset, entry));
+        for entry in entries.values() {
+            check_definition(entry, &entries)?;
         }
-        let mut aliases: BTreeMap<String, String> = BTreeMap::new();
-        for (asset, entry) in entries.values() {
-            for name in entry.names() {
-                if let Some(other) = aliases.insert(name.to_owned(), entry.kernel.as_str().to_owned()) {
-                    let problem = format!("`{name}` is already a name of `{other}`");
-                    let hint =
-                        "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
-                    let index = entry.also_named.iter().position(|other| other == name);
-                    let index = index.map(|index| index.to_string());
-                    let path = index.as_deref().map_or(vec!["kernel"], |index| vec!["also_named", index]);
-                    let position = yaml::find_value(&asset.text, &path);
-                    return Err(YamlError::at(&asset.path, position, &problem, hint));
-                }
-            }
-        }
+        let aliases = kernels_by_name(&entries)?;
         let mut not_launchable = BTreeMap::new();
-        for (asset, kernel) in &unlaunchable {
+        for (file, kernel) in &unlaunchable {
             // A kernel with an entry, such as one of the user, can be launched.
             for name in kernel.names().filter(|name| !aliases.contains_key(*name)) {
                 if not_launchable.insert(name.to_owned(), kernel.reason.clone()).is_some() {
                     let problem = format!("another file with `not_launchable:` has the name `{name}`");
-                    let position = yaml::find_value(&asset.text, &["kernel"]);
-                    return Err(YamlError::at(&asset.path, position, &problem, "remove one of both"));
+                    let position = yaml::find_value(&file.text, &["kernel"]);
+                    return Err(YamlError::at(&file.path, position, &problem, "remove one of both"));
                 }
             }
         }
-        let entries = entries.into_iter().map(|(name, (_, entry))| (name, entry)).collect();
         Ok(Self { entries, aliases, not_launchable })
     }
 
@@ -142,10 +61,24 @@ impl Catalogue {
 
     /// Returns the entry that replays a kernel, given by any of its names or as a numbered variant of one.
     pub fn entry(&self, kernel: &KernelName) -> Option<&CatalogueEntry> {
+        self.reference(kernel).map(|reference| self.parsed(reference))
+    }
+
+    fn reference(&self, kernel: &KernelName) -> Option<&EntryReference> {
         let name = kernel.as_str();
         let entry = self.aliases.get(name);
         let of_variant = || self.aliases.get(KernelName::without_variant(name)?);
         self.entries.get(entry.or_else(of_variant)?)
+    }
+
+    fn parsed<'a>(&'a self, reference: &'a EntryReference) -> &'a CatalogueEntry {
+        reference.entry(reference.same_as.as_ref().and_then(|definition| self.entries.get(definition)))
+    }
+
+    /// Returns the other entries with a definition: the kernels as which a call may run instead of `kernel`.
+    fn other_references(&self, kernel: &str, definition: &str) -> impl Iterator<Item = &EntryReference> {
+        let all = self.entries.values();
+        all.filter(move |other| other.kernel.as_str() != kernel && other.definition() == definition)
     }
 
     /// Returns the other entries with the definition of an entry: the kernels as which its call may run instead.
@@ -153,15 +86,17 @@ impl Catalogue {
         &'a self,
         entry: &'a CatalogueEntry,
     ) -> impl Iterator<Item = &'a CatalogueEntry> {
-        self.entries().filter(|other| other.kernel != entry.kernel && other.shares_definition(entry))
+        let others = self.other_references(entry.kernel.as_str(), entry.definition().as_str());
+        others.map(|other| self.parsed(other))
     }
 
     /// Returns a kernel and all other names of the kernels with the same call.
     pub(crate) fn names_with_same_call(&self, kernel: &KernelName) -> Vec<KernelName> {
         let mut names = vec![kernel.clone()];
-        if let Some(entry) = self.entry(kernel) {
-            let entries = std::iter::once(entry).chain(self.equal_entries(entry));
-            let others = entries.flat_map(CatalogueEntry::names).filter(|name| *name != kernel.as_str());
+        if let Some(entry) = self.reference(kernel) {
+            let others = self.other_references(entry.kernel.as_str(), entry.definition());
+            let others = std::iter::once(entry).chain(others).flat_map(EntryReference::names);
+            let others = others.filter(|name| *name != kernel.as_str());
             names.extend(others.filter_map(|name| KernelName::new(name).ok()));
         }
         names
@@ -173,7 +108,15 @@ impl Catalogue {
 
     /// Returns all entries, sorted by kernel.
     pub fn entries(&self) -> impl Iterator<Item = &CatalogueEntry> {
-        self.entries.values()
+        self.entries.values().map(|reference| self.parsed(reference))
+    }
+
+    /// Returns the entries that have a key, and maybe some that have the word elsewhere. Others are not parsed.
+    pub(crate) fn entries_with_key(&self, key: &str) -> impl Iterator<Item = &CatalogueEntry> {
+        let has_key = move |reference: &&EntryReference| {
+            self.entries.get(reference.definition()).is_some_and(|entry| entry.file.text.contains(key))
+        };
+        self.entries.values().filter(has_key).map(|reference| self.parsed(reference))
     }
 
     /// Returns the columns that entries read besides shapes: sources of arguments, conditions of forms, and attributes
@@ -191,14 +134,57 @@ impl Catalogue {
     }
 }
 
-/// Returns the name of a file without its extension.
-fn file_stem(name: &str) -> &str {
-    name.strip_suffix(".yaml").unwrap_or(name)
+/// Checks that the entry of `same_as:` exists and has a definition.
+fn check_definition(
+    entry: &EntryReference,
+    entries: &BTreeMap<String, EntryReference>,
+) -> Result<(), YamlError> {
+    let Some(definition) = &entry.same_as else { return Ok(()) };
+    let at = |problem: String, hint: &str| {
+        let position = yaml::find_value(&entry.file.text, &["same_as"]);
+        Err(YamlError::at(&entry.file.path, position, &problem, hint))
+    };
+    match entries.get(definition) {
+        Some(other) if other.same_as.is_none() => Ok(()),
+        Some(_) => {
+            let problem = format!("`{definition}` has `same_as:` itself, so it defines nothing");
+            at(problem, "give the kernel whose file has the definition")
+        }
+        None => {
+            let own = entries.values().filter(|other| other.same_as.is_none());
+            let hint = did_you_mean_or(definition, own.map(|other| other.kernel.as_str()), || {
+                "`npubench kernels` lists all entries".to_owned()
+            });
+            at(format!("the catalogue has no entry `{definition}`"), &hint)
+        }
+    }
+}
+
+/// Returns the kernels of all names. A name of two entries is an error.
+fn kernels_by_name(
+    entries: &BTreeMap<String, EntryReference>,
+) -> Result<BTreeMap<String, String>, YamlError> {
+    let mut kernels: BTreeMap<String, String> = BTreeMap::new();
+    for entry in entries.values() {
+        for name in entry.names() {
+            if let Some(other) = kernels.insert(name.to_owned(), entry.kernel.as_str().to_owned()) {
+                let problem = format!("`{name}` is already a name of `{other}`");
+                let hint = "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
+                let index = entry.also_named.iter().position(|other| other == name);
+                let index = index.map(|index| index.to_string());
+                let path = index.as_deref().map_or(vec!["kernel"], |index| vec!["also_named", index]);
+                let position = yaml::find_value(&entry.file.text, &path);
+                return Err(YamlError::at(&entry.file.path, position, &problem, hint));
+            }
+        }
+    }
+    Ok(kernels)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::Case;
 
     fn load(files: &[(&str, &str)]) -> Result<Catalogue, String> {
         let folder = tempfile::tempdir().expect("a folder");
@@ -273,19 +259,20 @@ mod tests {
     }
 
     #[test]
-    fn selected_kernels_have_the_entries_of_the_whole_catalogue() {
-        let assets = AssetFiles::embedded();
-        let all = Catalogue::load(&assets).expect("valid");
-        for name in all.kernel_names() {
-            let kernel = KernelName::new(name).expect("a name");
-            let selected =
-                Catalogue::load_kernels(&assets, &BTreeSet::from([kernel.clone()])).expect("valid");
-            let text = |catalogue: &Catalogue| format!("{:?}", catalogue.entry(&kernel));
-            assert_eq!(text(&selected), text(&all), "{name}");
-        }
-        let one = KernelName::new("SwiGlu").expect("a name");
-        let selected = Catalogue::load_kernels(&assets, &BTreeSet::from([one])).expect("valid");
-        assert!(selected.entries().count() < 5);
+    fn only_needed_entries_are_parsed() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
+        let parsed = |catalogue: &Catalogue| {
+            let parsed = catalogue.entries.values().filter(|entry| entry.is_parsed());
+            parsed.map(|entry| entry.kernel.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(parsed(&catalogue), Vec::<String>::new());
+        assert_eq!(entry_of(&catalogue, "SwiGlu").kernel.as_str(), "SwiGlu");
+        assert_eq!(entry_of(&catalogue, "MatMulV3").definition().as_str(), "MatMulV2");
+        assert_eq!(parsed(&catalogue), ["MatMulV2", "MatMulV3", "SwiGlu"]);
+        let modules = |entry: &&CatalogueEntry| !entry.needs.modules.is_empty();
+        let with_modules = catalogue.entries().filter(modules).map(|entry| &entry.kernel);
+        let of_key = catalogue.entries_with_key("modules").filter(modules).map(|entry| &entry.kernel);
+        assert_eq!(of_key.collect::<Vec<_>>(), with_modules.collect::<Vec<_>>());
     }
 
     /// Names of the library functions that launch a kernel, from CANN's sources: up to CANN 8.5, profiles of captured

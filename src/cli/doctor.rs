@@ -91,7 +91,8 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         points.push(diagnosis::check_numbering(host, found.clone().map(|devices| devices.count)));
         points.push(diagnosis::check_device_use(found.map(|devices| devices.usable)));
     }
-    let affected = catalogue.entries().filter(|entry| entry.needs.custom_operators);
+    let entries = catalogue.entries_with_key("custom_operators");
+    let affected = entries.filter(|entry| entry.needs.custom_operators);
     let affected: Vec<&str> = affected.map(|entry| entry.kernel.as_str()).collect();
     points.push(diagnosis::check_operators(&packages, &affected));
     points.extend(diagnosis::check_files(&options.db));

@@ -41,9 +41,12 @@ impl From<AssetError> for YamlError {
 }
 
 /// The path, for messages, and the text of a file.
+#[derive(Clone, Debug)]
 pub(crate) struct AssetFile {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
+    /// True for an embedded file, which the tests of npubench have checked.
+    pub(crate) is_built_in: bool,
 }
 
 impl AssetFile {
@@ -55,11 +58,7 @@ impl AssetFile {
             let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
             failed(io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not UTF-8")))
         })?;
-        Ok(Self { path: path.to_owned(), text })
-    }
-
-    pub(crate) fn is_built_in(&self) -> bool {
-        self.path.starts_with(BUILT_IN)
+        Ok(Self { path: path.to_owned(), text, is_built_in: false })
     }
 }
 
@@ -161,7 +160,7 @@ impl AssetFiles {
             let name = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
             if let (true, Some(text)) = (name.ends_with(suffix), file.contents_utf8()) {
                 let path = Path::new(BUILT_IN).join(under).join(&name);
-                found.insert(name, AssetFile { path, text: text.to_owned() });
+                found.insert(name, AssetFile { path, text: text.to_owned(), is_built_in: true });
             }
         }
         let Some(folder) =

@@ -130,8 +130,8 @@ pub(super) fn install_with(
         write(&path, &text, 0o644)?;
     }
     // Modules that register operators on a device are empty here.
-    let with_modules = Catalogue::load_matching(&config.assets()?, |_, text| text.contains("modules"))?;
-    for module in with_modules.entries().flat_map(|entry| entry.needs.modules.clone()) {
+    let catalogue = Catalogue::load(&config.assets()?)?;
+    for module in catalogue.entries_with_key("modules").flat_map(|entry| &entry.needs.modules) {
         let call = module.strip_suffix("()").and_then(|call| call.rsplit_once('.'));
         let (module, function) = call.map_or((module.as_str(), None), |(module, name)| (module, Some(name)));
         write_module(&python, module, function)?;

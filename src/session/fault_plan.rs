@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{CommandError, REHEARSED_DEVICES};
 use crate::{
-    catalogue::{Catalogue, CatalogueEntry},
+    catalogue::Catalogue,
     config::AssetFiles,
     domain::DataKind,
     exit::ExitStatus,
@@ -26,6 +26,6 @@ pub(crate) fn load_fault_plan(
         });
     }
     let catalogue = Catalogue::load(assets)?;
-    let kernels: Vec<&str> = catalogue.entries().flat_map(CatalogueEntry::names).collect();
+    let kernels: Vec<&str> = catalogue.kernel_names().collect();
     Ok(FaultPlan::load(file, &ValidNames { kernels: &kernels, devices: REHEARSED_DEVICES })?)
 }

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, path::Path};
 
 use super::{
     CallRequirements, CatalogueEntry, DeclaredArgument, EntryForm, Fill, FillKind, ImpliedValue, InputSlot,
-    LaunchOperator, OutputDtype, SharedEntry, TensorSlot, TensorSource,
+    LaunchOperator, OutputDtype, TensorSlot, TensorSource,
     checks::{check_api, check_form, check_recorded_inputs, check_roles, check_slots, check_version},
     error::{Below, EntryError, fault, no_such_argument, value_fault},
     example::example_case,
     lists::{expand_lists, is_identifier},
     named_shapes::with_positional_rule,
     names::names_of_call,
-    raw::{MOST_SLOTS, RawArgument, RawEntry, RawForm, RawImplied, RawInput, RawOutput, RawSharedEntry},
+    raw::{MOST_SLOTS, RawArgument, RawEntry, RawForm, RawImplied, RawInput, RawOutput},
 };
 use crate::{
     catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
@@ -32,16 +32,6 @@ impl CatalogueEntry {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
             YamlError::at(file, yaml::find_value(text, &path), &error.problem, HINT)
         })
-    }
-
-    /// Parses a file with `same_as:`: the kernel, and the one whose definition it has. `None` for any other file.
-    pub(crate) fn parse_shared(file: &Path, text: &str) -> Result<Option<SharedEntry>, YamlError> {
-        if !text.lines().any(|line| line.starts_with("same_as:")) {
-            return Ok(None);
-        }
-        let raw: RawSharedEntry = yaml::parse(file, text)?;
-        let kernel = parse_kernel(&raw.kernel, file, text)?;
-        Ok(Some(SharedEntry { kernel, same_as: raw.same_as, also_named: raw.also_named }))
     }
 }
 

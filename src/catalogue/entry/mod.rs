@@ -10,6 +10,7 @@ mod named_shapes;
 mod names;
 mod not_launchable;
 mod raw;
+mod reference;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use std::{
 
 pub(crate) use fill::{Fill, FillKind};
 pub(crate) use not_launchable::UnlaunchableKernel;
+pub(crate) use reference::EntryReference;
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::{
@@ -68,15 +70,6 @@ pub(crate) enum ArgumentCoverage {
     NoForm,
     SomeForms,
     AllForms,
-}
-
-/// An entry with the definition of another: a kernel as which the same call may run.
-#[derive(Clone, Debug)]
-pub(crate) struct SharedEntry {
-    pub(crate) kernel: KernelName,
-    /// The kernel whose entry defines it.
-    pub(crate) same_as: String,
-    pub(crate) also_named: Vec<String>,
 }
 
 /// An operator that launches a kernel.
@@ -290,11 +283,6 @@ impl CatalogueEntry {
     /// Returns the kernel whose entry has the definition: itself, or that of `same_as:`.
     pub(crate) fn definition(&self) -> &KernelName {
         self.defined_by.as_ref().unwrap_or(&self.kernel)
-    }
-
-    /// Returns true if another entry has the same definition, so that which kernel runs is the choice of CANN.
-    pub(crate) fn shares_definition(&self, other: &Self) -> bool {
-        self.definition() == other.definition()
     }
 
     /// Returns true if a run can launch it: a kernel on several devices needs an argument with the size of its group.

@@ -56,16 +56,6 @@ pub(crate) struct RawExample {
     pub(crate) attributes: BTreeMap<String, String>,
 }
 
-/// An entry with the definition of another.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RawSharedEntry {
-    pub(crate) kernel: String,
-    pub(crate) same_as: String,
-    #[serde(default)]
-    pub(crate) also_named: Vec<String>,
-}
-
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawInput {

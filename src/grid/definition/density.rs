@@ -211,9 +211,9 @@ impl<'a> DensityReader<'a> {
         let name = KernelName::new(&kernel.value).ok();
         let entry = name.and_then(|name| Some((name.clone(), self.catalogue.entry(&name)?)));
         entry.ok_or_else(|| {
-            let known = self.catalogue.entries().flat_map(CatalogueEntry::names);
-            let hint =
-                did_you_mean_or(&kernel.value, known, || "`npubench kernels` lists the catalogue".to_owned());
+            let hint = did_you_mean_or(&kernel.value, self.catalogue.kernel_names(), || {
+                "`npubench kernels` lists the catalogue".to_owned()
+            });
             let problem = format!("`{}` is not a kernel of the catalogue", kernel.value);
             YamlError::at(self.file, kernel.defined, &problem, &hint)
         })

@@ -241,7 +241,7 @@ impl GridFiles {
         for (name, asset) in files {
             let own = build::parse_spaces(&name, &asset.path, &asset.text, context)?;
             grids.spaces.extend(own.spaces);
-            grids.named.extend(own.named.into_iter().filter(|_| !asset.is_built_in()));
+            grids.named.extend(own.named.into_iter().filter(|_| !asset.is_built_in));
         }
         Ok(grids)
     }

@@ -43,7 +43,7 @@ impl CaseMutator<'_> {
         if !self.mutations.iter().any(|mutation| mutation.change == MutationChange::Quantised) {
             return targets;
         }
-        for entry in self.catalogue.entries() {
+        for entry in self.catalogue.entries_with_key("quantises") {
             for kernel in kernels {
                 let Some(source) = self.catalogue.entry(kernel) else { continue };
                 let quantises = entry.forms.iter().any(|form| form.quantises.contains(&source.kernel));

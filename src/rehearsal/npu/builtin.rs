@@ -82,7 +82,8 @@ fn operator_schemas(session: &ApiSession) -> Result<ApiReply, PyError> {
         ApiReply::Tuple(vec![ApiReply::Text(schema.name.clone()), ApiReply::Tuple(arguments.collect())])
     };
     let catalogue = session.catalogue()?;
-    Ok(ApiReply::Tuple(catalogue.entries().flat_map(|entry| &entry.operators).map(schema).collect()))
+    let operators = session.manifest_entries(&catalogue).flat_map(|entry| &entry.operators);
+    Ok(ApiReply::Tuple(operators.map(schema).collect()))
 }
 
 /// `tensor.view(shape)`: the same memory in another shape.

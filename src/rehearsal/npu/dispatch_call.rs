@@ -34,7 +34,7 @@ impl ApiSession {
         }
         let catalogue = self.catalogue()?;
         let is_launcher = |entry: &CatalogueEntry| entry.operator_of_api(api).is_some();
-        if !catalogue.entries().any(is_launcher) && !self.whole_catalogue()?.entries().any(is_launcher) {
+        if !self.manifest_entries(&catalogue).any(is_launcher) && !catalogue.entries().any(is_launcher) {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             let problem = format!(
                 "module '{module}' has no attribute '{name}' (the rehearsal host has the functions of op_replay/ only)"

@@ -16,7 +16,7 @@ use super::{
     torch_npu_environment::TorchNpuEnvironment,
 };
 use crate::{
-    catalogue::{Catalogue, LaunchOperator, OperatorSchema},
+    catalogue::{Catalogue, CatalogueEntry, LaunchOperator, OperatorSchema},
     config::{AssetFiles, DeviceProfile, YamlError},
     domain::{KernelName, Nanos},
     rehearsal::{HostConfig, HostError, device_activity::DeviceActivity, faults::ActiveFaults},
@@ -38,9 +38,9 @@ pub(in crate::rehearsal) struct ApiSession {
     injector: FaultInjector,
     pub(super) environment: TorchNpuEnvironment,
     assets: AssetFiles,
-    /// Kernels of the manifest; those of other entries are loaded only where their absence is an error.
+    /// Kernels of the manifest.
     kernels: BTreeSet<KernelName>,
-    /// Entries of the manifest's kernels, loaded at the first call of a function of the catalogue.
+    /// The catalogue, loaded at the first call of one of its functions.
     catalogue: Arc<OnceLock<Arc<Catalogue>>>,
     /// Schemas of the installation that differ from those of the catalogue, by name.
     other_schemas: BTreeMap<String, OperatorSchema>,
@@ -132,22 +132,24 @@ impl ApiSession {
         self.other_schemas.get(&operator.schema.name).unwrap_or(&operator.schema)
     }
 
-    /// Returns the entries of the manifest's kernels; without a manifest, the whole catalogue.
+    /// Returns the catalogue, loaded at the first call.
     pub(super) fn catalogue(&self) -> Result<Arc<Catalogue>, PyError> {
         if let Some(catalogue) = self.catalogue.get() {
             return Ok(Arc::clone(catalogue));
         }
-        let loaded = if self.kernels.is_empty() {
-            self.whole_catalogue()?
-        } else {
-            Catalogue::load_kernels(&self.assets, &self.kernels).map_err(|error| unreadable(&error))?
-        };
+        let loaded = Catalogue::load(&self.assets).map_err(|error| unreadable(&error))?;
         Ok(Arc::clone(self.catalogue.get_or_init(|| Arc::new(loaded))))
     }
 
-    /// Loads the whole catalogue, which takes much longer than the entries of a manifest.
-    pub(super) fn whole_catalogue(&self) -> Result<Catalogue, PyError> {
-        Catalogue::load(&self.assets).map_err(|error| unreadable(&error))
+    /// Returns the entries of the manifest's kernels; without a manifest, all entries.
+    pub(super) fn manifest_entries<'a>(
+        &'a self,
+        catalogue: &'a Catalogue,
+    ) -> Box<dyn Iterator<Item = &'a CatalogueEntry> + 'a> {
+        if self.kernels.is_empty() {
+            return Box::new(catalogue.entries());
+        }
+        Box::new(self.kernels.iter().filter_map(|kernel| catalogue.entry(kernel)))
     }
 
     pub(super) fn group(&self) -> MutexGuard<'_, ProcessGroup> {
