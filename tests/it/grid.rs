@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    sync::LazyLock,
 };
 
 use npubench::{
@@ -21,8 +22,17 @@ use proptest::prelude::*;
 
 use crate::context::{Context, Ran};
 
-fn built_in() -> GridFiles {
-    of_models(&[])
+/// Returns the built-in grids without models, loaded once.
+fn built_in() -> &'static GridFiles {
+    static GRIDS: LazyLock<GridFiles> = LazyLock::new(|| of_models(&[]));
+    &GRIDS
+}
+
+/// Returns the built-in catalogue, loaded once.
+fn catalogue() -> &'static Catalogue {
+    static CATALOGUE: LazyLock<Catalogue> =
+        LazyLock::new(|| Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
+    &CATALOGUE
 }
 
 fn of_models(names: &[&str]) -> GridFiles {
@@ -119,7 +129,7 @@ fn patterns_declare_expected_candidate_counts() {
     let grids = built_in();
     let wrong: Vec<String> = COUNTS
         .iter()
-        .map(|&(name, pattern, count)| (name, pattern, count, declared(&grids, name, pattern)))
+        .map(|&(name, pattern, count)| (name, pattern, count, declared(grids, name, pattern)))
         .filter(|(.., count, found)| count != found)
         .map(|(name, pattern, count, found)| format!("{name} ({pattern}): {found}, expected {count}"))
         .collect();
@@ -131,7 +141,7 @@ fn patterns_declare_expected_candidate_counts() {
 /// DeepSeek-V3.
 #[test]
 fn attention_grids_declare_expected_case_counts() {
-    let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
+    let (grids, catalogue) = (built_in(), catalogue());
     let name = kernel("FusedInferAttentionScore");
     let request = SelectionRequest { entry: catalogue.entry(&name), budget: u64::MAX, rows: None, seed: 0 };
     let of = |patterns: &[&str]| {
@@ -153,7 +163,7 @@ fn attention_grids_declare_expected_case_counts() {
 /// Every entry has a grid that gives rows, or docs/design/grids.md has the reason why it has none.
 #[test]
 fn every_entry_has_a_grid_or_a_reason() {
-    let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
+    let (grids, catalogue) = (built_in(), catalogue());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/design/grids.md");
     let text = std::fs::read_to_string(path).expect("UTF-8");
     let table = text.split("| kernel with an entry, without a grid | reason |").nth(1).expect("a table");
@@ -169,7 +179,7 @@ fn every_entry_has_a_grid_or_a_reason() {
 /// Every row of every kernel passes the shape rule, fits the memory and is unique.
 #[test]
 fn selected_rows_pass_shape_rule_and_fit_memory() {
-    let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
+    let (grids, catalogue) = (built_in(), catalogue());
     let budget = default_memory_budget(64 << 30);
     let mut rows = 0;
     for kernel in grids.kernels() {
@@ -204,7 +214,7 @@ proptest! {
         seed in any::<u64>(),
         gib in 1_u64..64,
     ) {
-        let (grids, catalogue) = (built_in(), Catalogue::load(&AssetFiles::embedded()).expect("the catalogue"));
+        let (grids, catalogue) = (built_in(), catalogue());
         let kernel = kernel(name);
         let spaces = || grids.spaces_of_kernel(&kernel).collect::<Vec<_>>();
         let select = |rows, existing: &ExistingCases| {
@@ -304,7 +314,7 @@ fn model_grids_have_layer_widths() {
 /// Rows of every model pass the shape rule of every kernel with models.
 #[test]
 fn model_rows_pass_shape_rule() {
-    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+    let catalogue = catalogue();
     let grids = of_models(&["DeepSeek-V3", "Qwen3-32B", "Meta-Llama-3-70B", "GLM-5.1", "Mixtral-8x7B-v0.1"]);
     let mut kernels = 0;
     for kernel in grids.kernels() {
@@ -348,11 +358,11 @@ fn model_rows_pass_shape_rule() {
 fn compiled_rule_accepts_the_candidates_that_the_catalogue_resolves() {
     // In a release build all of a space can be compared: 20,000 take less than a second.
     const EACH: u64 = if cfg!(debug_assertions) { 2_500 } else { 20_000 };
-    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+    let catalogue = catalogue();
     let names = LlmModel::all(&AssetFiles::embedded()).expect("they load").into_keys().collect::<Vec<_>>();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (mut accepted, mut refused) = (0, 0);
-    for grids in [built_in(), of_models(&names)] {
+    for grids in [built_in(), &of_models(&names)] {
         for space in grids.spaces() {
             let Some(entry) = catalogue.entry(&space.kernel) else { continue };
             let Some(quick) = space.compile_rule(entry) else { continue };
@@ -388,7 +398,7 @@ fn compiled_rule_accepts_the_candidates_that_the_catalogue_resolves() {
 
 #[test]
 fn rules_of_large_spaces_are_compiled() {
-    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+    let catalogue = catalogue();
     let grids = built_in();
     let interpreted = grids.spaces().iter().filter(|space| {
         catalogue.entry(&space.kernel).is_some_and(|entry| space.compile_rule(entry).is_none())
@@ -568,7 +578,7 @@ fn patterns_use_numbers_and_tables_of_models() {
     assert_eq!(models("MatMulV2"), [Some("dense".to_owned()), Some("sparse".to_owned())]);
     assert_eq!(models("SwiGlu"), [Some("sparse".to_owned())]);
     assert_eq!(declared(&grids, "SwiGlu", "experts"), 2);
-    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+    let catalogue = catalogue();
     let name = kernel("MatMulV2");
     let request = SelectionRequest { entry: catalogue.entry(&name), budget: 1 << 30, rows: None, seed: 0 };
     let source = CandidateSource::Grid(grids.spaces_of_kernel(&name).collect());

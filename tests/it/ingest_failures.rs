@@ -25,6 +25,7 @@ use nix::{
 
 use crate::{
     context::{Context, HEADER},
+    kill_resume::kills,
     requirements,
 };
 
@@ -269,16 +270,16 @@ fn ingest_killed_at_any_system_call_leaves_complete_tables() {
 
 #[test]
 fn ingest_killed_at_any_time_leaves_complete_tables() {
-    const ROUNDS: u32 = 40;
     let story = Story::new(40, 3);
     story.set_up();
     let begun = Instant::now();
     assert!(story.ingest().status().expect("it runs").success());
     let whole = begun.elapsed();
-    for round in 0..ROUNDS {
+    let rounds = kills(12);
+    for round in 0..rounds {
         story.set_up();
         let mut program = story.ingest().spawn().expect("it runs");
-        let delay = whole * round / ROUNDS;
+        let delay = whole * round / rounds;
         thread::sleep(delay);
         let _ = program.kill();
         program.wait().expect("it ends");

@@ -15,9 +15,9 @@ use crate::context::{Context, Ran};
 pub(crate) const RUN: [&str; 9] =
     ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "steady"];
 
-/// Number of killed runs; an environment variable raises it.
-fn kills() -> u64 {
-    std::env::var("NPUBENCH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(12)
+/// Number of killed commands; an environment variable raises it.
+pub(crate) fn kills(otherwise: u32) -> u32 {
+    std::env::var("NPUBENCH_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 pub(crate) fn ingested() -> Context {
@@ -101,7 +101,7 @@ fn run_killed_at_any_time_ends_in_the_same_rows_after_resume() {
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     let expected = tables(&undisturbed);
     let mut cut = 0;
-    for kill in 0..kills() {
+    for kill in 0..u64::from(kills(8)) {
         let context = ingested();
         // Spread over the whole run, and twice during the resumed run.
         let part = |n: u64| takes.mul_f64(f64::from(u32::try_from(n * 389 % 1000).unwrap_or(0)) / 1000.0);
