@@ -308,6 +308,12 @@ pub(super) fn check_fill<N: ExprNumber>(
                 format!("holds {elements} numbers, {} are known", items.len())
             });
         }
+        Fill::Leading { total } => {
+            let elements = elements()?;
+            return check(BinaryOperator::GreaterEqual, &elements, total.clone(), &|| {
+                format!("has {elements} elements, {total} of them are 1")
+            });
+        }
         Fill::Cumulative { total } | Fill::Counts { total } => {
             return require(total.has_value(), conditions, String::new);
         }

@@ -1,13 +1,13 @@
 //! The element-wise, reducing and moving kernels of the catalogue: what they accept runs on the rehearsal host and
 //! is accepted by the vendor's own code, and what is known to be wrong is refused by the catalogue's own rules.
 
-use std::{collections::BTreeSet, ffi::OsString};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use crate::{
-    context::{Context, profile},
-    requirements, vendor,
+    catalogue_cases::{CaseText, assert_refused, assert_verdicts, check_run, run_cases},
+    requirements,
 };
 
 /// The vendor has no Meta kernel for what these call.
@@ -15,7 +15,7 @@ const WITHOUT_META: [&str; 3] = ["AsStrided", "BroadcastTo", "Slice"];
 
 /// Kernel, input shapes and types, output shape and type. Those of the first rows of a kernel are from real
 /// profiles where there are some.
-const GOOD: &[[&str; 5]] = &[
+const GOOD: &[CaseText<'static>] = &[
     ["ArgMaxV2", "64,151936;", "DT_BF16;INT64", "64", "INT32"],
     ["ArgMaxV2", "8,32000", "FLOAT", "8", "INT32"],
     ["ArgMaxV2", "4,16,128;", "FLOAT16;INT64", "4,1,128", "INT32"],
@@ -141,7 +141,7 @@ const GOOD: &[[&str; 5]] = &[
 ];
 
 /// The same, and what the refusal says.
-const WRONG: &[([&str; 5], &str)] = &[
+const WRONG: &[(CaseText<'static>, &str)] = &[
     (["Neg", "64", "INT32", "64", "INT32"], "takes FLOAT"),
     (["Sub", "4096;4096", "FLOAT;DT_BF16", "4096", "FLOAT"], "one type"),
     (["Sub", "64,128;64,127", "FLOAT;FLOAT", "64,128", "FLOAT"], "do not broadcast"),
@@ -190,7 +190,7 @@ const WRONG: &[([&str; 5], &str)] = &[
 ];
 
 /// Forms that real profiles have and no call launches, with the reason.
-const UNSUPPORTED: &[([&str; 5], &str)] = &[
+const UNSUPPORTED: &[(CaseText<'static>, &str)] = &[
     (["Cast", "64,128", "FLOAT", "64,128", "DOUBLE"], "the conversion runs on an AI CPU"),
     (["Cast", "16,4096", "INT32", "16,4096", "UINT64"], "torch_npu has no tensors of this type"),
     (["Mul", "3,1,1,128;", "FLOAT;FLOAT", "3,1,1,128", "FLOAT16"], "a compiled graph fuses the conversion"),
@@ -200,75 +200,29 @@ const UNSUPPORTED: &[([&str; 5], &str)] = &[
     ),
 ];
 
-/// A `kernel_details.csv` of such cases; shapes `N/A` are not recorded.
-fn records<'a>(cases: impl IntoIterator<Item = &'a [&'a str; 5]>) -> String {
-    let records: Vec<String> = cases
-        .into_iter()
-        .map(|[kernel, shapes, dtypes, output, dtype]| {
-            let formats = |dtypes: &str| vec!["ND"; dtypes.split(';').count()].join(";");
-            let side = |shapes: &str, dtypes: &str| match shapes {
-                "N/A" => "N/A,N/A,N/A".to_owned(),
-                _ => format!("\"\"\"{shapes}\"\"\",{dtypes},{}", formats(dtypes)),
-            };
-            format!("{kernel},5.000,{},{}", side(shapes, dtypes), side(output, dtype))
-        })
-        .collect();
-    profile(&records.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
-/// A database of such cases, after a run on a rehearsal host.
-pub(crate) fn ran<'a>(cases: impl IntoIterator<Item = &'a [&'a str; 5]>) -> Context {
-    let context = Context::new();
-    context.write("profile.csv", &records(cases));
-    let ran = context.run(&["ingest", "profile.csv", "--db", "db", "--kind", "rehearsal"]);
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"]);
-    context
-}
-
 #[test]
 fn every_accepted_call_runs() {
     let list: Vec<String> = [vec!["1,128"; 32].join(";"), vec!["FLOAT16"; 32].join(";")].to_vec();
     let long = ["ConcatD", list[0].as_str(), list[1].as_str(), "32,128", "FLOAT16"];
-    let context = ran(GOOD.iter().chain([&long]));
+    let context = run_cases(GOOD.iter().chain([&long]));
     let kernels: BTreeSet<&str> = GOOD.iter().map(|case| case[0]).collect();
-    let mut rows = 0;
-    for kernel in &kernels {
-        for row in context.rows("db", kernel) {
-            let message = (row["MicroBench Verdict"].as_str(), &row["MicroBench Reason"]);
-            assert_eq!(message.0, "ok", "{kernel} {}: {}", row["Input Shapes"], message.1);
-            rows += 1;
-        }
-    }
+    let rows = assert_verdicts(&context, &kernels, &["ok"]);
     assert_eq!((kernels.len(), rows), (34, GOOD.len() + 1));
 }
 
 #[test]
 fn the_vendors_code_accepts_them() {
     let Some(python) = requirements::vendor_python() else { return };
-    let (accepted, errors) = check_run(&python, &ran(GOOD));
+    let (accepted, errors) = check_run(&python, &run_cases(GOOD));
     let expected = GOOD.iter().filter(|case| WITHOUT_META.contains(&case[0])).count();
     assert_eq!(errors.len(), expected, "{errors:#?}");
     assert!(errors.iter().all(|error| error.contains("NotImplementedError")), "{errors:#?}");
     assert_eq!(accepted, GOOD.len() - expected);
 }
 
-/// Checks the scripts and manifests of a run on the rehearsal host, as they would run on a device, by the vendor's code:
-/// the number of accepted calls, and the errors.
-pub(crate) fn check_run(python: &OsString, context: &Context) -> (usize, Vec<String>) {
-    let runs = context.path("db/.npubench/runs");
-    let run = std::fs::read_dir(runs).expect("listed").next().expect("a run").expect("listed").path();
-    let folders = std::fs::read_dir(run.join("collections")).expect("listed");
-    let mut collections: Vec<_> = folders.map(|entry| entry.expect("listed").path()).collect();
-    collections.retain(|folder| folder.join("manifest.json").exists());
-    let journals = vendor::check_by_vendor(python, &collections);
-    let accepted: usize = journals.iter().map(vendor::VendorJournal::accepted).sum();
-    (accepted, journals.into_iter().flat_map(|journal| journal.errors).collect())
-}
-
 #[test]
 fn forms_that_no_call_launches_are_unsupported() {
-    let context = ran(UNSUPPORTED.iter().map(|(case, _)| case));
+    let context = run_cases(UNSUPPORTED.iter().map(|(case, _)| case));
     let plan = context.run(&["plan", "--db", "db", "--devices", "0", "--format", "json"]);
     for ([kernel, shapes, _, output, _], reason) in UNSUPPORTED {
         let found = plan.stdout.lines().any(|line| {
@@ -284,20 +238,8 @@ fn forms_that_no_call_launches_are_unsupported() {
 
 #[test]
 fn known_invalid_calls_are_not_launched() {
-    let context = ran(WRONG.iter().map(|(case, _)| case));
-    let plan = context.run(&["plan", "--db", "db", "--devices", "0", "--format", "json"]);
-    let plan: Vec<Value> =
-        plan.stdout.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
-    for ([kernel, shapes, dtypes, output, dtype], message) in WRONG {
-        let is_case =
-            |line: &&Value| line["kernel"] == *kernel && line["inputs"] == format!("{shapes} -> {output}");
-        let lines: Vec<&Value> = plan.iter().filter(is_case).collect();
-        let is_expected = |line: &&Value| {
-            let is_refused = line["verdict"] == "invalid_args" || line["verdict"] == "unsupported";
-            is_refused && line["left_out"].as_str().is_some_and(|reason| reason.contains(message))
-        };
-        assert!(lines.iter().any(is_expected), "{kernel} {shapes} {dtypes} -> {dtype}: {lines:#?}");
-    }
+    let context = run_cases(WRONG.iter().map(|(case, _)| case));
+    assert_refused(&context, WRONG);
     // A contradiction is stated in the row; a form that the entry lacks does not change it.
     let verdicts = |kernel: &str| -> Vec<String> {
         let rows = context.rows("db", kernel);

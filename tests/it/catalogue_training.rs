@@ -3,11 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use crate::{
-    catalogue_elementwise::{check_run, ran},
-    context::{Context, profile},
+    catalogue_cases::{CaseText, assert_refused, assert_verdicts, check_run, run_cases},
     requirements,
 };
 
@@ -21,7 +18,7 @@ const FLASH_GRAD: [&str; 2] = [
 
 /// Kernel, input shapes and types, output shapes and types. Those of the first rows of a kernel are from real profiles
 /// where there are some.
-const GOOD: &[[&str; 5]] = &[
+const GOOD: &[CaseText<'static>] = &[
     [
         "RmsNormGrad",
         "4096,1,1024;4096,1,1024;4096,1,1;1024",
@@ -62,6 +59,26 @@ const GOOD: &[[&str; 5]] = &[
     ["EmbeddingDenseGradV2", "1,4096,1024;4096;4096", "FLOAT;INT32;INT32", "151936,1024", "FLOAT"],
     ["ApplyAdamWV2", "128;128;128;128;1", "FLOAT;FLOAT;FLOAT;FLOAT;INT64", "N/A", "N/A"],
     ["ApplyAdamWV2", "64,32;64,32;64,32;64,32;1", "FLOAT;FLOAT;FLOAT;FLOAT;FLOAT", "N/A", "N/A"],
+    [
+        "ForeachAddList",
+        "64,3,11,11;64;192,64,5,5;192;1000,512;1000;64,3,11,11;64;192,64,5,5;192;1000,512;1000;",
+        "FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT",
+        "23232;64;307200;192;512000;1000",
+        "FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT",
+    ],
+    ["ForeachAddList", "64,32;64,32;", "DT_BF16;DT_BF16;FLOAT", "2048", "DT_BF16"],
+    [
+        "ForeachMulScalar",
+        "64,3,11,11;64;192,64,5,5;192;1000,512;1000;",
+        "FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT",
+        "23232;64;307200;192;512000;1000",
+        "FLOAT;FLOAT;FLOAT;FLOAT;FLOAT;FLOAT",
+    ],
+    ["AdaptiveAvgPool3d", "32,1,6,6,256", "FLOAT", "32,1,6,6,256", "FLOAT"],
+    ["AdaptiveAvgPool3d", "2,4,13,13,64", "DT_BF16", "2,2,6,6,64", "DT_BF16"],
+    ["AdaptiveAvgPool3d", "2,1,13,13,64", "FLOAT16", "2,1,6,6,64", "FLOAT16"],
+    ["AdaptiveAvgPool3dGrad", "1,6,6,8192;32,256,1,6,6", "FLOAT;FLOAT", "1,6,6,8192", "FLOAT"],
+    ["AdaptiveAvgPool3dGrad", "2,6,6,128;2,64,4,13,13", "DT_BF16;DT_BF16", "4,13,13,128", "DT_BF16"],
     ["Abs", "", "FLOAT", "", "FLOAT"],
     ["Abs", "64,32", "INT32", "64,32", "INT32"],
     ["Cos", "4096,1,1,128", "FLOAT", "4096,1,1,128", "FLOAT"],
@@ -121,7 +138,7 @@ const GOOD: &[[&str; 5]] = &[
 ];
 
 /// The same, and what the refusal says.
-const WRONG: &[([&str; 5], &str)] = &[
+const WRONG: &[(CaseText<'static>, &str)] = &[
     (
         [
             "RmsNormGrad",
@@ -155,6 +172,20 @@ const WRONG: &[([&str; 5], &str)] = &[
     ),
     (["EmbeddingDenseGradV2", "64,128;63;63", "FLOAT;INT32;INT32", "1024,128", "FLOAT"], "N == numel(B)"),
     (["ApplyAdamWV2", "128;128;64;128;1", "FLOAT;FLOAT;FLOAT;FLOAT;INT64", "N/A", "N/A"], "input 2"),
+    (
+        ["ForeachAddList", "64,32;64;64,32;63;", "FLOAT;FLOAT;FLOAT;FLOAT;FLOAT", "2048;64", "FLOAT;FLOAT"],
+        "input 3: X_1 is both",
+    ),
+    (["ForeachAddList", "64;64;", "FLOAT;FLOAT;FLOAT", "65", "FLOAT"], "inputs give [64]"),
+    (
+        ["ForeachMulScalar", "64,32;64;", "FLOAT;FLOAT;FLOAT", "2048;65", "FLOAT;FLOAT"],
+        "output 1 is [65], the inputs give [64]",
+    ),
+    (["AdaptiveAvgPool3d", "32,1,6,6,256", "FLOAT", "32,1,1,1,256", "FLOAT"], "P * Q * R > 1"),
+    (
+        ["AdaptiveAvgPool3dGrad", "1,6,6,8191;32,256,1,6,6", "FLOAT;FLOAT", "1,6,6,8191", "FLOAT"],
+        "N == B * C",
+    ),
     (["Abs", "64", "BOOL", "64", "BOOL"], "the kernel takes"),
     (["Cos", "64", "INT32", "64", "INT32"], "takes FLOAT"),
     (["Sin", "64", "FLOAT", "63", "FLOAT"], "inputs give"),
@@ -197,7 +228,6 @@ const WRONG: &[([&str; 5], &str)] = &[
         "input 3",
     ),
     (["DynamicBlockQuant", "16,200", "DT_BF16", "16,200;16,3", "INT8;FLOAT"], "output 1"),
-    (["TransData", "32,64", "DT_BF16", "4,2,16,16", "DT_BF16"], "the call gives FRACTAL_NZ"),
     (["muls_add_kernel", "16,64;64", "DT_BF16;DT_BF16", "16,64", "DT_BF16"], "input 1"),
     (
         [
@@ -213,65 +243,20 @@ const WRONG: &[([&str; 5], &str)] = &[
 
 #[test]
 fn training_kernels_run_on_the_rehearsal_host() {
-    let context = ran(GOOD);
     let kernels: BTreeSet<&str> = GOOD.iter().map(|case| case[0]).collect();
-    let mut rows = 0;
-    for kernel in &kernels {
-        for row in context.rows("db", kernel) {
-            let verdict = (row["MicroBench Verdict"].as_str(), &row["MicroBench Reason"]);
-            assert!(["ok", "noisy"].contains(&verdict.0), "{kernel} {}: {}", row["Input Shapes"], verdict.1);
-            rows += 1;
-        }
-    }
-    assert_eq!(rows, GOOD.len());
-}
-
-/// A matrix converted to blocks: the record has the format of the result.
-#[test]
-fn conversion_to_blocks_runs_on_the_rehearsal_host() {
-    let context = Context::new();
-    let record = |shapes: [&str; 2], dtype: &str| {
-        format!(
-            "TransData,5.000,\"\"\"{}\"\"\",{dtype},ND,\"\"\"{}\"\"\",{dtype},FRACTAL_NZ",
-            shapes[0], shapes[1]
-        )
-    };
-    let records = [record(["32,64", "4,2,16,16"], "DT_BF16"), record(["8,32,64", "8,2,2,16,32"], "INT8")];
-    context.write("profile.csv", &profile(&records.each_ref().map(String::as_str)));
-    context.run(&["ingest", "profile.csv", "--db", "db", "--kind", "rehearsal"]);
-    context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
-    for row in context.rows("db", "TransData") {
-        let verdict = row["MicroBench Verdict"].as_str();
-        assert!(["ok", "noisy"].contains(&verdict), "{verdict}: {}", row["MicroBench Reason"]);
-    }
+    assert_eq!(assert_verdicts(&run_cases(GOOD), &kernels, &["ok", "noisy"]), GOOD.len());
 }
 
 #[test]
 fn training_kernels_are_accepted_by_the_vendor() {
     let Some(python) = requirements::vendor_python() else { return };
-    let with_meta: Vec<&[&str; 5]> = GOOD.iter().filter(|case| !WITHOUT_META.contains(&case[0])).collect();
-    let (accepted, errors) = check_run(&python, &ran(with_meta.iter().copied()));
+    let with_meta: Vec<&CaseText<'_>> = GOOD.iter().filter(|case| !WITHOUT_META.contains(&case[0])).collect();
+    let (accepted, errors) = check_run(&python, &run_cases(with_meta.iter().copied()));
     assert!(errors.is_empty(), "{errors:#?}");
     assert_eq!(accepted, with_meta.len());
 }
 
 #[test]
 fn known_invalid_training_calls_are_rejected_by_the_rules() {
-    let context = ran(WRONG.iter().map(|(case, _)| case));
-    let plan = context.run(&["plan", "--db", "db", "--devices", "0", "--format", "json"]);
-    let lines: Vec<Value> =
-        plan.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    for ([kernel, shapes, ..], message) in WRONG {
-        let is_case = |line: &&Value| {
-            let inputs = line["inputs"].as_str().unwrap_or_default();
-            line["kernel"] == *kernel && inputs.starts_with(shapes.trim_end_matches(';'))
-        };
-        let is_refused = |line: &Value| {
-            matches!(line["verdict"].as_str(), Some("invalid_args" | "unsupported"))
-                && line["left_out"].as_str().is_some_and(|reason| reason.contains(message))
-        };
-        let mut planned = lines.iter().filter(is_case);
-        let found: Vec<&Value> = planned.clone().collect();
-        assert!(planned.any(is_refused), "{kernel} {shapes}: {found:?}");
-    }
+    assert_refused(&run_cases(WRONG.iter().map(|(case, _)| case)), WRONG);
 }

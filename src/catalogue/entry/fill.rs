@@ -42,6 +42,8 @@ pub(crate) enum Fill<B, L = B> {
     Cumulative { total: B },
     /// Sizes of groups that share the items evenly, one group per element.
     Counts { total: B },
+    /// 1 for the first `total` elements, 0 for the others: a mask.
+    Leading { total: B },
     /// Positions of keys that an indexer may select for each row, in ascending order, then -1: a random choice of
     /// those up to the row's own, which for the last row of a sequence is its last key. `queries` are the ends of the
     /// sequences in rows, `keys` their lengths.
@@ -80,6 +82,7 @@ impl<B, L> Fill<B, L> {
             }
             Self::Cumulative { total } => Fill::Cumulative { total: bound(total)? },
             Self::Counts { total } => Fill::Counts { total: bound(total)? },
+            Self::Leading { total } => Fill::Leading { total: bound(total)? },
             Self::Listed { items } => Fill::Listed { items: list(items)? },
             Self::Blocks { below, used } => Fill::Blocks { below: bound(below)?, used: list(used)? },
         })

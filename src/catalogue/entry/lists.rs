@@ -12,7 +12,8 @@ const LONGEST_LIST: usize = 64;
 
 /// Expands a form whose rule has a list such as `*X...` into a form for every length of the list from 2 on: its
 /// slots are `*X_0; *X_1; …`, and `X...` in expressions is `X_0, X_1, …`. Lists such as `S,D...` are slots of these
-/// dimensions. Several lists of a rule have one length. The second value is true for the forms of a list.
+/// dimensions. An output such as `numel(X)...` is one output for each tensor: `numel(X_0); numel(X_1); …`. Several lists of
+/// a rule have one length. The second value is true for the forms of a list.
 pub(crate) fn expand_lists(form: &RawForm, entry: &RawEntry) -> Result<Vec<(RawForm, bool)>, EntryError> {
     let left = form.rule.split("->").next().unwrap_or_default();
     let mut lists = Vec::new();
@@ -69,6 +70,7 @@ fn form_of_length(raw: &RawForm, entry: &RawEntry, lists: &[ListTerm<'_>], lengt
     let mut form = raw.clone();
     form.arguments = entry.arguments.clone();
     form.arguments.extend(raw.arguments.clone());
+    expand_outputs(&mut form, entry, lists, length);
     let mut inputs = raw.inputs.as_ref().unwrap_or(&entry.inputs).clone();
     // From the last one on, so that places in front stay what they are.
     for list in lists.iter().rev() {
@@ -88,4 +90,38 @@ fn form_of_length(raw: &RawForm, entry: &RawEntry, lists: &[ListTerm<'_>], lengt
     }
     form.inputs = Some(inputs);
     form
+}
+
+/// Expands each output that is a list into an output for each tensor, of the type of the list.
+fn expand_outputs(form: &mut RawForm, entry: &RawEntry, lists: &[ListTerm<'_>], length: usize) {
+    let Some((left, right)) = form.rule.split_once("->") else { return };
+    let names: Vec<&str> = lists.iter().filter_map(|list| list.name).collect();
+    let declared = form.outputs.as_ref().unwrap_or(&entry.outputs);
+    let (mut terms, mut outputs) = (Vec::new(), Vec::new());
+    for (place, term) in right.split(';').map(str::trim).enumerate() {
+        let output = declared.get(place).cloned();
+        if let Some(each) = term.strip_suffix(LIST) {
+            terms.extend((0..length).map(|index| with_member_names(each, &names, index)));
+            outputs.extend(vec![output; length].into_iter().flatten());
+        } else {
+            terms.push(term.to_owned());
+            outputs.extend(output);
+        }
+    }
+    outputs.extend(declared.iter().skip(right.split(';').count()).cloned());
+    form.rule = format!("{left}-> {}", terms.join("; "));
+    form.outputs = Some(outputs);
+}
+
+/// Replaces the names of lists in a term by those of their tensors with this index.
+fn with_member_names(term: &str, names: &[&str], index: usize) -> String {
+    let is_of_name = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let parts = term.split_inclusive(|character| !is_of_name(character)).map(|part| {
+        let name = part.trim_end_matches(|character| !is_of_name(character));
+        match names.contains(&name) {
+            true => format!("{name}_{index}{}", &part[name.len()..]),
+            false => part.to_owned(),
+        }
+    });
+    parts.collect()
 }

@@ -89,6 +89,7 @@ fn check_values(fill: &Fill<i64, Vec<i64>>, contents: KnownValues) -> Result<(),
     let (low, high) = match fill {
         Fill::Ones => (1, 1),
         Fill::Zeros => (0, 0),
+        Fill::Leading { .. } => (0, 1),
         Fill::Cumulative { total } | Fill::Counts { total } => (0, *total),
         Fill::Listed { items } => {
             let bounds = items.iter().copied().min().zip(items.iter().copied().max());
