@@ -370,6 +370,8 @@ fn scenes() -> Vec<Call> {
         Call::prefill(1, 512, 64, 8),
         Call::prefill(8, 1024, 32, 4),
         Call::prefill(2, 3592, 8, 1),
+        // vLLM-Ascend passes the size of blocks without a block table.
+        Call { block_size: 128, ..Call::prefill(3, 700, 16, 2) },
         Call::decode(1, 1024, 64, 8),
         Call::decode(8, 3593, 8, 1),
         by_rows,

@@ -38,10 +38,13 @@ fn is_large(row: &Row) -> bool {
     let shape = |text: &str| -> Vec<u64> {
         text.trim_matches('"').split(',').map(|number| number.parse().expect("a number")).collect()
     };
-    let first = shape(row["Input Shapes"].split(';').next().expect("a slot"));
+    let inputs: Vec<Vec<u64>> = row["Input Shapes"].split(';').map(shape).collect();
     let output = shape(&row["Output Shapes"]);
-    let multiplications = output.iter().product::<u64>() * first.last().expect("K");
-    multiplications >= 24 << 25 && output[output.len() - 2..].iter().all(|side| *side >= 128)
+    let multiplications = output.iter().product::<u64>() * inputs[0].last().expect("K");
+    let is_square = |dims: &Vec<u64>| dims[dims.len() - 2] == dims[dims.len() - 1];
+    multiplications >= 24 << 25
+        && output[output.len() - 2..].iter().all(|side| *side >= 128)
+        && !inputs.iter().any(is_square)
 }
 
 fn is_measured(row: &Row) -> bool {

@@ -119,11 +119,6 @@ fn ten_kernels_of_llm_training_step_end_ok() {
     let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
     for kernel in TEN {
         for row in context.rows("db", kernel) {
-            // The one product for which the rehearsal host chooses otherwise than the profile shows.
-            if kernel == "MatMulV2" && row["Input Shapes"] == "\"4096,4096;4096,1024\"" {
-                assert_eq!(row["MicroBench Verdict"], "ran_as_other");
-                continue;
-            }
             assert_eq!(
                 row["MicroBench Verdict"], "ok",
                 "{kernel} {}: {}",

@@ -310,6 +310,10 @@ fn implied_values(raw: &BTreeMap<String, RawImplied>) -> Result<BTreeMap<String,
             RawImplied::Expression(text) => ImpliedValue::Expression(Expr::parse(text)?),
             RawImplied::Mean { mean } => ImpliedValue::Mean(Expr::parse(mean).below("mean")?),
             RawImplied::Text { text } => ImpliedValue::Text(text.clone()),
+            RawImplied::Ignored { ignored } if ignored.trim().is_empty() => {
+                return Err(fault("ignored", "state why the attribute has no effect"));
+            }
+            RawImplied::Ignored { .. } => ImpliedValue::Ignored,
         };
         Ok((column.clone(), value))
     });

@@ -253,6 +253,8 @@ pub(crate) enum ImpliedValue {
     /// The mean of a list.
     Mean(Expr),
     Text(String),
+    /// Any value: it has no effect on the call.
+    Ignored,
 }
 
 /// The type of an output.

@@ -99,18 +99,20 @@ pub(crate) enum RawOutput {
     Blocked { like: String, format: String },
 }
 
-/// The value of an attribute that follows from the others: an expression, a number, `{mean: LIST}` or `{text: WORD}`.
+/// The value of an attribute that follows from the others: an expression, a number, `{mean: LIST}`, `{text: WORD}`, or
+/// `{ignored: REASON}` for one without effect.
 #[derive(Clone, Deserialize)]
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "expected an expression, a number, `{mean: EXPRESSION}` or `{text: WORD}`"
+    expecting = "expected an expression, a number, `{mean: EXPRESSION}`, `{text: WORD}` or `{ignored: REASON}`"
 )]
 pub(crate) enum RawImplied {
     Number(i64),
     Expression(String),
     Mean { mean: String },
     Text { text: String },
+    Ignored { ignored: String },
 }
 
 /// The shapes of a form: a rule, or shapes by name of the input slot.

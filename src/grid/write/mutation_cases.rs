@@ -58,8 +58,10 @@ impl MutationCases {
         let mut kernels = groups.into_kernels();
         add_attributes(&mut kernels, &files, None)?;
         let cases = kernels.into_iter().map(|(kernel, groups)| {
-            let cases = groups.into_iter().map(|group| group.case);
-            (kernel, cases.collect())
+            let mut cases: Vec<Case> = groups.into_iter().map(|group| group.case).collect();
+            // The selection of mutants does not depend on the order of the records.
+            cases.sort_by_cached_key(Case::signature);
+            (kernel, cases)
         });
         Ok(cases.collect())
     }
