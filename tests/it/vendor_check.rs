@@ -35,6 +35,7 @@ def npu_swiglu(self, dim=-1):
 ";
 const FAKE: &str = "
 class FakeTensorMode:
+    def __init__(self, shape_env): pass
     def __enter__(self): return self
     def __exit__(self, *error): return False
 class UnsupportedOperatorException(RuntimeError): pass
@@ -52,6 +53,9 @@ impl CheckFixture {
             ("py/torch/__init__.py", TORCH),
             ("py/torch/_subclasses/__init__.py", ""),
             ("py/torch/_subclasses/fake_tensor.py", FAKE),
+            ("py/torch/fx/__init__.py", ""),
+            ("py/torch/fx/experimental/__init__.py", ""),
+            ("py/torch/fx/experimental/symbolic_shapes.py", "class ShapeEnv: pass\n"),
             ("py/torch-9.9.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n"),
             ("py/torch_npu/__init__.py", TORCH_NPU),
             (
