@@ -80,6 +80,7 @@ fn main() {
             kernel: case % 60,
             seconds: seconds_of(case),
             launches: 25,
+            equal_cases: 0,
             value: f64::from(u32::try_from(case * 7919 % 1000).unwrap_or(0)),
             devices: 1,
             memory: 1 << 20,

@@ -84,7 +84,7 @@ struct CheckReporter {
     format: OutputFormat,
     bar: Option<ProgressBar>,
     counts: BTreeMap<(CheckVerdict, String), usize>,
-    rejected: BTreeMap<(String, String), (usize, Case)>,
+    not_accepted: BTreeMap<(String, String), (usize, Case)>,
     /// Cases of each kernel without a catalogue entry.
     without_entry: BTreeMap<String, BTreeMap<String, usize>>,
     total: usize,
@@ -102,7 +102,7 @@ impl CheckReporter {
             format,
             bar,
             counts: BTreeMap::new(),
-            rejected: BTreeMap::new(),
+            not_accepted: BTreeMap::new(),
             without_entry: BTreeMap::new(),
             total,
         }
@@ -126,7 +126,7 @@ impl CheckReporter {
             *kernels.entry(kernel).or_default() += 1;
         } else if outcome.verdict != CheckVerdict::Accepted {
             let why = format!("{} by {}: {}", outcome.verdict, outcome.by.as_str(), outcome.message);
-            self.rejected.entry((kernel, why)).or_insert_with(|| (0, Case::clone(case))).0 += 1;
+            self.not_accepted.entry((kernel, why)).or_insert_with(|| (0, Case::clone(case))).0 += 1;
         }
     }
 
@@ -138,7 +138,7 @@ impl CheckReporter {
             return;
         }
         let mut text = String::new();
-        for ((kernel, why), (count, first)) in &self.rejected {
+        for ((kernel, why), (count, first)) in &self.not_accepted {
             let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
             text.push_str(&format!("{kernel} {}{more}: {why}\n", first.shapes()));
         }

@@ -59,23 +59,21 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     if let Some(problem) = soc_contradiction(&profile, &chips, &run_options.python, &[]) {
         return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
     }
-    let mut plan =
-        plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
-    plan.merge_equal_calls(&catalogue);
+    let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
     let devices = planned_devices(selection, database.kind())?;
     let costs = InitialCosts::new(WARM_UP + LAUNCHES);
     let budget = selection.deadline.seconds();
     let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
     match options.output.format {
         OutputFormat::Plain => {
-            let scheduled = preview.cases.iter().zip(&plan.cases).map(|(slot, planned)| {
+            let scheduled = preview.cases.iter().zip(&plan.cases).flat_map(|(slot, planned)| {
                 let action = slot.as_ref().map_or_else(
                     |reason| PlannedAction::NotInTime(reason.clone()),
                     |_| PlannedAction::Measured,
                 );
-                (&planned.case.kernel, action)
+                planned.cases().map(move |case| (&case.kernel, action.clone()))
             });
-            let rejected = plan.rejected.iter().map(|(case, outcome)| {
+            let not_launched = plan.not_launched.iter().map(|(case, outcome)| {
                 (&case.kernel, PlannedAction::NotLaunched(format!("{}: {}", outcome.verdict, outcome.reason)))
             });
             let totals = PlanTotals {
@@ -83,10 +81,14 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
                 devices: preview.devices.len(),
                 seconds: preview.duration,
                 already_measured: plan.already_measured,
+                equal_cases: plan.cases.iter().map(|planned| planned.equal_cases.len()).sum(),
             };
-            print_data(&plan_table(&scheduled.chain(rejected).collect::<Vec<_>>(), totals));
+            print_data(&plan_table(&scheduled.chain(not_launched).collect::<Vec<_>>(), totals));
             for row in &plan.unreadable_rows {
                 print_note(&format!("left out: {row}"));
+            }
+            for table in &plan.missing_tables {
+                print_note(&table.to_string());
             }
         }
         OutputFormat::Json => print_data(&json_lines(&plan, &preview, &costs)),
@@ -111,31 +113,38 @@ fn planned_devices(options: &SelectionOptions, kind: DataKind) -> Result<Vec<u32
     Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.physical_id).collect())
 }
 
-/// A line of JSON per case: scheduled cases in the order of the plan, then those that are not launched.
+/// A line of JSON per case: scheduled cases in the order of the plan, each followed by those that share its launches, then
+/// cases that are not launched.
 fn json_lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> String {
     let mut text = String::new();
     for (planned, slot) in plan.cases.iter().zip(&preview.cases) {
-        let mut line = json!({
-            "case": planned.case.id().as_str(), "kernel": planned.case.kernel.as_str(),
-            "inputs": planned.case.shapes(), "weight": planned.value,
-            "cost_s": costs.case_seconds(planned.fastest),
-        });
-        match slot {
-            Ok(ScheduledSlot { collection, device, starts_at, ends_at }) => {
-                line["collection"] = json!(collection);
-                line["device"] = json!(device);
-                line["start_s"] = json!(starts_at);
-                line["end_s"] = json!(ends_at);
+        for case in planned.cases() {
+            let mut line = json!({
+                "case": case.id().as_str(), "kernel": case.kernel.as_str(),
+                "inputs": case.shapes(), "weight": planned.value,
+                "cost_s": costs.case_seconds(planned.fastest),
+            });
+            if case.id() != planned.case.id() {
+                line["cost_s"] = json!(0.0);
+                line["launched_as"] = json!(planned.case.id().as_str());
             }
-            Err(reason) => line["left_out"] = json!(reason),
+            match slot {
+                Ok(ScheduledSlot { collection, device, starts_at, ends_at }) => {
+                    line["collection"] = json!(collection);
+                    line["device"] = json!(device);
+                    line["start_s"] = json!(starts_at);
+                    line["end_s"] = json!(ends_at);
+                }
+                Err(reason) => line["not_launched"] = json!(reason),
+            }
+            text += &format!("{line}\n");
         }
-        text += &format!("{line}\n");
     }
-    for (case, outcome) in &plan.rejected {
+    for (case, outcome) in &plan.not_launched {
         let line = json!({
             "case": case.id().as_str(), "kernel": case.kernel.as_str(), "inputs": case.shapes(),
             "verdict": outcome.verdict.as_str(),
-            "left_out": format!("{}: {}", outcome.verdict, outcome.reason),
+            "not_launched": format!("{}: {}", outcome.verdict, outcome.reason),
         });
         text += &format!("{line}\n");
     }

@@ -13,7 +13,6 @@ use crate::{
     database::Database,
     exit::ExitStatus,
     ledger::{Ledger, RunRecord},
-    plan::UpdateMode,
     report::print_note,
     session::{CommandError, DeadlineOptions, ResumeState, RunContext, RunOptions},
 };
@@ -57,12 +56,8 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     };
     let context = RunContext::find(&options.database.db, database.kind(), assets, &run_options)?;
     context.require_host(&run_options)?;
-    // Rows that this run has measured already are excluded by means of the ledger, not by the update mode.
-    let all = RunOptions { update: UpdateMode::All, ..run_options.clone() };
-    let plan = context.plan(&all, &parse_kernels(&run_options.kernels)?)?;
-    let last = ledger.run_collections(&record.run)?.last().map_or(0, |collection| collection.number);
-    let ResumeState { mut plan, resumed } = ResumeState::new(plan, &ledger.run_cases(&record.run)?, last);
-    plan.merge_equal_calls(context.catalogue());
+    let kernels = parse_kernels(&run_options.kernels)?;
+    let ResumeState { plan, resumed } = context.resumed_plan(&run_options, &kernels, &ledger, &record.run)?;
     drop(ledger);
     let format = options.output.format;
     let exit = context.measure(&record.run, run_options, plan, Some(resumed), &options.deadline, format);

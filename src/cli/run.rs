@@ -103,8 +103,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
     let context = RunContext::find(&selection.database.db, kind, assets, &run_options)?;
     context.require_host(&run_options)?;
     let mut lock = context.database.lock()?;
-    let mut plan = context.plan(&run_options, &kernels)?;
-    plan.merge_equal_calls(context.catalogue());
+    let plan = context.plan(&run_options, &kernels)?;
     // The first write: from here on the run has results to keep.
     context.database.initialise(&mut lock)?;
     context.measure(&run_id(kind), run_options, plan, None, &selection.deadline, options.output.format)

@@ -39,7 +39,6 @@ pub struct KernelCsv {
     columns_in_file: usize,
     newline: &'static str,
     rows: Vec<CsvRow>,
-    rows_in_file: usize,
     /// Blank lines after the last row.
     tail: Range<usize>,
     header_renamed: bool,
@@ -54,6 +53,13 @@ enum CsvRow {
     Changed(StringRecord, Option<u64>),
     /// Row of the file that is not written; the indices of the other rows stay.
     Removed(CsvPosition),
+}
+
+impl CsvRow {
+    /// Returns true for a row of the file, in its place among the others of the file.
+    const fn is_in_file(&self) -> bool {
+        !matches!(self, Self::Changed(_, None))
+    }
 }
 
 impl KernelCsv {
@@ -112,7 +118,6 @@ impl KernelCsv {
                 }
             }
         }
-        table.rows_in_file = table.rows.len();
         let end = match table.rows.last() {
             Some(CsvRow::Original(place)) => place.range.end,
             _ => header.end,
@@ -246,8 +251,7 @@ impl KernelCsv {
         let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(body);
         let mut record = ByteRecord::new();
         for (index, row) in self.rows.iter().enumerate() {
-            // The rows of the file precede the appended ones.
-            if index < self.rows_in_file {
+            if row.is_in_file() {
                 // Reading from memory does not fail, and the lengths were checked.
                 let _ = reader.read_byte_record(&mut record);
             }
@@ -284,6 +288,31 @@ impl KernelCsv {
         }
         self.rows.push(CsvRow::Changed(StringRecord::from(row), None));
         self.changed = true;
+    }
+
+    /// Inserts rows before the rows with the given indices, which ascend; the number of rows for the end. Cells are in the
+    /// named columns, which must exist. Returns the indices of the new rows.
+    pub(crate) fn insert_rows(&mut self, new: Vec<(usize, Vec<(&str, String)>)>) -> Vec<usize> {
+        let mut indices = Vec::with_capacity(new.len());
+        let mut rows = Vec::with_capacity(self.rows.len() + new.len());
+        let mut present = std::mem::take(&mut self.rows).into_iter();
+        let mut passed = 0;
+        for (place, cells) in new {
+            rows.extend(present.by_ref().take(place.saturating_sub(passed)));
+            passed = passed.max(place);
+            indices.push(rows.len());
+            let mut row = vec![""; self.header.len()];
+            for (name, text) in &cells {
+                if let Some(column) = self.columns.get(*name) {
+                    row[*column] = text;
+                }
+            }
+            rows.push(CsvRow::Changed(StringRecord::from(row), None));
+        }
+        rows.extend(present);
+        self.changed |= !indices.is_empty();
+        self.rows = rows;
+        indices
     }
 
     /// Sets cells of a row and appends missing columns. Returns false if every cell has its value already. Fails with
@@ -517,6 +546,24 @@ mod tests {
         assert_eq!(printed(&table), "A,B,New\n1,2,\n3,4,x\n");
         table.update_row(1, &[("Other", "y".to_owned())]).expect("UTF-8");
         assert_eq!(printed(&table), "A,B,New,Other\n1,2,,\n3,4,x,y\n");
+    }
+
+    #[test]
+    fn rows_are_inserted_between_those_of_the_file() {
+        for ending in ["", "\n"] {
+            let mut table = table(&format!("a,b\n1,x\n 2 ,y\n3,z{ending}"));
+            table.set_cells(1, vec!["2".to_owned(), "y".to_owned()]);
+            let cells = |text: &str| vec![("b", text.to_owned())];
+            let new =
+                vec![(0, cells("first")), (1, cells("second")), (1, cells("third")), (3, cells("last"))];
+            assert_eq!(table.insert_rows(new), [0, 2, 3, 6]);
+            assert_eq!(printed(&table), "a,b\n,first\n1,x\n,second\n,third\n2,y\n3,z\n,last\n");
+            let mut seen = Vec::new();
+            table.for_each_row(|row, cells| seen.push((row, cells.get(1).unwrap_or_default().to_vec())));
+            let texts = ["first", "x", "second", "third", "y", "z", "last"];
+            let expected: Vec<_> = texts.iter().map(|text| text.as_bytes().to_vec()).enumerate().collect();
+            assert_eq!(seen, expected);
+        }
     }
 
     #[test]

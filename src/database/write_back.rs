@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
-    Database, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, columns,
+    Database, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, RowCase, columns,
     numbers::{format_decimals, format_micros},
     row_cases,
     row_cases::signature_cells,
@@ -25,7 +25,7 @@ pub(crate) struct WriteBackReport {
 }
 
 /// Writes results into the rows of their cases. A row keeps its measurement if the result is worse, see
-/// [`RowResult`]. Cases of `insertable` without a row get one.
+/// [`RowResult`]. Cases of `insertable` without a row get one, see [`insert_rows`].
 pub(super) fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
@@ -34,22 +34,26 @@ pub(super) fn write_back(
 ) -> Result<WriteBackReport, DatabaseError> {
     let mut written = WriteBackReport::default();
     let mut found = HashSet::new();
-    for row in row_cases(kernel, table)? {
-        let Some(result) = row.case.ok().and_then(|case| results.get(&case.id())) else {
+    let rows = row_cases(kernel, table)?;
+    // In this order whichever row is written first.
+    MICROBENCH_COLUMNS.iter().for_each(|column| {
+        table.ensure_column(column);
+    });
+    for row in &rows {
+        let Some(result) = row.case.as_ref().ok().and_then(|case| results.get(&case.id())) else {
             continue;
         };
         found.insert(&result.case);
-        if row.shown.is_some_and(|shown| !result.replaces_shown(&shown)) {
+        if row.shown.as_ref().is_some_and(|shown| !result.replaces_shown(shown)) {
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
         let cells = result_cells(table, row.row, result);
         written.changed += usize::from(table.update_row(row.row, &cells)?);
     }
-    for (id, case) in insertable {
-        let Some(result) = results.get(id).filter(|result| !found.contains(&result.case)) else { continue };
-        insert_row(table, case);
-        let row = table.len() - 1;
+    let new = insertable.iter().filter(|(id, _)| !found.contains(id));
+    let new = new.filter_map(|(id, case)| Some((case, results.get(id)?))).collect();
+    for (row, result) in insert_rows(table, &rows, new) {
         let cells = result_cells(table, row, result);
         table.update_row(row, &cells)?;
         written.changed += 1;
@@ -59,15 +63,42 @@ pub(super) fn write_back(
     Ok(written)
 }
 
-/// Appends a row for a case, without measurements.
-fn insert_row(table: &mut KernelCsv, case: &Case) {
-    let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, 0));
-    let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
-    let cells: Vec<(&str, String)> = signature.chain(attributes).collect();
-    for (column, _) in &cells {
+/// Inserts a row without measurements for each of the `new` cases, behind the last row whose case does not come after it in
+/// the order of [`Case::sort_key`]. The places do not depend on the order in which several calls insert rows. Returns the
+/// indices of the rows with the results of their cases.
+fn insert_rows<'r>(
+    table: &mut KernelCsv,
+    rows: &[RowCase],
+    new: Vec<(&IdentifiedCase, &'r RowResult)>,
+) -> Vec<(usize, &'r RowResult)> {
+    if new.is_empty() {
+        return Vec::new();
+    }
+    let sort_key = |row: &RowCase| Some((row.case.as_ref().ok()?.sort_key(), row.row));
+    let present: Vec<_> = rows.iter().filter_map(sort_key).collect();
+    let mut new: Vec<_> = new.into_iter().map(|(case, result)| (case.sort_key(), case, result)).collect();
+    new.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+    let mut behind = present.iter().rev().peekable();
+    // The last row that does not come after a case is searched from the end, for the last case first.
+    let mut placed: Vec<(usize, Vec<(&str, String)>)> = Vec::with_capacity(new.len());
+    for (key, case, _) in new.iter().rev() {
+        while behind.next_if(|(present, _)| present > key).is_some() {}
+        let place = behind.peek().map_or(0, |(_, row)| row + 1);
+        placed.push((place, new_row_cells(case)));
+    }
+    placed.reverse();
+    for (column, _) in placed.iter().flat_map(|(_, cells)| cells) {
         table.ensure_column(column);
     }
-    table.append_row(&cells);
+    let indices = table.insert_rows(placed);
+    indices.into_iter().zip(new.into_iter().map(|(_, _, result)| result)).collect()
+}
+
+/// Returns the cells of a new row for a case, without measurements.
+fn new_row_cells(case: &Case) -> Vec<(&str, String)> {
+    let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, 0));
+    let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
+    signature.chain(attributes).collect()
 }
 
 /// Returns the cells of a result in a row; those of [`MICROBENCH_COLUMNS`] are empty without a value. `OP State` and
@@ -142,31 +173,22 @@ mod tests {
         stats::SampleSummary,
     };
 
-    /// Rows of a profile keep what the profile shows of them.
-    #[test]
-    fn state_and_core_of_the_replay_fill_empty_cells_only() {
-        let kernel = KernelName::new("Add").expect("a name");
-        let mut table = KernelCsv::new(Path::new("Add.csv"), &COMPUTE_COLUMNS);
-        let add_row = |table: &mut KernelCsv, length: &str, state: &str, core: &str| {
-            let cells = [
-                (columns::STATE, state),
-                (columns::CORE, core),
-                ("Input Shapes", length),
-                ("Input Data Types", "FLOAT"),
-                ("Input Formats", "ND"),
-                ("Output Shapes", length),
-                ("Output Data Types", "FLOAT"),
-                ("Output Formats", "ND"),
-            ];
-            table.append_row(&cells.map(|(column, text)| (column, text.to_owned())));
-        };
-        add_row(&mut table, "16", "", "");
-        add_row(&mut table, "32", "static", "N/A");
-        add_row(&mut table, "64", "static", "MIX_AIV");
-        add_row(&mut table, "128", "", "");
-        let cases = row_cases(&kernel, &table).expect("rows").into_iter();
-        let ids: Vec<CaseId> = cases.map(|row| row.case.expect("a case").id()).collect();
-        let result = |case: &CaseId, core: &str, samples: &[i64]| RowResult {
+    fn add_row(table: &mut KernelCsv, length: &str, state: &str, core: &str) {
+        let cells = [
+            (columns::STATE, state),
+            (columns::CORE, core),
+            ("Input Shapes", length),
+            ("Input Data Types", "FLOAT"),
+            ("Input Formats", "ND"),
+            ("Output Shapes", length),
+            ("Output Data Types", "FLOAT"),
+            ("Output Formats", "ND"),
+        ];
+        table.append_row(&cells.map(|(column, text)| (column, text.to_owned())));
+    }
+
+    fn result(case: &CaseId, core: &str, samples: &[i64]) -> RowResult {
+        RowResult {
             case: case.clone(),
             run: "r".to_owned(),
             outcome: CaseOutcome::new(Verdict::Ok, "every launch recorded, steady"),
@@ -179,7 +201,51 @@ mod tests {
                 task: RecordedTask { state: "dynamic".to_owned(), core: core.to_owned() },
             }),
             software: None,
+        }
+    }
+
+    /// New rows have the same places in whatever order results arrive, and the others keep their order.
+    #[test]
+    fn places_of_new_rows_do_not_depend_on_the_order_of_results() {
+        let kernel = KernelName::new("Add").expect("a name");
+        let mut all = KernelCsv::new(Path::new("Add.csv"), &COMPUTE_COLUMNS);
+        let lengths = ["8", "16", "48", "100", "256"];
+        lengths.iter().for_each(|length| add_row(&mut all, length, "", ""));
+        let cases = row_cases(&kernel, &all).expect("rows").into_iter();
+        let cases: Vec<IdentifiedCase> =
+            cases.map(|row| IdentifiedCase::new(row.case.expect("a case"))).collect();
+        let written = |batches: &[&[usize]]| {
+            let mut table = KernelCsv::new(Path::new("Add.csv"), &COMPUTE_COLUMNS);
+            ["64", "32", "128"].iter().for_each(|length| add_row(&mut table, length, "", ""));
+            for batch in batches {
+                let new = batch.iter().map(|index| &cases[*index]);
+                let results =
+                    new.clone().map(|case| (case.id().clone(), result(case.id(), "AI_CORE", &[1000])));
+                let insertable = new.clone().map(|case| (case.id().clone(), case.clone())).collect();
+                let report = write_back(&kernel, &mut table, &results.collect(), &insertable);
+                assert_eq!(report.expect("written").changed, batch.len());
+            }
+            let length = |row| Some(table.cell_text(row, "Output Shapes")?.trim_matches('"').to_owned());
+            ((0..table.len()).filter_map(length).collect(), table.to_bytes())
         };
+        let (order, bytes): (Vec<String>, Vec<u8>) = written(&[&[0, 1, 2, 3, 4]]);
+        assert_eq!(order, ["8", "16", "64", "32", "48", "100", "128", "256"]);
+        for batches in [[&[4, 2][..], &[3, 0, 1]], [&[1, 3], &[4, 0, 2]], [&[0], &[1, 2, 3, 4]]] {
+            assert_eq!(written(&batches).1, bytes, "{batches:?}");
+        }
+    }
+
+    /// Rows of a profile keep what the profile shows of them.
+    #[test]
+    fn state_and_core_of_the_replay_fill_empty_cells_only() {
+        let kernel = KernelName::new("Add").expect("a name");
+        let mut table = KernelCsv::new(Path::new("Add.csv"), &COMPUTE_COLUMNS);
+        add_row(&mut table, "16", "", "");
+        add_row(&mut table, "32", "static", "N/A");
+        add_row(&mut table, "64", "static", "MIX_AIV");
+        add_row(&mut table, "128", "", "");
+        let cases = row_cases(&kernel, &table).expect("rows").into_iter();
+        let ids: Vec<CaseId> = cases.map(|row| row.case.expect("a case").id()).collect();
         let mut results: HashMap<CaseId, RowResult> =
             ids.iter().map(|id| (id.clone(), result(id, "AI_VECTOR_CORE", &[1000, 1010]))).collect();
         results.insert(ids[3].clone(), result(&ids[3], "AI_VECTOR_CORE", &[]));

@@ -60,6 +60,13 @@ impl Case {
         canonical_signature(self)
     }
 
+    /// Returns a key that orders the cases of a kernel by their dimensions, and those with equal ones by their signature.
+    pub(crate) fn sort_key(&self) -> (Vec<Vec<u64>>, String) {
+        let slots = self.inputs.iter().chain(&self.outputs);
+        let dims = slots.map(|slot| slot.as_ref().map(|tensor| tensor.dims.clone()).unwrap_or_default());
+        (dims.collect(), self.signature())
+    }
+
     /// Computes the id.
     pub fn id(&self) -> CaseId {
         CaseId(short_hash(self.signature().as_bytes()))

@@ -21,8 +21,8 @@ use crate::{
     },
     sched::{CollectionExit, StartCollection},
     verify::{
-        CollectionTermination, EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection,
-        read_journal, read_records,
+        CollectionTermination, EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, SoftwareChange,
+        assess_collection, read_journal, read_records,
     },
 };
 
@@ -81,7 +81,9 @@ pub(super) fn run_collection(
         Ok(records) => (records, None),
         Err(problem) => (Vec::new(), Some(problem)),
     };
-    let mut attempts = assess_collection(&manifest, &expected, &journals, &records, collection_end);
+    let software_at_end = settings.host_software.read_fingerprint();
+    let change = SoftwareChange::of_collection(&settings.software, &software, &software_at_end);
+    let mut attempts = assess_collection(&manifest, &expected, &journals, &records, collection_end, &change);
     write_rank_durations(&folder, &attempts);
     if let Some(problem) = &unreadable {
         let lost = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords);
@@ -90,7 +92,6 @@ pub(super) fn run_collection(
             attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
         });
     }
-    judge_software(settings, &software, &mut attempts);
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
     let has_readable_profile = unreadable.is_none() && !records.is_empty();
     let outcome = miscounted.or(unreadable).unwrap_or_else(|| match ended {
@@ -117,26 +118,6 @@ pub(super) fn run_collection(
         message: outcome,
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
     })
-}
-
-/// Rejects the samples of a collection during which the software of the host changed, and marks those of other software
-/// than that for which the run checked the host. `software` is that of the beginning of the collection.
-fn judge_software(settings: &CollectionSettings, software: &SoftwareFingerprint, attempts: &mut [Attempt]) {
-    let at_end = settings.host_software.read_fingerprint();
-    let measured = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict.is_recorded());
-    if at_end != *software {
-        let changes = at_end.differences_from(software);
-        let reason = format!("the software of the host changed while the collection ran: {changes}");
-        measured.for_each(|attempt| attempt.outcome = CaseOutcome::new(Verdict::Implausible, &*reason));
-    } else if at_end != settings.software {
-        let changes = at_end.differences_from(&settings.software);
-        let remark =
-            format!("without a selftest of the software that replaced another during the run: {changes}");
-        measured.for_each(|attempt| {
-            let CaseOutcome { verdict, reason } = &attempt.outcome;
-            attempt.outcome = CaseOutcome::with_remarks(*verdict, reason, [remark.as_str()]);
-        });
-    }
 }
 
 /// Writes the durations of the fastest and of the slowest rank of a gang: a line for each case, in nanoseconds, in the

@@ -51,7 +51,8 @@ pub(super) struct RunStore<'a> {
     pub(super) rows: WriteBack,
     /// Cases whose verdict is settled without another launch.
     pub(super) predecided: Vec<(IdentifiedCase, CaseOutcome)>,
-    pub(super) unreadable_rows: usize,
+    /// True if rows of the database cannot be read or their table is missing, so that they are not measured.
+    pub(super) has_lost_rows: bool,
 }
 
 pub(super) struct DispatcherInbox {
@@ -489,6 +490,10 @@ impl<'a> Dispatcher<'a> {
             outcomes.extend(equal);
         }
         outcomes.extend(std::mem::take(&mut self.store.predecided));
+        let context = Arc::clone(&self.context);
+        let settings = &context.settings;
+        // Of cases that are not planned: the kernels as which planned calls ran.
+        let unplanned = self.commit(|ledger| ledger.unplanned_verdicts(&settings.run)).await?;
         let is_measured = |verdict: Verdict| verdict.is_recorded() || verdict.is_done();
         let count =
             |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
@@ -496,17 +501,15 @@ impl<'a> Dispatcher<'a> {
             ExitStatus::Interrupted
         } else if self.state.gave_up() && !outcomes.iter().any(|(_, outcome)| is_measured(outcome.verdict)) {
             ExitStatus::CannotMeasure
-        } else if !outcomes.iter().any(|(_, outcome)| self.context.settings.failing.contains(outcome.verdict))
-            && (!self.equal_calls.is_any_noisy || !self.context.settings.failing.contains(Verdict::Noisy))
-            && self.store.unreadable_rows == 0
+        } else if !outcomes.iter().any(|(_, outcome)| settings.failing.contains(outcome.verdict))
+            && !unplanned.iter().any(|verdict| settings.failing.contains(*verdict))
+            && !self.store.has_lost_rows
             && self.unwritten.is_empty()
         {
             ExitStatus::Done
         } else {
             ExitStatus::SomeNotOk
         };
-        let context = Arc::clone(&self.context);
-        let settings = &context.settings;
         self.commit(|ledger| ledger.end_run(&settings.run, unix_time(), exit.code())).await?;
         let verdicts = Verdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
         let seconds = self.started.elapsed().as_secs_f64();

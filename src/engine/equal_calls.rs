@@ -4,27 +4,22 @@ use std::collections::BTreeMap;
 
 use super::write_back::WriteBack;
 use crate::{
-    domain::{Attempt, CaseId, CaseOutcome, EqualCallAttempt, IdentifiedCase, Verdict},
+    domain::{Attempt, CaseId, CaseOutcome, EqualCallAttempt, IdentifiedCase},
     plan::PlannedCase,
 };
 
 /// Outcomes of cases that share launches, from the attempts of a run.
 #[derive(Debug, Default)]
-pub(super) struct EqualCallOutcomes {
-    outcomes: BTreeMap<CaseId, CaseOutcome>,
-    /// True if a call was measured as a case that is not planned, and is noisy there.
-    pub(super) is_any_noisy: bool,
-}
+pub(super) struct EqualCallOutcomes(BTreeMap<CaseId, CaseOutcome>);
 
 impl EqualCallOutcomes {
     /// Adds the results of stored attempts. Cases that are not planned are registered for their rows.
     pub(super) fn add_attempts(&mut self, attempts: &[Attempt], rows: &mut WriteBack) {
         for EqualCallAttempt { case, attempt } in attempts.iter().flat_map(|attempt| &attempt.of_equal_calls)
         {
-            self.outcomes.insert(case.id().clone(), attempt.outcome.clone());
+            self.0.insert(case.id().clone(), attempt.outcome.clone());
             if !rows.is_open(case) {
                 rows.add_unplanned(case);
-                self.is_any_noisy |= attempt.outcome.verdict == Verdict::Noisy;
             }
         }
     }
@@ -36,7 +31,7 @@ impl EqualCallOutcomes {
         planned: &PlannedCase,
         outcome: &CaseOutcome,
     ) -> Vec<(IdentifiedCase, CaseOutcome)> {
-        let of_case = |case: &CaseId| self.outcomes.get(case).unwrap_or(outcome).clone();
+        let of_case = |case: &CaseId| self.0.get(case).unwrap_or(outcome).clone();
         planned.equal_cases.iter().map(|case| (case.clone(), of_case(case.id()))).collect()
     }
 }

@@ -1,7 +1,6 @@
 //! Executes a run: stores its plan, ends orphans of a killed run, leases the devices, starts lanes and dispatcher.
 
 use std::{
-    iter,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -100,13 +99,17 @@ async fn start_dispatcher<'a>(
     for place in &plan.unreadable_rows {
         emit(&RunEvent::RowUnreadable { place: place.clone() });
     }
+    for table in &plan.missing_tables {
+        let (kernel, problem) = (table.kernel.clone(), table.to_string());
+        emit(&RunEvent::TableMissing { kernel, cases: table.cases, problem });
+    }
     let is_resumed = resumed.is_some();
     let resumed = resumed.unwrap_or_default();
     emit(&RunEvent::RunStarted {
         run: settings.run.clone(),
         kind: settings.kind,
-        cases: plan.cases.iter().flat_map(planned_cases).count(),
-        refused: plan.rejected.len(),
+        cases: plan.cases.iter().flat_map(PlannedCase::cases).count(),
+        not_launched: plan.not_launched.len(),
         already_measured: plan.already_measured + resumed.outcomes.len(),
         devices: devices.clone(),
         resumed: is_resumed,
@@ -117,7 +120,7 @@ async fn start_dispatcher<'a>(
     let state = SchedulerState::new(cases, &devices, limits, resumed.collections);
     let rows = WriteBack::for_plan(&settings.run, &plan);
     let mut predecided = resumed.outcomes;
-    predecided.extend(plan.rejected);
+    predecided.extend(plan.not_launched);
     // Orphans of a killed run are ended before their devices are used.
     let orphans = end_orphans(&settings.processes);
     if orphans > 0 {
@@ -128,16 +131,12 @@ async fn start_dispatcher<'a>(
     let leases = DeviceLeases::acquire(&settings.leases, &devices, timeout)?;
     let context = Arc::new(LaneContext { settings, cases: plan.cases, leases, stop });
     let lanes = Box::new(DeviceLanes::spawn(&devices, &context, reports)?);
-    let store = RunStore { database, ledger, rows, predecided, unreadable_rows: plan.unreadable_rows.len() };
+    let has_lost_rows = !plan.unreadable_rows.is_empty() || !plan.missing_tables.is_empty();
+    let store = RunStore { database, ledger, rows, predecided, has_lost_rows };
     let mut dispatcher = Dispatcher::new(Arc::clone(&context), devices, lanes, state, store, inbox, emit);
     dispatcher.on_device_snapshot(&DeviceSnapshot { info, queried_at: std::time::Instant::now() }).await?;
     dispatcher.finish_predecided().await?;
     Ok((context, dispatcher))
-}
-
-/// Returns the case of a call with the other cases that share its launches.
-fn planned_cases(planned: &PlannedCase) -> impl Iterator<Item = &IdentifiedCase> {
-    iter::once(&planned.case).chain(&planned.equal_cases)
 }
 
 /// Stores the run and its plan in the ledger; a resumed run is already stored. `texts` are the options and the
@@ -155,9 +154,9 @@ async fn store_plan(
         commit(ledger, wait, resume).await?;
         return Ok(());
     }
-    let rejected = plan.rejected.iter().map(|(case, _)| case);
+    let not_launched = plan.not_launched.iter().map(|(case, _)| case);
     let all: Vec<IdentifiedCase> =
-        plan.cases.iter().flat_map(planned_cases).chain(rejected).cloned().collect();
+        plan.cases.iter().flat_map(PlannedCase::cases).chain(not_launched).cloned().collect();
     let new = NewRun {
         run: &settings.run,
         kind: settings.kind,

@@ -31,6 +31,7 @@ pub(super) fn scheduler_cases(costs: &InitialCosts, cases: &[PlannedCase]) -> Ve
         kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
         seconds: costs.case_seconds(planned.fastest),
         launches: costs.launches,
+        equal_cases: planned.equal_cases.len(),
         value: planned.value,
         devices: planned.devices,
         memory: MemoryFootprint::from_case(&planned.case).bytes(),

@@ -1,16 +1,13 @@
 //! Writes the rows of a kernel once all its cases have a verdict, and those of all kernels from time to time.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    iter,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::EngineError;
 use crate::{
     database::{Database, WriteBackReport, write_back_kernel},
-    domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult},
-    ledger::Ledger,
-    plan::RunPlan,
+    domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, reason_cause},
+    ledger::{Ledger, LedgerError},
+    plan::{PlannedCase, RunPlan},
     verify::pool_attempts,
 };
 
@@ -37,19 +34,18 @@ impl WriteBack {
             written: BTreeMap::new(),
             insertable: BTreeMap::new(),
         };
-        let cases = plan.cases.iter();
-        for case in cases.flat_map(|planned| iter::once(&planned.case).chain(&planned.equal_cases)) {
+        for case in plan.cases.iter().flat_map(PlannedCase::cases) {
             rows.open.entry(case.kernel.clone()).or_default().insert(case.id().clone());
         }
         for (kernel, cases) in &plan.missing_in_csv {
             let stored = cases.iter().map(|case| (case.clone(), None));
             rows.finished.entry(kernel.clone()).or_default().extend(stored);
         }
-        for (case, outcome) in &plan.ran_elsewhere {
+        for (case, outcome) in &plan.ran_as_other_verdicts {
             let finished = rows.finished.entry(case.kernel.clone()).or_default();
             finished.push((case.id().clone(), Some(outcome.clone())));
         }
-        plan.measured_elsewhere.iter().for_each(|case| rows.add_unplanned(case));
+        plan.rows_to_insert.iter().for_each(|case| rows.add_unplanned(case));
         rows
     }
 
@@ -88,8 +84,7 @@ impl WriteBack {
     ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
         for (case, outcome) in self.finished.get(kernel).into_iter().flatten() {
-            let evidence = ledger.attempt_samples(case)?;
-            let row = pool_attempts(case, &evidence).or_else(|| {
+            let row = measured_row(ledger, case)?.or_else(|| {
                 let (case, run) = (case.clone(), self.run.clone());
                 outcome.clone().map(|outcome| RowResult {
                     case,
@@ -118,4 +113,16 @@ impl WriteBack {
             self.finished.entry(kernel).or_default().extend(cases);
         }
     }
+}
+
+/// Returns the row of a case with samples in the ledger, with a remark if its newest attempt ran as another kernel: the
+/// numbers are those of its own kernel, which the software of the attempt does not choose any more.
+fn measured_row(ledger: &Ledger, case: &CaseId) -> Result<Option<RowResult>, LedgerError> {
+    let Some(mut row) = pool_attempts(case, &ledger.attempt_samples(case)?) else { return Ok(None) };
+    if let Some(newest) = ledger.newest_attempt_as_other(case)? {
+        let software = if newest.software == row.software { "the same" } else { "other" };
+        let remark = format!("a later attempt with {software} software {}", reason_cause(&newest.reason));
+        row.outcome = CaseOutcome::with_remarks(row.outcome.verdict, &row.outcome.reason, [remark.as_str()]);
+    }
+    Ok(Some(row))
 }

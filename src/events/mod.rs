@@ -19,7 +19,7 @@ pub(crate) enum RunEvent {
         kind: DataKind,
         cases: usize,
         /// Number of cases that get a verdict without a launch.
-        refused: usize,
+        not_launched: usize,
         /// Number of cases that have an accepted result already.
         already_measured: usize,
         devices: Vec<u32>,
@@ -35,6 +35,13 @@ pub(crate) enum RunEvent {
     RowUnreadable {
         /// File, line and problem.
         place: String,
+    },
+    /// The table of a kernel does not exist although the ledger has results for it.
+    TableMissing {
+        kernel: String,
+        /// Number of cases with results.
+        cases: u32,
+        problem: String,
     },
     CollectionStarted {
         /// Number of the collection in the run, from 1.

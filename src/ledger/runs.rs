@@ -1,12 +1,12 @@
 //! Queries of runs, for reports and for resumed runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Error, Row, params, types::Type};
 use serde::Serialize;
 
 use super::{Ledger, LedgerError};
-use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos};
+use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunRecord {
@@ -116,6 +116,15 @@ impl Ledger {
                 outcome: verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default())),
             })
         })
+    }
+
+    /// Returns the verdicts of the attempts of a run at cases that are not in its plan: those of the kernel as which a
+    /// planned call ran.
+    pub(crate) fn unplanned_verdicts(&self, run: &str) -> Result<BTreeSet<Verdict>, LedgerError> {
+        let sql = "SELECT DISTINCT a.verdict FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.run = ?1 AND a.case_id NOT IN (SELECT case_id FROM planned WHERE run = ?1)";
+        let verdicts: Vec<String> = self.read_rows(sql, [run], |row| row.get(0))?;
+        Ok(verdicts.iter().filter_map(|verdict| verdict.parse().ok()).collect())
     }
 
     fn run_attempts(&self, run: &str) -> Result<BTreeMap<String, Vec<AttemptRecord>>, LedgerError> {

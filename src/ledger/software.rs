@@ -16,6 +16,15 @@ pub(crate) struct SoftwareGeneration {
     pub(crate) cases: BTreeSet<CaseId>,
 }
 
+/// Attempt at a case that ran as another kernel with the same call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OtherKernelAttempt {
+    /// Reason of its verdict, which names the kernel.
+    pub(crate) reason: String,
+    /// `None` for collections of versions that did not record it.
+    pub(crate) software: Option<SoftwareFingerprint>,
+}
+
 /// Stores a fingerprint and returns its digest; an unknown one is not stored.
 pub(super) fn store_software(
     tx: &Transaction<'_>,
@@ -41,11 +50,12 @@ pub(super) fn stored_fingerprint(
 
 impl Ledger {
     /// Returns the cases with an accepted result, by the software of their newest measurement. A case whose newest
-    /// measurement is noisy is not among them unless an earlier one of the same software was accepted.
+    /// measurement is noisy is not among them unless an earlier one of the same software was accepted. A call that ran as
+    /// another kernel counts as the newest measurement, so that a case is of no software if its kernel does not run any more.
     pub(crate) fn measured_generations(&self) -> Result<Vec<SoftwareGeneration>, LedgerError> {
         let sql =
             "SELECT a.case_id, a.verdict, c.software FROM attempts a JOIN collections c USING (collection)
-                   WHERE a.verdict IN ('ok', 'noisy') ORDER BY a.attempt";
+                   WHERE a.verdict IN ('ok', 'noisy', 'ran_as_other') ORDER BY a.attempt";
         let attempts: Vec<(String, bool, Option<String>)> = self.read_rows(sql, [], |row| {
             Ok((row.get(0)?, row.get::<_, String>(1)? == Verdict::Ok.as_str(), row.get(2)?))
         })?;
@@ -81,16 +91,34 @@ impl Ledger {
         Ok(newest.into_iter().next().flatten())
     }
 
-    /// Returns the kernels with accepted results, and the number of their cases.
+    /// Returns the kernels with cases that are done: with accepted results, or run as another kernel; and the number of these
+    /// cases.
     pub(crate) fn measured_kernels(&self) -> Result<BTreeMap<String, u32>, LedgerError> {
         let sql = "SELECT c.kernel, count(DISTINCT c.case_id) FROM attempts a JOIN cases c USING (case_id)
-                   WHERE a.verdict = 'ok' GROUP BY c.kernel";
+                   WHERE a.verdict IN ('ok', 'ran_as_other') GROUP BY c.kernel";
         let counts: Vec<(String, u32)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(counts.into_iter().collect())
     }
 
+    /// Returns the newest attempt at a case if it ran as another kernel, as a case of which it was measured.
+    pub(crate) fn newest_attempt_as_other(
+        &self,
+        case: &CaseId,
+    ) -> Result<Option<OtherKernelAttempt>, LedgerError> {
+        let sql =
+            "SELECT a.verdict, a.reason, s.fingerprint FROM attempts a JOIN collections c USING (collection)
+                   LEFT JOIN software s ON s.digest = c.software
+                   WHERE a.case_id = ?1 ORDER BY a.attempt DESC LIMIT 1";
+        let newest: Vec<(String, OtherKernelAttempt)> = self.read_rows(sql, [case.as_str()], |row| {
+            let attempt = OtherKernelAttempt { reason: row.get(1)?, software: stored_fingerprint(row, 2)? };
+            Ok((row.get(0)?, attempt))
+        })?;
+        let ran_as_other = |(verdict, _): &(String, _)| verdict == Verdict::RanAsOther.as_str();
+        Ok(newest.into_iter().find(ran_as_other).map(|(_, attempt)| attempt))
+    }
+
     /// Returns the reason of each case whose newest attempt ran as another kernel, as a case of which it was measured.
-    pub(crate) fn cases_measured_elsewhere(&self) -> Result<BTreeMap<CaseId, String>, LedgerError> {
+    pub(crate) fn ran_as_other_reasons(&self) -> Result<BTreeMap<CaseId, String>, LedgerError> {
         let sql = "SELECT case_id, reason FROM attempts JOIN
                    (SELECT max(attempt) AS attempt FROM attempts GROUP BY case_id) USING (attempt)
                    WHERE verdict = 'ran_as_other'";
@@ -162,11 +190,19 @@ mod tests {
             started: Nanos(1),
         };
         let (steady, noisy, unknown) = (case(1), case(2), case(3));
-        ledger.begin_run(&run, &[steady.clone(), noisy.clone(), unknown.clone()]).expect("started");
+        let plan = [steady.clone(), noisy.clone(), unknown.clone(), case(4), case(5)];
+        ledger.begin_run(&run, &plan).expect("started");
         assert_eq!(ledger.run_software("r").expect("read"), None);
         collect(&mut ledger, 1, &steady, Verdict::Ok, &cann("8.3"));
         collect(&mut ledger, 2, &noisy, Verdict::Ok, &cann("8.3"));
         collect(&mut ledger, 3, &unknown, Verdict::Ok, &SoftwareFingerprint::default());
+        // A case whose kernel does not run any more with newer software is of none; the same software changes nothing.
+        let (replaced, mixed) = (case(4), case(5));
+        for (number, case) in [(7, &replaced), (8, &mixed)] {
+            collect(&mut ledger, number, case, Verdict::Ok, &cann("8.3"));
+        }
+        collect(&mut ledger, 9, &replaced, Verdict::RanAsOther, &cann("8.6"));
+        collect(&mut ledger, 10, &mixed, Verdict::RanAsOther, &cann("8.3"));
         // A noisy result of the same software does not exclude a case, one of newer software does.
         collect(&mut ledger, 4, &steady, Verdict::Noisy, &cann("8.3"));
         collect(&mut ledger, 5, &noisy, Verdict::Noisy, &cann("8.5"));
@@ -175,9 +211,13 @@ mod tests {
             software,
             cases: BTreeSet::from([case.id().clone()]),
         };
-        let expected = [generation(None, &unknown), generation(Some(cann("8.3")), &steady)];
-        assert_eq!(ledger.measured_generations().expect("read"), expected);
-        assert_eq!(ledger.measured_cases().expect("read").len(), 2);
+        let mut of_83 = generation(Some(cann("8.3")), &steady);
+        of_83.cases.insert(mixed.id().clone());
+        assert_eq!(ledger.measured_generations().expect("read"), [generation(None, &unknown), of_83]);
+        assert_eq!(ledger.measured_cases().expect("read").len(), 3);
+        let newest = |case: &IdentifiedCase| ledger.newest_attempt_as_other(case.id()).expect("read");
+        let attempt = OtherKernelAttempt { reason: "because".to_owned(), software: Some(cann("8.6")) };
+        assert_eq!((newest(&replaced), newest(&steady)), (Some(attempt), None));
         assert_eq!(ledger.run_software("r").expect("read"), Some(cann("8.6")));
     }
 

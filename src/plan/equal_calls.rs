@@ -14,9 +14,17 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct EqualCallEvidence {
     /// Reasons of the cases whose newest attempt ran as another kernel.
-    pub(crate) elsewhere: BTreeMap<CaseId, String>,
+    pub(crate) ran_as_other_reasons: BTreeMap<CaseId, String>,
     /// Cases with samples.
-    pub(crate) sampled: BTreeSet<CaseId>,
+    pub(crate) cases_with_samples: BTreeSet<CaseId>,
+}
+
+impl EqualCallEvidence {
+    /// Returns the verdict of a case whose newest attempt ran as another kernel.
+    pub(super) fn ran_as_other_outcome(&self, case: &CaseId) -> Option<CaseOutcome> {
+        let reason = self.ran_as_other_reasons.get(case)?;
+        Some(CaseOutcome::new(Verdict::RanAsOther, reason.clone()))
+    }
 }
 
 /// Search for the measurements of cases that ran as another kernel, in the tables and the ledger.
@@ -44,13 +52,15 @@ impl<'a> EqualRows<'a> {
         Self { database, catalogue, evidence, tables: BTreeMap::new() }
     }
 
-    /// Returns the measurement of a case as another kernel with the same call; `None` without one.
+    /// Returns the measurement of a case as another kernel with the same call, under any of its names, the type first; `None`
+    /// without one.
     pub(super) fn find(&mut self, case: &Case) -> Result<Option<EqualMeasurement>, DatabaseError> {
         let Some(entry) = self.catalogue.entry(&case.kernel) else { return Ok(None) };
-        for other in self.catalogue.equal_entries(entry) {
-            let case = IdentifiedCase::new(Case { kernel: other.kernel.clone(), ..case.clone() });
-            let is_shown = self.is_shown(&other.kernel, case.id())?;
-            if is_shown || self.evidence.sampled.contains(case.id()) {
+        let names = self.catalogue.equal_entries(entry).flat_map(CatalogueEntry::names);
+        for kernel in names.filter_map(|name| KernelName::new(name).ok()) {
+            let case = IdentifiedCase::new(Case { kernel, ..case.clone() });
+            let is_shown = self.is_shown(&case.kernel, case.id())?;
+            if is_shown || self.evidence.cases_with_samples.contains(case.id()) {
                 return Ok(Some(EqualMeasurement { case, is_shown }));
             }
         }
@@ -110,9 +120,4 @@ impl RunPlan {
 /// Returns the kernel whose entry defines the call of a kernel.
 fn call_definition<'a>(catalogue: &'a Catalogue, kernel: &'a KernelName) -> &'a KernelName {
     catalogue.entry(kernel).map_or(kernel, CatalogueEntry::definition)
-}
-
-/// Returns the outcome of a case that ran as another kernel in an earlier run.
-pub(super) fn earlier_outcome(evidence: &EqualCallEvidence, case: &CaseId) -> Option<CaseOutcome> {
-    evidence.elsewhere.get(case).map(|reason| CaseOutcome::new(Verdict::RanAsOther, reason.clone()))
 }

@@ -1,13 +1,13 @@
 //! Selects the cases of a run from the rows of a database.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, iter,
+};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    EqualCallEvidence,
-    equal_calls::{EqualRows, earlier_outcome},
-};
+use super::{EqualCallEvidence, equal_calls::EqualRows};
 use crate::{
     catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
@@ -40,7 +40,7 @@ pub(crate) struct CaseSelection<'a> {
     pub measured: &'a BTreeSet<CaseId>,
     /// Calls rejected by the vendor check, which are not launched: digest of the call and message, by case. `None` if
     /// the plan is not for launches.
-    pub rejected: Option<&'a BTreeMap<CaseId, (String, String)>>,
+    pub(crate) rejected_calls: Option<&'a BTreeMap<CaseId, (String, String)>>,
     /// Results of earlier runs for calls that ran as another kernel.
     pub(crate) equal_calls: &'a EqualCallEvidence,
     /// Column with the weight of each row; `None` for equal weights.
@@ -66,32 +66,62 @@ pub(crate) struct PlannedCase {
     pub(crate) equal_cases: Vec<IdentifiedCase>,
 }
 
+impl PlannedCase {
+    /// Returns all cases that the launches measure: the planned case, then its equal cases.
+    pub(crate) fn cases(&self) -> impl Iterator<Item = &IdentifiedCase> {
+        iter::once(&self.case).chain(&self.equal_cases)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct RunPlan {
     /// Cases to measure.
     pub cases: Vec<PlannedCase>,
     /// Cases that are not launched, with their verdict.
-    pub rejected: Vec<(IdentifiedCase, CaseOutcome)>,
+    pub(crate) not_launched: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Rows that cannot be read as cases: file, line and reason.
     pub unreadable_rows: Vec<String>,
+    /// Tables that do not exist although the ledger has results for them.
+    pub(crate) missing_tables: Vec<MissingTable>,
     /// Number of cases that have an accepted result already.
     pub already_measured: usize,
     /// Cases with an accepted result in the ledger that their row does not show, by kernel.
     pub missing_in_csv: BTreeMap<KernelName, Vec<CaseId>>,
-    /// Calls that ran as another kernel in an earlier run: verdicts that their rows do not show.
-    pub(crate) ran_elsewhere: Vec<(IdentifiedCase, CaseOutcome)>,
-    /// Measurements in the ledger of such calls as the kernel that ran, that no row shows; there may be no row.
-    pub(crate) measured_elsewhere: Vec<IdentifiedCase>,
+    /// Verdicts of calls that ran as another kernel in an earlier run, which their rows do not show.
+    pub(crate) ran_as_other_verdicts: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Cases of the kernels as which such calls ran, with measurements in the ledger that no row shows. A case without a row
+    /// gets one.
+    pub(crate) rows_to_insert: Vec<IdentifiedCase>,
+}
+
+/// A table that does not exist although the ledger has results of its kernel: it was deleted or renamed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MissingTable {
+    pub(crate) kernel: String,
+    /// Number of cases that are done.
+    pub(crate) cases: u32,
+}
+
+impl fmt::Display for MissingTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kernel, cases } = self;
+        let cases = if *cases == 1 { "a case".to_owned() } else { format!("{cases} cases") };
+        write!(
+            f,
+            "the ledger has results of {cases} of {kernel}, whose table is missing: restore it or ingest its profile \
+             again, then `npubench run` writes them"
+        )
+    }
 }
 
 impl RunPlan {
-    /// Rejects cases that need more devices at once than the run has.
+    /// Moves cases that need more devices at once than the run has to those that are not launched.
     pub(crate) fn refuse_larger_gangs(&mut self, devices: usize) {
         let (fitting, larger) =
             std::mem::take(&mut self.cases).into_iter().partition(|planned| planned.devices <= devices);
         self.cases = fitting;
         let larger: Vec<PlannedCase> = larger;
-        self.rejected.extend(larger.into_iter().map(|PlannedCase { case, devices: needed, .. }| {
+        self.not_launched.extend(larger.into_iter().map(|PlannedCase { case, devices: needed, .. }| {
             let reason = format!("it needs {needed} devices of one host at once, the run has {devices}");
             (case, CaseOutcome::new(Verdict::Unsupported, reason))
         }));
@@ -99,23 +129,23 @@ impl RunPlan {
 
     /// Returns true if the call of a case ran as another kernel in an earlier run and was measured as a case of that, and
     /// adds what its rows do not show. `is_shown` is true if the case's row shows the verdict.
-    fn add_elsewhere(
+    fn add_ran_as_other(
         &mut self,
         case: &IdentifiedCase,
         is_shown: bool,
         evidence: &EqualCallEvidence,
         rows: &mut EqualRows<'_>,
     ) -> Result<bool, DatabaseError> {
-        let earlier = earlier_outcome(evidence, case.id());
+        let earlier = evidence.ran_as_other_outcome(case.id());
         if !is_shown && earlier.is_none() {
             return Ok(false);
         }
         let Some(measurement) = rows.find(case)? else { return Ok(false) };
         if !measurement.is_shown {
-            self.measured_elsewhere.push(measurement.case);
+            self.rows_to_insert.push(measurement.case);
         }
         if let Some(outcome) = earlier.filter(|_| !is_shown) {
-            self.ran_elsewhere.push((case.clone(), outcome));
+            self.ran_as_other_verdicts.push((case.clone(), outcome));
         }
         Ok(true)
     }
@@ -205,21 +235,21 @@ pub(crate) fn select_cases(
             if !seen.insert(case.id().clone()) {
                 continue;
             }
-            let is_elsewhere = !is_accepted
-                && plan.add_elsewhere(&case, row.ran_as_other, selection.equal_calls, &mut equal_rows)?;
-            if selection.update == UpdateMode::Missing && (is_accepted || in_ledger || is_elsewhere) {
+            let ran_as_other = !is_accepted
+                && plan.add_ran_as_other(&case, row.ran_as_other, selection.equal_calls, &mut equal_rows)?;
+            if selection.update == UpdateMode::Missing && (is_accepted || in_ledger || ran_as_other) {
                 plan.already_measured += 1;
                 continue;
             }
             match planned_case(catalogue, device, case) {
                 Ok(planned) => {
                     let planned = PlannedCase { value, is_on_ai_cpu: row.is_on_ai_cpu, ..planned };
-                    match rejection_outcome(catalogue, &planned, selection) {
-                        Some(outcome) => plan.rejected.push((planned.case, outcome)),
+                    match not_launched_outcome(catalogue, &planned, selection) {
+                        Some(outcome) => plan.not_launched.push((planned.case, outcome)),
                         None => plan.cases.push(planned),
                     }
                 }
-                Err((case, outcome)) => plan.rejected.push((*case, outcome)),
+                Err((case, outcome)) => plan.not_launched.push((*case, outcome)),
             }
         }
     }
@@ -267,12 +297,12 @@ fn process_count(call: &ResolvedCall) -> usize {
 
 /// Returns the verdict of a resolved case that must not be launched: its number of devices is unknown, or the vendor
 /// check rejected this call.
-fn rejection_outcome(
+fn not_launched_outcome(
     catalogue: &Catalogue,
     planned: &PlannedCase,
     selection: &CaseSelection<'_>,
 ) -> Option<CaseOutcome> {
-    let rejected = selection.rejected?;
+    let rejected = selection.rejected_calls?;
     let entry = catalogue.entry(&planned.case.kernel);
     if entry.is_some_and(|entry| !entry.can_be_launched()) {
         let reason = "it communicates with other devices, and no argument of its entry is a `process_group`";

@@ -26,6 +26,8 @@ pub(crate) struct PlanTotals {
     pub seconds: f64,
     /// Number of cases that already have a result.
     pub already_measured: usize,
+    /// Number of measured cases that share the launches of another one with the same call.
+    pub equal_cases: usize,
 }
 
 #[derive(Default)]
@@ -74,6 +76,10 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
         format_duration(totals.seconds),
         format_count(totals.already_measured, "case"),
     );
+    if totals.equal_cases > 0 {
+        let cases = format_count(totals.equal_cases, "case");
+        text += &format!("{cases} with the same call as another one: each call is launched once\n");
+    }
     for (reason, count) in reasons {
         text += &format!("{}: {reason}\n", format_count(count, "case"));
     }

@@ -278,7 +278,7 @@ mod tests {
             run: "r".to_owned(),
             kind: DataKind::Rehearsal,
             cases: 4,
-            refused: 1,
+            not_launched: 1,
             already_measured: 0,
             devices: devices.to_vec(),
             resumed: false,

@@ -182,7 +182,7 @@ mod tests {
             run: "r".to_owned(),
             kind: DataKind::Npu,
             cases: 2,
-            refused: 0,
+            not_launched: 0,
             already_measured: 0,
             devices: vec![0, 1],
             resumed: false,

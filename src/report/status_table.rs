@@ -137,7 +137,7 @@ mod tests {
                 run: "20260301-220000-00007".to_owned(),
                 kind: DataKind::Npu,
                 cases: 40,
-                refused: 0,
+                not_launched: 0,
                 already_measured: 0,
                 devices: vec![0, 1, 2, 3],
                 resumed: false,

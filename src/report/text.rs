@@ -11,14 +11,14 @@ use crate::{
     events::RunEvent,
 };
 
-/// Number of rejected cases by verdict and reason, then by kernel.
-type RejectionGroups = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
+/// Number of cases that are not launched, by verdict and reason, then by kernel.
+type NotLaunchedGroups = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
 
 /// Prints the events of a run to standard error.
 #[derive(Debug)]
 pub(crate) struct TextReporter {
     display: Option<ProgressDisplay>,
-    rejected: RejectionGroups,
+    not_launched: NotLaunchedGroups,
     launched: bool,
     finished: usize,
     total: usize,
@@ -32,7 +32,7 @@ impl TextReporter {
         let display = io::stderr().is_terminal().then(ProgressDisplay::for_stderr);
         Self {
             display,
-            rejected: RejectionGroups::new(),
+            not_launched: NotLaunchedGroups::new(),
             launched: false,
             finished: 0,
             total: 0,
@@ -57,8 +57,8 @@ impl TextReporter {
         }
     }
 
-    fn print_rejected(&mut self) {
-        for ((verdict, reason), kernels) in std::mem::take(&mut self.rejected) {
+    fn print_not_launched(&mut self) {
+        for ((verdict, reason), kernels) in std::mem::take(&mut self.not_launched) {
             // Cases measured before a resumed run was interrupted.
             if verdict.is_done() {
                 continue;
@@ -172,10 +172,11 @@ impl EventSink for TextReporter {
                 ));
             }
             RunEvent::RowUnreadable { place } => self.print_line(&format!("left out: {place}")),
+            RunEvent::TableMissing { problem, .. } => self.print_line(problem),
             RunEvent::CollectionStarted { .. } => {
                 if !self.launched {
                     self.launched = true;
-                    self.print_rejected();
+                    self.print_not_launched();
                 }
             }
             RunEvent::CollectionFinished { collection, devices, purpose, outcome, seconds } => {
@@ -195,7 +196,8 @@ impl EventSink for TextReporter {
             }
             RunEvent::CaseFinished { kernel, shapes, outcome, case } => {
                 if !self.launched {
-                    let kernels = self.rejected.entry((outcome.verdict, outcome.reason.clone())).or_default();
+                    let kernels =
+                        self.not_launched.entry((outcome.verdict, outcome.reason.clone())).or_default();
                     *kernels.entry(kernel.to_string()).or_default() += 1;
                     return;
                 }
@@ -221,7 +223,7 @@ impl EventSink for TextReporter {
             RunEvent::RowsNotWritten { kernel, problem, .. } => self.print_line(&format!(
                 "rows of {kernel} are not written yet: {problem}; the results are in the ledger"
             )),
-            RunEvent::RunFinished { .. } => self.print_rejected(),
+            RunEvent::RunFinished { .. } => self.print_not_launched(),
             other => self.print_host_event(other),
         }
     }

@@ -5,7 +5,7 @@ use super::{Seconds, state::SchedulerState};
 /// Forecast of the rest of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunForecast {
-    /// Cases without a verdict, running ones included.
+    /// Number of cases without a verdict, running ones and those with the same call included.
     pub open: usize,
     /// Of these, the cases that are predicted to have one before the deadline.
     pub in_time: usize,
@@ -23,7 +23,8 @@ impl SchedulerState {
             self.running.values().map(|running| (running.predicted - (now - running.since)).max(0.0)).sum();
         let time = self.limits.deadline.map_or(f64::INFINITY, |deadline| (deadline - now).max(0.0));
         let mut work = running;
-        let mut open: usize = self.running.values().map(|running| running.cases.len()).sum();
+        let running_jobs = self.running.values().flat_map(|running| &running.cases);
+        let mut open: usize = running_jobs.map(|case| 1 + self.jobs[*case].equal_cases).sum();
         let mut in_time = open;
         // The overhead of a collection is divided among its cases.
         let longest = (self.limits.longest_collection - self.costs.overhead_seconds()).max(1.0);
@@ -35,10 +36,10 @@ impl SchedulerState {
             let overhead = self.costs.overhead_seconds() * (seconds / longest).max(1.0 / most);
             #[expect(clippy::cast_precision_loss, reason = "a count of devices")]
             let more = (seconds + overhead) * job.devices.max(1) as f64;
-            open += 1;
+            open += 1 + job.equal_cases;
             if (work + more) / lanes <= time {
                 work += more;
-                in_time += 1;
+                in_time += 1 + job.equal_cases;
             }
         }
         RunForecast { open, in_time, seconds: work / lanes }

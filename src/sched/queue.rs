@@ -177,7 +177,7 @@ mod tests {
     use crate::sched::PriorCosts;
 
     fn job(kernel: usize, value: f64, seconds: Seconds) -> SchedCase {
-        SchedCase { kernel, seconds, launches: 0, value, devices: 1, memory: 0 }
+        SchedCase { kernel, seconds, launches: 0, equal_cases: 0, value, devices: 1, memory: 0 }
     }
 
     fn ready(jobs: &[SchedCase]) -> CaseQueue {

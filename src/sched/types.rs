@@ -14,6 +14,8 @@ pub struct SchedCase {
     pub seconds: Seconds,
     /// Launches, warm-up included.
     pub launches: u32,
+    /// Number of other cases with the same call: its launches measure them too.
+    pub equal_cases: usize,
     /// Priority: the greatest value comes first.
     pub value: f64,
     /// Number of devices that it needs at once.

@@ -13,7 +13,10 @@ use crate::{
     plan::{PlannedCase, planned_case},
     process::ExitKind,
     render::{Manifest, ManifestCase, files, replay_script},
-    verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, assess_collection, read_journal},
+    verify::{
+        CollectionTermination, ExpectedLaunches, LaunchJournal, SoftwareChange, assess_collection,
+        read_journal,
+    },
 };
 
 /// Cases to replay in one collection.
@@ -90,7 +93,8 @@ impl SelftestContext {
             Ok(records) => (records.as_slice(), None),
             Err(problem) => (Default::default(), Some(problem)),
         };
-        let mut attempts = assess_collection(manifest, &expected, &journals, records, end);
+        let mut attempts =
+            assess_collection(manifest, &expected, &journals, records, end, &SoftwareChange::None);
         for attempt in &mut attempts {
             match (attempt.outcome.verdict, unreadable) {
                 (Verdict::LostRecords, Some(problem)) => {

@@ -65,7 +65,7 @@ impl DatabaseCheck {
             update: UpdateMode::All,
             kernels,
             measured: &measured,
-            rejected: None,
+            rejected_calls: None,
             equal_calls: &EqualCallEvidence::default(),
             weight_column: None,
         };
@@ -78,15 +78,19 @@ impl DatabaseCheck {
         Ok(Self { settings, ledger, plan, digests, stored, versions, _lock: lock })
     }
 
-    /// Number of cases, including those that the catalogue rejects.
+    /// Number of cases, including those that are not called because of the catalogue.
     pub(crate) fn total(&self) -> usize {
-        self.plan.cases.len() + self.plan.rejected.len()
+        self.plan.cases.len() + self.plan.not_launched.len()
     }
 
     /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
     pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
-        let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> =
-            self.plan.rejected.iter().map(|(case, outcome)| (case, CheckOutcome::by_rule(outcome))).collect();
+        let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> = self
+            .plan
+            .not_launched
+            .iter()
+            .map(|(case, outcome)| (case, CheckOutcome::by_rule(outcome)))
+            .collect();
         let checks: Vec<NewCheck<'_>> = by_rule
             .iter()
             .map(|(case, outcome)| NewCheck { case: case.id().clone(), digest: "", outcome })

@@ -7,7 +7,8 @@ use super::{
     device_choice::adapt_to_host,
     environment::{ProgramEnvironment, check_path, lease_folder, lease_free_devices, program_environment},
     generations::{other_host_software, other_imported_software},
-    plan::{check_expert_skew, plan_of_database},
+    plan::{check_expert_skew, unmerged_plan},
+    resume::ResumeState,
 };
 use crate::{
     catalogue::Catalogue,
@@ -22,6 +23,7 @@ use crate::{
     events::RunEvent,
     exit::ExitStatus,
     files::ScratchFolder,
+    ledger::Ledger,
     plan::{InitialCosts, RunPlan, UpdateMode},
     process::sees_host_processes,
     profile::npu_smi::{NpuChip, NpuSmiInfo},
@@ -152,9 +154,34 @@ impl RunContext {
         require_check(check_device_use(found.map(|devices| devices.usable)))
     }
 
+    /// Plans a new run.
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
+        let mut plan = self.unmerged_plan(options, kernels)?;
+        plan.merge_equal_calls(&self.catalogue);
+        Ok(plan)
+    }
+
+    /// Plans what an interrupted run has left open, and returns it with what the run has done. Cases with the same call are
+    /// merged afterwards: of those, some may have their verdict, or be in rows that were added since.
+    pub(crate) fn resumed_plan(
+        &self,
+        options: &RunOptions,
+        kernels: &[KernelName],
+        ledger: &Ledger,
+        run: &str,
+    ) -> Result<ResumeState, CommandError> {
+        // Rows that the run has measured already are excluded by means of the ledger, not by the update mode.
+        let all = RunOptions { update: UpdateMode::All, ..options.clone() };
+        let plan = self.unmerged_plan(&all, kernels)?;
+        let last = ledger.run_collections(run)?.last().map_or(0, |collection| collection.number);
+        let mut state = ResumeState::new(plan, &ledger.run_cases(run)?, last);
+        state.plan.merge_equal_calls(&self.catalogue);
+        Ok(state)
+    }
+
+    fn unmerged_plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         check_expert_skew(&self.database, options.expert_skew)?;
-        let mut plan = plan_of_database(&self.database, &self.catalogue, &self.profile, options, kernels)?;
+        let mut plan = unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?;
         plan.refuse_larger_gangs(self.chips.len());
         if let Some(ledger) = self.database.existing_ledger()? {
             let generations = ledger.measured_generations()?;
@@ -165,10 +192,6 @@ impl RunContext {
             plan.note_all(WITHOUT_SELFTEST);
         }
         Ok(plan)
-    }
-
-    pub(crate) const fn catalogue(&self) -> &Catalogue {
-        &self.catalogue
     }
 
     /// Carries a plan out and prints the closing table.

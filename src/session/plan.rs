@@ -9,13 +9,27 @@ use crate::{
     database::Database,
     domain::{CaseId, CheckVerdict, IdentifiedCase, KernelName},
     ledger::{Ledger, StoredCheck},
-    plan::{CaseSelection, EqualCallEvidence, RunPlan, select_cases},
+    plan::{CaseSelection, EqualCallEvidence, MissingTable, RunPlan, select_cases},
     vendor_check::installed_software,
 };
 
-/// Plans the rows of a database. Cases with accepted results in the ledger count as measured, even if their CSV was
-/// not written.
+/// Plans the rows of a database; cases with the same call are merged. Cases with accepted results in the ledger count as
+/// measured, even if their CSV was not written.
 pub(crate) fn plan_of_database(
+    database: &Database,
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    options: &RunOptions,
+    kernels: &[KernelName],
+) -> Result<RunPlan, CommandError> {
+    let mut plan = unmerged_plan(database, catalogue, profile, options, kernels)?;
+    plan.merge_equal_calls(catalogue);
+    Ok(plan)
+}
+
+/// Plans the rows of a database, with a planned case for each row. A run needs merged cases
+/// ([`RunPlan::merge_equal_calls`]), so that it launches each call once.
+pub(super) fn unmerged_plan(
     database: &Database,
     catalogue: &Catalogue,
     profile: &DeviceProfile,
@@ -29,8 +43,8 @@ pub(crate) fn plan_of_database(
     };
     let equal_calls = match &existing {
         Some(ledger) => EqualCallEvidence {
-            elsewhere: ledger.cases_measured_elsewhere()?,
-            sampled: ledger.cases_with_samples()?,
+            ran_as_other_reasons: ledger.ran_as_other_reasons()?,
+            cases_with_samples: ledger.cases_with_samples()?,
         },
         None => EqualCallEvidence::default(),
     };
@@ -45,46 +59,37 @@ pub(crate) fn plan_of_database(
         update: options.update,
         kernels,
         measured: &measured,
-        rejected: Some(&rejected),
+        rejected_calls: Some(&rejected),
         equal_calls: &equal_calls,
         weight_column: options.weight_column.as_deref(),
     };
     let mut plan = select_cases(database, catalogue, profile, &selection)?;
     if let Some(ledger) = &existing {
-        let missing = missing_tables(database, ledger, kernels, &plan.measured_elsewhere)?;
-        plan.unreadable_rows.extend(missing);
+        plan.missing_tables = missing_tables(database, ledger, kernels, &plan.rows_to_insert)?;
     }
     plan.note_skew(options.expert_skew);
     Ok(plan)
 }
 
-/// Describes the tables that are missing although the ledger has results of their kernels: deleted or renamed files. The
-/// run writes rows of calls that were `measured_elsewhere`, also into a new table.
+/// Returns the tables that are missing although the ledger has results of their kernels: deleted or renamed files. The run
+/// creates the table of `rows_to_insert`.
 fn missing_tables(
     database: &Database,
     ledger: &Ledger,
     selected: &[KernelName],
-    measured_elsewhere: &[IdentifiedCase],
-) -> Result<Vec<String>, CommandError> {
+    rows_to_insert: &[IdentifiedCase],
+) -> Result<Vec<MissingTable>, CommandError> {
     let present = database.kernels()?;
     let is_missing = |kernel: &str| {
         let is_selected = selected.is_empty() || selected.iter().any(|name| name.as_str() == kernel);
         is_selected && !present.iter().any(|name| name.as_str() == kernel)
     };
     let lost = |(kernel, count): (String, u32)| {
-        let written = measured_elsewhere.iter().filter(|case| case.kernel.as_str() == kernel).count();
+        let written = rows_to_insert.iter().filter(|case| case.kernel.as_str() == kernel).count();
         let count = count.saturating_sub(u32::try_from(written).unwrap_or(u32::MAX));
-        (count > 0 && is_missing(&kernel)).then_some((kernel, count))
+        (count > 0 && is_missing(&kernel)).then_some(MissingTable { kernel, cases: count })
     };
-    let measured = ledger.measured_kernels()?.into_iter().filter_map(lost);
-    let describe = |(kernel, count): (String, u32)| {
-        let cases = if count == 1 { "a case".to_owned() } else { format!("{count} cases") };
-        format!(
-            "the ledger has results of {cases} of {kernel}, whose table is missing: restore it or ingest its profile \
-             again, then `npubench run` writes them"
-        )
-    };
-    Ok(measured.map(describe).collect())
+    Ok(ledger.measured_kernels()?.into_iter().filter_map(lost).collect())
 }
 
 /// Digest and reason of each call that `npubench check` found rejected by the installed torch_npu. Outcomes of other

@@ -40,17 +40,17 @@ impl ResumeState {
             let case = keep_open(planned.case.clone(), record);
             open.extend(case.map(|case| PlannedCase { case, ..planned }));
         }
-        let mut rejected = Vec::new();
-        for (case, outcome) in plan.rejected {
+        let mut not_launched = Vec::new();
+        for (case, outcome) in plan.not_launched {
             let Some(record) = by_case.get(case.id()) else { continue };
-            rejected.extend(keep_open(case, record).map(|case| (case, outcome)));
+            not_launched.extend(keep_open(case, record).map(|case| (case, outcome)));
         }
         let unfinished = records.iter().filter(|record| record.outcome.is_none());
         let attempted = unfinished.flat_map(|record| {
             record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection))
         });
         let resumed = ResumedRun { collections: last_collection, outcomes, attempted: attempted.collect() };
-        Self { plan: RunPlan { cases: open, rejected, already_measured: 0, ..plan }, resumed }
+        Self { plan: RunPlan { cases: open, not_launched, already_measured: 0, ..plan }, resumed }
     }
 }
 
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn rows_added_after_the_start_are_left_out_and_open_cases_keep_their_attempts() {
-        let rejected =
+        let unsupported =
             |kernel| (IdentifiedCase::new(case(kernel)), CaseOutcome::new(Verdict::Unsupported, "no entry"));
         let plan = RunPlan {
-            rejected: vec![rejected("Done"), rejected("Open"), rejected("Added")],
+            not_launched: vec![unsupported("Done"), unsupported("Open"), unsupported("Added")],
             already_measured: 7,
             ..RunPlan::default()
         };
@@ -136,7 +136,7 @@ mod tests {
             record("Open", None, &[Verdict::LostRecords]),
         ];
         let ResumeState { plan, resumed } = ResumeState::new(plan, &records, 4);
-        let names: Vec<&str> = plan.rejected.iter().map(|(case, _)| case.kernel.as_str()).collect();
+        let names: Vec<&str> = plan.not_launched.iter().map(|(case, _)| case.kernel.as_str()).collect();
         assert_eq!((names, plan.already_measured), (vec!["Open"], 0));
         assert_eq!(resumed.collections, 4);
         assert_eq!(resumed.outcomes.len(), 1);

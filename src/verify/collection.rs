@@ -13,6 +13,7 @@ use super::{
         RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
     },
     samples::{TIMER_QUANTUM_NS, accepted_samples, noise_reason, published_interval},
+    software_change::SoftwareChange,
 };
 use crate::{
     domain::{
@@ -50,7 +51,7 @@ pub struct RawRecord {
 pub struct ExpectedLaunches<'a> {
     /// The case.
     pub case: &'a Case,
-    /// Names of the kernel in profiles.
+    /// Names of the kernel in profiles, its type first; the row's name may be any of them.
     pub names: Vec<&'a str>,
     /// Other kernels as which the same call may run.
     pub equal_kernels: Vec<EqualKernel<'a>>,
@@ -131,13 +132,14 @@ fn kernel_name(text: &[u8]) -> String {
 }
 
 /// Assesses every case of a manifest. `expected` has the cases in the order of the manifest, `journals` one journal per
-/// process, by rank. The launches of every process must be recorded.
+/// process, by rank. The launches of every process must be recorded. `software` is the change of the host's software.
 pub fn assess_collection(
     manifest: &Manifest,
     expected: &[ExpectedLaunches<'_>],
     journals: &[LaunchJournal],
     records: &[RawRecord],
     end: CollectionTermination,
+    software: &SoftwareChange,
 ) -> Vec<Attempt> {
     let records = without_flushes(manifest, records);
     let ranks = split_by_rank(manifest, journals, &records);
@@ -163,7 +165,7 @@ pub fn assess_collection(
         });
         let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
         match merge_ranks(ordinal, &ranks, evidence) {
-            Ok(evidence) => assess_case(manifest, case, expected, &evidence),
+            Ok(evidence) => assess_case(manifest, case, expected, &evidence, software),
             Err(outcome) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
                 Attempt::without_launches(case.case.clone(), launched, outcome)
@@ -275,7 +277,7 @@ fn rank_launches<'a>(
     line: &JournalLine,
     records: &'a [RawRecord],
 ) -> Result<RankLaunches<'a>, CaseOutcome> {
-    let KernelRecords { own, ran_as } = KernelRecords::find(expected, records)?;
+    let KernelRecords { launches: own, ran_as } = KernelRecords::find(expected, records)?;
     let wrong = wrong_records(rank, expected, line, records, &own);
     match wrong.or_else(|| impossible_duration(kind, expected, line, &own)) {
         Some(outcome) => Err(outcome),
@@ -288,6 +290,7 @@ fn assess_case(
     case: &ManifestCase,
     expected: &ExpectedLaunches<'_>,
     evidence: &[RankLaunches<'_>],
+    software: &SoftwareChange,
 ) -> Attempt {
     let own = slowest_records(evidence);
     let launched = evidence.first().map_or(0, |first| first.launched);
@@ -323,6 +326,7 @@ fn assess_case(
     if let Some(cause) = throttling(&used) {
         outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
     }
+    let outcome = software.judge_outcome(outcome);
     let of_equal_calls = Vec::new();
     let case = case.case.clone();
     let measured =

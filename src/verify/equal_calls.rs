@@ -31,7 +31,8 @@ pub(super) fn is_kernel_name(names: &[&str], recorded: &str) -> bool {
 
 /// Records of the kernel that ran.
 pub(super) struct KernelRecords<'r> {
-    pub(super) own: Vec<&'r RawRecord>,
+    /// Its launches, without those of other kernels of the call.
+    pub(super) launches: Vec<&'r RawRecord>,
     /// Index of the equal kernel as which the call ran; `None` for the case's own kernel.
     pub(super) ran_as: Option<usize>,
 }
@@ -46,13 +47,13 @@ impl<'r> KernelRecords<'r> {
         let kernels = std::iter::once(None).chain((0..expected.equal_kernels.len()).map(Some));
         let mut found = kernels.filter_map(|ran_as| {
             let names = expected.names_of(ran_as);
-            let is_own = |record: &&RawRecord| is_kernel_name(names, &record.kernel);
-            let own: Vec<&RawRecord> = records.iter().filter(is_own).collect();
-            (!own.is_empty()).then_some(Self { own, ran_as })
+            let is_launch = |record: &&RawRecord| is_kernel_name(names, &record.kernel);
+            let launches: Vec<&RawRecord> = records.iter().filter(is_launch).collect();
+            (!launches.is_empty()).then_some(Self { launches, ran_as })
         });
-        let first = found.next().unwrap_or(Self { own: Vec::new(), ran_as: None });
-        if let (Some(one), Some(other)) = (first.own.first(), found.next()) {
-            let other = other.own.first().map_or("", |record| record.kernel.as_str());
+        let first = found.next().unwrap_or(Self { launches: Vec::new(), ran_as: None });
+        if let (Some(one), Some(other)) = (first.launches.first(), found.next()) {
+            let other = other.launches.first().map_or("", |record| record.kernel.as_str());
             let reason = format!("its launches ran as {} and as {other}", one.kernel);
             return Err(CaseOutcome::new(Verdict::WrongKernel, reason));
         }
@@ -60,9 +61,12 @@ impl<'r> KernelRecords<'r> {
     }
 }
 
-/// Adds the results of all other cases with the same call to an attempt with all its launches. A case whose kernel is not
-/// the one that ran gets no numbers, also if it is the planned one. Launches that are not accepted as a measurement stay
-/// with the planned case, if its kernel ran.
+/// Divides the attempt at a call among the cases with this call: the planned case, its equal cases, and the case of the
+/// kernel that ran if none of them is one. Cases of the kernel that ran get the launches and the outcome; the others, of
+/// which the planned case may be one, end as `ran_as_other` without launches.
+///
+/// Launches that are no measurement (`throttled`, `implausible` …) are not divided: the planned case has the outcome, and
+/// the launches too if its own kernel ran.
 pub(super) fn share_attempt(
     attempt: Attempt,
     expected: &ExpectedLaunches<'_>,
@@ -80,25 +84,25 @@ pub(super) fn share_attempt(
         cases.push(IdentifiedCase::new(Case { kernel: kernel.clone(), ..expected.case.clone() }));
     }
     let names = expected.names_of(ran_as);
-    let kernel = other.unwrap_or(&expected.case.kernel);
-    let elsewhere = |case: CaseId| {
-        Attempt::without_launches(case, attempt.launched, measured_elsewhere(kernel, &attempt.outcome))
+    let kernel = names.first().copied().unwrap_or(expected.case.kernel.as_str());
+    let without_launches = |case: CaseId| {
+        Attempt::without_launches(case, attempt.launched, ran_as_other_outcome(kernel, &attempt.outcome))
     };
     let of_equal_calls = cases.into_iter().map(|case| {
         let id = case.id().clone();
         let attempt = match is_kernel_name(names, case.kernel.as_str()) {
             true => Attempt { case: id, ..attempt.clone() },
-            false => elsewhere(id),
+            false => without_launches(id),
         };
         EqualCallAttempt { case, attempt }
     });
     let of_equal_calls = of_equal_calls.collect();
-    let own = if other.is_some() { elsewhere(attempt.case.clone()) } else { attempt };
-    Attempt { of_equal_calls, ..own }
+    let of_planned_case = if other.is_some() { without_launches(attempt.case.clone()) } else { attempt };
+    Attempt { of_equal_calls, ..of_planned_case }
 }
 
-/// Returns the outcome of a case whose launches ran as another kernel.
-fn measured_elsewhere(kernel: &KernelName, outcome: &CaseOutcome) -> CaseOutcome {
+/// Returns the outcome of a case whose launches ran as another kernel, of this type.
+fn ran_as_other_outcome(kernel: &str, outcome: &CaseOutcome) -> CaseOutcome {
     let mut reason = format!("ran as {kernel}; measured there");
     if outcome.verdict == Verdict::Noisy {
         reason.push_str(", noisy: ");

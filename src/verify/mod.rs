@@ -10,6 +10,7 @@ mod evidence;
 mod journal;
 mod ranks;
 mod samples;
+mod software_change;
 
 pub(crate) use collection::RawRecord;
 pub use collection::{CollectionTermination, ExpectedLaunches, assess_collection, read_records};
@@ -17,3 +18,4 @@ pub use equal_calls::EqualKernel;
 pub(crate) use evidence::pool_attempts;
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
+pub use software_change::SoftwareChange;

@@ -74,7 +74,7 @@ pub(crate) fn assert_refused(context: &Context, cases: &[(CaseText<'_>, &str)]) 
         let found: Vec<&Value> = lines.iter().filter(is_case).collect();
         let is_refused = |line: &&Value| {
             matches!(line["verdict"].as_str(), Some("invalid_args" | "unsupported"))
-                && line["left_out"].as_str().is_some_and(|reason| reason.contains(message))
+                && line["not_launched"].as_str().is_some_and(|reason| reason.contains(message))
         };
         assert!(found.iter().any(is_refused), "{kernel} {shapes} {dtypes} -> {dtype}: {found:#?}");
     }

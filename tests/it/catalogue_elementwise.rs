@@ -230,7 +230,7 @@ fn forms_that_no_call_launches_are_unsupported() {
             line["kernel"] == *kernel
                 && line["inputs"] == format!("{shapes} -> {output}")
                 && line["verdict"] == "unsupported"
-                && line["left_out"].as_str().is_some_and(|left_out| left_out.contains(reason))
+                && line["not_launched"].as_str().is_some_and(|left_out| left_out.contains(reason))
         });
         assert!(found, "{kernel} {shapes} {reason}: {}{}", plan.stdout, plan.stderr);
     }

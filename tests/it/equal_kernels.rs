@@ -109,16 +109,6 @@ fn each_product_of_a_grid_is_measured_once_under_the_kernel_that_ran() {
     assert!(other.stderr.contains("has the same call as `MatMulV2`"), "{}", other.stderr);
 }
 
-/// Tables with their rows in the order of the text: rows of other kernels are added as their results arrive.
-fn sorted_tables(context: &Context) -> Vec<(String, Vec<String>)> {
-    let sorted = |text: String| {
-        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        lines.sort();
-        lines
-    };
-    tables(context).into_iter().map(|(name, text)| (name, sorted(text))).collect()
-}
-
 fn finish(context: &Context) -> Ran {
     let ran = context.run(&["resume", "--db", "db"]);
     if ran.code == 3 { context.run(&RUN) } else { ran }
@@ -130,7 +120,7 @@ fn killed_runs_lose_no_measurement_of_another_kernel() {
     let begun = Instant::now();
     assert_eq!(undisturbed.run(&RUN).code, 0);
     let takes = begun.elapsed();
-    let expected = sorted_tables(&undisturbed);
+    let expected = tables(&undisturbed);
     for kill in 1..=6_u32 {
         let context = products();
         killed_after(&context, &RUN, takes.mul_f64(f64::from(kill) / 7.0));
@@ -140,7 +130,7 @@ fn killed_runs_lose_no_measurement_of_another_kernel() {
         let ran = finish(&context);
         assert_eq!(ran.code, 0, "kill {kill}: {}{}", ran.stdout, ran.stderr);
         assert_measured_once(&context);
-        assert_eq!(sorted_tables(&context), expected, "kill {kill}");
+        assert_eq!(tables(&context), expected, "kill {kill}");
         assert_eq!(processes_in(&context.path("db")), Vec::<String>::new(), "kill {kill}");
         assert_nothing_is_launched(&context);
     }
@@ -150,13 +140,11 @@ fn killed_runs_lose_no_measurement_of_another_kernel() {
 fn lost_rows_of_another_kernel_are_written_again_from_the_ledger() {
     let context = products();
     assert_eq!(context.run(&RUN).code, 0);
-    let before = sorted_tables(&context);
+    let before = tables(&context);
     std::fs::remove_file(context.path("db/MatMulV3.csv")).expect("removed");
     let ran = context.run(&[&RUN[..], &["--kernels", "MatMulV2"]].concat());
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-    let mut after = sorted_tables(&context);
-    after.sort();
-    assert_eq!(after, before);
+    assert_eq!(tables(&context), before);
     assert_eq!(
         number(&ledger(&context).expect("a run"), "SELECT count(*) FROM attempts WHERE verdict = 'ok'"),
         48
@@ -164,7 +152,7 @@ fn lost_rows_of_another_kernel_are_written_again_from_the_ledger() {
 }
 
 /// Database of records in the form `kernel shapes types -> output type`.
-fn ingested(records: &[(&str, &str, &str, &str)]) -> Context {
+pub(crate) fn ingested(records: &[(&str, &str, &str, &str)]) -> Context {
     let context = Context::new();
     let records: Vec<String> = records
         .iter()
@@ -206,6 +194,72 @@ fn rows_of_one_call_share_its_launches() {
         assert_eq!(number(&ledger(&context).expect("a run"), launched), 1);
         assert_nothing_is_launched(&context);
     }
+}
+
+/// A call that was measured under another name of the kernel that ran is measured; there is no row of the type.
+#[test]
+fn call_measured_under_another_name_is_not_launched_again() {
+    let shapes = "16,512;512,512";
+    let context = ingested(&["MatMulCommon", "MatMulV3"].map(|name| (name, shapes, "DT_BF16", "16,512")));
+    let ran = context.run(&RUN);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(result(&context, "MatMulCommon").0, "ok");
+    assert_eq!(result(&context, "MatMulV3"), ("ran_as_other".to_owned(), String::new()));
+    let [row] = <[Row; 1]>::try_from(context.rows("db", "MatMulV3")).expect("a row");
+    assert_eq!(row["MicroBench Reason"], "ran as MatMulV2; measured there");
+    assert_nothing_is_launched(&context);
+    assert!(!context.path("db/MatMulV2.csv").exists());
+}
+
+/// Rows that share launches are cases of their own for `plan`, and for the numbers of open cases during the run.
+#[test]
+fn cases_with_one_call_are_planned_and_counted_each() {
+    let names = ["MatMulCommon", "MatMulV2", "MatMulV3"];
+    let mut records = names.map(|name| (name, "16,512;512,512", "DT_BF16", "16,512")).to_vec();
+    records.push(("Add", "64,512;64,512", "DT_BF16", "64,512"));
+    let context = ingested(&records);
+    let plan = context.run(&["plan", "--db", "db", "--devices", "0"]).stdout;
+    assert!(plan.contains("4 cases in 1 collection on 1 device"), "{plan}");
+    assert!(plan.contains("2 cases with the same call as another one: each call is launched once"), "{plan}");
+    let json = |text: &str| -> Vec<serde_json::Value> {
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let lines = json(&context.run(&["plan", "--db", "db", "--devices", "0", "--format", "json"]).stdout);
+    let kernels: Vec<&str> = lines.iter().filter_map(|line| line["kernel"].as_str()).collect();
+    assert_eq!(kernels, ["Add", "MatMulCommon", "MatMulV2", "MatMulV3"]);
+    let launched_as: Vec<&serde_json::Value> = lines.iter().map(|line| &line["launched_as"]).collect();
+    let (none, first) = (&serde_json::Value::Null, &lines[1]["case"]);
+    assert_eq!(launched_as, [none, none, first, first]);
+    assert!(lines.iter().all(|line| line["device"] == 0), "{lines:?}");
+
+    let ran = context.run(&[&RUN[..], &["--format", "json"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let (mut done, mut forecasts) = (0, Vec::new());
+    for event in json(&ran.stdout) {
+        match event["event"].as_str() {
+            Some("run_started") => assert_eq!(event["cases"], 4),
+            Some("case_finished") => done += 1,
+            Some("progress") => forecasts.push((event["open"].as_u64(), Some(4 - done))),
+            _ => {}
+        }
+    }
+    assert!(done == 4 && !forecasts.is_empty());
+    assert!(forecasts.iter().all(|(open, expected)| open == expected), "{forecasts:?}");
+}
+
+/// A noisy measurement of a kernel that no row of the run is of decides the exit code, also if it was made before an
+/// interruption: here all that is left of the run is its end.
+#[test]
+fn noisy_measurement_of_another_kernel_counts_after_an_interruption() {
+    let context = ingested(&[("MatMulV3", "16,512;512,512", "DT_BF16", "16,512")]);
+    assert_eq!(context.run(&RUN).code, 0);
+    let interrupted = "UPDATE runs SET ended_ns = NULL, exit_code = NULL";
+    let resumed = |context: &Context| context.run(&["resume", "--db", "db"]).code;
+    ledger(&context).expect("a run").execute_batch(interrupted).expect("changed");
+    assert_eq!(resumed(&context), 0);
+    let noisy = format!("{interrupted}; UPDATE attempts SET verdict = 'noisy' WHERE verdict = 'ok'");
+    ledger(&context).expect("a run").execute_batch(&noisy).expect("changed");
+    assert_eq!(resumed(&context), 1);
 }
 
 #[test]

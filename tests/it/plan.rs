@@ -52,10 +52,12 @@ fn cases_that_would_end_after_the_deadline_are_left_out_and_the_most_valuable_ar
         ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 4000);
     let (left, measured): (Vec<&Value>, Vec<&Value>) =
-        lines.iter().partition(|line| !line["left_out"].is_null());
+        lines.iter().partition(|line| !line["not_launched"].is_null());
     assert!(left.len() > 100 && measured.len() > 400, "{} left, {} measured", left.len(), measured.len());
     assert!(left.iter().all(|line| line["weight"] == 1.0), "a case of high weight is left");
-    assert!(left.iter().all(|line| line["left_out"].as_str().is_some_and(|why| why.contains("deadline"))));
+    assert!(
+        left.iter().all(|line| line["not_launched"].as_str().is_some_and(|why| why.contains("deadline")))
+    );
     assert!(measured.iter().all(|line| line["end_s"].as_f64().is_some_and(|ends| ends <= 180.0)));
     assert!(measured.iter().all(|line| line["device"] == 3));
     // The first collection has only cases of high weight.

@@ -18,7 +18,8 @@ use npubench::{
     profile::npu_smi::{NpuSmiInfo, parse_info},
     render::Manifest,
     verify::{
-        CollectionTermination, ExpectedLaunches, LaunchJournal, assess_collection, read_journal, read_records,
+        CollectionTermination, ExpectedLaunches, LaunchJournal, SoftwareChange, assess_collection,
+        read_journal, read_records,
     },
 };
 
@@ -189,8 +190,9 @@ impl CollectionFixture {
             host_slots: CatalogueEntry::host_slots(entry),
         };
         let expected: Vec<ExpectedLaunches<'_>> = self.cases.iter().map(expected).collect();
-        let attempts =
-            assess_collection(&self.manifest, &expected, std::slice::from_ref(&journal), &records, end);
+        let journals = std::slice::from_ref(&journal);
+        let unchanged = SoftwareChange::None;
+        let attempts = assess_collection(&self.manifest, &expected, journals, &records, end, &unchanged);
         let log = fs::read_to_string(folder.join("collect.log")).expect("a log");
         CollectionResult { log, ended, seconds, journal, unreadable, attempts }
     }

@@ -8,7 +8,10 @@ use std::{
 
 use rusqlite::Connection;
 
-use crate::context::{Context, Ran, SWIGLU, profile};
+use crate::{
+    context::{Context, Ran, SWIGLU, profile},
+    equal_kernels::ingested,
+};
 
 impl Context {
     /// Runs `npubench run` on a rehearsal host with the given versions, as the entry `software:` of a fault plan.
@@ -143,12 +146,8 @@ fn version_with_other_characters_is_refused() {
     );
 }
 
-/// A CANN that is replaced while a collection runs: its samples are of no known software, and those of later collections
-/// are of the new one.
-#[test]
-fn upgrade_during_a_run_starts_a_new_generation_and_is_stated() {
-    let context = Context::new();
-    context.small_database("db");
+/// Creates a Python interpreter that replaces the CANN of its host by 9.9.9 while a collection runs; returns its path.
+fn python_that_replaces_cann(context: &Context) -> String {
     let wrapper = "#!/bin/sh\n\
         # Programs of collections run in .npubench/runs/RUN/collections/NUMBER.\n\
         for file in ../../host/Ascend/ascend-toolkit/latest/*/ascend_toolkit_install.info; do\n\
@@ -157,7 +156,19 @@ fn upgrade_during_a_run_starts_a_new_generation_and_is_stated() {
         exec python3 \"$@\"\n";
     let python = context.write("bin/python3-wrapper", wrapper);
     fs::set_permissions(&python, Permissions::from_mode(0o755)).expect("executable");
-    let python = python.to_string_lossy();
+    python.to_string_lossy().into_owned()
+}
+
+const NOT_CHECKED: &str =
+    "the software of the host changed during the run, and no selftest has checked the new one";
+
+/// A CANN that is replaced while a collection runs: its samples are of no known software, and those of later collections
+/// are of the new one.
+#[test]
+fn upgrade_during_a_run_starts_a_new_generation_and_is_stated() {
+    let context = Context::new();
+    context.small_database("db");
+    let python = python_that_replaces_cann(&context);
     let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--python", &python];
     let ran = context.run(&run);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
@@ -169,10 +180,60 @@ fn upgrade_during_a_run_starts_a_new_generation_and_is_stated() {
     assert_eq!(reasons, [changed]);
     let row = context.rows("db", "Add").remove(0);
     assert!(row["MicroBench Software"].starts_with("CANN 9.9.9, "), "{}", row["MicroBench Software"]);
-    assert!(
-        row["MicroBench Reason"]
-            .contains("without a selftest of the software that replaced another during the run"),
-        "{}",
-        row["MicroBench Reason"]
+    assert!(row["MicroBench Reason"].contains(NOT_CHECKED), "{}", row["MicroBench Reason"]);
+}
+
+/// The same for a call that runs as another kernel, whose samples are not those of the planned row.
+#[test]
+fn upgrade_during_a_run_concerns_samples_of_other_kernels() {
+    let context = ingested(&[("MatMulV3", "16,512;512,512", "DT_BF16", "16,512")]);
+    let python = python_that_replaces_cann(&context);
+    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--python", &python];
+    let ran = context.run(&run);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let attempts: Vec<String> = context.query(
+        "SELECT kernel || ' ' || verdict FROM attempts JOIN cases USING (case_id) ORDER BY collection, kernel DESC",
     );
+    assert_eq!(attempts, ["MatMulV3 implausible", "MatMulV3 ran_as_other", "MatMulV2 ok"]);
+    let reasons: Vec<String> = context.query("SELECT reason FROM attempts WHERE verdict = 'implausible'");
+    let changed = "the software of the host changed while the collection ran: CANN 9.9.9, not 0+rehearsal";
+    assert_eq!(reasons, [format!("{changed}; ran as MatMulV2")]);
+    let row = context.rows("db", "MatMulV2").remove(0);
+    assert_eq!(row["MicroBench Samples"], "20");
+    assert!(row["MicroBench Software"].starts_with("CANN 9.9.9, "), "{}", row["MicroBench Software"]);
+    assert!(row["MicroBench Reason"].contains(NOT_CHECKED), "{}", row["MicroBench Reason"]);
+}
+
+/// After an upgrade a call runs as another kernel: the row keeps the numbers of the earlier software and states it, and no
+/// run recommends to measure it again. The rehearsal host chooses by the number of cores, so that another device has to
+/// stand for the upgrade.
+#[test]
+fn row_that_runs_as_another_kernel_after_an_upgrade_keeps_its_numbers() {
+    let context = ingested(&[("MatMulV3", "256,11264;11264,256", "DT_BF16", "256,256")]);
+    let file = fs::read_to_string(context.path("db/database.yaml")).expect("database.yaml");
+    let device = "ATLAS_800_A3_752T_128G_DIE";
+    assert!(file.contains(device), "{file}");
+    context.write("db/database.yaml", &file.replace(device, "ATLAS_800_A3_560T_128G_DIE"));
+    context.run_with_software("cann: 8.3.RC1", &[]);
+    let row = |kernel: &str| context.rows("db", kernel).remove(0);
+    let before = row("MatMulV3");
+    assert_eq!((before["MicroBench Verdict"].as_str(), before["MicroBench Samples"].as_str()), ("ok", "20"));
+    context.write("db/database.yaml", &file);
+    let ran = context.run_with_software("cann: 8.5.0", &[]);
+    assert!(ran.stderr.contains("1 case was measured with CANN 8.3.RC1, not 8.5.0"), "{}", ran.stderr);
+    assert_eq!(row("MatMulV3"), before);
+
+    let ran = context.run_with_software("cann: 8.5.0", &["--update", "all"]);
+    assert!(ran.stdout.contains("ran_as_other"), "{}", ran.stdout);
+    let after = row("MatMulV3");
+    let unchanged =
+        ["MicroBench Verdict", "Average Duration(us)", "MicroBench Samples", "MicroBench Software"];
+    unchanged.iter().for_each(|column| assert_eq!(after[*column], before[*column], "{column}"));
+    let remark = "a later attempt with other software ran as MatMulV2";
+    assert_eq!(after["MicroBench Reason"], format!("{}; {remark}", before["MicroBench Reason"]));
+    assert!(row("MatMulV2")["MicroBench Software"].starts_with("CANN 8.5.0, "), "{:?}", row("MatMulV2"));
+
+    let ran = context.run_with_software("cann: 8.5.0", &[]);
+    assert!(!ran.stderr.contains("measured with"), "{}", ran.stderr);
+    assert_eq!((ran.stdout.as_str(), row("MatMulV3")), ("", after));
 }

@@ -95,7 +95,7 @@ impl Fixture {
             update: UpdateMode::Missing,
             kernels: &[],
             measured,
-            rejected: None,
+            rejected_calls: None,
             equal_calls: &EqualCallEvidence::default(),
             weight_column: None,
         };
@@ -196,7 +196,7 @@ impl Fixture {
                 ledger: &mut ledger,
                 rows,
                 predecided: Vec::new(),
-                unreadable_rows: plan.unreadable_rows.len(),
+                has_lost_rows: !plan.unreadable_rows.is_empty(),
             };
             let mut emit = |event: &RunEvent| {
                 observe(&context, event);

@@ -53,7 +53,7 @@ impl Fixture {
             update,
             kernels,
             measured: &self.measured,
-            rejected: Some(&self.rejected),
+            rejected_calls: Some(&self.rejected),
             equal_calls: &EqualCallEvidence::default(),
             weight_column,
         };
@@ -109,7 +109,7 @@ fn call_rejected_by_the_vendor_check_is_not_launched_until_the_call_changes() {
     fixture.rejected = rejected;
     let plan = fixture.plan();
     assert_eq!(lengths(&plan), [32]);
-    let outcomes: Vec<&CaseOutcome> = plan.rejected.iter().map(|(_, outcome)| outcome).collect();
+    let outcomes: Vec<&CaseOutcome> = plan.not_launched.iter().map(|(_, outcome)| outcome).collect();
     assert_eq!(outcomes, [&CaseOutcome::new(Verdict::Rejected, "rejected by torch_npu")]);
 }
 
@@ -120,7 +120,7 @@ fn gang_larger_than_the_host_is_unsupported() {
     (plan.cases[0].devices, plan.cases[2].devices) = (4, 8);
     plan.refuse_larger_gangs(4);
     assert_eq!(lengths(&plan), [16, 32]);
-    let [(_, outcome)] = plan.rejected.as_slice() else { panic!("{:?}", plan.rejected) };
+    let [(_, outcome)] = plan.not_launched.as_slice() else { panic!("{:?}", plan.not_launched) };
     let reason = "it needs 8 devices of one host at once, the run has 4";
     assert_eq!(outcome, &CaseOutcome::new(Verdict::Unsupported, reason));
 }
@@ -158,8 +158,8 @@ fn case_that_cannot_be_replayed_has_a_verdict_with_a_reason() {
     let fixture = Fixture::new(&[("Add", "", &rows), ("KernelWithoutEntry", "", &[add(16)])]);
     let plan = fixture.plan();
     assert!(plan.cases.is_empty(), "{:?}", lengths(&plan));
-    let outcome = |index: usize| &plan.rejected[index].1;
-    assert_eq!(plan.rejected.len(), 3);
+    let outcome = |index: usize| &plan.not_launched[index].1;
+    assert_eq!(plan.not_launched.len(), 3);
     assert_eq!(outcome(0).verdict, Verdict::Oom);
     assert!(outcome(0).reason.starts_with("needs 768 GiB, "), "{}", outcome(0).reason);
     assert!(matches!(outcome(1).verdict, Verdict::Unsupported | Verdict::InvalidArgs), "{:?}", outcome(1));

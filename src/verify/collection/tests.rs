@@ -453,7 +453,8 @@ fn assessed(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt>
             is_on_ai_cpu: false,
         })
         .collect();
-    assess_collection(&collection.manifest, &expected, journals, &collection.records, collection.end)
+    let (records, end) = (&collection.records, collection.end);
+    assess_collection(&collection.manifest, &expected, journals, records, end, &SoftwareChange::None)
 }
 
 #[test]
