@@ -1,6 +1,6 @@
 //! Results of cases: launches of one collection, their accepted samples, and the content of a row.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, iter};
 
 use super::{CaseId, CaseOutcome, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict};
 use crate::stats::SampleSummary;
@@ -68,6 +68,11 @@ pub struct EqualCallAttempt {
 }
 
 impl Attempt {
+    /// Returns the attempt, then the results of its launches for other cases with the same call.
+    pub(crate) fn with_equal_calls(&self) -> impl Iterator<Item = &Self> {
+        iter::once(self).chain(self.of_equal_calls.iter().map(|other| &other.attempt))
+    }
+
     /// Creates an attempt without recorded launches.
     pub(crate) fn without_launches(case: CaseId, launched: u32, outcome: CaseOutcome) -> Self {
         Self {

@@ -124,7 +124,8 @@ pub(super) fn run_collection(
 /// order of the launches, of which the first are warm-ups. The ledger has those of the slowest rank, so that a failed
 /// write loses no sample.
 fn write_rank_durations(folder: &Path, attempts: &[Attempt]) {
-    let lines = attempts.iter().filter(|attempt| !attempt.fastest_ranks.is_empty()).map(|attempt| {
+    let attempts = attempts.iter().flat_map(Attempt::with_equal_calls);
+    let lines = attempts.filter(|attempt| !attempt.fastest_ranks.is_empty()).map(|attempt| {
         let slowest: Vec<i64> = attempt.launches.iter().map(|launch| launch.duration.0).collect();
         let fastest: Vec<i64> = attempt.fastest_ranks.iter().map(|duration| duration.0).collect();
         let line = serde_json::json!({

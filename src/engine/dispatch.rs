@@ -278,7 +278,7 @@ impl<'a> Dispatcher<'a> {
             let stored = if start.purpose == CollectionPurpose::Control { &[] } else { attempts.as_slice() };
             self.commit(|ledger| ledger.finish_collection(key, unix_time(), &message, &software, stored))
                 .await?;
-            for Attempt { case, outcome, .. } in stored {
+            for Attempt { case, outcome, .. } in stored.iter().flat_map(Attempt::with_equal_calls) {
                 (self.emit)(&RunEvent::CaseAttempted {
                     case: case.clone(),
                     collection: start.collection,
