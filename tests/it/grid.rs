@@ -470,7 +470,12 @@ fn grid_rows_can_be_measured() {
     for name in ["RmsNorm", "MatMulV2"] {
         let rows = context.rows("db", name);
         assert_eq!(rows.len(), 3);
-        assert!(rows.iter().all(|row| row["MicroBench Verdict"] == "ok"), "{rows:?}");
+        let is_done = |row: &BTreeMap<String, String>| {
+            // Large products are measured as rows of MatMulV3.
+            row["MicroBench Verdict"] == "ok"
+                || name == "MatMulV2" && row["MicroBench Verdict"] == "ran_as_other"
+        };
+        assert!(rows.iter().all(is_done), "{rows:?}");
     }
 }
 
