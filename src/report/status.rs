@@ -23,7 +23,8 @@ use crate::{
 };
 
 const FILE: &str = "status.json";
-/// The file is filled with spaces to a multiple of this size, that of a block of most file systems.
+/// The file is filled with spaces to a multiple of this size, that of a block of most file systems, with a block for its
+/// growth.
 const BLOCK: usize = 4096;
 /// Shortest interval between two writes.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -154,13 +155,22 @@ impl StatusWriter {
     /// Writes the draft over its old content and exchanges it with the file. Both keep their disk space, so that the
     /// status of a run that waits for disk space can be written.
     fn replace_file(&self, mut text: Vec<u8>) -> io::Result<()> {
-        text.resize(text.len().next_multiple_of(BLOCK), b' ');
-        let draft = File::options().write(true).create(true).truncate(false).open(&self.draft)?;
-        draft.write_all_at(&text, 0)?;
-        draft.set_len(u64::try_from(text.len()).unwrap_or(u64::MAX))?;
+        text.resize((text.len() + BLOCK).next_multiple_of(BLOCK), b' ');
+        self.write_draft(&text)?;
         let exchanged = renameat2(AT_FDCWD, &self.draft, AT_FDCWD, &self.path, RenameFlags::RENAME_EXCHANGE);
-        // The first write has nothing to exchange; some network file systems cannot exchange files.
-        exchanged.or_else(|_| fs::rename(&self.draft, &self.path))
+        if exchanged.is_err() {
+            // The first write has nothing to exchange; some network file systems cannot exchange files. The next draft
+            // takes its disk space at once: the disk may be full by then.
+            fs::rename(&self.draft, &self.path)?;
+            self.write_draft(&text)?;
+        }
+        Ok(())
+    }
+
+    fn write_draft(&self, text: &[u8]) -> io::Result<()> {
+        let draft = File::options().write(true).create(true).truncate(false).open(&self.draft)?;
+        draft.write_all_at(text, 0)?;
+        draft.set_len(u64::try_from(text.len()).unwrap_or(u64::MAX))
     }
 }
 

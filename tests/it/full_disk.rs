@@ -203,9 +203,11 @@ fn status_shows_a_run_that_waits_for_space_and_ctrl_c_ends_it() {
     let mut child = disk.start_run();
     disk.fill(0);
     // Running collections may end, no other is started.
+    let started = Instant::now();
     let status = loop {
         assert!(child.try_wait().expect("a status").is_none(), "the run did not wait");
         let ran = disk.run(&["status", "--db", "db"]);
+        assert!(started.elapsed() < Duration::from_secs(300), "{}{}", ran.stdout, ran.stderr);
         if ran.code == 0 && ran.stdout.contains("waiting ") {
             break ran.stdout;
         }
