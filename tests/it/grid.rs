@@ -205,7 +205,7 @@ fn selected_rows_pass_shape_rule_and_fit_memory() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
     /// A selection has the requested number of rows or all, is repeatable, and skips existing rows.
     #[test]
     fn grid_selection_is_repeatable_and_adds_missing_rows(
