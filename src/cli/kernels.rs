@@ -56,6 +56,9 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
 fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitStatus, CommandError> {
     let (gaps, notes) = find_kernel_gaps(&options.missing, catalogue)?;
     notes.iter().for_each(|note| print_note(note));
+    if gaps.gaps.is_empty() {
+        print_note("every kernel can be replayed as it was recorded");
+    }
     print_data(&match options.output.format {
         OutputFormat::Plain => gaps_table(&gaps),
         OutputFormat::Json => gaps_json(&gaps),

@@ -283,8 +283,16 @@ impl RunContext {
                 ));
             }
             print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
-            if outcome.exit == ExitStatus::Interrupted {
-                print_note(&format!("`npubench resume --db {db}` continues this run"));
+            match outcome.exit {
+                ExitStatus::Interrupted => {
+                    print_note(&format!("`npubench resume --db {db}` continues this run"));
+                }
+                ExitStatus::CannotMeasure => print_note(&format!(
+                    "this host cannot measure: no collection launched a case and left a readable profile; the last \
+                     reasons are above, the scripts' output is in `collections` of that folder, and `npubench doctor \
+                     --db {db}` checks the host. After a repair, `npubench run --db {db}` measures what is missing"
+                )),
+                _ => {}
             }
         }
         Ok(outcome.exit)

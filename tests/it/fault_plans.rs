@@ -120,6 +120,7 @@ fn unreadable_table_is_the_reason_of_its_rows() {
     let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--kernels", "Add"];
     let ran = context.run(&[&run[..], &["--rehearsal-faults", "plan.yaml"]].concat());
     assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("this host cannot measure: "), "{}", ran.stderr);
     for row in context.rows("db", "Add") {
         assert_eq!(row["MicroBench Verdict"], "lost_records");
         let reason = &row["MicroBench Reason"];

@@ -504,56 +504,6 @@ fn grid_plot_draws_rows() {
     assert_eq!(svg.matches("<circle").count(), 2 * 50, "a circle for each row of two kernels");
 }
 
-#[test]
-fn grid_file_errors_have_line_and_column() {
-    let good = "summary: a test\nladders:\n  T: [1..8 ratio 2]\nconstants: {block: 16}\npatterns:\n  norm:\n    \
-                kernels: [RmsNorm]\n    axes: {t: T, d: [64, 128]}\n    let: {w: d * block}\n    \
-                where: [w % 32 == 0]\n    inputs: {shapes: \"t,w; w\", dtypes: DT_BF16}\n    \
-                outputs: {shapes: \"t,w; t,1\", dtypes: \"DT_BF16; FLOAT\"}\n";
-    let context = Context::new();
-    let run = |name: &str, text: &str| {
-        context.write(&format!("{name}/grids/test.yaml"), text);
-        grid(&context, &["RmsNorm", "--rows", "2", "--assets", name])
-    };
-    assert_eq!(run("good", good).code, 0);
-    let before = context.snapshot("db");
-    let wrong = [
-        ("key", "where:", "were:"),
-        ("ladder", "{t: T,", "{t: TOKEN,"),
-        ("segment", "1..8 ratio 2", "1..8 ration 2"),
-        ("name", "d * block", "d * blok"),
-        ("expression", "w % 32 == 0", "w % == 0"),
-        ("comparison", "w % 32 == 0", "w % 32"),
-        ("shape", "\"t,w; w\"", "\"t,w; v\""),
-        ("dtype", "dtypes: DT_BF16}\n    outputs", "dtypes: DT_BF61}\n    outputs"),
-        ("count", "\"DT_BF16; FLOAT\"", "\"DT_BF16; FLOAT; FLOAT\""),
-        ("cycle", "{w: d * block}", "{w: w2 * block, w2: w + d}"),
-        ("twice", "{w: d * block}", "{w: d * block, t: d}"),
-        ("table", "[64, 128]}", "{model: prodcts}}"),
-        ("models", "    let:", "    with_models: {where: [w < hiden_size]}\n    let:"),
-        ("axis", "[64, 128]}", "[64, 0]}"),
-        ("beside", "[64, 128]}", "{model: widths, ladder: S}}"),
-        ("besides", "[64, 128]}", "{model: widths, laddr: T}}"),
-        ("override", "    let:", "    overrides: {RmsNrm: {where: []}}\n    let:"),
-    ];
-    let errors: Vec<String> = wrong
-        .iter()
-        .map(|(name, right, wrong)| {
-            assert!(good.contains(right), "{name}");
-            let ran = run(name, &good.replacen(right, wrong, 1));
-            assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
-            ran.stderr
-        })
-        .collect();
-    assert_eq!(context.snapshot("db"), before, "nothing was written");
-    insta::assert_snapshot!(errors.join("\n"));
-    let ran = grid(&context, &["RmsNrom", "--dry-run"]);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: no grid declares `RmsNrom`
-    hint: did you mean `RmsNorm`?
-    ");
-}
-
 /// Patterns use numbers and tables of models by name; models without one are skipped.
 #[test]
 fn patterns_use_numbers_and_tables_of_models() {

@@ -347,3 +347,49 @@ fn invalid_grid_files_are_reported() {
     context.write("own.yaml", &format!("\u{feff}{GOOD}"));
     assert_eq!(context.run(&own).code, 0);
 }
+
+#[test]
+fn grid_file_errors_have_line_and_column() {
+    let context = Context::new();
+    let run = |name: &str, text: &str| {
+        context.write(&format!("{name}/grids/test.yaml"), text);
+        grid(&context, &["RmsNorm", "--rows", "2", "--assets", name])
+    };
+    assert_eq!(run("good", GOOD).code, 0);
+    let before = context.snapshot("db");
+    let wrong = [
+        ("key", "where:", "were:"),
+        ("ladder", "{t: T,", "{t: TOKEN,"),
+        ("segment", "1..8 ratio 2", "1..8 ration 2"),
+        ("name", "d * block", "d * blok"),
+        ("expression", "w % 32 == 0", "w % == 0"),
+        ("comparison", "w % 32 == 0", "w % 32"),
+        ("shape", "\"t,w; w\"", "\"t,w; v\""),
+        ("dtype", "dtypes: DT_BF16}\n    outputs", "dtypes: DT_BF61}\n    outputs"),
+        ("count", "\"DT_BF16; FLOAT\"", "\"DT_BF16; FLOAT; FLOAT\""),
+        ("cycle", "{w: d * block}", "{w: w2 * block, w2: w + d}"),
+        ("twice", "{w: d * block}", "{w: d * block, t: d}"),
+        ("table", "[64, 128]}", "{model: prodcts}}"),
+        ("models", "    let:", "    with_models: {where: [w < hiden_size]}\n    let:"),
+        ("axis", "[64, 128]}", "[64, 0]}"),
+        ("beside", "[64, 128]}", "{model: widths, ladder: S}}"),
+        ("besides", "[64, 128]}", "{model: widths, laddr: T}}"),
+        ("override", "    let:", "    overrides: {RmsNrm: {where: []}}\n    let:"),
+    ];
+    let errors: Vec<String> = wrong
+        .iter()
+        .map(|(name, right, wrong)| {
+            assert!(GOOD.contains(right), "{name}");
+            let ran = run(name, &GOOD.replacen(right, wrong, 1));
+            assert_eq!(ran.code, 3, "{name}: {}", ran.stderr);
+            ran.stderr
+        })
+        .collect();
+    assert_eq!(context.snapshot("db"), before, "nothing was written");
+    insta::assert_snapshot!(errors.join("\n"));
+    let ran = grid(&context, &["RmsNrom", "--dry-run"]);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: no grid declares `RmsNrom`
+    hint: did you mean `RmsNorm`?
+    ");
+}
