@@ -68,6 +68,10 @@ pub(crate) const SOURCE: &str = "Runtime source_profile";
 
 /// Grid that a row without profile records comes from; rows with a [`SOURCE`] have it in that column.
 pub(crate) const GRID: &str = "Grid";
+/// Prefix of the provenance of a grid's row, in [`GRID`] or [`SOURCE`].
+pub(crate) const FROM_GRID: &str = "grid ";
+/// Prefix of the provenance of a mutant, in the same columns.
+pub(crate) const FROM_MUTATION: &str = "mutation ";
 
 /// Name of [`AVERAGE`] in tables of older tools.
 pub(crate) const OLD_AVERAGE: &str = "MicroBench Duration(us)";

@@ -1,6 +1,9 @@
 //! Write-back of results into the rows of their cases.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    ops::Range,
+};
 
 use super::{
     Database, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, RowCase, columns,
@@ -63,9 +66,9 @@ pub(super) fn write_back(
     Ok(written)
 }
 
-/// Inserts a row without measurements for each of the `new` cases, behind the last row whose case does not come after it in
-/// the order of [`Case::sort_key`]. The places do not depend on the order in which several calls insert rows. Returns the
-/// indices of the rows with the results of their cases.
+/// Inserts a row without measurements for each of the `new` cases, in the rows of [`insertion_range`] behind the last one
+/// whose case does not come after it in the order of [`Case::sort_key`]. The places do not depend on the order in which
+/// several calls insert rows. Returns the indices of the rows with the results of their cases.
 fn insert_rows<'r>(
     table: &mut KernelCsv,
     rows: &[RowCase],
@@ -74,8 +77,9 @@ fn insert_rows<'r>(
     if new.is_empty() {
         return Vec::new();
     }
+    let range = insertion_range(table);
     let sort_key = |row: &RowCase| Some((row.case.as_ref().ok()?.sort_key(), row.row));
-    let present: Vec<_> = rows.iter().filter_map(sort_key).collect();
+    let present: Vec<_> = rows.iter().filter(|row| range.contains(&row.row)).filter_map(sort_key).collect();
     let mut new: Vec<_> = new.into_iter().map(|(case, result)| (case.sort_key(), case, result)).collect();
     new.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     let mut behind = present.iter().rev().peekable();
@@ -83,7 +87,7 @@ fn insert_rows<'r>(
     let mut placed: Vec<(usize, Vec<(&str, String)>)> = Vec::with_capacity(new.len());
     for (key, case, _) in new.iter().rev() {
         while behind.next_if(|(present, _)| present > key).is_some() {}
-        let place = behind.peek().map_or(0, |(_, row)| row + 1);
+        let place = behind.peek().map_or(range.start, |(_, row)| row + 1);
         placed.push((place, new_row_cells(case)));
     }
     placed.reverse();
@@ -92,6 +96,29 @@ fn insert_rows<'r>(
     }
     let indices = table.insert_rows(placed);
     indices.into_iter().zip(new.into_iter().map(|(_, _, result)| result)).collect()
+}
+
+/// Returns the rows among which new ones are inserted: behind those of profiles, and before those of grids and mutations,
+/// because readers of a table take the first of several rows that fit a query. The range contains rows that earlier runs
+/// have inserted.
+fn insertion_range(table: &KernelCsv) -> Range<usize> {
+    let [grid, source, profiled] =
+        [columns::GRID, columns::SOURCE, columns::PROFILING[0]].map(|column| table.column_index(column));
+    let (mut start, mut end) = (0, None);
+    table.for_each_row(|row, cells| {
+        let cell = |column: Option<usize>| cells.get(column?);
+        let is_grown = [grid, source].into_iter().filter_map(cell).any(|provenance| {
+            [columns::FROM_GRID, columns::FROM_MUTATION]
+                .iter()
+                .any(|prefix| provenance.starts_with(prefix.as_bytes()))
+        });
+        if is_grown {
+            end = end.or(Some(row));
+        } else if end.is_none() && cell(profiled).is_some_and(|duration| !duration.trim_ascii().is_empty()) {
+            start = row + 1;
+        }
+    });
+    start..end.unwrap_or(table.len())
 }
 
 /// Returns the cells of a new row for a case, without measurements.
@@ -233,6 +260,35 @@ mod tests {
         for batches in [[&[4, 2][..], &[3, 0, 1]], [&[1, 3], &[4, 0, 2]], [&[0], &[1, 2, 3, 4]]] {
             assert_eq!(written(&batches).1, bytes, "{batches:?}");
         }
+    }
+
+    /// Readers take the first of several rows that fit a query.
+    #[test]
+    fn new_rows_are_behind_those_of_profiles_and_before_those_of_grids_and_mutations() {
+        let kernel = KernelName::new("Add").expect("a name");
+        let mut table = KernelCsv::new(Path::new("Add.csv"), &COMPUTE_COLUMNS);
+        for (length, column, cell) in [
+            ("64", columns::PROFILING[0], "3.1"),
+            ("32", columns::PROFILING[0], "2.5"),
+            ("16", columns::GRID, "grid elementwise.yaml: same, seed 0"),
+            ("128", columns::GRID, "mutation scale: B 64 to 128 of case x, seed 0"),
+            ("256", columns::PROFILING[0], "8.9"),
+        ] {
+            add_row(&mut table, length, "", "");
+            let row = table.len() - 1;
+            table.update_row(row, &[(column, cell.to_owned())]).expect("written");
+        }
+        let mut other = KernelCsv::new(Path::new("Add.csv"), &COMPUTE_COLUMNS);
+        ["512", "8", "48"].iter().for_each(|length| add_row(&mut other, length, "", ""));
+        for row in row_cases(&kernel, &other).expect("rows") {
+            let case = IdentifiedCase::new(row.case.expect("a case"));
+            let results = HashMap::from([(case.id().clone(), result(case.id(), "AI_CORE", &[1000]))]);
+            let insertable = BTreeMap::from([(case.id().clone(), case)]);
+            write_back(&kernel, &mut table, &results, &insertable).expect("written");
+        }
+        let length = |row| Some(table.cell_text(row, "Output Shapes")?.trim_matches('"').to_owned());
+        let order: Vec<String> = (0..table.len()).filter_map(length).collect();
+        assert_eq!(order, ["64", "32", "8", "48", "512", "16", "128", "256"]);
     }
 
     /// Rows of a profile keep what the profile shows of them.

@@ -255,7 +255,7 @@ const WRONG: [(AttentionRow, &str); 9] = [
             "5,12",
             "15,40",
         ),
-        "packed: input 4: the rule leaves it out",
+        "packed and 1 more: input 4: the rule leaves it out",
     ),
     (
         (

@@ -489,7 +489,10 @@ fn attention_is_refused_where_lengths_and_shapes_contradict_each_other() {
             "`block_table` needs 16 different values, there are 12",
         ),
         (Call { output: "4,2", ..decode.clone() }, "output 1 is [4,2], the inputs give [2,4,1]"),
-        (Call { layout: "BSH", ..decode.clone() }, "packed, causal: `Runtime input_layout` is BSH, not TND"),
+        (
+            Call { layout: "BSH", ..decode.clone() },
+            "packed, causal and 16 more: `Runtime input_layout` is BSH, not TND",
+        ),
         (
             Call { kv_lengths: vec![512, 900], ..Call::prefill(2, 512, 8, 1) },
             "last(actual_seq_lengths_kv_values) == S` does not hold",

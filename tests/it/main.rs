@@ -2,6 +2,7 @@
 
 mod attention;
 mod attention_forms;
+mod attention_without_arguments;
 mod audit;
 mod bad_input;
 mod campaigns;

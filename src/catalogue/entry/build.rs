@@ -287,6 +287,7 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
         assumption: raw.assumption.clone().or_else(|| entry.assumption.clone()),
         returns,
         of_list: false,
+        special_case: raw.special_case,
         flops,
         bytes,
         quantises,

@@ -109,6 +109,8 @@ pub(crate) struct EntryForm {
     pub(crate) returns: Option<ReturnShapes>,
     /// True for a form of one length of a list of tensors.
     pub(crate) of_list: bool,
+    /// True for a form of some of the cases that lack attributes. A case that does not fit it is judged by the other forms.
+    pub(crate) special_case: bool,
     /// Floating-point operations, in place of the entry's.
     pub(crate) flops: Option<Expr>,
     /// Bytes that must move, in place of the entry's.

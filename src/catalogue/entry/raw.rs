@@ -157,6 +157,9 @@ pub(crate) struct RawForm {
     pub(crate) implied: BTreeMap<String, RawImplied>,
     /// In place of the entry's.
     pub(crate) assumption: Option<String>,
+    /// See [`super::EntryForm::special_case`].
+    #[serde(default)]
+    pub(crate) special_case: bool,
     /// In place of the entry's, where slots have another meaning.
     #[serde(default, deserialize_with = "form_input_slots")]
     pub(crate) inputs: Option<Vec<Option<RawInput>>>,

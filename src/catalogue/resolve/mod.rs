@@ -419,25 +419,40 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> 
 /// Returns the reason if it is the same for all forms, otherwise the reason of each. A case is not covered, instead of
 /// contradictory, only if no form that is replayed covers it.
 fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, FormMismatch>)]) -> NotReplayable {
-    let misfits: Vec<(&str, &FormMismatch)> = attempts
+    let judged = |(form, _): &&(&EntryForm, _)| !form.special_case;
+    let misfits: Vec<(&EntryForm, &FormMismatch)> = attempts
         .iter()
-        .filter_map(|(form, bound)| bound.as_ref().err().map(|why| (form.rule.name.as_str(), why)))
+        .filter(judged)
+        .filter_map(|(form, bound)| bound.as_ref().err().map(|why| (*form, why)))
         .collect();
     if let Some((_, FormMismatch::Refused(first))) = misfits.first()
         && misfits.iter().all(|(_, why)| matches!(why, FormMismatch::Refused(refusal) if refusal == first))
     {
         return first.clone();
     }
-    let reasons: Vec<String> = misfits.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-    let text = format!("the shapes {} fit no form of {}: {}", case.shapes(), case.kernel, reasons.join("; "));
-    let contradicts = |(form, bound): &(&EntryForm, Result<Bindings, FormMismatch>)| {
-        form.is_replayed() && bound.as_ref().is_err_and(FormMismatch::is_contradiction)
-    };
-    if attempts.iter().any(contradicts) {
+    let reasons = join_reasons(misfits.iter().map(|(form, why)| (form.rule.name.as_str(), why.to_string())));
+    let text = format!("the shapes {} fit no form of {}: {reasons}", case.shapes(), case.kernel);
+    if misfits.iter().any(|(form, why)| form.is_replayed() && why.is_contradiction()) {
         NotReplayable::Contradiction(text)
     } else {
         NotReplayable::NotCovered(text)
     }
+}
+
+/// Joins the reasons of forms, each reason once: `packed: T is both 12 and 40; BNSD and 2 more: input 0 has 3 dimensions`.
+fn join_reasons<'a>(misfits: impl Iterator<Item = (&'a str, String)>) -> String {
+    let mut forms_by_reason: Vec<(String, &str, usize)> = Vec::new();
+    for (form, reason) in misfits {
+        match forms_by_reason.iter_mut().find(|(known, ..)| *known == reason) {
+            Some((_, _, more)) => *more += 1,
+            None => forms_by_reason.push((reason, form, 0)),
+        }
+    }
+    let reasons = forms_by_reason.into_iter().map(|(reason, form, more)| match more {
+        0 => format!("{form}: {reason}"),
+        _ => format!("{form} and {more} more: {reason}"),
+    });
+    reasons.collect::<Vec<_>>().join("; ")
 }
 
 fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), NotReplayable> {

@@ -5,17 +5,12 @@ use std::collections::BTreeMap;
 use crate::{
     database::{
         DatabaseError, KernelCsv,
-        columns::{self, COMPLETENESS, GRID, SOURCE},
+        columns::{self, COMPLETENESS, FROM_GRID, FROM_MUTATION, GRID, SOURCE},
         row_cases::{RowColumns, signature_cells},
     },
     domain::{AttentionCase, Case, KernelName},
     grid::definition::{CandidateSpace, Mutation},
 };
-
-/// Prefix of the provenance of a grid's row.
-const FROM_GRID: &str = "grid ";
-/// Prefix of the provenance of a mutant.
-const FROM_MUTATION: &str = "mutation ";
 
 /// Cases of a table, and numbers of rows by origin.
 #[derive(Debug, Default)]
