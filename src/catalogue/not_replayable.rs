@@ -1,5 +1,7 @@
 //! The error of a case that cannot be replayed.
 
+use crate::domain::EP_SIZE;
+
 /// Reason why a case cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotReplayable {
@@ -19,8 +21,13 @@ pub(super) fn not_covered(reason: impl Into<String>) -> NotReplayable {
     NotReplayable::NotCovered(reason.into())
 }
 
+/// An attribute that the call needs and the case lacks, with its source.
 pub(super) fn missing_attribute(column: &str) -> NotReplayable {
-    not_covered(format!("`{column}` is not known"))
+    let source = match column {
+        EP_SIZE => "`npubench ingest --ep-size` sets it",
+        _ => "profiles do not contain it, see docs/attention.md",
+    };
+    not_covered(format!("`{column}` is not known; {source}"))
 }
 
 #[cfg(test)]

@@ -24,8 +24,9 @@ use crate::{
 ///
 /// The calls of a run are made on meta tensors, in a few Python processes, so that names, types and shapes are checked
 /// by the code that will run. Cases that the catalogue cannot call are listed too, with the verdict that `run` would give
-/// them. Outcomes are stored in the ledger as they arrive: the same command continues a check that was stopped, and `run`
-/// leaves out rejected cases.
+/// them. Operators without an implementation for meta tensors are `no_meta`: names and types of their arguments are
+/// checked, and `run` launches them. Outcomes are stored in the ledger as they arrive: the same command continues a check
+/// that was stopped, and `run` leaves out rejected cases.
 #[derive(Debug, Args)]
 pub(super) struct CheckOptions {
     #[command(flatten)]

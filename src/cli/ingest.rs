@@ -220,8 +220,9 @@ fn skipped(groups: &RecordGroups) -> Vec<String> {
         [("input shapes", shapeless.collect()), ("a duration", untimed.collect())];
     let lines = reasons.iter().filter(|(_, kernels)| !kernels.is_empty()).map(|(what, kernels)| {
         let total: u64 = kernels.iter().map(|(_, count)| count).sum();
+        let (noun, verb) = if total == 1 { ("record", "is") } else { ("records", "are") };
         let names: Vec<String> = kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-        format!("{total} records without {what} are left out: {}", names.join(", "))
+        format!("{total} {noun} without {what} {verb} left out: {}", names.join(", "))
     });
     lines.collect()
 }

@@ -253,7 +253,7 @@ impl ProfileError {
                 "leave it out; collectives are not read from profiles"
             }
             Self::MissingColumns { is: Some(UnsupportedTable::OF_DATABASE), .. } => {
-                "copy it into the database folder; its file name is the kernel's"
+                "copy it into the database folder, its file name is the kernel's; `npubench check` checks its rows"
             }
             Self::Json(_) | Self::MissingColumns { is: Some(_), .. } => {
                 "give the kernel_details.csv, op_summary_*.csv or database of the same profile"

@@ -52,7 +52,7 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
             *reasons.entry(reason).or_default() += 1;
         }
     }
-    let mut table = plain_table(["kernel", "measured", "not in time", "not launched"]);
+    let mut table = plain_table(["kernel", "to measure", "not in time", "not launched"]);
     let cell = |count: usize| if count == 0 { String::new() } else { count.to_string() };
     for (kernel, line) in &lines {
         table.add_row([

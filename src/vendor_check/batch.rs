@@ -232,9 +232,15 @@ impl<'a> JournalFollower<'a> {
                 && self.checked.insert(ordinal)
             {
                 // The receiver is dropped only after the check.
-                let _ = outcomes.send((*index, CheckOutcome { verdict, by, message: line.message }));
+                let message = without_advice(&line.message).to_owned();
+                let _ = outcomes.send((*index, CheckOutcome { verdict, by, message }));
             }
         }
         lines
     }
+}
+
+/// Returns torch's message about an operator without a Meta kernel without its advice for authors of operators.
+fn without_advice(message: &str) -> &str {
+    message.split_once(". You may have run into this message").map_or(message, |(fault, _)| fault)
 }

@@ -104,11 +104,14 @@ const WRONG: [(&str, &str); 29] = [
         "GroupedMatmul 9 64,256;4,256,512;4,511;;;;;4 BF16;BF16;FLOAT;-;-;-;-;INT64 ND;ND;ND;-;-;-;-;ND 64,512 BF16",
         "DT_BF16 with a bias in FLOAT: input 2: N is both 512 and 511",
     ),
-    ("BatchMatMulV2 9 4,8,16;3,16,8 BF16;BF16 ND;ND 4,8,8 BF16", "A x B: input 1: B is both 4 and 3"),
+    (
+        "BatchMatMulV2 9 4,8,16;3,16,8 BF16;BF16 ND;ND 4,8,8 BF16",
+        "A x B and 2 more: input 1: B is both 4 and 3",
+    ),
     // A product without a batch runs as MatMulV2 or MatMulV3.
     (
         "BatchMatMulV2 9 64,512;128,512 BF16;BF16 ND;ND 64,128 BF16",
-        "A x B: input 0: 2 dimensions, the rule has 3",
+        "A x B and 2 more: input 0: 2 dimensions, the rule has 3",
     ),
     (
         "TransposeBatchMatMul 9 4,16,64;16,64,512 BF16;BF16 ND;ND 4,16,512 BF16",

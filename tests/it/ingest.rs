@@ -152,8 +152,8 @@ fn ingest_reports_records_left_out() {
     );
     let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
     insta::assert_snapshot!(ran.stderr, @r"
-    1 records without input shapes are left out: MemSet 1
-    1 records without a duration are left out: Add 1
+    1 record without input shapes is left out: MemSet 1
+    1 record without a duration is left out: Add 1
     device ATLAS_800_A3_752T_128G_DIE (given by NPUBENCH_DEVICE)
     ");
     assert_eq!(context.run(&["ingest", "k.csv", "--db", "db", "--format", "json"]).code, 0);

@@ -13,18 +13,18 @@ fn plan_lists_the_cases_to_measure_and_writes_no_file() {
     let ran = context.run(&["plan", "--db", "db", "--devices", "0-3"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     insta::assert_snapshot!(ran.stdout, @r"
-     kernel      measured  not in time  not launched
-     Add                3
-     GatherV2           1
-     MatMulV2           1
-     MatMulV3           5
-     Mul                2
-     RmsNorm            3
-     Slice              2
-     Sort               1
-     SwiGlu             1
-     TensorMove         1
-     all               20
+     kernel      to measure  not in time  not launched
+     Add                  3
+     GatherV2             1
+     MatMulV2             1
+     MatMulV3             5
+     Mul                  2
+     RmsNorm              3
+     Slice                2
+     Sort                 1
+     SwiGlu               1
+     TensorMove           1
+     all                 20
     20 cases in 4 collections on 4 devices would take about 1 second; 0 cases already measured
     ");
     assert_eq!(context.snapshot("db"), before);

@@ -29,7 +29,7 @@ from torch import Tensor
 def npu_swiglu(self, dim=-1):
     width = self.shape[-1]
     if width == 6666: os._exit(11)
-    if width == 4444: raise NotImplementedError('no Meta kernel')
+    if width == 4444: raise NotImplementedError('no Meta kernel. You may have run into this message while using an operator with PT2')
     if width == 2222: raise RuntimeError('width 2222 is not supported')
     return Tensor(self.shape[:-1] + (width // 2,))
 ";

@@ -331,7 +331,7 @@ impl CatalogueEntry {
 /// Returns an error for a form that no call launches.
 fn check_replayed(form: &EntryForm) -> Result<(), NotReplayable> {
     match &form.unsupported {
-        Some(reason) => Err(not_covered(format!("{}: {reason}", form.rule.name))),
+        Some(reason) => Err(not_covered(reason.clone())),
         None => Ok(()),
     }
 }
