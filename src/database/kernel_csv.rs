@@ -28,6 +28,10 @@ use crate::{
 /// Number of changed rows that are formatted at once.
 const BATCH: usize = 1024;
 
+/// Problem of a file that [`is_cut_header`] describes.
+pub(crate) const CUT_HEADER: &str =
+    "the header has no line break and no rows follow: the file was cut, or its last line lacks a line break";
+
 /// A kernel's CSV in memory.
 #[derive(Debug, Default)]
 pub struct KernelCsv {
@@ -43,6 +47,12 @@ pub struct KernelCsv {
     tail: Range<usize>,
     header_renamed: bool,
     changed: bool,
+}
+
+/// Returns true if a file ends within its first line, the header: its last columns and all rows are missing. npubench ends
+/// every line.
+pub(crate) fn is_cut_header(bytes: &[u8], header: &Range<usize>) -> bool {
+    header.end == bytes.len() && !bytes.ends_with(b"\n") && !bytes.ends_with(b"\r")
 }
 
 #[derive(Debug)]
@@ -97,6 +107,9 @@ impl KernelCsv {
         }
         if table.header.len() != record.len() {
             return error(1, "a column name stands twice in the header");
+        }
+        if is_cut_header(&original, &header) {
+            return error(1, CUT_HEADER);
         }
         table.columns_in_file = table.header.len();
         table.header_end = header.end;
@@ -282,12 +295,17 @@ impl KernelCsv {
 
     /// Appends a row with cells in columns given by index; all others are empty.
     pub(crate) fn append_row_at(&mut self, cells: &[(usize, String)]) {
+        self.rows.push(self.new_row(cells.iter().map(|(column, text)| (*column, text.as_str()))));
+        self.changed = true;
+    }
+
+    /// Returns a row with cells in columns given by index; all others are empty.
+    fn new_row<'c>(&self, cells: impl Iterator<Item = (usize, &'c str)>) -> CsvRow {
         let mut row = vec![""; self.header.len()];
         for (column, text) in cells {
-            row[*column] = text;
+            row[column] = text;
         }
-        self.rows.push(CsvRow::Changed(StringRecord::from(row), None));
-        self.changed = true;
+        CsvRow::Changed(StringRecord::from(row), None)
     }
 
     /// Inserts rows before the rows with the given indices, which ascend; the number of rows for the end. Cells are in the
@@ -301,13 +319,9 @@ impl KernelCsv {
             rows.extend(present.by_ref().take(place.saturating_sub(passed)));
             passed = passed.max(place);
             indices.push(rows.len());
-            let mut row = vec![""; self.header.len()];
-            for (name, text) in &cells {
-                if let Some(column) = self.columns.get(*name) {
-                    row[*column] = text;
-                }
-            }
-            rows.push(CsvRow::Changed(StringRecord::from(row), None));
+            let cells =
+                cells.iter().filter_map(|(name, text)| Some((self.column_index(name)?, text.as_str())));
+            rows.push(self.new_row(cells));
         }
         rows.extend(present);
         self.changed |= !indices.is_empty();

@@ -39,6 +39,33 @@ fn check_output(file: &str, bytes: &[u8]) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
+/// A file that ends in its header, as after an interrupted copy, is not a table without cases.
+#[test]
+fn table_cut_in_its_header_is_an_error() {
+    let context = Context::new();
+    context.small_database("db");
+    let text = fs::read_to_string(context.path("db/SwiGlu.csv")).expect("a table");
+    let signature = text.find("Output Formats").expect("a column") + "Output Formats".len();
+    let cut = context.write("db/SwiGlu.csv", &text[..signature + 4]);
+    let ran = context.run(&["db", "check", "db"]);
+    assert_eq!(ran.code, 1);
+    let errors: Vec<&str> = ran.stdout.lines().filter(|line| !line.contains(": note: ")).collect();
+    insta::assert_snapshot!(errors.join("\n"), @"db/SwiGlu.csv:1: error: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break; restore the file from version control, or end the line [cut-header]");
+    let plan = context.run(&["plan", "--db", "db", "--devices", "0"]);
+    insta::assert_snapshot!(plan.stderr, @"
+    error: `ROOT/db/SwiGlu.csv`:1: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break
+    hint: fix the line, or restore the file from version control
+    ");
+    let run = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    assert_eq!((plan.code, run.code, run.stderr), (3, 3, plan.stderr));
+    // The whole header is a table without rows.
+    let header = text.lines().next().expect("a header");
+    fs::write(&cut, format!("{header}\n")).expect("written");
+    let ran = context.run(&["db", "check", "db"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""));
+    assert_eq!(context.run(&["plan", "--db", "db", "--devices", "0"]).code, 0);
+}
+
 #[test]
 fn db_check_reports_files_that_are_no_tables() {
     let outputs = [

@@ -30,6 +30,8 @@ pub enum LintIssueKind {
     LfsPointer,
     /// Empty file.
     Empty,
+    /// A file that ends within its header.
+    CutHeader,
     /// No CSV: binary, UTF-16, or with another separator.
     NotCsv,
     /// A name or a cell that is not UTF-8.

@@ -11,6 +11,7 @@ use crate::{
     database::{
         REHEARSAL_RUN,
         columns::{self, COMPUTE_COLUMNS},
+        kernel_csv::{CUT_HEADER, is_cut_header},
     },
     domain::DataKind,
     table::raw_records::{BOM, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending},
@@ -41,6 +42,10 @@ pub(crate) fn check_table(
     let newline = line_ending(&bytes[place.range.clone()]);
     let mut mixed = (!has_uniform_endings(&bytes[place.range.clone()], newline)).then_some(place.line);
     let header = check_header(content, &record, place.line, remarks);
+    if is_cut_header(bytes, &place.range) {
+        let text = format!("{CUT_HEADER}; restore the file from version control, or end the line");
+        remarks.add_issue(place.line, LintIssueKind::CutHeader, text);
+    }
     let mut rows = match content {
         TableContent::Collective => TableRows::Collectives(CollectiveRows::new(&header)),
         TableContent::Kernel(kernel) => {
