@@ -355,9 +355,9 @@ impl<'a> Dispatcher<'a> {
             match action {
                 SchedAction::Start(start) => self.start_collection(start).await?,
                 SchedAction::Conclude { case, outcome } => self.conclude_case(case, outcome)?,
-                SchedAction::Quarantine { device, reason, until } => {
+                SchedAction::Pause { device, reason, until } => {
                     let retry_in_s = until.map(|until| until - self.elapsed());
-                    (self.emit)(&RunEvent::DeviceQuarantined { device, reason, retry_in_s });
+                    (self.emit)(&RunEvent::DevicePaused { device, reason, retry_in_s });
                 }
                 SchedAction::Readmit { device } => (self.emit)(&RunEvent::DeviceReadmitted { device }),
                 SchedAction::SetTimer(at) => self.timer_at = Some(at),
@@ -480,26 +480,28 @@ impl<'a> Dispatcher<'a> {
         // A second pass finds tables that were replaced, damaged or deleted since their rows were written.
         self.store.rows.reopen_written();
         self.write_last_rows().await?;
-        let measured = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
+        let planned = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
         let mut outcomes: Vec<(IdentifiedCase, CaseOutcome)> = Vec::new();
-        for (planned, outcome) in measured {
+        for (planned, outcome) in planned {
             let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
             let outcome = outcome.unwrap_or_else(open);
             let equal = self.equal_calls.outcomes_of(planned, &outcome);
             outcomes.push((planned.case.clone(), outcome));
             outcomes.extend(equal);
         }
+        // Settled cases, such as those that an interrupted run measured, are no evidence that the host can measure now.
+        let is_measured = |verdict: Verdict| verdict.is_recorded() || verdict.is_done();
+        let has_measured = outcomes.iter().any(|(_, outcome)| is_measured(outcome.verdict));
         outcomes.extend(std::mem::take(&mut self.store.predecided));
         let context = Arc::clone(&self.context);
         let settings = &context.settings;
         // Of cases that are not planned: the kernels as which planned calls ran.
         let unplanned = self.commit(|ledger| ledger.unplanned_verdicts(&settings.run)).await?;
-        let is_measured = |verdict: Verdict| verdict.is_recorded() || verdict.is_done();
         let count =
             |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
         let exit = if self.inbox.stops.has_any() && count(Verdict::NotRun) > 0 {
             ExitStatus::Interrupted
-        } else if self.state.gave_up() && !outcomes.iter().any(|(_, outcome)| is_measured(outcome.verdict)) {
+        } else if self.state.gave_up() && !has_measured {
             ExitStatus::CannotMeasure
         } else if !outcomes.iter().any(|(_, outcome)| settings.failing.contains(outcome.verdict))
             && !unplanned.iter().any(|verdict| settings.failing.contains(*verdict))

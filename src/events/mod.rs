@@ -79,14 +79,14 @@ pub(crate) enum RunEvent {
         #[serde(flatten)]
         outcome: CaseOutcome,
     },
-    /// A device is quarantined after faults.
-    DeviceQuarantined {
+    /// A device is paused after faults.
+    DevicePaused {
         device: u32,
         reason: String,
         /// Seconds until it is tried again; `None` if it is excluded for the rest of the run.
         retry_in_s: Option<f64>,
     },
-    /// A quarantined device works again.
+    /// A device that was paused after faults works again.
     DeviceReadmitted {
         device: u32,
     },

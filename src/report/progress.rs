@@ -159,15 +159,15 @@ fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
             let predicted = format_clock(current.predicted_s);
             format!("{elapsed:>5} of {predicted:>5}  collection {}: {}", current.number, current.work_text())
         }
-        (None, DeviceActivity::Quarantined) => {
+        (None, DeviceActivity::Paused) => {
             let retry = line
                 .retry_at
                 .map_or_else(String::new, |at| format!(", retry in {}", format_clock(at.seconds_since(now))));
-            format!("quarantined{retry}: {}", line.reason.as_deref().unwrap_or_default())
+            format!("paused{retry}: {}", line.reason.as_deref().unwrap_or_default())
         }
         (None, state) => state.to_string(),
     };
-    let reserved = if line.paused && line.collection.is_some() { ", then reserved" } else { "" };
+    let reserved = if line.reserved && line.collection.is_some() { ", then reserved" } else { "" };
     let rate = line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}/min"));
     let temperature = line.reading.as_ref().and_then(|reading| reading.temperature_c);
     let temperature = temperature.map_or_else(String::new, |degrees| format!("{degrees} C"));
@@ -242,13 +242,13 @@ mod tests {
         let searching = DeviceStatus {
             device: 10,
             state: DeviceActivity::Running,
-            paused: true,
+            reserved: true,
             collection: Some(current(12, &["Add"], 1, Some("0123456789abcdef"), CollectionPurpose::Search)),
             ..DeviceStatus::default()
         };
         let ill = DeviceStatus {
             device: 11,
-            state: DeviceActivity::Quarantined,
+            state: DeviceActivity::Paused,
             reason: Some("two controls failed".to_owned()),
             retry_at: Some(start.plus_seconds(135.0)),
             ..DeviceStatus::default()
@@ -256,7 +256,7 @@ mod tests {
         let reserved = DeviceStatus {
             device: 12,
             state: DeviceActivity::Reserved,
-            paused: true,
+            reserved: true,
             ..DeviceStatus::default()
         };
         let text = [idle, busy, searching, ill, reserved].map(|line| device_text(&line, now)).join("\n");
@@ -264,7 +264,7 @@ mod tests {
         device 0   idle
         device 1    1:15 of  4:00  collection 3: Add, Cast and 2 more, 12 cases  (62/min, 41 C)
         device 10   1:15 of  4:00  collection 12: Add 0123456789abcdef (search), then reserved
-        device 11  quarantined, retry in 1:00: two controls failed
+        device 11  paused, retry in 1:00: two controls failed
         device 12  reserved
         ");
         let state = RunState {

@@ -31,10 +31,10 @@ pub(crate) enum DeviceActivity {
     #[default]
     Idle,
     Running,
-    /// Nothing: it does not work.
-    #[serde(alias = "set_aside")]
-    Quarantined,
-    /// Nothing: it is lent to somebody else.
+    /// Nothing: it did not work and is tried again later, or not in this run.
+    #[serde(alias = "set_aside", alias = "quarantined")]
+    Paused,
+    /// Nothing: it is reserved for others.
     #[serde(alias = "lent")]
     Reserved,
 }
@@ -69,10 +69,10 @@ pub(crate) struct DeviceSnapshot {
 pub(crate) struct DeviceStatus {
     pub device: u32,
     pub state: DeviceActivity,
-    /// True if no new collection is started on the device: it is paused, in use by other programs, unhealthy or no
-    /// longer listed.
-    #[serde(alias = "is_paused")]
-    pub paused: bool,
+    /// True if no new collection is started on the device: it is reserved by `npubench pause`, in use by other programs,
+    /// unhealthy or no longer listed.
+    #[serde(alias = "paused", alias = "is_paused")]
+    pub reserved: bool,
     pub reason: Option<String>,
     /// Time at which a device that failed is tried again.
     pub retry_at: Option<Timestamp>,
@@ -87,19 +87,19 @@ pub(crate) struct DeviceStatus {
     #[serde(skip)]
     pub(super) busy_seconds: f64,
     #[serde(skip)]
-    pub(super) is_quarantined: bool,
+    pub(super) is_paused: bool,
 }
 
 impl DeviceStatus {
-    pub(super) fn is_quarantined(&self) -> bool {
-        self.is_quarantined || self.state == DeviceActivity::Quarantined
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_paused || self.state == DeviceActivity::Paused
     }
 
     fn update_activity(&mut self) {
         self.state = match self {
             Self { collection: Some(_), .. } => DeviceActivity::Running,
-            Self { is_quarantined: true, .. } => DeviceActivity::Quarantined,
-            Self { paused: true, .. } => DeviceActivity::Reserved,
+            Self { is_paused: true, .. } => DeviceActivity::Paused,
+            Self { reserved: true, .. } => DeviceActivity::Reserved,
             _ => DeviceActivity::Idle,
         };
     }
@@ -188,7 +188,7 @@ impl RunState {
     /// Returns true if no collection runs, and none can be started for now: no device can be used, or the disk is full.
     pub(super) fn is_waiting(&self) -> bool {
         let is_idle = self.devices.iter().all(|line| line.collection.is_none());
-        let has_device = self.devices.iter().any(|line| !line.paused && !line.is_quarantined());
+        let has_device = self.devices.iter().any(|line| !line.reserved && !line.is_paused());
         !self.devices.is_empty() && is_idle && (self.disk_full || self.ledger_waiting || !has_device)
     }
 
@@ -222,23 +222,23 @@ impl RunState {
                 line.busy_seconds += seconds;
                 line.cases_per_minute = cases_per_minute(line.cases, line.busy_seconds);
             }),
-            RunEvent::DeviceQuarantined { device, reason, retry_in_s } => {
+            RunEvent::DevicePaused { device, reason, retry_in_s } => {
                 self.update_devices(&[*device], |line| {
-                    line.is_quarantined = true;
+                    line.is_paused = true;
                     line.reason = Some(reason.clone());
                     line.retry_at = retry_in_s.map(|seconds| now.plus_seconds(seconds));
                 });
             }
             RunEvent::DeviceReadmitted { device } => self.update_devices(&[*device], |line| {
-                line.is_quarantined = false;
+                line.is_paused = false;
                 (line.reason, line.retry_at) = (None, None);
             }),
             RunEvent::DeviceReserved { device, reason } => self.update_devices(&[*device], |line| {
-                line.paused = true;
+                line.reserved = true;
                 line.reason = Some(reason.clone());
             }),
             RunEvent::DeviceReleased { device } => self.update_devices(&[*device], |line| {
-                line.paused = false;
+                line.reserved = false;
                 line.reason = None;
             }),
             RunEvent::DeviceRead { device, health, temperature_c, power_w, .. } => {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn paused_device_is_reserved_after_its_collection_has_ended() {
+    fn reserved_device_is_shown_as_such_after_its_collection_has_ended() {
         let (mut state, start) = (RunState::default(), Timestamp(Nanos(1_000_000_000)));
         let mut states = Vec::new();
         let end = RunEvent::CollectionFinished {
@@ -318,8 +318,7 @@ mod tests {
             outcome: "done".to_owned(),
             seconds: 6.0,
         };
-        let aside =
-            RunEvent::DeviceQuarantined { device: 3, reason: "ill".to_owned(), retry_in_s: Some(60.0) };
+        let aside = RunEvent::DevicePaused { device: 3, reason: "ill".to_owned(), retry_in_s: Some(60.0) };
         let events = [
             started(&[3, 5]),
             collection(1, &[3]),
@@ -333,7 +332,7 @@ mod tests {
             state.on_event(start, event);
             states.push(state.devices[0].state.to_string());
         }
-        assert_eq!(states, ["idle", "running", "running", "reserved", "quarantined", "quarantined", "idle"]);
+        assert_eq!(states, ["idle", "running", "running", "reserved", "paused", "paused", "idle"]);
         assert_eq!((state.devices[0].cases, state.devices[0].cases_per_minute), (3, Some(30.0)));
         assert_eq!(state.devices[1], DeviceStatus { device: 5, ..DeviceStatus::default() });
     }
@@ -343,14 +342,13 @@ mod tests {
         let (mut state, start) = (RunState::default(), Timestamp(Nanos(0)));
         let progress = RunEvent::Progress { open: 4, in_time: 4, seconds: 15.0 };
         let reserved = |device| RunEvent::DeviceReserved { device, reason: "it is paused".to_owned() };
-        let quarantined =
-            RunEvent::DeviceQuarantined { device: 5, reason: "ill".to_owned(), retry_in_s: Some(60.0) };
+        let paused = RunEvent::DevicePaused { device: 5, reason: "ill".to_owned(), retry_in_s: Some(60.0) };
         let mut eta = |events: &[RunEvent]| {
             events.iter().for_each(|event| state.on_event(start, event));
             (state.is_waiting(), state.eta.is_some())
         };
         assert_eq!(eta(&[started(&[3, 5]), progress.clone()]), (false, true));
-        assert_eq!(eta(&[reserved(3), quarantined, progress.clone()]), (true, false));
+        assert_eq!(eta(&[reserved(3), paused, progress.clone()]), (true, false));
         assert_eq!(eta(&[RunEvent::DeviceReleased { device: 3 }, progress]), (false, true));
     }
 
@@ -378,6 +376,6 @@ mod tests {
     fn device_states_of_the_previous_version_are_read() {
         let read = |text: &str| serde_json::from_str::<DeviceActivity>(text).expect("a state");
         assert_eq!(read("\"lent\""), DeviceActivity::Reserved);
-        assert_eq!(read("\"set_aside\""), DeviceActivity::Quarantined);
+        assert_eq!(["\"set_aside\"", "\"quarantined\""].map(read), [DeviceActivity::Paused; 2]);
     }
 }

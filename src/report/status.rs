@@ -23,8 +23,7 @@ use crate::{
 };
 
 const FILE: &str = "status.json";
-/// The file is filled with spaces to a multiple of this size, that of a block of most file systems, with a block for its
-/// growth.
+/// The file is filled with spaces to a multiple of this size, that of a block of most file systems.
 const BLOCK: usize = 4096;
 /// Shortest interval between two writes.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -108,6 +107,8 @@ struct StatusWriter {
     is_stale: bool,
     written: Option<Instant>,
     has_failed: bool,
+    /// Size of the files in bytes. It has up to two blocks more than the text had when it was set, for growth.
+    size: usize,
 }
 
 impl StatusWriter {
@@ -120,6 +121,7 @@ impl StatusWriter {
             is_stale: false,
             written: None,
             has_failed: false,
+            size: 0,
         }
     }
 
@@ -154,8 +156,11 @@ impl StatusWriter {
 
     /// Writes the draft over its old content and exchanges it with the file. Both keep their disk space, so that the
     /// status of a run that waits for disk space can be written.
-    fn replace_file(&self, mut text: Vec<u8>) -> io::Result<()> {
-        text.resize((text.len() + BLOCK).next_multiple_of(BLOCK), b' ');
+    fn replace_file(&mut self, mut text: Vec<u8>) -> io::Result<()> {
+        if text.len() > self.size {
+            self.size = (text.len() + BLOCK).next_multiple_of(BLOCK);
+        }
+        text.resize(self.size, b' ');
         self.write_draft(&text)?;
         let exchanged = renameat2(AT_FDCWD, &self.draft, AT_FDCWD, &self.path, RenameFlags::RENAME_EXCHANGE);
         if exchanged.is_err() {
@@ -209,8 +214,22 @@ mod tests {
         drop(file);
         let status = RunStatusFile::load(folder.path()).expect("a status file");
         assert_eq!(status.lock_owner(), LockOwner::this_process());
-        assert!(status.state.devices.iter().all(|line| line.paused));
+        assert!(status.state.devices.iter().all(|line| line.reserved));
         assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1, "the temporary file is renamed");
+    }
+
+    /// A longer text needs no further disk space while it fits in the file.
+    #[test]
+    fn files_keep_their_size_while_texts_fit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut writer = StatusWriter::new(folder.path());
+        let mut sizes_after = |length: usize| {
+            writer.replace_file(vec![b'x'; length]).expect("written");
+            let size = |path: &PathBuf| fs::metadata(path).expect("a file").len();
+            [size(&writer.path), size(&writer.draft)]
+        };
+        assert_eq!([3000, 4200, 8192, 2000].map(&mut sizes_after), [[8192; 2]; 4]);
+        assert_eq!([8193, 16_384].map(&mut sizes_after), [[16_384, 8192], [16_384; 2]]);
     }
 
     #[test]
@@ -224,6 +243,7 @@ mod tests {
         drop(file);
         assert_eq!(RunStatusFile::load(&folder.path().join("missing")), None);
     }
+
     #[test]
     fn status_of_the_previous_version_is_read() {
         let text = r#"{"written":"2026-03-01T22:00:09Z","process":7,"host":"atlas","run":"r","kind":"npu",
@@ -238,7 +258,7 @@ mod tests {
         let state = RunStatusFile::load(folder.path()).expect("a status file").state;
         let device = &state.devices[0];
         let started = device.collection.as_ref().map(|collection| collection.started.to_string());
-        assert!(state.disk_full && device.paused);
+        assert!(state.disk_full && device.reserved);
         assert_eq!(started.as_deref(), Some("2026-03-01T22:00:01.000000Z"));
     }
 }

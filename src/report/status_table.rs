@@ -82,12 +82,10 @@ fn end_text(state: &RunState, now: Timestamp) -> Option<String> {
 
 fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
     let current = line.collection.as_ref();
-    let reserved = if line.paused && current.is_some() { ", then reserved" } else { "" };
+    let reserved = if line.reserved && current.is_some() { ", then reserved" } else { "" };
     let work = match (current, line.state) {
         (Some(current), _) => current.work_text() + reserved,
-        (None, DeviceActivity::Quarantined | DeviceActivity::Reserved) => {
-            line.reason.clone().unwrap_or_default()
-        }
+        (None, DeviceActivity::Paused | DeviceActivity::Reserved) => line.reason.clone().unwrap_or_default(),
         (None, _) => String::new(),
     };
     let end = current.map(|current| current.predicted_end).or(line.retry_at);
@@ -160,11 +158,7 @@ mod tests {
                 device: 2,
                 reason: "it is paused; `npubench unpause` ends the pause".to_owned(),
             },
-            RunEvent::DeviceQuarantined {
-                device: 3,
-                reason: "two controls failed".to_owned(),
-                retry_in_s: None,
-            },
+            RunEvent::DevicePaused { device: 3, reason: "two controls failed".to_owned(), retry_in_s: None },
             RunEvent::Progress { open: 40, in_time: 38, seconds: 600.0 },
         ];
         events.iter().for_each(|event| state.on_event(start, event));

@@ -73,12 +73,12 @@ impl TextReporter {
     /// Prints an event of a device or of the disk.
     fn print_host_event(&self, event: &RunEvent) {
         match event {
-            RunEvent::DeviceQuarantined { device, reason, retry_in_s } => {
+            RunEvent::DevicePaused { device, reason, retry_in_s } => {
                 let again = retry_in_s.map_or_else(
                     || "it is excluded for the rest of this run".to_owned(),
                     |seconds| format!("it is tried again in {}", format_duration(seconds)),
                 );
-                self.print_line(&format!("device {device} is quarantined: {reason}; {again}"));
+                self.print_line(&format!("device {device} is paused: {reason}; {again}"));
             }
             RunEvent::DeviceReadmitted { device } => {
                 self.print_line(&format!("device {device} works again and is used again"));

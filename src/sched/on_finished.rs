@@ -348,7 +348,7 @@ impl SchedulerState {
             // Without a control case, a faulty device is quarantined if another one is usable.
             if device.record_fault() > 1 && !has_controls && others && device.is_usable() {
                 let until = device.start_quarantine(now, may_exclude);
-                actions.push(SchedAction::Quarantine { device: *id, reason: outcome.to_owned(), until });
+                actions.push(SchedAction::Pause { device: *id, reason: outcome.to_owned(), until });
             }
         }
     }
@@ -380,7 +380,7 @@ impl SchedulerState {
             let until = device.start_quarantine(now, may_exclude);
             let message = ended.results.first().map_or(ended.message.as_str(), |first| &first.outcome.reason);
             let reason = format!("cases that succeeded elsewhere fail on it: {message}");
-            actions.push(SchedAction::Quarantine { device: *id, reason, until });
+            actions.push(SchedAction::Pause { device: *id, reason, until });
         }
     }
 }

@@ -289,7 +289,7 @@ impl SchedulerState {
                 actions.extend(device.record_evidence().then_some(SchedAction::Readmit { device: *id }));
             } else {
                 let until = device.start_pause(now, self.limits.first_pause, may_exclude);
-                actions.push(SchedAction::Quarantine { device: *id, reason: ended.message.clone(), until });
+                actions.push(SchedAction::Pause { device: *id, reason: ended.message.clone(), until });
             }
         }
         let is_hopeless =

@@ -275,7 +275,7 @@ impl SimulatedHost for FaultyHost {
                 let before = self.concluded.insert(*case, outcome.clone());
                 assert_eq!(before, None, "case {case} has two verdicts");
             }
-            SchedAction::Quarantine { device, .. } => self.quarantined.push(*device),
+            SchedAction::Pause { device, .. } => self.quarantined.push(*device),
             SchedAction::Readmit { device } => self.readmitted.push(*device),
             SchedAction::Finish => self.has_ended = true,
             _ => {}

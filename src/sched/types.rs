@@ -157,8 +157,8 @@ pub enum SchedAction {
         /// Its verdict.
         outcome: CaseOutcome,
     },
-    /// Report that a device is quarantined.
-    Quarantine {
+    /// Report that a device is paused after faults.
+    Pause {
         /// The device.
         device: u32,
         /// Reason.
@@ -166,7 +166,7 @@ pub enum SchedAction {
         /// Time of the next try; `None` if it is excluded for the rest of the run.
         until: Option<Seconds>,
     },
-    /// Report that a quarantined device is used again.
+    /// Report that a paused device is used again.
     Readmit {
         /// The device.
         device: u32,

@@ -416,7 +416,7 @@ fn no_collection_is_started_on_a_paused_device_until_it_is_unpaused() {
         active_status(&context)
             .filter(|status| device_states(status)[&6] == "reserved" && status["done"] != 0)
     });
-    assert_eq!(reserved["devices"][0]["paused"], true);
+    assert_eq!(reserved["devices"][0]["reserved"], true);
     let unpaused = context.run(&["unpause", "--db", "db", "--devices", "6"]);
     assert_eq!((unpaused.code, unpaused.stdout.as_str()), (0, "device 9 is paused\n"));
     let ran = context.ran(&child.wait_with_output().expect("it ends"));

@@ -36,6 +36,7 @@ struct Fixture {
     folder: TempDir,
     database: Database,
     catalogue: Catalogue,
+    predecided: Vec<(IdentifiedCase, CaseOutcome)>,
 }
 
 /// Results of a run, and everything observed meanwhile.
@@ -85,7 +86,7 @@ impl Fixture {
         let database = Database::open(folder.path()).expect("a database");
         database.make_state_folder().expect("a state folder");
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
-        Self { folder, database, catalogue }
+        Self { folder, database, catalogue, predecided: Vec::new() }
     }
 
     fn plan(&self, measured: &BTreeSet<CaseId>) -> RunPlan {
@@ -195,7 +196,7 @@ impl Fixture {
                 database: &self.database,
                 ledger: &mut ledger,
                 rows,
-                predecided: Vec::new(),
+                predecided: self.predecided.clone(),
                 has_lost_rows: !plan.unreadable_rows.is_empty(),
             };
             let mut emit = |event: &RunEvent| {

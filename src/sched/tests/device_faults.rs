@@ -123,7 +123,7 @@ fn failed_rank_of_a_gang_leaves_the_other_devices_usable() {
     let paused: Vec<u32> = actions
         .iter()
         .filter_map(|action| match action {
-            SchedAction::Quarantine { device, .. } => Some(*device),
+            SchedAction::Pause { device, .. } => Some(*device),
             _ => None,
         })
         .collect();

@@ -35,7 +35,7 @@ fn collection_that_fails_on_a_full_disk_is_repeated_without_blame() {
     );
     let count =
         |matches: fn(&RunEvent) -> bool| observed.events.iter().filter(|(_, event)| matches(event)).count();
-    assert_eq!(count(|event| matches!(event, RunEvent::DeviceQuarantined { .. })), 0);
+    assert_eq!(count(|event| matches!(event, RunEvent::DevicePaused { .. })), 0);
     let full = count(|event| matches!(event, RunEvent::DiskFull { .. }));
     assert!(full > 0 && full == count(|event| matches!(event, RunEvent::DiskFreed { .. })), "{full}");
 }
@@ -96,6 +96,19 @@ fn run_gives_up_if_no_collection_can_be_started() {
     assert_eq!(observed.started.len(), 3);
 }
 
+/// The exit code is that of a host that cannot measure, although an interrupted run measured cases before.
+#[test]
+fn resumed_run_gives_up_if_no_collection_can_be_started() {
+    let mut fixture = Fixture::new(40);
+    let measured = fixture.plan(&BTreeSet::new()).cases.remove(0).case;
+    let open = fixture.plan(&BTreeSet::from([measured.id().clone()]));
+    assert_eq!(open.cases.len(), 39);
+    fixture.predecided = vec![(measured, CaseOutcome::new(Verdict::Ok, "every launch recorded, steady"))];
+    let observed = fixture.run(open, &[0], None, &[], &|_, _, _| (1.0, missing_program()), &|_, _| {});
+    assert_eq!(observed.exit(), ExitStatus::CannotMeasure);
+    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::Ok, 1), (Verdict::NotRun, 39)]));
+}
+
 /// Cases that were launched keep the fault of the table as their reason; the others were not run.
 #[test]
 fn run_gives_up_if_no_profile_can_be_read() {
@@ -130,7 +143,7 @@ fn panic_of_a_lane_ends_the_run_as_a_defect() {
 }
 
 #[test]
-fn failing_device_is_quarantined_and_readmitted() {
+fn failing_device_is_paused_and_readmitted() {
     let fixture = Fixture::new(96);
     let observed = fixture.run_all(&[0, 1], &|context, now, start| match start.devices[0] {
         0 if now < 300.0 => (1.0, missing_program()),
@@ -140,22 +153,20 @@ fn failing_device_is_quarantined_and_readmitted() {
         (observed.exit(), observed.verdicts()),
         (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 96)]))
     );
-    let quarantines: Vec<(Seconds, Seconds)> = observed
+    let pauses: Vec<(Seconds, Seconds)> = observed
         .events
         .iter()
         .filter_map(|(at, event)| match event {
-            RunEvent::DeviceQuarantined { device: 0, retry_in_s, .. } => {
-                Some((*at, retry_in_s.expect("a retry")))
-            }
+            RunEvent::DevicePaused { device: 0, retry_in_s, .. } => Some((*at, retry_in_s.expect("a retry"))),
             _ => None,
         })
         .collect();
     // Each pause is three times as long as the one before it.
-    for (pause, (_, retry_in_s)) in quarantines.iter().enumerate() {
+    for (pause, (_, retry_in_s)) in pauses.iter().enumerate() {
         let expected = 0.5 * 3_f64.powi(i32::try_from(pause).expect("a few"));
-        assert!((retry_in_s - expected).abs() < 0.1, "{quarantines:?}");
+        assert!((retry_in_s - expected).abs() < 0.1, "{pauses:?}");
     }
-    let (at, retry_in_s) = *quarantines.last().expect("the device is quarantined");
+    let (at, retry_in_s) = *pauses.last().expect("the device is paused");
     let readmitted = observed
         .events
         .iter()
