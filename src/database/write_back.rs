@@ -121,7 +121,8 @@ fn insertion_range(table: &KernelCsv) -> Range<usize> {
     start..end.unwrap_or(table.len())
 }
 
-/// Returns the cells of a new row for a case, without measurements.
+/// Returns the cells of a new row for a case, without measurements. Rows are inserted only for kernels as which calls of
+/// other kernels run; these have no `recorded_inputs:`, so no empty input slots are added at the end.
 fn new_row_cells(case: &Case) -> Vec<(&str, String)> {
     let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, 0));
     let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::EngineError;
 use crate::{
     database::{Database, WriteBackReport, write_back_kernel},
-    domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, reason_cause},
+    domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, SoftwareFingerprint, reason_cause},
     ledger::{Ledger, LedgerError},
     plan::{PlannedCase, RunPlan},
     verify::pool_attempts,
@@ -62,7 +62,7 @@ impl WriteBack {
 
     /// Registers the verdict of a case. Returns true if it was the kernel's last open case.
     pub(super) fn finish_case(&mut self, kernel: &KernelName, case: &CaseId, outcome: &CaseOutcome) -> bool {
-        // A case without a launch does not change its row.
+        // The result of a case that was not launched does not change its row.
         if !outcome.verdict.keeps_the_row() {
             self.finished.entry(kernel.clone()).or_default().push((case.clone(), Some(outcome.clone())));
         }
@@ -120,9 +120,40 @@ impl WriteBack {
 fn measured_row(ledger: &Ledger, case: &CaseId) -> Result<Option<RowResult>, LedgerError> {
     let Some(mut row) = pool_attempts(case, &ledger.attempt_samples(case)?) else { return Ok(None) };
     if let Some(newest) = ledger.newest_attempt_as_other(case)? {
-        let software = if newest.software == row.software { "the same" } else { "other" };
-        let remark = format!("a later attempt with {software} software {}", reason_cause(&newest.reason));
+        let software = compare_software(newest.software.as_ref(), row.software.as_ref());
+        let remark = format!("a later attempt with {software} {}", reason_cause(&newest.reason));
         row.outcome = CaseOutcome::with_remarks(row.outcome.verdict, &row.outcome.reason, [remark.as_str()]);
     }
     Ok(Some(row))
+}
+
+/// Returns how the software of an attempt relates to that of the measurement. Software that was not recorded may differ.
+fn compare_software(
+    attempt: Option<&SoftwareFingerprint>,
+    measurement: Option<&SoftwareFingerprint>,
+) -> &'static str {
+    match (attempt, measurement) {
+        (Some(attempt), Some(measurement)) if attempt == measurement => "the same software",
+        (Some(_), Some(_)) => "other software",
+        _ => "software that is not known to be the same",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unrecorded_software_is_not_the_same() {
+        let [old, new] = ["8.3", "8.5"].map(|version| SoftwareFingerprint {
+            cann: Some(version.to_owned()),
+            ..SoftwareFingerprint::default()
+        });
+        assert_eq!(compare_software(Some(&old), Some(&old)), "the same software");
+        assert_eq!(compare_software(Some(&new), Some(&old)), "other software");
+        for (attempt, measurement) in [(None, None), (None, Some(&old)), (Some(&old), None)] {
+            let found = compare_software(attempt, measurement);
+            assert_eq!(found, "software that is not known to be the same");
+        }
+    }
 }

@@ -365,7 +365,10 @@ fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> r
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, slice};
+
     use super::*;
+    use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Tensor};
 
     const fn collection_on(device: u32) -> NewCollection<'static> {
         let devices: &[u32] = match device {
@@ -375,7 +378,6 @@ mod tests {
         let purpose = CollectionPurpose::Measure;
         NewCollection { run: "r1", number: 1, devices, purpose, predicted: 1.5, started: Nanos(2) }
     }
-    use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Tensor};
 
     #[test]
     fn several_processes_may_open_a_new_ledger_at_once() {
@@ -463,6 +465,37 @@ mod tests {
         assert_eq!(cases[0].outcome, Some(CaseOutcome::new(Verdict::Ok, "fine")));
         assert_eq!((&cases[1].case, &cases[1].outcome), (second.id(), &None));
         assert_eq!(ledger.measured_cases().expect("read").len(), 1);
+    }
+
+    /// A case of another kernel as which planned calls ran may have been noisy first.
+    #[test]
+    fn unplanned_verdicts_are_those_of_the_newest_attempts() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("created");
+        let (planned, repeated, noisy) = (case(1), case(2), case(3));
+        let attempts = [
+            ("r1", 1, vec![(&repeated, Verdict::Noisy), (&noisy, Verdict::Ok)]),
+            ("r1", 2, vec![(&repeated, Verdict::Ok), (&noisy, Verdict::Noisy)]),
+            ("r2", 1, vec![(&repeated, Verdict::Implausible)]),
+        ];
+        for id in ["r1", "r2"] {
+            ledger.begin_run(&run(id), slice::from_ref(&planned)).expect("started");
+        }
+        for (run, number, unplanned) in attempts {
+            let new = NewCollection { run, number, ..collection_on(0) };
+            let collection = ledger.begin_collection(&new).expect("started");
+            let of_equal_calls = unplanned.into_iter().map(|(case, verdict)| EqualCallAttempt {
+                case: case.clone(),
+                attempt: attempt(case, verdict, &[9, 10]),
+            });
+            let of_equal_calls = of_equal_calls.collect();
+            let attempt = Attempt { of_equal_calls, ..attempt(&planned, Verdict::Throttled, &[9, 10]) };
+            let software = SoftwareFingerprint::default();
+            ledger.finish_collection(collection, Nanos(3), "done", &software, &[attempt]).expect("finished");
+        }
+        let verdicts = |run| ledger.unplanned_verdicts(run).expect("read");
+        assert_eq!(verdicts("r1"), BTreeSet::from([Verdict::Ok, Verdict::Noisy]));
+        assert_eq!(verdicts("r2"), BTreeSet::from([Verdict::Implausible]));
     }
 
     #[test]

@@ -118,11 +118,13 @@ impl Ledger {
         })
     }
 
-    /// Returns the verdicts of the attempts of a run at cases that are not in its plan: those of the kernel as which a
+    /// Returns the verdicts of a run's newest attempts at cases that are not in its plan: those of the kernel as which a
     /// planned call ran.
     pub(crate) fn unplanned_verdicts(&self, run: &str) -> Result<BTreeSet<Verdict>, LedgerError> {
         let sql = "SELECT DISTINCT a.verdict FROM attempts a JOIN collections c USING (collection)
-                   WHERE c.run = ?1 AND a.case_id NOT IN (SELECT case_id FROM planned WHERE run = ?1)";
+                   WHERE c.run = ?1 AND a.case_id NOT IN (SELECT case_id FROM planned WHERE run = ?1)
+                   AND a.attempt IN (SELECT max(attempt) FROM attempts JOIN collections USING (collection)
+                                     WHERE run = ?1 GROUP BY case_id)";
         let verdicts: Vec<String> = self.read_rows(sql, [run], |row| row.get(0))?;
         Ok(verdicts.iter().filter_map(|verdict| verdict.parse().ok()).collect())
     }

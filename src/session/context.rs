@@ -156,7 +156,7 @@ impl RunContext {
 
     /// Plans a new run.
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
-        let mut plan = self.unmerged_plan(options, kernels)?;
+        let mut plan = self.plan_on_host(options, kernels)?;
         plan.merge_equal_calls(&self.catalogue);
         Ok(plan)
     }
@@ -172,14 +172,16 @@ impl RunContext {
     ) -> Result<ResumeState, CommandError> {
         // Rows that the run has measured already are excluded by means of the ledger, not by the update mode.
         let all = RunOptions { update: UpdateMode::All, ..options.clone() };
-        let plan = self.unmerged_plan(&all, kernels)?;
+        let plan = self.plan_on_host(&all, kernels)?;
         let last = ledger.run_collections(run)?.last().map_or(0, |collection| collection.number);
         let mut state = ResumeState::new(plan, &ledger.run_cases(run)?, last);
         state.plan.merge_equal_calls(&self.catalogue);
         Ok(state)
     }
 
-    fn unmerged_plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
+    /// Plans the rows of the database with a planned case for each row. Refuses an expert skew other than that of earlier
+    /// runs and calls that need more devices than are selected; prints notes on measurements with other software.
+    fn plan_on_host(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         check_expert_skew(&self.database, options.expert_skew)?;
         let mut plan = unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?;
         plan.refuse_larger_gangs(self.chips.len());

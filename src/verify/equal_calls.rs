@@ -61,9 +61,9 @@ impl<'r> KernelRecords<'r> {
     }
 }
 
-/// Divides the attempt at a call among the cases with this call: the planned case, its equal cases, and the case of the
-/// kernel that ran if none of them is one. Cases of the kernel that ran get the launches and the outcome; the others, of
-/// which the planned case may be one, end as `ran_as_other` without launches.
+/// Divides the attempt at a call among the cases with this call: the planned case, its equal cases, and a case of the type
+/// of the kernel that ran, unless an equal case is of that type. Cases under any name of the kernel that ran get the launches
+/// and the outcome; the others, of which the planned case may be one, end as `ran_as_other` without launches.
 ///
 /// Launches that are no measurement (`throttled`, `implausible` …) are not divided: the planned case has the outcome, and
 /// the launches too if its own kernel ran.
