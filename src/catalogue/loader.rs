@@ -7,7 +7,7 @@ use super::{
     entry::{EntryReference, UnlaunchableKernel},
 };
 use crate::{
-    config::{AssetFiles, YamlError, yaml},
+    config::{AssetFile, AssetFiles, YamlError, yaml},
     domain::{KernelName, did_you_mean_or},
 };
 
@@ -38,17 +38,9 @@ impl Catalogue {
             check_definition(entry, &entries)?;
         }
         let aliases = kernels_by_name(&entries)?;
-        let mut not_launchable = BTreeMap::new();
-        for (file, kernel) in &unlaunchable {
-            // A kernel with an entry, such as one of the user, can be launched.
-            for name in kernel.names().filter(|name| !aliases.contains_key(*name)) {
-                if not_launchable.insert(name.to_owned(), kernel.reason.clone()).is_some() {
-                    let problem = format!("another file with `not_launchable:` has the name `{name}`");
-                    let position = yaml::find_value(&file.text, &["kernel"]);
-                    return Err(YamlError::at(&file.path, position, &problem, "remove one of both"));
-                }
-            }
-        }
+        // A kernel with an entry, such as one of the user, can be launched.
+        let mut not_launchable = reasons_by_name(&unlaunchable)?;
+        not_launchable.retain(|name, _| !aliases.contains_key(name));
         Ok(Self { entries, aliases, not_launchable })
     }
 
@@ -170,15 +162,38 @@ fn kernels_by_name(
             if let Some(other) = kernels.insert(name.to_owned(), entry.kernel.as_str().to_owned()) {
                 let problem = format!("`{name}` is already a name of `{other}`");
                 let hint = "a kernel's name belongs to one entry; remove it from the other's `also_named:`";
-                let index = entry.also_named.iter().position(|other| other == name);
-                let index = index.map(|index| index.to_string());
-                let path = index.as_deref().map_or(vec!["kernel"], |index| vec!["also_named", index]);
-                let position = yaml::find_value(&entry.file.text, &path);
-                return Err(YamlError::at(&entry.file.path, position, &problem, hint));
+                return Err(name_error(&entry.file, &entry.also_named, name, &problem, hint));
             }
         }
     }
     Ok(kernels)
+}
+
+/// Returns the reasons of kernels that no call launches alone, by all their names. Files of the user replace embedded ones
+/// with the same name; a name of two files of the user, or of two embedded ones, is an error.
+fn reasons_by_name(files: &[(AssetFile, UnlaunchableKernel)]) -> Result<BTreeMap<String, String>, YamlError> {
+    let mut kernels: BTreeMap<&str, (&AssetFile, &UnlaunchableKernel)> = BTreeMap::new();
+    for (file, kernel) in files {
+        for name in kernel.names() {
+            match kernels.get(name) {
+                Some((other_file, other)) if other_file.is_built_in == file.is_built_in => {
+                    let problem = format!("`{name}` is already a name of `{}`", other.kernel);
+                    let hint = "give each name in one file with `not_launchable:` only";
+                    return Err(name_error(file, &kernel.also_named, name, &problem, hint));
+                }
+                Some(_) if file.is_built_in => {}
+                _ => _ = kernels.insert(name, (file, kernel)),
+            }
+        }
+    }
+    Ok(kernels.into_iter().map(|(name, (_, kernel))| (name.to_owned(), kernel.reason.clone())).collect())
+}
+
+/// Returns an error at one of the names of a file: an item of `also_named`, else the kernel.
+fn name_error(file: &AssetFile, also_named: &[String], name: &str, problem: &str, hint: &str) -> YamlError {
+    let index = also_named.iter().position(|other| other == name).map(|index| index.to_string());
+    let path = index.as_deref().map_or(vec!["kernel"], |index| vec!["also_named", index]);
+    YamlError::at(&file.path, yaml::find_value(&file.text, &path), problem, hint)
 }
 
 #[cfg(test)]
@@ -246,6 +261,31 @@ mod tests {
         assert!(empty.contains("Step.yaml:2:17: the reason is empty"), "{empty}");
         let more = load(&[("Step.yaml", &format!("{step}unit: mte\n"))]).expect_err("refused");
         assert!(more.contains("unknown key `unit`"), "{more}");
+    }
+
+    #[test]
+    fn reasons_of_the_user_replace_embedded_ones_and_have_one_file_per_name() {
+        // Before and after the embedded file in the order of file names.
+        for kernel in ["AMemory", "ZMemory"] {
+            let own =
+                format!("kernel: {kernel}\nnot_launchable: filled by the driver\nalso_named: [MemSet]\n");
+            let catalogue = load(&[(&format!("{kernel}.yaml"), &own)]).expect("valid");
+            for name in [kernel, "MemSet"] {
+                assert_eq!(catalogue.not_launchable_reason(name), Some("filled by the driver"), "{name}");
+            }
+        }
+        let file = |kernel: &str, others: &str| {
+            format!("kernel: {kernel}\nnot_launchable: a step\nalso_named: [{others}]\n")
+        };
+        let refused = |one: &str, other: &str| {
+            load(&[("StepA.yaml", one), ("StepB.yaml", other)]).expect_err("refused")
+        };
+        let problem = refused(&file("StepA", "Sum"), &file("StepB", "First, Sum"));
+        assert!(problem.starts_with("StepB.yaml:3:21: `Sum` is already a name of `StepA`"), "{problem}");
+        let problem = refused(&file("StepA", "StepB"), &file("StepB", ""));
+        assert!(problem.starts_with("StepB.yaml:1:9: `StepB` is already a name of `StepA`"), "{problem}");
+        let problem = refused(&file("StepA", "Sum, Sum"), &file("StepB", ""));
+        assert!(problem.starts_with("StepA.yaml:3:14: `Sum` is already a name of `StepA`"), "{problem}");
     }
 
     #[test]

@@ -69,7 +69,8 @@ pub(crate) fn check_recorded_inputs(entry: &CatalogueEntry) -> Result<(), EntryE
     let recorded = entry.recorded_inputs;
     let wider = entry.forms.iter().find(|form| recorded > 0 && form.inputs.len() > recorded);
     let Some(form) = wider else { return Ok(()) };
-    let problem = format!("the form `{}` has {} input slots", form.rule.name, form.inputs.len());
+    let (name, slots) = (&form.rule.name, form.inputs.len());
+    let problem = format!("records have {recorded} input slots, the form `{name}` has {slots}");
     Err(fault("recorded_inputs", problem))
 }
 

@@ -55,7 +55,7 @@ pub struct CatalogueEntry {
     pub(crate) bytes: Option<Expr>,
     /// Further kernels that the same call launches.
     pub also_launches: Vec<String>,
-    /// Least number of input slots that records show, with empty ones at the end; 0 if no empty ones are shown there.
+    /// Number of input slots that records show, with those of absent tensors at the end; 0 if the entry does not give it.
     pub(crate) recorded_inputs: usize,
     /// Roles of dimensions in the model, by their names in the forms.
     pub(crate) roles: BTreeMap<String, DimensionRole>,

@@ -38,7 +38,7 @@ pub(crate) struct RawEntry {
     pub(crate) implied: BTreeMap<String, RawImplied>,
     #[serde(default)]
     pub(crate) also_launches: Vec<String>,
-    /// Number of input slots in records, with empty ones at the end.
+    /// Number of input slots that records show, with those of absent tensors at the end.
     pub(crate) recorded_inputs: Option<usize>,
     #[serde(default)]
     pub(crate) roles: BTreeMap<String, DimensionRole>,

@@ -51,7 +51,11 @@ fn contradictions_name_the_key_and_the_expected_value() {
         ),
         ("values: causal", "values: empty", "unknown value `empty`"),
         ("values: causal, ", "", "`mask` needs `values:`"),
-        ("unit: vector", "unit: vector\nrecorded_inputs: 4", "the form `by name` has 5 input slots"),
+        (
+            "unit: vector",
+            "unit: vector\nrecorded_inputs: 4",
+            "records have 4 input slots, the form `by name` has 5",
+        ),
         // Keys of two kinds of values.
         ("outputs: [x]", "outputs: [{recorded: [FLOAT], like: x}]", "expected an argument, a type"),
         (

@@ -20,7 +20,9 @@ const SINGLE_OPERATOR: u32 = u32::MAX;
 const STREAM: u32 = 2;
 /// Cell of a value that is not recorded.
 const ABSENT: &str = "N/A";
-/// Numbers of input slots of kernels whose records show all of them, with those of absent tensors at the end.
+/// Numbers of input slots of kernels whose records show all of them, with those of absent tensors at the end. Not read from
+/// `recorded_inputs:` of the entries, so that a record does not follow from the catalogue that it is compared with; a test
+/// compares both.
 const RECORDED_INPUTS: [(&str, usize); 2] = [("FusedInferAttentionScore", 31), ("KvRmsNormRopeCache", 12)];
 
 /// `op_summary`: every launch with its duration; at `--task-time=l0` without type, shapes and blocks.
@@ -164,6 +166,7 @@ pub(super) fn task_time(launches: &[LoggedLaunch]) -> String {
 mod tests {
     use super::*;
     use crate::{
+        catalogue::Catalogue,
         config::{AssetFiles, ComputeUnit, KernelWork},
         domain::{AicMetrics, Dtype, TensorFormat},
         rehearsal::npu::LaunchedOperation,
@@ -206,6 +209,15 @@ mod tests {
         let names: Vec<&str> = header.split(',').collect();
         assert_eq!(names.len(), 46);
         assert_eq!((names[11], names[12], names[45]), ("Block Num", "Mix Block Num", "cube_utilization(%)"));
+    }
+
+    #[test]
+    fn records_have_the_input_slots_of_the_catalogue() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
+        let entries = catalogue.entries().filter(|entry| entry.recorded_inputs > 0);
+        let of_entries: Vec<_> =
+            entries.map(|entry| (entry.kernel.as_str(), entry.recorded_inputs)).collect();
+        assert_eq!(of_entries, RECORDED_INPUTS);
     }
 
     #[test]

@@ -34,6 +34,7 @@ impl ApiSession {
         }
         let catalogue = self.catalogue()?;
         let is_launcher = |entry: &CatalogueEntry| entry.operator_of_api(api).is_some();
+        // The manifest's entries first, because the search of the whole catalogue parses every entry.
         if !self.manifest_entries(&catalogue).any(is_launcher) && !catalogue.entries().any(is_launcher) {
             let (module, name) = api.rsplit_once('.').unwrap_or(("torch", api));
             let problem = format!(
