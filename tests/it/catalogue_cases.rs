@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     context::{Context, profile},
-    vendor,
+    requirements, vendor,
 };
 
 /// Kernel, input shapes and types, output shapes and types.
@@ -43,6 +43,13 @@ pub(crate) fn run_profile(text: &str) -> Context {
     context
 }
 
+/// Runs cases on a rehearsal host and checks that the row of each has one of these verdicts; returns the number of kernels.
+pub(crate) fn assert_measured(cases: &[CaseText<'_>], verdicts: &[&str]) -> usize {
+    let kernels: BTreeSet<&str> = cases.iter().map(|case| case[0]).collect();
+    assert_eq!(assert_verdicts(&run_cases(cases), &kernels, verdicts), cases.len());
+    kernels.len()
+}
+
 /// Checks that each row of the kernels has one of these verdicts; returns the number of rows.
 pub(crate) fn assert_verdicts(context: &Context, kernels: &BTreeSet<&str>, verdicts: &[&str]) -> usize {
     let mut rows = 0;
@@ -57,19 +64,22 @@ pub(crate) fn assert_verdicts(context: &Context, kernels: &BTreeSet<&str>, verdi
     rows
 }
 
-/// Checks that a plan refuses each case by the rules, with a reason that contains the text beside it.
-pub(crate) fn assert_refused(context: &Context, cases: &[(CaseText<'_>, &str)]) {
+/// Runs cases on a rehearsal host and checks that a plan refuses each by the rules, with a reason that contains the text
+/// beside it. Returns the database.
+pub(crate) fn assert_refused(cases: &[(CaseText<'_>, &str)]) -> Context {
+    let context = run_cases(cases.iter().map(|(case, _)| case));
     let plan = context.run(&["plan", "--db", "db", "--devices", "0", "--format", "json"]);
     let lines: Vec<Value> =
         plan.stdout.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
     for ([kernel, shapes, dtypes, output, dtype], message) in cases {
-        // Empty slots at the end are not shown.
-        let [given, result] = [shapes, output].map(|side| side.trim_end_matches(';'));
+        // Empty slots at the end are not shown, those of scalars are.
+        let is_side = |shown: &str, expected: &str| {
+            expected == "N/A" || shown.trim_end_matches(';') == expected.trim_end_matches(';')
+        };
         let is_case = |line: &&Value| {
-            let shown = line["inputs"].as_str().unwrap_or_default();
+            let shown = line["inputs"].as_str().and_then(|shown| shown.split_once(" -> "));
             line["kernel"] == *kernel
-                && shown.starts_with(given)
-                && (result == "N/A" || shown.contains(&format!(" -> {result}")))
+                && shown.is_some_and(|(given, result)| is_side(given, shapes) && is_side(result, output))
         };
         let found: Vec<&Value> = lines.iter().filter(is_case).collect();
         let is_refused = |line: &&Value| {
@@ -78,6 +88,18 @@ pub(crate) fn assert_refused(context: &Context, cases: &[(CaseText<'_>, &str)]) 
         };
         assert!(found.iter().any(is_refused), "{kernel} {shapes} {dtypes} -> {dtype}: {found:#?}");
     }
+    context
+}
+
+/// Checks that the vendor's code accepts the calls of all cases but those of kernels `without_meta`, for whose functions it
+/// has no Meta kernel, so that they end with `error`. Needs the vendor's Python.
+pub(crate) fn assert_accepted_by_vendor(cases: &[CaseText<'_>], without_meta: &[&str], error: &str) {
+    let Some(python) = requirements::vendor_python() else { return };
+    let (accepted, errors) = check_run(&python, &run_cases(cases));
+    let excluded = cases.iter().filter(|case| without_meta.contains(&case[0])).count();
+    assert_eq!(errors.len(), excluded, "{errors:#?}");
+    assert!(errors.iter().all(|found| found.contains(error)), "{errors:#?}");
+    assert_eq!(accepted, cases.len() - excluded);
 }
 
 /// Checks the scripts and manifests of a run on the rehearsal host, as they would run on a device, by the vendor's code:

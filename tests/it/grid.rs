@@ -477,6 +477,9 @@ fn grid_rows_can_be_measured() {
         };
         assert!(rows.iter().all(is_done), "{rows:?}");
     }
+    let is_ok = |row: &&BTreeMap<String, String>| row["MicroBench Verdict"] == "ok";
+    let measured = |name: &str| context.rows("db", name).iter().filter(is_ok).count();
+    assert_eq!(measured("MatMulV2") + measured("MatMulV3"), 3, "a measured row for each product");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use npubench::{
 
 use crate::{
     context::Context,
-    rehearsal::{decoder_layer, ledger, rehearse},
+    rehearsal::{decoder_layer, rehearse},
 };
 
 const KERNEL: &str = "RmsNorm";
@@ -528,79 +528,4 @@ fn simulated_costs_are_divided_by_the_speed() {
     let left = fixture.collect(&format!("speed: 100\ncosts: {costs}\n"));
     assert_eq!(left.verdicts(), [VerdictOk; 3]);
     assert!((0.9..45.0).contains(&left.seconds), "{} s, of which 0.9 are simulated", left.seconds);
-}
-
-/// Ids of the cases that ran out of memory.
-fn out_of_memory(context: &Context, database: &str) -> String {
-    let of = "SELECT case_id FROM verdicts WHERE verdict = 'oom' ORDER BY 1";
-    ledger(context, database, of)
-}
-
-#[test]
-fn same_seed_injects_the_same_faults_on_any_number_of_devices() {
-    let context = Context::new();
-    let plan = |seed: u32| {
-        let target = "{probability: 0.4, drawn_by: case}";
-        context
-            .write("faults.yaml", &format!("seed: {seed}\nfaults:\n- out_of_memory:\n  where: {target}\n"));
-    };
-    let mut affected = Vec::new();
-    for (database, devices, seed) in [("one", "5", 3), ("sixteen", "0-15", 3), ("other", "0-15", 4)] {
-        plan(seed);
-        decoder_layer(&context, database);
-        let ran = rehearse(&context, database, &["--devices", devices, "--rehearsal-faults", "faults.yaml"]);
-        assert_eq!(ran.code, 1, "{}", ran.stderr);
-        affected.push(out_of_memory(&context, database));
-    }
-    assert_eq!(affected[0], affected[1]);
-    assert_ne!(affected[0], affected[2]);
-    assert!(affected[0].matches("; ").count() >= 3, "{}", affected[0]);
-}
-
-#[test]
-fn invalid_plans_are_refused_before_the_run() {
-    let context = Context::new();
-    context.small_database("db");
-    context.write("faults.yaml", "faults:\n- crash: {signal: SIGSEGV}\n  where: {kernel: SwiGlo}\n");
-    let ran = rehearse(&context, "db", &["--rehearsal-faults", "faults.yaml"]);
-    assert_eq!(ran.code, 3);
-    insta::assert_snapshot!(ran.stderr, @r"
-    error: faults.yaml:3:19: the catalogue has no kernel `SwiGlo`
-    hint: did you mean `SwiGlu`?
-    ");
-    let ran = rehearse(&context, "db", &["--rehearsal-faults", "none.yaml"]);
-    assert_eq!(ran.code, 3);
-    insta::assert_snapshot!(ran.stderr, @"
-    error: none.yaml: cannot be read: No such file or directory (os error 2)
-    hint: give the path of a fault plan; docs/rehearsal.md contains an example
-    ");
-    let ran = context.run(&["run", "--db", "db", "--host", "npu", "--rehearsal-faults", "faults.yaml"]);
-    assert_eq!(ran.code, 2);
-    insta::assert_snapshot!(ran.stderr, @"
-    error: `faults.yaml` is a fault plan, which only the rehearsal host supports
-    hint: add `--host rehearsal`, or remove `--rehearsal-faults`
-    ");
-    assert!(!context.path("db/.npubench/runs").exists(), "nothing was begun");
-}
-
-#[test]
-fn documented_plan_is_valid() {
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rehearsal.md")).expect("there");
-    let (_, after) = text.split_once("```yaml\n").expect("an example");
-    let (example, _) = after.split_once("```").expect("its end");
-    let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("built in");
-    let kernels: Vec<&str> = catalogue.entries().flat_map(CatalogueEntry::names).collect();
-    let plan = FaultPlan::parse(
-        Path::new("docs/rehearsal.md"),
-        example,
-        &ValidNames { kernels: &kernels, devices: 16 },
-    );
-    let plan = serde_json::to_value(plan.expect("a plan")).expect("JSON");
-    let mut kinds: Vec<String> = Vec::new();
-    for fault in plan["faults"].as_array().expect("a list") {
-        let kind = fault["kind"].as_object().and_then(|kind| kind.keys().next()).expect("a kind");
-        assert!(!kinds.contains(kind), "one of each: {kind}");
-        kinds.push(kind.clone());
-    }
-    assert_eq!(kinds.len(), 15, "every fault is shown");
 }
