@@ -158,7 +158,7 @@ impl HostMonitor {
         let (mut reserved, mut released) = (Vec::new(), Vec::new());
         for &device in &self.devices {
             let reason = if self.paused.contains(device) {
-                Some("it is paused; `npubench unpause` ends the pause".to_owned())
+                Some("it is reserved by `npubench pause` until `npubench unpause`".to_owned())
             } else {
                 self.unleased.get(&device).or_else(|| self.unusable.get(&device)).cloned()
             };

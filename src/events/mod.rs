@@ -100,7 +100,7 @@ pub(crate) enum RunEvent {
         /// Device memory in use, MiB.
         memory_used_mb: Option<u64>,
     },
-    /// No new collection is started on a device: it is paused, in use by others, unhealthy or not listed.
+    /// No new collection is started on a device: it is reserved by `npubench pause`, in use by others, unhealthy or not listed.
     DeviceReserved {
         device: u32,
         reason: String,

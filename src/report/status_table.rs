@@ -152,11 +152,11 @@ mod tests {
             started(2, 1, Some("0123456789abcdef"), CollectionPurpose::Alone),
             RunEvent::DeviceReserved {
                 device: 1,
-                reason: "it is paused; `npubench unpause` ends the pause".to_owned(),
+                reason: "it is reserved by `npubench pause` until `npubench unpause`".to_owned(),
             },
             RunEvent::DeviceReserved {
                 device: 2,
-                reason: "it is paused; `npubench unpause` ends the pause".to_owned(),
+                reason: "it is reserved by `npubench pause` until `npubench unpause`".to_owned(),
             },
             RunEvent::DevicePaused { device: 3, reason: "two controls failed".to_owned(), retry_in_s: None },
             RunEvent::Progress { open: 40, in_time: 38, seconds: 600.0 },
@@ -190,11 +190,11 @@ mod tests {
         insta::assert_snapshot!(text, @"
         run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 elapsed; status written 40 seconds ago
         0 of 40 cases done, ends at 22:10:00 (in 9 minutes), 2 not in time
-         device  state        elapsed  ends at   collection  cases/min  details                                           reading
-              0  running         1:15  22:03:20           1             MatMulV2, 12 cases                                OK, 38 C, 171 W
-              1  running         1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then reserved
-              2  reserved                                               it is paused; `npubench unpause` ends the pause
-              3  quarantined                                            two controls failed
+         device  state     elapsed  ends at   collection  cases/min  details                                                      reading
+              0  running      1:15  22:03:20           1             MatMulV2, 12 cases                                           OK, 38 C, 171 W
+              1  running      1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then reserved
+              2  reserved                                            it is reserved by `npubench pause` until `npubench unpause`
+              3  paused                                              two controls failed
         ");
     }
 }

@@ -446,7 +446,7 @@ fn pause_applies_to_the_next_run() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(
         ran.stderr.contains(
-            "no new collection is started on device 1: it is paused; `npubench unpause` ends the pause"
+            "no new collection is started on device 1: it is reserved by `npubench pause` until `npubench unpause`"
         ),
         "{}",
         ran.stderr
