@@ -232,7 +232,10 @@ fn status_shows_a_run_that_waits_for_space_and_ctrl_c_ends_it() {
 
 #[test]
 fn grid_on_a_full_disk_names_the_written_tables_and_the_same_command_writes_the_others() {
-    const GRID: [&str; 6] = ["grid", "--db", "db", "--rows", "30", "--kind=rehearsal"];
+    // About 15 KiB for each kernel.
+    const KERNELS: &str = "Add,Cast,Cumsum,Fill,GatherV2,Index,IndexFill,Log,MatMulV2,Mul,Neg,RealDiv,RmsNorm,Slice,\
+                           SoftmaxV2,Sort,Sub,SwiGlu,Tile,Transpose";
+    const GRID: [&str; 7] = ["grid", KERNELS, "--db", "db", "--rows", "30", "--kind=rehearsal"];
     let context = ingested();
     assert_eq!(context.run(&GRID).code, 0);
     let expected = tables(&context);
