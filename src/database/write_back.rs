@@ -38,7 +38,7 @@ pub(super) fn write_back(
     let mut written = WriteBackReport::default();
     let mut found = HashSet::new();
     let rows = row_cases(kernel, table)?;
-    // In this order whichever row is written first.
+    // The columns are appended in this order, whichever row is written first.
     MICROBENCH_COLUMNS.iter().for_each(|column| {
         table.ensure_column(column);
     });

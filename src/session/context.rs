@@ -137,8 +137,7 @@ impl RunContext {
     }
 
     /// Refuses a host whose torch counts other devices than npu-smi lists, or can use none of the selected devices that are
-    /// free. Importing torch_npu takes
-    /// seconds, which is less than the collections that would fail.
+    /// free. Importing torch_npu takes seconds, which is less than the collections that would fail.
     fn require_usable_device(&self, options: &RunOptions) -> Result<(), CommandError> {
         let folder = lease_folder(&self.database, options, &self.info.chips);
         folder.prepare()?;
