@@ -1,12 +1,16 @@
-//! Robust statistics of repeated measurements: summaries, intervals of the median, outliers.
+//! Robust statistics of repeated measurements: summaries, intervals of the median, outliers, the joint fit of all cases.
 //!
-//! Layer 0: imports no module of this crate. Input are slices of integer nanoseconds. No IO, and the same bits on
-//! every machine: sums are exact integers, floats appear only where a result is rounded, and the only function of the
-//! platform's maths library is the square root, which IEEE 754 rounds exactly.
+//! Layer 0: imports no module of this crate. No IO. Summaries and intervals of one collection have the same bits on every
+//! machine: input are slices of integer nanoseconds, sums are exact integers, floats appear only where a result is rounded,
+//! and the only function of the platform's maths library is the square root, which IEEE 754 rounds exactly. The joint fit
+//! uses logarithms and linear algebra; its last digits may differ between machines, and its results are rounded where they
+//! are stored.
 
 mod bootstrap;
 mod deviates;
 mod interval;
+mod joint_fit;
+mod measurement_rounds;
 mod outlier;
 mod random;
 mod summary;
@@ -16,6 +20,11 @@ pub(crate) use deviates::{
     hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate, small_exponential,
 };
 pub(crate) use interval::median_interval;
+pub use joint_fit::{
+    CaseEstimate, CollectionMedian, EffectComponents, EffectModel, JointFit, MIN_REPEATED_CASES,
+    VariancePrior, fit_medians,
+};
+pub use measurement_rounds::{CaseCosts, PrecisionAim};
 pub(crate) use outlier::{OutlierFence, OutlierKind};
 pub use random::SplitMix64;
 pub(crate) use summary::{SampleSummary, median_of_sorted};
