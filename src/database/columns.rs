@@ -21,6 +21,10 @@ pub(crate) const MIN: &str = "MicroBench Min Duration(us)";
 pub(crate) const P95: &str = "MicroBench P95 Duration(us)";
 pub(crate) const CI95_LOW: &str = "MicroBench CI95 Low(us)";
 pub(crate) const CI95_HIGH: &str = "MicroBench CI95 High(us)";
+/// Centre of the interval, its method, and the effect of the collections that the joint fit removed from the estimate.
+pub(crate) const ESTIMATE: &str = "MicroBench Estimate(us)";
+pub(crate) const CI95_METHOD: &str = "MicroBench CI95 Method";
+pub(crate) const CORRECTION: &str = "MicroBench Correction(%)";
 pub(crate) const REASON: &str = "MicroBench Reason";
 pub(crate) const CASE: &str = "MicroBench Case";
 pub(crate) const RUN: &str = "MicroBench Run";
@@ -51,8 +55,24 @@ pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// Columns that npubench appends when it first measures a row of a file.
-pub(crate) const MICROBENCH_COLUMNS: [&str; 13] =
-    [MEDIAN, STD, MIN, P95, CI95_LOW, CI95_HIGH, SAMPLES, COLLECTIONS, VERDICT, REASON, CASE, RUN, SOFTWARE];
+pub(crate) const MICROBENCH_COLUMNS: [&str; 16] = [
+    MEDIAN,
+    STD,
+    MIN,
+    P95,
+    CI95_LOW,
+    CI95_HIGH,
+    SAMPLES,
+    COLLECTIONS,
+    VERDICT,
+    REASON,
+    CASE,
+    RUN,
+    SOFTWARE,
+    ESTIMATE,
+    CI95_METHOD,
+    CORRECTION,
+];
 
 pub(crate) fn microbench_column(counter: &str) -> String {
     format!("MicroBench {counter}")
@@ -113,7 +133,7 @@ pub(crate) fn measured_kind(column: &str) -> Option<MeasureKind> {
     match column {
         "MicroBench Samples" | "MicroBench Collections" => Some(MeasureKind::Count),
         _ if EVIDENCE_COLUMNS.contains(&column) => Some(MeasureKind::Count),
-        "MicroBench CI95 Low(us)" | "MicroBench CI95 High(us)" => Some(MeasureKind::Duration),
+        CI95_LOW | CI95_HIGH | ESTIMATE => Some(MeasureKind::Duration),
         _ if column.ends_with("Std Duration(us)") => Some(MeasureKind::Deviation),
         _ if column.ends_with("Duration(us)") => Some(MeasureKind::Duration),
         _ => counter(),

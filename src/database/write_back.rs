@@ -144,7 +144,7 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(Strin
     if let Some(Measurement { summary, interval, samples, collections, task, counters: _ }) =
         &result.measurement
     {
-        let (low, high) = interval.unzip();
+        let correction = interval.and_then(|interval| interval.correction);
         let micros = |value: Option<_>| value.map_or_else(String::new, format_micros);
         cells.extend([
             (columns::AVERAGE, format_micros(summary.mean)),
@@ -152,8 +152,14 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(Strin
             (columns::STD, micros(summary.std)),
             (columns::MIN, format_micros(summary.min)),
             (columns::P95, format_micros(summary.p95)),
-            (columns::CI95_LOW, micros(low)),
-            (columns::CI95_HIGH, micros(high)),
+            (columns::CI95_LOW, micros(interval.map(|interval| interval.low))),
+            (columns::CI95_HIGH, micros(interval.map(|interval| interval.high))),
+            (columns::ESTIMATE, micros(interval.map(|interval| interval.estimate))),
+            (columns::CI95_METHOD, interval.map_or_else(String::new, |interval| interval.method.to_string())),
+            (
+                columns::CORRECTION,
+                correction.map_or_else(String::new, |factor| format_decimals(100.0 * factor)),
+            ),
             (columns::SAMPLES, samples.to_string()),
             (columns::COLLECTIONS, collections.to_string()),
         ]);

@@ -96,6 +96,8 @@ pub struct AttemptSamples {
     pub(crate) reason: String,
     /// Accepted durations in nanoseconds, in launch order.
     pub(crate) samples: Vec<i64>,
+    /// Number of measured launches that are left out as severe outliers.
+    pub(crate) outliers: usize,
     /// Means of the counters over the same launches.
     pub(crate) counters: Vec<Option<f64>>,
     /// State and unit; empty for attempts of versions that did not record them.
@@ -104,12 +106,53 @@ pub struct AttemptSamples {
     pub(crate) software: Option<SoftwareFingerprint>,
 }
 
+/// Accepted samples of one attempt, for the fit of all cases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CollectionSamples {
+    pub(crate) case: CaseId,
+    /// Key of the collection in the ledger.
+    pub(crate) collection: i64,
+    /// Digest of the collection's software; `None` for collections of versions that did not record it.
+    pub(crate) software: Option<String>,
+    /// Durations in nanoseconds, in launch order.
+    pub(crate) samples: Vec<i64>,
+}
+
+/// Method of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+pub(crate) enum IntervalMethod {
+    /// Ranks of the launches of one collection: differences between collections are not included.
+    #[strum(to_string = "launches")]
+    Launches,
+    /// Hierarchical bootstrap of two collections.
+    #[strum(to_string = "bootstrap")]
+    Bootstrap,
+    /// Student's t distribution over the medians of at least three collections.
+    #[strum(to_string = "collections")]
+    Collections,
+    /// Joint fit of all cases and collections of the same software.
+    #[strum(to_string = "joint fit")]
+    JointFit,
+}
+
+/// 95 % confidence interval of a median, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MedianInterval {
+    /// Estimate of the median.
+    pub(crate) estimate: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) method: IntervalMethod,
+    /// Effect of the collections that the joint fit removed: the mean of the measured medians is larger than the estimate by
+    /// this factor less 1.
+    pub(crate) correction: Option<f64>,
+}
+
 /// Statistics of the accepted samples of a case; durations in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Measurement {
     pub(crate) summary: SampleSummary,
-    /// 95 % confidence interval of the median.
-    pub(crate) interval: Option<(f64, f64)>,
+    pub(crate) interval: Option<MedianInterval>,
     pub(crate) samples: usize,
     pub(crate) collections: usize,
     /// Means of the profiler's counters over the same launches.

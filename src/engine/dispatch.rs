@@ -24,7 +24,7 @@ use super::{
     lane_context::{LaneContext, unix_time},
     ledger_writer::{WriteWait, commit},
     stop_requests::StopRequests,
-    write_back::WriteBack,
+    write_back::{WriteBack, joint_estimates},
 };
 use crate::{
     database::{Database, DatabaseError, WriteBackReport},
@@ -477,8 +477,10 @@ impl<'a> Dispatcher<'a> {
 
     async fn finish_run(&mut self) -> Result<RunOutcome, EngineError> {
         self.write_last_rows().await?;
-        // A second pass finds tables that were replaced, damaged or deleted since their rows were written.
-        self.store.rows.reopen_written();
+        // A second pass has the estimates of all collections, and finds tables that were replaced, damaged or deleted since
+        // their rows were written.
+        let estimates = self.commit(|ledger| joint_estimates(ledger)).await?;
+        self.store.rows.reopen_written(estimates);
         self.write_last_rows().await?;
         let planned = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
         let mut outcomes: Vec<(IdentifiedCase, CaseOutcome)> = Vec::new();

@@ -8,7 +8,7 @@ use crate::{
     domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, SoftwareFingerprint, reason_cause},
     ledger::{Ledger, LedgerError},
     plan::{PlannedCase, RunPlan},
-    verify::pool_attempts,
+    verify::{EstimateInput, JointEstimates, pool_attempts},
 };
 
 /// Open and finished cases of each kernel.
@@ -20,6 +20,9 @@ pub(super) struct WriteBack {
     finished: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
     /// Cases whose rows were written.
     written: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
+    /// Estimates of all cases of the ledger; empty until the run ends, so that rows written before have the intervals of their
+    /// own samples.
+    estimates: JointEstimates,
     /// Cases as which calls of other kernels were measured; they get a row if they have none.
     insertable: BTreeMap<CaseId, IdentifiedCase>,
 }
@@ -32,6 +35,7 @@ impl WriteBack {
             open: BTreeMap::new(),
             finished: BTreeMap::new(),
             written: BTreeMap::new(),
+            estimates: JointEstimates::default(),
             insertable: BTreeMap::new(),
         };
         for case in plan.cases.iter().flat_map(PlannedCase::cases) {
@@ -84,7 +88,7 @@ impl WriteBack {
     ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
         for (case, outcome) in self.finished.get(kernel).into_iter().flatten() {
-            let row = measured_row(ledger, case)?.or_else(|| {
+            let row = measured_row(ledger, case, &self.estimates)?.or_else(|| {
                 let (case, run) = (case.clone(), self.run.clone());
                 outcome.clone().map(|outcome| RowResult {
                     case,
@@ -107,18 +111,34 @@ impl WriteBack {
         cases.map(|(id, case)| (id.clone(), case.clone())).collect()
     }
 
-    /// Makes the written cases pending again: a table may have been replaced, or lost rows, after they were written.
-    pub(super) fn reopen_written(&mut self) {
+    /// Makes the written cases pending again, with these estimates. A table may have been replaced, or lost rows, after they
+    /// were written.
+    pub(super) fn reopen_written(&mut self, estimates: JointEstimates) {
+        self.estimates = estimates;
         for (kernel, cases) in std::mem::take(&mut self.written) {
             self.finished.entry(kernel).or_default().extend(cases);
         }
     }
 }
 
+/// Estimates all cases of the ledger together.
+pub(super) fn joint_estimates(ledger: &Ledger) -> Result<JointEstimates, LedgerError> {
+    let mut input = EstimateInput::default();
+    ledger.for_each_measurement(|measured| input.add(measured))?;
+    Ok(input.estimate_cases())
+}
+
 /// Returns the row of a case with samples in the ledger, with a remark if its newest attempt ran as another kernel: the
 /// numbers are those of its own kernel, which the software of the attempt does not choose any more.
-fn measured_row(ledger: &Ledger, case: &CaseId) -> Result<Option<RowResult>, LedgerError> {
-    let Some(mut row) = pool_attempts(case, &ledger.attempt_samples(case)?) else { return Ok(None) };
+fn measured_row(
+    ledger: &Ledger,
+    case: &CaseId,
+    estimates: &JointEstimates,
+) -> Result<Option<RowResult>, LedgerError> {
+    let estimated = estimates.of_case(case);
+    let Some(mut row) = pool_attempts(case, &ledger.attempt_samples(case)?, estimated) else {
+        return Ok(None);
+    };
     if let Some(newest) = ledger.newest_attempt_as_other(case)? {
         let software = compare_software(newest.software.as_ref(), row.software.as_ref());
         let remark = format!("a later attempt with {software} {}", reason_cause(&newest.reason));

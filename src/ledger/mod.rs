@@ -13,8 +13,8 @@ use std::{
 use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior, params};
 
 use crate::domain::{
-    Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, DataKind, EqualCallAttempt,
-    IdentifiedCase, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict,
+    Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, CollectionSamples, DataKind,
+    EqualCallAttempt, IdentifiedCase, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict,
 };
 
 mod checks;
@@ -301,17 +301,58 @@ impl Ledger {
                 verdict: row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy),
                 reason: row.get(3)?,
                 samples: Vec::new(),
+                outliers: 0,
                 counters: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
                 software: software::stored_fingerprint(row, 5)?,
                 task: RecordedTask { state: row.get(6)?, core: row.get(7)? },
             };
             Ok((row.get(0)?, samples))
         })?;
-        let sql = "SELECT duration_ns FROM samples WHERE attempt = ?1 AND is_accepted ORDER BY number";
+        let sql = "SELECT duration_ns, is_accepted FROM samples WHERE attempt = ?1 ORDER BY number";
         for (key, attempt) in &mut attempts {
-            attempt.samples = self.read_rows(sql, [*key], |row| row.get(0))?;
+            let measured: Vec<(i64, bool)> =
+                self.read_rows(sql, [*key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            attempt.outliers = measured.iter().filter(|(_, is_accepted)| !is_accepted).count();
+            let accepted = measured.into_iter().filter(|(_, is_accepted)| *is_accepted);
+            attempt.samples = accepted.map(|(duration, _)| duration).collect();
         }
         Ok(attempts.into_iter().map(|(_, attempt)| attempt).collect())
+    }
+
+    /// Passes the accepted samples of every attempt with a measurement to `read`, oldest first.
+    pub(crate) fn for_each_measurement(
+        &self,
+        mut read: impl FnMut(&CollectionSamples),
+    ) -> Result<(), LedgerError> {
+        let sql = "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns
+                   FROM attempts a JOIN collections c USING (collection) JOIN samples l USING (attempt)
+                   WHERE a.verdict IN ('ok', 'noisy') AND l.is_accepted ORDER BY a.attempt, l.number";
+        let mut read_all = || -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let mut rows = statement.query([])?;
+            let mut current: Option<(i64, CollectionSamples)> = None;
+            while let Some(row) = rows.next()? {
+                let (attempt, duration) = (row.get(0)?, row.get(4)?);
+                if let Some((key, measured)) = &mut current
+                    && *key == attempt
+                {
+                    measured.samples.push(duration);
+                    continue;
+                }
+                let next = CollectionSamples {
+                    case: CaseId::from_stored(row.get::<_, String>(1)?),
+                    collection: row.get(2)?,
+                    software: row.get(3)?,
+                    samples: vec![duration],
+                };
+                if let Some((_, complete)) = current.replace((attempt, next)) {
+                    read(&complete);
+                }
+            }
+            current.iter().for_each(|(_, complete)| read(complete));
+            Ok(())
+        };
+        read_all().map_err(self.sqlite_error())
     }
 
     /// Returns the kind of the runs in the ledger; `None` without runs.
@@ -458,9 +499,19 @@ mod tests {
         let evidence = ledger.attempt_samples(first.id()).expect("read");
         assert_eq!(evidence.len(), 1);
         assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
+        assert_eq!(evidence[0].outliers, 1);
         assert_eq!(evidence[0].counters, [Some(1.5), None]);
         assert_eq!(evidence[0].task.core, "AI_CORE");
         assert!(ledger.attempt_samples(second.id()).expect("read").is_empty(), "no measurement, no evidence");
+        let mut measurements = Vec::new();
+        ledger.for_each_measurement(|measured| measurements.push(measured.clone())).expect("read");
+        let expected = CollectionSamples {
+            case: first.id().clone(),
+            collection: 1,
+            software: None,
+            samples: vec![10, 11],
+        };
+        assert_eq!(measurements, [expected]);
         let cases = ledger.run_cases("r1").expect("read");
         assert_eq!(cases[0].outcome, Some(CaseOutcome::new(Verdict::Ok, "fine")));
         assert_eq!((&cases[1].case, &cases[1].outcome), (second.id(), &None));

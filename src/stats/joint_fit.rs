@@ -15,6 +15,8 @@ pub use collection_effects::EffectComponents;
 use collection_effects::{RemovedEffects, remove_collection_effects};
 pub use variance_prior::VariancePrior;
 
+use super::OutlierFence;
+
 mod collection_effects;
 mod variance_prior;
 
@@ -38,6 +40,15 @@ pub struct CollectionMedian {
     pub log_median: f64,
     /// Relative noise of the launches: 1.4826 max(MAD, half a step of the timer) / median.
     pub launch_noise: f64,
+}
+
+impl CollectionMedian {
+    /// Computes the median of accepted samples in nanoseconds, which are above 0; `None` without samples. `step` is the step
+    /// of the timer in nanoseconds.
+    pub fn from_samples(case: usize, collection: usize, samples: &[i64], step: i64) -> Option<Self> {
+        let OutlierFence { median, sigma } = OutlierFence::from_samples(samples, step)?;
+        Some(Self { case, collection, log_median: median.ln(), launch_noise: sigma / median })
+    }
 }
 
 /// Effects of collections that a fit removes.
@@ -154,6 +165,21 @@ pub fn fit_medians(
         })
     });
     JointFit { estimates: estimates.collect(), components: effects.components, prior }
+}
+
+/// Estimates the median of one case from its collections alone, by Student's t distribution. `medians` are logarithms; fewer
+/// than two have an infinite half width.
+pub fn estimate_median(medians: &[f64], resolution: f64) -> CaseEstimate {
+    let count = medians.len() as f64;
+    let mean = medians.iter().sum::<f64>() / count;
+    let squares: f64 = medians.iter().map(|median| (median - mean) * (median - mean)).sum();
+    let half_width = if medians.len() < 2 {
+        f64::INFINITY
+    } else {
+        let variance = (squares / (count - 1.0)).max(timer_variance(resolution));
+        upper_quantile(count - 1.0) * (variance / count).sqrt()
+    };
+    CaseEstimate { log_median: mean, half_width, collections: medians.len(), correction: 0.0 }
 }
 
 /// Returns true if the medians of each case differ by at most a step of the timer, so that no effect can be seen.

@@ -22,7 +22,7 @@ pub(crate) use deviates::{
 pub(crate) use interval::median_interval;
 pub use joint_fit::{
     CaseEstimate, CollectionMedian, EffectComponents, EffectModel, JointFit, MIN_REPEATED_CASES,
-    VariancePrior, fit_medians,
+    VariancePrior, estimate_median, fit_medians,
 };
 pub use measurement_rounds::{CaseCosts, PrecisionAim};
 pub(crate) use outlier::{OutlierFence, OutlierKind};

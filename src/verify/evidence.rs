@@ -1,30 +1,39 @@
 //! Pools the attempts in the ledger into the numbers of a row.
 
-use super::samples::{noise_reason, published_interval};
+use super::{
+    EstimatedMedian,
+    samples::{TIMER_QUANTUM_NS, noise_reason, published_interval},
+};
 use crate::{
     domain::{
-        AttemptSamples, CaseId, CaseOutcome, Measurement, RecordedTask, RowResult, Verdict, reason_cause,
-        reason_remarks,
+        AttemptSamples, CaseId, CaseOutcome, IntervalMethod, Measurement, MedianInterval, RecordedTask,
+        RowResult, Verdict, reason_cause, reason_remarks,
     },
     stats::SampleSummary,
 };
 
-/// Pools the attempts at a case into a row: those of the newest software, and of them those that ended `ok`, or noisy ones
-/// if there are no others. `None` without attempts. The verdict is that of the pooled samples: collections that are
-/// steady individually may differ.
-pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Option<RowResult> {
+/// Pools the attempts at a case into a row: those of the newest software that passed verification, `ok` or `noisy`. Leaving
+/// out noisy ones would select samples by their spread, and the interval would be too narrow. `None` without attempts. The
+/// verdict is that of the pooled samples: collections that are steady individually may differ. `estimated` is the case's
+/// estimate from all cases and collections; without one, the interval is that of the samples.
+pub(crate) fn pool_attempts(
+    case: &CaseId,
+    evidence: &[AttemptSamples],
+    estimated: Option<&EstimatedMedian>,
+) -> Option<RowResult> {
     let newest = evidence.iter().rfind(|attempt| !attempt.samples.is_empty())?;
-    let generation = || {
-        let measured = evidence.iter().filter(|attempt| !attempt.samples.is_empty());
-        measured.filter(|attempt| attempt.software == newest.software)
-    };
-    let best = generation().map(|attempt| attempt.verdict).min()?;
-    let used: Vec<&AttemptSamples> = generation().filter(|attempt| attempt.verdict == best).collect();
+    let measured = evidence.iter().filter(|attempt| !attempt.samples.is_empty());
+    let used: Vec<&AttemptSamples> = measured.filter(|attempt| attempt.software == newest.software).collect();
     let last = used.last()?;
     let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
     let summary = SampleSummary::from_samples(&mut pooled)?;
     let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
-    let interval = published_interval(&collections, case.seed());
+    // An estimate of another number of collections is of another state of the ledger.
+    let estimated = estimated.filter(|median| median.estimate().collections == used.len());
+    let interval = match estimated.and_then(estimated_interval) {
+        Some(interval) => Some(interval),
+        None => sample_interval(&collections, summary.median, case.seed()),
+    };
     let samples = pooled.len();
     let measurement = Measurement {
         summary,
@@ -35,12 +44,15 @@ pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Optio
         task: newest_task(&used),
     };
     // Pooled samples may be steadier than individual collections, or less steady.
-    let (verdict, cause) = match noise_reason(&pooled, interval, 0) {
+    let outliers = used.iter().map(|attempt| attempt.outliers).sum();
+    let are_ok = used.iter().all(|attempt| attempt.verdict == Verdict::Ok);
+    let ends = interval.map(|interval| (interval.low, interval.high));
+    let (verdict, cause) = match noise_reason(&pooled, ends, outliers) {
         Some(why) if used.len() > 1 => (Verdict::Noisy, format!("{why}, over {} collections", used.len())),
-        None if best != Verdict::Ok && used.len() > 1 => {
+        None if !are_ok && used.len() > 1 => {
             (Verdict::Ok, "every launch recorded, steady over all collections together".to_owned())
         }
-        _ => (best, reason_cause(&last.reason).to_owned()),
+        _ => (last.verdict, reason_cause(&last.reason).to_owned()),
     };
     // Assumptions of one collection, such as a host without a selftest, concern the pooled samples as well.
     let remarks = used.iter().flat_map(|attempt| reason_remarks(&attempt.reason));
@@ -52,6 +64,32 @@ pub(crate) fn pool_attempts(case: &CaseId, evidence: &[AttemptSamples]) -> Optio
         measurement: Some(measurement),
         software: newest.software.clone(),
     })
+}
+
+/// Returns the interval of an estimate, widened by half a step of the timer; `None` if nothing bounds it.
+fn estimated_interval(median: &EstimatedMedian) -> Option<MedianInterval> {
+    let estimate = median.estimate();
+    let end = |sign: f64| {
+        (estimate.log_median + sign * estimate.half_width).exp() + sign * TIMER_QUANTUM_NS as f64 / 2.0
+    };
+    let (method, correction) = match median {
+        EstimatedMedian::Own(_) => (IntervalMethod::Collections, None),
+        EstimatedMedian::Joint(_) => (IntervalMethod::JointFit, Some(estimate.correction.exp_m1())),
+    };
+    estimate.half_width.is_finite().then(|| MedianInterval {
+        estimate: estimate.log_median.exp(),
+        low: end(-1.0).max(0.0),
+        high: end(1.0),
+        method,
+        correction,
+    })
+}
+
+/// Returns the interval of the samples themselves.
+fn sample_interval(collections: &[Vec<i64>], median: f64, seed: u64) -> Option<MedianInterval> {
+    let (low, high) = published_interval(collections, seed)?;
+    let method = if collections.len() == 1 { IntervalMethod::Launches } else { IntervalMethod::Bootstrap };
+    Some(MedianInterval { estimate: median, low, high, method, correction: None })
 }
 
 /// Returns state and unit of the newest attempt that has them.
@@ -81,7 +119,7 @@ fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::SoftwareFingerprint;
+    use crate::{domain::SoftwareFingerprint, stats::CaseEstimate};
 
     fn attempt(verdict: Verdict, samples: &[i64], counter: f64) -> AttemptSamples {
         AttemptSamples {
@@ -89,6 +127,7 @@ mod tests {
             verdict,
             reason: "because".to_owned(),
             samples: samples.to_vec(),
+            outliers: 0,
             counters: vec![Some(counter), None],
             task: RecordedTask::default(),
             software: None,
@@ -99,7 +138,7 @@ mod tests {
     fn attempts_of_several_collections_are_pooled() {
         let case = CaseId::from_stored("00000000000000ff");
         let attempts = [attempt(Verdict::Ok, &[10, 20, 30], 1.0), attempt(Verdict::Ok, &[40], 5.0)];
-        let row = pool_attempts(&case, &attempts).expect("evidence");
+        let row = pool_attempts(&case, &attempts, None).expect("evidence");
         let measured = row.measurement.expect("numbers");
         assert_eq!((measured.samples, measured.collections), (4, 2));
         assert!((measured.summary.mean - 25.0).abs() < 1e-12);
@@ -119,7 +158,7 @@ mod tests {
         let old = of(Some("8.3"), Verdict::Ok, &[10; 9]);
         let new = of(Some("8.5"), Verdict::Noisy, &[20; 8]);
         let samples = |attempts: &[AttemptSamples]| {
-            let row = pool_attempts(&case, attempts).expect("evidence");
+            let row = pool_attempts(&case, attempts, None).expect("evidence");
             (row.measurement.expect("numbers").samples, row.software.and_then(|software| software.cann))
         };
         let (eight, nine) = ((8, Some("8.5".to_owned())), (18, Some("8.3".to_owned())));
@@ -146,7 +185,7 @@ mod tests {
             ..attempt(verdict, samples, 1.0)
         };
         let reason = |attempts: &[AttemptSamples]| {
-            let row = pool_attempts(&case, attempts).expect("evidence");
+            let row = pool_attempts(&case, attempts, None).expect("evidence");
             (row.outcome.verdict, row.outcome.reason)
         };
         let steady = [10_000; 20];
@@ -167,18 +206,54 @@ mod tests {
     }
 
     #[test]
-    fn noisy_attempts_are_left_out_beside_ok_ones() {
+    fn noisy_attempts_are_pooled_with_ok_ones() {
         let case = CaseId::from_stored("00000000000000ff");
-        let good = attempt(Verdict::Ok, &[10, 10], 1.0);
-        let noisy = attempt(Verdict::Noisy, &[1000, 90], 1.0);
-        let row = pool_attempts(&case, &[noisy.clone(), good]).expect("evidence");
-        assert_eq!(row.measurement.expect("numbers").samples, 2);
-        assert_eq!(pool_attempts(&case, &[noisy]).expect("evidence").outcome.verdict, Verdict::Noisy);
-        let wide = attempt(Verdict::Noisy, &[1000, 1001, 1002, 1003, 1004, 1005, 1006, 1200], 1.0);
-        let alone = pool_attempts(&case, std::slice::from_ref(&wide)).expect("evidence");
-        assert_eq!(alone.outcome.verdict, Verdict::Noisy);
-        let together = pool_attempts(&case, &[wide.clone(), wide]).expect("evidence");
-        assert_eq!(together.outcome.verdict, Verdict::Ok, "{}", together.outcome.reason);
-        assert_eq!(pool_attempts(&case, &[]), None);
+        let pooled = |attempts: &[AttemptSamples]| {
+            let row = pool_attempts(&case, attempts, None).expect("evidence");
+            (row.measurement.expect("numbers").samples, row.outcome.verdict)
+        };
+        let good = attempt(Verdict::Ok, &[1000; 8], 1.0);
+        let wide = [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1200];
+        let noisy = attempt(Verdict::Noisy, &wide, 1.0);
+        assert_eq!(pooled(std::slice::from_ref(&noisy)), (8, Verdict::Noisy));
+        assert_eq!(pooled(&[noisy.clone(), noisy.clone()]), (16, Verdict::Ok), "together they are steady");
+        assert_eq!(pooled(&[noisy.clone(), good.clone()]), (16, Verdict::Ok));
+        let apart = attempt(Verdict::Noisy, &[1300; 8], 1.0);
+        assert_eq!(pooled(&[good, apart]), (16, Verdict::Noisy), "the spread between collections counts");
+        assert_eq!(pool_attempts(&case, &[], None), None);
+    }
+
+    #[test]
+    fn joint_estimate_is_the_interval_and_states_its_correction() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let attempts = [attempt(Verdict::Ok, &[10_000; 8], 1.0), attempt(Verdict::Ok, &[10_200; 8], 1.0)];
+        let estimate =
+            CaseEstimate { log_median: 10_000_f64.ln(), half_width: 0.01, collections: 2, correction: 0.01 };
+        let interval = |estimated| {
+            let row = pool_attempts(&case, &attempts, Some(&estimated)).expect("evidence");
+            row.measurement.expect("numbers").interval.expect("an interval")
+        };
+        let joint = interval(EstimatedMedian::Joint(estimate));
+        assert!((joint.low - (10_000.0 * (-0.01_f64).exp() - 10.0)).abs() < 1e-6, "{joint:?}");
+        assert!((joint.high - (10_000.0 * 0.01_f64.exp() + 10.0)).abs() < 1e-6, "{joint:?}");
+        // The mean of the logarithms of the medians is 10,099.5 ns.
+        assert!((joint.estimate * (1.0 + joint.correction.expect("joint")) - 10_100.5).abs() < 0.1);
+        assert_eq!(joint.method, IntervalMethod::JointFit);
+        let stale = EstimatedMedian::Joint(CaseEstimate { collections: 1, ..estimate });
+        assert_eq!(interval(stale).method, IntervalMethod::Bootstrap);
+        let unbounded = EstimatedMedian::Own(CaseEstimate { half_width: f64::INFINITY, ..estimate });
+        assert_eq!(interval(unbounded).method, IntervalMethod::Bootstrap);
+    }
+
+    #[test]
+    fn outliers_of_all_collections_are_counted() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let with = |outliers| AttemptSamples { outliers, ..attempt(Verdict::Noisy, &[1000; 12], 1.0) };
+        let row = pool_attempts(&case, &[with(8), with(8)], None).expect("evidence");
+        let expected = "40 % of the samples are severe outliers, over 2 collections";
+        assert_eq!((row.outcome.verdict, row.outcome.reason.as_str()), (Verdict::Noisy, expected));
+        let row =
+            pool_attempts(&case, &[with(8), with(0), with(0), with(0), with(0), with(0), with(0)], None);
+        assert_eq!(row.expect("evidence").outcome.verdict, Verdict::Ok, "8 of 92 are less than a tenth");
     }
 }

@@ -7,6 +7,7 @@
 mod collection;
 mod equal_calls;
 mod evidence;
+mod joint_estimates;
 mod journal;
 mod ranks;
 mod samples;
@@ -16,6 +17,7 @@ pub(crate) use collection::RawRecord;
 pub use collection::{CollectionTermination, ExpectedLaunches, assess_collection, read_records};
 pub use equal_calls::EqualKernel;
 pub(crate) use evidence::pool_attempts;
+pub(crate) use joint_estimates::{EstimateInput, EstimatedMedian, JointEstimates};
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
 pub use software_change::SoftwareChange;

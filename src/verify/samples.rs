@@ -20,8 +20,16 @@ pub(super) fn accepted_samples(samples: &[i64]) -> Vec<bool> {
 }
 
 /// Returns the published 95 % interval of the median: by ranks for one collection, by the hierarchical bootstrap for
-/// several.
+/// several; widened by half a step of the timer at both ends, because each duration is rounded to a step.
 pub(super) fn published_interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
+    let (low, high) = sample_interval(collections, seed)?;
+    #[expect(clippy::cast_precision_loss, reason = "20 ns")]
+    let half_step = TIMER_QUANTUM_NS as f64 / 2.0;
+    Some(((low - half_step).max(0.0), high + half_step))
+}
+
+/// Returns the interval whose ends are samples, or medians of resamples.
+fn sample_interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
     let [one] = collections else {
         let count: usize = collections.iter().map(Vec::len).sum();
         return if count < 6 { None } else { median_interval_of_collections(collections, seed) };
@@ -59,6 +67,14 @@ mod tests {
 
     fn noise_of(collections: &[Vec<i64>], outliers: usize, seed: u64) -> Option<String> {
         noise_reason(&collections.concat(), published_interval(collections, seed), outliers)
+    }
+
+    /// All samples may be rounded to the same step: the median lies within half a step of it, not exactly at it.
+    #[test]
+    fn interval_includes_the_rounding_of_the_timer() {
+        assert_eq!(published_interval(&[vec![1300; 20]], 1), Some((1290.0, 1310.0)));
+        assert_eq!(published_interval(&[vec![1300; 20], vec![1300; 20]], 1), Some((1290.0, 1310.0)));
+        assert_eq!(published_interval(&[vec![1300; 5]], 1), None);
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn newton_steps_reach_the_greatest_likelihood_of_a_lattice() {
         for start in [-12.0, -5.0, 3.0] {
             let mut line = PriorLine { intercept: start, slope: START_SLOPE };
             let reached = line.maximize(&cases, prior);
-            let steps = || (-20..=20).map(|step| f64::from(step) * 0.01);
+            let steps = || (-5..=5).map(|step| f64::from(step) * 0.02);
             let around = steps().flat_map(|one| steps().map(move |other| (one, other)));
             let greatest = around
                 .map(|(one, other)| PriorLine { intercept: line.intercept + one, slope: line.slope + other })

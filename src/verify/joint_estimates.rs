@@ -1,0 +1,177 @@
+//! Estimates of the cases of a ledger from all collections of the same software together.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::samples::TIMER_QUANTUM_NS;
+use crate::{
+    domain::{CaseId, CollectionSamples},
+    stats::{CaseEstimate, CollectionMedian, EffectModel, MIN_REPEATED_CASES, estimate_median, fit_medians},
+};
+
+/// Collections of a case from which its own medians give an interval.
+const MIN_OWN_COLLECTIONS: usize = 3;
+
+/// Medians of one software, with numbers for its cases and collections.
+#[derive(Clone, Debug, Default)]
+struct SoftwareMedians {
+    cases: HashMap<CaseId, usize>,
+    collections: BTreeMap<i64, usize>,
+    medians: Vec<CollectionMedian>,
+}
+
+impl SoftwareMedians {
+    fn add(&mut self, measured: &CollectionSamples) {
+        let next = self.cases.len();
+        let case = *self.cases.entry(measured.case.clone()).or_insert(next);
+        let next = self.collections.len();
+        let collection = *self.collections.entry(measured.collection).or_insert(next);
+        let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
+        self.medians.extend(median);
+    }
+
+    /// Returns the logarithms of the medians of each case.
+    fn by_case(&self) -> Vec<Vec<f64>> {
+        let mut by_case = vec![Vec::new(); self.cases.len()];
+        self.medians.iter().for_each(|median| by_case[median.case].push(median.log_median));
+        by_case
+    }
+
+    /// Estimates all cases: jointly if enough of them have several collections, else those with at least three collections
+    /// from their own medians.
+    fn estimate_cases(&self) -> Vec<Option<EstimatedMedian>> {
+        let by_case = self.by_case();
+        let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
+        let repeated = by_case.iter().filter(|medians| medians.len() > 1).count();
+        if repeated < MIN_REPEATED_CASES {
+            let own = by_case.iter().zip(resolutions).map(|(medians, resolution)| {
+                let is_enough = medians.len() >= MIN_OWN_COLLECTIONS;
+                is_enough.then(|| EstimatedMedian::Own(estimate_median(medians, resolution)))
+            });
+            return own.collect();
+        }
+        let fit = fit_medians(&self.medians, &resolutions, EffectModel::Joint, None);
+        fit.estimates.into_iter().map(|estimate| estimate.map(EstimatedMedian::Joint)).collect()
+    }
+}
+
+/// Step of the timer relative to the median.
+fn timer_resolution(log_medians: &[f64]) -> f64 {
+    let mean = log_medians.iter().sum::<f64>() / log_medians.len().max(1) as f64;
+    TIMER_QUANTUM_NS as f64 / mean.exp()
+}
+
+/// Estimate of a case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum EstimatedMedian {
+    /// From its own medians.
+    Own(CaseEstimate),
+    /// From the medians of all cases.
+    Joint(CaseEstimate),
+}
+
+impl EstimatedMedian {
+    pub(crate) const fn estimate(&self) -> &CaseEstimate {
+        match self {
+            Self::Own(estimate) | Self::Joint(estimate) => estimate,
+        }
+    }
+}
+
+/// Estimates by case, from the collections of the case's newest software.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JointEstimates {
+    by_case: HashMap<CaseId, EstimatedMedian>,
+}
+
+/// Collects the measurements of a ledger for the fit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EstimateInput {
+    by_software: BTreeMap<Option<String>, SoftwareMedians>,
+    newest: HashMap<CaseId, Option<String>>,
+}
+
+impl EstimateInput {
+    /// Adds a measurement. They come in the order of their attempts.
+    pub(crate) fn add(&mut self, measured: &CollectionSamples) {
+        self.by_software.entry(measured.software.clone()).or_default().add(measured);
+        self.newest.insert(measured.case.clone(), measured.software.clone());
+    }
+
+    pub(crate) fn estimate_cases(&self) -> JointEstimates {
+        let mut by_case = HashMap::new();
+        for (software, medians) in &self.by_software {
+            let estimates = medians.estimate_cases();
+            for (case, &index) in &medians.cases {
+                if self.newest.get(case) == Some(software) {
+                    by_case.extend(estimates[index].map(|estimate| (case.clone(), estimate)));
+                }
+            }
+        }
+        JointEstimates { by_case }
+    }
+}
+
+impl JointEstimates {
+    /// Returns the estimate of a case; `None` if the ledger has too few collections for one.
+    pub(crate) fn of_case(&self, case: &CaseId) -> Option<&EstimatedMedian> {
+        self.by_case.get(case)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(case: u32, collection: i64, software: &str, median: i64) -> CollectionSamples {
+        let samples = (-5..=5).map(|step| median + 20 * step).collect();
+        let software = Some(software.to_owned());
+        CollectionSamples { case: CaseId::from_stored(format!("{case:016x}")), collection, software, samples }
+    }
+
+    fn estimates(measurements: &[CollectionSamples]) -> JointEstimates {
+        let mut input = EstimateInput::default();
+        measurements.iter().for_each(|measured| input.add(measured));
+        input.estimate_cases()
+    }
+
+    #[test]
+    fn few_cases_need_three_collections() {
+        let case = CaseId::from_stored(format!("{:016x}", 1));
+        let mut all = vec![measured(1, 1, "8.5", 100_000), measured(1, 2, "8.5", 101_000)];
+        assert_eq!(estimates(&all).of_case(&case), None);
+        all.push(measured(1, 3, "8.5", 99_000));
+        let Some(EstimatedMedian::Own(estimate)) = estimates(&all).of_case(&case).copied() else {
+            panic!("an estimate from its own medians");
+        };
+        assert_eq!(estimate.collections, 3);
+        assert!((0.01..0.05).contains(&estimate.half_width), "{estimate:?}");
+    }
+
+    #[test]
+    fn cases_of_one_collection_are_estimated_from_repeated_ones() {
+        let median = |case: u32, collection: i64| 100_000 + i64::from(case) * 1000 + collection * 300;
+        let mut all: Vec<_> = (0..40).map(|case| measured(case, 1, "8.5", median(case, 1))).collect();
+        all.extend((0..25).map(|case| measured(case, 2, "8.5", median(case, 2))));
+        // Cases of other software are estimated apart.
+        all.extend((50..60).map(|case| measured(case, 9, "8.3", 5_000)));
+        let estimates = estimates(&all);
+        let count = |number: u32| {
+            let case = CaseId::from_stored(format!("{number:016x}"));
+            estimates
+                .of_case(&case)
+                .map(|median| (matches!(median, EstimatedMedian::Joint(_)), median.estimate().collections))
+        };
+        assert_eq!((count(3), count(30), count(55)), (Some((true, 2)), Some((true, 1)), None));
+    }
+
+    #[test]
+    fn only_collections_of_the_newest_software_count() {
+        let mut all: Vec<_> = (0..30).map(|case| measured(case, 1, "8.3", 50_000)).collect();
+        all.extend((0..30).map(|case| measured(case, 2, "8.3", 50_100)));
+        all.push(measured(4, 3, "8.5", 40_000));
+        let estimates = estimates(&all);
+        let of = |number: u32| estimates.of_case(&CaseId::from_stored(format!("{number:016x}"))).copied();
+        assert_eq!(of(4), None, "one collection of the newest software");
+        assert_eq!(of(5).map(|median| median.estimate().collections), Some(2));
+    }
+}
