@@ -14,6 +14,7 @@ use crate::{
     config::{AssetFiles, DeviceProfile},
     domain::LogicalDeviceId,
     fault_plan::{FaultPlan, HostDefect, RehearsedContainer},
+    stats::hash_numbers,
 };
 
 /// Model of simulated durations, defined in `timing`.
@@ -48,6 +49,10 @@ pub struct HostConfig {
     pub model: NoiseModel,
     /// Seed of every simulated duration.
     pub seed: u64,
+    /// Number of earlier runs of the database. With it, the lifelike durations of a run are not those of an earlier run with
+    /// the same seed.
+    #[serde(default)]
+    pub earlier_runs: u64,
     /// Name of the device profile whose rates bound the simulated durations.
     pub device_profile: String,
     /// Devices of the host, numbered from 0.
@@ -67,6 +72,7 @@ impl Default for HostConfig {
         Self {
             model: NoiseModel::default(),
             seed: 0,
+            earlier_runs: 0,
             device_profile: DeviceProfile::default_name().to_owned(),
             devices: 16,
             assets: None,
@@ -77,6 +83,14 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
+    /// Seed of simulated durations. Those of the steady model are the same in every run.
+    pub(super) fn noise_seed(&self) -> u64 {
+        match (self.model, self.earlier_runs) {
+            (NoiseModel::Lifelike, 1..) => hash_numbers(&[self.seed, self.earlier_runs]),
+            _ => self.seed,
+        }
+    }
+
     /// Converts simulated seconds to real ones. npubench's own clock is the real one.
     pub(super) fn real_seconds(&self, simulated: f64) -> f64 {
         simulated / self.faults.speed

@@ -5,7 +5,10 @@ use std::path::Path;
 use super::{
     BusyArg, CommandError, DeadlineOptions, RunOptions, WITHOUT_SELFTEST,
     device_choice::adapt_to_host,
-    environment::{ProgramEnvironment, check_path, lease_folder, lease_free_devices, program_environment},
+    environment::{
+        ProgramEnvironment, RehearsedDurations, check_path, lease_folder, lease_free_devices,
+        program_environment,
+    },
     generations::{other_host_software, other_imported_software},
     plan::{check_expert_skew, unmerged_plan},
     resume::ResumeState,
@@ -97,7 +100,7 @@ impl RunContext {
         // The database is not written before the plan is known, so npu-smi runs in a temporary folder.
         let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
         let ProgramEnvironment { variables, software } =
-            program_environment(options, scratch.path(), &database)?;
+            program_environment(options, scratch.path(), &database, RehearsedDurations::default)?;
         let software = software.read_fingerprint();
         let host = device::query_host_devices(&variables, scratch.path())?;
         let numbering = device_numbering(&host, kind, &options.python, &variables)?;
@@ -216,7 +219,10 @@ impl RunContext {
             print_note(&line);
         }
         options.devices = chips.iter().map(|chip| chip.physical_id).collect();
-        let environment = program_environment(&options, &folder.join("host"), &database)?;
+        let runs = ledger.run_options()?;
+        let earlier_runs = runs.iter().take_while(|(earlier, _)| earlier != run).count() as u64;
+        let durations = || RehearsedDurations { earlier_runs, ..RehearsedDurations::default() };
+        let environment = program_environment(&options, &folder.join("host"), &database, durations)?;
         let software = environment.software.read_fingerprint();
         let host = HostFingerprint::of_host(&info, &chips, software.clone());
         let update = options.update;

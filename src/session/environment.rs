@@ -78,22 +78,22 @@ pub(super) struct ProgramEnvironment {
     pub(super) software: HostSoftware,
 }
 
-/// Returns the surroundings of the host's programs. The programs of the rehearsal host are written into `folder`.
+/// Inputs of the rehearsal host's durations besides seed and model.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RehearsedDurations {
+    /// Recorded medians that cases take, in nanoseconds by case id.
+    pub(super) recorded_medians: BTreeMap<String, i64>,
+    /// Number of earlier runs of the database.
+    pub(super) earlier_runs: u64,
+}
+
+/// Returns the surroundings of the host's programs. The programs of the rehearsal host are written into `folder`; `durations`
+/// is called for that host only.
 pub(super) fn program_environment(
     options: &RunOptions,
     folder: &Path,
     database: &Database,
-) -> Result<ProgramEnvironment, CommandError> {
-    program_environment_with_medians(options, folder, database, BTreeMap::new)
-}
-
-/// As [`program_environment`]; on the rehearsal host, cases take as long as these recorded medians, in nanoseconds by
-/// case id.
-pub(super) fn program_environment_with_medians(
-    options: &RunOptions,
-    folder: &Path,
-    database: &Database,
-    recorded_medians: impl FnOnce() -> BTreeMap<String, i64>,
+    durations: impl FnOnce() -> RehearsedDurations,
 ) -> Result<ProgramEnvironment, CommandError> {
     let profiler = Some(options.profiler.options().join(" "));
     let environment = PinnedEnvironment::default().values();
@@ -115,13 +115,15 @@ pub(super) fn program_environment_with_medians(
             "the folder must be writable; check its owner, mode and mount",
         )
     })?;
+    let RehearsedDurations { recorded_medians, earlier_runs } = durations();
     let config = rehearsal::HostConfig {
         model: options.rehearsal_model.into(),
         seed: options.seed,
+        earlier_runs,
         device_profile: database.device().to_owned(),
         devices: REHEARSED_DEVICES,
         assets: options.assets.as_ref().and_then(|folder| folder.canonicalize().ok()),
-        recorded_medians: recorded_medians(),
+        recorded_medians,
         faults: options.faults.clone(),
     };
     let variables = rehearsal::install(folder, &config)?;

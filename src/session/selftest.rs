@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use super::{
     CommandError, RunContext, RunOptions,
-    environment::{lease_folder, program_environment_with_medians},
+    environment::{RehearsedDurations, lease_folder, program_environment},
 };
 use crate::{
     config::AssetFiles,
@@ -125,9 +125,10 @@ fn selftest_context(
             CommandError::bad_input(format!("cannot register signal handlers: {error}"), "repeat the command")
         })?;
     }
-    let medians = || recorded_medians(&host);
+    let durations =
+        || RehearsedDurations { recorded_medians: recorded_medians(&host), ..RehearsedDurations::default() };
     let environment =
-        program_environment_with_medians(options, &folder.join("host"), &host.database, medians)?.variables;
+        program_environment(options, &folder.join("host"), &host.database, durations)?.variables;
     let RunContext { database, assets, catalogue, profile, numbering, software, info, .. } = host;
     let first = info.chips.iter().find(|chip| devices.first() == Some(&chip.physical_id));
     let first_card = first.map(|chip| chip.npu).unwrap_or_default();

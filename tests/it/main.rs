@@ -34,6 +34,7 @@ mod ingest_evidence;
 mod ingest_failures;
 mod inputs;
 mod installation;
+mod intervals;
 mod kernel_names;
 mod kill_resume;
 mod layers;

@@ -124,9 +124,14 @@ fn differing(left: &BTreeMap<String, Vec<u8>>, right: &BTreeMap<String, Vec<u8>>
 /// the earlier version.
 fn is_simulated(column: &str) -> bool {
     let is_duration = column.ends_with("Duration(us)") && !column.starts_with("Profiling");
-    let is_counter =
-        ["MicroBench ai", "MicroBench cube", "MicroBench CI95"].iter().any(|start| column.starts_with(start));
-    is_duration || is_counter
+    let others = [
+        "MicroBench ai",
+        "MicroBench cube",
+        "MicroBench CI95",
+        "MicroBench Estimate",
+        "MicroBench Correction",
+    ];
+    is_duration || others.iter().any(|start| column.starts_with(start))
 }
 
 /// Rows of a kernel's CSV by column, without [`UNSTABLE_COLUMNS`] and simulated numbers.

@@ -88,11 +88,11 @@ pub(super) fn cells(profile: &DeviceProfile, launch: &LoggedLaunch, metrics: Aic
 fn pipe_cells(profile: &DeviceProfile, launch: &LoggedLaunch) -> String {
     let idle_cube = "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0";
     let idle_vector = "0.0,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0";
-    // Start and stop of the cores take what is left of the duration.
-    let busy = launch.duration.micros() * 0.9;
-    // A throttled clock does the same cycles in more time.
-    let clock = f64::from(profile.clock_mhz) / launch.slowdown;
-    let cycles = busy * clock * blocks(profile, launch) as f64;
+    // Start and stop of the cores take a tenth of the duration. A throttled clock does the same cycles in more time, but the
+    // profiler computes the time of the cores from their cycles at the rated clock: in recorded profiles, cycles divided by
+    // time and blocks is that clock in every row. A lower one appears only as fewer cycles per duration.
+    let busy = launch.duration.micros() * 0.9 / launch.slowdown;
+    let cycles = busy * f64::from(profile.clock_mhz) * blocks(profile, launch) as f64;
     match launch.operation.task {
         TaskEngine::Random | TaskEngine::AiCpu | TaskEngine::Communication => ["N/A"; 25].join(","),
         TaskEngine::Vector => format!("{idle_cube},{},0.000", core(busy, cycles, &VECTOR_SHARES, launch)),

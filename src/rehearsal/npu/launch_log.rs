@@ -249,7 +249,7 @@ impl LaunchLog {
         let signature = signature(&operation);
         let since_sentinel = count(&mut self.since_sentinel, signature);
         let in_process = count(&mut self.in_process, (device, signature));
-        let (model, seed, collection) = (self.config.model, self.config.seed, self.collection);
+        let (model, seed, collection) = (self.config.model, self.config.noise_seed(), self.collection);
         let chip = self.config.physical_id(LogicalDeviceId(device));
         let context =
             LaunchContext { model, seed, collection, device: chip, signature, since_sentinel, in_process };

@@ -1,0 +1,97 @@
+//! Published intervals of rows with several collections, compared with the samples in the ledger.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    context::Context,
+    kill_resume::{ingested, ledger},
+};
+
+const RUN: [&str; 9] =
+    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
+
+/// Durations of the accepted samples of each collection of each case, in nanoseconds.
+fn samples(context: &Context) -> BTreeMap<String, Vec<Vec<i64>>> {
+    let ledger = ledger(context).expect("a ledger");
+    let sql = "SELECT a.case_id, a.attempt, s.duration_ns FROM attempts a JOIN samples s USING (attempt)
+               WHERE a.verdict IN ('ok', 'noisy') AND s.is_accepted ORDER BY a.attempt, s.number";
+    let mut statement = ledger.prepare(sql).expect("a query");
+    let rows = statement
+        .query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
+    let mut by_case: BTreeMap<String, BTreeMap<i64, Vec<i64>>> = BTreeMap::new();
+    for row in rows.expect("rows") {
+        let (case, attempt, duration) = row.expect("a sample");
+        by_case.entry(case).or_default().entry(attempt).or_default().push(duration);
+    }
+    by_case.into_iter().map(|(case, attempts)| (case, attempts.into_values().collect())).collect()
+}
+
+fn median(samples: &[i64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    let middle = sorted.len() / 2;
+    match sorted.len() % 2 {
+        0 => (sorted[middle - 1] + sorted[middle]) as f64 / 2.0,
+        _ => sorted[middle] as f64,
+    }
+}
+
+/// Cells of all measured rows.
+fn measured_rows(context: &Context) -> Vec<BTreeMap<String, String>> {
+    let tables = context.snapshot("db").into_keys();
+    let kernels = tables.filter_map(|path| {
+        let name = path.file_name()?.to_str()?.strip_suffix(".csv")?.to_owned();
+        path.parent()
+            .is_some_and(|folder| folder.ends_with("db") || folder.as_os_str().is_empty())
+            .then_some(name)
+    });
+    let rows = kernels.flat_map(|kernel| context.rows("db", &kernel));
+    rows.filter(|row| !row["MicroBench Case"].is_empty()).collect()
+}
+
+fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
+    row[column].parse().unwrap_or_else(|_| panic!("{column}: `{}`", row[column]))
+}
+
+/// Runs the cases of a decoder layer, which are 20, once more each time.
+#[test]
+fn repeated_cases_have_the_interval_of_the_joint_fit() {
+    let context = ingested();
+    assert_eq!(context.run(&RUN).code, 0);
+    let first = samples(&context);
+    for row in measured_rows(&context) {
+        assert_eq!(row["MicroBench CI95 Method"], "launches");
+        assert_eq!(
+            (row["MicroBench Estimate(us)"].as_str(), row["MicroBench Correction(%)"].as_str()),
+            (row["MicroBench Median Duration(us)"].as_str(), "")
+        );
+    }
+    let again = context.run(&[&RUN[..], &["--update", "all"]].concat());
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    let all = samples(&context);
+    let rows = measured_rows(&context);
+    assert_eq!(rows.len(), 20);
+    for row in &rows {
+        let collections = &all[&row["MicroBench Case"]];
+        assert_eq!(collections.len(), 2);
+        assert_eq!(collections[0], first[&row["MicroBench Case"]][0]);
+        assert_ne!(collections[0], collections[1], "the repeated run has samples of its own");
+        assert_eq!(row["MicroBench CI95 Method"], "joint fit");
+        let [low, estimate, high] =
+            ["MicroBench CI95 Low(us)", "MicroBench Estimate(us)", "MicroBench CI95 High(us)"]
+                .map(|column| number(row, column));
+        // Half a step of the timer on each side, at least.
+        assert!(low <= estimate - 0.0099 && estimate + 0.0099 <= high, "{row:?}");
+        let logarithms: Vec<f64> = collections.iter().map(|samples| (median(samples) / 1e3).ln()).collect();
+        let mean = (logarithms.iter().sum::<f64>() / 2.0).exp();
+        let uncorrected = estimate * (1.0 + number(row, "MicroBench Correction(%)") / 100.0);
+        assert!((uncorrected / mean - 1.0).abs() < 1e-6, "{uncorrected} {mean}");
+    }
+    // The whole run as a function of the ledger: a third run that measures nothing changes no byte.
+    let before = context.snapshot("db");
+    let tables = |files: BTreeMap<std::path::PathBuf, Vec<u8>>| -> Vec<(std::path::PathBuf, Vec<u8>)> {
+        files.into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "csv")).collect()
+    };
+    assert_eq!(context.run(&RUN).code, 0);
+    assert_eq!(tables(context.snapshot("db")), tables(before));
+}
