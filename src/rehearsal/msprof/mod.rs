@@ -11,8 +11,10 @@ mod op_summary;
 mod options;
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
-    fs,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
     os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
@@ -35,10 +37,13 @@ use super::{
 };
 use crate::{
     config::DeviceProfile,
+    domain::{CaseId, Nanos},
     fault_plan::{HostDefect, RecordsKept},
     render::{Manifest, files},
 };
 
+/// True medians of the model of durations.
+const TRUTH: &str = "truth.csv";
 /// Number of first records that a host with [`HostDefect::LostHead`] loses, more than the padding of a replay.
 const LOST_HEAD: usize = 20;
 /// Number of matrix cores that the chip of a host with [`HostDefect::OtherChip`] lacks.
@@ -59,7 +64,7 @@ enum MsprofError {
     Start {
         program: OsString,
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     #[error("`{}` is not this rehearsal host's: {source}", .file.display())]
     Manifest {
@@ -109,6 +114,21 @@ fn exit_code(result: Result<u8, MsprofError>) -> u8 {
     FAILED
 }
 
+/// Appends the medians of the model to the host's `truth.csv`: case, kernel, microseconds; a case has a line for each of its
+/// collections. Nothing that measures reads it.
+fn append_true_medians(host: &Path, medians: &BTreeMap<(CaseId, String), Nanos>) -> io::Result<()> {
+    let path = host.join(TRUTH);
+    match OpenOptions::new().write(true).create_new(true).open(&path) {
+        Ok(mut created) => created.write_all(b"case,kernel,median_us\n")?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let lines: String =
+        medians.iter().map(|((case, kernel), median)| format!("{case},{kernel},{median}\n")).collect();
+    // One write, because several collections append at once.
+    OpenOptions::new().append(true).open(&path)?.write_all(lines.as_bytes())
+}
+
 /// Runs a program and exports its records. Returns the exit code.
 fn collect(start: &MsprofCollection) -> Result<u8, MsprofError> {
     check_application(start)?;
@@ -124,7 +144,11 @@ fn collect(start: &MsprofCollection) -> Result<u8, MsprofError> {
         .env(variables::SOCKET, server.socket())
         .status()
         .map_err(|source| MsprofError::Start { program: start.program.clone().into(), source });
-    let processes = server.finish(ApiSession::take_results);
+    let processes = server.finish(|session| {
+        // A disk that is full or cannot be written is reported by the export.
+        let _ = append_true_medians(&host, session.true_medians());
+        session.take_results()
+    });
     let status = status?;
     if let Some(warning) = warning(status) {
         print_line(&warning);

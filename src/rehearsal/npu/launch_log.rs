@@ -8,7 +8,9 @@ use std::{
 use super::cache_model::{CacheModel, UsedStorage};
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
-    domain::{AicMetrics, Case, CaseAttributes, Dtype, KernelName, LogicalDeviceId, Nanos, Slot, Tensor},
+    domain::{
+        AicMetrics, Case, CaseAttributes, CaseId, Dtype, KernelName, LogicalDeviceId, Nanos, Slot, Tensor,
+    },
     fault_plan::HostDefect,
     rehearsal::{
         HostConfig,
@@ -82,6 +84,8 @@ pub(super) struct LaunchLog {
     since_sentinel: HashMap<u64, u32>,
     in_process: HashMap<(u32, u64), u32>,
     launches: Vec<LoggedLaunch>,
+    /// Mean durations of the model by case and kernel, without noise and faults.
+    true_medians: BTreeMap<(CaseId, String), Nanos>,
     /// Operations of captured graphs, with their devices, by number.
     graphs: BTreeMap<i64, Vec<(u32, LaunchedOperation)>>,
     /// Graph that captures the launches.
@@ -134,6 +138,7 @@ impl LaunchLog {
             since_sentinel: HashMap::new(),
             in_process: HashMap::new(),
             launches: Vec::new(),
+            true_medians: BTreeMap::new(),
             graphs: BTreeMap::new(),
             capturing: None,
             is_flushed: false,
@@ -256,6 +261,7 @@ impl LaunchLog {
         let base = if is_cold { timing::cold_base } else { timing::base };
         let base = base(&self.profile, &operation.kernel, &operation.work);
         let base = self.recorded_base(&operation).unwrap_or(base);
+        self.record_true_median(&operation, base);
         self.is_flushed = self.is_flush(&operation);
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
         let (slowdown, total) = (self.slowdown, self.total_slowdown(chip));
@@ -299,6 +305,21 @@ impl LaunchLog {
         let state = if self.is_flushed { 1.0 } else { WARM_SHARE };
         let defect = if self.has_defect(HostDefect::SlowerThanProduction) { SLOWER_FACTOR } else { 1.0 };
         Some(timing::stretched(Nanos(median), state * defect))
+    }
+
+    /// Records the duration of the kernel of the current case without noise and faults. The factors of the lifelike model have
+    /// a median of 1.
+    fn record_true_median(&mut self, operation: &LaunchedOperation, base: Nanos) {
+        if self.case_kernel.as_ref() != Some(&operation.kernel) || self.is_flush(operation) {
+            return;
+        }
+        if let Some(case) = self.current_case() {
+            self.true_medians.insert((case.case.clone(), operation.kernel.clone()), base);
+        }
+    }
+
+    pub(super) const fn true_medians(&self) -> &BTreeMap<(CaseId, String), Nanos> {
+        &self.true_medians
     }
 
     /// Returns true for an operation that replaces the content of the cache: it reads more whole numbers than fit.

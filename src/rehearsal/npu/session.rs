@@ -18,7 +18,7 @@ use super::{
 use crate::{
     catalogue::{Catalogue, CatalogueEntry, LaunchOperator, OperatorSchema},
     config::{AssetFiles, DeviceProfile, YamlError},
-    domain::{KernelName, Nanos},
+    domain::{CaseId, KernelName, Nanos},
     rehearsal::{HostConfig, HostError, device_activity::DeviceActivity, faults::ActiveFaults},
     render::Manifest,
 };
@@ -154,6 +154,11 @@ impl ApiSession {
 
     pub(super) fn group(&self) -> MutexGuard<'_, ProcessGroup> {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the mean durations of the model by case and kernel, without noise and faults.
+    pub(in crate::rehearsal) const fn true_medians(&self) -> &BTreeMap<(CaseId, String), Nanos> {
+        self.log.true_medians()
     }
 
     /// Returns the devices that the program used, its launches since the last call, and the effects of faults on it.
