@@ -20,6 +20,8 @@ pub(crate) struct RowCase {
     pub shown: Option<ShownResult>,
     /// True if the recorded kernel ran on an AI CPU.
     pub is_on_ai_cpu: bool,
+    /// Method of the interval, and number of collections, as far as the row shows them.
+    pub(crate) interval: (Option<String>, Option<usize>),
     /// True if the row shows that its call ran as another kernel.
     pub(crate) ran_as_other: bool,
 }
@@ -36,6 +38,8 @@ pub(crate) struct RowColumns {
     samples: Option<usize>,
     software: Option<usize>,
     core: Option<usize>,
+    method: Option<usize>,
+    collections: Option<usize>,
     /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
 }
@@ -59,7 +63,8 @@ impl RowColumns {
         let [average, verdict, samples, software, core] =
             [columns::AVERAGE, columns::VERDICT, columns::SAMPLES, columns::SOFTWARE, columns::CORE]
                 .map(column);
-        Ok(Self { signature, average, verdict, samples, software, core, attributes })
+        let [method, collections] = [columns::CI95_METHOD, columns::COLLECTIONS].map(column);
+        Ok(Self { signature, average, verdict, samples, software, core, method, collections, attributes })
     }
 
     /// Returns the column of a cell of the signature, in the order of [`columns::SIGNATURE`].
@@ -115,6 +120,10 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             line: table.row_line(row).unwrap_or_default(),
             case: columns.parse_case(kernel, cells),
             shown: measured.map(|_| shown()),
+            interval: (
+                text(columns.method).map(str::to_owned),
+                text(columns.collections).and_then(|cell| cell.parse().ok()),
+            ),
             is_on_ai_cpu: text(columns.core) == Some(RecordedTask::AI_CPU),
             ran_as_other: text(columns.verdict) == Some(Verdict::RanAsOther.as_str()),
         });

@@ -24,7 +24,7 @@ use super::{
     lane_context::{LaneContext, unix_time},
     ledger_writer::{WriteWait, commit},
     stop_requests::StopRequests,
-    write_back::{WriteBack, joint_estimates},
+    write_back::WriteBack,
 };
 use crate::{
     database::{Database, DatabaseError, WriteBackReport},
@@ -37,7 +37,10 @@ use crate::{
         CaseResult, CollectionExit, CollectionFinished, RunForecast, SchedAction, SchedEvent, SchedulerState,
         Seconds, StartCollection,
     },
+    verify::JointEstimates,
 };
+
+mod rounds;
 
 /// Interval at which timers, free disk space and paused devices are checked.
 const TICK: Duration = Duration::from_millis(500);
@@ -86,6 +89,12 @@ pub(super) struct Dispatcher<'a> {
     rows_written_at: Instant,
     started: Instant,
     timer_at: Option<Seconds>,
+    /// Number of the round: all cases are measured in the first, cases with wide intervals in further ones.
+    round: u32,
+    /// Measured cases that failed in a later round.
+    failed_again: BTreeSet<usize>,
+    /// True if all cases of the round are concluded.
+    has_round_ended: bool,
     is_finished: bool,
 }
 
@@ -119,6 +128,9 @@ impl<'a> Dispatcher<'a> {
             rows_written_at: Instant::now(),
             started: Instant::now(),
             timer_at: None,
+            round: 1,
+            failed_again: BTreeSet::new(),
+            has_round_ended: false,
             is_finished: false,
         }
     }
@@ -155,6 +167,10 @@ impl<'a> Dispatcher<'a> {
         let mut ticks = time::interval(TICK);
         ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         while !self.is_finished {
+            if std::mem::take(&mut self.has_round_ended) {
+                self.start_next_round().await?;
+                continue;
+            }
             // A request that arrived while a transaction waited has been reported already.
             if self.inbox.stops.take_unhandled() {
                 self.on_event(SchedEvent::StopRequested).await?;
@@ -343,6 +359,9 @@ impl<'a> Dispatcher<'a> {
         let mut verdicts = Vec::new();
         for action in &actions {
             let SchedAction::Conclude { case, outcome } = action else { continue };
+            if self.keeps_verdict(*case, outcome) {
+                continue;
+            }
             let planned = &self.context.cases[*case];
             verdicts.push((planned.case.id().clone(), outcome.clone()));
             let equal = self.equal_calls.outcomes_of(planned, outcome);
@@ -354,6 +373,7 @@ impl<'a> Dispatcher<'a> {
         for action in actions {
             match action {
                 SchedAction::Start(start) => self.start_collection(start).await?,
+                SchedAction::Conclude { case, outcome } if self.keeps_verdict(case, &outcome) => {}
                 SchedAction::Conclude { case, outcome } => self.conclude_case(case, outcome)?,
                 SchedAction::Pause { device, reason, until } => {
                     let retry_in_s = until.map(|until| until - self.elapsed());
@@ -361,7 +381,7 @@ impl<'a> Dispatcher<'a> {
                 }
                 SchedAction::Readmit { device } => (self.emit)(&RunEvent::DeviceReadmitted { device }),
                 SchedAction::SetTimer(at) => self.timer_at = Some(at),
-                SchedAction::Finish => self.is_finished = true,
+                SchedAction::Finish => self.has_round_ended = true,
             }
         }
         Ok(())
@@ -479,8 +499,9 @@ impl<'a> Dispatcher<'a> {
         self.write_last_rows().await?;
         // A second pass has the estimates of all collections, and finds tables that were replaced, damaged or deleted since
         // their rows were written.
-        let estimates = self.commit(|ledger| joint_estimates(ledger)).await?;
+        let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger)).await?;
         self.store.rows.reopen_written(estimates);
+        self.store.rows.add_outdated(self.store.database);
         self.write_last_rows().await?;
         let planned = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
         let mut outcomes: Vec<(IdentifiedCase, CaseOutcome)> = Vec::new();

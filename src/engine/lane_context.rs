@@ -12,6 +12,7 @@ use crate::{
     device::{DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
     domain::{DataKind, FailingVerdicts, Nanos, ProfilerSettings, SoftwareFingerprint},
     plan::{InitialCosts, PlannedCase},
+    stats::PrecisionAim,
 };
 
 /// Settings shared by all collections of a run.
@@ -36,6 +37,8 @@ pub(crate) struct CollectionSettings {
     pub failing: FailingVerdicts,
     /// Skew of the distribution of tokens over experts; 0 is even.
     pub expert_skew: f64,
+    /// Precision for which cases are measured in further collections; `None` for one collection of each.
+    pub aim: Option<PrecisionAim>,
     pub leases: LeaseFolder,
     /// True if `npu-smi` lists processes by the ids that this program sees; false inside a container with ids of its own
     /// and on the rehearsal host, which invents processes.

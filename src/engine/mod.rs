@@ -1,9 +1,9 @@
 //! Executes runs: one thread per device, and a dispatcher that stores the results and reports them as events.
 //!
-//! Layer 5: imports `exit`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
-//! `render`, `ledger`, `database`, `device`, `plan`, `sched` and `verify`. Only the dispatcher uses the
-//! scheduler, the ledger and the event callback; it emits an event after the ledger has committed what the
-//! event reports. Nothing is printed here.
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
+//! `render`, `ledger`, `database`, `device`, `plan`, `sched` and `verify`. Only the dispatcher uses the scheduler,
+//! the ledger and the event callback; it emits an event after the ledger has committed what the event reports.
+//! Nothing is printed here.
 
 mod collect;
 mod device_monitor;

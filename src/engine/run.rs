@@ -117,7 +117,13 @@ async fn start_dispatcher<'a>(
     });
     let cases = scheduler_cases(&settings.costs, &plan.cases);
     let limits = scheduler_limits(settings.kind, budget);
-    let state = SchedulerState::new(cases, &devices, limits, resumed.collections);
+    let mut state = SchedulerState::new(cases, &devices, limits, resumed.collections);
+    let measuring_devices = ledger.measuring_devices()?;
+    for (case, planned) in plan.cases.iter().enumerate() {
+        if let Some(devices) = measuring_devices.get(planned.case.id()) {
+            state.set_measured_on(case, devices);
+        }
+    }
     let rows = WriteBack::for_plan(&settings.run, &plan);
     let mut predecided = resumed.outcomes;
     predecided.extend(plan.not_launched);

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::EngineError;
 use crate::{
-    database::{Database, WriteBackReport, write_back_kernel},
+    database::{Database, DatabaseError, WriteBackReport, row_cases, write_back_kernel},
     domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, SoftwareFingerprint, reason_cause},
     ledger::{Ledger, LedgerError},
     plan::{PlannedCase, RunPlan},
-    verify::{EstimateInput, JointEstimates, pool_attempts},
+    verify::{JointEstimates, pool_attempts},
 };
 
 /// Open and finished cases of each kernel.
@@ -111,6 +111,18 @@ impl WriteBack {
         cases.map(|(id, case)| (id.clone(), case.clone())).collect()
     }
 
+    /// Registers rows of other runs that were written without the present estimates, such as those of a killed run. Tables that
+    /// cannot be read are left out.
+    pub(super) fn add_outdated(&mut self, database: &Database) {
+        for kernel in database.kernels().unwrap_or_default() {
+            let outdated = outdated_cases(database, &kernel, &self.estimates).unwrap_or_default();
+            if !outdated.is_empty() {
+                let finished = self.finished.entry(kernel).or_default();
+                finished.extend(outdated.into_iter().map(|case| (case, None)));
+            }
+        }
+    }
+
     /// Makes the written cases pending again, with these estimates. A table may have been replaced, or lost rows, after they
     /// were written.
     pub(super) fn reopen_written(&mut self, estimates: JointEstimates) {
@@ -121,11 +133,21 @@ impl WriteBack {
     }
 }
 
-/// Estimates all cases of the ledger together.
-pub(super) fn joint_estimates(ledger: &Ledger) -> Result<JointEstimates, LedgerError> {
-    let mut input = EstimateInput::default();
-    ledger.for_each_measurement(|measured| input.add(measured))?;
-    Ok(input.estimate_cases())
+/// Returns the measured cases of a table whose rows show another method or number of collections than the estimates.
+fn outdated_cases(
+    database: &Database,
+    kernel: &KernelName,
+    estimates: &JointEstimates,
+) -> Result<Vec<CaseId>, DatabaseError> {
+    let rows = row_cases(kernel, &database.kernel_csv(kernel)?)?;
+    let measured = rows.into_iter().filter(|row| row.shown.is_some());
+    let outdated = measured.filter_map(|row| {
+        let case = row.case.ok()?.id();
+        let estimated = estimates.of_case(&case)?;
+        let current = (Some(estimated.method().to_string()), Some(estimated.estimate().collections));
+        (row.interval != current).then_some(case)
+    });
+    Ok(outdated.collect())
 }
 
 /// Returns the row of a case with samples in the ledger, with a remark if its newest attempt ran as another kernel: the

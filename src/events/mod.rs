@@ -79,6 +79,12 @@ pub(crate) enum RunEvent {
         #[serde(flatten)]
         outcome: CaseOutcome,
     },
+    /// Cases are measured in another collection, because their intervals are wider than demanded.
+    MeasurementRepeated {
+        cases: usize,
+        /// Number of the round; each case has been measured once before round 2.
+        round: u32,
+    },
     /// A device is paused after faults.
     DevicePaused {
         device: u32,

@@ -64,6 +64,18 @@ pub struct AttemptRecord {
 }
 
 impl Ledger {
+    /// Returns the devices that have measured each case, oldest first.
+    pub(crate) fn measuring_devices(&self) -> Result<BTreeMap<CaseId, Vec<u32>>, LedgerError> {
+        let sql = "SELECT a.case_id, c.device FROM attempts a JOIN collections c USING (collection)
+                   WHERE a.verdict IN ('ok', 'noisy') ORDER BY a.attempt";
+        let measured: Vec<(String, u32)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut devices: BTreeMap<CaseId, Vec<u32>> = BTreeMap::new();
+        for (case, device) in measured {
+            devices.entry(CaseId::from_stored(case)).or_default().push(device);
+        }
+        Ok(devices)
+    }
+
     /// Returns every run, the oldest first.
     pub fn list_runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
         let sql = "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,

@@ -38,6 +38,8 @@ pub(crate) struct CaseSelection<'a> {
     pub kernels: &'a [KernelName],
     /// Cases with an accepted result in the ledger.
     pub measured: &'a BTreeSet<CaseId>,
+    /// Measured cases that are measured again, because their intervals are wider than demanded.
+    pub(crate) imprecise: &'a BTreeSet<CaseId>,
     /// Calls rejected by the vendor check, which are not launched: digest of the call and message, by case. `None` if
     /// the plan is not for launches.
     pub(crate) rejected_calls: Option<&'a BTreeMap<CaseId, (String, String)>>,
@@ -237,7 +239,11 @@ pub(crate) fn select_cases(
             }
             let ran_as_other = !is_accepted
                 && plan.add_ran_as_other(&case, row.ran_as_other, selection.equal_calls, &mut equal_rows)?;
-            if selection.update == UpdateMode::Missing && (is_accepted || in_ledger || ran_as_other) {
+            let is_imprecise = selection.imprecise.contains(case.id());
+            if selection.update == UpdateMode::Missing
+                && !is_imprecise
+                && (is_accepted || in_ledger || ran_as_other)
+            {
                 plan.already_measured += 1;
                 continue;
             }

@@ -30,6 +30,8 @@ const PYTHON: [(&str, &str); 6] = [
 ];
 const PROGRAMS: [&str; 2] = ["msprof", "npu-smi"];
 const SETTINGS: &str = "host.json";
+/// File of the true medians of the model of durations: case, kernel, microseconds. Nothing that measures reads it.
+pub(super) const TRUTH: &str = "truth.csv";
 
 /// Error of installing a rehearsal host, or of starting a stand-in.
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +137,11 @@ pub(super) fn install_with(
         let call = module.strip_suffix("()").and_then(|call| call.rsplit_once('.'));
         let (module, function) = call.map_or((module.as_str(), None), |(module, name)| (module, Some(name)));
         write_module(&python, module, function)?;
+    }
+    // Collections append to it; a resumed run has the lines of its first part.
+    let truth = folder.join(TRUTH);
+    if !truth.exists() {
+        write(&truth, "case,kernel,median_us\n", 0o644)?;
     }
     let file = folder.join(SETTINGS);
     let settings = serde_json::to_string_pretty(config)

@@ -31,6 +31,7 @@ mod software;
 mod timing;
 
 pub use config::{HostConfig, NoiseModel};
+use host::TRUTH;
 pub use host::{HostError, install};
 pub use shims::stand_in;
 pub(crate) use software::ascend_root;

@@ -73,6 +73,10 @@ impl TextReporter {
     /// Prints an event of a device or of the disk.
     fn print_host_event(&self, event: &RunEvent) {
         match event {
+            RunEvent::MeasurementRepeated { cases, round } => {
+                let cases = format_count(*cases, "case");
+                self.print_line(&format!("round {round}: {cases} again, on other devices"));
+            }
             RunEvent::DevicePaused { device, reason, retry_in_s } => {
                 let again = retry_in_s.map_or_else(
                     || "it is excluded for the rest of this run".to_owned(),

@@ -1,6 +1,6 @@
 //! The scheduler: a pure state machine from events to actions.
 //!
-//! Layer 4: imports `domain`. It has no clock, no threads and no IO; the engine executes its actions. Cases are
+//! Layer 4: imports `stats` and `domain`. It has no clock, no threads and no IO; the engine executes its actions. Cases are
 //! identified by their index in the plan, collections by their number, times by the seconds since the start of the run.
 //! No hash map is iterated: the same events at the same times give the same actions.
 //!

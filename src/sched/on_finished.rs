@@ -132,6 +132,9 @@ impl SchedulerState {
         for CaseResult { case, outcome, .. } in &ended.results {
             let case = *case;
             let disposition = self.disposition(case, outcome, running, broke);
+            if outcome.verdict.is_recorded() {
+                self.progress[case].measured_on.extend(&running.devices);
+            }
             self.progress[case].last = Some(outcome.clone());
             match disposition {
                 CaseDisposition::Final => self.finish_case(case, outcome, broke, actions),
@@ -204,7 +207,7 @@ impl SchedulerState {
     fn add_control_case(&mut self, case: usize) {
         const CONTROLS: usize = 2;
         let jobs = &self.jobs;
-        if jobs[case].devices > 1 {
+        if jobs[case].devices > 1 || self.control_cases.contains(&case) {
             return;
         }
         self.control_cases.push(case);

@@ -121,12 +121,13 @@ impl CaseQueue {
     }
 
     /// Removes the cases of one collection, the best first; returns them in the order of the plan with their predicted
-    /// seconds.
+    /// seconds. Only cases for which `is_suitable` is true are taken.
     pub(super) fn take_batch(
         &mut self,
         jobs: &[SchedCase],
         costs: &LearnedCosts,
         budget: CollectionBudget,
+        is_suitable: impl Fn(usize) -> bool,
     ) -> (Vec<usize>, Seconds) {
         let mut taken = Vec::new();
         let mut seconds = 0.0;
@@ -137,6 +138,7 @@ impl CaseQueue {
                 let longer = costs.case_seconds(&jobs[case]);
                 let is_first = taken.is_empty() && longer <= budget.first_case_seconds;
                 (is_first || seconds + longer <= budget.seconds)
+                    && is_suitable(case)
                     && (taken.is_empty() || launches + jobs[case].launches <= budget.launches)
             };
             let Some(case) = self.best_case(&counts, fits) else { break };
@@ -198,6 +200,7 @@ mod tests {
             &jobs,
             &LearnedCosts::new(3, &PriorCosts::default()),
             CollectionBudget { cases: 3, ..BUDGET },
+            |_| true,
         );
         assert_eq!(taken, [1, 2, 3]);
         assert!((seconds - 11.5).abs() < 1e-9, "{seconds}");
@@ -213,10 +216,16 @@ mod tests {
         let jobs = [job(0, 9.0, 50.0), job(0, 1.0, 3.0), job(1, 1.0, 4.0)];
         let mut all = ready(&jobs);
         let budget = CollectionBudget { seconds: 8.0, first_case_seconds: 8.0, ..BUDGET };
-        assert_eq!(all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget).0, [1, 2]);
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget, |_| true).0,
+            [1, 2]
+        );
         // The first case may be longer than the planned length.
         let budget = CollectionBudget { seconds: 8.0, first_case_seconds: 60.0, ..BUDGET };
-        assert_eq!(all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget).0, [0]);
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget, |_| true).0,
+            [0]
+        );
     }
 
     #[test]
@@ -224,17 +233,17 @@ mod tests {
         let jobs: Vec<SchedCase> = (0..100).map(|_| job(0, 1.0, 0.1)).collect();
         let mut all = ready(&jobs);
         assert_eq!(
-            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET).0.len(),
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET, |_| true).0.len(),
             INITIAL_BATCH
         );
         (0..24).for_each(|_| all.grow_batch(0, 64));
         assert_eq!(
-            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET).0.len(),
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET, |_| true).0.len(),
             4 * INITIAL_BATCH
         );
         all.shrink_batch(0);
         assert_eq!(
-            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET).0.len(),
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET, |_| true).0.len(),
             2 * INITIAL_BATCH
         );
     }

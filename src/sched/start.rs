@@ -33,17 +33,25 @@ impl SchedulerState {
         self.start_controls(now, &mut free, actions);
         self.start_queued(now, &mut free, actions);
         self.start_gangs(now, &mut free, actions);
+        let usable: Vec<u32> =
+            self.devices.iter().filter(|(_, device)| device.is_usable()).map(|(id, _)| *id).collect();
         while let Some((device, lanes)) = free.first().map(|device| (*device, free.len())) {
             // Collections that were started at this time will not need more cases soon.
             let others = self.running.values().filter(|running| running.since < now).count();
             let budget =
                 self.collection_budget(now, self.ready.predicted_seconds(&self.costs), lanes, others);
             let Some(budget) = budget else { break };
-            let (cases, seconds) = self.ready.take_batch(&self.jobs, &self.costs, budget);
-            if cases.is_empty() {
-                break;
-            }
+            // A case that is measured again runs on a device that it has not had, as far as there is one.
+            let progress = &self.progress;
+            let is_suitable = |case: usize| {
+                let had = &progress[case].measured_on;
+                !had.contains(&device) || usable.iter().all(|other| had.contains(other))
+            };
+            let (cases, seconds) = self.ready.take_batch(&self.jobs, &self.costs, budget, is_suitable);
             free.remove(0);
+            if cases.is_empty() {
+                continue;
+            }
             let (alone, cases) = self.split_oom_risk(cases);
             alone.into_iter().for_each(|case| {
                 self.queued.push_back(QueuedCollection::new(vec![case], CollectionPurpose::Alone));
@@ -129,7 +137,7 @@ impl SchedulerState {
                     return;
                 };
                 let Some(queue) = self.gangs.get_mut(&size) else { break };
-                let (cases, seconds) = queue.take_batch(&self.jobs, &self.costs, budget);
+                let (cases, seconds) = queue.take_batch(&self.jobs, &self.costs, budget, |_| true);
                 if cases.is_empty() {
                     break;
                 }

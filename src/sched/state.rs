@@ -6,7 +6,10 @@ use super::{
     Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, LearnedCosts, SchedAction,
     SchedCase, SchedEvent, SchedLimits, Seconds,
 };
-use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
+use crate::{
+    domain::{CaseOutcome, CollectionPurpose, Verdict},
+    stats::{hash_numbers, signed_unit_deviate},
+};
 
 /// Number of collections in a row without evidence on each device, and none with a profile that was read in the run,
 /// after which the run gives up: the host is at fault.
@@ -22,6 +25,8 @@ pub(super) struct CaseProgress {
     pub(super) broken_on: Vec<(u32, u32)>,
     /// True if a suspect named by the journal was cleared in a bisection with this case: names are ignored from then on.
     pub(super) was_misnamed: bool,
+    /// Devices that have measured it.
+    pub(super) measured_on: Vec<u32>,
     /// Result of the last attempt.
     pub(super) last: Option<CaseOutcome>,
     pub(super) is_concluded: bool,
@@ -83,6 +88,8 @@ pub struct SchedulerState {
     pub(super) is_paused: bool,
     pub(super) is_stopping: bool,
     open: usize,
+    /// Number of [`SchedEvent::MeasureAgain`].
+    repetitions: u64,
     timer_at: Option<Seconds>,
     has_ended: bool,
 }
@@ -122,9 +129,15 @@ impl SchedulerState {
             has_started: false,
             is_paused: false,
             is_stopping: false,
+            repetitions: 0,
             timer_at: None,
             has_ended: false,
         }
+    }
+
+    /// Sets the devices that have measured a case in earlier runs.
+    pub(crate) fn set_measured_on(&mut self, case: usize, devices: &[u32]) {
+        self.progress[case].measured_on = devices.to_vec();
     }
 
     /// Returns the number of running collections.
@@ -152,6 +165,7 @@ impl SchedulerState {
             SchedEvent::StopRequested => {
                 self.stop_new_work("the run was stopped before its turn", &mut actions);
             }
+            SchedEvent::MeasureAgain(cases) => self.reopen_cases(cases),
             SchedEvent::NewWorkPaused => self.is_paused = true,
             SchedEvent::NewWorkResumed => self.is_paused = false,
             SchedEvent::ReservationsChanged { reserved, released } => {
@@ -176,6 +190,26 @@ impl SchedulerState {
             actions.push(SchedAction::Finish);
         }
         actions
+    }
+
+    /// Puts concluded cases into their queues again, in random order. After a stop, they stay concluded.
+    fn reopen_cases(&mut self, cases: Vec<usize>) {
+        self.has_ended = false;
+        self.repetitions += 1;
+        if self.is_stopping {
+            return;
+        }
+        for case in cases {
+            let progress = &mut self.progress[case];
+            if !std::mem::take(&mut progress.is_concluded) {
+                continue;
+            }
+            (progress.tries, progress.skipped, progress.last) = (0, 0, None);
+            self.open += 1;
+            // Values order the queue; with those of the plan, a case would meet the same neighbours in each collection.
+            self.jobs[case].value = random_value(self.repetitions, case);
+            self.requeue_case(case);
+        }
     }
 
     fn set_reserved(&mut self, device: u32, is_reserved: bool) {
@@ -306,4 +340,9 @@ impl SchedulerState {
             self.stop_new_work(&reason, actions);
         }
     }
+}
+
+/// Value of a case in a repetition: a number from 0 to 1 by hash.
+fn random_value(repetition: u64, case: usize) -> f64 {
+    signed_unit_deviate(hash_numbers(&[repetition, case as u64])).abs()
 }

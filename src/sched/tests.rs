@@ -11,6 +11,7 @@ use crate::{
 };
 
 mod device_faults;
+mod repetitions;
 
 /// Fault of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -94,6 +94,9 @@ pub enum SchedEvent {
         reserved: Vec<u32>,
         released: Vec<u32>,
     },
+    /// Concluded cases that are measured in another collection: each on a device that it has not had, as far as there is one,
+    /// and beside other cases than before. Handled like cases of the plan; each is concluded again.
+    MeasureAgain(Vec<usize>),
     /// The time of [`SchedAction::SetTimer`] has passed.
     TimerFired,
 }
@@ -150,11 +153,11 @@ pub enum CollectionExit {
 pub enum SchedAction {
     /// Start a collection.
     Start(StartCollection),
-    /// Conclude a case; emitted once for every case.
+    /// Conclude a case; emitted once for every case, and once more each time it is measured again.
     Conclude {
         /// The case.
         case: usize,
-        /// Its verdict.
+        /// Its verdict; of a case that is measured again, that of the new collection.
         outcome: CaseOutcome,
     },
     /// Report that a device is paused after faults.

@@ -60,11 +60,12 @@ impl DatabaseCheck {
         let device = DeviceProfile::load(&assets, database.device())?;
         let versions = installed_software(&python)?.to_string();
         let mut lock = database.lock()?;
-        let measured = BTreeSet::new();
+        let none = BTreeSet::new();
         let selection = CaseSelection {
             update: UpdateMode::All,
             kernels,
-            measured: &measured,
+            measured: &none,
+            imprecise: &none,
             rejected_calls: None,
             equal_calls: &EqualCallEvidence::default(),
             weight_column: None,

@@ -244,6 +244,7 @@ impl RunContext {
             processes: database.state_folder().join("processes"),
             failing: options.failing.clone(),
             expert_skew: options.expert_skew,
+            aim: options.precision_aim(),
             costs: InitialCosts::new(options.warm_up + options.launches),
             catalogue,
             assets,

@@ -1,8 +1,9 @@
 //! Preparation of a run: its options, its plan, the environment of its programs, and what an interrupted run leaves
 //! open; errors of all commands with hint and exit status.
 //!
-//! Layer 5: imports `exit`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`, `render`, `ledger`,
-//! `database`, `grid`, `fault_plan`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
+//! `render`, `ledger`, `database`, `grid`, `fault_plan`, `device`, `plan`, `verify`, `rehearsal`, `engine`,
+//! `vendor_check`, `report` and `selftest`.
 
 mod check;
 mod context;

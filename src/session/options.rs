@@ -11,6 +11,7 @@ use crate::{
     plan::UpdateMode,
     rehearsal,
     render::PinnedEnvironment,
+    stats::PrecisionAim,
 };
 
 /// Deadline of a run.
@@ -73,6 +74,12 @@ pub(crate) struct RunOptions {
     pub(crate) seed: u64,
     #[serde(default)]
     pub(crate) expert_skew: f64,
+    /// Relative half width of the 95 % interval for which cases are measured in further collections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) precision: Option<f64>,
+    /// Maximum number of collections of a case.
+    #[serde(default)]
+    pub(crate) max_collections: usize,
     pub(crate) rehearsal_model: NoiseModelArg,
     #[serde(default)]
     pub(crate) ignore_check: bool,
@@ -97,6 +104,13 @@ pub(crate) struct RunOptions {
     /// Faults of the rehearsal host.
     #[serde(default, skip_serializing_if = "FaultPlan::is_empty")]
     pub(crate) faults: FaultPlan,
+}
+
+impl RunOptions {
+    pub(crate) fn precision_aim(&self) -> Option<PrecisionAim> {
+        let max_collections = self.max_collections;
+        self.precision.map(|half_width| PrecisionAim { half_width, max_collections })
+    }
 }
 
 /// Model of the durations of the rehearsal host.

@@ -10,7 +10,9 @@ use crate::{
     domain::{CaseId, CheckVerdict, IdentifiedCase, KernelName},
     ledger::{Ledger, StoredCheck},
     plan::{CaseSelection, EqualCallEvidence, MissingTable, RunPlan, select_cases},
+    stats::PrecisionAim,
     vendor_check::installed_software,
+    verify::JointEstimates,
 };
 
 /// Plans the rows of a database; cases with the same call are merged. Cases with accepted results in the ledger count as
@@ -41,6 +43,10 @@ pub(super) fn unmerged_plan(
         Some(ledger) => ledger.measured_cases()?,
         None => BTreeSet::new(),
     };
+    let imprecise = match (&existing, options.precision_aim()) {
+        (Some(ledger), Some(aim)) => imprecise_cases(ledger, aim)?,
+        _ => BTreeSet::new(),
+    };
     let equal_calls = match &existing {
         Some(ledger) => EqualCallEvidence {
             ran_as_other_reasons: ledger.ran_as_other_reasons()?,
@@ -59,6 +65,7 @@ pub(super) fn unmerged_plan(
         update: options.update,
         kernels,
         measured: &measured,
+        imprecise: &imprecise,
         rejected_calls: Some(&rejected),
         equal_calls: &equal_calls,
         weight_column: options.weight_column.as_deref(),
@@ -69,6 +76,15 @@ pub(super) fn unmerged_plan(
     }
     plan.note_skew(options.expert_skew);
     Ok(plan)
+}
+
+/// Returns the measured cases that another collection can bring to a precision.
+fn imprecise_cases(ledger: &Ledger, aim: PrecisionAim) -> Result<BTreeSet<CaseId>, CommandError> {
+    let estimates = JointEstimates::from_ledger(ledger)?;
+    let mut cases: Vec<&CaseId> = estimates.measured_cases().collect();
+    cases.sort();
+    let repeated = estimates.cases_to_repeat(&cases, aim);
+    Ok(repeated.into_iter().map(|case| cases[case].clone()).collect())
 }
 
 /// Returns the tables that are missing although the ledger has results of their kernels: deleted or renamed files. The run

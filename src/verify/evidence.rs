@@ -72,15 +72,15 @@ fn estimated_interval(median: &EstimatedMedian) -> Option<MedianInterval> {
     let end = |sign: f64| {
         (estimate.log_median + sign * estimate.half_width).exp() + sign * TIMER_QUANTUM_NS as f64 / 2.0
     };
-    let (method, correction) = match median {
-        EstimatedMedian::Own(_) => (IntervalMethod::Collections, None),
-        EstimatedMedian::Joint(_) => (IntervalMethod::JointFit, Some(estimate.correction.exp_m1())),
+    let correction = match median {
+        EstimatedMedian::Own(_) => None,
+        EstimatedMedian::Joint(_) => Some(estimate.correction.exp_m1()),
     };
     estimate.half_width.is_finite().then(|| MedianInterval {
         estimate: estimate.log_median.exp(),
         low: end(-1.0).max(0.0),
         high: end(1.0),
-        method,
+        method: median.method(),
         correction,
     })
 }

@@ -4,12 +4,21 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::samples::TIMER_QUANTUM_NS;
 use crate::{
-    domain::{CaseId, CollectionSamples},
-    stats::{CaseEstimate, CollectionMedian, EffectModel, MIN_REPEATED_CASES, estimate_median, fit_medians},
+    domain::{CaseId, CollectionSamples, IntervalMethod},
+    ledger::{Ledger, LedgerError},
+    stats::{
+        CaseEstimate, CollectionMedian, EffectModel, MIN_REPEATED_CASES, PrecisionAim, estimate_median,
+        fit_medians, hash_numbers,
+    },
 };
 
 /// Collections of a case from which its own medians give an interval.
 const MIN_OWN_COLLECTIONS: usize = 3;
+
+/// Number of cases below which all of them are measured twice.
+const SMALL_PLAN: usize = 400;
+/// One of so many cases of a larger plan is measured twice.
+const REPEATED_PART: usize = 5;
 
 /// Medians of one software, with numbers for its cases and collections.
 #[derive(Clone, Debug, Default)]
@@ -75,46 +84,99 @@ impl EstimatedMedian {
             Self::Own(estimate) | Self::Joint(estimate) => estimate,
         }
     }
+
+    pub(crate) const fn method(&self) -> IntervalMethod {
+        match self {
+            Self::Own(_) => IntervalMethod::Collections,
+            Self::Joint(_) => IntervalMethod::JointFit,
+        }
+    }
 }
 
 /// Estimates by case, from the collections of the case's newest software.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JointEstimates {
     by_case: HashMap<CaseId, EstimatedMedian>,
+    /// Number of collections of each case.
+    collections: HashMap<CaseId, usize>,
 }
 
-/// Collects the measurements of a ledger for the fit.
+/// Measurements of a ledger for the fit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EstimateInput {
+struct EstimateInput {
     by_software: BTreeMap<Option<String>, SoftwareMedians>,
     newest: HashMap<CaseId, Option<String>>,
 }
 
 impl EstimateInput {
     /// Adds a measurement. They come in the order of their attempts.
-    pub(crate) fn add(&mut self, measured: &CollectionSamples) {
+    fn add(&mut self, measured: &CollectionSamples) {
         self.by_software.entry(measured.software.clone()).or_default().add(measured);
         self.newest.insert(measured.case.clone(), measured.software.clone());
     }
 
-    pub(crate) fn estimate_cases(&self) -> JointEstimates {
-        let mut by_case = HashMap::new();
+    fn estimate_cases(&self) -> JointEstimates {
+        let mut all = JointEstimates::default();
         for (software, medians) in &self.by_software {
             let estimates = medians.estimate_cases();
+            let mut collections = vec![0; medians.cases.len()];
+            medians.medians.iter().for_each(|median| collections[median.case] += 1);
             for (case, &index) in &medians.cases {
                 if self.newest.get(case) == Some(software) {
-                    by_case.extend(estimates[index].map(|estimate| (case.clone(), estimate)));
+                    all.by_case.extend(estimates[index].map(|estimate| (case.clone(), estimate)));
+                    all.collections.insert(case.clone(), collections[index]);
                 }
             }
         }
-        JointEstimates { by_case }
+        all
     }
 }
 
 impl JointEstimates {
+    /// Estimates all cases of a ledger. Fails with [`LedgerError`] if it cannot be read.
+    pub(crate) fn from_ledger(ledger: &Ledger) -> Result<Self, LedgerError> {
+        let mut input = EstimateInput::default();
+        ledger.for_each_measurement(|measured| input.add(measured))?;
+        Ok(input.estimate_cases())
+    }
+
+    /// Returns the cases with measurements.
+    pub(crate) fn measured_cases(&self) -> impl Iterator<Item = &CaseId> {
+        self.collections.keys()
+    }
+
     /// Returns the estimate of a case; `None` if the ledger has too few collections for one.
     pub(crate) fn of_case(&self, case: &CaseId) -> Option<&EstimatedMedian> {
         self.by_case.get(case)
+    }
+
+    /// Returns the indices of the cases that another collection is to measure for a precision. Until the variance between
+    /// collections is known, these are cases of one collection: all of a small plan, else a fifth; then the cases whose
+    /// intervals are too wide and can reach the precision. A case without measurements is not among them.
+    pub(crate) fn cases_to_repeat(&self, cases: &[&CaseId], aim: PrecisionAim) -> Vec<usize> {
+        let count = |index: &usize| self.collections.get(cases[*index]).copied().unwrap_or_default();
+        let measured: Vec<usize> = (0..cases.len()).filter(|index| count(index) > 0).collect();
+        let goal = match measured.len() {
+            0..SMALL_PLAN => measured.len(),
+            many => many.div_ceil(REPEATED_PART),
+        };
+        let repeated = measured.iter().filter(|index| count(index) > 1).count();
+        if repeated < goal {
+            let mut single: Vec<usize> = measured.into_iter().filter(|index| count(index) == 1).collect();
+            // A random part that does not depend on the order of the plan or on an interruption.
+            single.sort_by_key(|index| hash_numbers(&[cases[*index].seed()]));
+            single.truncate(goal - repeated);
+            single.sort_unstable();
+            return single;
+        }
+        let can_be_more_precise = |index: &usize| match self.of_case(cases[*index]) {
+            None => count(index) < MIN_OWN_COLLECTIONS.min(aim.max_collections),
+            Some(median) => {
+                let estimate = median.estimate();
+                aim.needs_another_collection(estimate, timer_resolution(&[estimate.log_median]))
+            }
+        };
+        measured.into_iter().filter(can_be_more_precise).collect()
     }
 }
 

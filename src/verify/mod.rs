@@ -1,8 +1,8 @@
 //! Assessment of a collection, from raw records to verdicts: every launch must be recorded, as the right kernel, on the
 //! right device, no faster than the roofline bound, with small dispersion.
 //!
-//! Layer 4: imports `stats`, `domain`, `profile` and `render`. It reads the output of a collection and writes
-//! no file.
+//! Layer 4: imports `stats`, `domain`, `profile`, `render` and `ledger`. It reads the output of a collection and the
+//! measurements of a ledger, and writes no file.
 
 mod collection;
 mod equal_calls;
@@ -17,7 +17,7 @@ pub(crate) use collection::RawRecord;
 pub use collection::{CollectionTermination, ExpectedLaunches, assess_collection, read_records};
 pub use equal_calls::EqualKernel;
 pub(crate) use evidence::pool_attempts;
-pub(crate) use joint_estimates::{EstimateInput, EstimatedMedian, JointEstimates};
+pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates};
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
 pub use software_change::SoftwareChange;

@@ -1,10 +1,10 @@
 //! Published intervals of rows with several collections, compared with the samples in the ledger.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, process::Stdio};
 
 use crate::{
     context::Context,
-    kill_resume::{ingested, ledger},
+    kill_resume::{ingested, ledger, tables},
 };
 
 const RUN: [&str; 9] =
@@ -110,11 +110,72 @@ fn repeated_cases_have_the_interval_of_the_joint_fit() {
         let distance = (truth[&row["MicroBench Case"]] - estimate).abs();
         assert!(distance <= 1.5 * (high - low), "{row:?}");
     }
-    // The whole run as a function of the ledger: a third run that measures nothing changes no byte.
-    let before = context.snapshot("db");
-    let tables = |files: BTreeMap<std::path::PathBuf, Vec<u8>>| -> Vec<(std::path::PathBuf, Vec<u8>)> {
-        files.into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "csv")).collect()
-    };
+    // A run that measures nothing changes no byte.
+    let before = tables(&context);
     assert_eq!(context.run(&RUN).code, 0);
-    assert_eq!(tables(context.snapshot("db")), tables(before));
+    assert_eq!(tables(&context), before);
+}
+
+/// Devices of the measurements of each case.
+fn devices(context: &Context) -> BTreeMap<String, Vec<i64>> {
+    let ledger = ledger(context).expect("a ledger");
+    let sql = "SELECT a.case_id, c.device FROM attempts a JOIN collections c USING (collection)
+               WHERE a.verdict IN ('ok', 'noisy') ORDER BY a.attempt";
+    let mut statement = ledger.prepare(sql).expect("a query");
+    let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)));
+    let mut by_case: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    for row in rows.expect("rows") {
+        let (case, device) = row.expect("a device");
+        by_case.entry(case).or_default().push(device);
+    }
+    by_case
+}
+
+/// Each case is measured on two devices at least, and a run with the same precision has nothing left to measure. Killed
+/// between two rounds, the run is completed by the same command.
+#[test]
+fn demanded_precision_repeats_cases_on_other_devices_also_after_a_kill() {
+    let precise = [&RUN[..], &["--precision", "1.5"]].concat();
+    let context = ingested();
+    let mut child =
+        context.command(&precise).stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs");
+    let has_repeated = || {
+        ledger(&context).is_some_and(|ledger| {
+            let sql = "SELECT count(*) - count(DISTINCT case_id) FROM attempts";
+            ledger.query_row(sql, [], |row| row.get::<_, i64>(0)).is_ok_and(|repeated| repeated > 0)
+        })
+    };
+    while !has_repeated() && child.try_wait().expect("a status").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
+    let completed = context.run(&precise);
+    assert_eq!(completed.code, 0, "{}", completed.stderr);
+    let devices = devices(&context);
+    assert_eq!(devices.len(), 20);
+    for (case, devices) in &devices {
+        assert!(devices.len() > 1 && devices[0] != devices[1], "{case}: {devices:?}");
+    }
+    assert!(measured_rows(&context).iter().all(|row| row["MicroBench CI95 Method"] == "joint fit"));
+    let again = context.run(&precise);
+    assert!(again.stderr.contains(": 0 cases on devices 0-3; 20 already measured"), "{}", again.stderr);
+}
+
+#[test]
+fn invalid_precision_is_refused() {
+    let context = ingested();
+    for (wrong, problem) in [
+        ("0", "`0` is not between 0.1 and 50 percent"),
+        ("1e9", "`1e9` is not between 0.1 and 50 percent"),
+        ("nan", "`nan` is not between 0.1 and 50 percent"),
+        ("fine", "`fine` is no number"),
+    ] {
+        let ran = context.run(&[&RUN[..], &["--precision", wrong]].concat());
+        assert_eq!(ran.code, 2);
+        assert!(ran.stderr.contains(problem), "{}", ran.stderr);
+    }
+    let alone = context.run(&[&RUN[..], &["--max-collections", "3"]].concat());
+    assert_eq!(alone.code, 2);
+    assert!(alone.stderr.contains("--precision"), "{}", alone.stderr);
 }

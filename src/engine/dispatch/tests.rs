@@ -25,9 +25,11 @@ use crate::{
     ledger::NewRun,
     plan::{CaseSelection, EqualCallEvidence, InitialCosts, RunPlan, UpdateMode, select_cases},
     process::ProcessError,
+    stats::PrecisionAim,
 };
 
 mod failures;
+mod rounds;
 
 const RUN: &str = "rehearsal-1";
 
@@ -37,6 +39,7 @@ struct Fixture {
     database: Database,
     catalogue: Catalogue,
     predecided: Vec<(IdentifiedCase, CaseOutcome)>,
+    aim: Option<PrecisionAim>,
 }
 
 /// Results of a run, and everything observed meanwhile.
@@ -86,7 +89,7 @@ impl Fixture {
         let database = Database::open(folder.path()).expect("a database");
         database.make_state_folder().expect("a state folder");
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
-        Self { folder, database, catalogue, predecided: Vec::new() }
+        Self { folder, database, catalogue, predecided: Vec::new(), aim: None }
     }
 
     fn plan(&self, measured: &BTreeSet<CaseId>) -> RunPlan {
@@ -96,6 +99,7 @@ impl Fixture {
             update: UpdateMode::Missing,
             kernels: &[],
             measured,
+            imprecise: &BTreeSet::new(),
             rejected_calls: None,
             equal_calls: &EqualCallEvidence::default(),
             weight_column: None,
@@ -146,6 +150,7 @@ impl Fixture {
             host_software: HostSoftware::default(),
             failing: FailingVerdicts::default(),
             expert_skew: 0.0,
+            aim: self.aim,
             leases: LeaseFolder::of_database(self.folder.path().join("leases")),
             sees_host_processes: true,
             numbering: DeviceNumbering::default(),

@@ -53,6 +53,7 @@ impl Fixture {
             update,
             kernels,
             measured: &self.measured,
+            imprecise: &BTreeSet::new(),
             rejected_calls: Some(&self.rejected),
             equal_calls: &EqualCallEvidence::default(),
             weight_column,

@@ -23,7 +23,7 @@ use std::{
 };
 
 use super::{
-    HostConfig, HostError,
+    HostConfig, HostError, TRUTH,
     faults::ActiveFaults,
     msprof::{
         corrupt::ExportFault,
@@ -42,8 +42,6 @@ use crate::{
     render::{Manifest, files},
 };
 
-/// True medians of the model of durations.
-const TRUTH: &str = "truth.csv";
 /// Number of first records that a host with [`HostDefect::LostHead`] loses, more than the padding of a replay.
 const LOST_HEAD: usize = 20;
 /// Number of matrix cores that the chip of a host with [`HostDefect::OtherChip`] lacks.
@@ -114,19 +112,12 @@ fn exit_code(result: Result<u8, MsprofError>) -> u8 {
     FAILED
 }
 
-/// Appends the medians of the model to the host's `truth.csv`: case, kernel, microseconds; a case has a line for each of its
-/// collections. Nothing that measures reads it.
+/// Appends the medians of the model to the host's file of true medians; a case has a line for each of its collections.
 fn append_true_medians(host: &Path, medians: &BTreeMap<(CaseId, String), Nanos>) -> io::Result<()> {
-    let path = host.join(TRUTH);
-    match OpenOptions::new().write(true).create_new(true).open(&path) {
-        Ok(mut created) => created.write_all(b"case,kernel,median_us\n")?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
     let lines: String =
         medians.iter().map(|((case, kernel), median)| format!("{case},{kernel},{median}\n")).collect();
     // One write, because several collections append at once.
-    OpenOptions::new().append(true).open(&path)?.write_all(lines.as_bytes())
+    OpenOptions::new().append(true).open(host.join(TRUTH))?.write_all(lines.as_bytes())
 }
 
 /// Runs a program and exports its records. Returns the exit code.

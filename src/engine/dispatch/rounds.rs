@@ -1,0 +1,53 @@
+//! Rounds of a run with a demanded precision: after each, the cases whose intervals are too wide are measured in another
+//! collection.
+
+use std::sync::Arc;
+
+use super::{Dispatcher, EngineError};
+use crate::{
+    domain::{CaseId, CaseOutcome},
+    events::RunEvent,
+    sched::SchedEvent,
+    verify::JointEstimates,
+};
+
+impl Dispatcher<'_> {
+    /// Measures cases again whose intervals are wider than demanded, or finishes the run without such cases.
+    pub(super) async fn start_next_round(&mut self) -> Result<(), EngineError> {
+        let cases = self.cases_to_repeat().await?;
+        if cases.is_empty() {
+            self.is_finished = true;
+            return Ok(());
+        }
+        self.round += 1;
+        (self.emit)(&RunEvent::MeasurementRepeated { cases: cases.len(), round: self.round });
+        self.on_event(SchedEvent::MeasureAgain(cases)).await
+    }
+
+    async fn cases_to_repeat(&mut self) -> Result<Vec<usize>, EngineError> {
+        let context = Arc::clone(&self.context);
+        let Some(aim) = context.settings.aim.filter(|_| !self.inbox.stops.has_any()) else {
+            return Ok(Vec::new());
+        };
+        if self.round as usize > aim.max_collections {
+            return Ok(Vec::new());
+        }
+        let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger)).await?;
+        let is_measured =
+            |case: &usize| self.outcomes[*case].as_ref().is_some_and(|outcome| outcome.verdict.is_recorded());
+        let indices: Vec<usize> = (0..context.cases.len())
+            .filter(|case| is_measured(case) && !self.failed_again.contains(case))
+            .collect();
+        let cases: Vec<&CaseId> = indices.iter().map(|&index| context.cases[index].case.id()).collect();
+        Ok(estimates.cases_to_repeat(&cases, aim).into_iter().map(|case| indices[case]).collect())
+    }
+
+    /// Returns true if a case that is measured again keeps its earlier verdict. A case that fails is not repeated any more.
+    pub(super) fn keeps_verdict(&mut self, case: usize, outcome: &CaseOutcome) -> bool {
+        let Some(earlier) = &self.outcomes[case] else { return false };
+        if !outcome.verdict.is_recorded() {
+            self.failed_again.insert(case);
+        }
+        earlier.verdict <= outcome.verdict
+    }
+}
