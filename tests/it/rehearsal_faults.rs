@@ -450,12 +450,12 @@ fn throttled_device_is_hot_and_its_kernels_are_slow() {
         let expected = before.seconds() * 1.5;
         assert!((after.seconds() - expected).abs() <= 11e-9, "{before:?} {after:?}");
     }
-    // As many cycles as before, in more time: 5 is the vector cores' time, 6 their cycles.
+    // As many cycles as before, in a longer duration; the profiler computes the time of the cores from the cycles.
     let counters = |left: &CollectionResult| left.attempts[0].counters.clone();
     let cycles = |left: &CollectionResult| counters(left)[14].expect("a number");
     assert!((cycles(&hot) / cycles(&cool) - 1.0).abs() < 1e-3, "{} {}", cycles(&hot), cycles(&cool));
     let time = |left: &CollectionResult| counters(left)[13].expect("a number");
-    assert!((time(&hot) / time(&cool) - 1.5).abs() < 1e-2);
+    assert!((time(&hot) / time(&cool) - 1.0).abs() < 1e-2, "{} {}", time(&hot), time(&cool));
     let chips = fixture.npu_smi().chips;
     assert_eq!(chips[0].temperature_c, Some(101));
     assert!(chips[1].temperature_c < Some(60));
