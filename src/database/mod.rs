@@ -35,6 +35,6 @@ pub use merge::merge_groups;
 pub(crate) use normalize::NormalizeReport;
 pub use normalize::normalize_database;
 pub(crate) use production_rows::{ProductionRow, production_rows};
-pub(crate) use row_cases::{RowCase, row_cases};
+pub(crate) use row_cases::{RowCase, ShownInterval, row_cases};
 pub(crate) use save_tables::save_tables;
 pub(crate) use write_back::{WriteBackReport, write_back_kernel};

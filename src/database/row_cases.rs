@@ -20,10 +20,18 @@ pub(crate) struct RowCase {
     pub shown: Option<ShownResult>,
     /// True if the recorded kernel ran on an AI CPU.
     pub is_on_ai_cpu: bool,
-    /// Method of the interval, and number of collections, as far as the row shows them.
-    pub(crate) interval: (Option<String>, Option<usize>),
+    pub(crate) interval: ShownInterval,
     /// True if the row shows that its call ran as another kernel.
     pub(crate) ran_as_other: bool,
+}
+
+/// Origin of the interval that a row shows; empty in rows without one and in those of earlier versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShownInterval {
+    /// Name of the method.
+    pub(crate) method: Option<String>,
+    /// Number of collections.
+    pub(crate) collections: Option<usize>,
 }
 
 /// Problem of a row without input shapes.
@@ -120,10 +128,10 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             line: table.row_line(row).unwrap_or_default(),
             case: columns.parse_case(kernel, cells),
             shown: measured.map(|_| shown()),
-            interval: (
-                text(columns.method).map(str::to_owned),
-                text(columns.collections).and_then(|cell| cell.parse().ok()),
-            ),
+            interval: ShownInterval {
+                method: text(columns.method).map(str::to_owned),
+                collections: text(columns.collections).and_then(|cell| cell.parse().ok()),
+            },
             is_on_ai_cpu: text(columns.core) == Some(RecordedTask::AI_CPU),
             ran_as_other: text(columns.verdict) == Some(Verdict::RanAsOther.as_str()),
         });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::EngineError;
 use crate::{
-    database::{Database, DatabaseError, WriteBackReport, row_cases, write_back_kernel},
+    database::{Database, DatabaseError, ShownInterval, WriteBackReport, row_cases, write_back_kernel},
     domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, SoftwareFingerprint, reason_cause},
     ledger::{Ledger, LedgerError},
     plan::{PlannedCase, RunPlan},
@@ -144,7 +144,10 @@ fn outdated_cases(
     let outdated = measured.filter_map(|row| {
         let case = row.case.ok()?.id();
         let estimated = estimates.of_case(&case)?;
-        let current = (Some(estimated.method().to_string()), Some(estimated.estimate().collections));
+        let current = ShownInterval {
+            method: Some(estimated.method().to_string()),
+            collections: Some(estimated.estimate().collections),
+        };
         (row.interval != current).then_some(case)
     });
     Ok(outdated.collect())

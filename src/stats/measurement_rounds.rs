@@ -25,11 +25,6 @@ impl PrecisionAim {
         self.half_width.max(resolution)
     }
 
-    /// Returns true if the interval of a case is as narrow as demanded.
-    pub fn is_reached(self, estimate: &CaseEstimate, resolution: f64) -> bool {
-        estimate.half_width <= self.for_resolution(resolution)
-    }
-
     /// Returns true if another collection of the case can help: its interval is too wide, and the forecast of the number
     /// of collections that it needs is within the limit. Widths shrink with the root of their number.
     pub fn needs_another_collection(self, estimate: &CaseEstimate, resolution: f64) -> bool {
@@ -76,13 +71,12 @@ mod tests {
         assert!(!AIM.needs_another_collection(&estimate(0.01, 1), 0.0), "reached");
         assert!(!AIM.needs_another_collection(&estimate(0.0101, 8), 0.0), "no collection is left");
         assert!(!AIM.needs_another_collection(&estimate(f64::INFINITY, 1), 0.0), "no forecast");
-        assert!(AIM.is_reached(&estimate(0.01, 1), 0.0) && !AIM.is_reached(&estimate(0.02, 1), 0.0));
     }
 
     #[test]
     fn a_step_of_the_timer_is_precise_enough() {
-        assert!(AIM.is_reached(&estimate(0.02, 1), 0.02));
         assert!(!AIM.needs_another_collection(&estimate(0.02, 1), 0.02));
+        assert!(AIM.needs_another_collection(&estimate(0.021, 1), 0.02));
     }
 
     /// By definition: among all numbers of launches, the least variance of a mean over collections for a device time.

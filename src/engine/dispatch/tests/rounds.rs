@@ -48,15 +48,24 @@ fn failure_in_a_later_round_changes_no_verdict() {
     assert_eq!(repeated_cases(&observed), [25], "no case is tried a third time");
 }
 
+/// A stop in the second round: running collections end, no other is started, and the verdicts of the first round stay.
 #[test]
 fn stop_request_ends_the_rounds() {
-    let fixture = Fixture { aim: Some(AIM), ..Fixture::new(25) };
     let respond =
         |context: &LaneContext, _: Seconds, start: &StartCollection| (10.0, success(context, start));
-    let plan = fixture.plan(&BTreeSet::new());
-    let observed = fixture.run(plan, &[0], None, &[25.0], &respond, &|_, _| {});
-    assert_eq!(observed.verdicts().values().sum::<usize>(), 25);
-    assert!(repeated_cases(&observed).len() <= 1);
+    let run = |stops: &[Seconds]| {
+        let fixture = Fixture { aim: Some(AIM), ..Fixture::new(5) };
+        fixture.run(fixture.plan(&BTreeSet::new()), &[0], None, stops, &respond, &|_, _| {})
+    };
+    let complete = run(&[]);
+    assert_eq!(repeated_cases(&complete), [5, 5]);
+    let is_repeated =
+        |(_, event): &&(Seconds, RunEvent)| matches!(event, RunEvent::MeasurementRepeated { .. });
+    let second_round = complete.events.iter().find(is_repeated).expect("a second round").0;
+    let stopped = run(&[second_round + 1.0]);
+    assert_eq!(repeated_cases(&stopped), [5], "no third round");
+    assert!(stopped.started.iter().all(|(at, _)| *at <= second_round + 1.0), "{:?}", stopped.started);
+    assert_eq!(stopped.verdicts(), BTreeMap::from([(Verdict::Ok, 5)]));
 }
 
 #[test]
