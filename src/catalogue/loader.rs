@@ -35,10 +35,14 @@ impl Catalogue {
             entries.insert(entry.kernel.as_str().to_owned(), entry);
         }
         for entry in entries.values() {
-            check_definition(entry, &entries)?;
+            check_definitions(entry, &entries)?;
         }
-        let aliases = kernels_by_name(&entries)?;
-        // A kernel with an entry, such as one of the user, can be launched.
+        let mut aliases = kernels_by_name(&entries)?;
+        aliases.retain(|name, kernel| {
+            let is_built_in = entries.get(kernel).is_some_and(|entry| entry.file.is_built_in);
+            !(is_built_in && is_unlaunchable_by_user(&unlaunchable, name))
+        });
+        // A name that an entry keeps, such as one of the user, can be launched.
         let mut not_launchable = reasons_by_name(&unlaunchable)?;
         not_launchable.retain(|name, _| !aliases.contains_key(name));
         Ok(Self { entries, aliases, not_launchable })
@@ -68,18 +72,23 @@ impl Catalogue {
     }
 
     /// Returns the other entries with a definition: the kernels as which a call may run instead of `kernel`.
-    fn other_references(&self, kernel: &str, definition: &str) -> impl Iterator<Item = &EntryReference> {
-        let all = self.entries.values();
-        all.filter(move |other| other.kernel.as_str() != kernel && other.definition() == definition)
+    fn other_references<'a>(
+        &'a self,
+        kernel: &'a str,
+        definition: &'a str,
+    ) -> impl Iterator<Item = &'a EntryReference> {
+        self.references()
+            .filter(move |other| other.kernel.as_str() != kernel && other.definition() == definition)
     }
 
-    /// Returns the other entries with the definition of an entry: the kernels as which its call may run instead.
+    /// Returns the entries with a definition, other than that of `kernel`: the kernels as which a call with this definition
+    /// may run instead.
     pub(crate) fn equal_entries<'a>(
         &'a self,
-        entry: &'a CatalogueEntry,
+        kernel: &'a KernelName,
+        definition: &'a KernelName,
     ) -> impl Iterator<Item = &'a CatalogueEntry> {
-        let others = self.other_references(entry.kernel.as_str(), entry.definition().as_str());
-        others.map(|other| self.parsed(other))
+        self.other_references(kernel.as_str(), definition.as_str()).map(|other| self.parsed(other))
     }
 
     /// Returns a kernel and all other names of the kernels with the same call.
@@ -100,7 +109,12 @@ impl Catalogue {
 
     /// Returns all entries, sorted by kernel.
     pub fn entries(&self) -> impl Iterator<Item = &CatalogueEntry> {
-        self.entries.values().map(|reference| self.parsed(reference))
+        self.references().map(|reference| self.parsed(reference))
+    }
+
+    /// Returns the entries of kernels that can be launched; others only give definitions.
+    fn references(&self) -> impl Iterator<Item = &EntryReference> {
+        self.entries.values().filter(|entry| self.aliases.contains_key(entry.kernel.as_str()))
     }
 
     /// Returns the entries that have a key, and maybe some that have the word elsewhere. Others are not parsed.
@@ -108,7 +122,7 @@ impl Catalogue {
         let has_key = move |reference: &&EntryReference| {
             self.entries.get(reference.definition()).is_some_and(|entry| entry.file.text.contains(key))
         };
-        self.entries.values().filter(has_key).map(|reference| self.parsed(reference))
+        self.references().filter(has_key).map(|reference| self.parsed(reference))
     }
 
     /// Returns the columns that entries read besides shapes: sources of arguments, conditions of forms, and attributes
@@ -126,30 +140,36 @@ impl Catalogue {
     }
 }
 
-/// Checks that the entry of `same_as:` exists and has a definition.
-fn check_definition(
+/// Checks that the entries of `same_as:`, and of `runs_as:` in forms of the user, exist and have definitions.
+fn check_definitions(
     entry: &EntryReference,
     entries: &BTreeMap<String, EntryReference>,
 ) -> Result<(), YamlError> {
-    let Some(definition) = &entry.same_as else { return Ok(()) };
-    let at = |problem: String, hint: &str| {
-        let position = yaml::find_value(&entry.file.text, &["same_as"]);
-        Err(YamlError::at(&entry.file.path, position, &problem, hint))
-    };
-    match entries.get(definition) {
-        Some(other) if other.same_as.is_none() => Ok(()),
-        Some(_) => {
-            let problem = format!("`{definition}` has `same_as:` itself, so it defines nothing");
-            at(problem, "give the kernel whose file has the definition")
-        }
-        None => {
-            let own = entries.values().filter(|other| other.same_as.is_none());
-            let hint = did_you_mean_or(definition, own.map(|other| other.kernel.as_str()), || {
-                "`npubench kernels` lists all entries".to_owned()
-            });
-            at(format!("the catalogue has no entry `{definition}`"), &hint)
-        }
+    for (definition, key) in entry.referenced_definitions() {
+        let (problem, hint) = match entries.get(definition) {
+            Some(other) if other.same_as.is_none() => continue,
+            Some(_) => (
+                format!("`{definition}` has `same_as:` itself, so it defines nothing"),
+                "give the kernel whose file has the definition".to_owned(),
+            ),
+            None => {
+                let own = entries.values().filter(|other| other.same_as.is_none());
+                let hint = did_you_mean_or(definition, own.map(|other| other.kernel.as_str()), || {
+                    "`npubench kernels` lists all entries".to_owned()
+                });
+                (format!("the catalogue has no entry `{definition}`"), hint)
+            }
+        };
+        let key: Vec<&str> = key.iter().map(String::as_str).collect();
+        let position = yaml::find_value(&entry.file.text, &key);
+        return Err(YamlError::at(&entry.file.path, position, &problem, &hint));
     }
+    Ok(())
+}
+
+/// Returns true if a file of the user states that no call launches a kernel of this name.
+fn is_unlaunchable_by_user(files: &[(AssetFile, UnlaunchableKernel)], name: &str) -> bool {
+    files.iter().any(|(file, kernel)| !file.is_built_in && kernel.names().any(|other| other == name))
 }
 
 /// Returns the kernels of all names. A name of two entries is an error.
@@ -288,6 +308,57 @@ mod tests {
         assert!(problem.starts_with("StepA.yaml:3:14: `Sum` is already a name of `StepA`"), "{problem}");
     }
 
+    /// Without its effect, a kernel that the user knows to be impossible would be launched again and again.
+    #[test]
+    fn reasons_of_the_user_replace_embedded_entries() {
+        let own =
+            "kernel: Sums\nnot_launchable: this host lacks it\nalso_named: [Add, MatMulCommon, MatMulV3]\n";
+        let catalogue = load(&[("Sums.yaml", own)]).expect("valid");
+        for name in ["Add", "MatMulCommon", "MatMulV3"] {
+            assert!(catalogue.entry(&KernelName::new(name).expect("a name")).is_none(), "{name}");
+            assert_eq!(catalogue.not_launchable_reason(name), Some("this host lacks it"), "{name}");
+        }
+        assert!(catalogue.entries().all(|entry| !["Add", "MatMulV3"].contains(&entry.kernel.as_str())));
+        // Other names of the kernels keep their entries, and no call is expected to run as MatMulV3.
+        let product = entry_of(&catalogue, "MatMulV2");
+        assert_eq!(catalogue.equal_entries(&product.kernel, product.definition()).count(), 0);
+        assert_eq!(entry_of(&catalogue, "MatMulV3Common").kernel.as_str(), "MatMulV3");
+        // The definition of other kernels stays.
+        let own = "kernel: Product\nnot_launchable: this host lacks it\nalso_named: [MatMulV2]\n";
+        let catalogue = load(&[("Product.yaml", own)]).expect("valid");
+        assert_eq!(entry_of(&catalogue, "MatMulV3").definition().as_str(), "MatMulV2");
+    }
+
+    #[test]
+    fn forms_that_run_as_another_kernel_name_one_with_a_definition() {
+        let entry = |kernel: &str| {
+            format!(
+                "kernel: Double\nsummary: twice x\napi: torch.neg\nschema: \"aten::neg(Tensor self) -> Tensor\"\n\
+                 unit: vector\ninputs:\n  - {{argument: self, values: activation}}\noutputs: [self]\nforms:\n  \
+                 - {{name: one, shapes: \"X -> X\"}}\n  - {{name: any, shapes: \"*X -> *X\", runs_as: {kernel}}}\n"
+            )
+        };
+        let catalogue = load(&[("Double.yaml", &entry("Neg"))]).expect("valid");
+        let double = entry_of(&catalogue, "Double");
+        let kernels = double.forms.iter().map(|form| double.definition_of(form).as_str());
+        assert_eq!(kernels.collect::<Vec<_>>(), ["Double", "Neg"]);
+        let unknown = load(&[("Double.yaml", &entry("Negg"))]).expect_err("refused");
+        assert!(unknown.starts_with("Double.yaml:11:46: the catalogue has no entry `Negg`"), "{unknown}");
+        let chained = load(&[("Double.yaml", &entry("MatMulV3"))]).expect_err("refused");
+        assert!(chained.contains("`MatMulV3` has `same_as:` itself"), "{chained}");
+        let embedded = Catalogue::load(&AssetFiles::embedded()).expect("valid");
+        for entry in embedded.entries() {
+            for definition in entry.forms.iter().filter_map(|form| form.runs_as.as_ref()) {
+                assert_eq!(
+                    entry_of(&embedded, definition.as_str()).definition(),
+                    definition,
+                    "{}",
+                    entry.kernel
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_shared_definition_is_that_of_the_named_entry() {
         let catalogue = load(&[("MyMatMul.yaml", "kernel: MyMatMul\nsame_as: MatMulV2\n")]).expect("valid");
@@ -407,7 +478,8 @@ mod tests {
     fn kernels_with_one_definition_have_the_same_call() {
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("valid");
         let equal = |kernel: &str| {
-            let equal = catalogue.equal_entries(entry_of(&catalogue, kernel));
+            let entry = entry_of(&catalogue, kernel);
+            let equal = catalogue.equal_entries(&entry.kernel, entry.definition());
             equal.map(|entry| entry.kernel.as_str()).collect::<Vec<_>>()
         };
         assert_eq!(equal("MatMulCommon"), ["MatMulV3"]);

@@ -39,14 +39,14 @@ mod tests {
         domain::{Case, CaseAttributes, KernelName, SignatureCells},
     };
 
-    /// A row of any number of tokens without a batch is of a form that the entry lacks; one token does not make it a
-    /// product with a contracted dimension of 1, which no call launches.
+    /// A row of any number of tokens without a batch is a call of another kernel; one token does not make it a product
+    /// with a contracted dimension of 1, which no call launches.
     #[test]
-    fn product_without_a_batch_is_not_covered_for_any_number_of_tokens() {
+    fn product_without_a_batch_is_a_call_of_another_kernel_for_any_number_of_tokens() {
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
         let kernel = KernelName::new("BatchMatMulV2").expect("a name");
         let entry = catalogue.entry(&kernel).expect("an entry");
-        let refusal = |inputs: &str, output: &str| {
+        let resolve = |inputs: &str, output: &str| {
             let slots = |shapes, dtypes, formats| SignatureCells { shapes, dtypes, formats }.parse();
             let case = Case {
                 kernel: kernel.clone(),
@@ -54,12 +54,16 @@ mod tests {
                 outputs: slots(output, "DT_BF16", "ND").expect("an output"),
                 attributes: CaseAttributes::default(),
             };
-            entry.resolve_call(&case).expect_err("no form fits")
+            entry.resolve_call(&case)
         };
         for tokens in [1, 64] {
-            let found = refusal(&format!("{tokens},4096;4096,512"), &format!("{tokens},512"));
-            assert!(matches!(found, NotReplayable::NotCovered(_)), "{tokens} tokens: {found:?}");
+            let call =
+                resolve(&format!("{tokens},4096;4096,512"), &format!("{tokens},512")).expect("a form fits");
+            assert_eq!((call.form.as_str(), call.definition.as_str()), ("A x B, no batch", "MatMulV2"));
         }
+        let call = resolve("4,64,512;4,512,128", "4,64,128").expect("a form fits");
+        assert_eq!(call.definition, kernel);
+        let refusal = |inputs: &str, output: &str| resolve(inputs, output).expect_err("no form fits");
         let batches = refusal("4,64,512;3,512,128", "4,64,128");
         assert!(matches!(batches, NotReplayable::Contradiction(_)), "{batches:?}");
         let contracted = refusal("4,64,1;4,1,128", "4,64,128");

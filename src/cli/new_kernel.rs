@@ -6,12 +6,12 @@ use clap::Args;
 
 use super::options::{AssetOptions, PythonOption};
 use crate::{
-    catalogue::{Catalogue, scaffold_entry},
+    catalogue::Catalogue,
     database::{Database, row_cases},
     domain::KernelName,
     exit::ExitStatus,
     report::{print_data, print_note},
-    session::CommandError,
+    session::{CommandError, scaffold_entry},
     vendor_check::operator_schemas,
 };
 

@@ -299,7 +299,7 @@ pub(crate) fn expected_launches<'a>(
     ExpectedLaunches {
         case: &planned.case,
         names: entry.map(|entry| entry.names().collect()).unwrap_or_default(),
-        equal_kernels: entry.map(|entry| equal_kernels(catalogue, entry)).unwrap_or_default(),
+        equal_kernels: entry.map(|entry| equal_kernels(catalogue, entry, planned)).unwrap_or_default(),
         equal_cases: &planned.equal_cases,
         also_launched: entry.map(|entry| entry.also_launches.as_slice()).unwrap_or_default(),
         fastest: planned.fastest,
@@ -309,8 +309,12 @@ pub(crate) fn expected_launches<'a>(
     }
 }
 
-fn equal_kernels<'a>(catalogue: &'a Catalogue, entry: &'a CatalogueEntry) -> Vec<EqualKernel<'a>> {
-    let others = catalogue.equal_entries(entry);
+fn equal_kernels<'a>(
+    catalogue: &'a Catalogue,
+    entry: &'a CatalogueEntry,
+    planned: &'a PlannedCase,
+) -> Vec<EqualKernel<'a>> {
+    let others = catalogue.equal_entries(&entry.kernel, &planned.call.definition);
     others.map(|other| EqualKernel { kernel: &other.kernel, names: other.names().collect() }).collect()
 }
 

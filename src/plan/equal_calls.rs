@@ -56,7 +56,9 @@ impl<'a> EqualRows<'a> {
     /// without one.
     pub(super) fn find(&mut self, case: &Case) -> Result<Option<EqualMeasurement>, DatabaseError> {
         let Some(entry) = self.catalogue.entry(&case.kernel) else { return Ok(None) };
-        let names = self.catalogue.equal_entries(entry).flat_map(CatalogueEntry::names);
+        let Ok((form, _)) = entry.matching_form(case) else { return Ok(None) };
+        let others = self.catalogue.equal_entries(&entry.kernel, entry.definition_of(form));
+        let names = others.flat_map(CatalogueEntry::names);
         for kernel in names.filter_map(|name| KernelName::new(name).ok()) {
             let case = IdentifiedCase::new(Case { kernel, ..case.clone() });
             let is_shown = self.is_shown(&case.kernel, case.id())?;
@@ -86,16 +88,15 @@ impl<'a> EqualRows<'a> {
 impl RunPlan {
     /// Merges cases with the same call, so that it is launched once: the first case is measured, and gets the others as its
     /// equal cases, with the greatest weight.
-    pub(crate) fn merge_equal_calls(&mut self, catalogue: &Catalogue) {
+    pub(crate) fn merge_equal_calls(&mut self) {
         let mut names: BTreeMap<KernelName, BTreeSet<KernelName>> = BTreeMap::new();
         for planned in &self.cases {
-            let definition = call_definition(catalogue, &planned.case.kernel).clone();
-            names.entry(definition).or_default().insert(planned.case.kernel.clone());
+            names.entry(planned.call.definition.clone()).or_default().insert(planned.case.kernel.clone());
         }
         let mut places: HashMap<(String, bool), usize> = HashMap::new();
         let mut merged: Vec<PlannedCase> = Vec::with_capacity(self.cases.len());
         for planned in std::mem::take(&mut self.cases) {
-            let definition = call_definition(catalogue, &planned.case.kernel);
+            let definition = &planned.call.definition;
             if names.get(definition).is_none_or(|names| names.len() < 2) {
                 merged.push(planned);
                 continue;
@@ -115,9 +116,4 @@ impl RunPlan {
         }
         self.cases = merged;
     }
-}
-
-/// Returns the kernel whose entry defines the call of a kernel.
-fn call_definition<'a>(catalogue: &'a Catalogue, kernel: &'a KernelName) -> &'a KernelName {
-    catalogue.entry(kernel).map_or(kernel, CatalogueEntry::definition)
 }

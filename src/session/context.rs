@@ -159,7 +159,7 @@ impl RunContext {
     /// Plans a new run.
     pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         let mut plan = self.plan_on_host(options, kernels)?;
-        plan.merge_equal_calls(&self.catalogue);
+        plan.merge_equal_calls();
         Ok(plan)
     }
 
@@ -177,7 +177,7 @@ impl RunContext {
         let plan = self.plan_on_host(&all, kernels)?;
         let last = ledger.run_collections(run)?.last().map_or(0, |collection| collection.number);
         let mut state = ResumeState::new(plan, &ledger.run_cases(run)?, last);
-        state.plan.merge_equal_calls(&self.catalogue);
+        state.plan.merge_equal_calls();
         Ok(state)
     }
 

@@ -1,5 +1,5 @@
 //! Preparation of a run: its options, its plan, the environment of its programs, and what an interrupted run leaves
-//! open; errors of all commands with hint and exit status.
+//! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
 //! `render`, `ledger`, `database`, `grid`, `fault_plan`, `device`, `plan`, `verify`, `rehearsal`, `engine`,
@@ -8,6 +8,7 @@
 mod check;
 mod context;
 mod device_choice;
+mod entry_scaffold;
 mod environment;
 mod error;
 mod fault_plan;
@@ -25,6 +26,7 @@ pub(crate) use device_choice::{
     CORRECT_DEVICE, DeviceChoice, check_profile_device, chip_of_host, choose_device, host_chips,
     soc_contradiction,
 };
+pub(crate) use entry_scaffold::scaffold_entry;
 pub(crate) use environment::{REHEARSED_DEVICES, lease_free_devices};
 pub(crate) use error::CommandError;
 pub(crate) use fault_plan::load_fault_plan;

@@ -25,7 +25,7 @@ pub(crate) fn plan_of_database(
     kernels: &[KernelName],
 ) -> Result<RunPlan, CommandError> {
     let mut plan = unmerged_plan(database, catalogue, profile, options, kernels)?;
-    plan.merge_equal_calls(catalogue);
+    plan.merge_equal_calls();
     Ok(plan)
 }
 

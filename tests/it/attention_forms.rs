@@ -21,7 +21,7 @@ const MASK: (usize, &str) = (4, "2048,2048");
 const TABLE: (usize, &str) = (14, "2,8");
 
 /// Two sequences of each form.
-const ATTENTION: [AttentionRow; 20] = [
+const ATTENTION: [AttentionRow; 21] = [
     // Prompts of latent attention, with and without the log-sum-exp, and parts of their context.
     (
         "TND",
@@ -231,10 +231,30 @@ const ATTENTION: [AttentionRow; 20] = [
         "",
         "300,400",
     ),
+    C8_DECODE,
 ];
 
+/// A decode step over a cache of INT8 with the dimensions of all heads in a row, with scales and offsets.
+const C8_DECODE: AttentionRow = (
+    "BNSD",
+    [0, 16, 4],
+    &[
+        (0, "2,16,1,128"),
+        (1, "64,128,512"),
+        (2, "64,128,512"),
+        TABLE,
+        (17, "1,4,1,128"),
+        (18, "1,4,1,128"),
+        (19, "1,4,1,128"),
+        (20, "1,4,1,128"),
+    ],
+    "2,16,1,128;",
+    "",
+    "300,400",
+);
+
 /// Calls that are wrong in one place, and the reasons why they are refused.
-const WRONG: [(AttentionRow, &str); 9] = [
+const WRONG: [(AttentionRow, &str); 10] = [
     (
         (
             "TND",
@@ -347,6 +367,26 @@ const WRONG: [(AttentionRow, &str); 9] = [
     ),
     (
         (
+            "BNSD",
+            [0, 16, 4],
+            &[
+                (0, "2,16,1,128"),
+                (1, "64,128,256"),
+                (2, "64,128,256"),
+                TABLE,
+                (17, "1,4,1,128"),
+                (18, "1,4,1,128"),
+                (19, "1,4,1,128"),
+                (20, "1,4,1,128"),
+            ],
+            "2,16,1,128;",
+            "",
+            "300,400",
+        ),
+        "`K * D == R` does not hold",
+    ),
+    (
+        (
             "SH",
             [0, 16, 4],
             &[(0, "2,16,64,128"), (1, "2,4,90,128"), (2, "2,4,90,128")],
@@ -444,7 +484,39 @@ fn cache_row(width: u64, is_output_kv: &str) -> PlainRow {
 
 fn every_row() -> Vec<PlainRow> {
     let cache = ["", "True", "False"].map(|is_output_kv| cache_row(576, is_output_kv));
-    ATTENTION.iter().map(attention_row).chain(ring_rows()).chain(cache).collect()
+    let in_blocks = ["", "False"].map(|is_output_kv| {
+        let mut row = cache_row(576, is_output_kv);
+        row.set_attribute("cache_mode", "PA_NZ");
+        row
+    });
+    ATTENTION.iter().map(attention_row).chain(ring_rows()).chain(cache).chain(in_blocks).collect()
+}
+
+/// A call with an argument recorded for its precision, of a cache in blocks of INT8 or of another one.
+fn row_with_precision(is_in_blocks: bool, inner_precise: &str) -> PlainRow {
+    let row = ATTENTION.iter().find(|row| is_in_blocks && row.2.contains(&(1, "64,4,4,128,32")));
+    let mut row = attention_row(row.unwrap_or(&C8_DECODE));
+    row.set_attribute("inner_precise", inner_precise);
+    row
+}
+
+/// The vendor's kernel takes a cache in blocks of INT8 only with the value 1; the other calls leave it at 0.
+#[test]
+fn recorded_precision_is_that_of_the_call() {
+    let context = Context::new();
+    write_database(&context, &[row_with_precision(true, "1"), row_with_precision(false, "0")]);
+    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    for row in context.rows("db", FIA) {
+        assert_eq!(row["MicroBench Verdict"], "ok", "{}", row["Input Shapes"]);
+    }
+    for (is_in_blocks, value, expected) in [(true, "0", "1"), (false, "1", "0")] {
+        let context = Context::new();
+        write_database(&context, &[row_with_precision(is_in_blocks, value)]);
+        let ran = context.run(&["render", FIA, "--db", "db", "--manifest"]);
+        let reason = format!("`Runtime inner_precise` is {value}, not {expected}");
+        assert!(ran.code != 0 && ran.stderr.contains(&reason), "{reason}: {}", ran.stderr);
+    }
 }
 
 #[test]
@@ -467,7 +539,9 @@ fn forms_of_serving_frameworks_are_replayed() {
     let mut stated: Vec<(String, bool)> = context.rows("db", CACHE).iter().map(is_output_kv).collect();
     stated.sort();
     let pair = |text: &str, is_assumed| (text.to_owned(), is_assumed);
-    assert_eq!(stated, [pair("", true), pair("False", false), pair("True", false)]);
+    let expected =
+        [pair("", true), pair("", true), pair("False", false), pair("False", false), pair("True", false)];
+    assert_eq!(stated, expected);
 }
 
 #[test]
@@ -476,11 +550,13 @@ fn arguments_follow_the_recorded_outputs_and_attributes() {
     write_database(&context, &every_row());
     for (kernel, wanted, count) in [
         (FIA, r#"{"name":"softmax_lse_flag","value":true}"#, 9),
-        (FIA, r#"{"name":"actual_seq_lengths","value":null}"#, 9),
-        (FIA, r#"{"name":"key_antiquant_mode","value":0}"#, 1),
+        (FIA, r#"{"name":"actual_seq_lengths","value":null}"#, 10),
+        (FIA, r#"{"name":"key_antiquant_mode","value":0}"#, 2),
+        (FIA, r#"{"name":"inner_precise","value":1}"#, 1),
         (RING, r#"{"name":"calc_type","value":"calc_type_default"}"#, 2),
         (RING, r#""items":[12,40]"#, 2),
-        (CACHE, r#"{"name":"is_output_kv","value":false}"#, 1),
+        (CACHE, r#"{"name":"is_output_kv","value":false}"#, 3),
+        (CACHE, r#"{"name":"cache_mode","value":"PA_NZ"}"#, 2),
     ] {
         let ran = context.run(&["render", kernel, "--db", "db", "--manifest"]);
         let manifest: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");

@@ -40,6 +40,10 @@ const GOOD: &[CaseText<'static>] = &[
     ["HistogramV2", "64,512;;", "FLOAT;FLOAT;FLOAT", "100", "INT32"],
     ["HistogramV2", "4096;;", "INT32;INT32;INT32", "256", "INT32"],
     ["IndexFill", "1024,128;16;", "DT_BF16;INT64;DT_BF16", "1024,128", "DT_BF16"],
+    ["GatherV2", "64,8,4,128;16;1", "DT_BF16;INT64;INT64", "16,8,4,128", "DT_BF16"],
+    ["GatherV2", "64,8,4,128;16;", "DT_BF16;INT64;INT64", "16,8,4,128", "DT_BF16"],
+    ["GatherV2", "64,1024;16;1", "DT_BF16;INT64;INT64", "64,16", "DT_BF16"],
+    ["GatherV2", "64,1024,8;16;", "FLOAT;INT32;INT64", "64,16,8", "FLOAT"],
     ["IndexFill", "1024;16;", "BOOL;INT64;BOOL", "1024", "BOOL"],
 ];
 
@@ -81,6 +85,15 @@ const WRONG: &[(CaseText<'static>, &str)] = &[
     (["RepeatInterleaveV2", "4,8;1", "DT_BF16;INT64", "4,16", "DT_BF16"], ">= 256"),
     (["HistogramV2", "64,512;;", "BOOL;BOOL;BOOL", "100", "INT32"], "takes FLOAT"),
     (["IndexFill", "16,128;17;", "DT_BF16;INT64;DT_BF16", "16,128", "DT_BF16"], "I <= V"),
+    (["GatherV2", "64,8,4,128;;", "DT_BF16;INT64;INT64", "8,4,128", "DT_BF16"], "only a compiled graph"),
+    (
+        ["GatherV2", "64,8,4,128;3,5;1", "DT_BF16;INT64;INT64", "3,5,8,4,128", "DT_BF16"],
+        "indices of several dimensions into a table of more than two",
+    ),
+    (
+        ["GatherV2", "64,1024;16;1", "DT_BF16;INT64;INT64", "65,16", "DT_BF16"],
+        "parts along the second dimension: output 0 is [65,16], the inputs give [64,16]",
+    ),
     (["TransData", "32,64", "DT_BF16", "4,2,16,16", "DT_BF16"], "the call gives FRACTAL_NZ"),
 ];
 

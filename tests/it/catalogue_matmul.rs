@@ -8,7 +8,7 @@ use crate::{
 
 /// Kernel, duration, then shapes, types and formats of the inputs, shapes and types of the outputs. Most are
 /// of public profiles, the rest of the sizes of DeepSeek and Qwen.
-const CASES: [&str; 66] = [
+const CASES: [&str; 79] = [
     "MatMulV2 200 1,7168;256,7168 BF16;BF16 ND;ND 1,256 BF16",
     "MatMulV2 10 1,1024;64,160,16,16 FLOAT16;FLOAT16 ND;NZ 1,2560 FLOAT16",
     "MatMulV2 40 32,4096;4096,9216 FLOAT;FLOAT FORMAT_ND;FORMAT_ND 32,9216 FLOAT",
@@ -74,11 +74,24 @@ const CASES: [&str; 66] = [
     "AscendQuantV2 10 64,7168;1 FLOAT16;FLOAT16 ND;ND 64,7168 INT4",
     "GroupedMatmul 500 64,256;4,256,512;4,512;;;;;4 FLOAT16;FLOAT16;FLOAT16;-;-;-;-;INT64 ND;ND;ND;-;-;-;-;ND 64,512 FLOAT16",
     "GroupedMatmul 500 64,256;4,512,256;4,512;;;;;4 BF16;BF16;FLOAT;-;-;-;-;INT64 ND;ND;ND;-;-;-;-;ND 64,512 BF16",
+    "MatMul 10 1,1024;64,160,16,16;2560 FLOAT16;FLOAT16;FLOAT16 ND;NZ;ND 1,2560 FLOAT16",
+    "MatMul 10 64,7168;256,7168;256 BF16;BF16;BF16 ND;ND;ND 64,256 BF16",
+    "BatchMatMulV2 30 2,8,64,128;2,8,128,96 BF16;BF16 ND;ND 2,8,64,96 BF16",
+    "BatchMatMulV2 30 2,8,64,128;2,8,96,128 FLOAT16;FLOAT16 ND;ND 2,8,64,96 FLOAT16",
+    "BatchMatMulV2 10 4,64,32;4,128,64 FLOAT16;FLOAT16 ND;ND 4,32,128 FLOAT16",
+    "BatchMatMulV2 10 16,512;1024,512 BF16;BF16 ND;ND 16,1024 BF16",
+    "QuantBatchMatmulV3 60 4,96,512;512,4096;4096;4096 INT8;INT8;FLOAT;INT32 ND;ND;ND;ND 4,96,4096 BF16",
+    "QuantBatchMatmulV3 60 4,96,512;4,4096,512;4096;4,1,4096 INT8;INT8;INT64;INT32 ND;ND;ND;ND 4,96,4096 FLOAT16",
+    "QuantBatchMatmulV3 60 4,96,512;4096,512;4096;;4,1,4096 INT8;INT8;BF16;-;INT32 ND;ND;ND;-;ND 4,96,4096 BF16",
+    "QuantBatchMatmulV3 60 4,96,512;512,4096;4096;;4096 INT8;INT8;INT64;-;INT32 ND;ND;ND;-;ND 4,96,4096 INT8",
+    "QuantBatchMatmulV3 60 4,96,512;512,4096;4096;;;96 INT8;INT8;FLOAT;-;-;FLOAT ND;ND;ND;-;-;ND 4,96,4096 FLOAT16",
+    "QuantBatchMatmulV3 60 4,96,512;4096,512;4096;;4096;96 INT8;INT8;BF16;-;INT32;FLOAT ND;ND;ND;-;ND;ND 4,96,4096 BF16",
+    "QuantBatchMatmulV3 60 4,96,512;128,32,16,32;4096;;4096;96 INT8;INT8;FLOAT;-;INT32;FLOAT ND;NZ;ND;-;ND;ND 4,96,4096 BF16",
     "GroupedMatmul 500 64,256;4,256,512;4,512;4,512;;;;4;64 INT8;INT8;INT32;BF16;-;-;-;INT64;FLOAT ND;NZ;ND;ND;-;-;-;ND;ND 64,512 BF16",
 ];
 
 /// The same, and why each is refused.
-const WRONG: [(&str, &str); 29] = [
+const WRONG: [(&str, &str); 32] = [
     (
         "MatMulV2 9 64,512;256,512 FLOAT16;BF16 ND;ND 64,256 FLOAT16",
         "input 1 (mat2) is DT_BF16, `self` is FLOAT16: the kernel takes one type",
@@ -106,12 +119,23 @@ const WRONG: [(&str, &str); 29] = [
     ),
     (
         "BatchMatMulV2 9 4,8,16;3,16,8 BF16;BF16 ND;ND 4,8,8 BF16",
-        "A x B and 2 more: input 1: B is both 4 and 3",
+        "A x B and 3 more: input 1: B is both 4 and 3",
     ),
-    // A product without a batch runs as MatMulV2 or MatMulV3.
     (
-        "BatchMatMulV2 9 64,512;128,512 BF16;BF16 ND;ND 64,128 BF16",
-        "A x B and 2 more: input 0: 2 dimensions, the rule has 3",
+        "BatchMatMulV2 9 64,512;128,500 BF16;BF16 ND;ND 64,128 BF16",
+        "A x B^T, no batch: input 1: K is both 512 and 500",
+    ),
+    (
+        "BatchMatMulV2 9 2,8,64,128;2,4,128,96 BF16;BF16 ND;ND 2,8,64,96 BF16",
+        "A x B, several batch dimensions and 3 more: input 1: C is both 8 and 4",
+    ),
+    (
+        "MatMul 9 1,7168;256,7168;255 BF16;BF16;BF16 ND;ND;ND 1,256 BF16",
+        "A x B^T, bias: input 2: N is both 256 and 255",
+    ),
+    (
+        "QuantBatchMatmulV3 9 4,96,512;512,256;256;2,1,256 INT8;INT8;FLOAT;INT32 ND;ND;ND;ND 4,96,256 BF16",
+        "`rank(F) == 0 or rank(F) == 2 and numel(F) == B and last(F) == 1` does not hold",
     ),
     (
         "TransposeBatchMatMul 9 4,16,64;16,64,512 BF16;BF16 ND;ND 4,16,512 BF16",

@@ -196,6 +196,33 @@ fn rows_of_one_call_share_its_launches() {
     }
 }
 
+/// A product without a batch is a call of MatMulV2, under whatever name it is recorded: it is launched once, and measured
+/// as the kernel that ran.
+#[test]
+fn product_without_a_batch_is_a_call_of_the_other_kernels() {
+    let products = [
+        ("BatchMatMulV2", "16,512;512,1024", "16,1024", "MatMulV2"),
+        ("BatchMatMulNd", "8192,4096;2048,4096", "8192,2048", "MatMulV3"),
+    ];
+    for (name, shapes, output, ran_as) in products {
+        for others in [&[][..], &["MatMulV2", "MatMulV3"][..]] {
+            let records = [&[name][..], others].concat();
+            let records: Vec<_> = records.iter().map(|name| (*name, shapes, "DT_BF16", output)).collect();
+            let context = ingested(&records);
+            let ran = context.run(&RUN);
+            assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+            assert_eq!(result(&context, name), ("ran_as_other".to_owned(), String::new()), "{name}");
+            let [row] = <[Row; 1]>::try_from(context.rows("db", name)).expect("a row");
+            assert_eq!(row["MicroBench Reason"], format!("ran as {ran_as}; measured there"));
+            let (verdict, duration) = result(&context, ran_as);
+            assert!(verdict == "ok" && !duration.is_empty(), "{ran_as}: {verdict}");
+            let launched = "SELECT count(*) FROM (SELECT DISTINCT collection FROM attempts)";
+            assert_eq!(number(&ledger(&context).expect("a run"), launched), 1);
+            assert_nothing_is_launched(&context);
+        }
+    }
+}
+
 /// A call that was measured under another name of the kernel that ran is measured; there is no row of the type.
 #[test]
 fn call_measured_under_another_name_is_not_launched_again() {

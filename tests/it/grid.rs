@@ -64,7 +64,7 @@ fn declared(grids: &GridFiles, name: &str, pattern: &str) -> usize {
 /// Compares with the counts of the superseded tool's full grids.
 #[test]
 fn patterns_declare_expected_candidate_counts() {
-    const COUNTS: [(&str, &str, usize); 54] = [
+    const COUNTS: [(&str, &str, usize); 55] = [
         ("MatMulV2", "matmul", 50653),
         // One row for a product: CANN chooses between MatMulV2 and MatMulV3.
         ("MatMulV3", "matmul", 0),
@@ -84,6 +84,7 @@ fn patterns_declare_expected_candidate_counts() {
         ("AddRmsNormBias", "add_rmsnorm", 481),
         ("AddRmsNormDynamicQuant", "add_rmsnorm_dynamic_quant", 481),
         ("AscendQuantV2", "quant", 481),
+        ("AscendQuantV2Aicore", "quant", 481),
         ("DynamicQuant", "dynamic_quant", 481),
         ("SwiGlu", "swiglu", 481),
         ("Slice", "slice", 481),
@@ -392,7 +393,7 @@ fn compiled_rule_accepts_the_candidates_that_the_catalogue_resolves() {
             }
         }
     }
-    // In a debug build there were 294,332 and 2,738, in a release build more.
+    // Bounds that a rule without effect does not reach.
     assert!(accepted >= 280_000 && refused >= 2_500, "{accepted} and {refused}");
 }
 

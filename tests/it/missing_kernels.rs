@@ -88,4 +88,14 @@ fn kernels_without_a_call_have_their_reason_in_runs() {
     assert!(ran.stderr.contains(reason), "{}", ran.stderr);
     let rendered = context.run(&["render", "ReduceSumD", "--db", "db"]);
     assert!(rendered.stderr.contains("no call launches `ReduceSumD` alone: "), "{}", rendered.stderr);
+    // A file of the user replaces an embedded entry.
+    std::fs::create_dir_all(context.path("assets/op_replay")).expect("created");
+    context.write("assets/op_replay/SwiGlu.yaml", "kernel: SwiGlu\nnot_launchable: it hangs on this host\n");
+    context
+        .write("assets/op_replay/Sums.yaml", "kernel: Sums\nnot_launchable: it hangs\nalso_named: [Add]\n");
+    context.write("kernel_details.csv", &profile(&[SWIGLU, ADD]));
+    let listed = context.run(&["kernels", "--missing", "kernel_details.csv", "--assets", "assets"]);
+    for reason in ["not launchable: it hangs on this host", "not launchable: it hangs\n"] {
+        assert!(listed.stdout.contains(reason), "{}{}", listed.stdout, listed.stderr);
+    }
 }

@@ -271,6 +271,7 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
     let quantises = raw.quantises.iter().enumerate();
     let quantises = quantises.map(|(index, name)| KernelName::new(name).below(index).below("quantises"));
     let quantises = quantises.collect::<Result<_, _>>()?;
+    let runs_as = raw.runs_as.as_deref().map(KernelName::new).transpose().below("runs_as")?;
     let mut implied = implied_values(&entry.implied)?;
     implied.extend(implied_values(&raw.implied)?);
     let names = names_of_call(&rule, &inputs, &arguments, returns.as_ref());
@@ -291,6 +292,7 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
         flops,
         bytes,
         quantises,
+        runs_as,
     })
 }
 

@@ -117,6 +117,9 @@ pub(crate) struct EntryForm {
     pub(crate) bytes: Option<Expr>,
     /// Kernels whose work the form does in INT8.
     pub(crate) quantises: Vec<KernelName>,
+    /// The kernel whose entry defines the call of such tensors; `None` if this entry does. The call runs as that kernel or
+    /// as one that shares its definition, and never as the kernel of this entry.
+    pub(crate) runs_as: Option<KernelName>,
 }
 
 /// Role of a dimension in the model. For a list such as `*B`, the role of its first dimension.
@@ -287,6 +290,11 @@ impl CatalogueEntry {
     /// Returns the kernel whose entry has the definition: itself, or that of `same_as:`.
     pub(crate) fn definition(&self) -> &KernelName {
         self.defined_by.as_ref().unwrap_or(&self.kernel)
+    }
+
+    /// Returns the kernel whose entry defines the call of a form.
+    pub(crate) fn definition_of<'a>(&'a self, form: &'a EntryForm) -> &'a KernelName {
+        form.runs_as.as_ref().unwrap_or_else(|| self.definition())
     }
 
     /// Returns true if a run can launch it: a kernel on several devices needs an argument with the size of its group.

@@ -174,6 +174,8 @@ pub(crate) struct RawForm {
     /// Kernels whose work the form does in INT8.
     #[serde(default)]
     pub(crate) quantises: Vec<String>,
+    /// Another kernel, whose entry defines the call of such tensors.
+    pub(crate) runs_as: Option<String>,
 }
 
 #[derive(Clone, Default, Deserialize)]

@@ -1,6 +1,6 @@
 //! An entry that is parsed when it is needed first. Its names are known before.
 
-use std::sync::OnceLock;
+use std::{collections::BTreeSet, sync::OnceLock};
 
 use serde::Deserialize;
 
@@ -69,6 +69,21 @@ impl EntryReference {
             None => CatalogueEntry::parse(&self.file.path, &self.file.text)
                 .unwrap_or_else(|error| panic!("an embedded entry is invalid: {error}")),
         })
+    }
+
+    /// Returns the kernels to whose definitions the file refers, with the path of each key: in `same_as:`, and in the forms
+    /// of an entry that has been parsed, as those of the user are.
+    pub(crate) fn referenced_definitions(&self) -> Vec<(&str, Vec<String>)> {
+        let shared = self.same_as.iter().map(|kernel| (kernel.as_str(), vec!["same_as".to_owned()]));
+        let forms = self.parsed.get().map(|entry| entry.forms.as_slice()).unwrap_or_default();
+        // A list of tensors makes a form several times, with one name.
+        let mut names = BTreeSet::new();
+        let of_forms = forms.iter().filter_map(|form| {
+            names.insert(form.rule.name.as_str());
+            let key = vec!["forms".to_owned(), (names.len() - 1).to_string(), "runs_as".to_owned()];
+            Some((form.runs_as.as_ref()?.as_str(), key))
+        });
+        shared.chain(of_forms).collect()
     }
 
     #[cfg(test)]

@@ -18,13 +18,15 @@ use super::{
 };
 use crate::{
     config::KernelWork,
-    domain::{Case, CaseAttributes, Dtype, Slot, Tensor, TensorFormat},
+    domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat},
 };
 
 /// The call that replays a case.
 #[derive(Clone, Debug)]
 pub struct ResolvedCall {
     pub(crate) form: String,
+    /// The kernel whose entry defines the call: that of the case, or the one as which the form runs.
+    pub(crate) definition: KernelName,
     /// The Python function that launches the form.
     pub(crate) api: String,
     /// Assumptions about what the shapes do not determine.
@@ -91,6 +93,7 @@ impl CatalogueEntry {
         bind_sizes(&mut bindings, form, &input_sizes, &output_sizes);
         Ok(ResolvedCall {
             form: form.rule.name.clone(),
+            definition: self.definition_of(form).clone(),
             api: self.operator_of(form).api.clone(),
             notes: self.collect_notes(form, &fitting, &case.inputs),
             arguments: ArgumentResolver { entry: self, form, bindings: &bindings, outputs: &outputs, case }

@@ -145,7 +145,7 @@ impl ApiSession {
         let dtype = inputs.iter().flatten().next().map_or(Dtype::Float, |tensor| tensor.dtype.clone());
         let (flops, bytes) = (case.record.flops, case.record.bytes);
         let is_renamed = kernel == RENAMED.0 && self.log.has_defect(HostDefect::OtherKernelName);
-        let ran = kernel_of_call(entry, case, self.log.cube_cores());
+        let ran = kernel_of_call(entry, form, case, self.log.cube_cores());
         let recorded = if is_renamed { RENAMED.1 } else { ran };
         self.log.case_kernel = Some(recorded.to_owned());
         let operation = LaunchedOperation {

@@ -5,7 +5,7 @@
 //! and one of BF16. The choice of `torch.cat` is public. Both are stated in docs/rehearsal.md.
 
 use crate::{
-    catalogue::CatalogueEntry,
+    catalogue::{CatalogueEntry, EntryForm},
     domain::Tensor,
     render::{ManifestCase, RecordedTensor},
 };
@@ -25,8 +25,13 @@ const ROW_ALIGNMENT: u64 = 32;
 
 /// Returns the type of the kernel that a call runs as on a device with so many matrix cores. Launches outside of graphs are
 /// recorded by their type, under whatever name the row of the case was recorded.
-pub(super) fn kernel_of_call<'a>(entry: &'a CatalogueEntry, case: &ManifestCase, cube_cores: u32) -> &'a str {
-    let kernel = entry.kernel.as_str();
+pub(super) fn kernel_of_call<'a>(
+    entry: &'a CatalogueEntry,
+    form: &'a EntryForm,
+    case: &ManifestCase,
+    cube_cores: u32,
+) -> &'a str {
+    let kernel = form.runs_as.as_ref().unwrap_or(&entry.kernel).as_str();
     if let Some([small, large]) = PRODUCTS.into_iter().find(|pair| pair.contains(&kernel)) {
         return if is_large_product(case, LARGE_PRODUCT * f64::from(cube_cores)) { large } else { small };
     }

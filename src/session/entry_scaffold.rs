@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{OperatorSchema, SchemaType};
-use crate::domain::{Case, Dtype, KernelName, Slot, Tensor, TensorFormat};
+use crate::{
+    catalogue::{OperatorSchema, SchemaType},
+    domain::{Case, Dtype, KernelName, Slot, Tensor, TensorFormat},
+};
 
 /// Returns the text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
 pub(crate) fn scaffold_entry(
