@@ -5,7 +5,7 @@
 //! `Z_j` its state, `E_ij` the case's own share of it, `c_i` the noise of a launch and `L` noise with a standard deviation
 //! of 1.
 
-use npubench::stats::{CollectionMedian, SplitMix64};
+use npubench::stats::{CaseCosts, CollectionMedian, EffectComponents, SplitMix64};
 
 /// Step of the timer in seconds.
 pub(crate) const STEP: f64 = 20e-9;
@@ -32,7 +32,7 @@ pub(crate) enum LaunchNoise {
 }
 
 /// Parameters of a night.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NightModel {
     pub(crate) title: &'static str,
     pub(crate) noise: LaunchNoise,
@@ -143,6 +143,15 @@ impl SimulatedNight {
         Self { model, draws, cases, medians: Vec::new(), collections: 0, devices }
     }
 
+    /// Chooses the launches of further collections by the offsets that a fit has found.
+    pub(crate) fn adapt_launches(&mut self, components: &EffectComponents) {
+        let launches = self.cases.iter().map(|case| f64::from(case.launches)).sum::<f64>();
+        let offset_ratio = components.offset_ratio(launches / self.cases.len() as f64);
+        for case in &mut self.cases {
+            case.launches = case_costs(case.seconds).best_launches(offset_ratio);
+        }
+    }
+
     /// Random cases, `count` of them.
     pub(crate) fn random_cases(&mut self, count: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..self.cases.len()).collect();
@@ -237,6 +246,12 @@ impl SimulatedNight {
     }
 }
 
+fn case_costs(seconds: f64) -> CaseCosts {
+    let launch = seconds + GAP_SECONDS;
+    let fixed = COLLECTION_SECONDS / COLLECTION_CASES as f64 + CASE_SECONDS + WARM_UP * launch;
+    CaseCosts { fixed, launch }
+}
+
 /// Durations from 5 us to 20 ms and noise from 0.2 to 5 %, both uniform in their logarithms.
 fn simulated_case(model: &NightModel, draws: &mut Draws) -> SimulatedCase {
     let mut between = |least: f64, most: f64| least * (most / least).powf(draws.uniform());
@@ -244,9 +259,7 @@ fn simulated_case(model: &NightModel, draws: &mut Draws) -> SimulatedCase {
     let spread = model.spread * draws.normal() - model.spread * model.spread;
     let mut devices: Vec<usize> = (0..DEVICES).collect();
     draws.shuffle(&mut devices);
-    let launch = seconds + GAP_SECONDS;
-    let fixed = COLLECTION_SECONDS / COLLECTION_CASES as f64 + CASE_SECONDS + WARM_UP * launch;
-    let launches = npubench::stats::CaseCosts { fixed, launch }.best_launches(1.0);
+    let launches = case_costs(seconds).best_launches(1.0);
     SimulatedCase {
         seconds,
         noise,

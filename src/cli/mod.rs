@@ -1,7 +1,7 @@
 //! The command line: one file per command. It parses arguments, calls the library, and prints errors as text with hint
 //! and exit code.
 //!
-//! Layer 6: imports `exit`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
+//! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
 //! `ledger`, `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
 //! It holds no logic of its own.
 

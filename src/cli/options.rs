@@ -17,6 +17,7 @@ use crate::{
     plan::UpdateMode,
     process::find_program,
     session::{CORRECT_DEVICE, CommandError, DeadlineOptions},
+    stats::PrecisionAim,
 };
 
 /// The database that a command works on.
@@ -68,6 +69,40 @@ pub(super) struct SelectionOptions {
     /// Rows to measure
     #[arg(long, value_enum, default_value = "missing")]
     pub(super) update: UpdateMode,
+    #[command(flatten)]
+    pub(super) precision: PrecisionOptions,
+}
+
+/// Precision of the medians, and the number of collections that it may need.
+#[derive(Debug, Args)]
+pub(super) struct PrecisionOptions {
+    /// Measure cases in further collections until half their 95 % interval is within this percentage of the estimate
+    ///
+    /// All cases of a small plan are measured twice, of a larger one a fifth; then those whose interval is wider and can
+    /// reach the precision, on other devices and beside other cases. Measured rows whose interval is wider are measured
+    /// again, too. See docs/design/statistics.md.
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = parse_percentage)]
+    precision: f64,
+    /// Maximum number of collections of a case; 1 measures each once, whatever its interval
+    #[arg(long, value_name = "N", default_value_t = 8, env = "NPUBENCH_MAX_COLLECTIONS",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100))]
+    pub(super) max_collections: usize,
+}
+
+impl PrecisionOptions {
+    /// Returns the precision of a run; `None` if each case has one collection.
+    pub(super) fn aim(&self) -> Option<PrecisionAim> {
+        let Self { precision, max_collections } = *self;
+        (max_collections > 1).then_some(PrecisionAim { half_width: precision / 100.0, max_collections })
+    }
+}
+
+/// Parses a percentage from 0.1 to 50.
+fn parse_percentage(text: &str) -> Result<f64, String> {
+    let percent: f64 =
+        text.trim_end_matches('%').trim().parse().map_err(|_| format!("`{text}` is no number"))?;
+    let is_sensible = (0.1..=50.0).contains(&percent);
+    is_sensible.then_some(percent).ok_or_else(|| format!("`{text}` is not between 0.1 and 50 percent"))
 }
 
 /// Verdicts that end a command with 1.

@@ -17,11 +17,12 @@ use crate::{
     exit::ExitStatus,
     files::ScratchFolder,
     plan::{InitialCosts, RunPlan},
-    report::{PlanTotals, PlannedAction, plan_table, print_data, print_note},
+    report::{FurtherCollections, PlanTotals, PlannedAction, plan_table, print_data, print_note},
     session::{
         CORRECT_DEVICE, CommandError, REHEARSED_DEVICES, RunOptions, host_chips, plan_of_database,
         soc_contradiction,
     },
+    stats::{PrecisionAim, least_repeats},
 };
 
 /// Predicts the order, the devices and the duration of a run
@@ -53,6 +54,8 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         python: options.python.program()?,
         weight_column: selection.weight_column.clone(),
         profiler: options.profiler.settings(),
+        precision: selection.precision.aim().map(|aim| aim.half_width),
+        max_collections: selection.precision.max_collections,
         ..RunOptions::default()
     };
     let chips = host_chips(database.kind()).unwrap_or_default();
@@ -82,6 +85,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
                 seconds: preview.duration,
                 already_measured: plan.already_measured,
                 equal_cases: plan.cases.iter().map(|planned| planned.equal_cases.len()).sum(),
+                further: further_collections(selection.precision.aim(), &preview),
             };
             print_data(&plan_table(&scheduled.chain(not_launched).collect::<Vec<_>>(), totals));
             for row in &plan.unreadable_rows {
@@ -94,6 +98,19 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         OutputFormat::Json => print_data(&json_lines(&plan, &preview, &costs)),
     }
     Ok(ExitStatus::Done)
+}
+
+/// Predicts the time of the collections after the first of each case: in proportion to the first ones.
+#[expect(clippy::cast_precision_loss, reason = "numbers of cases")]
+fn further_collections(aim: Option<PrecisionAim>, preview: &PlanPreview) -> Option<FurtherCollections> {
+    let aim = aim?;
+    let cases = preview.cases.iter().filter(|slot| slot.is_ok()).count();
+    let least = least_repeats(cases, aim.max_collections) as f64;
+    (cases > 0).then(|| FurtherCollections {
+        percent: aim.half_width * 100.0,
+        least: preview.duration * least / cases as f64,
+        most: preview.duration * (aim.max_collections - 1) as f64,
+    })
 }
 
 /// The devices of the prediction: those given, else those of the host.

@@ -50,17 +50,6 @@ pub(super) struct RunCommandOptions {
     /// Launches of a case before its samples
     #[arg(long, default_value_t = WARM_UP, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     warm_up: u32,
-    /// Measure each case in several collections, until half its 95 % interval is within this percentage of the estimate
-    ///
-    /// All cases of a small plan are measured twice, of a larger one a fifth; then those whose interval is wider and can
-    /// reach the precision. With it, measured rows whose interval is wider are measured again, too. See
-    /// docs/design/statistics.md.
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percentage)]
-    precision: Option<f64>,
-    /// Maximum number of collections of a case for `--precision`
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "precision",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(2..=100))]
-    max_collections: usize,
     #[command(flatten)]
     python: PythonOption,
     #[command(flatten)]
@@ -100,8 +89,8 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         launches: options.launches,
         seed: options.seed,
         expert_skew: options.skew.expert_skew,
-        precision: options.precision.map(|percent| percent / 100.0),
-        max_collections: options.max_collections,
+        precision: selection.precision.aim().map(|aim| aim.half_width),
+        max_collections: selection.precision.max_collections,
         rehearsal_model: options.rehearsal_model,
         ignore_check: options.ignore_check,
         without_selftest: options.without_selftest,
@@ -120,14 +109,6 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
     // The first write: from here on the run has results to keep.
     context.database.initialise(&mut lock)?;
     context.measure(&run_id(kind), run_options, plan, None, &selection.deadline, options.output.format)
-}
-
-/// Parses a percentage from 0.1 to 50.
-fn parse_percentage(text: &str) -> Result<f64, String> {
-    let percent: f64 =
-        text.trim_end_matches('%').trim().parse().map_err(|_| format!("`{text}` is no number"))?;
-    let is_sensible = (0.1..=50.0).contains(&percent);
-    is_sensible.then_some(percent).ok_or_else(|| format!("`{text}` is not between 0.1 and 50 percent"))
 }
 
 /// Id of a new run: sorted by time, distinct for two runs of one second, marked if durations are simulated.

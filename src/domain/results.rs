@@ -112,6 +112,8 @@ pub(crate) struct CollectionSamples {
     pub(crate) case: CaseId,
     /// Key of the collection in the ledger.
     pub(crate) collection: i64,
+    /// Device of the collection, the first of a gang.
+    pub(crate) device: u32,
     /// Digest of the collection's software; `None` for collections of versions that did not record it.
     pub(crate) software: Option<String>,
     /// Durations in nanoseconds, in launch order.
@@ -133,6 +135,11 @@ pub(crate) enum IntervalMethod {
     /// Joint fit of all cases and collections of the same software.
     #[strum(to_string = "joint fit")]
     JointFit,
+    /// The same over collections of one device: how it differs from others is not included.
+    #[strum(to_string = "collections on one device")]
+    CollectionsOnOneDevice,
+    #[strum(to_string = "joint fit on one device")]
+    JointFitOnOneDevice,
 }
 
 /// 95 % confidence interval of a median, in nanoseconds.

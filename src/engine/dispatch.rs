@@ -500,6 +500,7 @@ impl<'a> Dispatcher<'a> {
         // A second pass has the estimates of all collections, and finds tables that were replaced, damaged or deleted since
         // their rows were written.
         let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger)).await?;
+        let imprecise = self.report_precision(&estimates);
         self.store.rows.reopen_written(estimates);
         self.store.rows.add_outdated(self.store.database);
         self.write_last_rows().await?;
@@ -522,7 +523,7 @@ impl<'a> Dispatcher<'a> {
         let unplanned = self.commit(|ledger| ledger.unplanned_verdicts(&settings.run)).await?;
         let count =
             |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
-        let exit = if self.inbox.stops.has_any() && count(Verdict::NotRun) > 0 {
+        let exit = if self.inbox.stops.has_any() && count(Verdict::NotRun) + imprecise > 0 {
             ExitStatus::Interrupted
         } else if self.state.gave_up() && !has_measured {
             ExitStatus::CannotMeasure

@@ -18,7 +18,7 @@ use super::{
     lane::{DeviceLanes, LaneReport},
     lane_context::{LaneContext, unix_time},
     ledger_writer::{WriteWait, commit},
-    scheduler_input::{scheduler_cases, scheduler_limits},
+    scheduler_input::{scheduler_cases, scheduler_limits, shuffle_measured_cases},
     stop_requests::StopRequests,
     write_back::WriteBack,
 };
@@ -115,10 +115,13 @@ async fn start_dispatcher<'a>(
         resumed: is_resumed,
         budget_s: budget,
     });
-    let cases = scheduler_cases(&settings.costs, &plan.cases);
+    let measuring_devices = ledger.measuring_devices()?;
+    let mut cases = scheduler_cases(&settings.costs, &plan.cases);
+    let is_measured = |case: usize| measuring_devices.contains_key(plan.cases[case].case.id());
+    let measurements = measuring_devices.values().map(Vec::len).sum::<usize>();
+    shuffle_measured_cases(&mut cases, is_measured, measurements as u64);
     let limits = scheduler_limits(settings.kind, budget);
     let mut state = SchedulerState::new(cases, &devices, limits, resumed.collections);
-    let measuring_devices = ledger.measuring_devices()?;
     for (case, planned) in plan.cases.iter().enumerate() {
         if let Some(devices) = measuring_devices.get(planned.case.id()) {
             state.set_measured_on(case, devices);

@@ -4,6 +4,7 @@ use crate::{
     domain::{DataKind, KernelName, MemoryFootprint},
     plan::{InitialCosts, PlannedCase},
     sched::{PriorCosts, SchedCase, SchedLimits, Seconds},
+    stats::{hash_numbers, signed_unit_deviate},
 };
 
 /// Predicted costs of a collection on the rehearsal host, on a machine with other load.
@@ -37,4 +38,15 @@ pub(super) fn scheduler_cases(costs: &InitialCosts, cases: &[PlannedCase]) -> Ve
         memory: MemoryFootprint::from_case(&planned.case).bytes(),
     };
     cases.iter().map(convert).collect()
+}
+
+/// Puts the cases that were measured before behind the others, in random order, so that each has other neighbours than in
+/// its earlier collections. Weights of the plan, if there are some, order the cases instead. `draw` differs between runs.
+pub(super) fn shuffle_measured_cases(jobs: &mut [SchedCase], is_measured: impl Fn(usize) -> bool, draw: u64) {
+    if jobs.windows(2).any(|pair| pair[0].value != pair[1].value) {
+        return;
+    }
+    for (case, job) in jobs.iter_mut().enumerate().filter(|(case, _)| is_measured(*case)) {
+        job.value *= signed_unit_deviate(hash_numbers(&[draw, case as u64])).abs();
+    }
 }

@@ -145,8 +145,8 @@ fn outdated_cases(
         let case = row.case.ok()?.id();
         let estimated = estimates.of_case(&case)?;
         let current = ShownInterval {
-            method: Some(estimated.method().to_string()),
-            collections: Some(estimated.estimate().collections),
+            method: Some(estimated.method.to_string()),
+            collections: Some(estimated.estimate.collections),
         };
         (row.interval != current).then_some(case)
     });

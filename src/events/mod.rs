@@ -85,6 +85,18 @@ pub(crate) enum RunEvent {
         /// Number of the round; each case has been measured once before round 2.
         round: u32,
     },
+    /// The run ends with so many cases of the demanded precision.
+    PrecisionReached {
+        /// Demanded half width of the 95 % interval, in percent.
+        percent: f64,
+        max_collections: usize,
+        /// Number of measured cases.
+        measured: usize,
+        /// Number of those with an interval as narrow as demanded.
+        precise: usize,
+        /// Number of those that further collections can bring to it.
+        open: usize,
+    },
     /// A device is paused after faults.
     DevicePaused {
         device: u32,

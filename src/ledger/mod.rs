@@ -324,7 +324,7 @@ impl Ledger {
         &self,
         mut read: impl FnMut(&CollectionSamples),
     ) -> Result<(), LedgerError> {
-        let sql = "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns
+        let sql = "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns, c.device
                    FROM attempts a JOIN collections c USING (collection) JOIN samples l USING (attempt)
                    WHERE a.verdict IN ('ok', 'noisy') AND l.is_accepted ORDER BY a.attempt, l.number";
         let mut read_all = || -> rusqlite::Result<()> {
@@ -344,6 +344,7 @@ impl Ledger {
                     collection: row.get(2)?,
                     software: row.get(3)?,
                     samples: vec![duration],
+                    device: row.get(5)?,
                 };
                 if let Some((_, complete)) = current.replace((attempt, next)) {
                     read(&complete);
@@ -510,6 +511,7 @@ mod tests {
             collection: 1,
             software: None,
             samples: vec![10, 11],
+            device: 3,
         };
         assert_eq!(measurements, [expected]);
         let cases = ledger.run_cases("r1").expect("read");

@@ -32,7 +32,7 @@ pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table}
 pub(crate) use json::JsonLines;
 pub(crate) use kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, gaps_json, gaps_table};
 pub(crate) use output_format::OutputFormat;
-pub(crate) use plan::{PlanTotals, PlannedAction, plan_table};
+pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
 pub(crate) use plot_file::{ImageFile, ImageFileError};
 pub(crate) use print::{is_output_incomplete, print_data, print_note};
 pub(crate) use recorder::RunRecorder;

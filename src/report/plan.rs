@@ -28,6 +28,18 @@ pub(crate) struct PlanTotals {
     pub already_measured: usize,
     /// Number of measured cases that share the launches of another one with the same call.
     pub equal_cases: usize,
+    /// Further collections; `None` if each case has one.
+    pub further: Option<FurtherCollections>,
+}
+
+/// Predicted time of the collections after the first of each case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FurtherCollections {
+    pub percent: f64,
+    /// Seconds of the cases that are measured again in any case.
+    pub least: f64,
+    /// Seconds if every case needs the maximum number of collections.
+    pub most: f64,
 }
 
 #[derive(Default)]
@@ -76,6 +88,12 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
         format_duration(totals.seconds),
         format_count(totals.already_measured, "case"),
     );
+    if let Some(FurtherCollections { percent, least, most }) = totals.further {
+        let (least, most) = (format_duration(least), format_duration(most));
+        text += &format!(
+            "further collections for {percent} % take from {least} to {most}, or the rest of the given time\n"
+        );
+    }
     if totals.equal_cases > 0 {
         let cases = format_count(totals.equal_cases, "case");
         text += &format!("{cases} with the same call as another one: each call is launched once\n");

@@ -77,6 +77,17 @@ impl TextReporter {
                 let cases = format_count(*cases, "case");
                 self.print_line(&format!("round {round}: {cases} again, on other devices"));
             }
+            RunEvent::PrecisionReached { percent, max_collections, measured, precise, open } => {
+                let mut line = format!("{precise} of {} within {percent} %", format_count(*measured, "case"));
+                let hopeless = measured.saturating_sub(precise + open);
+                if hopeless > 0 {
+                    line += &format!("; {hopeless} would need more than {max_collections} collections");
+                }
+                if *open > 0 {
+                    line += &format!("; {open} need further collections: `npubench run` goes on with them");
+                }
+                self.print_line(&line);
+            }
             RunEvent::DevicePaused { device, reason, retry_in_s } => {
                 let again = retry_in_s.map_or_else(
                     || "it is excluded for the rest of this run".to_owned(),

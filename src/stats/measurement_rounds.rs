@@ -1,9 +1,15 @@
 //! Rounds of measurement: how many launches a case has in a collection, and which cases are measured in another one.
 
-use super::CaseEstimate;
+use super::{CaseEstimate, EffectComponents, MIN_REPEATED_CASES};
 
+/// Collections of a case from which its own medians give an interval.
+pub const MIN_OWN_COLLECTIONS: usize = 3;
 /// Collections beyond the limit that a forecast may need and still be tried: the width of an interval is uncertain.
 const FORECAST_MARGIN: f64 = 1.15;
+/// Number of cases below which all of them are measured twice.
+const SMALL_PLAN: usize = 400;
+/// One of so many cases of a larger plan is measured twice.
+const REPEATED_PART: usize = 5;
 /// Launches of a case in a collection.
 const LEAST_LAUNCHES: f64 = 8.0;
 const MOST_LAUNCHES: f64 = 64.0;
@@ -25,6 +31,11 @@ impl PrecisionAim {
         self.half_width.max(resolution)
     }
 
+    /// Returns true if the interval of the case is as narrow as demanded.
+    pub fn is_reached(self, estimate: &CaseEstimate, resolution: f64) -> bool {
+        estimate.half_width <= self.for_resolution(resolution)
+    }
+
     /// Returns true if another collection of the case can help: its interval is too wide, and the forecast of the number
     /// of collections that it needs is within the limit. Widths shrink with the root of their number.
     pub fn needs_another_collection(self, estimate: &CaseEstimate, resolution: f64) -> bool {
@@ -32,6 +43,33 @@ impl PrecisionAim {
         ratio > 1.0
             && estimate.collections < self.max_collections
             && ratio * ratio * estimate.collections as f64 <= self.max_collections as f64 * FORECAST_MARGIN
+    }
+}
+
+/// Returns the number of cases of a plan that are measured at least twice, so that the variance between collections is known.
+pub fn repeated_cases(cases: usize) -> usize {
+    if cases < SMALL_PLAN { cases } else { cases.div_ceil(REPEATED_PART) }
+}
+
+/// Returns the least number of measurements after the first of each case: too few cases for a joint fit need
+/// [`MIN_OWN_COLLECTIONS`] each.
+pub fn least_repeats(cases: usize, max_collections: usize) -> usize {
+    let further = if cases < MIN_REPEATED_CASES { MIN_OWN_COLLECTIONS - 1 } else { 1 };
+    repeated_cases(cases) * further.min(max_collections.saturating_sub(1))
+}
+
+/// Ratios of offsets to launch noise that the number of launches follows; beyond them, it is at its limits anyway.
+const OFFSET_RATIOS: (f64, f64) = (0.25, 4.0);
+
+impl EffectComponents {
+    /// Returns the standard deviation of a case's own offset in units of launch noise: what is left of the deviations between
+    /// collections without that of the medians of so many launches. 1 before a fit has removed effects.
+    pub fn offset_ratio(&self, launches: f64) -> f64 {
+        if self.own == 0.0 {
+            return 1.0;
+        }
+        let square = self.own * self.own - MEDIAN_VARIANCE / launches;
+        square.max(0.0).sqrt().clamp(OFFSET_RATIOS.0, OFFSET_RATIOS.1)
     }
 }
 
@@ -74,9 +112,27 @@ mod tests {
     }
 
     #[test]
+    fn all_cases_of_a_small_plan_are_repeated_and_a_fifth_of_a_large_one() {
+        let least = [5, 19, 20, 399, 400, 3201].map(|cases| least_repeats(cases, 8));
+        assert_eq!(least, [10, 38, 20, 399, 80, 641]);
+        assert_eq!([5, 20].map(|cases| least_repeats(cases, 2)), [5, 20]);
+        assert_eq!(least_repeats(5, 1), 0);
+    }
+
+    #[test]
     fn a_step_of_the_timer_is_precise_enough() {
         assert!(!AIM.needs_another_collection(&estimate(0.02, 1), 0.02));
         assert!(AIM.needs_another_collection(&estimate(0.021, 1), 0.02));
+    }
+
+    #[test]
+    fn offsets_are_what_the_medians_of_launches_do_not_explain() {
+        let components = |own| EffectComponents { common: 0.0, proportional: 0.0, own };
+        let of_twenty = MEDIAN_VARIANCE / 20.0;
+        assert!((components((of_twenty + 0.25).sqrt()).offset_ratio(20.0) - 0.5).abs() < 1e-12);
+        assert_eq!(components(0.1).offset_ratio(20.0), 0.25, "less than the medians explain");
+        assert_eq!(components(9.0).offset_ratio(20.0), 4.0);
+        assert_eq!(EffectComponents::default().offset_ratio(20.0), 1.0);
     }
 
     /// By definition: among all numbers of launches, the least variance of a mean over collections for a device time.

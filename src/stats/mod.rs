@@ -24,7 +24,7 @@ pub use joint_fit::{
     CaseEstimate, CollectionMedian, EffectComponents, EffectModel, JointFit, MIN_REPEATED_CASES,
     VariancePrior, estimate_median, fit_medians,
 };
-pub use measurement_rounds::{CaseCosts, PrecisionAim};
+pub use measurement_rounds::{CaseCosts, MIN_OWN_COLLECTIONS, PrecisionAim, least_repeats, repeated_cases};
 pub(crate) use outlier::{OutlierFence, OutlierKind};
 pub use random::SplitMix64;
 pub(crate) use summary::{SampleSummary, median_of_sorted};

@@ -29,7 +29,7 @@ pub(crate) fn pool_attempts(
     let summary = SampleSummary::from_samples(&mut pooled)?;
     let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
     // An estimate of another number of collections is of another state of the ledger.
-    let estimated = estimated.filter(|median| median.estimate().collections == used.len());
+    let estimated = estimated.filter(|median| median.estimate.collections == used.len());
     let interval = match estimated.and_then(estimated_interval) {
         Some(interval) => Some(interval),
         None => sample_interval(&collections, summary.median, case.seed()),
@@ -68,20 +68,17 @@ pub(crate) fn pool_attempts(
 
 /// Returns the interval of an estimate, widened by half a step of the timer; `None` if nothing bounds it.
 fn estimated_interval(median: &EstimatedMedian) -> Option<MedianInterval> {
-    let estimate = median.estimate();
+    let estimate = median.estimate;
     let end = |sign: f64| {
         (estimate.log_median + sign * estimate.half_width).exp() + sign * TIMER_QUANTUM_NS as f64 / 2.0
     };
-    let correction = match median {
-        EstimatedMedian::Own(_) => None,
-        EstimatedMedian::Joint(_) => Some(estimate.correction.exp_m1()),
-    };
+    let is_joint = matches!(median.method, IntervalMethod::JointFit | IntervalMethod::JointFitOnOneDevice);
     estimate.half_width.is_finite().then(|| MedianInterval {
         estimate: estimate.log_median.exp(),
         low: end(-1.0).max(0.0),
         high: end(1.0),
-        method: median.method(),
-        correction,
+        method: median.method,
+        correction: is_joint.then(|| estimate.correction.exp_m1()),
     })
 }
 
@@ -233,15 +230,16 @@ mod tests {
             let row = pool_attempts(&case, &attempts, Some(&estimated)).expect("evidence");
             row.measurement.expect("numbers").interval.expect("an interval")
         };
-        let joint = interval(EstimatedMedian::Joint(estimate));
+        let joint_fit = |estimate| EstimatedMedian { estimate, method: IntervalMethod::JointFit };
+        let joint = interval(joint_fit(estimate));
         assert!((joint.low - (10_000.0 * (-0.01_f64).exp() - 10.0)).abs() < 1e-6, "{joint:?}");
         assert!((joint.high - (10_000.0 * 0.01_f64.exp() + 10.0)).abs() < 1e-6, "{joint:?}");
         // The mean of the logarithms of the medians is 10,099.5 ns.
         assert!((joint.estimate * (1.0 + joint.correction.expect("joint")) - 10_100.5).abs() < 0.1);
         assert_eq!(joint.method, IntervalMethod::JointFit);
-        let stale = EstimatedMedian::Joint(CaseEstimate { collections: 1, ..estimate });
+        let stale = joint_fit(CaseEstimate { collections: 1, ..estimate });
         assert_eq!(interval(stale).method, IntervalMethod::Bootstrap);
-        let unbounded = EstimatedMedian::Own(CaseEstimate { half_width: f64::INFINITY, ..estimate });
+        let unbounded = joint_fit(CaseEstimate { half_width: f64::INFINITY, ..estimate });
         assert_eq!(interval(unbounded).method, IntervalMethod::Bootstrap);
     }
 

@@ -1,30 +1,23 @@
 //! Estimates of the cases of a ledger from all collections of the same software together.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::samples::TIMER_QUANTUM_NS;
 use crate::{
     domain::{CaseId, CollectionSamples, IntervalMethod},
     ledger::{Ledger, LedgerError},
     stats::{
-        CaseEstimate, CollectionMedian, EffectModel, MIN_REPEATED_CASES, PrecisionAim, estimate_median,
-        fit_medians, hash_numbers,
+        CaseEstimate, CollectionMedian, EffectModel, MIN_OWN_COLLECTIONS, MIN_REPEATED_CASES, PrecisionAim,
+        estimate_median, fit_medians, hash_numbers, repeated_cases,
     },
 };
-
-/// Collections of a case from which its own medians give an interval.
-const MIN_OWN_COLLECTIONS: usize = 3;
-
-/// Number of cases below which all of them are measured twice.
-const SMALL_PLAN: usize = 400;
-/// One of so many cases of a larger plan is measured twice.
-const REPEATED_PART: usize = 5;
 
 /// Medians of one software, with numbers for its cases and collections.
 #[derive(Clone, Debug, Default)]
 struct SoftwareMedians {
     cases: HashMap<CaseId, usize>,
     collections: BTreeMap<i64, usize>,
+    devices: BTreeSet<u32>,
     medians: Vec<CollectionMedian>,
 }
 
@@ -34,6 +27,7 @@ impl SoftwareMedians {
         let case = *self.cases.entry(measured.case.clone()).or_insert(next);
         let next = self.collections.len();
         let collection = *self.collections.entry(measured.collection).or_insert(next);
+        self.devices.insert(measured.device);
         let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
         self.medians.extend(median);
     }
@@ -50,16 +44,27 @@ impl SoftwareMedians {
     fn estimate_cases(&self) -> Vec<Option<EstimatedMedian>> {
         let by_case = self.by_case();
         let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
+        let has_one_device = self.devices.len() == 1;
         let repeated = by_case.iter().filter(|medians| medians.len() > 1).count();
         if repeated < MIN_REPEATED_CASES {
             let own = by_case.iter().zip(resolutions).map(|(medians, resolution)| {
                 let is_enough = medians.len() >= MIN_OWN_COLLECTIONS;
-                is_enough.then(|| EstimatedMedian::Own(estimate_median(medians, resolution)))
+                let estimate = is_enough.then(|| estimate_median(medians, resolution))?;
+                let method = match has_one_device {
+                    true => IntervalMethod::CollectionsOnOneDevice,
+                    false => IntervalMethod::Collections,
+                };
+                Some(EstimatedMedian { estimate, method })
             });
             return own.collect();
         }
         let fit = fit_medians(&self.medians, &resolutions, EffectModel::Joint, None);
-        fit.estimates.into_iter().map(|estimate| estimate.map(EstimatedMedian::Joint)).collect()
+        let method = match has_one_device {
+            true => IntervalMethod::JointFitOnOneDevice,
+            false => IntervalMethod::JointFit,
+        };
+        let estimated = |estimate| EstimatedMedian { estimate, method };
+        fit.estimates.into_iter().map(|estimate| estimate.map(estimated)).collect()
     }
 }
 
@@ -71,26 +76,9 @@ fn timer_resolution(log_medians: &[f64]) -> f64 {
 
 /// Estimate of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum EstimatedMedian {
-    /// From its own medians.
-    Own(CaseEstimate),
-    /// From the medians of all cases.
-    Joint(CaseEstimate),
-}
-
-impl EstimatedMedian {
-    pub(crate) const fn estimate(&self) -> &CaseEstimate {
-        match self {
-            Self::Own(estimate) | Self::Joint(estimate) => estimate,
-        }
-    }
-
-    pub(crate) const fn method(&self) -> IntervalMethod {
-        match self {
-            Self::Own(_) => IntervalMethod::Collections,
-            Self::Joint(_) => IntervalMethod::JointFit,
-        }
-    }
+pub(crate) struct EstimatedMedian {
+    pub(crate) estimate: CaseEstimate,
+    pub(crate) method: IntervalMethod,
 }
 
 /// Estimates by case, from the collections of the case's newest software.
@@ -150,16 +138,21 @@ impl JointEstimates {
         self.by_case.get(case)
     }
 
+    /// Returns the number of the cases whose interval is as narrow as demanded.
+    pub(crate) fn count_precise(&self, cases: &[&CaseId], aim: PrecisionAim) -> usize {
+        let estimates = cases.iter().filter_map(|case| self.of_case(case)).map(|median| median.estimate);
+        estimates
+            .filter(|estimate| aim.is_reached(estimate, timer_resolution(&[estimate.log_median])))
+            .count()
+    }
+
     /// Returns the indices of the cases that another collection is to measure for a precision. Until the variance between
     /// collections is known, these are cases of one collection: all of a small plan, else a fifth; then the cases whose
     /// intervals are too wide and can reach the precision. A case without measurements is not among them.
     pub(crate) fn cases_to_repeat(&self, cases: &[&CaseId], aim: PrecisionAim) -> Vec<usize> {
         let count = |index: &usize| self.collections.get(cases[*index]).copied().unwrap_or_default();
         let measured: Vec<usize> = (0..cases.len()).filter(|index| count(index) > 0).collect();
-        let goal = match measured.len() {
-            0..SMALL_PLAN => measured.len(),
-            many => many.div_ceil(REPEATED_PART),
-        };
+        let goal = repeated_cases(measured.len());
         let repeated = measured.iter().filter(|index| count(index) > 1).count();
         if repeated < goal {
             let mut single: Vec<usize> = measured.into_iter().filter(|index| count(index) == 1).collect();
@@ -172,7 +165,7 @@ impl JointEstimates {
         let can_be_more_precise = |index: &usize| match self.of_case(cases[*index]) {
             None => count(index) < MIN_OWN_COLLECTIONS.min(aim.max_collections),
             Some(median) => {
-                let estimate = median.estimate();
+                let estimate = &median.estimate;
                 aim.needs_another_collection(estimate, timer_resolution(&[estimate.log_median]))
             }
         };
@@ -187,7 +180,9 @@ mod tests {
     fn measured(case: u32, collection: i64, software: &str, median: i64) -> CollectionSamples {
         let samples = (-5..=5).map(|step| median + 20 * step).collect();
         let software = Some(software.to_owned());
-        CollectionSamples { case: CaseId::from_stored(format!("{case:016x}")), collection, software, samples }
+        let case = CaseId::from_stored(format!("{case:016x}"));
+        let device = u32::try_from(collection % 3).expect("a device");
+        CollectionSamples { case, collection, device, software, samples }
     }
 
     fn estimates(measurements: &[CollectionSamples]) -> JointEstimates {
@@ -202,9 +197,14 @@ mod tests {
         let mut all = vec![measured(1, 1, "8.5", 100_000), measured(1, 2, "8.5", 101_000)];
         assert_eq!(estimates(&all).of_case(&case), None);
         all.push(measured(1, 3, "8.5", 99_000));
-        let Some(EstimatedMedian::Own(estimate)) = estimates(&all).of_case(&case).copied() else {
+        let Some(EstimatedMedian { estimate, method: IntervalMethod::Collections }) =
+            estimates(&all).of_case(&case).copied()
+        else {
             panic!("an estimate from its own medians");
         };
+        all.iter_mut().for_each(|measured| measured.device = 1);
+        let on_one = estimates(&all).of_case(&case).map(|median| median.method);
+        assert_eq!(on_one, Some(IntervalMethod::CollectionsOnOneDevice));
         assert_eq!(estimate.collections, 3);
         assert!((0.01..0.05).contains(&estimate.half_width), "{estimate:?}");
     }
@@ -221,7 +221,7 @@ mod tests {
             let case = CaseId::from_stored(format!("{number:016x}"));
             estimates
                 .of_case(&case)
-                .map(|median| (matches!(median, EstimatedMedian::Joint(_)), median.estimate().collections))
+                .map(|median| (median.method == IntervalMethod::JointFit, median.estimate.collections))
         };
         assert_eq!((count(3), count(30), count(55)), (Some((true, 2)), Some((true, 1)), None));
     }
@@ -234,6 +234,6 @@ mod tests {
         let estimates = estimates(&all);
         let of = |number: u32| estimates.of_case(&CaseId::from_stored(format!("{number:016x}"))).copied();
         assert_eq!(of(4), None, "one collection of the newest software");
-        assert_eq!(of(5).map(|median| median.estimate().collections), Some(2));
+        assert_eq!(of(5).map(|median| median.estimate.collections), Some(2));
     }
 }

@@ -60,6 +60,8 @@ impl Context {
             .env("PATH", &*SEARCH_PATH)
             // Profiles in tests do not contain their device, and the host of the tests has none.
             .env("NPUBENCH_DEVICE", "ATLAS_800_A3_752T_128G_DIE")
+            // One collection per case; tests of further rounds give `--max-collections`.
+            .env("NPUBENCH_MAX_COLLECTIONS", "1")
             .env_remove("NPUBENCH_ASSETS")
             .env_remove("NPUBENCH_LEASES");
         command

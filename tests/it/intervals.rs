@@ -137,8 +137,13 @@ fn devices(context: &Context) -> BTreeMap<String, Vec<i64>> {
 fn demanded_precision_repeats_cases_on_other_devices_also_after_a_kill() {
     let precise = [&RUN[..], &["--precision", "1.5"]].concat();
     let context = ingested();
-    let mut child =
-        context.command(&precise).stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs");
+    // Up to eight collections by default.
+    let command = || {
+        let mut command = context.command(&precise);
+        command.env_remove("NPUBENCH_MAX_COLLECTIONS");
+        command
+    };
+    let mut child = command().stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs");
     let has_repeated = || {
         ledger(&context).is_some_and(|ledger| {
             let sql = "SELECT count(*) - count(DISTINCT case_id) FROM attempts";
@@ -150,7 +155,7 @@ fn demanded_precision_repeats_cases_on_other_devices_also_after_a_kill() {
     }
     child.kill().expect("killed");
     child.wait().expect("reaped");
-    let completed = context.run(&precise);
+    let completed = context.ran(&command().output().expect("it runs"));
     assert_eq!(completed.code, 0, "{}", completed.stderr);
     let devices = devices(&context);
     assert_eq!(devices.len(), 20);
@@ -158,7 +163,9 @@ fn demanded_precision_repeats_cases_on_other_devices_also_after_a_kill() {
         assert!(devices.len() > 1 && devices[0] != devices[1], "{case}: {devices:?}");
     }
     assert!(measured_rows(&context).iter().all(|row| row["MicroBench CI95 Method"] == "joint fit"));
-    let again = context.run(&precise);
+    let summary = completed.stderr.lines().find(|line| line.contains("within 1.5 %"));
+    assert!(summary.is_some_and(|line| line.starts_with(char::is_numeric)), "{}", completed.stderr);
+    let again = context.ran(&command().output().expect("it runs"));
     assert!(again.stderr.contains(": 0 cases on devices 0-3; 20 already measured"), "{}", again.stderr);
 }
 
@@ -175,7 +182,7 @@ fn invalid_precision_is_refused() {
         assert_eq!(ran.code, 2);
         assert!(ran.stderr.contains(problem), "{}", ran.stderr);
     }
-    let alone = context.run(&[&RUN[..], &["--max-collections", "3"]].concat());
-    assert_eq!(alone.code, 2);
-    assert!(alone.stderr.contains("--precision"), "{}", alone.stderr);
+    let none = context.run(&[&RUN[..], &["--max-collections", "0"]].concat());
+    assert_eq!(none.code, 2);
+    assert!(none.stderr.contains("0 is not in 1..=100"), "{}", none.stderr);
 }

@@ -8,6 +8,7 @@ use crate::{
     domain::{CaseId, CaseOutcome},
     events::RunEvent,
     sched::SchedEvent,
+    stats::PrecisionAim,
     verify::JointEstimates,
 };
 
@@ -33,13 +34,43 @@ impl Dispatcher<'_> {
             return Ok(Vec::new());
         }
         let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger)).await?;
+        Ok(self.imprecise_cases(&estimates, aim))
+    }
+
+    /// Measured cases of the run that have not failed in a later round.
+    fn repeatable_cases(&self) -> Vec<usize> {
         let is_measured =
             |case: &usize| self.outcomes[*case].as_ref().is_some_and(|outcome| outcome.verdict.is_recorded());
-        let indices: Vec<usize> = (0..context.cases.len())
-            .filter(|case| is_measured(case) && !self.failed_again.contains(case))
-            .collect();
-        let cases: Vec<&CaseId> = indices.iter().map(|&index| context.cases[index].case.id()).collect();
-        Ok(estimates.cases_to_repeat(&cases, aim).into_iter().map(|case| indices[case]).collect())
+        let cases = 0..self.context.cases.len();
+        cases.filter(|case| is_measured(case) && !self.failed_again.contains(case)).collect()
+    }
+
+    /// Cases of the run that another collection can bring to a precision.
+    fn imprecise_cases(&self, estimates: &JointEstimates, aim: PrecisionAim) -> Vec<usize> {
+        let indices = self.repeatable_cases();
+        let cases: Vec<&CaseId> = indices.iter().map(|&index| self.context.cases[index].case.id()).collect();
+        estimates.cases_to_repeat(&cases, aim).into_iter().map(|case| indices[case]).collect()
+    }
+
+    /// Reports how many cases have the demanded precision at the end of a run; returns the number of those that further
+    /// collections can bring to it.
+    pub(super) fn report_precision(&mut self, estimates: &JointEstimates) -> usize {
+        let Some(aim) = self.context.settings.aim else { return 0 };
+        let open = self.imprecise_cases(estimates, aim).len();
+        let cases: Vec<&CaseId> =
+            self.repeatable_cases().into_iter().map(|index| self.context.cases[index].case.id()).collect();
+        let measured = cases.len();
+        if measured > 0 {
+            let precise = estimates.count_precise(&cases, aim);
+            (self.emit)(&RunEvent::PrecisionReached {
+                percent: aim.half_width * 100.0,
+                max_collections: aim.max_collections,
+                measured,
+                precise,
+                open,
+            });
+        }
+        open
     }
 
     /// Returns true if a case that is measured again keeps its earlier verdict. A case that fails is not repeated any more.

@@ -13,6 +13,15 @@ fn repeated_cases(observed: &Observed) -> Vec<usize> {
     observed.events.iter().filter_map(|(_, event)| cases(event)).collect()
 }
 
+/// Measured cases, those with the demanded precision, and those that need further collections, at the end of a run.
+fn precision(observed: &Observed) -> Option<(usize, usize, usize)> {
+    let counts = |event: &RunEvent| match event {
+        RunEvent::PrecisionReached { measured, precise, open, .. } => Some((*measured, *precise, *open)),
+        _ => None,
+    };
+    observed.events.iter().find_map(|(_, event)| counts(event))
+}
+
 /// Durations of all collections are equal, so that the timer alone bounds the intervals.
 #[test]
 fn few_cases_have_three_collections_and_more_have_two() {
@@ -66,6 +75,8 @@ fn stop_request_ends_the_rounds() {
     assert_eq!(repeated_cases(&stopped), [5], "no third round");
     assert!(stopped.started.iter().all(|(at, _)| *at <= second_round + 1.0), "{:?}", stopped.started);
     assert_eq!(stopped.verdicts(), BTreeMap::from([(Verdict::Ok, 5)]));
+    assert_eq!((complete.exit(), precision(&complete)), (ExitStatus::Done, Some((5, 5, 0))));
+    assert_eq!((stopped.exit(), precision(&stopped)), (ExitStatus::Interrupted, Some((5, 0, 5))));
 }
 
 #[test]
