@@ -235,6 +235,7 @@ mod tests {
                 task: RecordedTask { state: "dynamic".to_owned(), core: core.to_owned() },
             }),
             software: None,
+            has_withdrawn: false,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, iter};
 
 use super::{CaseId, CaseOutcome, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict};
-use crate::stats::SampleSummary;
+use crate::stats::{CycleRate, SampleSummary};
 
 /// One launch in the profiler's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Attempt {
     pub counters: Vec<Option<f64>>,
     /// State and unit of the first accepted launch.
     pub(crate) task: RecordedTask,
+    /// Cycles per time of the accepted launches; `None` if the profile does not show them, and for gangs.
+    pub(crate) cycle_rate: Option<CycleRate>,
     /// Verdict of this attempt.
     pub outcome: CaseOutcome,
     /// Results of the same launches for other cases with the same call.
@@ -82,6 +84,7 @@ impl Attempt {
             fastest_ranks: Vec::new(),
             counters: Vec::new(),
             task: RecordedTask::default(),
+            cycle_rate: None,
             outcome,
             of_equal_calls: Vec::new(),
         }
@@ -178,6 +181,8 @@ pub struct RowResult {
     pub(crate) measurement: Option<Measurement>,
     /// Software of the measurement; `None` without a measurement, or where it was not recorded.
     pub(crate) software: Option<SoftwareFingerprint>,
+    /// True if an attempt at the case was withdrawn, so that the row may show numbers that do not count any more.
+    pub(crate) has_withdrawn: bool,
 }
 
 /// Result that a row shows.
@@ -191,11 +196,15 @@ pub(crate) struct ShownResult {
 }
 
 impl RowResult {
-    /// Returns true if the result has a measurement that replaces the shown one: of other software, whose samples are not
+    /// Returns true if the result replaces the shown one: evidence of the shown one may be withdrawn, or the result has a
+    /// measurement of other software, whose samples are not
     /// comparable; a better verdict; the same and no fewer samples; or a worse one and more samples, because the better
     /// verdict came from a part of the evidence. A row of another ledger, as in a clone of the folder, can have more
     /// samples than this one.
     pub(crate) fn replaces_shown(&self, shown: &ShownResult) -> bool {
+        if self.has_withdrawn {
+            return true;
+        }
         self.measurement.as_ref().is_some_and(|measured| {
             let more = measured.samples.cmp(&shown.samples.unwrap_or_default());
             let is_of_other_software = shown.samples.is_some()

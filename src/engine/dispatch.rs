@@ -40,6 +40,7 @@ use crate::{
     verify::JointEstimates,
 };
 
+mod low_clock;
 mod rounds;
 
 /// Interval at which timers, free disk space and paused devices are checked.
@@ -280,7 +281,7 @@ impl<'a> Dispatcher<'a> {
             self.disk_failures.excuse(&start.cases, &mut result);
         }
         let CollectionResult {
-            attempts,
+            mut attempts,
             seconds: case_seconds,
             startup,
             exit,
@@ -291,9 +292,11 @@ impl<'a> Dispatcher<'a> {
         } = result;
         if let Some(key) = self.ledger_keys.remove(&start.collection) {
             // Control collections test the device; their cases have samples already.
-            let stored = if start.purpose == CollectionPurpose::Control { &[] } else { attempts.as_slice() };
+            let stored =
+                if start.purpose == CollectionPurpose::Control { &mut [] } else { attempts.as_mut_slice() };
             self.commit(|ledger| ledger.finish_collection(key, unix_time(), &message, &software, stored))
                 .await?;
+            self.judge_clocks(key, stored).await?;
             for Attempt { case, outcome, .. } in stored.iter().flat_map(Attempt::with_equal_calls) {
                 (self.emit)(&RunEvent::CaseAttempted {
                     case: case.clone(),

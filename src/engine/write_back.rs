@@ -88,6 +88,7 @@ impl WriteBack {
     ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
         for (case, outcome) in self.finished.get(kernel).into_iter().flatten() {
+            let has_withdrawn = ledger.has_withdrawn_attempt(case)?;
             let row = measured_row(ledger, case, &self.estimates)?.or_else(|| {
                 let (case, run) = (case.clone(), self.run.clone());
                 outcome.clone().map(|outcome| RowResult {
@@ -96,9 +97,10 @@ impl WriteBack {
                     outcome,
                     measurement: None,
                     software: None,
+                    has_withdrawn,
                 })
             });
-            results.extend(row.map(|row| (case.clone(), row)));
+            results.extend(row.map(|row| (case.clone(), RowResult { has_withdrawn, ..row })));
         }
         let report = write_back_kernel(database, kernel, &results, &self.insertable_of(kernel))?;
         let finished = self.finished.remove(kernel).unwrap_or_default();

@@ -97,6 +97,14 @@ pub(crate) enum RunEvent {
         /// Number of those that further collections can bring to it.
         open: usize,
     },
+    /// Results are withdrawn, because later collections show that the clock was low; their cases are measured again.
+    MeasurementsWithdrawn {
+        cases: usize,
+        /// Number of the cases by the verdict that does not hold any more.
+        verdicts: Vec<(Verdict, usize)>,
+        /// Reason of the first of them.
+        reason: String,
+    },
     /// A device is paused after faults.
     DevicePaused {
         device: u32,

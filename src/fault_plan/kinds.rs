@@ -50,6 +50,8 @@ pub(crate) enum FaultKind {
     DiskFull(DiskFull),
     /// All steps except kernels take longer.
     SlowDevice(SlowDevice),
+    /// Kernels take longer for the same cycles, and no reading of the device shows its lower clock.
+    SlowKernels(SlowKernels),
     /// The device is hot and its clock is reduced.
     Throttling(DeviceThrottling),
     /// The device is no longer listed and cannot be used.
@@ -86,9 +88,11 @@ impl FaultKind {
             | Self::WrongUnit(_)
             | Self::NoDeviceId(_)
             | Self::DiskFull(_) => FaultScope::Collection,
-            Self::SlowDevice(_) | Self::Throttling(_) | Self::DeviceLost(_) | Self::LeftoverProcess(_) => {
-                FaultScope::Device
-            }
+            Self::SlowDevice(_)
+            | Self::SlowKernels(_)
+            | Self::Throttling(_)
+            | Self::DeviceLost(_)
+            | Self::LeftoverProcess(_) => FaultScope::Device,
         }
     }
 }
@@ -169,6 +173,10 @@ parameters! {
     SlowDevice {
         /// Factor of the time of all steps except kernels.
         factor: f64 = 3.0,
+    }
+    SlowKernels {
+        /// Factor of the time of kernels.
+        factor: f64 = 1.04,
     }
     DeviceThrottling {
         /// Factor of the time of kernels.

@@ -10,7 +10,7 @@ use super::{
     kinds::{
         ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, LeftoverProcess, LostRecords,
         MissingOutput, NoDeviceId, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv,
-        RuntimeDeviceError, SlowDevice, TruncatedCsv, WrongDevice, WrongUnit,
+        RuntimeDeviceError, SlowDevice, SlowKernels, TruncatedCsv, WrongDevice, WrongUnit,
     },
 };
 use crate::{
@@ -83,6 +83,8 @@ struct RawFault {
     #[serde(deserialize_with = "default_if_null")]
     slow_device: Option<SlowDevice>,
     #[serde(deserialize_with = "default_if_null")]
+    slow_kernels: Option<SlowKernels>,
+    #[serde(deserialize_with = "default_if_null")]
     throttling: Option<DeviceThrottling>,
     #[serde(deserialize_with = "default_if_null")]
     device_lost: Option<NoParameters>,
@@ -128,6 +130,7 @@ impl RawFault {
             ("no_device_id", self.no_device_id.map(FaultKind::NoDeviceId)),
             ("disk_full", self.disk_full.map(FaultKind::DiskFull)),
             ("slow_device", self.slow_device.map(FaultKind::SlowDevice)),
+            ("slow_kernels", self.slow_kernels.map(FaultKind::SlowKernels)),
             ("throttling", self.throttling.map(FaultKind::Throttling)),
             ("device_lost", self.device_lost.map(FaultKind::DeviceLost)),
             ("leftover_process", self.leftover_process.map(FaultKind::LeftoverProcess)),
@@ -191,6 +194,7 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
             invalid(&[key, "folder"], problem)
         }
         FaultKind::SlowDevice(SlowDevice { factor })
+        | FaultKind::SlowKernels(SlowKernels { factor })
         | FaultKind::Throttling(DeviceThrottling { factor, .. }) => {
             let problem = format!("expected a number from 1 to {MAX_FACTOR}");
             require((1.0..=MAX_FACTOR).contains(factor), "factor", &problem)

@@ -1,6 +1,6 @@
 //! Ledger: one SQLite file with every run, attempt and launch of a database.
 //!
-//! Layer 3: imports `domain` and `files`.
+//! Layer 3: imports `stats`, `domain` and `files`.
 //!
 //! A result exists when its transaction is committed; CSVs, screens and reports are derived from it. The journal is a
 //! rollback journal, which works on NFS; there is one writer, which holds the lock.
@@ -18,16 +18,18 @@ use crate::domain::{
 };
 
 mod checks;
+mod clock;
 mod error;
 pub(crate) mod runs;
 mod software;
 
 pub(crate) use checks::{NewCheck, StoredCheck};
+pub(crate) use clock::StoredCycleRate;
 pub(crate) use error::LedgerError;
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::SoftwareGeneration;
 
-const LAYOUT: i64 = 5;
+const LAYOUT: i64 = 6;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
@@ -37,6 +39,8 @@ const COLLECTIONS: &str = include_str!("ledger_collections.sql");
 const SOFTWARE: &str = include_str!("ledger_software.sql");
 /// Difference of layout 5 from layout 4.
 const TASKS: &str = include_str!("ledger_tasks.sql");
+/// Difference of layout 6 from layout 5.
+const CLOCK: &str = include_str!("ledger_clock.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -89,7 +93,7 @@ pub struct DeviceReading {
 fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS];
+    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK];
     let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
     for step in &steps[done..] {
         transaction.execute_batch(step)?;
@@ -373,13 +377,14 @@ fn insert_case(tx: &Transaction<'_>, case: &IdentifiedCase) -> rusqlite::Result<
 
 /// Stores an attempt; a second one for a case of the same collection is left out.
 fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> rusqlite::Result<()> {
-    let Attempt { case, launched, launches, counters, task, outcome, .. } = attempt;
+    let Attempt { case, launched, launches, counters, task, cycle_rate, outcome, .. } = attempt;
     let CaseOutcome { verdict, reason } = outcome;
     let counters = serde_json::to_string(counters).unwrap_or_default();
     let inserted = tx
         .prepare_cached(
-            "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, op_state, core)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (collection, case_id) DO NOTHING",
+            "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, op_state, core,
+                                   cycle_rate, cycle_rate_error)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (collection, case_id) DO NOTHING",
         )?
         .execute(params![
             collection,
@@ -389,7 +394,9 @@ fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> r
             reason,
             counters,
             task.state,
-            task.core
+            task.core,
+            cycle_rate.map(|rate| rate.per_microsecond),
+            cycle_rate.map(|rate| rate.error),
         ])?;
     if inserted == 0 {
         return Ok(());
@@ -459,6 +466,7 @@ mod tests {
             fastest_ranks: Vec::new(),
             counters: vec![Some(1.5), None],
             task: RecordedTask { state: "dynamic".to_owned(), core: "AI_CORE".to_owned() },
+            cycle_rate: None,
             outcome: CaseOutcome::new(verdict, "because"),
             of_equal_calls: Vec::new(),
         }

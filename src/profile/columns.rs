@@ -48,6 +48,7 @@ pub(super) struct RecordColumns {
     pub(super) core: Option<usize>,
     pub(super) start: Option<usize>,
     pub(super) device: Option<usize>,
+    pub(super) blocks: Option<usize>,
     pub(super) counters: [Option<usize>; COUNTERS.len()],
 }
 
@@ -68,11 +69,12 @@ const STATE: [&str; 1] = ["OP State"];
 const CORE: [&str; 2] = ["Accelerator Core", "Task Type"];
 const START: [&str; 2] = ["Start Time(us)", "Task Start Time(us)"];
 const DEVICE: [&str; 1] = ["Device_id"];
+const BLOCKS: [&str; 2] = ["Block Dim", "Block Num"];
 
 /// Names of all columns that are read, in any version.
 fn read_columns() -> impl Iterator<Item = &'static str> {
-    let lists: [&[&'static str]; 9] =
-        [&KERNEL, &DURATION, &CELLS, &NAME, &STATE, &CORE, &START, &DEVICE, &COUNTERS];
+    let lists: [&[&'static str]; 10] =
+        [&KERNEL, &DURATION, &CELLS, &NAME, &STATE, &CORE, &START, &DEVICE, &BLOCKS, &COUNTERS];
     lists.into_iter().flatten().copied()
 }
 
@@ -121,6 +123,7 @@ impl RecordColumns {
             core: find(&CORE),
             start: find(&START),
             device: find(&DEVICE),
+            blocks: find(&BLOCKS),
             counters: COUNTERS.map(|name| find(&[name])),
         })
     }

@@ -166,6 +166,15 @@ impl RunState {
                     self.cases_per_minute = cases_per_minute(self.done, now.seconds_since(launched));
                 }
             }
+            RunEvent::MeasurementsWithdrawn { cases, verdicts, .. } => {
+                for (verdict, count) in verdicts {
+                    let known = self.verdicts.entry(*verdict).or_default();
+                    *known = known.saturating_sub(*count);
+                }
+                self.verdicts.retain(|_, count| *count > 0);
+                self.done = self.done.saturating_sub(*cases);
+                self.open = self.cases.saturating_sub(self.done);
+            }
             RunEvent::Progress { open, in_time, seconds } => {
                 self.open = *open;
                 self.not_in_time = open.saturating_sub(*in_time);

@@ -88,6 +88,10 @@ impl TextReporter {
                 }
                 self.print_line(&line);
             }
+            RunEvent::MeasurementsWithdrawn { cases, reason, .. } => {
+                let cases = format_count(*cases, "case");
+                self.print_line(&format!("results of {cases} are withdrawn and measured again: {reason}"));
+            }
             RunEvent::DevicePaused { device, reason, retry_in_s } => {
                 let again = retry_in_s.map_or_else(
                     || "it is excluded for the rest of this run".to_owned(),
@@ -221,6 +225,10 @@ impl EventSink for TextReporter {
                     let verdict = outcome.verdict;
                     self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", outcome.reason));
                 }
+            }
+            RunEvent::MeasurementsWithdrawn { cases, .. } => {
+                self.finished = self.finished.saturating_sub(*cases);
+                self.print_host_event(event);
             }
             RunEvent::StopRequested { running, at_once } => {
                 let running = format_count(*running, "running collection");

@@ -85,6 +85,11 @@ impl DeviceRecord {
         self.set_quarantine(now, length, may_exclude && self.empty_collections > MAX_PAUSES)
     }
 
+    /// Excludes the device for the rest of the run.
+    pub(super) const fn exclude(&mut self) {
+        self.quarantine = Some(QuarantinedUntil { until: None });
+    }
+
     fn set_quarantine(&mut self, now: Seconds, length: Seconds, is_excluded: bool) -> Option<Seconds> {
         let until = (!is_excluded).then(|| now + length.min(LONGEST_QUARANTINE));
         self.quarantine = Some(QuarantinedUntil { until });

@@ -166,6 +166,9 @@ impl SchedulerState {
                 self.stop_new_work("the run was stopped before its turn", &mut actions);
             }
             SchedEvent::MeasureAgain(cases) => self.reopen_cases(cases),
+            SchedEvent::DeviceTooSlow { device, reason } => {
+                actions.extend(self.exclude_device(device, reason));
+            }
             SchedEvent::NewWorkPaused => self.is_paused = true,
             SchedEvent::NewWorkResumed => self.is_paused = false,
             SchedEvent::ReservationsChanged { reserved, released } => {
@@ -210,6 +213,17 @@ impl SchedulerState {
             self.jobs[case].value = random_value(self.repetitions, case);
             self.requeue_case(case);
         }
+    }
+
+    /// Excludes a device for the rest of the run, unless no other one is left.
+    fn exclude_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
+        let is_left = |(other, record): (&u32, &DeviceRecord)| *other != device && !record.is_excluded();
+        if !self.devices.iter().any(is_left) {
+            return None;
+        }
+        let record = self.devices.get_mut(&device).filter(|record| !record.is_excluded())?;
+        record.exclude();
+        Some(SchedAction::Pause { device, reason, until: None })
     }
 
     fn set_reserved(&mut self, device: u32, is_reserved: bool) {

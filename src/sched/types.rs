@@ -97,6 +97,11 @@ pub enum SchedEvent {
     /// Concluded cases that are measured in another collection: each on a device that it has not had, as far as there is one,
     /// and beside other cases than before. Handled like cases of the plan; each is concluded again.
     MeasureAgain(Vec<usize>),
+    /// The device is slower than others: no further collection is started on it, unless it is the last one that can be used.
+    DeviceTooSlow {
+        device: u32,
+        reason: String,
+    },
     /// The time of [`SchedAction::SetTimer`] has passed.
     TimerFired,
 }

@@ -379,6 +379,7 @@ mod tests {
             fastest_ranks: vec![Nanos(8_000)],
             counters: Vec::new(),
             task: RecordedTask::default(),
+            cycle_rate: None,
             outcome: CaseOutcome::new(verdict, reason),
             of_equal_calls: Vec::new(),
         };

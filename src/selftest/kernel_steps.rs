@@ -156,6 +156,7 @@ pub(super) mod tests {
             inputs: vec![Some(input.clone())],
             outputs: vec![Some(input)],
             counters: Vec::new(),
+            blocks: None,
             low_clock: None,
         }
     }

@@ -90,6 +90,7 @@ mod tests {
             inputs: vec![slot.clone()],
             outputs: vec![slot],
             counters: Vec::new(),
+            blocks: None,
             low_clock: None,
         }
     }

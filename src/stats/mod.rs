@@ -7,6 +7,7 @@
 //! are stored.
 
 mod bootstrap;
+mod cycle_rates;
 mod deviates;
 mod interval;
 mod joint_fit;
@@ -16,6 +17,7 @@ mod random;
 mod summary;
 
 pub(crate) use bootstrap::median_interval_of_collections;
+pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
 pub(crate) use deviates::{
     hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate, small_exponential,
 };

@@ -22,6 +22,7 @@ use crate::{
     },
     profile::{COUNTERS, CoreClock, LowClock, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
+    stats::CycleRate,
 };
 
 /// A kernel record of a collection.
@@ -42,6 +43,8 @@ pub struct RawRecord {
     pub task: RecordedTask,
     /// Values of [`COUNTERS`].
     pub counters: Vec<Option<f64>>,
+    /// Number of blocks of the kernel; `None` if it is not recorded.
+    pub blocks: Option<u32>,
     /// Clock of the cores, if it was below the set one; `None` also if the profile does not show it.
     pub low_clock: Option<LowClock>,
 }
@@ -116,6 +119,7 @@ pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
                 inputs: record.input_cells()?.parse().unwrap_or_default(),
                 outputs: record.output_cells()?.parse().unwrap_or_default(),
                 counters: record.counters().collect(),
+                blocks: record.blocks(),
                 low_clock: clock.low_clock(start, duration),
             });
         }
@@ -316,6 +320,8 @@ fn assess_case(
         .collect();
     let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
     let counters = counter_means(&used);
+    // Ranks of a gang wait for each other on devices with clocks of their own.
+    let cycle_rate = if evidence.len() == 1 { cycle_rate(&used) } else { None };
     let task = used.first().map(|record| record.task.clone()).unwrap_or_default();
     let outliers = samples.len() - durations.len();
     let fastest_ranks = fastest_durations(evidence);
@@ -329,8 +335,17 @@ fn assess_case(
     let outcome = software.judge_outcome(outcome);
     let of_equal_calls = Vec::new();
     let case = case.case.clone();
-    let measured =
-        Attempt { case, launched, launches, fastest_ranks, counters, task, outcome, of_equal_calls };
+    let measured = Attempt {
+        case,
+        launched,
+        launches,
+        fastest_ranks,
+        counters,
+        task,
+        cycle_rate,
+        outcome,
+        of_equal_calls,
+    };
     share_attempt(measured, expected, evidence.first().and_then(|first| first.ran_as))
 }
 
@@ -441,6 +456,19 @@ fn impossible_duration(
         ));
     }
     None
+}
+
+/// Returns the cycles per time of launches; `None` if a record lacks its cycles.
+fn cycle_rate(used: &[&RawRecord]) -> Option<CycleRate> {
+    let columns: Vec<usize> =
+        (0..COUNTERS.len()).filter(|&index| COUNTERS[index].ends_with("_total_cycles")).collect();
+    let cycles = |record: &RawRecord| {
+        let cycles = columns.iter().map(|index| record.counters.get(*index).copied().flatten());
+        cycles.sum::<Option<f64>>().map(|cycles| (cycles, record.duration.0))
+    };
+    let launches: Option<Vec<(f64, i64)>> = used.iter().map(|record| cycles(record)).collect();
+    let blocks = used.iter().filter_map(|record| record.blocks).max().unwrap_or_default();
+    CycleRate::from_launches(&launches?, blocks)
 }
 
 fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {

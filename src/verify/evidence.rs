@@ -63,6 +63,7 @@ pub(crate) fn pool_attempts(
         outcome,
         measurement: Some(measurement),
         software: newest.software.clone(),
+        has_withdrawn: false,
     })
 }
 

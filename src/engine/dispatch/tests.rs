@@ -29,6 +29,7 @@ use crate::{
 };
 
 mod failures;
+mod low_clock;
 mod rounds;
 
 const RUN: &str = "rehearsal-1";
@@ -40,6 +41,7 @@ struct Fixture {
     catalogue: Catalogue,
     predecided: Vec<(IdentifiedCase, CaseOutcome)>,
     aim: Option<PrecisionAim>,
+    update: UpdateMode,
 }
 
 /// Results of a run, and everything observed meanwhile.
@@ -89,14 +91,14 @@ impl Fixture {
         let database = Database::open(folder.path()).expect("a database");
         database.make_state_folder().expect("a state folder");
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
-        Self { folder, database, catalogue, predecided: Vec::new(), aim: None }
+        Self { folder, database, catalogue, predecided: Vec::new(), aim: None, update: UpdateMode::Missing }
     }
 
     fn plan(&self, measured: &BTreeSet<CaseId>) -> RunPlan {
         let assets = AssetFiles::embedded();
         let device = DeviceProfile::load(&assets, self.database.device()).expect("a device profile");
         let selection = CaseSelection {
-            update: UpdateMode::Missing,
+            update: self.update,
             kernels: &[],
             measured,
             imprecise: &BTreeSet::new(),
@@ -273,6 +275,7 @@ fn collection_result(
         fastest_ranks: Vec::new(),
         counters: Vec::new(),
         task: RecordedTask::default(),
+        cycle_rate: None,
         outcome: CaseOutcome::new(verdict, format!("prepared {verdict}")),
         of_equal_calls: Vec::new(),
     };

@@ -102,6 +102,7 @@ impl ActiveFaults {
                 _ if !holds => {}
                 FaultKind::DeviceLost(_) => state.is_lost = true,
                 FaultKind::SlowDevice(slow) => state.slowness = slow.factor,
+                FaultKind::SlowKernels(slow) => state.kernel_slowness = slow.factor,
                 FaultKind::Throttling(throttling) => state.throttling = Some(throttling.clone()),
                 FaultKind::LeftoverProcess(process) => {
                     let until = process.seconds.map_or(f64::INFINITY, |seconds| fault.when.from + seconds);
@@ -169,13 +170,15 @@ pub(super) struct FaultyDeviceState {
     pub(super) is_lost: bool,
     /// Factor on the time of everything but kernels.
     pub(super) slowness: f64,
+    /// Factor on the time of kernels at a lower clock that no reading shows.
+    pub(super) kernel_slowness: f64,
     pub(super) throttling: Option<DeviceThrottling>,
     pub(super) leftover_process: Option<LeftoverProcess>,
 }
 
 impl Default for FaultyDeviceState {
     fn default() -> Self {
-        Self { is_lost: false, slowness: 1.0, throttling: None, leftover_process: None }
+        Self { is_lost: false, slowness: 1.0, kernel_slowness: 1.0, throttling: None, leftover_process: None }
     }
 }
 

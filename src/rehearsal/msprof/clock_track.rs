@@ -40,7 +40,7 @@ fn clock_samples(set: f64, launches: &[&LoggedLaunch]) -> Vec<(Nanos, u32)> {
     let settled = Nanos((first.start.0 + SETTLING_TIME.0).min(end.0));
     let mut samples = vec![(first.start, IDLE_MHZ)];
     for launch in launches {
-        let mhz = (set / launch.slowdown).round() as u32;
+        let mhz = (set / launch.shown_slowdown).round() as u32;
         let at = launch.start.max(settled);
         match samples.last() {
             Some((_, before)) if *before == mhz => {}

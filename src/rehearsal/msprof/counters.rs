@@ -5,13 +5,16 @@ use crate::{
     domain::AicMetrics,
     profile::COUNTERS,
     rehearsal::npu::{LoggedLaunch, TaskEngine},
-    stats::pick_number,
+    stats::{hash_numbers, normal_deviate, pick_number},
 };
 
 /// Shares of a core's time that its pipes are busy, in thousandths: mac, scalar, mte1, mte2, fixpipe on
 /// matrix cores; vec, scalar, mte2, mte3 on vector cores.
 const CUBE_SHARES: [u64; 5] = [640, 90, 410, 720, 120];
 const VECTOR_SHARES: [u64; 4] = [260, 80, 680, 350];
+
+/// Number of the random sequence of cycles.
+const CYCLES: u64 = u64::MAX - 1;
 
 /// Cores that a launch occupies: one for every 16 KiB that it writes, as far as there are cores.
 pub(super) fn blocks(profile: &DeviceProfile, launch: &LoggedLaunch) -> u64 {
@@ -91,7 +94,7 @@ fn pipe_cells(profile: &DeviceProfile, launch: &LoggedLaunch) -> String {
     // Start and stop of the cores take a tenth of the duration. A throttled clock does the same cycles in more time, but the
     // profiler computes the time of the cores from their cycles at the rated clock: in recorded profiles, cycles divided by
     // time and blocks is that clock in every row. A lower one appears only as fewer cycles per duration.
-    let busy = launch.duration.micros() * 0.9 / launch.slowdown;
+    let busy = launch.duration.micros() * working_share(launch) / launch.slowdown;
     let cycles = busy * f64::from(profile.clock_mhz) * blocks(profile, launch) as f64;
     match launch.operation.task {
         TaskEngine::Random | TaskEngine::AiCpu | TaskEngine::Communication => ["N/A"; 25].join(","),
@@ -104,6 +107,14 @@ fn pipe_cells(profile: &DeviceProfile, launch: &LoggedLaunch) -> String {
             format!("{},{idle_vector},{utilization:.3}", core(busy, cycles, &CUBE_SHARES, launch))
         }
     }
+}
+
+/// Returns the share of the duration in which the cores work. It varies by 0.4 %, and by 100 ns, so that cycles per time of short
+/// kernels vary as much as in recorded profiles.
+fn working_share(launch: &LoggedLaunch) -> f64 {
+    let sd = 0.004 + 0.1 / launch.duration.micros().max(1.0);
+    let deviate = normal_deviate(hash_numbers(&[launch.variation, CYCLES])).clamp(-3.0, 3.0);
+    (0.9 * (1.0 + sd * deviate)).clamp(0.5, 0.99)
 }
 
 /// Time, cycles, time and ratio of each pipe, misses of the instruction cache.

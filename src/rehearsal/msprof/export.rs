@@ -265,6 +265,7 @@ mod tests {
             start,
             duration: Nanos(12_340),
             slowdown: 1.0,
+            shown_slowdown: 1.0,
             operation,
         }
     }

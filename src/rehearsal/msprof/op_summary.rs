@@ -193,6 +193,7 @@ mod tests {
             start: Nanos(start),
             duration: Nanos(2_460),
             slowdown: 1.0,
+            shown_slowdown: 1.0,
             operation,
         }
     }

@@ -151,7 +151,8 @@ impl FaultInjector {
         let state = self.faults.device_state(self.faults.device);
         self.slowness = state.slowness;
         self.latency.slowness = state.slowness;
-        log.slowdown = state.throttling.map_or(1.0, |throttling| throttling.factor);
+        log.shown_slowdown = state.throttling.map_or(1.0, |throttling| throttling.factor);
+        log.slowdown = log.shown_slowdown * state.kernel_slowness;
         memory.limit_free(
             device.0,
             state.leftover_process.as_ref().map(|process| process.free_mb.saturating_mul(1 << 20)),

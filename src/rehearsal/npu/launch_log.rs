@@ -58,6 +58,8 @@ pub(in crate::rehearsal) struct LoggedLaunch {
     pub(in crate::rehearsal) duration: Nanos,
     /// Factor by which the device's clock was slower.
     pub(in crate::rehearsal) slowdown: f64,
+    /// Factor by which the recorded clock was slower.
+    pub(in crate::rehearsal) shown_slowdown: f64,
     pub(in crate::rehearsal) operation: LaunchedOperation,
 }
 
@@ -92,8 +94,10 @@ pub(super) struct LaunchLog {
     capturing: Option<i64>,
     /// True if the last launch has replaced the content of the cache.
     is_flushed: bool,
-    /// Factor by which kernels take longer.
+    /// Factor by which kernels take longer at a lower clock.
     pub(super) slowdown: f64,
+    /// Factor by which the recorded clock is lower.
+    pub(super) shown_slowdown: f64,
     /// Caches of the devices, for scripts without cases.
     caches: BTreeMap<u32, CacheModel>,
     /// True if msprof reads counters.
@@ -143,6 +147,7 @@ impl LaunchLog {
             capturing: None,
             is_flushed: false,
             slowdown: 1.0,
+            shown_slowdown: 1.0,
             caches: BTreeMap::new(),
             reads_counters: manifest
                 .is_none_or(|manifest| manifest.profiler.aic_metrics != AicMetrics::Disabled),
@@ -264,13 +269,23 @@ impl LaunchLog {
         self.record_true_median(&operation, base);
         self.is_flushed = self.is_flush(&operation);
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
-        let (slowdown, total) = (self.slowdown, self.total_slowdown(chip));
+        let (slowdown, shown_slowdown) = (self.slowdown, self.shown_slowdown);
+        let total = self.total_slowdown(chip);
         let duration = if total > 1.0 { timing::stretched(duration, total) } else { duration };
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + pick_number(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0.saturating_add(pause.cast_signed()));
             let (task_id, variation) = (stream.tasks, timing::variation(&context));
-            let launch = LoggedLaunch { device, task_id, variation, start, duration, slowdown, operation };
+            let launch = LoggedLaunch {
+                device,
+                task_id,
+                variation,
+                start,
+                duration,
+                slowdown,
+                shown_slowdown,
+                operation,
+            };
             self.launches.push(launch);
             stream.clock = Nanos(start.0.saturating_add(duration.0));
             stream.tasks += 1;

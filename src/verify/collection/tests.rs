@@ -131,6 +131,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
         outputs: case.outputs.clone(),
         task: RecordedTask::default(),
         counters: vec![Some(f64::from(u32::try_from(duration).unwrap_or_default())); COUNTERS.len()],
+        blocks: None,
         low_clock: None,
     }
 }

@@ -1,0 +1,204 @@
+//! Clock of the cores, from the cycles of kernels: a case needs as many cycles at a lower clock, in a longer time. Cycles per
+//! time depend on the kernel, so that a case is compared with itself in other collections, and a collection with the others
+//! by all of its cases.
+
+use super::median_of_sorted;
+
+/// Smallest relative deficit of cycles per time that is reported.
+pub(crate) const LEAST_CLOCK_DEFICIT: f64 = 0.02;
+/// Deficit of a case in standard errors from which it is not chance.
+const CASE_ERRORS: f64 = 5.0;
+/// Deficit of neighbouring cases in standard errors from which it is not chance.
+const NEIGHBOUR_ERRORS: f64 = 4.0;
+/// Assumed relative standard deviation between collections at equal clocks.
+const COLLECTION_SD: f64 = 0.003;
+/// Assumed relative standard deviation of single launches: a constant part, and one of the timer and of the start of the
+/// kernel, in nanoseconds. Recorded profiles have 0.5 % above 50 us and 3 to 10 % below 5 us.
+const LAUNCH_SD: f64 = 0.004;
+const LAUNCH_SD_NS: f64 = 200.0;
+/// Launches as which the assumed deviation counts beside the observed one.
+const PRIOR_LAUNCHES: f64 = 4.0;
+/// Neighbours in the same collection, before and after a case.
+const NEIGHBOURS: usize = 4;
+/// Number of compared cases from which neighbours are evidence.
+const LEAST_NEIGHBOURS: usize = 3;
+/// Passes in which levels of slow collections are corrected before other collections are compared with them.
+const PASSES: usize = 4;
+
+/// Median of the cycles per time of a case's launches in one collection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CycleRate {
+    /// Cycles per block and microsecond: the clock in MHz, times the share of the duration in which the cores work.
+    pub per_microsecond: f64,
+    /// Relative standard error.
+    pub error: f64,
+}
+
+impl CycleRate {
+    /// Computes the median from pairs of cycles of all blocks and duration in nanoseconds; `None` without valid launches.
+    pub fn from_launches(launches: &[(f64, i64)], blocks: u32) -> Option<Self> {
+        let valid =
+            launches.iter().filter(|(cycles, nanos)| cycles.is_finite() && *cycles > 0.0 && *nanos > 0);
+        let mut logarithms: Vec<f64> = valid
+            .clone()
+            .map(|&(cycles, nanos)| (cycles * 1e3 / (nanos as f64 * f64::from(blocks.max(1)))).ln())
+            .collect();
+        let median = median_of_floats(&mut logarithms)?;
+        let mut deviations: Vec<f64> = logarithms.iter().map(|value| (value - median).abs()).collect();
+        let observed = 1.4826 * median_of_floats(&mut deviations)?;
+        let mut durations: Vec<i64> = valid.map(|(_, nanos)| *nanos).collect();
+        durations.sort_unstable();
+        let assumed = LAUNCH_SD + LAUNCH_SD_NS / median_of_sorted(&durations)?;
+        let count = logarithms.len() as f64;
+        let variance =
+            (count * observed.powi(2) + PRIOR_LAUNCHES * assumed.powi(2)) / (count + PRIOR_LAUNCHES);
+        Some(Self { per_microsecond: median.exp(), error: 1.2533 * (variance / count).sqrt() })
+    }
+}
+
+fn median_of_floats(values: &mut [f64]) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    Some(if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], upper) } else { upper })
+}
+
+/// Cycles per time of a case in a collection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CycleReading {
+    /// Number of the case.
+    pub case: usize,
+    /// Number of the collection.
+    pub collection: usize,
+    /// Its cycles per time.
+    pub rate: CycleRate,
+}
+
+/// Clock of a reading that is lower than that of others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClockDeficit {
+    /// Relative difference of the clocks, from 0 to 1.
+    pub deficit: f64,
+    /// Index of the reading of the same case with the higher clock; `None` if the deficit is that of the neighbours.
+    pub reference: Option<usize>,
+    /// Number of cases whose deficits were combined.
+    pub cases: usize,
+}
+
+/// Logarithmic deficit with its standard error.
+#[derive(Clone, Copy, Debug)]
+struct Deficit {
+    value: f64,
+    error: f64,
+    reference: Option<usize>,
+    cases: usize,
+}
+
+impl Deficit {
+    fn is_significant(&self, errors: f64) -> bool {
+        self.value >= LEAST_CLOCK_DEFICIT && self.value > errors * self.error
+    }
+}
+
+/// Returns for each reading how much lower the clock was than elsewhere; `None` if it was not, or if nothing shows it.
+/// Readings of a collection are in the order of their launches. A case whose clock cannot be compared, or not exactly enough,
+/// is judged by its neighbours in the same collection.
+pub fn find_clock_deficits(readings: &[CycleReading]) -> Vec<Option<ClockDeficit>> {
+    let by_case = group_by(readings, |reading| reading.case);
+    let by_collection = group_by(readings, |reading| reading.collection);
+    let mut of_neighbours: Vec<Option<Deficit>> = vec![None; readings.len()];
+    let mut own = Vec::new();
+    for _ in 0..PASSES {
+        own = (0..readings.len())
+            .map(|index| own_deficit(readings, &by_case[readings[index].case], &of_neighbours, index))
+            .collect();
+        of_neighbours = neighbour_deficits(&by_collection, &own);
+    }
+    let judged = own.iter().zip(&of_neighbours).map(|(own, neighbours)| {
+        let own_deficit = own.filter(|own| own.is_significant(CASE_ERRORS));
+        let is_refuted = own.is_some_and(|own| own.value + 2.0 * own.error < LEAST_CLOCK_DEFICIT);
+        let neighbours = neighbours.filter(|found| !is_refuted && found.is_significant(NEIGHBOUR_ERRORS));
+        own_deficit.or(neighbours).map(|Deficit { value, reference, cases, .. }| ClockDeficit {
+            deficit: -(-value).exp_m1(),
+            reference,
+            cases,
+        })
+    });
+    judged.collect()
+}
+
+/// Returns the indices of the readings of each group.
+fn group_by(readings: &[CycleReading], group: impl Fn(&CycleReading) -> usize) -> Vec<Vec<usize>> {
+    let groups = readings.iter().map(|reading| group(reading) + 1).max().unwrap_or_default();
+    let mut grouped = vec![Vec::new(); groups];
+    readings.iter().enumerate().for_each(|(index, reading)| grouped[group(reading)].push(index));
+    grouped
+}
+
+/// Returns the deficit of a reading compared with the highest clock of the same case in other collections. The level of a
+/// collection with a low clock is corrected by the deficit of its cases.
+fn own_deficit(
+    readings: &[CycleReading],
+    of_case: &[usize],
+    of_neighbours: &[Option<Deficit>],
+    index: usize,
+) -> Option<Deficit> {
+    let level = |index: usize| {
+        let CycleRate { per_microsecond, error } = readings[index].rate;
+        let corrected = of_neighbours[index].filter(|found| found.is_significant(NEIGHBOUR_ERRORS));
+        let (by, its_error) = corrected.map_or((0.0, 0.0), |found| (found.value, found.error));
+        (per_microsecond.ln() + by, error.hypot(COLLECTION_SD).hypot(its_error))
+    };
+    let others = of_case.iter().filter(|other| readings[**other].collection != readings[index].collection);
+    let least = |&(_, (level, error)): &(usize, (f64, f64))| level - 2.0 * error;
+    let (reference, (highest, its_error)) = others
+        .map(|&other| (other, level(other)))
+        .max_by(|one, other| least(one).total_cmp(&least(other)))?;
+    let CycleRate { per_microsecond, error } = readings[index].rate;
+    Some(Deficit {
+        value: highest - per_microsecond.ln(),
+        error: its_error.hypot(error).hypot(COLLECTION_SD),
+        reference: Some(reference),
+        cases: 1,
+    })
+}
+
+/// Returns the weighted median of the deficits of each reading and its nearest neighbours.
+fn neighbour_deficits(by_collection: &[Vec<usize>], own: &[Option<Deficit>]) -> Vec<Option<Deficit>> {
+    let mut combined = vec![None; own.len()];
+    for indices in by_collection {
+        let compared: Vec<(usize, Deficit)> = indices
+            .iter()
+            .enumerate()
+            .filter_map(|(position, index)| Some((position, own[*index]?)))
+            .collect();
+        for (position, index) in indices.iter().enumerate() {
+            let middle = compared.partition_point(|(other, _)| *other < position);
+            let after =
+                middle + usize::from(compared.get(middle).is_some_and(|(other, _)| *other == position));
+            let range = middle.saturating_sub(NEIGHBOURS)..(after + NEIGHBOURS).min(compared.len());
+            combined[*index] = combined_deficit(&compared[range]);
+        }
+    }
+    combined
+}
+
+fn combined_deficit(compared: &[(usize, Deficit)]) -> Option<Deficit> {
+    if compared.len() < LEAST_NEIGHBOURS {
+        return None;
+    }
+    let weight = |found: &Deficit| found.error.powi(-2);
+    let mut sorted: Vec<Deficit> = compared.iter().map(|(_, found)| *found).collect();
+    sorted.sort_unstable_by(|one, other| one.value.total_cmp(&other.value));
+    let total: f64 = sorted.iter().map(weight).sum();
+    let mut sum = 0.0;
+    let median = sorted.iter().find(|found| {
+        sum += weight(found);
+        sum >= total / 2.0
+    })?;
+    let error = (1.2533 / total.sqrt()).max(COLLECTION_SD);
+    Some(Deficit { value: median.value, error, reference: None, cases: compared.len() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Clock of the cores: the rule on a recorded profile, and runs of the rehearsal host with slow devices.
+
+use std::{collections::HashMap, path::Path};
+
+use npubench::stats::{CycleRate, CycleReading, find_clock_deficits};
+
+use crate::{
+    kill_resume::{ingested, ledger},
+    requirements::shared,
+};
+
+/// Signature, number of blocks, cycles and duration of each record of a profile with counters, in the order of their starts.
+fn recorded_launches(table: &Path) -> Vec<(String, u32, f64, i64)> {
+    let mut reader = csv::Reader::from_path(table).expect("a table");
+    let header = reader.headers().expect("a header").clone();
+    let column = |name: &str| header.iter().position(|cell| cell == name).unwrap_or_else(|| panic!("{name}"));
+    let signature =
+        ["Type", "Input Shapes", "Input Data Types", "Input Formats", "Output Shapes", "Accelerator Core"];
+    let signature = signature.map(column);
+    let [start, duration, blocks, cube, vector] =
+        ["Start Time(us)", "Duration(us)", "Block Dim", "aic_total_cycles", "aiv_total_cycles"].map(column);
+    let mut launches = Vec::new();
+    for row in reader.records() {
+        let row = row.expect("a row");
+        let number = |column: usize| row[column].trim().parse::<f64>().ok();
+        let (Some(start), Some(micros), Some(blocks)) = (number(start), number(duration), number(blocks))
+        else {
+            continue;
+        };
+        let (Some(cube), Some(vector)) = (number(cube), number(vector)) else { continue };
+        if cube + vector > 0.0 && blocks > 0.0 {
+            let name = signature.map(|column| row[column].to_owned()).join("|");
+            launches.push((start, (name, blocks as u32, cube + vector, (micros * 1e3).round() as i64)));
+        }
+    }
+    launches.sort_by(|one, other| one.0.total_cmp(&other.0));
+    launches.into_iter().map(|(_, launch)| launch).collect()
+}
+
+/// Readings of both halves of a profile; durations of the second half are multiplied by `factor`.
+fn readings_of_halves(launches: &[(String, u32, f64, i64)], factor: f64) -> Vec<CycleReading> {
+    let mut cases = HashMap::new();
+    let mut readings = Vec::new();
+    let middle = launches.len() / 2;
+    for (collection, half) in [&launches[..middle], &launches[middle..]].into_iter().enumerate() {
+        let factor = if collection == 1 { factor } else { 1.0 };
+        let mut order = Vec::new();
+        let mut of_case: HashMap<(&str, u32), Vec<(f64, i64)>> = HashMap::new();
+        for (name, blocks, cycles, nanos) in half {
+            let samples = of_case.entry((name, *blocks)).or_insert_with(|| {
+                order.push((name.as_str(), *blocks));
+                Vec::new()
+            });
+            samples.push((*cycles, (*nanos as f64 * factor).round() as i64));
+        }
+        for key in order {
+            let next = cases.len();
+            let case = *cases.entry(key).or_insert(next);
+            let rate = CycleRate::from_launches(&of_case[&key], key.1).expect("launches");
+            readings.push(CycleReading { case, collection, rate });
+        }
+    }
+    readings
+}
+
+/// A step of 810 ms at one clock: no row is accused. With durations of its second half 3 % longer and the same cycles, the rows
+/// of that half are.
+#[test]
+fn recorded_step_is_healthy_and_its_stretched_half_is_not() {
+    let Some(table) = shared("real/llm_step_rank0/ASCEND_PROFILER_OUTPUT/kernel_details.csv") else { return };
+    let launches = recorded_launches(&table);
+    assert!(launches.len() > 2_000, "{}", launches.len());
+    assert!(find_clock_deficits(&readings_of_halves(&launches, 1.0)).iter().all(Option::is_none));
+    let readings = readings_of_halves(&launches, 1.03);
+    let found = find_clock_deficits(&readings);
+    let accused = |collection: usize| {
+        let of_half =
+            readings.iter().zip(&found).filter(move |(reading, _)| reading.collection == collection);
+        (of_half.clone().filter(|(_, found)| found.is_some()).count(), of_half.count())
+    };
+    let (slow, all) = accused(1);
+    assert_eq!(accused(0).0, 0);
+    assert!(slow * 100 >= all * 95, "{slow} of {all}");
+}
+
+/// A device whose kernels take longer for the same cycles, while no reading shows its lower clock: with several collections
+/// per case, none of its results is accepted, and no other device is accused.
+#[test]
+fn results_of_a_device_with_a_low_clock_are_measured_elsewhere() {
+    let context = ingested();
+    context.write("plan.yaml", "faults:\n  - slow_kernels: {factor: 1.3}\n    where: {devices: 1}\n");
+    let arguments =
+        ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
+    let options = ["--precision", "1", "--max-collections", "3", "--rehearsal-faults", "plan.yaml"];
+    let ran = context.run(&[&arguments[..], &options].concat());
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    let ledger = ledger(&context).expect("a ledger");
+    let count = |condition: &str| -> i64 {
+        let sql = format!(
+            "SELECT count(*) FROM attempts a JOIN collections c USING (collection) WHERE {condition}"
+        );
+        ledger.query_row(&sql, [], |row| row.get(0)).expect("a count")
+    };
+    assert!(count("c.device = 1 AND a.verdict = 'throttled'") > 0, "{}", ran.stderr);
+    assert_eq!(count("c.device = 1 AND a.verdict IN ('ok', 'noisy')"), 0, "{}", ran.stderr);
+    assert_eq!(count("c.device <> 1 AND a.verdict = 'throttled'"), 0, "{}", ran.stderr);
+    let withdrawn = "withdrawn and measured again: the clock of device 1 was ";
+    assert!(ran.stderr.contains(withdrawn), "{}", ran.stderr);
+}
