@@ -9,7 +9,7 @@
 //! | 1 | `files`, `table`, `config`, `events` |
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
 //! | 3 | `render`, `ledger`, `database`, `grid`, `fault_plan` |
-//! | 4 | `device`, `plan`, `sched`, `verify` |
+//! | 4 | `device`, `plan`, `sched`, `verify`, `evidence` |
 //! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
 
@@ -21,6 +21,7 @@ pub mod device;
 pub mod domain;
 mod engine;
 mod events;
+mod evidence;
 pub mod exit;
 pub mod fault_plan;
 mod files;

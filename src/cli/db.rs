@@ -10,6 +10,7 @@ use crate::{
         Database, IssueSeverity, LintReport, NormalizeReport, copy_shapes, lint_database, normalize_database,
         tables_left_out,
     },
+    evidence::compare_database,
     exit::ExitStatus,
     report::{format_count, print_data, print_note},
     session::CommandError,
@@ -44,7 +45,8 @@ pub(super) struct CopyOptions {
 
 /// Finds problems in a database, and writes nothing
 ///
-/// Reads every table and lists each problem as `file:line: severity: text [kind]`. An error prevents the use of a file or
+/// Reads every table, compares its measured rows with the ledger, and lists each problem as `file:line: severity: text
+/// [kind]`. An error prevents the use of a file or
 /// row, a warning means that it may be used differently than intended, a note is information. Ends with 1 if there are
 /// errors or warnings.
 #[derive(Debug, Args)]
@@ -100,7 +102,10 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
 }
 
 fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
-    let checked = lint_database(&options.folder)?;
+    let mut checked = lint_database(&options.folder)?;
+    if let Ok(database) = Database::open(&options.folder) {
+        checked.add_issues(compare_database(&database));
+    }
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
         .map(|severity| checked.count_severity(severity));
     print_data(&match options.output.format {

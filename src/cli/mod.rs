@@ -2,7 +2,8 @@
 //! and exit code.
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
-//! `ledger`, `database`, `grid`, `device`, `plan`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
+//! `ledger`, `database`, `grid`, `device`, `plan`, `evidence`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`
+//! and `session`.
 //! It holds no logic of its own.
 
 mod check;
@@ -25,6 +26,7 @@ mod runs;
 mod selftest;
 mod show;
 mod status;
+mod why;
 
 use std::{ffi::OsString, sync::Arc};
 
@@ -56,6 +58,7 @@ enum TopCommand {
     Runs(runs::RunsOptions),
     Selftest(Box<selftest::SelftestOptions>),
     Show(show::ShowOptions),
+    Why(why::WhyOptions),
     Render(render::RenderOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
@@ -136,6 +139,7 @@ pub fn main() -> u8 {
         TopCommand::Runs(options) => runs::run(&options),
         TopCommand::Selftest(options) => selftest::run(&options),
         TopCommand::Show(options) => show::run(&options),
+        TopCommand::Why(options) => why::run(&options),
         TopCommand::Render(options) => render::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),
         TopCommand::NewKernel(options) => new_kernel::run(&options),

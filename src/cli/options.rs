@@ -58,6 +58,9 @@ pub(super) struct SelectionOptions {
     pub(super) database: DatabaseFolder,
     #[command(flatten)]
     pub(super) kernels: KernelFilter,
+    /// Only the cases with these ids, or first digits of ids, separated by commas
+    #[arg(long = "case", value_name = "IDS", value_delimiter = ',', value_parser = parse_case_prefix)]
+    pub(super) cases: Vec<String>,
     /// Devices to use, by the numbers of `npu-smi info`, such as `0-3,8`; by default all of this host
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
     pub(super) devices: Option<DeviceList>,
@@ -317,6 +320,13 @@ pub(super) fn parse_devices(text: &str) -> Result<DeviceList, String> {
 fn parse_skew(text: &str) -> Result<f64, String> {
     let skew = text.parse::<f64>().ok().filter(|skew| (0.0..=4.0).contains(skew));
     skew.ok_or_else(|| format!("`{text}` is not a number from 0 to 4"))
+}
+
+/// Parses the first digits of the id of a case.
+pub(super) fn parse_case_prefix(text: &str) -> Result<String, String> {
+    let is_id = (1..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let problem = || format!("`{text}` is not the id of a case, which has 16 hexadecimal digits");
+    is_id.then(|| text.to_ascii_lowercase()).ok_or_else(problem)
 }
 
 pub(super) fn parse_kernels(names: &[String]) -> Result<Vec<KernelName>, CommandError> {

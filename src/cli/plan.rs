@@ -51,6 +51,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     let profile = DeviceProfile::load(&assets, database.device())?;
     let run_options = RunOptions {
         update: selection.update,
+        cases: selection.cases.clone(),
         python: options.python.program()?,
         weight_column: selection.weight_column.clone(),
         profiler: options.profiler.settings(),

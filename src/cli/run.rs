@@ -81,6 +81,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
     let run_options = RunOptions {
         update: selection.update,
         kernels: selection.kernels.kernels.clone(),
+        cases: selection.cases.clone(),
         chosen_devices: selection.devices.as_ref().map(|list| list.0.clone()),
         devices: Vec::new(),
         python: options.python.program()?,

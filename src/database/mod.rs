@@ -28,7 +28,9 @@ pub use folder::Database;
 pub(crate) use folder::{REHEARSAL_RUN, copy_shapes, tables_left_out};
 pub use kernel_csv::KernelCsv;
 pub use lint::lint_database;
-pub(crate) use lint::{IssueSeverity, LintReport};
+pub(crate) use lint::{
+    FileIssues, IssueSeverity, LintIssue, LintIssueKind, LintReport, quote_cell, row_count_text,
+};
 pub(crate) use measured_rows::for_each_measured_case;
 pub(crate) use merge::MergeReport;
 pub use merge::merge_groups;
@@ -37,4 +39,4 @@ pub use normalize::normalize_database;
 pub(crate) use production_rows::{ProductionRow, production_rows};
 pub(crate) use row_cases::{RowCase, ShownInterval, row_cases};
 pub(crate) use save_tables::save_tables;
-pub(crate) use write_back::{WriteBackReport, write_back_kernel};
+pub(crate) use write_back::{CellDifference, WriteBackReport, row_differences, write_back_kernel};

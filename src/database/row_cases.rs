@@ -18,6 +18,8 @@ pub(crate) struct RowCase {
     /// The replay's measurement in the row; `None` without one. A number without a verdict, as older tools write it,
     /// counts as `ok`.
     pub shown: Option<ShownResult>,
+    /// Run that wrote the result in the row.
+    pub(crate) run: Option<String>,
     /// True if the recorded kernel ran on an AI CPU.
     pub is_on_ai_cpu: bool,
     pub(crate) interval: ShownInterval,
@@ -43,6 +45,7 @@ pub(crate) struct RowColumns {
     signature: [usize; 6],
     average: Option<usize>,
     verdict: Option<usize>,
+    run: Option<usize>,
     samples: Option<usize>,
     software: Option<usize>,
     core: Option<usize>,
@@ -71,8 +74,20 @@ impl RowColumns {
         let [average, verdict, samples, software, core] =
             [columns::AVERAGE, columns::VERDICT, columns::SAMPLES, columns::SOFTWARE, columns::CORE]
                 .map(column);
-        let [method, collections] = [columns::CI95_METHOD, columns::COLLECTIONS].map(column);
-        Ok(Self { signature, average, verdict, samples, software, core, method, collections, attributes })
+        let [method, collections, run] =
+            [columns::CI95_METHOD, columns::COLLECTIONS, columns::RUN].map(column);
+        Ok(Self {
+            signature,
+            average,
+            verdict,
+            run,
+            samples,
+            software,
+            core,
+            method,
+            collections,
+            attributes,
+        })
     }
 
     /// Returns the column of a cell of the signature, in the order of [`columns::SIGNATURE`].
@@ -118,7 +133,9 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
         let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);
         let measured = text(columns.average).and_then(|cell| cell.parse::<f64>().ok());
         let measured = measured.filter(|value| value.is_finite() && *value > 0.0);
+        let run = text(columns.run).filter(|run| !run.is_empty()).map(str::to_owned);
         let shown = || ShownResult {
+            run: run.clone(),
             verdict: text(columns.verdict).and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok),
             samples: text(columns.samples).and_then(|cell| cell.parse().ok()),
             software: text(columns.software).and_then(software_digest),
@@ -128,6 +145,7 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             line: table.row_line(row).unwrap_or_default(),
             case: columns.parse_case(kernel, cells),
             shown: measured.map(|_| shown()),
+            run: run.clone(),
             interval: ShownInterval {
                 method: text(columns.method).map(str::to_owned),
                 collections: text(columns.collections).and_then(|cell| cell.parse().ok()),

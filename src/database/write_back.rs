@@ -181,6 +181,60 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(Strin
     cells.into_iter().map(|(column, text)| (column.to_owned(), text)).chain(counters).collect()
 }
 
+/// A measured cell whose content is not that of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CellDifference {
+    pub(crate) column: String,
+    pub(crate) found: String,
+    pub(crate) expected: String,
+}
+
+impl CellDifference {
+    /// Returns true for cells that depend on the other cases of the ledger, because the joint fit is one of all cases.
+    pub(crate) fn depends_on_other_cases(&self) -> bool {
+        ESTIMATED.contains(&self.column.as_str())
+    }
+}
+
+/// Columns of the interval and of the verdict that follows from it.
+const ESTIMATED: [&str; 7] = [
+    columns::CI95_LOW,
+    columns::CI95_HIGH,
+    columns::ESTIMATE,
+    columns::CI95_METHOD,
+    columns::CORRECTION,
+    columns::VERDICT,
+    columns::REASON,
+];
+
+/// Difference of estimated numbers that another machine's logarithm can cause in the last decimal.
+const LAST_DECIMAL: f64 = 1.5e-6;
+
+/// Compares the measured cells of a row with those that a result would write, except state and unit, which profiles fill.
+pub(crate) fn row_differences(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<CellDifference> {
+    let cells = table.row_byte_cells(row);
+    let found = |column: &str| {
+        let cell = table.column_index(column).and_then(|index| cells.get(index)).unwrap_or_default();
+        String::from_utf8_lossy(cell).trim().to_owned()
+    };
+    let expected = result_cells(table, row, result).into_iter();
+    let expected = expected.filter(|(column, _)| ![columns::STATE, columns::CORE].contains(&column.as_str()));
+    let compared =
+        expected.map(|(column, expected)| CellDifference { found: found(&column), column, expected });
+    compared.filter(|cell| !is_equal_cell(cell)).collect()
+}
+
+/// Returns true if a cell has the expected text or number; spreadsheets write `1.500000` as `1.5`.
+fn is_equal_cell(cell: &CellDifference) -> bool {
+    let CellDifference { column, found, expected } = cell;
+    if found == expected.trim() {
+        return true;
+    }
+    let (Ok(found), Ok(expected)) = (found.parse::<f64>(), expected.parse::<f64>()) else { return false };
+    let tolerance = if ESTIMATED.contains(&column.as_str()) { LAST_DECIMAL } else { 0.0 };
+    (found - expected).abs() <= tolerance
+}
+
 /// Loads a kernel's table, writes results into it and saves it if it changed.
 pub(crate) fn write_back_kernel(
     database: &Database,

@@ -188,6 +188,8 @@ pub struct RowResult {
 /// Result that a row shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShownResult {
+    /// Run of the newest samples; `None` if the row does not record it.
+    pub(crate) run: Option<String>,
     pub(crate) verdict: Verdict,
     /// Number of samples; `None` if an older tool wrote the result.
     pub(crate) samples: Option<usize>,
@@ -199,8 +201,9 @@ impl RowResult {
     /// Returns true if the result replaces the shown one: evidence of the shown one may be withdrawn, or the result has a
     /// measurement of other software, whose samples are not
     /// comparable; a better verdict; the same and no fewer samples; or a worse one and more samples, because the better
-    /// verdict came from a part of the evidence. A row of another ledger, as in a clone of the folder, can have more
-    /// samples than this one.
+    /// verdict came from a part of the evidence. A worse verdict on the same samples of the same run replaces as well: the
+    /// estimate of all collections is newer than that of the row. A row of another ledger, as in a clone of the folder, can
+    /// have more samples than this one.
     pub(crate) fn replaces_shown(&self, shown: &ShownResult) -> bool {
         if self.has_withdrawn {
             return true;
@@ -213,6 +216,7 @@ impl RowResult {
                 _ if is_of_other_software => true,
                 Ordering::Less => true,
                 Ordering::Equal => more.is_ge(),
+                Ordering::Greater if shown.run.as_ref() == Some(&self.run) => more.is_ge(),
                 Ordering::Greater => shown.samples.is_some() && more.is_gt(),
             }
         })

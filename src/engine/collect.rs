@@ -13,6 +13,8 @@ use super::{CollectionSettings, EngineError, lane_context::LaneContext};
 use crate::{
     catalogue::{Catalogue, CatalogueEntry},
     domain::{Attempt, CaseOutcome, LogicalDeviceId, SoftwareFingerprint, Verdict},
+    evidence::archived_files,
+    files::write_archive,
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
     render::{
@@ -42,6 +44,8 @@ pub(super) struct CollectionResult {
     pub(super) message: String,
     /// Software of the host and of the script.
     pub(super) software: SoftwareFingerprint,
+    /// SHA-256 of the compressed evidence; `None` if it could not be written.
+    pub(super) archive: Option<String>,
 }
 
 pub(super) fn run_collection(
@@ -117,6 +121,7 @@ pub(super) fn run_collection(
         failed_devices: failed_devices(&start.devices, &folder.join(files::LOG)),
         message: outcome,
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
+        archive: write_archive(&folder.join(files::EVIDENCE), &folder, &archived_files(&folder)).ok(),
     })
 }
 

@@ -30,6 +30,7 @@ use crate::{
     database::{Database, DatabaseError, WriteBackReport},
     domain::{Attempt, CaseId, CaseOutcome, CollectionPurpose, IdentifiedCase, KernelName, Verdict},
     events::RunEvent,
+    evidence::LedgerComparison,
     exit::ExitStatus,
     ledger::{DeviceReading, Ledger, LedgerError, NewCollection},
     profile::npu_smi::NpuChip,
@@ -37,7 +38,6 @@ use crate::{
         CaseResult, CollectionExit, CollectionFinished, RunForecast, SchedAction, SchedEvent, SchedulerState,
         Seconds, StartCollection,
     },
-    verify::JointEstimates,
 };
 
 mod low_clock;
@@ -289,6 +289,7 @@ impl<'a> Dispatcher<'a> {
             failed_devices,
             message,
             software,
+            archive,
         } = result;
         if let Some(key) = self.ledger_keys.remove(&start.collection) {
             // Control collections test the device; their cases have samples already.
@@ -296,6 +297,9 @@ impl<'a> Dispatcher<'a> {
                 if start.purpose == CollectionPurpose::Control { &mut [] } else { attempts.as_mut_slice() };
             self.commit(|ledger| ledger.finish_collection(key, unix_time(), &message, &software, stored))
                 .await?;
+            if let Some(digest) = archive {
+                self.commit(|ledger| ledger.set_archive(key, &digest)).await?;
+            }
             self.judge_clocks(key, stored).await?;
             for Attempt { case, outcome, .. } in stored.iter().flat_map(Attempt::with_equal_calls) {
                 (self.emit)(&RunEvent::CaseAttempted {
@@ -346,6 +350,7 @@ impl<'a> Dispatcher<'a> {
             failed_devices: Vec::new(),
             message: error.to_string(),
             software: self.context.settings.host_software.read_fingerprint(),
+            archive: None,
         }
     }
 
@@ -502,9 +507,9 @@ impl<'a> Dispatcher<'a> {
         self.write_last_rows().await?;
         // A second pass has the estimates of all collections, and finds tables that were replaced, damaged or deleted since
         // their rows were written.
-        let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger)).await?;
-        let imprecise = self.report_precision(&estimates);
-        self.store.rows.reopen_written(estimates);
+        let ledger = self.commit(|ledger| LedgerComparison::read(ledger)).await?;
+        let imprecise = self.report_precision(ledger.ledger_rows().estimates());
+        self.store.rows.reopen_written(ledger);
         self.store.rows.add_outdated(self.store.database);
         self.write_last_rows().await?;
         let planned = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));

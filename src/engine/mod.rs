@@ -1,7 +1,7 @@
 //! Executes runs: one thread per device, and a dispatcher that stores the results and reports them as events.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
-//! `render`, `ledger`, `database`, `device`, `plan`, `sched` and `verify`. Only the dispatcher uses the scheduler,
+//! `render`, `ledger`, `database`, `device`, `plan`, `sched`, `verify` and `evidence`. Only the dispatcher uses the scheduler,
 //! the ledger and the event callback; it emits an event after the ledger has committed what the event reports.
 //! Nothing is printed here.
 

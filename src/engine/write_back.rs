@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::EngineError;
 use crate::{
-    database::{Database, DatabaseError, ShownInterval, WriteBackReport, row_cases, write_back_kernel},
-    domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, SoftwareFingerprint, reason_cause},
-    ledger::{Ledger, LedgerError},
+    database::{
+        Database, DatabaseError, RowCase, ShownInterval, WriteBackReport, row_cases, write_back_kernel,
+    },
+    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult},
+    evidence::{LedgerComparison, RowComparison, case_row},
+    ledger::Ledger,
     plan::{PlannedCase, RunPlan},
-    verify::{JointEstimates, pool_attempts},
 };
 
 /// Open and finished cases of each kernel.
@@ -20,9 +22,9 @@ pub(super) struct WriteBack {
     finished: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
     /// Cases whose rows were written.
     written: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
-    /// Estimates of all cases of the ledger; empty until the run ends, so that rows written before have the intervals of their
-    /// own samples.
-    estimates: JointEstimates,
+    /// All measurements of the ledger with their estimates; `None` until the run ends, so that rows written before have the
+    /// intervals of their own samples.
+    ledger: Option<LedgerComparison>,
     /// Cases as which calls of other kernels were measured; they get a row if they have none.
     insertable: BTreeMap<CaseId, IdentifiedCase>,
 }
@@ -35,7 +37,7 @@ impl WriteBack {
             open: BTreeMap::new(),
             finished: BTreeMap::new(),
             written: BTreeMap::new(),
-            estimates: JointEstimates::default(),
+            ledger: None,
             insertable: BTreeMap::new(),
         };
         for case in plan.cases.iter().flat_map(PlannedCase::cases) {
@@ -89,7 +91,11 @@ impl WriteBack {
         let mut results = HashMap::new();
         for (case, outcome) in self.finished.get(kernel).into_iter().flatten() {
             let has_withdrawn = ledger.has_withdrawn_attempt(case)?;
-            let row = measured_row(ledger, case, &self.estimates)?.or_else(|| {
+            let measured = match &self.ledger {
+                Some(all) => all.ledger_rows().row(case),
+                None => case_row(ledger, case)?,
+            };
+            let row = measured.or_else(|| {
                 let (case, run) = (case.clone(), self.run.clone());
                 outcome.clone().map(|outcome| RowResult {
                     case,
@@ -113,11 +119,12 @@ impl WriteBack {
         cases.map(|(id, case)| (id.clone(), case.clone())).collect()
     }
 
-    /// Registers rows of other runs that were written without the present estimates, such as those of a killed run. Tables that
-    /// cannot be read are left out.
+    /// Registers rows of other runs that differ from the ledger, such as those of a killed run. Tables that cannot be read are
+    /// left out.
     pub(super) fn add_outdated(&mut self, database: &Database) {
+        let Some(ledger) = &self.ledger else { return };
         for kernel in database.kernels().unwrap_or_default() {
-            let outdated = outdated_cases(database, &kernel, &self.estimates).unwrap_or_default();
+            let outdated = outdated_cases(database, &kernel, ledger).unwrap_or_default();
             if !outdated.is_empty() {
                 let finished = self.finished.entry(kernel).or_default();
                 finished.extend(outdated.into_iter().map(|case| (case, None)));
@@ -125,82 +132,42 @@ impl WriteBack {
         }
     }
 
-    /// Makes the written cases pending again, with these estimates. A table may have been replaced, or lost rows, after they
-    /// were written.
-    pub(super) fn reopen_written(&mut self, estimates: JointEstimates) {
-        self.estimates = estimates;
+    /// Makes the written cases pending again, with the estimates of the whole ledger. A table may have been replaced, or lost
+    /// rows, after they were written.
+    pub(super) fn reopen_written(&mut self, ledger: LedgerComparison) {
+        self.ledger = Some(ledger);
         for (kernel, cases) in std::mem::take(&mut self.written) {
             self.finished.entry(kernel).or_default().extend(cases);
         }
     }
 }
 
-/// Returns the measured cases of a table whose rows show another method or number of collections than the estimates.
+/// Returns the measured cases of a table whose rows differ from the ledger. Rows of other ledgers and of earlier versions differ
+/// only if they lack the estimate from several collections.
 fn outdated_cases(
     database: &Database,
     kernel: &KernelName,
-    estimates: &JointEstimates,
+    ledger: &LedgerComparison,
 ) -> Result<Vec<CaseId>, DatabaseError> {
-    let rows = row_cases(kernel, &database.kernel_csv(kernel)?)?;
-    let measured = rows.into_iter().filter(|row| row.shown.is_some());
-    let outdated = measured.filter_map(|row| {
-        let case = row.case.ok()?.id();
-        let estimated = estimates.of_case(&case)?;
+    let table = database.kernel_csv(kernel)?;
+    let rows = row_cases(kernel, &table)?.into_iter().filter(|row| row.shown.is_some());
+    let outdated = rows.filter(|row| match ledger.compare_row(&table, row) {
+        RowComparison::Behind | RowComparison::Different { .. } => true,
+        RowComparison::OtherLedger | RowComparison::EarlierVersion => lacks_estimate(ledger, row),
+        _ => false,
+    });
+    Ok(outdated.filter_map(|row| Some(row.case.ok()?.id())).collect())
+}
+
+/// Returns true if the ledger has an estimate from several collections, and the row another one or none.
+fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase) -> bool {
+    let case = row.case.as_ref().ok().map(Case::id);
+    let estimated = case.as_ref().and_then(|case| ledger.ledger_rows().estimates().of_case(case));
+    estimated.is_some_and(|estimated| {
         let current = ShownInterval {
             method: Some(estimated.method.to_string()),
             collections: Some(estimated.estimate.collections),
         };
-        (row.interval != current).then_some(case)
-    });
-    Ok(outdated.collect())
-}
-
-/// Returns the row of a case with samples in the ledger, with a remark if its newest attempt ran as another kernel: the
-/// numbers are those of its own kernel, which the software of the attempt does not choose any more.
-fn measured_row(
-    ledger: &Ledger,
-    case: &CaseId,
-    estimates: &JointEstimates,
-) -> Result<Option<RowResult>, LedgerError> {
-    let estimated = estimates.of_case(case);
-    let Some(mut row) = pool_attempts(case, &ledger.attempt_samples(case)?, estimated) else {
-        return Ok(None);
-    };
-    if let Some(newest) = ledger.newest_attempt_as_other(case)? {
-        let software = compare_software(newest.software.as_ref(), row.software.as_ref());
-        let remark = format!("a later attempt with {software} {}", reason_cause(&newest.reason));
-        row.outcome = CaseOutcome::with_remarks(row.outcome.verdict, &row.outcome.reason, [remark.as_str()]);
-    }
-    Ok(Some(row))
-}
-
-/// Returns how the software of an attempt relates to that of the measurement. Software that was not recorded may differ.
-fn compare_software(
-    attempt: Option<&SoftwareFingerprint>,
-    measurement: Option<&SoftwareFingerprint>,
-) -> &'static str {
-    match (attempt, measurement) {
-        (Some(attempt), Some(measurement)) if attempt == measurement => "the same software",
-        (Some(_), Some(_)) => "other software",
-        _ => "software that is not known to be the same",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unrecorded_software_is_not_the_same() {
-        let [old, new] = ["8.3", "8.5"].map(|version| SoftwareFingerprint {
-            cann: Some(version.to_owned()),
-            ..SoftwareFingerprint::default()
-        });
-        assert_eq!(compare_software(Some(&old), Some(&old)), "the same software");
-        assert_eq!(compare_software(Some(&new), Some(&old)), "other software");
-        for (attempt, measurement) in [(None, None), (None, Some(&old)), (Some(&old), None)] {
-            let found = compare_software(attempt, measurement);
-            assert_eq!(found, "software that is not known to be the same");
-        }
-    }
+        row.interval != current
+    })
 }

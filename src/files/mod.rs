@@ -2,6 +2,7 @@
 //!
 //! Layer 1: imports no module of this crate.
 
+mod archive;
 pub(crate) mod atomic;
 pub(crate) mod disk_space;
 mod error;
@@ -10,6 +11,7 @@ mod regular;
 pub(crate) mod scratch;
 pub(crate) mod stale;
 
+pub(crate) use archive::{file_digest, write_archive};
 pub(crate) use atomic::write_atomic;
 pub(crate) use error::FileError;
 pub(crate) use lock::{FolderLock, LockOwner, LockState};

@@ -1,5 +1,7 @@
 //! Cycles per time of attempts, and attempts that are withdrawn because their clock was low.
 
+use std::collections::BTreeSet;
+
 use rusqlite::params;
 
 use super::{Ledger, LedgerError};
@@ -61,6 +63,12 @@ impl Ledger {
             }
             Ok(())
         })
+    }
+
+    /// Returns the cases with a withdrawn attempt.
+    pub(crate) fn withdrawn_cases(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
+        let sql = "SELECT DISTINCT case_id FROM attempts WHERE is_withdrawn";
+        self.read_rows(sql, [], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))
     }
 
     /// Returns true if an attempt at the case was withdrawn, so that its row may show numbers that do not count any more.

@@ -13,23 +13,25 @@ use std::{
 use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior, params};
 
 use crate::domain::{
-    Attempt, AttemptSamples, CaseId, CaseOutcome, CollectionPurpose, CollectionSamples, DataKind,
-    EqualCallAttempt, IdentifiedCase, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict,
+    Attempt, CaseId, CaseOutcome, CollectionPurpose, CollectionSamples, DataKind, EqualCallAttempt,
+    IdentifiedCase, Launch, Nanos, SoftwareFingerprint,
 };
 
 mod checks;
 mod clock;
 mod error;
+mod evidence;
 pub(crate) mod runs;
 mod software;
 
 pub(crate) use checks::{NewCheck, StoredCheck};
 pub(crate) use clock::StoredCycleRate;
 pub(crate) use error::LedgerError;
+pub(crate) use evidence::{CaseAttempt, KnownCase, PlannedVerdict, StoredArchive};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
-pub(crate) use software::SoftwareGeneration;
+pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
 
-const LAYOUT: i64 = 6;
+const LAYOUT: i64 = 7;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
@@ -41,6 +43,8 @@ const SOFTWARE: &str = include_str!("ledger_software.sql");
 const TASKS: &str = include_str!("ledger_tasks.sql");
 /// Difference of layout 6 from layout 5.
 const CLOCK: &str = include_str!("ledger_clock.sql");
+/// Difference of layout 7 from layout 6.
+const ARCHIVES: &str = include_str!("ledger_archives.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -93,7 +97,7 @@ pub struct DeviceReading {
 fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK];
+    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES];
     let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
     for step in &steps[done..] {
         transaction.execute_batch(step)?;
@@ -125,6 +129,20 @@ impl Ledger {
             migrate_layout(&connection).map_err(fail)?;
         }
         Ok(Self { path: path.to_owned(), connection })
+    }
+
+    /// Opens an existing ledger without changing it. `None` if it has the layout of an earlier version, which only
+    /// [`Self::open`] updates.
+    pub(crate) fn open_unchanged(path: &Path) -> Result<Option<Self>, LedgerError> {
+        let fail = |source| LedgerError::from_sqlite(path, source);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
+        connection.execute_batch("PRAGMA temp_store = MEMORY").map_err(fail)?;
+        let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
+        if layout > LAYOUT {
+            return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
+        }
+        Ok((layout == LAYOUT).then(|| Self { path: path.to_owned(), connection }))
     }
 
     /// Returns the path of the file.
@@ -258,6 +276,17 @@ impl Ledger {
         })
     }
 
+    /// Stores the SHA-256 of the compressed evidence of a collection.
+    pub(crate) fn set_archive(&mut self, collection: i64, digest: &str) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            tx.execute(
+                "UPDATE collections SET archive = ?2 WHERE collection = ?1",
+                params![collection, digest],
+            )
+        })?;
+        Ok(())
+    }
+
     /// Stores the final verdicts of cases in a run.
     pub fn set_verdicts(
         &mut self,
@@ -290,37 +319,6 @@ impl Ledger {
             }
             Ok(())
         })
-    }
-
-    /// Returns the samples of every attempt of a case with a measurement, oldest first.
-    pub fn attempt_samples(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
-        let sql =
-            "SELECT a.attempt, c.run, a.verdict, a.reason, a.counters, s.fingerprint, a.op_state, a.core
-                   FROM attempts a
-                   JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
-                   WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy') ORDER BY a.attempt";
-        let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(sql, [case.as_str()], |row| {
-            let samples = AttemptSamples {
-                run: row.get(1)?,
-                verdict: row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy),
-                reason: row.get(3)?,
-                samples: Vec::new(),
-                outliers: 0,
-                counters: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
-                software: software::stored_fingerprint(row, 5)?,
-                task: RecordedTask { state: row.get(6)?, core: row.get(7)? },
-            };
-            Ok((row.get(0)?, samples))
-        })?;
-        let sql = "SELECT duration_ns, is_accepted FROM samples WHERE attempt = ?1 ORDER BY number";
-        for (key, attempt) in &mut attempts {
-            let measured: Vec<(i64, bool)> =
-                self.read_rows(sql, [*key], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            attempt.outliers = measured.iter().filter(|(_, is_accepted)| !is_accepted).count();
-            let accepted = measured.into_iter().filter(|(_, is_accepted)| *is_accepted);
-            attempt.samples = accepted.map(|(duration, _)| duration).collect();
-        }
-        Ok(attempts.into_iter().map(|(_, attempt)| attempt).collect())
     }
 
     /// Passes the accepted samples of every attempt with a measurement to `read`, oldest first.
@@ -417,7 +415,7 @@ mod tests {
     use std::{collections::BTreeSet, slice};
 
     use super::*;
-    use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Tensor};
+    use crate::domain::{Case, CaseAttributes, Dtype, KernelName, RecordedTask, Tensor, Verdict};
 
     const fn collection_on(device: u32) -> NewCollection<'static> {
         let devices: &[u32] = match device {

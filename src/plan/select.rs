@@ -36,6 +36,8 @@ pub(crate) struct CaseSelection<'a> {
     pub update: UpdateMode,
     /// Kernels to measure; all if empty.
     pub kernels: &'a [KernelName],
+    /// Ids of cases, or their first digits; all cases if empty.
+    pub(crate) cases: &'a [String],
     /// Cases with an accepted result in the ledger.
     pub measured: &'a BTreeSet<CaseId>,
     /// Measured cases that are measured again, because their intervals are wider than demanded.
@@ -183,6 +185,8 @@ pub(crate) enum PlanError {
     NoSuchKernel { kernel: KernelName, nearest: Option<String> },
     #[error("no kernel of the database has a column `{column}`")]
     NoSuchColumn { column: String },
+    #[error("no row of the database is a case whose id begins with `{case}`")]
+    NoSuchCase { case: String },
     #[error("the database has no kernels")]
     Empty,
 }
@@ -194,6 +198,10 @@ impl PlanError {
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
             Self::NoSuchColumn { .. } => {
                 "use the column name of the CSV header; rows without a number in it have weight 0".to_owned()
+            }
+            Self::NoSuchCase { .. } => {
+                "the column `MicroBench Case` and `npubench show` have the ids of cases that were planned"
+                    .to_owned()
             }
             Self::NoSuchKernel { .. } | Self::Empty => {
                 "fill the database with `npubench ingest PROFILE --db DIR`".to_owned()
@@ -214,6 +222,7 @@ pub(crate) fn select_cases(
     let mut plan = RunPlan::default();
     let mut seen = BTreeSet::new();
     let mut has_weights = false;
+    let mut selected = CaseFilter::new(selection.cases);
     let mut equal_rows = EqualRows::new(database, catalogue, selection.equal_calls);
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
@@ -229,6 +238,9 @@ pub(crate) fn select_cases(
                     continue;
                 }
             };
+            if !selected.contains(case.id()) {
+                continue;
+            }
             let in_ledger = selection.measured.contains(case.id());
             let is_accepted = row.shown.is_some_and(|shown| shown.verdict == Verdict::Ok);
             if in_ledger && !is_accepted {
@@ -259,9 +271,39 @@ pub(crate) fn select_cases(
             }
         }
     }
+    if let Some(case) = selected.unknown_case() {
+        return Err(PlanError::NoSuchCase { case: case.to_owned() });
+    }
     match selection.weight_column {
         Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
         _ => Ok(plan),
+    }
+}
+
+/// Filter of cases by the first digits of their ids.
+struct CaseFilter<'a> {
+    /// Texts, with true if a case has begun with it.
+    wanted: Vec<(&'a str, bool)>,
+}
+
+impl<'a> CaseFilter<'a> {
+    fn new(cases: &'a [String]) -> Self {
+        Self { wanted: cases.iter().map(|case| (case.as_str(), false)).collect() }
+    }
+
+    fn contains(&mut self, case: &CaseId) -> bool {
+        let mut is_wanted = self.wanted.is_empty();
+        for (prefix, is_found) in &mut self.wanted {
+            if case.as_str().starts_with(*prefix) {
+                (*is_found, is_wanted) = (true, true);
+            }
+        }
+        is_wanted
+    }
+
+    /// Returns a text with which the id of no case began.
+    fn unknown_case(&self) -> Option<&'a str> {
+        self.wanted.iter().find(|(_, is_found)| !is_found).map(|(case, _)| *case)
     }
 }
 

@@ -41,6 +41,8 @@ pub(crate) mod files {
     pub(crate) const RANKS: &str = "ranks.jsonl";
     /// Output of msprof and of the script.
     pub(crate) const LOG: &str = "collect.log";
+    /// Compressed evidence: all files of the folder but the profiler's binary data.
+    pub(crate) const EVIDENCE: &str = "evidence.tar.gz";
     /// Output of a second export.
     pub(crate) const EXPORT_LOG: &str = "export.log";
 }

@@ -1,6 +1,7 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
-//! Layer 5: imports `exit`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database` and `grid`.
+//! Layer 5: imports `exit`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database`, `grid`
+//! and `evidence`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
@@ -24,6 +25,7 @@ mod summary_tables;
 mod text;
 mod timeline;
 mod timestamp;
+mod why;
 
 pub(crate) use audit::{audit_json, audit_table};
 pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_table};
@@ -44,6 +46,7 @@ pub(crate) use summary_tables::{kernels_table, verdict_table};
 pub(crate) use text::{TextReporter, device_ranges, format_count};
 pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
 pub(crate) use timestamp::Timestamp;
+pub(crate) use why::why_page;
 
 use crate::events::RunEvent;
 

@@ -64,6 +64,7 @@ impl DatabaseCheck {
         let selection = CaseSelection {
             update: UpdateMode::All,
             kernels,
+            cases: &[],
             measured: &none,
             imprecise: &none,
             rejected_calls: None,

@@ -8,6 +8,7 @@ use crate::{
     device::DeviceError,
     domain::KernelNameError,
     engine::EngineError,
+    evidence::CaseLookupError,
     exit::ExitStatus,
     files::FileError,
     grid::MutationCasesError,
@@ -66,7 +67,8 @@ bad_input!(
     PlanError,
     ProfileError,
     RenderError,
-    TimelineError
+    TimelineError,
+    CaseLookupError
 );
 
 impl From<DatabaseError> for CommandError {

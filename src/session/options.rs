@@ -64,6 +64,9 @@ fn seconds_until(now: &jiff::Zoned, until: jiff::civil::Time) -> Option<f64> {
 pub(crate) struct RunOptions {
     pub(crate) update: UpdateMode,
     pub(crate) kernels: Vec<String>,
+    /// Ids of cases, or their first digits; all if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cases: Vec<String>,
     #[serde(default)]
     pub(crate) chosen_devices: Option<Vec<u32>>,
     pub(crate) devices: Vec<u32>,

@@ -64,6 +64,7 @@ pub(super) fn unmerged_plan(
     let selection = CaseSelection {
         update: options.update,
         kernels,
+        cases: &options.cases,
         measured: &measured,
         imprecise: &imprecise,
         rejected_calls: Some(&rejected),

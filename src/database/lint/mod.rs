@@ -30,6 +30,14 @@ pub struct LintReport {
 }
 
 impl LintReport {
+    /// Adds issues of the same files.
+    pub(crate) fn add_issues(&mut self, issues: Vec<LintIssue>) {
+        self.remarks.extend(issues);
+        // Issues of the ledger stay behind those of the tables.
+        let key = |issue: &LintIssue| (issue.file.starts_with(".npubench/"), issue.file.clone(), issue.line);
+        self.remarks.sort_by_key(key);
+    }
+
     pub fn count_severity(&self, severity: IssueSeverity) -> usize {
         self.remarks.iter().filter(|remark| remark.kind.severity() == severity).count()
     }

@@ -26,6 +26,14 @@ pub enum LintIssueKind {
     Unreadable,
     /// A ledger that is not an intact SQLite database.
     DamagedLedger,
+    /// Measured cells that are not those of the ledger.
+    LedgerMismatch,
+    /// Compressed evidence that is not what its collection wrote.
+    ChangedEvidence,
+    /// Results of the ledger that the row does not show yet.
+    BehindLedger,
+    /// Rows that cannot be compared with the ledger.
+    NotCompared,
     /// A Git LFS pointer instead of the data.
     LfsPointer,
     /// Empty file.
@@ -87,7 +95,11 @@ impl LintIssueKind {
             | Self::LineEndings
             | Self::OldColumn
             | Self::Zeros => IssueSeverity::Warning,
-            Self::OwnColumn | Self::MissingColumns | Self::LeftBehind => IssueSeverity::Note,
+            Self::OwnColumn
+            | Self::MissingColumns
+            | Self::LeftBehind
+            | Self::BehindLedger
+            | Self::NotCompared => IssueSeverity::Note,
             _ => IssueSeverity::Error,
         }
     }
@@ -95,7 +107,7 @@ impl LintIssueKind {
     /// Returns true if `db normalize` leaves a file with this issue unchanged.
     pub const fn blocks_normalize(self) -> bool {
         matches!(self.severity(), IssueSeverity::Error)
-            && !matches!(self, Self::NameCase | Self::Signature | Self::Number)
+            && !matches!(self, Self::NameCase | Self::Signature | Self::Number | Self::LedgerMismatch)
     }
 }
 

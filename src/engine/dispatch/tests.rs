@@ -100,6 +100,7 @@ impl Fixture {
         let selection = CaseSelection {
             update: self.update,
             kernels: &[],
+            cases: &[],
             measured,
             imprecise: &BTreeSet::new(),
             rejected_calls: None,
@@ -288,6 +289,7 @@ fn collection_result(
         failed_devices: Vec::new(),
         message: format!("prepared {verdict}"),
         software: context.settings.software.clone(),
+        archive: None,
     }
 }
 

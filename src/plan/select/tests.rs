@@ -52,6 +52,7 @@ impl Fixture {
         let selection = CaseSelection {
             update,
             kernels,
+            cases: &[],
             measured: &self.measured,
             imprecise: &BTreeSet::new(),
             rejected_calls: Some(&self.rejected),

@@ -18,7 +18,7 @@ const LAYERS: [&[&str]; 7] = [
     &["files", "table", "config", "events"],
     &["process", "catalogue", "llm", "profile"],
     &["render", "ledger", "database", "grid", "fault_plan"],
-    &["device", "plan", "sched", "verify"],
+    &["device", "plan", "sched", "verify", "evidence"],
     &["rehearsal", "engine", "vendor_check", "report", "selftest", "session"],
     &["cli"],
 ];

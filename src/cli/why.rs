@@ -1,0 +1,57 @@
+//! `npubench why`: explains one number.
+
+use clap::Args;
+
+use super::{
+    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
+    runs::no_database,
+};
+use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::Database,
+    evidence::{EvidenceSources, find_case},
+    exit::ExitStatus,
+    report::{print_data, why_page},
+    session::CommandError,
+};
+
+/// Explains one number on a page: its samples, collections, devices, clock, references and raw records
+///
+/// Also explains where a case without a measurement stands. The last line is the command that measures it again.
+#[derive(Debug, Args)]
+pub(super) struct WhyOptions {
+    /// Id of a case as in `MicroBench Case`, its first digits, or a row such as `SwiGlu.csv:2`
+    #[arg(value_name = "CASE")]
+    case: String,
+    #[command(flatten)]
+    database: DatabaseFolder,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(&options.database.db)?;
+    if !database.has_tables() {
+        return Err(no_database(&database));
+    }
+    let assets = options.assets.load()?;
+    let catalogue = Catalogue::load(&assets)?;
+    let device = DeviceProfile::load(&assets, database.device())?;
+    let ledger = database.existing_ledger()?;
+    let known = find_case(&database, ledger.as_ref(), &options.case)?;
+    let sources = EvidenceSources {
+        database: &database,
+        ledger: ledger.as_ref(),
+        catalogue: &catalogue,
+        device: &device,
+    };
+    let evidence = sources.collect(&known)?;
+    print_data(&match options.output.format {
+        OutputFormat::Json => serde_json::to_string(&evidence).unwrap_or_default() + "\n",
+        OutputFormat::Plain => why_page(&evidence),
+    });
+    Ok(ExitStatus::Done)
+}

@@ -1,0 +1,416 @@
+//! Evidence of one case: its rows, the ledger's result, and every collection that contributed to it or was left out.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::{ClockEvidence, LedgerComparison, RowComparison, raw_records};
+use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::{
+        CellDifference, Database, DatabaseError, ProductionRow, RowCase, columns, production_rows, row_cases,
+    },
+    domain::{
+        Case, CaseId, IdentifiedCase, KernelName, Nanos, RowResult, SoftwareFingerprint, Verdict,
+        reason_remarks,
+    },
+    ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger},
+    plan::planned_case,
+    stats::SampleSummary,
+};
+
+/// Everything that is known of a case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CaseEvidence {
+    pub(crate) case: CaseId,
+    pub(crate) kernel: String,
+    /// Shapes of inputs and outputs; the canonical signature of a case without a row.
+    pub(crate) shapes: String,
+    /// Rows of the case.
+    pub(crate) rows: Vec<RowEvidence>,
+    /// Result that the ledger gives the case.
+    pub(crate) result: Option<ResultEvidence>,
+    pub(crate) collections: Vec<CollectionEvidence>,
+    /// Verdicts of the runs that planned the case, oldest first.
+    pub(crate) runs: Vec<RunVerdict>,
+    pub(crate) roofline: Option<RooflineEvidence>,
+    pub(crate) production: Option<ProductionEvidence>,
+    /// Command that measures the case again.
+    pub(crate) command: String,
+}
+
+/// A row of the case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RowEvidence {
+    pub(crate) file: PathBuf,
+    pub(crate) line: u64,
+    pub(crate) average_us: String,
+    pub(crate) verdict: String,
+    /// Relation to the ledger, in a sentence.
+    pub(crate) ledger: String,
+}
+
+/// Result of a case by the ledger; durations in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ResultEvidence {
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: String,
+    pub(crate) average_us: f64,
+    pub(crate) median_us: f64,
+    pub(crate) std_us: Option<f64>,
+    pub(crate) min_us: f64,
+    pub(crate) p95_us: f64,
+    pub(crate) samples: usize,
+    pub(crate) collections: usize,
+    pub(crate) interval: Option<IntervalEvidence>,
+    pub(crate) software: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct IntervalEvidence {
+    pub(crate) estimate_us: f64,
+    pub(crate) low_us: f64,
+    pub(crate) high_us: f64,
+    pub(crate) method: String,
+    /// Effect of the collections that the joint fit removed.
+    pub(crate) correction_percent: Option<f64>,
+}
+
+/// An attempt at the case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CollectionEvidence {
+    pub(crate) run: String,
+    pub(crate) number: u32,
+    pub(crate) devices: Vec<u32>,
+    pub(crate) started_ns: Nanos,
+    pub(crate) seconds: Option<f64>,
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: String,
+    pub(crate) launched: u32,
+    pub(crate) recorded: usize,
+    pub(crate) median_us: Option<f64>,
+    /// True if its samples are part of the row.
+    pub(crate) is_used: bool,
+    /// Reason why its samples are not part of the row.
+    pub(crate) left_out: Option<String>,
+    pub(crate) software: Option<String>,
+    pub(crate) clock: Option<ClockEvidence>,
+    pub(crate) readings: Vec<ReadingEvidence>,
+    /// Accepted samples in nanoseconds, in launch order.
+    pub(crate) samples_ns: Vec<i64>,
+    /// Severe outliers in nanoseconds, which are left out.
+    pub(crate) outliers_ns: Vec<i64>,
+    pub(crate) folder: PathBuf,
+    /// Number of the case in the collection's manifest.
+    pub(crate) ordinal: Option<u64>,
+    /// SHA-256 of the compressed evidence when the collection ended.
+    pub(crate) archive_sha256: Option<String>,
+    /// State of the compressed evidence.
+    pub(crate) archive: Option<String>,
+    /// Files with the raw records that exist.
+    pub(crate) records: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ReadingEvidence {
+    pub(crate) device: u32,
+    pub(crate) at_ns: Nanos,
+    pub(crate) health: String,
+    pub(crate) temperature_c: Option<i64>,
+    pub(crate) power_w: Option<f64>,
+}
+
+/// Verdict of a run that planned the case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RunVerdict {
+    pub(crate) run: String,
+    /// `None` while the case is open.
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) reason: String,
+}
+
+/// Shortest possible time of the call on the device.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RooflineEvidence {
+    pub(crate) device: String,
+    pub(crate) bound_us: Option<f64>,
+    /// Bound divided by the median, in percent.
+    pub(crate) share_percent: Option<f64>,
+    /// Reason why there is no bound.
+    pub(crate) problem: Option<String>,
+}
+
+/// Duration of the row in production profiles.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ProductionEvidence {
+    pub(crate) median_us: f64,
+    pub(crate) records: u64,
+    /// Median of the replay divided by that of production.
+    pub(crate) ratio: Option<f64>,
+}
+
+/// The files from which evidence is collected.
+pub(crate) struct EvidenceSources<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) ledger: Option<&'a Ledger>,
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) device: &'a DeviceProfile,
+}
+
+impl EvidenceSources<'_> {
+    /// Collects the evidence of a case. Fails with [`DatabaseError`] if its table or the ledger cannot be read.
+    pub(crate) fn collect(&self, known: &KnownCase) -> Result<CaseEvidence, DatabaseError> {
+        let kernel = KernelName::new(&known.kernel).ok();
+        let comparison = self.ledger.map(LedgerComparison::read).transpose()?;
+        let result = comparison.as_ref().and_then(|ledger| ledger.ledger_rows().row(&known.case));
+        let (rows, case) = match &kernel {
+            Some(kernel) => self.rows(kernel, &known.case, comparison.as_ref())?,
+            None => (Vec::new(), None),
+        };
+        let (mut collections, mut runs) = (Vec::new(), Vec::new());
+        if let Some(ledger) = self.ledger {
+            let attempts = ledger.case_attempts(&known.case)?;
+            for attempt in &attempts {
+                collections.push(self.collection(ledger, &known.case, attempt, result.as_ref())?);
+            }
+            ClockEvidence::compare_all(collections.iter_mut().filter_map(|one| one.clock.as_mut()));
+            runs = ledger.planned_verdicts(&known.case)?;
+        }
+        let median = result.as_ref().and_then(|row| Some(row.measurement.as_ref()?.summary.median));
+        let production = match &kernel {
+            Some(kernel) => self.production(kernel, &known.case, median)?,
+            None => None,
+        };
+        Ok(CaseEvidence {
+            case: known.case.clone(),
+            kernel: known.kernel.clone(),
+            shapes: case.as_ref().map_or_else(|| known.signature.clone(), Case::shapes),
+            rows,
+            result: result.as_ref().and_then(ResultEvidence::from_row),
+            collections,
+            runs: runs.into_iter().map(RunVerdict::from).collect(),
+            roofline: case.map(|case| self.roofline(case, median)),
+            production,
+            command: self.command(&known.case),
+        })
+    }
+
+    /// Returns the rows of a case with their relation to the ledger, and the case as its first row has it.
+    fn rows(
+        &self,
+        kernel: &KernelName,
+        id: &CaseId,
+        comparison: Option<&LedgerComparison>,
+    ) -> Result<(Vec<RowEvidence>, Option<Case>), DatabaseError> {
+        let table = self.database.kernel_csv(kernel)?;
+        let is_case = |row: &RowCase| row.case.as_ref().is_ok_and(|case| case.id() == *id);
+        let found: Vec<RowCase> = row_cases(kernel, &table)?.into_iter().filter(is_case).collect();
+        let rows = found.iter().map(|row| {
+            let cell = |column: &str| table.cell_text(row.row, column).unwrap_or_default().trim().to_owned();
+            let compared = comparison.map(|ledger| ledger.compare_row(&table, row));
+            RowEvidence {
+                file: table.path().to_owned(),
+                line: row.line,
+                average_us: cell(columns::AVERAGE),
+                verdict: cell(columns::VERDICT),
+                ledger: compared.map_or_else(|| "the database has no ledger".to_owned(), relation_text),
+            }
+        });
+        let rows = rows.collect();
+        Ok((rows, found.into_iter().next().and_then(|row| row.case.ok())))
+    }
+
+    fn collection(
+        &self,
+        ledger: &Ledger,
+        case: &CaseId,
+        attempt: &CaseAttempt,
+        result: Option<&RowResult>,
+    ) -> Result<CollectionEvidence, DatabaseError> {
+        let CaseAttempt {
+            run,
+            collection,
+            devices,
+            started,
+            ended,
+            outcome,
+            launched,
+            software,
+            archive,
+            ..
+        } = attempt;
+        let measured = attempt.launches.iter().filter(|launch| launch.is_measured);
+        let (accepted, outliers): (Vec<_>, Vec<_>) = measured.partition(|launch| launch.is_accepted);
+        let durations = |launches: Vec<&crate::domain::Launch>| {
+            launches.into_iter().map(|launch| launch.duration.0).collect::<Vec<i64>>()
+        };
+        let (samples_ns, outliers_ns) = (durations(accepted), durations(outliers));
+        let summary = SampleSummary::from_samples(&mut samples_ns.clone());
+        let left_out = reason_left_out(attempt, samples_ns.is_empty(), result);
+        let until = ended.unwrap_or(*started);
+        let readings = ledger.readings_during(run, devices, *started, until)?;
+        let folder = self.database.run_folder(run).join("collections").join(format!("{collection:05}"));
+        Ok(CollectionEvidence {
+            run: run.clone(),
+            number: *collection,
+            devices: devices.clone(),
+            started_ns: *started,
+            seconds: ended.map(|ended| Nanos(ended.0.saturating_sub(started.0)).seconds()),
+            verdict: outcome.verdict,
+            reason: outcome.reason.clone(),
+            launched: *launched,
+            recorded: attempt.launches.len(),
+            median_us: summary.as_ref().map(|summary| summary.median / 1e3),
+            is_used: left_out.is_none(),
+            left_out,
+            software: software.as_ref().map(software_text),
+            clock: summary.and_then(|summary| ClockEvidence::from_counters(&attempt.counters, summary.mean)),
+            readings: readings.into_iter().map(ReadingEvidence::from).collect(),
+            samples_ns,
+            outliers_ns,
+            ordinal: raw_records::manifest_ordinal(&folder, case),
+            archive: archive.as_ref().map(|digest| raw_records::archive_state(&folder, digest).to_string()),
+            archive_sha256: archive.clone(),
+            records: raw_records::record_files(&folder),
+            folder,
+        })
+    }
+
+    fn roofline(&self, case: Case, median: Option<f64>) -> RooflineEvidence {
+        let device = self.device.device.clone();
+        match planned_case(self.catalogue, self.device, IdentifiedCase::new(case)) {
+            Ok(planned) => {
+                let bound = planned.fastest.micros();
+                let share = median.map(|median| 100.0 * bound * 1e3 / median);
+                RooflineEvidence { device, bound_us: Some(bound), share_percent: share, problem: None }
+            }
+            Err((_, outcome)) => RooflineEvidence {
+                device,
+                bound_us: None,
+                share_percent: None,
+                problem: Some(format!("{}: {}", outcome.verdict, outcome.reason)),
+            },
+        }
+    }
+
+    fn production(
+        &self,
+        kernel: &KernelName,
+        id: &CaseId,
+        median: Option<f64>,
+    ) -> Result<Option<ProductionEvidence>, DatabaseError> {
+        let table = self.database.kernel_csv(kernel)?;
+        let row = production_rows(kernel, &table)?.into_iter().find(|row| row.case.id() == *id);
+        Ok(row.map(|ProductionRow { median: recorded, records, .. }| ProductionEvidence {
+            median_us: recorded.micros(),
+            records,
+            ratio: median.map(|median| median / 1e3 / recorded.micros()),
+        }))
+    }
+
+    fn command(&self, case: &CaseId) -> String {
+        let host = match self.database.kind() {
+            crate::domain::DataKind::Npu => "",
+            crate::domain::DataKind::Rehearsal => " --host rehearsal",
+        };
+        format!("npubench run --db {}{host} --case {case} --update all", quoted_path(self.database.folder()))
+    }
+}
+
+/// Returns a path as an argument of a shell.
+fn quoted_path(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte));
+    if is_plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// Returns the relation of a row to the ledger.
+fn relation_text(compared: RowComparison) -> String {
+    match compared {
+        RowComparison::Equal => "the row is that of the ledger".to_owned(),
+        RowComparison::Behind => {
+            "the row lacks the newest result of the ledger; the next run writes it".to_owned()
+        }
+        RowComparison::EarlierVersion => {
+            "the row is of an earlier version of npubench and not compared with the ledger".to_owned()
+        }
+        RowComparison::OtherLedger => "the row is of a run that is not in the ledger".to_owned(),
+        RowComparison::Different { cells, .. } => {
+            let cells = cells.iter().map(|CellDifference { column, found, expected }| {
+                format!("`{column}` is `{found}`, the ledger has `{expected}`")
+            });
+            format!("the row differs from the ledger: {}", cells.collect::<Vec<_>>().join("; "))
+        }
+        RowComparison::NoMeasurement { .. } => "the ledger has no measurement of this case".to_owned(),
+        RowComparison::NoSuchVerdict { run, verdict } => {
+            format!("`{verdict}` is not a verdict of this case in run {run}")
+        }
+    }
+}
+
+/// Returns the reason why an attempt is not part of the row; `None` if it is.
+fn reason_left_out(attempt: &CaseAttempt, is_empty: bool, result: Option<&RowResult>) -> Option<String> {
+    if !matches!(attempt.outcome.verdict, Verdict::Ok | Verdict::Noisy) {
+        return Some(format!("{}: {}", attempt.outcome.verdict, attempt.outcome.reason));
+    }
+    if is_empty {
+        return Some("it has no accepted samples".to_owned());
+    }
+    let newest = result.and_then(|row| row.software.as_ref());
+    (attempt.software.as_ref() != newest).then(|| match (newest, &attempt.software) {
+        (Some(newest), Some(own)) => {
+            format!("measured with other software: {}", own.differences_from(newest))
+        }
+        _ => "measured with software that is not known to be the same".to_owned(),
+    })
+}
+
+fn software_text(software: &SoftwareFingerprint) -> String {
+    format!("{software} ({})", software.digest())
+}
+
+impl ResultEvidence {
+    fn from_row(row: &RowResult) -> Option<Self> {
+        let measured = row.measurement.as_ref()?;
+        let interval = measured.interval.map(|interval| IntervalEvidence {
+            estimate_us: interval.estimate / 1e3,
+            low_us: interval.low / 1e3,
+            high_us: interval.high / 1e3,
+            method: interval.method.to_string(),
+            correction_percent: interval.correction.map(|factor| 100.0 * factor),
+        });
+        Some(Self {
+            verdict: row.outcome.verdict,
+            reason: row.outcome.reason.clone(),
+            average_us: measured.summary.mean / 1e3,
+            median_us: measured.summary.median / 1e3,
+            std_us: measured.summary.std.map(|std| std / 1e3),
+            min_us: measured.summary.min / 1e3,
+            p95_us: measured.summary.p95 / 1e3,
+            samples: measured.samples,
+            collections: measured.collections,
+            interval,
+            software: row.software.as_ref().map(software_text),
+        })
+    }
+
+    /// Returns the properties of call and host that the reason states.
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = &str> {
+        reason_remarks(&self.reason)
+    }
+}
+
+impl From<DeviceReading> for ReadingEvidence {
+    fn from(reading: DeviceReading) -> Self {
+        let DeviceReading { device, at, health, temperature, power, .. } = reading;
+        Self { device, at_ns: at, health, temperature_c: temperature, power_w: power }
+    }
+}
+
+impl From<crate::ledger::PlannedVerdict> for RunVerdict {
+    fn from(planned: crate::ledger::PlannedVerdict) -> Self {
+        let (verdict, reason) = planned.outcome.map(|outcome| (outcome.verdict, outcome.reason)).unzip();
+        Self { run: planned.run, verdict, reason: reason.unwrap_or_default() }
+    }
+}

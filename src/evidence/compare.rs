@@ -1,0 +1,289 @@
+//! Comparison of the rows of a database with its ledger.
+
+use std::collections::BTreeSet;
+
+use super::{
+    LedgerRows,
+    raw_records::{self, ArchiveState},
+};
+use crate::{
+    database::{
+        CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, RowCase,
+        columns, quote_cell, row_cases, row_count_text, row_differences,
+    },
+    domain::{Case, CaseId, KernelName},
+    ledger::{Ledger, LedgerError, StoredArchive},
+    render::files::EVIDENCE,
+};
+
+/// Maximum number of different cells that an issue lists.
+const MOST_CELLS: usize = 4;
+
+/// A row compared with the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RowComparison {
+    /// The row shows the ledger's result, or both have none.
+    Equal,
+    /// The ledger has a newer result.
+    Behind,
+    /// A version that computed intervals in another way wrote the row.
+    EarlierVersion,
+    /// A run that is not in the ledger wrote the row, or none is named.
+    OtherLedger,
+    /// Cells that the ledger contradicts. `is_rewritten` is true if the next run writes the ledger's values.
+    Different { cells: Vec<CellDifference>, is_rewritten: bool },
+    /// The row shows a measurement of a case that has none in the ledger.
+    NoMeasurement { case: CaseId, average: String },
+    /// The row shows a verdict that the case never had in the row's run.
+    NoSuchVerdict { run: String, verdict: String },
+}
+
+/// A ledger with which rows are compared.
+#[derive(Debug)]
+pub(crate) struct LedgerComparison {
+    rows: LedgerRows,
+    runs: BTreeSet<String>,
+    verdicts: BTreeSet<(String, CaseId, String)>,
+    /// True if the newest run has not ended, so that rows may show an earlier state.
+    is_unfinished: bool,
+}
+
+impl LedgerComparison {
+    /// Reads a ledger. Fails with [`LedgerError`] if it cannot be read.
+    pub(crate) fn read(ledger: &Ledger) -> Result<Self, LedgerError> {
+        Ok(Self {
+            rows: LedgerRows::read(ledger)?,
+            runs: ledger.run_ids()?,
+            verdicts: ledger.all_verdicts()?,
+            is_unfinished: ledger.has_unfinished_run()?,
+        })
+    }
+
+    /// Returns the rows of the ledger.
+    pub(crate) const fn ledger_rows(&self) -> &LedgerRows {
+        &self.rows
+    }
+
+    /// Compares a row with the ledger.
+    pub(crate) fn compare_row(&self, table: &KernelCsv, row: &RowCase) -> RowComparison {
+        let Ok(case) = row.case.as_ref().map(Case::id) else { return RowComparison::Equal };
+        let expected = self.rows.row(&case);
+        let Some(run) = &row.run else {
+            let is_shown = row.shown.is_some() && expected.is_some();
+            return if is_shown { RowComparison::OtherLedger } else { RowComparison::Equal };
+        };
+        if !self.runs.contains(run) {
+            return RowComparison::OtherLedger;
+        }
+        let cell = |column| table.cell_text(row.row, column).unwrap_or_default().trim().to_owned();
+        let Some(expected) = expected else {
+            let verdict = cell(columns::VERDICT);
+            return if row.shown.is_some() && self.rows.has_withdrawn(&case) {
+                RowComparison::Behind
+            } else if row.shown.is_some() {
+                RowComparison::NoMeasurement { case, average: cell(columns::AVERAGE) }
+            } else if self.verdicts.contains(&(run.clone(), case, verdict.clone())) {
+                RowComparison::Equal
+            } else {
+                RowComparison::NoSuchVerdict { run: run.clone(), verdict }
+            };
+        };
+        let Some(shown) = &row.shown else { return RowComparison::Behind };
+        let cells = row_differences(table, row.row, &expected);
+        if cells.is_empty() {
+            RowComparison::Equal
+        } else if has_no_method(row, &cells) {
+            RowComparison::EarlierVersion
+        } else if self.is_earlier_state(table, row, &case)
+            || (self.is_unfinished && self.rows.has_withdrawn(&case))
+        {
+            RowComparison::Behind
+        } else {
+            RowComparison::Different { cells, is_rewritten: expected.replaces_shown(shown) }
+        }
+    }
+
+    /// Returns true if a row shows the case as an earlier state of the ledger did. An interval that is an estimate of all
+    /// cases can be of any earlier state if a run has not ended, or if the case has been measured again.
+    fn is_earlier_state(&self, table: &KernelCsv, row: &RowCase, case: &CaseId) -> bool {
+        let method = row.interval.method.as_deref().unwrap_or_default();
+        let is_estimated = method.starts_with("joint fit") || method.starts_with("collections");
+        self.rows.earlier_rows(case).enumerate().any(|(newer, earlier)| {
+            let mut differences = row_differences(table, row.row, &earlier);
+            differences.retain(|cell| cell.column != columns::REASON);
+            if is_estimated && (newer > 0 || self.is_unfinished) {
+                differences.retain(|cell| !cell.depends_on_other_cases());
+            }
+            differences.is_empty()
+        })
+    }
+}
+
+/// Returns true if a row has no method of its interval, which the ledger has.
+fn has_no_method(row: &RowCase, differences: &[CellDifference]) -> bool {
+    row.interval.method.as_deref().unwrap_or_default().is_empty()
+        && differences.iter().any(|cell| cell.column == columns::CI95_METHOD)
+}
+
+/// Issues of the rows of one table.
+#[derive(Debug, Default)]
+struct TableComparison {
+    issues: Vec<(u64, String)>,
+    /// First line and number of rows that are behind the ledger.
+    behind: Option<(u64, usize)>,
+    /// First line and number of rows of other ledgers.
+    others: Option<(u64, usize)>,
+    /// First line and number of rows of earlier versions.
+    earlier: Option<(u64, usize)>,
+}
+
+impl TableComparison {
+    fn add_row(&mut self, line: u64, row: RowComparison) {
+        let count = |counted: &mut Option<(u64, usize)>| {
+            *counted = Some(counted.map_or((line, 1), |(first, rows)| (first, rows + 1)));
+        };
+        let text = match row {
+            RowComparison::Equal => return,
+            RowComparison::Behind => return count(&mut self.behind),
+            RowComparison::OtherLedger => return count(&mut self.others),
+            RowComparison::EarlierVersion => return count(&mut self.earlier),
+            RowComparison::Different { cells, is_rewritten } => {
+                let listed =
+                    cells.iter().take(MOST_CELLS).map(|CellDifference { column, found, expected }| {
+                        format!(
+                            "`{column}` is `{}`, the ledger has `{}`",
+                            quote_cell(found),
+                            quote_cell(expected)
+                        )
+                    });
+                let listed: Vec<String> = listed.collect();
+                let more = cells.len().saturating_sub(MOST_CELLS);
+                let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+                let fix = match is_rewritten {
+                    true => "the next `npubench run` writes the values of the ledger",
+                    false => {
+                        "empty the measured cells of the row, or restore the ledger that the row is from"
+                    }
+                };
+                format!("{}{more}: {fix}", listed.join("; "))
+            }
+            RowComparison::NoMeasurement { case, average } => format!(
+                "`{}` is `{}`, the ledger has no measurement of case {case}: restore the row's shapes, or empty its \
+                 measured cells, so that `npubench run` measures it",
+                columns::AVERAGE,
+                quote_cell(&average)
+            ),
+            RowComparison::NoSuchVerdict { run, verdict } => format!(
+                "`{}` is `{}`, which is not a verdict of this case in run {run}: restore the row, or empty its \
+                 `MicroBench` cells",
+                columns::VERDICT,
+                quote_cell(&verdict)
+            ),
+        };
+        self.issues.push((line, text));
+    }
+
+    fn into_issues(self, file: &str) -> Vec<LintIssue> {
+        let mut issues = FileIssues::new(file);
+        for (line, text) in self.issues {
+            issues.add_issue(line, LintIssueKind::LedgerMismatch, text);
+        }
+        if let Some((line, rows)) = self.behind {
+            let text = format!(
+                "{} from here on without the newest result of the ledger; the next `npubench run` writes it",
+                row_count_text(rows)
+            );
+            issues.add_issue(line, LintIssueKind::BehindLedger, text);
+        }
+        if let Some((line, rows)) = self.others {
+            let text = format!(
+                "{} from here on with results of runs that are not in the ledger",
+                row_count_text(rows)
+            );
+            issues.add_issue(line, LintIssueKind::NotCompared, text);
+        }
+        if let Some((line, rows)) = self.earlier {
+            let text = format!(
+                "{} from here on of an earlier version of npubench, whose intervals have no method",
+                row_count_text(rows)
+            );
+            issues.add_issue(line, LintIssueKind::NotCompared, text);
+        }
+        issues.list
+    }
+}
+
+fn compare_table(
+    comparison: &LedgerComparison,
+    database: &Database,
+    kernel: &KernelName,
+) -> Result<Vec<LintIssue>, DatabaseError> {
+    let table = database.kernel_csv(kernel)?;
+    let mut compared = TableComparison::default();
+    for row in row_cases(kernel, &table)? {
+        compared.add_row(row.line, comparison.compare_row(&table, &row));
+    }
+    let file = table.path().file_name().unwrap_or_default().to_string_lossy();
+    Ok(compared.into_issues(&file))
+}
+
+/// Compares every row of a database with its ledger, if there is one, and writes nothing. Tables that cannot be read are left
+/// out: they are issues of their own. A ledger that cannot be read is one note.
+pub(crate) fn compare_database(database: &Database) -> Vec<LintIssue> {
+    let path = database.ledger_path();
+    let not_compared = |problem: String| {
+        let mut issues =
+            FileIssues::new(&path.strip_prefix(database.folder()).unwrap_or(&path).to_string_lossy());
+        issues.add_issue(
+            1,
+            LintIssueKind::NotCompared,
+            format!("rows are not compared with the ledger: {problem}"),
+        );
+        issues.list
+    };
+    if !path.is_file() {
+        return Vec::new();
+    }
+    let mut issues = Vec::new();
+    let comparison = match Ledger::open_unchanged(&path) {
+        Ok(Some(ledger)) => LedgerComparison::read(&ledger).and_then(|comparison| {
+            issues = changed_archives(database, &ledger.stored_archives()?);
+            Ok(comparison)
+        }),
+        Ok(None) => {
+            return not_compared(
+                "it has the layout of an earlier version, which the next run updates".to_owned(),
+            );
+        }
+        Err(error) => Err(error),
+    };
+    let comparison = match comparison {
+        Ok(comparison) => comparison,
+        Err(error) => return not_compared(quote_cell(&error.to_string())),
+    };
+    let kernels = database.kernels().unwrap_or_default();
+    let of_tables =
+        kernels.iter().flat_map(|kernel| compare_table(&comparison, database, kernel).unwrap_or_default());
+    issues.extend(of_tables);
+    issues
+}
+
+/// Returns an issue for each archive of evidence that was changed after its collection; removed ones are none.
+fn changed_archives(database: &Database, archives: &[StoredArchive]) -> Vec<LintIssue> {
+    let changed = archives.iter().filter_map(|StoredArchive { run, collection, digest }| {
+        let folder = database.run_folder(run).join("collections").join(format!("{collection:05}"));
+        if raw_records::archive_state(&folder, digest) != ArchiveState::Changed {
+            return None;
+        }
+        let file = folder.join(EVIDENCE);
+        let name = file.strip_prefix(database.folder()).unwrap_or(&file).to_string_lossy();
+        let mut issues = FileIssues::new(&name);
+        let text = format!(
+            "was changed after collection {collection} of run {run}: its SHA-256 is not {digest}; restore it, or \
+             remove it if it was damaged"
+        );
+        issues.add_issue(1, LintIssueKind::ChangedEvidence, text);
+        issues.list.pop()
+    });
+    changed.collect()
+}

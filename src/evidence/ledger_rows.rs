@@ -1,0 +1,116 @@
+//! Rows that a ledger determines.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::{
+    domain::{AttemptSamples, CaseId, CaseOutcome, RowResult, SoftwareFingerprint, reason_cause},
+    ledger::{Ledger, LedgerError, OtherKernelAttempt},
+    verify::{EstimatedMedian, JointEstimates, pool_attempts},
+};
+
+/// Measurements of all cases of a ledger, with the estimates from all collections.
+#[derive(Debug)]
+pub(crate) struct LedgerRows {
+    estimates: JointEstimates,
+    attempts: HashMap<CaseId, Vec<AttemptSamples>>,
+    /// Newest attempts that ran as another kernel.
+    ran_as_other: BTreeMap<CaseId, OtherKernelAttempt>,
+    /// Cases with attempts that do not count any more.
+    withdrawn: BTreeSet<CaseId>,
+}
+
+impl LedgerRows {
+    /// Reads all measurements. Fails with [`LedgerError`] if the ledger cannot be read.
+    pub(crate) fn read(ledger: &Ledger) -> Result<Self, LedgerError> {
+        let mut ran_as_other = BTreeMap::new();
+        for case in ledger.ran_as_other_reasons()?.into_keys() {
+            let newest = ledger.newest_attempt_as_other(&case)?;
+            ran_as_other.extend(newest.map(|newest| (case, newest)));
+        }
+        Ok(Self {
+            estimates: JointEstimates::from_ledger(ledger)?,
+            attempts: ledger.all_attempt_samples()?,
+            ran_as_other,
+            withdrawn: ledger.withdrawn_cases()?,
+        })
+    }
+
+    /// Returns the estimates from all collections.
+    pub(crate) const fn estimates(&self) -> &JointEstimates {
+        &self.estimates
+    }
+
+    /// Returns the row of a case; `None` without a measurement.
+    pub(crate) fn row(&self, case: &CaseId) -> Option<RowResult> {
+        let attempts = self.attempts.get(case)?;
+        let row = pooled_row(case, attempts, self.estimates.of_case(case), self.ran_as_other.get(case))?;
+        Some(RowResult { has_withdrawn: self.has_withdrawn(case), ..row })
+    }
+
+    /// Returns true if an attempt at the case was withdrawn, so that its row may show numbers that do not count any more.
+    pub(super) fn has_withdrawn(&self, case: &CaseId) -> bool {
+        self.withdrawn.contains(case)
+    }
+
+    /// Returns the rows of a case after each of its collections but the last, and after the last without an estimate from
+    /// other cases: a run writes them before it ends.
+    pub(super) fn earlier_rows(&self, case: &CaseId) -> impl Iterator<Item = RowResult> {
+        let attempts = self.attempts.get(case).map(Vec::as_slice).unwrap_or_default();
+        let last = attempts.len();
+        (1..=last).rev().filter_map(move |count| pool_attempts(case, &attempts[..count], None))
+    }
+}
+
+/// Returns the row of a case from its own samples; `None` without a measurement.
+pub(crate) fn case_row(ledger: &Ledger, case: &CaseId) -> Result<Option<RowResult>, LedgerError> {
+    let newest_as_other = ledger.newest_attempt_as_other(case)?;
+    Ok(pooled_row(case, &ledger.attempt_samples(case)?, None, newest_as_other.as_ref()))
+}
+
+/// Pools attempts into a row, with a remark if the newest one ran as another kernel: the numbers are those of its own kernel,
+/// which the software of the attempt does not choose any more.
+fn pooled_row(
+    case: &CaseId,
+    attempts: &[AttemptSamples],
+    estimated: Option<&EstimatedMedian>,
+    newest_as_other: Option<&OtherKernelAttempt>,
+) -> Option<RowResult> {
+    let mut row = pool_attempts(case, attempts, estimated)?;
+    if let Some(newest) = newest_as_other {
+        let software = compare_software(newest.software.as_ref(), row.software.as_ref());
+        let remark = format!("a later attempt with {software} {}", reason_cause(&newest.reason));
+        row.outcome = CaseOutcome::with_remarks(row.outcome.verdict, &row.outcome.reason, [remark.as_str()]);
+    }
+    Some(row)
+}
+
+/// Returns how the software of an attempt relates to that of the measurement. Software that was not recorded may differ.
+fn compare_software(
+    attempt: Option<&SoftwareFingerprint>,
+    measurement: Option<&SoftwareFingerprint>,
+) -> &'static str {
+    match (attempt, measurement) {
+        (Some(attempt), Some(measurement)) if attempt == measurement => "the same software",
+        (Some(_), Some(_)) => "other software",
+        _ => "software that is not known to be the same",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unrecorded_software_is_not_the_same() {
+        let [old, new] = ["8.3", "8.5"].map(|version| SoftwareFingerprint {
+            cann: Some(version.to_owned()),
+            ..SoftwareFingerprint::default()
+        });
+        assert_eq!(compare_software(Some(&old), Some(&old)), "the same software");
+        assert_eq!(compare_software(Some(&new), Some(&old)), "other software");
+        for (attempt, measurement) in [(None, None), (None, Some(&old)), (Some(&old), None)] {
+            let found = compare_software(attempt, measurement);
+            assert_eq!(found, "software that is not known to be the same");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Queries of the measurements behind rows.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use rusqlite::{Row, params};
+
+use super::{DeviceReading, Ledger, LedgerError, software::stored_fingerprint};
+use crate::domain::{
+    AttemptSamples, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict,
+};
+
+/// Columns of an attempt with a measurement, see [`read_attempt`].
+const ATTEMPT: &str = "a.attempt, c.run, a.verdict, a.reason, a.counters, a.op_state, a.core";
+
+/// Reads the columns of [`ATTEMPT`] from the first one on; samples and software are added by the caller.
+fn read_attempt(row: &Row<'_>) -> rusqlite::Result<(i64, AttemptSamples)> {
+    let attempt = AttemptSamples {
+        run: row.get(1)?,
+        verdict: row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy),
+        reason: row.get(3)?,
+        samples: Vec::new(),
+        outliers: 0,
+        counters: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
+        software: None,
+        task: RecordedTask { state: row.get(5)?, core: row.get(6)? },
+    };
+    Ok((row.get(0)?, attempt))
+}
+
+/// Adds the duration of a measured launch.
+fn add_sample(attempt: &mut AttemptSamples, duration: i64, is_accepted: bool) {
+    if is_accepted {
+        attempt.samples.push(duration);
+    } else {
+        attempt.outliers += 1;
+    }
+}
+
+impl Ledger {
+    /// Returns the samples of every attempt of a case with a measurement, oldest first.
+    pub(crate) fn attempt_samples(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
+        let sql = format!(
+            "SELECT {ATTEMPT}, s.fingerprint FROM attempts a
+             JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
+             WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy') ORDER BY a.attempt"
+        );
+        let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(&sql, [case.as_str()], |row| {
+            let (key, attempt) = read_attempt(row)?;
+            Ok((key, AttemptSamples { software: stored_fingerprint(row, 7)?, ..attempt }))
+        })?;
+        let sql = "SELECT duration_ns, is_accepted FROM samples WHERE attempt = ?1 ORDER BY number";
+        for (key, attempt) in &mut attempts {
+            let measured: Vec<(i64, bool)> =
+                self.read_rows(sql, [*key], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            measured.into_iter().for_each(|(duration, accepted)| add_sample(attempt, duration, accepted));
+        }
+        Ok(attempts.into_iter().map(|(_, attempt)| attempt).collect())
+    }
+
+    /// Returns the samples of every attempt with a measurement by case, oldest first; in two passes over the ledger, much
+    /// faster than [`Self::attempt_samples`] for each case.
+    pub(crate) fn all_attempt_samples(&self) -> Result<HashMap<CaseId, Vec<AttemptSamples>>, LedgerError> {
+        let known: HashMap<String, Option<SoftwareFingerprint>> =
+            self.read_rows("SELECT digest, fingerprint FROM software", [], |row| {
+                Ok((row.get(0)?, stored_fingerprint(row, 1)?))
+            })?;
+        let sql = format!(
+            "SELECT {ATTEMPT}, a.case_id, c.software FROM attempts a JOIN collections c USING (collection)
+             WHERE a.verdict IN ('ok', 'noisy') ORDER BY a.attempt"
+        );
+        let mut attempts: BTreeMap<i64, (String, AttemptSamples)> = self.read_rows(&sql, [], |row| {
+            let (key, attempt) = read_attempt(row)?;
+            let software = row.get::<_, Option<String>>(8)?.and_then(|digest| known.get(&digest)?.clone());
+            Ok((key, (row.get(7)?, AttemptSamples { software, ..attempt })))
+        })?;
+        let sql =
+            "SELECT s.attempt, s.duration_ns, s.is_accepted FROM samples s JOIN attempts a USING (attempt)
+                   WHERE a.verdict IN ('ok', 'noisy') ORDER BY s.attempt, s.number";
+        let _: Vec<()> = self.read_rows(sql, [], |row| {
+            if let Some((_, attempt)) = attempts.get_mut(&row.get(0)?) {
+                add_sample(attempt, row.get(1)?, row.get(2)?);
+            }
+            Ok(())
+        })?;
+        let mut by_case: HashMap<CaseId, Vec<AttemptSamples>> = HashMap::new();
+        for (case, attempt) in attempts.into_values() {
+            by_case.entry(CaseId::from_stored(case)).or_default().push(attempt);
+        }
+        Ok(by_case)
+    }
+
+    /// Returns the ids of all runs.
+    pub(crate) fn run_ids(&self) -> Result<BTreeSet<String>, LedgerError> {
+        self.read_rows("SELECT run FROM runs", [], |row| row.get(0))
+    }
+
+    /// Returns true if the run of the newest collection has not ended, so that rows may lack results of the ledger.
+    pub(crate) fn has_unfinished_run(&self) -> Result<bool, LedgerError> {
+        let sql = "SELECT r.ended_ns IS NULL FROM collections c JOIN runs r USING (run)
+                   ORDER BY c.collection DESC LIMIT 1";
+        let newest: Vec<bool> = self.read_rows(sql, [], |row| row.get(0))?;
+        Ok(newest.into_iter().any(|is_open| is_open))
+    }
+
+    /// Returns the verdicts of each case in each run: of the case and of its attempts.
+    pub(crate) fn all_verdicts(&self) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
+        let sql = "SELECT run, case_id, verdict FROM verdicts
+                   UNION SELECT c.run, a.case_id, a.verdict FROM attempts a JOIN collections c USING (collection)";
+        self.read_rows(sql, [], |row| {
+            Ok((row.get(0)?, CaseId::from_stored(row.get::<_, String>(1)?), row.get(2)?))
+        })
+    }
+}
+
+/// A case of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownCase {
+    pub(crate) case: CaseId,
+    pub(crate) kernel: String,
+    pub(crate) signature: String,
+}
+
+/// An attempt at a case with its collection.
+#[derive(Clone, Debug)]
+pub(crate) struct CaseAttempt {
+    pub(crate) run: String,
+    /// Number of the collection in its run.
+    pub(crate) collection: u32,
+    pub(crate) devices: Vec<u32>,
+    pub(crate) started: Nanos,
+    pub(crate) ended: Option<Nanos>,
+    pub(crate) outcome: CaseOutcome,
+    /// Number of launches in the journal of the script.
+    pub(crate) launched: u32,
+    /// Means of the profiler's counters over the accepted launches.
+    pub(crate) counters: Vec<Option<f64>>,
+    pub(crate) software: Option<SoftwareFingerprint>,
+    /// SHA-256 of the collection's compressed evidence.
+    pub(crate) archive: Option<String>,
+    /// Recorded launches, in order.
+    pub(crate) launches: Vec<Launch>,
+}
+
+/// Compressed evidence of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredArchive {
+    pub(crate) run: String,
+    /// Number of the collection in its run.
+    pub(crate) collection: u32,
+    /// SHA-256 in hexadecimal digits.
+    pub(crate) digest: String,
+}
+
+/// Final verdict of a case in a run that planned it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlannedVerdict {
+    pub(crate) run: String,
+    pub(crate) started: Nanos,
+    /// `None` while the case is open, and in a run that was killed.
+    pub(crate) outcome: Option<CaseOutcome>,
+}
+
+impl Ledger {
+    /// Returns the cases whose id begins with a text, in the order of their ids.
+    pub(crate) fn cases_with_prefix(&self, prefix: &str) -> Result<Vec<KnownCase>, LedgerError> {
+        let sql = "SELECT case_id, kernel, signature FROM cases WHERE substr(case_id, 1, length(?1)) = ?1
+                   ORDER BY case_id";
+        self.read_rows(sql, [prefix], |row| {
+            let case = CaseId::from_stored(row.get::<_, String>(0)?);
+            Ok(KnownCase { case, kernel: row.get(1)?, signature: row.get(2)? })
+        })
+    }
+
+    /// Returns all attempts at a case with their launches, oldest first.
+    pub(crate) fn case_attempts(&self, case: &CaseId) -> Result<Vec<CaseAttempt>, LedgerError> {
+        let sql =
+            "SELECT a.attempt, c.run, c.number, c.device, c.gang, c.started_ns, c.ended_ns, a.verdict, a.reason,
+                    a.launched, a.counters, s.fingerprint, c.archive
+             FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
+             WHERE a.case_id = ?1 ORDER BY a.attempt";
+        let mut attempts: Vec<(i64, CaseAttempt)> = self.read_rows(sql, [case.as_str()], |row| {
+            let gang: Option<String> = row.get(4)?;
+            let gang = gang.and_then(|list| serde_json::from_str(&list).ok());
+            let device: u32 = row.get(3)?;
+            let verdict = row.get::<_, String>(7)?.parse().unwrap_or(Verdict::NotRun);
+            let attempt = CaseAttempt {
+                run: row.get(1)?,
+                collection: row.get(2)?,
+                devices: gang.unwrap_or_else(|| vec![device]),
+                started: Nanos(row.get(5)?),
+                ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
+                outcome: CaseOutcome::new(verdict, row.get::<_, String>(8)?),
+                launched: row.get(9)?,
+                counters: serde_json::from_str(&row.get::<_, String>(10)?).unwrap_or_default(),
+                software: stored_fingerprint(row, 11)?,
+                archive: row.get(12)?,
+                launches: Vec::new(),
+            };
+            Ok((row.get(0)?, attempt))
+        })?;
+        let sql = "SELECT number, is_measured, is_accepted, start_ns, duration_ns FROM launches
+                   WHERE attempt = ?1 ORDER BY number";
+        for (key, attempt) in &mut attempts {
+            attempt.launches = self.read_rows(sql, [*key], |row| {
+                Ok(Launch {
+                    number: row.get(0)?,
+                    is_measured: row.get(1)?,
+                    is_accepted: row.get(2)?,
+                    start: Nanos(row.get(3)?),
+                    duration: Nanos(row.get(4)?),
+                })
+            })?;
+        }
+        Ok(attempts.into_iter().map(|(_, attempt)| attempt).collect())
+    }
+
+    /// Returns the compressed evidence of all collections.
+    pub(crate) fn stored_archives(&self) -> Result<Vec<StoredArchive>, LedgerError> {
+        let sql =
+            "SELECT run, number, archive FROM collections WHERE archive IS NOT NULL ORDER BY collection";
+        self.read_rows(sql, [], |row| {
+            Ok(StoredArchive { run: row.get(0)?, collection: row.get(1)?, digest: row.get(2)? })
+        })
+    }
+
+    /// Returns the runs that planned a case with its verdicts, oldest first.
+    pub(crate) fn planned_verdicts(&self, case: &CaseId) -> Result<Vec<PlannedVerdict>, LedgerError> {
+        let sql = "SELECT r.run, r.started_ns, v.verdict, v.reason FROM planned p JOIN runs r USING (run)
+                   LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
+                   WHERE p.case_id = ?1 ORDER BY r.started_ns, r.run";
+        self.read_rows(sql, [case.as_str()], |row| {
+            let verdict = row.get::<_, Option<String>>(2)?.and_then(|word| word.parse().ok());
+            let reason: Option<String> = row.get(3)?;
+            let outcome = verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default()));
+            Ok(PlannedVerdict { run: row.get(0)?, started: Nanos(row.get(1)?), outcome })
+        })
+    }
+
+    /// Returns the readings of devices from some time before a collection to its end; the last one before it counts, because
+    /// sensors are read every few seconds.
+    pub(crate) fn readings_during(
+        &self,
+        run: &str,
+        devices: &[u32],
+        start: Nanos,
+        end: Nanos,
+    ) -> Result<Vec<DeviceReading>, LedgerError> {
+        let sql = "SELECT device, at_ns, health, temperature_c, power_w, memory_used_mb FROM device_readings
+                   WHERE run = ?1 AND device = ?2 AND at_ns <= ?4 AND at_ns >= coalesce((SELECT max(at_ns)
+                   FROM device_readings WHERE run = ?1 AND device = ?2 AND at_ns <= ?3), ?3) ORDER BY at_ns";
+        let mut readings = Vec::new();
+        for device in devices {
+            let of_device: Vec<DeviceReading> =
+                self.read_rows(sql, params![run, device, start.0, end.0], |row| {
+                    Ok(DeviceReading {
+                        device: row.get(0)?,
+                        at: Nanos(row.get(1)?),
+                        health: row.get(2)?,
+                        temperature: row.get(3)?,
+                        power: row.get(4)?,
+                        memory_used_mb: row.get::<_, Option<i64>>(5)?.map(i64::cast_unsigned),
+                    })
+                })?;
+            readings.extend(of_device);
+        }
+        Ok(readings)
+    }
+}

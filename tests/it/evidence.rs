@@ -1,0 +1,221 @@
+//! Evidence of published numbers: rows are compared with the ledger.
+
+use std::{fs, time::Duration};
+
+use crate::{
+    context::{Context, Ran},
+    kill_resume::{ingested, killed_after, tables},
+};
+
+const RUN: [&str; 9] =
+    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
+
+fn measure(context: &Context, more: &[&str]) -> Ran {
+    let ran = context.run(&[&RUN[..], more].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran
+}
+
+/// Checks the database; returns exit code and issues without the notes about missing columns.
+fn check(context: &Context) -> (i32, String) {
+    let ran = context.run(&["db", "check", "db"]);
+    let lines = ran.stdout.lines().filter(|line| !line.ends_with("[missing-columns]"));
+    (ran.code, lines.map(|line| format!("{line}\n")).collect())
+}
+
+/// Replaces a cell of the first row of a table.
+fn edit(context: &Context, kernel: &str, column: &str, change: impl Fn(&str) -> String) {
+    let path = context.path(&format!("db/{kernel}.csv"));
+    let text = fs::read_to_string(&path).expect("a table");
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+    let rows: Vec<csv::StringRecord> = reader.records().map(|row| row.expect("a row")).collect();
+    let index = rows[0].iter().position(|name| name == column).expect("a column");
+    let mut writer = csv::Writer::from_path(&path).expect("created");
+    for (number, row) in rows.iter().enumerate() {
+        let cells = row.iter().enumerate().map(|(cell, text)| match (number, cell == index) {
+            (1, true) => change(text),
+            _ => text.to_owned(),
+        });
+        writer.write_record(cells).expect("written");
+    }
+    writer.flush().expect("written");
+}
+
+fn double(cell: &str) -> String {
+    format!("{:.6}", cell.parse::<f64>().expect("a number") * 2.0)
+}
+
+/// Each measured cell is found, and the next run writes the ledger's values.
+#[test]
+fn measured_cell_changed_by_hand_is_found_and_written_again() {
+    let context = ingested();
+    measure(&context, &[]);
+    measure(&context, &["--update", "all"]);
+    assert_eq!(check(&context), (0, String::new()));
+    let expected = tables(&context);
+    let columns = [
+        "Average Duration(us)",
+        "MicroBench Median Duration(us)",
+        "MicroBench Std Duration(us)",
+        "MicroBench Min Duration(us)",
+        "MicroBench P95 Duration(us)",
+        "MicroBench CI95 Low(us)",
+        "MicroBench CI95 High(us)",
+        "MicroBench Estimate(us)",
+        "MicroBench aiv_time(us)",
+    ];
+    for column in columns {
+        edit(&context, "SwiGlu", column, double);
+        let (code, issues) = check(&context);
+        assert_eq!(code, 1, "{column}");
+        assert!(issues.starts_with("db/SwiGlu.csv:2: error: `") && issues.contains(column), "{issues}");
+        assert_eq!(issues.lines().count(), 1, "{issues}");
+        measure(&context, &[]);
+        assert_eq!(check(&context), (0, String::new()), "{column}");
+        assert!(tables(&context) == expected, "{column}");
+    }
+}
+
+#[test]
+fn issue_names_both_values_and_the_way_out() {
+    let context = ingested();
+    measure(&context, &["--seed", "7"]);
+    let row = context.rows("db", "SwiGlu").remove(0);
+    edit(&context, "SwiGlu", "Average Duration(us)", |_| "1.5".to_owned());
+    let (code, issues) = check(&context);
+    assert_eq!(code, 1);
+    let expected = format!(
+        "db/SwiGlu.csv:2: error: `Average Duration(us)` is `1.5`, the ledger has `{}`: the next `npubench run` writes \
+         the values of the ledger [ledger-mismatch]\n",
+        row["Average Duration(us)"]
+    );
+    assert_eq!(issues, expected);
+    // More samples than the ledger has are not overwritten.
+    edit(&context, "SwiGlu", "MicroBench Samples", |_| "400".to_owned());
+    let (_, issues) = check(&context);
+    assert!(
+        issues.contains(
+            "`MicroBench Samples` is `400`, the ledger has `20`: empty the measured cells of the row"
+        ),
+        "{issues}"
+    );
+}
+
+#[test]
+fn verdicts_and_shapes_without_evidence_are_found() {
+    let context = ingested();
+    let faults =
+        context.write("faults.yaml", "faults:\n- out_of_memory: {at: arguments}\n  where: {kernel: Sort}\n");
+    let ran = context.run(&[&RUN[..], &["--rehearsal-faults", &faults.to_string_lossy()]].concat());
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert_eq!(context.rows("db", "Sort")[0]["MicroBench Verdict"], "oom");
+    assert_eq!(check(&context), (0, String::new()));
+    edit(&context, "Sort", "MicroBench Verdict", |_| "hung".to_owned());
+    edit(&context, "SwiGlu", "MicroBench Verdict", |_| "noisy".to_owned());
+    edit(&context, "RmsNorm", "Input Shapes", |cell| cell.replacen("1,", "3,", 1).replacen("6,", "5,", 1));
+    edit(&context, "RmsNorm", "Output Shapes", |cell| cell.replacen("1,", "3,", 1).replacen("6,", "5,", 1));
+    let (code, issues) = check(&context);
+    assert_eq!(code, 1);
+    insta::with_settings!({filters => vec![
+        (r"rehearsal-[-0-9]+", "RUN"), (r"case [0-9a-f]{16}", "case ID"), (r"`[0-9]+\.[0-9]{6}`", "`TIME`"),
+    ]}, {
+        insta::assert_snapshot!(issues, @r"
+        db/RmsNorm.csv:2: error: `Average Duration(us)` is `TIME`, the ledger has no measurement of case ID: restore the row's shapes, or empty its measured cells, so that `npubench run` measures it [ledger-mismatch]
+        db/Sort.csv:2: error: `MicroBench Verdict` is `hung`, which is not a verdict of this case in run RUN: restore the row, or empty its `MicroBench` cells [ledger-mismatch]
+        db/SwiGlu.csv:2: error: `MicroBench Verdict` is `noisy`, the ledger has `ok`: the next `npubench run` writes the values of the ledger [ledger-mismatch]
+        ");
+    });
+}
+
+/// Runs, repetitions, demanded precision, and a kernel measured alone, after which the intervals of all others change.
+#[test]
+fn rows_of_all_runs_agree_with_the_ledger() {
+    let context = ingested();
+    measure(&context, &[]);
+    assert_eq!(check(&context), (0, String::new()), "one collection of each case");
+    measure(&context, &["--update", "all"]);
+    assert_eq!(check(&context), (0, String::new()), "joint fit");
+    measure(&context, &["--update", "all", "--kernels", "SwiGlu,RmsNorm"]);
+    assert_eq!(check(&context), (0, String::new()), "two kernels again");
+    let software = context.write("host.yaml", "software: {cann: 8.5.0}\n").to_string_lossy().into_owned();
+    measure(&context, &["--update", "all", "--kernels", "MatMulV3", "--rehearsal-faults", &software]);
+    assert_eq!(check(&context), (0, String::new()), "another generation of software");
+    measure(&context, &["--precision", "2", "--max-collections", "4"]);
+    assert_eq!(check(&context), (0, String::new()), "further rounds");
+}
+
+/// Rows of a killed run may be behind the ledger, which is a note.
+#[test]
+fn rows_of_a_killed_run_are_behind_the_ledger_until_it_is_resumed() {
+    for delay in [400, 900, 1500] {
+        let context = ingested();
+        measure(&context, &[]);
+        let again = [&RUN[..], &["--update", "all"]].concat();
+        killed_after(&context, &again, Duration::from_millis(delay));
+        let (code, issues) = check(&context);
+        let is_behind = |line: &str| line.contains(": note: ") && line.ends_with("[behind-ledger]");
+        assert!(code == 0 && issues.lines().all(is_behind), "{issues}");
+        let resumed = context.run(&["resume", "--db", "db"]);
+        let ended = if resumed.code == 3 { measure(&context, &[]) } else { resumed };
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert_eq!(check(&context), (0, String::new()));
+    }
+}
+
+/// A clone of the folder has no ledger, and a ledger of its own after its first run.
+#[test]
+fn rows_of_other_ledgers_are_not_compared() {
+    let context = ingested();
+    measure(&context, &[]);
+    fs::remove_dir_all(context.path("db/.npubench")).expect("as in a clone of the folder");
+    edit(&context, "SwiGlu", "Average Duration(us)", double);
+    assert_eq!(check(&context), (0, String::new()));
+    measure(&context, &["--update", "all", "--kernels", "RmsNorm"]);
+    let (code, issues) = check(&context);
+    assert_eq!(code, 0, "{issues}");
+    let note = "db/SwiGlu.csv:2: note: 1 row from here on with results of runs that are not in the ledger [not-compared]";
+    assert!(issues.contains(note), "{issues}");
+    assert!(!issues.contains("RmsNorm"), "{issues}");
+}
+
+/// The archive has the tables that were read, and a changed one is found.
+#[test]
+fn compressed_evidence_of_each_collection_is_checked() {
+    let context = Context::new();
+    context.small_database("db");
+    measure(&context, &[]);
+    let ledger = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("the ledger");
+    let sql = "SELECT run, number FROM collections WHERE length(archive) = 64";
+    let mut statement = ledger.prepare(sql).expect("a query");
+    let found = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?)));
+    let found: Vec<(String, u32)> = found.expect("rows").map(|row| row.expect("a collection")).collect();
+    let all: i64 = ledger
+        .query_row("SELECT count(*) FROM collections", [], |row| row.get(0))
+        .expect("a number of collections");
+    assert!(!found.is_empty() && found.len() == usize::try_from(all).expect("few"), "{found:?} of {all}");
+    let (run, number) = &found[0];
+    let folder = context.path(&format!("db/.npubench/runs/{run}/collections/{number:05}"));
+    let archive = folder.join("evidence.tar.gz");
+    let bytes = fs::read(&archive).expect("an archive");
+    let mut names = Vec::new();
+    for entry in tar::Archive::new(flate2::read::GzDecoder::new(&*bytes)).entries().expect("entries") {
+        let mut entry = entry.expect("an entry");
+        let name = entry.path().expect("a path").into_owned();
+        let mut text = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut text).expect("content");
+        assert_eq!(text, fs::read(folder.join(&name)).expect("a file"), "{}", name.display());
+        names.push(name.to_string_lossy().into_owned());
+    }
+    for part in ["manifest.json", "replay.py", "collect.sh", "launched.jsonl", "op_summary"] {
+        assert!(names.iter().any(|name| name.contains(part)), "{part}: {names:?}");
+    }
+    assert_eq!(check(&context), (0, String::new()));
+    fs::write(&archive, [&bytes[..], b"x"].concat()).expect("written");
+    let (code, issues) = check(&context);
+    let place = format!(
+        "db/.npubench/runs/{run}/collections/{number:05}/evidence.tar.gz:1: error: was changed after"
+    );
+    assert!(code == 1 && issues.starts_with(&place) && issues.ends_with(" [changed-evidence]\n"), "{issues}");
+    fs::remove_file(&archive).expect("removed");
+    assert_eq!(check(&context), (0, String::new()));
+}
