@@ -34,6 +34,8 @@ pub(crate) enum FaultKind {
     ClockJump(ClockJump),
     /// The profiler loses records.
     LostRecords(LostRecords),
+    /// Records of launches replace those of the launches after them, so that the count is right.
+    RepeatedRecords(NoParameters),
     /// The exported table ends in the middle of a row.
     TruncatedCsv(TruncatedCsv),
     /// Rows of the exported table have too few cells.
@@ -81,6 +83,7 @@ impl FaultKind {
             | Self::ClockJump(_) => FaultScope::Case,
             Self::Crash(_)
             | Self::LostRecords(_)
+            | Self::RepeatedRecords(_)
             | Self::TruncatedCsv(_)
             | Self::RaggedCsv(_)
             | Self::MissingOutput(_)

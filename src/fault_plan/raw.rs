@@ -65,6 +65,8 @@ struct RawFault {
     #[serde(deserialize_with = "default_if_null")]
     lost_records: Option<LostRecords>,
     #[serde(deserialize_with = "default_if_null")]
+    repeated_records: Option<NoParameters>,
+    #[serde(deserialize_with = "default_if_null")]
     truncated_csv: Option<TruncatedCsv>,
     #[serde(deserialize_with = "default_if_null")]
     ragged_csv: Option<RaggedCsv>,
@@ -121,6 +123,7 @@ impl RawFault {
             ("device_error", self.device_error.map(FaultKind::DeviceError)),
             ("clock_jump", self.clock_jump.map(FaultKind::ClockJump)),
             ("lost_records", self.lost_records.map(FaultKind::LostRecords)),
+            ("repeated_records", self.repeated_records.map(FaultKind::RepeatedRecords)),
             ("truncated_csv", self.truncated_csv.map(FaultKind::TruncatedCsv)),
             ("ragged_csv", self.ragged_csv.map(FaultKind::RaggedCsv)),
             ("missing_output", self.missing_output.map(FaultKind::MissingOutput)),

@@ -9,6 +9,7 @@ use std::{
 use super::{
     JournalLine, LaunchJournal,
     equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
+    launch_rules::broken_launch_rule,
     ranks::{
         RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
     },
@@ -408,7 +409,7 @@ fn wrong_records(
         let reason = "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call";
         return Some(CaseOutcome::new(Verdict::WrongKernel, reason));
     }
-    None
+    broken_launch_rule(own)
 }
 
 /// Returns the reason why a duration cannot be right: below the roofline bound; longer than the time until the next

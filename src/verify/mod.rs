@@ -9,6 +9,7 @@ mod equal_calls;
 mod evidence;
 mod joint_estimates;
 mod journal;
+mod launch_rules;
 mod low_clocks;
 mod ranks;
 mod samples;

@@ -174,6 +174,21 @@ fn durations_at_a_lower_clock_are_not_accepted() {
     assert!(rows.iter().all(|row| row["MicroBench Verdict"] == "ok"), "{rows:?}");
 }
 
+/// The number of records is right, and one launch of each case has none.
+#[test]
+fn launches_without_a_record_of_their_own_are_not_accepted() {
+    let context = ingested();
+    context.write("plan.yaml", "faults:\n  - repeated_records:\n");
+    let arguments = ["run", "--db", "db", "--host", "rehearsal", "--kernels", "SwiGlu,MatMulV3"];
+    let ran =
+        context.run(&[&arguments[..], &["--devices", "0-1", "--rehearsal-faults", "plan.yaml"]].concat());
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    for row in ["SwiGlu", "MatMulV3"].map(|kernel| context.rows("db", kernel)).concat() {
+        assert_eq!(row["MicroBench Verdict"], "lost_records", "{row:?}");
+        assert!(row["MicroBench Reason"].starts_with("one launch is recorded twice"), "{row:?}");
+    }
+}
+
 fn indented(fault: &str) -> String {
     fault.lines().map(|line| format!("  {line}\n")).collect()
 }

@@ -4,6 +4,8 @@ use super::export::{ExportedTable, OP_SUMMARY, ProgramRecords};
 use crate::{
     domain::Nanos,
     fault_plan::{DiskFull, FaultKind, MissingOutput, RecordsKept, WrongUnit},
+    rehearsal::npu::LoggedLaunch,
+    render::SentinelLengths,
 };
 
 /// Records lost by a crash, because the profiler was not finalised.
@@ -59,12 +61,28 @@ pub(super) fn corrupt_records(
             FaultKind::LostRecords(lost) => {
                 drop_records(collected, lost.head as usize, lost.tail as usize);
             }
+            FaultKind::RepeatedRecords(_) => repeat_records(&mut collected.launches),
             FaultKind::WrongDeviceId(wrong) => {
                 for launch in &mut collected.launches {
                     launch.device = wrong.shows.unwrap_or((launch.device + 1) % devices.max(2));
                 }
             }
             _ => {}
+        }
+    }
+}
+
+/// Replaces one record of each series of equal launches by the one before it.
+fn repeat_records(launches: &mut [LoggedLaunch]) {
+    const SHORTEST_SERIES: usize = 5;
+    let is_same = |one: &LoggedLaunch, other: &LoggedLaunch| {
+        (one.device, &one.operation) == (other.device, &other.operation)
+    };
+    for series in launches.chunk_by_mut(is_same) {
+        if series.len() >= SHORTEST_SERIES && series[0].operation.kernel != SentinelLengths::default().kernel
+        {
+            let middle = series.len() / 2;
+            series[middle] = series[middle - 1].clone();
         }
     }
 }

@@ -207,6 +207,36 @@ fn launches_at_a_lower_clock_are_throttled_but_warm_ups_are_not() {
     assert_eq!(verdict, Verdict::Ok);
 }
 
+/// The count is right where the record of another launch is missing.
+#[test]
+fn launch_that_is_recorded_twice_hides_a_lost_record() {
+    let (verdict, reason) = after(|c| {
+        let second = c.own(0).nth(4).expect("a launch").clone();
+        *c.own(0).nth(5).expect("a launch") = second;
+    });
+    assert_eq!(verdict, Verdict::LostRecords);
+    assert_eq!(reason, "one launch is recorded twice, as launches 4 and 5");
+}
+
+#[test]
+fn launches_on_other_units_or_with_fewer_blocks_are_not_those_of_one_kernel() {
+    let on = |unit: &str| RecordedTask { core: unit.to_owned(), ..RecordedTask::default() };
+    let (verdict, reason) = after(|c| {
+        c.own(0).for_each(|record| record.task = on("AI_CORE"));
+        c.own(0).skip(7).for_each(|record| record.task = on("AI_VECTOR_CORE"));
+    });
+    assert_eq!(verdict, Verdict::WrongKernel);
+    assert_eq!(reason, "its launches ran on different units: AI_CORE, AI_VECTOR_CORE");
+    let (verdict, reason) = after(|c| {
+        c.own(0).for_each(|record| record.blocks = Some(24));
+        c.own(0).skip(7).for_each(|record| record.blocks = Some(1));
+    });
+    assert_eq!(verdict, Verdict::WrongKernel);
+    assert_eq!(reason, "its launches used different numbers of blocks: 1, 24");
+    let (verdict, _) = after(|c| c.own(0).for_each(|record| record.blocks = Some(24)));
+    assert_eq!(verdict, Verdict::Ok);
+}
+
 /// Starts may be in the wrong unit as well; then only the host's clock shows it. Simulated durations are independent of
 /// the host's clock.
 #[test]
