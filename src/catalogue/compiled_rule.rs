@@ -6,7 +6,7 @@ use super::{
     Bindings, CatalogueEntry, CompiledExpr, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, TensorSource,
     arguments::check_fill,
     expr::{BinaryOperator, CompiledNode, ExprErrorKind, ExprNumber, equal_values, product},
-    resolve::{bind_sizes, logical_inputs},
+    resolve::{bind_sizes, check_types, logical_inputs},
     rule_error::{RuleMismatch, require, require_value},
 };
 use crate::domain::Case;
@@ -49,12 +49,17 @@ impl CatalogueEntry {
         let outputs: Vec<Vec<CompiledNode>> = outputs.iter().flatten().map(|dims| nodes(dims)).collect();
         let mut forms = Vec::new();
         for form in self.forms_for(sample) {
-            if self.check_slots(form, sample).is_err() {
+            let refusals = [
+                self.check_attributes(form, sample),
+                self.check_slots(form, sample),
+                check_types(form, sample),
+            ];
+            if refusals.iter().any(Result::is_err) {
                 continue;
             }
             match self.compile_form(form, sample, &inputs, &outputs) {
                 Ok(form) => forms.push(form),
-                Err(RuleMismatch::Structure(_) | RuleMismatch::Dimensions(_)) => {}
+                Err(RuleMismatch::Structure(_) | RuleMismatch::Dimensions(_) | RuleMismatch::Limit(_)) => {}
                 Err(RuleMismatch::NotConstant) => return None,
             }
         }

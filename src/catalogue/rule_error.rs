@@ -27,6 +27,9 @@ pub(crate) enum RuleMismatch {
     /// It does not fit these dimensions, or no candidate.
     #[error("{0}")]
     Dimensions(String),
+    /// The dimensions agree with each other and exceed a limit of the form.
+    #[error("{0}")]
+    Limit(String),
     /// It cannot be compiled: it needs more of a candidate than ranks and types.
     #[error("differs between candidates")]
     NotConstant,
@@ -37,6 +40,7 @@ impl RuleMismatch {
         match self {
             Self::Structure(reason) => Self::Structure(format!("{place}: {reason}")),
             Self::Dimensions(reason) => Self::Dimensions(format!("{place}: {reason}")),
+            Self::Limit(reason) => Self::Limit(format!("{place}: {reason}")),
             Self::NotConstant => Self::NotConstant,
         }
     }

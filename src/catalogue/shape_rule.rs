@@ -12,7 +12,7 @@ use super::{
     Bindings, Expr, ExprValue,
     expr::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values},
     rule_error::{RuleError, RuleMismatch, require, require_value},
-    slot_pattern::{PatternTerm, bind_slot, check_dimensions, input_terms},
+    slot_pattern::{PatternTerm, bind_slot, check_dimensions, count_conflicts, input_terms},
 };
 use crate::config::yaml::split_outside_brackets;
 
@@ -27,7 +27,10 @@ pub struct ShapeRule {
     /// Pattern of each slot; `None` for a slot that must be empty.
     pub(crate) inputs: Vec<Option<Vec<PatternTerm>>>,
     pub(crate) outputs: ReturnShapes,
-    pub(crate) conditions: Vec<Expr>,
+    /// Conditions between dimensions, which the operator's definition states.
+    pub(crate) relations: Vec<Expr>,
+    /// Conditions of the form. Calls that do not fulfil them may be valid.
+    pub(crate) limits: Vec<Expr>,
     /// Names inferred from the first recorded output, which is `output` in their expressions.
     pub(crate) inferred: Vec<(String, Expr)>,
 }
@@ -88,7 +91,9 @@ impl ShapeRule {
         let (left, right) = rule.split_once("->").ok_or_else(|| RuleError::NoArrow(rule.to_owned()))?;
         let inputs = left.split(';').map(|slot| input_terms(slot, rule)).collect::<Result<_, _>>()?;
         let outputs = ReturnShapes(right.split(';').map(output_terms).collect::<Result<_, _>>()?);
-        let conditions = conditions.iter().map(|text| Expr::parse(text)).collect::<Result<_, _>>()?;
+        let conditions: Vec<Expr> =
+            conditions.iter().map(|text| Expr::parse(text)).collect::<Result<_, _>>()?;
+        let (relations, limits) = conditions.into_iter().partition(Expr::relates_names);
         let source = rule.trim().to_owned();
         Ok(Self {
             name: name.to_owned(),
@@ -96,9 +101,14 @@ impl ShapeRule {
             source,
             inputs,
             outputs,
-            conditions,
+            relations,
+            limits,
             inferred: Vec::new(),
         })
+    }
+
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Expr> + Clone {
+        self.relations.iter().chain(&self.limits)
     }
 
     pub(crate) fn takes_slot(&self, slot: usize) -> bool {
@@ -175,11 +185,52 @@ impl ShapeRule {
             self.infer_names(outputs, &mut bindings, conditions)?;
             self.bind_outputs(outputs, &mut bindings, conditions)?;
         }
-        for condition in &self.conditions {
-            let holds = condition.evaluate_as(&bindings, ExprValue::to_bool)?;
-            require(holds, conditions, || format!("`{condition}` does not hold"))?;
-        }
+        let mut require_all = |required: &[Expr]| {
+            required.iter().try_for_each(|condition| {
+                let holds = condition.evaluate_as(&bindings, ExprValue::to_bool)?;
+                require(holds, conditions, || format!("`{condition}` does not hold"))
+            })
+        };
+        require_all(&self.relations)?;
+        require_all(&self.limits).map_err(|mismatch| match mismatch {
+            RuleMismatch::Dimensions(reason) => RuleMismatch::Limit(reason),
+            other => other,
+        })?;
         Ok(bindings)
+    }
+
+    /// Returns the number of slots, dimensions, outputs and conditions that a case does not fulfil.
+    pub(crate) fn count_conflicts(
+        &self,
+        inputs: &[Option<Vec<i64>>],
+        outputs: &[Vec<i64>],
+        known: Bindings,
+    ) -> usize {
+        let mut bindings = known;
+        let slots = (0..self.inputs.len().max(inputs.len())).map(|slot| {
+            let terms = self.inputs.get(slot).and_then(Option::as_deref);
+            match (terms, inputs.get(slot).and_then(Option::as_deref)) {
+                (Some(terms), Some(dims)) => count_conflicts(terms, dims, &mut bindings),
+                (None, None | Some([])) => 0,
+                (None, Some(_)) | (Some(_), None) => 1,
+            }
+        });
+        let in_slots: usize = slots.sum();
+        let in_outputs = usize::from(!outputs.is_empty())
+            * usize::from(self.infer_names(outputs, &mut bindings, &mut Vec::new()).is_err());
+        let each = outputs.iter().enumerate().map(|(slot, recorded)| {
+            let terms = self.outputs.0.get(slot).map(Vec::as_slice).unwrap_or_default();
+            let _ = bind_open_names(terms, recorded, &mut bindings);
+            match output_dims(terms, &bindings) {
+                Ok(dims) if dims.len() == recorded.len() => {
+                    dims.iter().zip(recorded).filter(|(one, other)| one != other).count()
+                }
+                _ => recorded.len().max(1),
+            }
+        });
+        let in_outputs = in_outputs + each.sum::<usize>();
+        let holds = |condition: &&Expr| condition.evaluate_as(&bindings, ExprValue::to_bool) == Ok(1);
+        in_slots + in_outputs + self.relations.iter().filter(|condition| !holds(condition)).count()
     }
 
     fn infer_names<N: ExprNumber>(
@@ -217,6 +268,12 @@ impl ShapeRule {
             bind_open_names(terms, recorded, bindings)?;
             let expected = output_dims(terms, bindings);
             let expected = expected.map_err(|error| error.prefixed(&format!("output {slot}")))?;
+            if terms.is_empty() && !recorded.is_empty() {
+                // The call of the form does not return the output; another call of the operator may.
+                let recorded = ExprValue::List(recorded.clone());
+                let reason = format!("output {slot} is {recorded}, the form does not return it");
+                return Err(RuleMismatch::Structure(reason));
+            }
             let (recorded, expected) = (ExprValue::List(recorded.clone()), ExprValue::List(expected));
             require(equal_values(&expected, &recorded).map_err(ExprErrorKind::from)?, conditions, || {
                 format!("output {slot} is {recorded}, the inputs give {expected}")
@@ -263,7 +320,9 @@ fn bind_open_names<N: ExprNumber>(
             Ok(dims) => place += dims.len(),
             Err(RuleMismatch::NotConstant) => return Err(RuleMismatch::NotConstant),
             // The caller finds the same error again, and gives the output's number.
-            Err(RuleMismatch::Structure(_) | RuleMismatch::Dimensions(_)) => return Ok(()),
+            Err(RuleMismatch::Structure(_) | RuleMismatch::Dimensions(_) | RuleMismatch::Limit(_)) => {
+                return Ok(());
+            }
         }
     }
     Ok(())
@@ -397,7 +456,7 @@ mod tests {
         };
         assert_eq!(bind(&[vec![2]]), Ok(()), "an optional output need not be recorded");
         assert_eq!(bind(&[vec![2], vec![]]), Ok(()));
-        assert_eq!(bind(&[vec![2], vec![2]]), Err("output 1 is [2], the inputs give []".to_owned()));
+        assert_eq!(bind(&[vec![2], vec![2]]), Err("output 1 is [2], the form does not return it".to_owned()));
     }
 
     #[test]

@@ -98,6 +98,32 @@ pub(super) fn bind_slot<N: ExprNumber>(
     Ok(())
 }
 
+/// Binds the names of a pattern and returns the number of terms with another value than their name or number has; without
+/// the right number of dimensions, all of them.
+pub(super) fn count_conflicts(terms: &[PatternTerm], dims: &[i64], bindings: &mut Bindings) -> usize {
+    let Ok(rest) = rest_length(terms, dims.len()) else { return terms.len() };
+    let mut dims = dims;
+    let mut conflicts = 0;
+    for term in terms {
+        let (taken, left) = dims.split_at(if matches!(term, PatternTerm::Rest(_)) { rest } else { 1 });
+        let (name, value) = match term {
+            PatternTerm::Rest(name) => (name, ExprValue::List(taken.to_vec())),
+            PatternTerm::Name(name) => (name, ExprValue::Number(taken[0])),
+            PatternTerm::Number(number) => {
+                conflicts += usize::from(taken[0] != *number);
+                dims = left;
+                continue;
+            }
+        };
+        match bindings.get(name) {
+            Some(known) => conflicts += usize::from(*known != value),
+            None => bindings.set(name, value),
+        }
+        dims = left;
+    }
+    conflicts
+}
+
 /// Binds a name; a name that is bound must have the same value.
 fn unify<N: ExprNumber>(
     name: &str,

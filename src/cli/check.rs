@@ -13,7 +13,7 @@ use super::options::{
     AssetOptions, DatabaseFolder, FailOnOption, KernelFilter, OutputFormat, OutputOptions, PythonOption,
 };
 use crate::{
-    domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase},
+    domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME},
     exit::ExitStatus,
     report::{print_data, print_note},
     session::{CommandError, DatabaseCheck},
@@ -131,6 +131,20 @@ impl CheckReporter {
         }
     }
 
+    /// Returns the attributes of a case that distinguish it from other listed cases with equal shapes.
+    fn distinguishing_values(&self, kernel: &str, case: &Case) -> String {
+        let of_kernel = self.not_accepted.iter().filter(|((other, _), _)| other == kernel);
+        let others = of_kernel.map(|(_, (_, other))| other).filter(|other| other.shapes() == case.shapes());
+        let others: Vec<&Case> = others.collect();
+        let differs = |(name, value): &(&str, &str)| {
+            others.iter().any(|other| other.attributes.get(name) != Some(*value))
+        };
+        let values = case.attributes.iter().filter(differs);
+        values
+            .map(|(name, value)| format!(", {} {value}", name.strip_prefix(RUNTIME).unwrap_or(name)))
+            .collect()
+    }
+
     fn close(&self, versions: &str) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -141,7 +155,8 @@ impl CheckReporter {
         let mut text = String::new();
         for ((kernel, why), (count, first)) in &self.not_accepted {
             let more = if *count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-            text.push_str(&format!("{kernel} {}{more}: {why}\n", first.shapes()));
+            let values = self.distinguishing_values(kernel, first);
+            text.push_str(&format!("{kernel} {}{values}{more}: {why}\n", first.shapes()));
         }
         for (reason, kernels) in &self.without_entry {
             let kernels: Vec<String> =

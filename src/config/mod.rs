@@ -1,4 +1,5 @@
-//! Declarations in YAML with their positions: assets of the product, `database.yaml`, device profiles.
+//! Declarations in YAML with their positions: assets of the product, `database.yaml`, device profiles; and schemas of
+//! operators as PyTorch prints them.
 //!
 //! Layer 1: imports `domain` and `files`.
 
@@ -6,6 +7,7 @@ pub(crate) mod assets;
 pub(crate) mod database_file;
 pub(crate) mod device_profile;
 mod ini_file;
+mod operator_schema;
 pub(crate) mod yaml;
 
 pub(crate) use assets::AssetFile;
@@ -13,5 +15,7 @@ pub use assets::{AssetError, AssetFiles};
 pub use database_file::DatabaseFile;
 pub use device_profile::{ComputeUnit, DeviceProfile, KernelWork};
 pub(crate) use ini_file::IniFile;
+pub use operator_schema::OperatorSchema;
+pub(crate) use operator_schema::{SchemaArgument, SchemaType};
 pub use yaml::YamlError;
 pub(crate) use yaml::check_yaml;

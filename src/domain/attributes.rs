@@ -108,6 +108,13 @@ impl CaseAttributes {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Returns true if [`AVG_SEQ_LEN`] is the mean of these lengths.
+    pub(super) fn has_mean_of(&self, lengths: &[u64]) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
+        let mean = lengths.iter().map(|length| *length as f64).sum::<f64>() / lengths.len().max(1) as f64;
+        self.get(AVG_SEQ_LEN).is_some_and(|recorded| is_mean(recorded, mean))
+    }
+
     /// Returns the attributes that are missing or different in `other`.
     pub(super) fn without(&self, other: &Self) -> Self {
         let differs = self.0.iter().filter(|(name, value)| other.0.get(*name) != Some(*value));
@@ -142,17 +149,27 @@ impl CaseAttributes {
 }
 
 /// Returns the normal spelling of a cell: lists of numbers as `1,2,3` without enclosing characters, numbers without
-/// leading or trailing zeros, other text unchanged. `None` without a value.
-fn normalize_cell(cell: &str) -> Option<String> {
+/// leading or trailing zeros, truth values as Python prints them, other text unchanged. `None` without a value.
+pub(crate) fn normalize_cell(cell: &str) -> Option<String> {
     let enclosing = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '[' | ']' | '(' | ')');
     let bare = cell.trim_matches(enclosing);
-    if matches!(bare.to_ascii_uppercase().as_str(), "" | "N/A" | "NA" | "NAN" | "NULL" | "NONE") {
-        return None;
+    match bare.to_ascii_uppercase().as_str() {
+        "" | "N/A" | "NA" | "NAN" | "NULL" | "NONE" => return None,
+        "TRUE" => return Some("True".to_owned()),
+        "FALSE" => return Some("False".to_owned()),
+        _ => {}
     }
     let words = bare.split(|c: char| enclosing(c) || matches!(c, ',' | ';')).filter(|word| !word.is_empty());
     let numbers: Option<Vec<&str>> = words.map(plain_number).collect();
     let text = numbers.map_or_else(|| bare.to_owned(), |numbers| numbers.join(","));
     (!text.is_empty()).then_some(text)
+}
+
+/// Returns true for a mean that was rounded, or cut after its last digit.
+pub(crate) fn is_mean(recorded: &str, mean: f64) -> bool {
+    let digits = recorded.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let unit = 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
+    recorded.parse::<f64>().is_ok_and(|recorded| (-0.500_001..1.0).contains(&((mean - recorded) / unit)))
 }
 
 /// Returns true if the shorter of two numbers is the longer one, rounded.
@@ -166,10 +183,9 @@ fn is_rounded(left: &str, right: &str) -> bool {
 /// Returns `7` for `007`, `4096` for `4096.000000`, `0.5` for `0.50`; `None` if the text is not a plain number.
 fn plain_number(word: &str) -> Option<&str> {
     if let Some(digits) = word.strip_prefix('-') {
-        return (!digits.is_empty()
-            && !digits.starts_with('0')
-            && digits.bytes().all(|b| b.is_ascii_digit()))
-        .then_some(word);
+        let number = plain_number(digits)?;
+        // Further zeros in front of a negative number are not removed.
+        return (number != "0" && digits.starts_with(number)).then(|| &word[..=number.len()]);
     }
     let (whole, fraction) = word.split_once('.').unwrap_or((word, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -196,7 +212,11 @@ mod tests {
             ("000", "0"),
             (" TND ", "TND"),
             ("-1", "-1"),
+            ("-1.0", "-1"),
             ("[-1, 2]", "-1,2"),
+            ("false", "False"),
+            ("FALSE", "False"),
+            ("True", "True"),
         ] {
             assert_eq!(normalize_cell(cell).as_deref(), Some(value), "{cell}");
         }
@@ -216,6 +236,16 @@ mod tests {
         assert_eq!(mean("3518").find_contradiction(&mean("3517.714286")), None);
         assert_eq!(mean("3517.714286").find_contradiction(&mean("3518")), None);
         assert_eq!(mean("3517").find_contradiction(&mean("3517.714286")), Some(AVG_SEQ_LEN));
+    }
+
+    #[test]
+    fn means_may_be_rounded_or_cut() {
+        for recorded in ["3517.714286", "3517.71", "3517.7", "3518", "3517"] {
+            assert!(is_mean(recorded, 24624.0 / 7.0), "{recorded}");
+        }
+        for recorded in ["3516", "3519", "3517.5", "3517.714288", "mean", ""] {
+            assert!(!is_mean(recorded, 24624.0 / 7.0), "{recorded}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) use attention::{
     AttentionCase, AttentionSlot, SequenceLengths, attention_attribute, best_shape_matches, common_attributes,
 };
 pub use attributes::CaseAttributes;
-pub(crate) use attributes::{EP_SIZE, RUNTIME};
+pub(crate) use attributes::{EP_SIZE, RUNTIME, is_mean, normalize_cell};
 pub use case::{Case, CaseId, IdentifiedCase};
 pub use collection_purpose::CollectionPurpose;
 pub use data_kind::DataKind;

@@ -10,12 +10,15 @@
 //! | Index | the source, and one index vector as long as the output's first dimension |
 //! | Slice, SliceV2, Transpose, TransposeV2 | the first input, row-major |
 //! | FusedInferAttentionScore | attributes that repeat what its shapes imply are left out, see [`AttentionCase`] |
+//! | those with lengths of keys | a mean and numbers of blocks that follow from the lengths are left out |
+//!
+//! What a rule leaves out follows from the rest: a row with another value contradicts itself, is a case of its own, and
+//! shares no result with the others.
 //!
 //! The rules hold for every name of a kernel that the catalogue lists; a test of the catalogue compares them.
 
 use super::{
-    AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat,
-    attention::{attention_attribute, without_means},
+    AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat, attention::without_derived_values,
 };
 
 pub(super) fn canonical_signature(case: &Case) -> String {
@@ -100,10 +103,8 @@ fn write_signature(
     }
     if case.kernel.as_str() == AttentionCase::KERNEL {
         AttentionCase::new(case).identifying_attributes().append_to(&mut text);
-    } else if case.attributes.get(attention_attribute::KV_LENGTHS).is_some() {
-        without_means(&case.attributes).append_to(&mut text);
     } else {
-        case.attributes.append_to(&mut text);
+        without_derived_values(case, case.attributes.clone()).append_to(&mut text);
     }
     text
 }
@@ -178,19 +179,54 @@ fn shared_dim((a, m): (StoredMatrix, u64), (b, n): (StoredMatrix, u64)) -> Optio
     None
 }
 
-/// Returns source, index length and output, which determine the sizes and strides that the profiler lists.
+/// Returns source, index length and output, which determine the sizes and strides that the profiler lists. `None` if the
+/// recorded slots contradict each other, so that such a row is a case of its own.
 fn index_signature(case: &Case) -> Option<String> {
     let source = case.inputs.first()?.as_ref()?;
-    let last = case.inputs.iter().skip(1).flatten().next_back()?;
-    let length = case.outputs.first()?.as_ref()?.dims.first()?;
-    let dims = [*length];
-    let inputs = [Some(signature_slot(source)), Some(SignatureSlot { dims: &dims, ..signature_slot(last) })];
+    let further: Vec<&Tensor> = case.inputs.iter().skip(1).map(Option::as_ref).collect::<Option<_>>()?;
+    let output = &case.outputs.first()?.as_ref()?.dims;
+    // The slots beside the indices are the number of indexed dimensions, and the dimensions of the output.
+    let (count, indices) = match further.as_slice() {
+        [indices] => (1, indices),
+        [one, sizes, indices] if is_host_vector(one, 1) && is_host_vector(sizes, output.len()) => {
+            (1, indices)
+        }
+        // A grid writes the number of rows and a 1 in place of the two.
+        [one, indices, other] if is_host_vector(one, 1) && is_host_vector(other, 1) => (1, indices),
+        [two, sizes, indices, same]
+            if is_host_vector(two, 2)
+                && is_host_vector(sizes, output.len())
+                && (&indices.dims, &indices.dtype) == (&same.dims, &same.dtype) =>
+        {
+            (2, indices)
+        }
+        _ => return None,
+    };
+    let selected = indices.dims.iter().chain(source.dims.get(count..)?);
+    if indices.is_scalar() || !selected.eq(output) {
+        return None;
+    }
+    let dims = [*output.first()?];
+    let inputs =
+        [Some(signature_slot(source)), Some(SignatureSlot { dims: &dims, ..signature_slot(indices) })];
     Some(write_signature(case, &inputs, &signature_slots(&case.outputs)))
 }
 
-/// Returns the first input and the output, which determine the offsets, sizes and permutations of further inputs.
+/// Returns true for a list of whole numbers of that length, which the kernel reads from the host.
+fn is_host_vector(tensor: &Tensor, length: usize) -> bool {
+    let is_whole = matches!(tensor.dtype, Dtype::Int32 | Dtype::Int64) || tensor.dtype.is_undefined();
+    is_whole && matches!(*tensor.dims, [found] if usize::try_from(found) == Ok(length))
+}
+
+/// Returns the first input and the output, which determine the offsets, sizes and permutations of further inputs. `None` if
+/// one of these has not a number for each dimension, or the first is in blocks.
 fn first_input_signature(case: &Case) -> Option<String> {
     let source = case.inputs.first()?.as_ref()?;
+    let further = case.inputs.iter().skip(1).flatten();
+    let is_determined = |tensor: &Tensor| tensor.is_scalar() || is_host_vector(tensor, source.dims.len());
+    if matches!(source.format, TensorFormat::Private(_)) || !further.into_iter().all(is_determined) {
+        return None;
+    }
     let plain = TensorFormat::nd();
     let inputs = [Some(SignatureSlot { format: plain.as_str(), ..signature_slot(source) })];
     Some(write_signature(case, &inputs, &signature_slots(&case.outputs)))
@@ -283,6 +319,14 @@ mod tests {
         let other = case("Index", ["4096,128;77", "BF16;INT64", "ND;ND"], ["77,128", "BF16", "ND"]);
         assert_eq!(canonical_signature(&one), "Index|4096,128:DT_BF16:ND;77:INT64:ND|77,128:DT_BF16:ND");
         assert_eq!(canonical_signature(&one), canonical_signature(&other));
+        for wrong in
+            ["4096,128;1;9;8", "4096,128;1;2;76", "4096,128;2;2;77", "4096,128;1;77;2", "4096,128;76"]
+        {
+            let count = wrong.matches(';').count();
+            let dtypes = ["BF16;INT64", "BF16;INT64;INT64", "BF16;INT64;INT64;INT64"][count - 1];
+            let wrong = case("Index", [wrong, dtypes, ""], ["77,128", "BF16", "ND"]);
+            assert_ne!(canonical_signature(&wrong), canonical_signature(&one), "{}", wrong.shapes());
+        }
     }
 
     #[test]
@@ -292,6 +336,12 @@ mod tests {
             let other = case(kernel, ["64,128;2", "BF16;INT32", "ND;ND"], ["64,32", "BF16", "ND"]);
             assert_eq!(canonical_signature(&one), canonical_signature(&other));
             assert_eq!(canonical_signature(&one), format!("{kernel}|64,128:DT_BF16:ND|64,32:DT_BF16:ND"));
+            let wrong = case(kernel, ["64,128;5", "BF16;INT64", "NCHW;ND"], ["64,32", "BF16", "ND"]);
+            assert_ne!(
+                canonical_signature(&one),
+                canonical_signature(&wrong),
+                "five numbers of two dimensions"
+            );
         }
     }
 

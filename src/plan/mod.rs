@@ -9,5 +9,6 @@ mod select;
 pub(crate) use cost_model::InitialCosts;
 pub(crate) use equal_calls::EqualCallEvidence;
 pub(crate) use select::{
-    CaseSelection, MissingTable, PlanError, PlannedCase, RunPlan, UpdateMode, planned_case, select_cases,
+    CaseSelection, MissingTable, PlanError, PlannedCase, RefusedCall, RunPlan, UpdateMode, planned_case,
+    select_cases,
 };

@@ -42,13 +42,20 @@ pub(crate) struct CaseSelection<'a> {
     pub measured: &'a BTreeSet<CaseId>,
     /// Measured cases that are measured again, because their intervals are wider than demanded.
     pub(crate) imprecise: &'a BTreeSet<CaseId>,
-    /// Calls rejected by the vendor check, which are not launched: digest of the call and message, by case. `None` if
-    /// the plan is not for launches.
-    pub(crate) rejected_calls: Option<&'a BTreeMap<CaseId, (String, String)>>,
+    /// Calls refused by the vendor check, which are not launched, by case. `None` if the plan is not for launches.
+    pub(crate) refused_calls: Option<&'a BTreeMap<CaseId, RefusedCall>>,
     /// Results of earlier runs for calls that ran as another kernel.
     pub(crate) equal_calls: &'a EqualCallEvidence,
     /// Column with the weight of each row; `None` for equal weights.
     pub weight_column: Option<&'a str>,
+}
+
+/// A call that the vendor check refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RefusedCall {
+    /// Digest of the call. Another call of the case is not refused.
+    pub(crate) digest: String,
+    pub(crate) outcome: CaseOutcome,
 }
 
 /// A case to measure.
@@ -224,6 +231,8 @@ pub(crate) fn select_cases(
     let mut has_weights = false;
     let mut selected = CaseFilter::new(selection.cases);
     let mut equal_rows = EqualRows::new(database, catalogue, selection.equal_calls);
+    let mut judge =
+        RowJudge { catalogue, device, selection, refused: BTreeMap::new(), replaced: BTreeSet::new() };
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
         let weights = selection.weight_column.and_then(|column| row_weights(&table, column));
@@ -247,6 +256,7 @@ pub(crate) fn select_cases(
                 plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
             }
             if !seen.insert(case.id().clone()) {
+                judge.add_another_row(&mut plan, case, value, row.is_on_ai_cpu);
                 continue;
             }
             let ran_as_other = !is_accepted
@@ -259,21 +269,13 @@ pub(crate) fn select_cases(
                 plan.already_measured += 1;
                 continue;
             }
-            match planned_case(catalogue, device, case) {
-                Ok(planned) => {
-                    let planned = PlannedCase { value, is_on_ai_cpu: row.is_on_ai_cpu, ..planned };
-                    match not_launched_outcome(catalogue, &planned, selection) {
-                        Some(outcome) => plan.not_launched.push((planned.case, outcome)),
-                        None => plan.cases.push(planned),
-                    }
-                }
-                Err((case, outcome)) => plan.not_launched.push((*case, outcome)),
-            }
+            judge.add_first_row(&mut plan, case, value, row.is_on_ai_cpu);
         }
     }
     if let Some(case) = selected.unknown_case() {
         return Err(PlanError::NoSuchCase { case: case.to_owned() });
     }
+    judge.remove_replaced_refusals(&mut plan);
     match selection.weight_column {
         Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
         _ => Ok(plan),
@@ -304,6 +306,55 @@ impl<'a> CaseFilter<'a> {
     /// Returns a text with which the id of no case began.
     fn unknown_case(&self) -> Option<&'a str> {
         self.wanted.iter().find(|(_, is_found)| !is_found).map(|(case, _)| *case)
+    }
+}
+
+/// Judges the rows of a selection by the catalogue.
+struct RowJudge<'a> {
+    catalogue: &'a Catalogue,
+    device: &'a DeviceProfile,
+    selection: &'a CaseSelection<'a>,
+    /// Cases whose rows so far are refused by the catalogue, with the index of the refusal in [`RunPlan::not_launched`].
+    refused: BTreeMap<CaseId, usize>,
+    /// Indices of refusals of cases of which a later row is a call.
+    replaced: BTreeSet<usize>,
+}
+
+impl RowJudge<'_> {
+    /// Adds the first row of a case to the cases to measure, or to those that are not launched.
+    fn add_first_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
+        match planned_case(self.catalogue, self.device, case) {
+            Ok(planned) => self.add_planned(plan, PlannedCase { value, is_on_ai_cpu, ..planned }),
+            Err((case, outcome)) => {
+                self.refused.insert(case.id().clone(), plan.not_launched.len());
+                plan.not_launched.push((*case, outcome));
+            }
+        }
+    }
+
+    /// Adds a further row of a case if the rows before it are refused: rows of one case differ in what they record, and a
+    /// complete row counts wherever it stands.
+    fn add_another_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
+        if let Some(refusal) = self.refused.get(case.id()).copied()
+            && let Ok(planned) = planned_case(self.catalogue, self.device, case)
+        {
+            self.refused.remove(planned.case.id());
+            self.replaced.insert(refusal);
+            self.add_planned(plan, PlannedCase { value, is_on_ai_cpu, ..planned });
+        }
+    }
+
+    fn add_planned(&self, plan: &mut RunPlan, planned: PlannedCase) {
+        match not_launched_outcome(self.catalogue, &planned, self.selection) {
+            Some(outcome) => plan.not_launched.push((planned.case, outcome)),
+            None => plan.cases.push(planned),
+        }
+    }
+
+    /// Removes refusals of cases of which a later row is a call.
+    fn remove_replaced_refusals(&self, plan: &mut RunPlan) {
+        let mut index = 0..;
+        plan.not_launched.retain(|_| index.next().is_none_or(|index| !self.replaced.contains(&index)));
     }
 }
 
@@ -344,21 +395,21 @@ fn process_count(call: &ResolvedCall) -> usize {
 }
 
 /// Returns the verdict of a resolved case that must not be launched: its number of devices is unknown, or the vendor
-/// check rejected this call.
+/// check refused this call.
 fn not_launched_outcome(
     catalogue: &Catalogue,
     planned: &PlannedCase,
     selection: &CaseSelection<'_>,
 ) -> Option<CaseOutcome> {
-    let rejected = selection.rejected_calls?;
+    let refused = selection.refused_calls?;
     let entry = catalogue.entry(&planned.case.kernel);
     if entry.is_some_and(|entry| !entry.can_be_launched()) {
         let reason = "it communicates with other devices, and no argument of its entry is a `process_group`";
         return Some(CaseOutcome::new(Verdict::Unsupported, reason));
     }
-    let (digest, message) = rejected.get(planned.case.id())?;
-    let digest_now = call_digest(&planned.case, &planned.call, entry);
-    (*digest == digest_now).then(|| CaseOutcome::new(Verdict::Rejected, message.clone()))
+    let call = refused.get(planned.case.id())?;
+    let digest = call_digest(&planned.case, &planned.call, entry);
+    (call.digest == digest).then(|| call.outcome.clone())
 }
 
 fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<KernelName>, PlanError> {

@@ -52,7 +52,7 @@ struct PlanLine {
 /// Returns the cases of a plan by kernel, then the totals, and the reasons of cases that would not be measured.
 pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTotals) -> String {
     let mut lines: BTreeMap<&KernelName, PlanLine> = BTreeMap::new();
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut reasons: BTreeMap<&str, BTreeMap<&KernelName, usize>> = BTreeMap::new();
     for (kernel, action) in cases {
         let line = lines.entry(kernel).or_default();
         match action {
@@ -61,7 +61,7 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
             PlannedAction::NotLaunched(_) => line.not_launched += 1,
         }
         if let PlannedAction::NotInTime(reason) | PlannedAction::NotLaunched(reason) = action {
-            *reasons.entry(reason).or_default() += 1;
+            *reasons.entry(reason).or_default().entry(kernel).or_default() += 1;
         }
     }
     let mut table = plain_table(["kernel", "to measure", "not in time", "not launched"]);
@@ -98,8 +98,18 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
         let cases = format_count(totals.equal_cases, "case");
         text += &format!("{cases} with the same call as another one: each call is launched once\n");
     }
-    for (reason, count) in reasons {
-        text += &format!("{}: {reason}\n", format_count(count, "case"));
+    for (reason, kernels) in reasons {
+        text += &format!("{}: {reason}\n", cases_by_kernel(&kernels));
     }
     text
+}
+
+/// Formats numbers of cases: `2 cases of Add`, `5 cases of Add 2, Mul 3`.
+fn cases_by_kernel(kernels: &BTreeMap<&KernelName, usize>) -> String {
+    let all = format_count(kernels.values().sum(), "case");
+    let each = kernels.iter().map(|(kernel, count)| match kernels.len() {
+        1 => kernel.to_string(),
+        _ => format!("{kernel} {count}"),
+    });
+    format!("{all} of {}", each.collect::<Vec<_>>().join(", "))
 }

@@ -67,7 +67,7 @@ impl DatabaseCheck {
             cases: &[],
             measured: &none,
             imprecise: &none,
-            rejected_calls: None,
+            refused_calls: None,
             equal_calls: &EqualCallEvidence::default(),
             weight_column: None,
         };

@@ -7,9 +7,9 @@ use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::Database,
-    domain::{CaseId, CheckVerdict, IdentifiedCase, KernelName},
+    domain::{CaseId, CaseOutcome, CheckMethod, CheckOutcome, CheckVerdict, IdentifiedCase, KernelName},
     ledger::{Ledger, StoredCheck},
-    plan::{CaseSelection, EqualCallEvidence, MissingTable, RunPlan, select_cases},
+    plan::{CaseSelection, EqualCallEvidence, MissingTable, RefusedCall, RunPlan, select_cases},
     stats::PrecisionAim,
     vendor_check::installed_software,
     verify::JointEstimates,
@@ -54,10 +54,10 @@ pub(super) fn unmerged_plan(
         },
         None => EqualCallEvidence::default(),
     };
-    let rejected = match &existing {
+    let refused = match &existing {
         Some(ledger) if !options.ignore_check => {
             let installed = || installed_software(&options.python).ok().map(|software| software.to_string());
-            rejected_calls(ledger, installed)?
+            refused_calls(ledger, installed)?
         }
         _ => BTreeMap::new(),
     };
@@ -67,7 +67,7 @@ pub(super) fn unmerged_plan(
         cases: &options.cases,
         measured: &measured,
         imprecise: &imprecise,
-        rejected_calls: Some(&rejected),
+        refused_calls: Some(&refused),
         equal_calls: &equal_calls,
         weight_column: options.weight_column.as_deref(),
     };
@@ -109,27 +109,30 @@ fn missing_tables(
     Ok(ledger.measured_kernels()?.into_iter().filter_map(lost).collect())
 }
 
-/// Digest and reason of each call that `npubench check` found rejected by the installed torch_npu. Outcomes of other
-/// versions do not count; without an installed torch_npu (on the rehearsal host) all outcomes count.
-fn rejected_calls(
+/// Outcome and digest of each call that the installed torch_npu refused in `npubench check`, or whose operator has another
+/// schema there. Outcomes of other versions do not count; without an installed torch_npu (on the rehearsal host) all outcomes count.
+fn refused_calls(
     ledger: &Ledger,
     installed: impl Fn() -> Option<String>,
-) -> Result<BTreeMap<CaseId, (String, String)>, CommandError> {
+) -> Result<BTreeMap<CaseId, RefusedCall>, CommandError> {
     let checks = ledger.stored_checks()?;
     if checks.is_empty() {
         return Ok(BTreeMap::new());
     }
     let installed = installed();
     let counts = |check: &StoredCheck| {
-        check.outcome.verdict == CheckVerdict::Rejected
+        let is_refused = matches!(check.outcome.verdict, CheckVerdict::Rejected | CheckVerdict::Unsupported);
+        is_refused
+            && check.outcome.by != CheckMethod::Rule
             && installed.as_ref().is_none_or(|installed| *installed == check.software)
     };
-    let rejected = checks.into_iter().filter(|(_, check)| counts(check));
-    let reason = |check: StoredCheck| {
-        let text = format!("rejected by {} when it was checked: {}", check.software, check.outcome.message);
-        (check.digest, text)
-    };
-    Ok(rejected.map(|(case, check)| (case, reason(check))).collect())
+    let refused = checks.into_iter().filter(|(_, check)| counts(check)).filter_map(|(case, check)| {
+        let CheckOutcome { verdict, message, .. } = check.outcome;
+        let reason = format!("{verdict} by {} when it was checked: {message}", check.software);
+        let outcome = CaseOutcome::new(verdict.run_verdict()?, reason);
+        Some((case, RefusedCall { digest: check.digest, outcome }))
+    });
+    Ok(refused.collect())
 }
 
 /// Refuses a skew that differs from that of earlier runs: samples of different routings are not of one case.

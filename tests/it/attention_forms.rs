@@ -394,7 +394,7 @@ const WRONG: [(AttentionRow, &str); 10] = [
             "",
             "",
         ),
-        "`Runtime input_layout` is SH, not BNSD",
+        "`Runtime input_layout` is SH, not TND",
     ),
 ];
 
@@ -514,7 +514,7 @@ fn recorded_precision_is_that_of_the_call() {
         let context = Context::new();
         write_database(&context, &[row_with_precision(is_in_blocks, value)]);
         let ran = context.run(&["render", FIA, "--db", "db", "--manifest"]);
-        let reason = format!("`Runtime inner_precise` is {value}, not {expected}");
+        let reason = format!("`Runtime inner_precise` is {value}, the entry has only calls with {expected}");
         assert!(ran.code != 0 && ran.stderr.contains(&reason), "{reason}: {}", ran.stderr);
     }
 }
@@ -578,7 +578,7 @@ fn wrong_calls_of_these_forms_are_refused() {
         (ring(14, "16,12", "DT_BF16"), "input 14 (prev_lse) is DT_BF16, the kernel takes FLOAT"),
         (ring(13, "", ""), "input slot 13 is empty, the call needs it"),
         (cache_row(320, ""), "`C == 512 and R == 64` does not hold"),
-        (cache_row(576, "maybe"), "`Runtime is_output_kv` is maybe, not true"),
+        (cache_row(576, "maybe"), "`Runtime is_output_kv` is maybe, not True"),
     ]);
     for (row, reason) in wrong {
         let context = Context::new();

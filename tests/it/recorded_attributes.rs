@@ -139,11 +139,25 @@ fn contradictory_and_unused_attributes_are_refused() {
         (INDEXER, ("avg_seq_len", "5000"), "`Runtime avg_seq_len` is 5000, not 5769.000000, the mean"),
         (INDEXER, ("block_table_valid_blocks", "45"), "`Runtime block_table_valid_blocks` is 45, not 46"),
         (INDEXER, ("topk", "1024"), "`Runtime topk` is 1024, not 2048"),
-        (INDEXER, ("input_layout", "BSND"), "`Runtime input_layout` is BSND, not TND"),
+        (
+            INDEXER,
+            ("input_layout", "BSND"),
+            "`Runtime input_layout` is BSND, the entry has only calls with TND",
+        ),
+        (INDEXER, ("sparse_mode", "0"), "`Runtime sparse_mode` is 0, the entry has only calls with 3"),
+        (
+            INDEXER,
+            ("actual_seq_lengths_kv_values", "5769,abc"),
+            "is `5769,abc`: expected a whole number or a list",
+        ),
         (INDEXER, ("pre_tokens", "128"), "`Runtime pre_tokens` is recorded as 128, which the call does not"),
         (INDEXER, ("xyz", "1"), "`Runtime xyz` is recorded as 1, which the call does not use"),
         (SPARSE, ("sparse_indices_valid_count", "2047"), "valid_count` is 2047, not 2048"),
-        (SPARSE, ("sparse_indices_pattern", "local"), "sparse_indices_pattern` is local, not uniform"),
+        (
+            SPARSE,
+            ("sparse_indices_pattern", "local"),
+            "sparse_indices_pattern` is local, the entry has only calls with uniform",
+        ),
     ] {
         let context = Context::new();
         let mut row = with_lengths("1", "5769");

@@ -269,8 +269,9 @@ fn samples_of_another_expert_skew_are_not_combined() {
     assert_eq!(check.context.rows("moe", "MoeTokenPermute")[0]["MicroBench Collections"], "1");
 }
 
+/// A run of the host that has the packages finds the same, and so does the plan of another one.
 #[test]
-fn schema_that_differs_from_torch_is_rejected() {
+fn operator_with_another_schema_is_unsupported_in_check_plan_and_run() {
     let check = CheckFixture::new(&[
         "MatMulV2,5,\"\"\"64,64;64,64\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"64,64\"\"\",FLOAT,ND",
     ]);
@@ -286,10 +287,25 @@ class _C:
 ";
     check.context.write("py/torch/__init__.py", &format!("{TORCH}{schemas}"));
     let ran = check.run_check(&["--format", "json"]);
+    let mismatch = "the catalogue has aten::mm(self, mat2), torch has (mat2, self)";
+    assert!(ran.stdout.contains(mismatch), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\"verdict\":\"unsupported\""), "{}", ran.stdout);
+    assert_eq!(ran.code, 1);
+    assert_eq!(check.run_check(&["--fail-on", "rejected"]).code, 0);
+    let ran = check.context.run(&["plan", "--db", "db", "--devices", "0", "--format", "json"]);
     assert!(
-        ran.stdout.contains("the catalogue has aten::mm(self, mat2), torch has (mat2, self)"),
+        ran.stdout.contains("\"verdict\":\"unsupported\"") && ran.stdout.contains(mismatch),
         "{}",
         ran.stdout
+    );
+    let ran = check.context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("unsupported"), "{}", ran.stdout);
+    let row = &check.context.rows("db", "MatMulV2")[0];
+    assert_eq!(
+        row.get("MicroBench Verdict").map(String::as_str).unwrap_or_default(),
+        "",
+        "the row is not changed"
     );
 }
 

@@ -47,13 +47,13 @@ impl CatalogueEntry {
     /// Matches a case to its form in order to change it. An error if it fits no form.
     pub fn edit_case<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
         let (form, bindings) = self.matching_form(case)?;
-        let conditions = &form.rule.conditions;
-        let equalities = conditions.iter().flat_map(|condition| condition.equalities(&bindings)).collect();
+        let conditions = form.rule.conditions();
+        let equalities = conditions.clone().flat_map(|condition| condition.equalities(&bindings)).collect();
         let terms = form.rule.outputs.terms().filter_map(|term| match term {
             OutputTerm::Expr(expr) => Some(expr),
             OutputTerm::Sequence(_) => None,
         });
-        let pairs = conditions.iter().chain(terms).flat_map(super::Expr::aligned_lists).collect();
+        let pairs = conditions.chain(terms).flat_map(super::Expr::aligned_lists).collect();
         Ok(CaseEditor { entry: self, form, case, bindings, equalities, pairs })
     }
 }

@@ -116,7 +116,7 @@ impl<'a> CaseEditor<'a> {
         for term in terms() {
             let PatternTerm::Name(name) = term else { continue };
             if bindings.get(name).is_none() {
-                let value = form.rule.conditions.iter().find_map(|one| one.equated_value(name, &bindings));
+                let value = form.rule.conditions().find_map(|one| one.equated_value(name, &bindings));
                 bindings.set(name, value.ok_or_else(|| format!("the form needs `{name}`"))?);
             }
         }

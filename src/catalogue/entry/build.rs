@@ -16,7 +16,7 @@ use super::{
 use crate::{
     catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
     config::{YamlError, yaml},
-    domain::{CaseAttributes, Dtype, KernelName, TensorFormat},
+    domain::{CaseAttributes, Dtype, KernelName, TensorFormat, normalize_cell},
 };
 
 const HINT: &str = "docs/adding-a-kernel.md explains every key";
@@ -248,7 +248,10 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
         Expr::parse(condition).below(index).below("where")?;
     }
     let rule = ShapeRule::parse(&raw.name, &raw.rule, &raw.conditions, raw.transposed.clone());
-    let rule = ShapeRule { inferred, ..rule.below(rule_key(raw))? };
+    let mut rule = ShapeRule { inferred, ..rule.below(rule_key(raw))? };
+    for (index, limit) in raw.limits.iter().enumerate() {
+        rule.limits.push(Expr::parse(limit).below(index).below("limits")?);
+    }
     let mut inputs: Vec<InputSlot> =
         raw.inputs.as_ref().unwrap_or(&entry.inputs).iter().map(input_slot).collect::<Result<_, _>>()?;
     // `inputs:` may leave out empty slots at the end.
@@ -264,7 +267,7 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
     for column in raw.with.keys() {
         check_column(column).below(column).below("with")?;
     }
-    let with = raw.with.clone();
+    let with = raw.with.iter().map(|(column, values)| (column.clone(), normal_spellings(values))).collect();
     let returns = raw.returns.as_deref().map(ReturnShapes::parse).transpose().below("returns")?;
     let flops = raw.cost.flops.as_deref().map(Expr::parse).transpose().below("flops").below("cost")?;
     let bytes = raw.cost.bytes.as_deref().map(Expr::parse).transpose().below("bytes").below("cost")?;
@@ -296,6 +299,14 @@ fn entry_form(raw: &RawForm, entry: &RawEntry) -> Result<EntryForm, EntryError> 
     })
 }
 
+/// Returns values of an attribute as cases have them, each once.
+fn normal_spellings(values: &[String]) -> Vec<String> {
+    let mut normal: Vec<String> =
+        values.iter().map(|value| normalize_cell(value).unwrap_or_else(|| value.clone())).collect();
+    normal.dedup();
+    normal
+}
+
 /// Checks that a key is a column of attributes.
 fn check_column(column: &str) -> Result<(), EntryError> {
     if CaseAttributes::name_of(column).is_some() {
@@ -313,6 +324,7 @@ fn implied_values(raw: &BTreeMap<String, RawImplied>) -> Result<BTreeMap<String,
             RawImplied::Expression(text) => ImpliedValue::Expression(Expr::parse(text)?),
             RawImplied::Mean { mean } => ImpliedValue::Mean(Expr::parse(mean).below("mean")?),
             RawImplied::Text { text } => ImpliedValue::Text(text.clone()),
+            RawImplied::Only { only } => ImpliedValue::Only(Expr::parse(only).below("only")?),
             RawImplied::Ignored { ignored } if ignored.trim().is_empty() => {
                 return Err(fault("ignored", "state why the attribute has no effect"));
             }

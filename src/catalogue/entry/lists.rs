@@ -82,6 +82,7 @@ fn form_of_length(raw: &RawForm, entry: &RawEntry, lists: &[ListTerm<'_>], lengt
         let Some((name, names)) = names else { continue };
         let in_full = |text: &String| text.replace(&name, &names);
         form.rule = in_full(&form.rule);
+        form.limits.iter_mut().for_each(|limit| *limit = in_full(limit));
         form.conditions.iter_mut().for_each(|condition| *condition = in_full(condition));
         form.infer.values_mut().for_each(|inferred| *inferred = in_full(inferred));
         for argument in form.arguments.values_mut() {

@@ -258,6 +258,8 @@ pub(crate) enum ImpliedValue {
     /// The mean of a list.
     Mean(Expr),
     Text(String),
+    /// The only number or list of numbers that the form covers.
+    Only(Expr),
     /// Any value: it has no effect on the call.
     Ignored,
 }
@@ -373,6 +375,12 @@ impl EntryForm {
         self.names.contains(&CaseAttributes::variable_name(column))
             || self.implied.contains_key(column)
             || self.with.get(column).is_some_and(|values| !values.iter().any(|value| value == "*"))
+    }
+
+    /// Returns true if an argument of the call is the value of an attribute's column.
+    pub(crate) fn gives_attribute(&self, column: &str) -> bool {
+        let is_given = |argument: &DeclaredArgument| matches!(argument, DeclaredArgument::Attribute(given) if given == column);
+        self.arguments.values().any(is_given)
     }
 
     pub(crate) fn is_transposed(&self, argument: &str) -> bool {

@@ -20,7 +20,7 @@ pub(crate) fn names_of_call(
     returns: Option<&ReturnShapes>,
 ) -> BTreeSet<String> {
     let names = CollectedNames::default();
-    rule.conditions.iter().for_each(|condition| names.add(condition));
+    rule.conditions().for_each(|condition| names.add(condition));
     rule.inferred.iter().for_each(|(_, expr)| names.add(expr));
     [Some(&rule.outputs), returns].into_iter().flatten().for_each(|shapes| names.add_shapes(shapes));
     for (index, slot) in inputs.iter().enumerate() {

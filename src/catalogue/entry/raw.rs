@@ -99,19 +99,21 @@ pub(crate) enum RawOutput {
     Blocked { like: String, format: String },
 }
 
-/// The value of an attribute that follows from the others: an expression, a number, `{mean: LIST}`, `{text: WORD}`, or
-/// `{ignored: REASON}` for one without effect.
+/// The value of an attribute that follows from the others: an expression or `{mean: LIST}`; or the only one that the form
+/// covers: a number, `{text: WORD}` or `{only: EXPRESSION}`; or `{ignored: REASON}` for one without effect.
 #[derive(Clone, Deserialize)]
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "expected an expression, a number, `{mean: EXPRESSION}`, `{text: WORD}` or `{ignored: REASON}`"
+    expecting = "expected an expression, a number, `{mean: EXPRESSION}`, `{text: WORD}`, \
+                 `{only: EXPRESSION}` or `{ignored: REASON}`"
 )]
 pub(crate) enum RawImplied {
     Number(i64),
     Expression(String),
     Mean { mean: String },
     Text { text: String },
+    Only { only: String },
     Ignored { ignored: String },
 }
 
@@ -145,6 +147,9 @@ pub(crate) struct RawForm {
     pub(crate) transposed: Vec<String>,
     #[serde(default, rename = "where")]
     pub(crate) conditions: Vec<String>,
+    /// Conditions of the form that the operator's definition does not have.
+    #[serde(default)]
+    pub(crate) limits: Vec<String>,
     pub(crate) returns: Option<String>,
     /// Names that the inputs leave open, with expressions of the recorded output.
     #[serde(default)]

@@ -52,10 +52,38 @@ impl Expr {
         value_of(&self.root, name, bindings)
     }
 
+    /// Returns true if a condition relates names to each other, as `R == rank(X)` and `N % K == 0`, and false if it compares
+    /// them with numbers only, as `K % 128 == 0` and `C <= 2048`.
+    pub(crate) fn relates_names(&self) -> bool {
+        is_relation(&self.root)
+    }
+
     pub(crate) fn aligned_lists(&self) -> Vec<AlignedLists> {
         let mut found = Vec::new();
         collect_pairs(&self.root, &mut found);
         found
+    }
+}
+
+fn is_relation(node: &ExprNode) -> bool {
+    use BinaryOperator::{And, Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual, Or, Remainder};
+    let has_names = |node: &ExprNode| {
+        let mut names = BTreeSet::new();
+        collect_names(node, &mut names);
+        !names.is_empty()
+    };
+    match node {
+        ExprNode::Number(_) | ExprNode::Name(_) => false,
+        ExprNode::Not(inner) | ExprNode::Negative(inner) => is_relation(inner),
+        ExprNode::Binary(And | Or, left, right) => is_relation(left) || is_relation(right),
+        ExprNode::Binary(operator, left, right) => {
+            let compares =
+                matches!(operator, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual | Remainder);
+            (compares && has_names(left) && has_names(right)) || is_relation(left) || is_relation(right)
+        }
+        ExprNode::Call(function, arguments) => {
+            *function == ExprFunction::AllLe || arguments.iter().any(is_relation)
+        }
     }
 }
 

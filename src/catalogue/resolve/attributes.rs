@@ -2,71 +2,107 @@
 
 use crate::{
     catalogue::{
-        Bindings, EntryForm, Expr, ExprValue, ImpliedValue, NotReplayable, not_replayable::contradiction,
+        Bindings, CatalogueEntry, EntryForm, Expr, ExprValue, ImpliedValue, NotReplayable,
+        not_replayable::{contradiction, not_covered},
     },
-    domain::{CaseAttributes, Dims},
+    domain::{CaseAttributes, Dims, is_mean},
 };
 
 /// Checks that the form uses every attribute, because the time of the recorded call may depend on it.
-pub(super) fn check_used(form: &EntryForm, attributes: &CaseAttributes) -> Result<(), NotReplayable> {
-    match attributes.iter().find(|(column, _)| !form.uses_attribute(column)) {
-        Some((column, value)) => {
-            let why = format!("`{column}` is recorded as {value}, which the call does not use");
-            Err(NotReplayable::NotCovered(why))
-        }
+pub(super) fn check_used(
+    entry: &CatalogueEntry,
+    form: &EntryForm,
+    attributes: &CaseAttributes,
+) -> Result<(), NotReplayable> {
+    let Some((column, value)) = attributes.iter().find(|(column, _)| !form.uses_attribute(column)) else {
+        return Ok(());
+    };
+    Err(not_covered(match entry.forms.iter().any(|form| form.uses_attribute(column)) {
+        true => format!("`{column}` is recorded as {value}, the form is for rows without it"),
+        false => format!("`{column}` is recorded as {value}, which the call does not use"),
+    }))
+}
+
+/// Checks that attributes in expressions are whole numbers.
+pub(super) fn check_numbers(
+    entry: &CatalogueEntry,
+    attributes: &CaseAttributes,
+) -> Result<(), NotReplayable> {
+    let is_text = |column: &str| {
+        let is_numeric = |form: &EntryForm| {
+            !form.gives_attribute(column) && form.names.contains(&CaseAttributes::variable_name(column))
+        };
+        attributes.numbers(column).is_none() && entry.forms.iter().any(is_numeric)
+    };
+    match attributes.iter().find(|(column, _)| is_text(column)) {
+        Some((column, value)) => Err(contradiction(format!(
+            "`{column}` is `{value}`: expected a whole number or a list of them, such as `128,256`"
+        ))),
         None => Ok(()),
     }
 }
 
-/// Checks recorded attributes that follow from the shapes and other attributes.
+/// Checks recorded attributes that follow from the shapes and other attributes, or of which the form covers one value. Another
+/// value contradicts the row in the first case only.
 pub(super) fn check_implied(
     form: &EntryForm,
     bindings: &Bindings,
     attributes: &CaseAttributes,
 ) -> Result<(), NotReplayable> {
     for (column, value) in &form.implied {
-        if let Some(recorded) = attributes.get(column) {
-            let agrees = agrees_with(value, recorded, bindings);
-            agrees.map_err(|expected| contradiction(format!("`{column}` is {recorded}, not {expected}")))?;
-        }
+        let Some(recorded) = attributes.get(column) else { continue };
+        check_value(value, recorded, bindings).map_err(|mismatch| match mismatch {
+            ValueMismatch::Contradiction(expected) => {
+                contradiction(format!("`{column}` is {recorded}, not {expected}"))
+            }
+            ValueMismatch::NotCovered(covered) => {
+                not_covered(format!("`{column}` is {recorded}, the entry has only calls with {covered}"))
+            }
+        })?;
     }
     Ok(())
 }
 
-/// Compares a recorded value with the implied one; the error is the implied one.
-fn agrees_with(value: &ImpliedValue, recorded: &str, bindings: &Bindings) -> Result<(), String> {
+/// Difference between a recorded attribute and its value in a form, with the latter as text.
+enum ValueMismatch {
+    Contradiction(String),
+    NotCovered(String),
+}
+
+/// Compares a recorded value with that of a form.
+fn check_value(value: &ImpliedValue, recorded: &str, bindings: &Bindings) -> Result<(), ValueMismatch> {
     let items = |expr: &Expr| {
-        expr.evaluate_as(bindings, ExprValue::to_items).map_err(|error| format!("known: {error}"))
+        let items = expr.evaluate_as(bindings, ExprValue::to_items);
+        items.map_err(|error| ValueMismatch::Contradiction(format!("known: {error}")))
     };
     match value {
         ImpliedValue::Ignored => Ok(()),
         ImpliedValue::Text(text) if text == recorded => Ok(()),
-        ImpliedValue::Text(text) => Err(text.clone()),
-        ImpliedValue::Expression(expr) => {
+        ImpliedValue::Text(text) => Err(ValueMismatch::NotCovered(text.clone())),
+        ImpliedValue::Expression(expr) | ImpliedValue::Only(expr) => {
             let text = Dims(&items(expr)?).to_string();
-            if text == recorded { Ok(()) } else { Err(format!("{text}, which is `{expr}`")) }
+            let is_constant = expr.variable_names().is_empty();
+            match value {
+                _ if text == recorded => Ok(()),
+                ImpliedValue::Only(_) => Err(ValueMismatch::NotCovered(text)),
+                _ if is_constant => Err(ValueMismatch::NotCovered(text)),
+                _ => Err(ValueMismatch::Contradiction(format!("{text}, which is `{expr}`"))),
+            }
         }
         ImpliedValue::Mean(expr) => {
             let items = items(expr)?;
             #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
             let mean = items.iter().map(|item| *item as f64).sum::<f64>() / items.len().max(1) as f64;
-            if is_mean(recorded, mean) { Ok(()) } else { Err(format!("{mean:.6}, the mean of `{expr}`")) }
+            let expected = || ValueMismatch::Contradiction(format!("{mean:.6}, the mean of `{expr}`"));
+            if is_mean(recorded, mean) { Ok(()) } else { Err(expected()) }
         }
     }
-}
-
-/// Returns true for a mean that was rounded, or cut after its last digit.
-fn is_mean(recorded: &str, mean: f64) -> bool {
-    let digits = recorded.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-    let unit = 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
-    recorded.parse::<f64>().is_ok_and(|recorded| (-0.500_001..1.0).contains(&((mean - recorded) / unit)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::is_mean;
     use crate::{
         catalogue::Catalogue,
         config::AssetFiles,
@@ -133,15 +169,5 @@ mod tests {
         case.attributes.set("Runtime num_heads", "8");
         let refused = entry.resolve_call(&case).expect_err("it is not used");
         assert_eq!(refused.to_string(), "`Runtime num_heads` is recorded as 8, which the call does not use");
-    }
-
-    #[test]
-    fn means_may_be_rounded_or_cut() {
-        for recorded in ["3517.714286", "3517.71", "3517.7", "3518", "3517"] {
-            assert!(is_mean(recorded, 24624.0 / 7.0), "{recorded}");
-        }
-        for recorded in ["3516", "3519", "3517.5", "3517.714288", "mean", ""] {
-            assert!(!is_mean(recorded, 24624.0 / 7.0), "{recorded}");
-        }
     }
 }

@@ -1,10 +1,12 @@
 //! Resolves a case: the form that it fits, the arguments of the call, its outputs and its work.
 
 mod attributes;
+mod mismatch;
 
 use std::collections::BTreeSet;
 
-use attributes::{check_implied, check_used};
+use attributes::{check_implied, check_numbers, check_used};
+use mismatch::{FormMismatch, MatchStage, no_form_fits};
 
 use super::{
     Bindings, CallArgument, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, InputSlot,
@@ -40,30 +42,11 @@ pub struct ResolvedCall {
     pub(crate) work: KernelWork,
 }
 
-/// Reason why a case does not fit a form.
-#[derive(Debug, thiserror::Error)]
-enum FormMismatch {
-    /// Its slots, types or attributes differ.
-    #[error(transparent)]
-    Refused(#[from] NotReplayable),
-    /// The form has other numbers of dimensions or other slots: the case may fit a form that the entry lacks.
-    #[error("{0}")]
-    Structure(String),
-    /// The form has such slots, and the dimensions contradict each other.
-    #[error("{0}")]
-    Dimensions(String),
-}
-
-impl FormMismatch {
-    /// Returns true if the form covers such cases, and this one is invalid.
-    const fn is_contradiction(&self) -> bool {
-        matches!(self, Self::Dimensions(_) | Self::Refused(NotReplayable::Contradiction(_)))
-    }
-}
-
 impl CatalogueEntry {
     /// Resolves the call by the first form that fits; the error lists what contradicts the entry.
     pub fn resolve_call(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
+        check_numbers(self, &case.attributes)?;
+        check_elements(case)?;
         let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
             self.forms_for(case).map(|form| (form, self.match_form(form, case))).collect();
         if attempts.is_empty() {
@@ -79,7 +62,7 @@ impl CatalogueEntry {
         let fitting: Vec<(&EntryForm, &Bindings)> =
             attempts.iter().filter_map(|(form, bound)| bound.as_ref().ok().map(|b| (*form, b))).collect();
         let Some(&(form, bindings)) = fitting.first() else {
-            return Err(no_form_fits(case, &attempts));
+            return Err(no_form_fits(case, &self.mismatches(case, attempts)));
         };
         check_replayed(form)?;
         let outputs = self.output_tensors(form, bindings, &case.inputs, &case.outputs)?;
@@ -132,34 +115,51 @@ impl CatalogueEntry {
     /// Returns the names that [`CatalogueEntry::bound_names`] may bind.
     pub(crate) fn bindable_names(&self) -> BTreeSet<&str> {
         let rules = self.forms.iter().map(|form| &form.rule);
-        let conditions = rules.clone().flat_map(|rule| &rule.conditions).flat_map(Expr::variable_names);
+        let conditions = rules.clone().flat_map(ShapeRule::conditions).flat_map(Expr::variable_names);
         rules.flat_map(ShapeRule::bound_names).chain(conditions).chain(["output"]).collect()
     }
 
     fn match_form(&self, form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
-        self.check_slots(form, case)?;
-        let inputs = case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| to_signed(&tensor.dims)));
-        let inputs = logical_inputs(form, case, inputs.collect(), &mut Vec::new());
-        let inputs = inputs.map_err(|mismatch| contradiction(mismatch.to_string()))?;
-        let outputs: Vec<Vec<i64>> =
-            case.outputs.iter().flatten().map(|tensor| to_signed(&tensor.dims)).collect();
-        let recorded = (!outputs.is_empty()).then_some(outputs.as_slice());
-        let known = attribute_bindings(&case.attributes);
-        let bindings = form.rule.bind(&inputs, recorded, known, &mut Vec::new());
-        let bindings = bindings.map_err(|mismatch| match mismatch {
-            RuleMismatch::Structure(reason) => FormMismatch::Structure(reason),
-            other => FormMismatch::Dimensions(other.to_string()),
-        })?;
-        check_implied(form, &bindings, &case.attributes)?;
+        let refused_at = |stage| move |refusal: NotReplayable| FormMismatch::new(stage, &refusal);
+        self.check_attributes(form, case).map_err(refused_at(MatchStage::Attributes))?;
+        self.check_slots(form, case).map_err(refused_at(MatchStage::Structure))?;
+        check_types(form, case).map_err(refused_at(MatchStage::Types))?;
+        let bindings = bind_shapes(form, case)?;
+        check_implied(form, &bindings, &case.attributes)
+            .map_err(|refusal| FormMismatch::after_dimensions(&refusal))?;
         // A form with other output types is not the recorded one.
-        let outputs = self.output_tensors(form, &bindings, &case.inputs, &case.outputs)?;
-        check_recorded_dtypes(&case.outputs, &outputs)?;
+        let outputs = self.output_tensors(form, &bindings, &case.inputs, &case.outputs);
+        let checked = outputs.and_then(|outputs| check_recorded_dtypes(&case.outputs, &outputs));
+        checked.map_err(|refusal| FormMismatch::after_dimensions(&refusal))?;
         Ok(bindings)
     }
 
-    /// Checks the slots, types and attributes of a case against a form, but not its dimensions.
-    pub(crate) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
-        check_used(form, &case.attributes)?;
+    /// Returns the mismatches of the forms that judge a case: of types whose form agrees with all dimensions, these are the
+    /// only difference.
+    fn mismatches<'a>(
+        &self,
+        case: &Case,
+        attempts: Vec<(&'a EntryForm, Result<Bindings, FormMismatch>)>,
+    ) -> Vec<(&'a EntryForm, FormMismatch)> {
+        let misfits = attempts.into_iter().filter(|(form, _)| !form.special_case);
+        let misfits = misfits.filter_map(|(form, bound)| Some((form, bound.err()?)));
+        let misfits = misfits.map(|(form, mut mismatch)| {
+            match mismatch.stage {
+                MatchStage::Types if bind_shapes(form, case).is_ok() => {
+                    mismatch.stage = MatchStage::OnlyTypes;
+                }
+                MatchStage::Structure | MatchStage::Conflict => {
+                    mismatch.conflicts = count_conflicts(form, case);
+                }
+                _ => {}
+            }
+            (form, mismatch)
+        });
+        misfits.collect()
+    }
+
+    /// Checks that a form is for rows with the attributes of a case.
+    pub(crate) fn check_attributes(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
         for (column, values) in &form.with {
             match case.attributes.get(column) {
                 Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => {}
@@ -170,6 +170,7 @@ impl CatalogueEntry {
                 None => return Err(missing_attribute(column)),
             }
         }
+        check_used(self, form, &case.attributes)?;
         for argument in form.arguments.values() {
             if let DeclaredArgument::Attribute(column) = argument
                 && case.attributes.get(column).is_none()
@@ -177,6 +178,11 @@ impl CatalogueEntry {
                 return Err(missing_attribute(column));
             }
         }
+        Ok(())
+    }
+
+    /// Checks that a form has the slots of a case.
+    pub(crate) fn check_slots(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
         let count = case.inputs.len();
         let needed =
             (0..form.inputs.len()).rev().find(|slot| form.rule.takes_slot(*slot)).map_or(0, |last| last + 1);
@@ -185,38 +191,11 @@ impl CatalogueEntry {
                 format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
             return Err(not_covered(why));
         }
-        for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
-            let Some(tensor) = tensor else {
-                if form.rule.takes_slot(index) {
-                    return Err(not_covered(format!("input slot {index} is empty, the call needs it")));
-                }
-                continue;
-            };
-            if tensor.element_count() == 0 {
-                let why = format!("input {index} has no elements, so nothing would be launched");
-                return Err(contradiction(why));
-            }
-            if let InputSlot::Host(dtype) = slot
-                && is_whole(dtype)
-                && !is_whole(&tensor.dtype)
-                && !tensor.dtype.is_undefined()
-            {
-                let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
-                return Err(not_covered(why));
-            }
-            if let InputSlot::Intermediate(dtype) = slot
-                && *dtype != tensor.dtype
-            {
-                let why = format!("input {index} is {}, the call makes it as {dtype}", tensor.dtype);
-                return Err(not_covered(why));
-            }
-            if let InputSlot::Tensor(slot) = slot
-                && form.rule.takes_slot(index)
-            {
-                check_tensor(index, slot, tensor)?;
-            }
+        let is_missing = |slot: &usize| case.inputs[*slot].is_none() && form.rule.takes_slot(*slot);
+        match (0..count).find(is_missing) {
+            Some(slot) => Err(not_covered(format!("input slot {slot} is empty, the call needs it"))),
+            None => Ok(()),
         }
-        check_same_types(form, case)
     }
 
     /// Returns the outputs of a form. `recorded` are the outputs in the profile, empty if there are none.
@@ -234,7 +213,7 @@ impl CatalogueEntry {
                     let tensor =
                         form.tensor(argument).and_then(|(slot, _)| inputs.get(slot).and_then(Option::as_ref));
                     let tensor = tensor.ok_or_else(|| {
-                        contradiction(format!(
+                        not_covered(format!(
                             "output {index} is of the type of `{argument}`, which is left out"
                         ))
                     })?;
@@ -254,7 +233,7 @@ impl CatalogueEntry {
                             if let (Some((_, other)), Some(tensor)) = (other, tensor)
                                 && tensor.dtype == *dtype
                             {
-                                return Err(contradiction(format!(
+                                return Err(not_covered(format!(
                                     "output {index} is {dtype} as `{}` is: nothing would be launched",
                                     other.argument
                                 )));
@@ -275,7 +254,7 @@ impl CatalogueEntry {
             let OutputDtype::Blocked(_, format) = dtype_of else { return Ok(Tensor::new(dims, dtype)) };
             let recorded = recorded.iter().flatten().nth(index).map(|tensor| &tensor.format);
             match recorded.filter(|recorded| !recorded.same_layout(format)) {
-                Some(other) => Err(contradiction(format!(
+                Some(other) => Err(not_covered(format!(
                     "output {index} is recorded in the format {other}, the call gives {format}"
                 ))),
                 None => Ok(Tensor { format: format.clone(), ..Tensor::new(dims, dtype) }),
@@ -339,6 +318,69 @@ fn check_replayed(form: &EntryForm) -> Result<(), NotReplayable> {
     }
 }
 
+/// Refuses inputs without elements, for which torch launches nothing.
+fn check_elements(case: &Case) -> Result<(), NotReplayable> {
+    let is_empty = |slot: &Slot| slot.as_ref().is_some_and(|tensor| tensor.element_count() == 0);
+    match case.inputs.iter().position(is_empty) {
+        Some(index) => {
+            Err(not_covered(format!("input {index} has no elements, so nothing would be launched")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Logical dimensions of the input slots, and those of the recorded outputs.
+type RecordedDims = (Vec<Option<Vec<i64>>>, Vec<Vec<i64>>);
+
+fn recorded_dims(form: &EntryForm, case: &Case) -> Result<RecordedDims, RuleMismatch> {
+    let inputs = case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| to_signed(&tensor.dims)));
+    let inputs = logical_inputs(form, case, inputs.collect(), &mut Vec::new())?;
+    let outputs = case.outputs.iter().flatten().map(|tensor| to_signed(&tensor.dims)).collect();
+    Ok((inputs, outputs))
+}
+
+/// Returns the number of conflicts between a case and the shapes of a form.
+fn count_conflicts(form: &EntryForm, case: &Case) -> usize {
+    let known = attribute_bindings(&case.attributes);
+    recorded_dims(form, case)
+        .map_or(usize::MAX, |(inputs, outputs)| form.rule.count_conflicts(&inputs, &outputs, known))
+}
+
+/// Binds the names of a form's rule to the recorded shapes.
+fn bind_shapes(form: &EntryForm, case: &Case) -> Result<Bindings, FormMismatch> {
+    let (inputs, outputs) = recorded_dims(form, case)?;
+    let recorded = (!outputs.is_empty()).then_some(outputs.as_slice());
+    let known = attribute_bindings(&case.attributes);
+    Ok(form.rule.bind(&inputs, recorded, known, &mut Vec::new())?)
+}
+
+/// Checks the types and formats of a case against a form that has its slots.
+pub(crate) fn check_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
+    for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
+        let Some(tensor) = tensor else { continue };
+        if let InputSlot::Host(dtype) = slot
+            && is_whole(dtype)
+            && !is_whole(&tensor.dtype)
+            && !tensor.dtype.is_undefined()
+        {
+            let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
+            return Err(not_covered(why));
+        }
+        if let InputSlot::Intermediate(dtype) = slot
+            && *dtype != tensor.dtype
+        {
+            let why = format!("input {index} is {}, the call makes it as {dtype}", tensor.dtype);
+            return Err(not_covered(why));
+        }
+        if let InputSlot::Tensor(slot) = slot
+            && form.rule.takes_slot(index)
+        {
+            check_tensor(index, slot, tensor)?;
+        }
+    }
+    check_same_types(form, case)
+}
+
 /// Returns true for the types of sizes, orders and axes.
 const fn is_whole(dtype: &Dtype) -> bool {
     matches!(dtype, Dtype::Int32 | Dtype::Int64)
@@ -400,7 +442,7 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> 
         if let (Some(first), Some(tensor)) = (first, tensor(index))
             && first.dtype != tensor.dtype
         {
-            return Err(contradiction(format!(
+            return Err(not_covered(format!(
                 "input {index} is {}, the first of `{}` is {}: the kernel takes one type",
                 tensor.dtype, slot.argument, first.dtype
             )));
@@ -410,52 +452,13 @@ fn check_same_types(form: &EntryForm, case: &Case) -> Result<(), NotReplayable> 
             && let Some(wanted) = case.inputs.get(other).and_then(Option::as_ref)
             && tensor.dtype != wanted.dtype
         {
-            return Err(contradiction(format!(
+            return Err(not_covered(format!(
                 "input {index} ({}) is {}, `{}` is {}: the kernel takes one type",
                 slot.argument, tensor.dtype, known.argument, wanted.dtype
             )));
         }
     }
     Ok(())
-}
-
-/// Returns the reason if it is the same for all forms, otherwise the reason of each. A case is not covered, instead of
-/// contradictory, only if no form that is replayed covers it.
-fn no_form_fits(case: &Case, attempts: &[(&EntryForm, Result<Bindings, FormMismatch>)]) -> NotReplayable {
-    let judged = |(form, _): &&(&EntryForm, _)| !form.special_case;
-    let misfits: Vec<(&EntryForm, &FormMismatch)> = attempts
-        .iter()
-        .filter(judged)
-        .filter_map(|(form, bound)| bound.as_ref().err().map(|why| (*form, why)))
-        .collect();
-    if let Some((_, FormMismatch::Refused(first))) = misfits.first()
-        && misfits.iter().all(|(_, why)| matches!(why, FormMismatch::Refused(refusal) if refusal == first))
-    {
-        return first.clone();
-    }
-    let reasons = join_reasons(misfits.iter().map(|(form, why)| (form.rule.name.as_str(), why.to_string())));
-    let text = format!("the shapes {} fit no form of {}: {reasons}", case.shapes(), case.kernel);
-    if misfits.iter().any(|(form, why)| form.is_replayed() && why.is_contradiction()) {
-        NotReplayable::Contradiction(text)
-    } else {
-        NotReplayable::NotCovered(text)
-    }
-}
-
-/// Joins the reasons of forms, each reason once: `packed: T is both 12 and 40; BNSD and 2 more: input 0 has 3 dimensions`.
-fn join_reasons<'a>(misfits: impl Iterator<Item = (&'a str, String)>) -> String {
-    let mut forms_by_reason: Vec<(String, &str, usize)> = Vec::new();
-    for (form, reason) in misfits {
-        match forms_by_reason.iter_mut().find(|(known, ..)| *known == reason) {
-            Some((_, _, more)) => *more += 1,
-            None => forms_by_reason.push((reason, form, 0)),
-        }
-    }
-    let reasons = forms_by_reason.into_iter().map(|(reason, form, more)| match more {
-        0 => format!("{form}: {reason}"),
-        _ => format!("{form} and {more} more: {reason}"),
-    });
-    reasons.collect::<Vec<_>>().join("; ")
 }
 
 fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), NotReplayable> {
@@ -480,8 +483,7 @@ fn promote_dtypes(inputs: &[Slot]) -> Result<Dtype, NotReplayable> {
     let first =
         dtypes.next().cloned().ok_or_else(|| contradiction("no input decides the output type".to_owned()))?;
     dtypes.try_fold(first, |left, right| {
-        left.promote_with(right)
-            .ok_or_else(|| contradiction(format!("{left} and {right} have no common type")))
+        left.promote_with(right).ok_or_else(|| not_covered(format!("{left} and {right} have no common type")))
     })
 }
 

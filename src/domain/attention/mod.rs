@@ -9,7 +9,7 @@ pub use call::AttentionCall;
 pub(crate) use call::{best_shape_matches, common_attributes};
 pub(crate) use sequences::SequenceLengths;
 
-use super::{Case, CaseAttributes, RUNTIME, Slot, attributes::AVG_SEQ_LEN};
+use super::{Case, CaseAttributes, Dims, RUNTIME, Slot, attributes::AVG_SEQ_LEN};
 
 /// Names of the attributes that make a case complete.
 pub(crate) mod attention_attribute {
@@ -68,11 +68,20 @@ pub(crate) enum AttentionSlot {
     KeyRope = 25,
 }
 
-/// Returns attributes without means and counts, which follow from the lengths if these are known.
-pub(super) fn without_means(attributes: &CaseAttributes) -> CaseAttributes {
-    let mut deciding = attributes.clone();
-    deciding.remove(name::AVG_SEQ_LEN);
-    deciding.remove(name::VALID_BLOCKS);
+/// Returns attributes without the mean and the numbers of blocks, where they follow from the recorded lengths of keys. Others
+/// contradict the lengths and distinguish the case.
+pub(super) fn without_derived_values(case: &Case, attributes: CaseAttributes) -> CaseAttributes {
+    let view = AttentionCase::new(case);
+    let Some(lengths) = view.recorded_key_lengths() else { return attributes };
+    let mut deciding = attributes;
+    if deciding.has_mean_of(&lengths) {
+        deciding.remove(name::AVG_SEQ_LEN);
+    }
+    let block = view.recorded_block_size().filter(|size| *size > 0);
+    let counts = block.map(|size| lengths.iter().map(|length| length.div_ceil(size)).collect::<Vec<_>>());
+    if counts.is_some_and(|counts| deciding.get(name::VALID_BLOCKS) == Some(&*Dims(&counts).to_string())) {
+        deciding.remove(name::VALID_BLOCKS);
+    }
     deciding
 }
 
@@ -98,6 +107,32 @@ impl<'a> AttentionCase<'a> {
     /// Returns true if keys and values are stored in blocks.
     pub(crate) fn is_paged(&self) -> bool {
         self.dims(AttentionSlot::BlockTable).is_some()
+    }
+
+    /// Returns the recorded number of keys of each sequence. Packed keys that are not in blocks are recorded by their ends.
+    fn recorded_key_lengths(&self) -> Option<Vec<u64>> {
+        let lengths = self.case.attributes.numbers(name::KV_LENGTHS)?;
+        let implied = self.implied_attributes();
+        let layout = self.case.attributes.get(name::LAYOUT).or_else(|| implied.get(name::LAYOUT));
+        let has_ends = self.is_fused_attention()
+            && !self.is_paged()
+            && layout.is_some_and(|layout| layout.starts_with('T'));
+        if has_ends { sequences::lengths_from_ends(&lengths) } else { Some(lengths) }
+    }
+
+    /// Returns the number of tokens in a block of the keys by the shape of these. The kernels of sparse attention, which are
+    /// not fused, have the heads behind the tokens.
+    fn recorded_block_size(&self) -> Option<u64> {
+        match *self.dims(AttentionSlot::Key)? {
+            [_, size, _, _] if !self.is_fused_attention() => Some(size),
+            // Keys in blocks of 16 or 32 columns have the tokens in front of these.
+            [_, size, _] | [_, _, size, _] | [_, _, _, size, _] => Some(size),
+            _ => None,
+        }
+    }
+
+    fn is_fused_attention(&self) -> bool {
+        self.case.kernel.as_str() == Self::KERNEL
     }
 
     /// Returns the arguments that follow from the shapes, by the rules with which such databases have been replayed.
@@ -143,10 +178,10 @@ impl<'a> AttentionCase<'a> {
     }
 
     /// Returns the attributes that distinguish the case from others with the same shapes: without those that the
-    /// shapes imply, and without means and counts if the lengths themselves are known.
+    /// shapes imply, and without means and counts that follow from known lengths.
     pub(super) fn identifying_attributes(&self) -> CaseAttributes {
         let deciding = self.case.attributes.without(&self.implied_attributes());
-        if self.case.attributes.get(name::KV_LENGTHS).is_some() { without_means(&deciding) } else { deciding }
+        without_derived_values(self.case, deciding)
     }
 
     /// Returns `complete`, or the attributes that an exact replay needs and the case lacks.
@@ -266,6 +301,11 @@ mod tests {
         lengths.attributes.set(name::AVG_SEQ_LEN, "4096");
         lengths.attributes.set(name::VALID_BLOCKS, "32,32");
         assert_eq!(lengths.signature(), short, "they follow from the lengths");
+        for (column, cell) in [(name::AVG_SEQ_LEN, "4095"), (name::VALID_BLOCKS, "32,33")] {
+            let mut contradicting = lengths.clone();
+            contradicting.attributes.set(column, cell);
+            assert_ne!(contradicting.signature(), short, "{column} contradicts the lengths");
+        }
         lengths.attributes.set(name::SPARSE_MODE, "0");
         assert_ne!(lengths.signature(), short);
     }

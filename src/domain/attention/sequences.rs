@@ -88,7 +88,7 @@ impl SequenceLengths {
     }
 }
 
-fn lengths_from_ends(ends: &[u64]) -> Option<Vec<u64>> {
+pub(super) fn lengths_from_ends(ends: &[u64]) -> Option<Vec<u64>> {
     let starts = std::iter::once(&0).chain(ends);
     starts.zip(ends).map(|(start, end)| end.checked_sub(*start)).collect()
 }

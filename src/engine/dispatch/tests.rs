@@ -103,7 +103,7 @@ impl Fixture {
             cases: &[],
             measured,
             imprecise: &BTreeSet::new(),
-            rejected_calls: None,
+            refused_calls: None,
             equal_calls: &EqualCallEvidence::default(),
             weight_column: None,
         };

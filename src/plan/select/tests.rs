@@ -17,7 +17,7 @@ struct Fixture {
     folder: TempDir,
     catalogue: Catalogue,
     measured: BTreeSet<CaseId>,
-    rejected: BTreeMap<CaseId, (String, String)>,
+    refused: BTreeMap<CaseId, RefusedCall>,
 }
 
 /// The six signature cells of an `Add` of two vectors.
@@ -37,7 +37,7 @@ impl Fixture {
             fs::write(folder.path().join(format!("{name}.csv")), text).expect("the CSV is written");
         }
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
-        Self { folder, catalogue, measured: BTreeSet::new(), rejected: BTreeMap::new() }
+        Self { folder, catalogue, measured: BTreeSet::new(), refused: BTreeMap::new() }
     }
 
     fn select(
@@ -55,7 +55,7 @@ impl Fixture {
             cases: &[],
             measured: &self.measured,
             imprecise: &BTreeSet::new(),
-            rejected_calls: Some(&self.rejected),
+            refused_calls: Some(&self.refused),
             equal_calls: &EqualCallEvidence::default(),
             weight_column,
         };
@@ -104,11 +104,15 @@ fn call_rejected_by_the_vendor_check_is_not_launched_until_the_call_changes() {
         call_digest(&planned.case, &planned.call, fixture.catalogue.entry(&planned.case.kernel))
     };
     let [first, second] = plan.cases.as_slice() else { panic!("{} cases", plan.cases.len()) };
-    let rejected = BTreeMap::from([
-        (first.case.id().clone(), (digest(first), "rejected by torch_npu".to_owned())),
-        (second.case.id().clone(), ("digest of another call".to_owned(), "rejected earlier".to_owned())),
+    let refused = |digest: String, reason: &str| RefusedCall {
+        digest,
+        outcome: CaseOutcome::new(Verdict::Rejected, reason),
+    };
+    let refused = BTreeMap::from([
+        (first.case.id().clone(), refused(digest(first), "rejected by torch_npu")),
+        (second.case.id().clone(), refused("digest of another call".to_owned(), "rejected earlier")),
     ]);
-    fixture.rejected = rejected;
+    fixture.refused = refused;
     let plan = fixture.plan();
     assert_eq!(lengths(&plan), [32]);
     let outcomes: Vec<&CaseOutcome> = plan.not_launched.iter().map(|(_, outcome)| outcome).collect();

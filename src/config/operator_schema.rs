@@ -1,7 +1,7 @@
 //! Operator schemas as PyTorch prints them, such as
 //! `npu::npu_rms_norm(Tensor input, Tensor gamma, float epsilon=1e-06) -> (Tensor, Tensor)`.
 
-use crate::config::yaml::split_outside_brackets;
+use super::yaml::split_outside_brackets;
 
 /// The signature of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
