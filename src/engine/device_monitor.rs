@@ -12,13 +12,34 @@ use std::{
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{EngineError, lane_context::LaneContext};
-use crate::{device, domain::DataKind, files::disk_space::has_space, profile::npu_smi::NpuSmiInfo};
+use super::{
+    EngineError,
+    lane_context::{LaneContext, unix_time},
+};
+use crate::{
+    device,
+    domain::DataKind,
+    files::disk_space::has_space,
+    ledger::DeviceReading,
+    profile::npu_smi::{NpuChip, NpuSmiInfo},
+};
 
 /// Interval on a host with devices. One query takes a second of one core on a host of sixteen devices.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval on the rehearsal host, whose runs are short.
 const REHEARSAL_POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the health and the sensor values of a device for the ledger.
+pub(super) fn device_reading(chip: &NpuChip) -> DeviceReading {
+    DeviceReading {
+        device: chip.physical_id,
+        at: unix_time(),
+        health: chip.health.clone(),
+        temperature: chip.temperature_c,
+        power: chip.power_w,
+        memory_used_mb: chip.memory_used_mb,
+    }
+}
 
 /// Output of `npu-smi`.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use tokio::{
 use super::{
     EngineError, RunOutcome,
     collect::CollectionResult,
-    device_monitor::DeviceSnapshot,
+    device_monitor::{DeviceSnapshot, device_reading},
     disk_failures::DiskFailures,
     equal_calls::EqualCallOutcomes,
     host_monitor::HostMonitor,
@@ -33,7 +33,6 @@ use crate::{
     evidence::LedgerComparison,
     exit::ExitStatus,
     ledger::{DeviceReading, Ledger, LedgerError, NewCollection},
-    profile::npu_smi::NpuChip,
     sched::{
         CaseResult, CollectionExit, CollectionFinished, RunForecast, SchedAction, SchedEvent, SchedulerState,
         Seconds, StartCollection,
@@ -576,17 +575,6 @@ fn is_temporary(error: &EngineError) -> bool {
         }
         EngineError::Database(_) => true,
         _ => false,
-    }
-}
-
-fn device_reading(chip: &NpuChip) -> DeviceReading {
-    DeviceReading {
-        device: chip.physical_id,
-        at: unix_time(),
-        health: chip.health.clone(),
-        temperature: chip.temperature_c,
-        power: chip.power_w,
-        memory_used_mb: chip.memory_used_mb,
     }
 }
 
