@@ -8,7 +8,7 @@ use super::{
     TensorSlot, TensorSource,
     blocked_layout::logical_dims,
     expr::{BinaryOperator, ExprErrorKind, ExprNumber, product},
-    not_replayable::{contradiction, missing_attribute},
+    not_replayable::{contradiction, missing_attribute, not_covered},
     rule_error::{RuleMismatch, require},
     shape_rule::to_signed,
 };
@@ -179,7 +179,10 @@ impl ArgumentResolver<'_> {
     ) -> Result<Fill<i64, Vec<i64>>, NotReplayable> {
         let fill = fill.try_map(|bound| self.number(bound), |list| self.list(list))?;
         let checked = check_fill(&fill, argument, &to_signed(dims), &mut Vec::new());
-        checked.map_err(|mismatch| contradiction(mismatch.to_string()))?;
+        checked.map_err(|mismatch| match mismatch {
+            RuleMismatch::Limit(reason) => not_covered(reason),
+            conflict => contradiction(conflict.to_string()),
+        })?;
         Ok(fill)
     }
 
@@ -320,8 +323,10 @@ pub(super) fn check_fill<N: ExprNumber>(
         _ => return Ok(()),
     };
     fill.below().map_or(Ok(()), |below| {
-        check(BinaryOperator::GreaterEqual, below, distinct.clone(), &|| {
+        let is_enough = check(BinaryOperator::GreaterEqual, below, distinct.clone(), &|| {
             format!("needs {distinct} different values, there are {below}")
-        })
+        });
+        // The operators also take equal values, such as blocks that sequences share.
+        is_enough.map_err(RuleMismatch::into_limit)
     })
 }

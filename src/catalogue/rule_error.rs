@@ -36,6 +36,14 @@ pub(crate) enum RuleMismatch {
 }
 
 impl RuleMismatch {
+    /// Returns a conflict of dimensions as a limit of the form.
+    pub(super) fn into_limit(self) -> Self {
+        match self {
+            Self::Dimensions(reason) => Self::Limit(reason),
+            other => other,
+        }
+    }
+
     pub(super) fn prefixed(self, place: &str) -> Self {
         match self {
             Self::Structure(reason) => Self::Structure(format!("{place}: {reason}")),

@@ -66,6 +66,31 @@ const FUSED_ARGUMENTS: [(&str, &str); 7] = [
     ("block_size", "128"),
 ];
 
+const SHARED_BLOCKS: [(&str, &str); 7] = [
+    FUSED_ARGUMENTS[0],
+    ("actual_seq_lengths_kv_values", "900,1000"),
+    FUSED_ARGUMENTS[2],
+    FUSED_ARGUMENTS[3],
+    FUSED_ARGUMENTS[4],
+    FUSED_ARGUMENTS[5],
+    FUSED_ARGUMENTS[6],
+];
+/// The same step in a layout that does not pack sequences.
+const UNPACKED_CELLS: [&str; 4] = [
+    "2,4,1,128;9,1,128,128;9,1,128,128;;;;2;;;;;;;;2,8",
+    "DT_BF16;DT_BF16;DT_BF16;;;;INT64;;;;;;;;INT32",
+    "2,4,1,128;",
+    "DT_BF16;FLOAT",
+];
+const NO_KEYS: [(&str, &str); 6] = [
+    ("actual_seq_lengths_kv_values", "300,0"),
+    ("input_layout", "BNSD"),
+    ("sparse_mode", "0"),
+    FUSED_ARGUMENTS[4],
+    FUSED_ARGUMENTS[5],
+    FUSED_ARGUMENTS[6],
+];
+
 /// A correct row, one that states what follows from it, and one that contradicts it, in every order.
 #[test]
 fn row_with_a_contradicting_derived_value_neither_passes_nor_changes_other_rows() {
@@ -207,6 +232,13 @@ const NOT_COVERED: &[(RowText<'static>, &str)] = &[
     (
         ("TransposeBatchMatMul", ["4,16,64;16,64,512", "DT_BF16;DT_BF16", "4,16,512", "DT_BF16"], &[]),
         "`K % 128 == 0` does not hold",
+    ),
+    // 16 blocks in a pool of 9: the sequences share some. A sequence without keys pads a captured batch.
+    ((FUSED, FUSED_CELLS, &SHARED_BLOCKS), "different values"),
+    ((FUSED, UNPACKED_CELLS, &NO_KEYS), "`min(actual_seq_lengths_kv_values) > 0` does not hold"),
+    (
+        ("GatherV2", ["3,2,4,64;16;1", "DT_BF16;INT64;INT64", "3,2,4,16", "DT_BF16"], &[]),
+        "the forms have parts along the first three dimensions",
     ),
     (
         ("ScatterUpdate", ["8,128;16;16,128", "DT_BF16;INT64;DT_BF16", "8,128", "DT_BF16"], &[]),
