@@ -57,17 +57,19 @@ type FilesByFormat = BTreeMap<ProfileFormat, Vec<PathBuf>>;
 pub struct DiscoveredProfiles {
     /// Files to read, each once.
     pub files: Vec<ProfileFile>,
-    /// Given paths that are not read.
+    /// Given paths that are not read, and files beside those of another form that are read.
     pub passed_over: Vec<SkippedPath>,
 }
 
 /// A path whose records are read from another file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedPath {
-    /// The given path.
+    /// The given path, or the file.
     pub path: PathBuf,
     /// A file of the same profile that is read.
     pub instead: PathBuf,
+    /// True if both lie in a folder that is not one of a profiler, where they may be of different profiles.
+    pub may_differ: bool,
 }
 
 impl ProfileFile {
@@ -124,6 +126,8 @@ struct ProfileSearch {
     folders: Vec<PathBuf>,
     /// Files that belong to no profile.
     alone: BTreeSet<PathBuf>,
+    /// Folders that are not of a profiler, with files that are read as one profile.
+    gathered: BTreeSet<PathBuf>,
 }
 
 impl ProfileSearch {
@@ -159,8 +163,14 @@ impl ProfileSearch {
     }
 
     fn into_found(mut self, given_paths: &[(&Path, PathBuf)]) -> Result<DiscoveredProfiles, ProfileError> {
-        let profiles = mem::take(&mut self.profiles).into_iter();
+        let profiles = mem::take(&mut self.profiles);
+        let gathered: Vec<(PathBuf, FilesByFormat)> = profiles
+            .iter()
+            .filter(|(profile, _)| self.gathered.contains(*profile))
+            .map(|(profile, forms)| (profile.clone(), forms.clone()))
+            .collect();
         let read = profiles
+            .into_iter()
             .filter_map(|(profile, forms)| Some((profile, best_form(forms)?)))
             .map(|(profile, best)| Ok((profile, newest_of_folders(best)?)));
         let read: BTreeMap<PathBuf, Vec<PathBuf>> = read.collect::<Result<_, ProfileError>>()?;
@@ -171,9 +181,13 @@ impl ProfileSearch {
             (!self.files_below(path).any(|file| is_read.contains(file))).then(|| instead.clone())
         };
         let skipped = given_paths.iter().filter_map(|(given, path)| {
-            Some(SkippedPath { path: (*given).to_owned(), instead: instead_of(path)? })
+            Some(SkippedPath { path: (*given).to_owned(), instead: instead_of(path)?, may_differ: false })
         });
-        let passed_over = skipped.collect();
+        let mut passed_over: Vec<SkippedPath> = skipped.collect();
+        for (folder, forms) in gathered {
+            let files = read.get(&folder).map_or(&[][..], Vec::as_slice);
+            passed_over.extend(files_of_other_forms(files, forms, given_paths));
+        }
         let mut files: Vec<_> = read.into_values().flatten().chain(self.alone).map(ProfileFile).collect();
         files.sort();
         files.dedup();
@@ -197,7 +211,10 @@ impl ProfileSearch {
                 && !kind.is_symlink()
                 && let Some(form) = ProfileFormat::of_file(&entry.path())
             {
-                let profile = below.profile.clone().unwrap_or_else(|| folder.to_owned());
+                let profile = below.profile.clone().unwrap_or_else(|| {
+                    self.gathered.insert(folder.to_owned());
+                    folder.to_owned()
+                });
                 self.insert_file(profile, form, entry.path());
             }
         }
@@ -232,6 +249,19 @@ fn newest_op_summary(folder: &Path) -> Result<Vec<ProfileFile>, ProfileError> {
     let mut tables = entries.map_err(|source| io_error(folder, source))?;
     tables.retain(|path| ProfileFormat::of_file(path) == Some(ProfileFormat::OpSummary));
     Ok(newest_exports(tables)?.into_iter().map(ProfileFile).collect())
+}
+
+/// Returns the files of a folder whose form is not that of the files that are read, without those that are given.
+fn files_of_other_forms(
+    read: &[PathBuf],
+    forms: FilesByFormat,
+    given_paths: &[(&Path, PathBuf)],
+) -> Vec<SkippedPath> {
+    let Some(instead) = read.first() else { return Vec::new() };
+    let form = ProfileFormat::of_file(instead);
+    let others = forms.into_iter().filter(|(other, _)| Some(*other) != form).flat_map(|(_, files)| files);
+    let others = others.filter(|file| !given_paths.iter().any(|(_, given)| given == file));
+    others.map(|path| SkippedPath { path, instead: instead.clone(), may_differ: true }).collect()
 }
 
 /// Returns the preferred form with a file that is not empty; a failed export leaves empty files.
@@ -366,20 +396,25 @@ mod tests {
             let passed: Vec<String> = found
                 .passed_over
                 .iter()
-                .map(|passed| format!("{} for {}", short(&passed.path), short(&passed.instead)))
+                .map(|passed| {
+                    let doubt = if passed.may_differ { ", perhaps" } else { "" };
+                    format!("{} for {}{doubt}", short(&passed.path), short(&passed.instead))
+                })
                 .collect();
             (files, passed)
         };
         let all = || [FILES[0], FILES[4], FILES[6]].map(String::from).to_vec();
         let passed = |path: &str, instead: &str| vec![format!("{path} for {instead}")];
-        assert_eq!(found(&["t"]), (all(), vec![]));
-        assert_eq!(found(&["t", "t/./b", "link/..", "t"]), (all(), vec![]), "under several names");
-        assert_eq!(found(&["t", FILES[0]]), (all(), vec![]), "what the folder says as well");
+        let beside = || format!("{} for {}, perhaps", FILES[5], FILES[6]);
+        assert_eq!(found(&["t"]), (all(), vec![beside()]));
+        assert_eq!(found(&["t", "t/./b", "link/..", "t"]), (all(), vec![beside()]), "under several names");
+        assert_eq!(found(&["t", FILES[0]]), (all(), vec![beside()]), "what the folder contains as well");
+        let and_beside = |path: &str, instead: &str| [passed(path, instead), vec![beside()]].concat();
         for given in [FILES[1], FILES[2], "t/a_ascend_pt/PROF_1"] {
-            assert_eq!(found(&["t", given]), (all(), passed(given, FILES[0])));
-            assert_eq!(found(&[given, "t"]), (all(), passed(given, FILES[0])), "in any order");
+            assert_eq!(found(&["t", given]), (all(), and_beside(given, FILES[0])));
+            assert_eq!(found(&[given, "t"]), (all(), and_beside(given, FILES[0])), "in any order");
         }
-        assert_eq!(found(&["t", FILES[3]]), (all(), passed(FILES[3], FILES[4])), "exported anew");
+        assert_eq!(found(&["t", FILES[3]]), (all(), and_beside(FILES[3], FILES[4])), "exported anew");
         assert_eq!(found(&["t", FILES[5]]), (all(), passed(FILES[5], FILES[6])));
         // Without the folder, forms of one profile are still known as such.
         let link = "link/PROF_1/msprof_20260101000000.db";

@@ -78,7 +78,7 @@ pub fn leave_out_copies(files: Vec<ProfileFile>) -> (Vec<ProfileFile>, Vec<Skipp
         match content_key(&file.0) {
             Ok(key) if key.0 > 0 => {
                 if let Some(first) = first_of.get(&key) {
-                    copies.push(SkippedPath { path: file.0, instead: first.clone() });
+                    copies.push(SkippedPath { path: file.0, instead: first.clone(), may_differ: false });
                     continue;
                 }
                 first_of.insert(key, file.0.clone());
@@ -156,6 +156,6 @@ mod tests {
         ];
         let (kept, copies) = leave_out_copies(files);
         assert_eq!(kept.len(), 7);
-        assert_eq!(copies, [SkippedPath { path: path("c"), instead: path("a") }]);
+        assert_eq!(copies, [SkippedPath { path: path("c"), instead: path("a"), may_differ: false }]);
     }
 }

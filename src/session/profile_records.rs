@@ -20,11 +20,16 @@ pub(crate) fn read_records(
 
 /// Returns a note for each file that is not read: another export of a profile, or a copy of a file.
 pub(crate) fn left_out_files(other_exports: &[SkippedPath], copies: &[SkippedPath]) -> Vec<String> {
-    let exports = other_exports.iter().map(|SkippedPath { path, instead }| {
+    let exports = other_exports.iter().map(|SkippedPath { path, instead, may_differ }| {
         let (path, instead) = (path.display(), instead.display());
-        format!("`{path}` is left out: `{instead}` is an export of the same profile")
+        match may_differ {
+            false => format!("`{path}` is left out: `{instead}` is an export of the same profile"),
+            true => format!(
+                "`{path}` is left out: it may be of the same profile as `{instead}` beside it; give both files to read both"
+            ),
+        }
     });
-    let copies = copies.iter().map(|SkippedPath { path, instead }| {
+    let copies = copies.iter().map(|SkippedPath { path, instead, .. }| {
         let (path, instead) = (path.display(), instead.display());
         format!("`{path}` is left out: it has the same content as `{instead}`")
     });

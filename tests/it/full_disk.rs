@@ -70,6 +70,7 @@ impl SmallDisk {
             .arg(program)
             .args(arguments)
             .env("NO_COLOR", "1")
+            .env("NPUBENCH_MAX_COLLECTIONS", "1")
             .env_remove("NPUBENCH_ASSETS");
         command
     }

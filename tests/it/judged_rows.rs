@@ -254,6 +254,7 @@ const CONTRADICTORY: &[(RowText<'static>, &str)] = &[
         "`Runtime block_size` is 64, not 128",
     ),
     ((INDEXER, INDEXER_CELLS, &[LENGTHS[0], ("actual_seq_lengths_kv_values", "5769,abc")]), "is `5769,abc`"),
+    ((FUSED, UNPACKED_CELLS, &[("actual_seq_lengths_kv_values", "300,x"), NO_KEYS[1]]), "is `300,x`"),
     (
         ("RmsNorm", ["8,512;256", "DT_BF16;DT_BF16", "8,512;8,1", "DT_BF16;FLOAT"], &[]),
         "D is both 512 and 256",

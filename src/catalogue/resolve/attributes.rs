@@ -29,8 +29,11 @@ pub(super) fn check_numbers(
     attributes: &CaseAttributes,
 ) -> Result<(), NotReplayable> {
     let is_text = |column: &str| {
+        let variable = CaseAttributes::variable_name(column);
         let is_numeric = |form: &EntryForm| {
-            !form.gives_attribute(column) && form.names.contains(&CaseAttributes::variable_name(column))
+            let is_compared =
+                form.rule.conditions().any(|condition| condition.variable_names().contains(&*variable));
+            is_compared || !form.gives_attribute(column) && form.names.contains(&variable)
         };
         attributes.numbers(column).is_none() && entry.forms.iter().any(is_numeric)
     };
