@@ -91,6 +91,8 @@ pub(super) struct Dispatcher<'a> {
     timer_at: Option<Seconds>,
     /// Number of the round: all cases are measured in the first, cases with wide intervals in further ones.
     round: u32,
+    /// Cases that the interrupted run has measured.
+    measured_before: BTreeSet<usize>,
     /// Measured cases that failed in a later round.
     failed_again: BTreeSet<usize>,
     /// True if all cases of the round are concluded.
@@ -129,6 +131,7 @@ impl<'a> Dispatcher<'a> {
             started: Instant::now(),
             timer_at: None,
             round: 1,
+            measured_before: BTreeSet::new(),
             failed_again: BTreeSet::new(),
             has_round_ended: false,
             is_finished: false,
@@ -513,16 +516,22 @@ impl<'a> Dispatcher<'a> {
         self.write_last_rows().await?;
         let planned = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
         let mut outcomes: Vec<(IdentifiedCase, CaseOutcome)> = Vec::new();
-        for (planned, outcome) in planned {
+        // Settled cases, such as those that an interrupted run measured, are no evidence that the host can measure now.
+        let mut has_measured = false;
+        for (index, (planned, outcome)) in planned.enumerate() {
             let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
             let outcome = outcome.unwrap_or_else(open);
             let equal = self.equal_calls.outcomes_of(planned, &outcome);
+            let is_measured = |verdict: Verdict| verdict.is_recorded() || verdict.is_done();
+            has_measured |= !self.measured_before.contains(&index)
+                && equal
+                    .iter()
+                    .map(|(_, outcome)| outcome)
+                    .chain([&outcome])
+                    .any(|outcome| is_measured(outcome.verdict));
             outcomes.push((planned.case.clone(), outcome));
             outcomes.extend(equal);
         }
-        // Settled cases, such as those that an interrupted run measured, are no evidence that the host can measure now.
-        let is_measured = |verdict: Verdict| verdict.is_recorded() || verdict.is_done();
-        let has_measured = outcomes.iter().any(|(_, outcome)| is_measured(outcome.verdict));
         outcomes.extend(std::mem::take(&mut self.store.predecided));
         let context = Arc::clone(&self.context);
         let settings = &context.settings;

@@ -24,6 +24,12 @@ impl EqualCallOutcomes {
         }
     }
 
+    /// Adds the outcomes of the equal cases of a planned case that an interrupted run has measured.
+    pub(super) fn add_outcomes(&mut self, planned: &PlannedCase, outcomes: &BTreeMap<CaseId, CaseOutcome>) {
+        let of_case = |case: &IdentifiedCase| Some((case.id().clone(), outcomes.get(case.id())?.clone()));
+        self.0.extend(planned.equal_cases.iter().filter_map(of_case));
+    }
+
     /// Returns the outcomes of the equal cases of a planned case. Without a measurement they share its outcome: the call
     /// is the same.
     pub(super) fn outcomes_of(

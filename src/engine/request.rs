@@ -1,12 +1,14 @@
 //! Input and result of a run.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::CollectionSettings;
 use crate::{
     database::Database,
     domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName},
     exit::ExitStatus,
     ledger::Ledger,
-    plan::RunPlan,
+    plan::{PlannedCase, RunPlan},
     profile::npu_smi::NpuSmiInfo,
     sched::Seconds,
 };
@@ -37,10 +39,21 @@ pub(crate) struct RunRequest<'a> {
 pub(crate) struct ResumedRun {
     /// Number of its last collection.
     pub collections: u32,
-    /// Cases that have a verdict, or an attempt that settles it.
+    /// Cases that have a verdict, or an attempt that settles it, and are not planned again.
     pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Planned cases that the run has measured: the rounds of a demanded precision may repeat them.
+    pub measured: BTreeMap<CaseId, CaseOutcome>,
     /// Attempted cases without a verdict, each with the number of a collection; one entry per attempt.
     pub attempted: Vec<(CaseId, u32)>,
+}
+
+impl ResumedRun {
+    /// Returns the indices of the planned cases of which all rows are measured.
+    pub(super) fn measured_indices(&self, planned: &[PlannedCase]) -> BTreeSet<usize> {
+        let is_measured =
+            |planned: &PlannedCase| planned.cases().all(|case| self.measured.contains_key(case.id()));
+        (0..planned.len()).filter(|&index| is_measured(&planned[index])).collect()
+    }
 }
 
 /// Result of a run.

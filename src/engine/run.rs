@@ -105,12 +105,14 @@ async fn start_dispatcher<'a>(
     }
     let is_resumed = resumed.is_some();
     let resumed = resumed.unwrap_or_default();
+    let measured = resumed.measured_indices(&plan.cases);
+    let measured_cases = measured.iter().flat_map(|&case| plan.cases[case].cases()).count();
     emit(&RunEvent::RunStarted {
         run: settings.run.clone(),
         kind: settings.kind,
-        cases: plan.cases.iter().flat_map(PlannedCase::cases).count(),
+        cases: plan.cases.iter().flat_map(PlannedCase::cases).count() - measured_cases,
         not_launched: plan.not_launched.len(),
-        already_measured: plan.already_measured + resumed.outcomes.len(),
+        already_measured: plan.already_measured + resumed.outcomes.len() + measured_cases,
         devices: devices.clone(),
         resumed: is_resumed,
         budget_s: budget,
@@ -127,6 +129,7 @@ async fn start_dispatcher<'a>(
             state.set_measured_on(case, devices);
         }
     }
+    state.set_concluded(&measured);
     let rows = WriteBack::for_plan(&settings.run, &plan);
     let mut predecided = resumed.outcomes;
     predecided.extend(plan.not_launched);
@@ -145,6 +148,7 @@ async fn start_dispatcher<'a>(
     let mut dispatcher = Dispatcher::new(Arc::clone(&context), devices, lanes, state, store, inbox, emit);
     dispatcher.on_device_snapshot(&DeviceSnapshot { info, queried_at: std::time::Instant::now() }).await?;
     dispatcher.finish_predecided().await?;
+    dispatcher.resume_measured(&measured, &resumed.measured).await?;
     Ok((context, dispatcher))
 }
 

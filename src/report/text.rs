@@ -49,11 +49,12 @@ impl TextReporter {
 
     fn print_pending(&mut self) {
         if let Some(line) = self.pending.take() {
-            self.print_line(&format!(
-                "{line}; {} of {} done",
-                self.finished,
-                format_count(self.total, "case")
-            ));
+            // A resumed run may have only further rounds to do.
+            let progress = match self.total {
+                0 => String::new(),
+                total => format!("; {} of {} done", self.finished, format_count(total, "case")),
+            };
+            self.print_line(&format!("{line}{progress}"));
         }
     }
 
@@ -75,7 +76,7 @@ impl TextReporter {
         match event {
             RunEvent::MeasurementRepeated { cases, round } => {
                 let cases = format_count(*cases, "case");
-                self.print_line(&format!("round {round}: {cases} again, on other devices"));
+                self.print_line(&format!("round {round}: {cases} in another collection"));
             }
             RunEvent::PrecisionReached { percent, max_collections, measured, precise, open } => {
                 let mut line = format!("{precise} of {} within {percent} %", format_count(*measured, "case"));

@@ -140,6 +140,18 @@ impl SchedulerState {
         self.progress[case].measured_on = devices.to_vec();
     }
 
+    /// Concludes cases that an interrupted run has measured, before the start; [`SchedEvent::MeasureAgain`] reopens them.
+    pub(crate) fn set_concluded(&mut self, cases: &BTreeSet<usize>) {
+        for case in self.take_waiting() {
+            if cases.contains(&case) {
+                self.progress[case].is_concluded = true;
+                self.open -= 1;
+            } else {
+                self.requeue_case(case);
+            }
+        }
+    }
+
     /// Returns the number of running collections.
     pub fn running_collections(&self) -> usize {
         self.running.len()

@@ -176,7 +176,8 @@ impl RunContext {
         let all = RunOptions { update: UpdateMode::All, ..options.clone() };
         let plan = self.plan_on_host(&all, kernels)?;
         let last = ledger.run_collections(run)?.last().map_or(0, |collection| collection.number);
-        let mut state = ResumeState::new(plan, &ledger.run_cases(run)?, last);
+        let mut state =
+            ResumeState::new(plan, &ledger.run_cases(run)?, last, options.precision_aim().is_some());
         state.plan.merge_equal_calls();
         Ok(state)
     }

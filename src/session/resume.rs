@@ -12,7 +12,7 @@ use crate::{
 /// An interrupted run, divided into what is open and what has its verdict.
 #[derive(Debug)]
 pub(crate) struct ResumeState {
-    /// The cases that are still to be measured.
+    /// The cases that are still to be measured, and those that the rounds of a demanded precision may repeat.
     pub(crate) plan: RunPlan,
     /// Outcomes and attempts that the run has already.
     pub(crate) resumed: ResumedRun,
@@ -22,11 +22,12 @@ impl ResumeState {
     /// Divides the plan of all rows by what the ledger has of the run.
     ///
     /// Rows that were added to the database after the run started are not part of it. `last_collection` is the
-    /// highest number of its collections, 0 if it has none.
-    pub(crate) fn new(plan: RunPlan, records: &[CaseRecord], last_collection: u32) -> Self {
+    /// highest number of its collections, 0 if it has none. Measured cases stay planned if the run `has_rounds`.
+    pub(crate) fn new(plan: RunPlan, records: &[CaseRecord], last_collection: u32, has_rounds: bool) -> Self {
         let by_case: BTreeMap<&CaseId, &CaseRecord> =
             records.iter().map(|record| (&record.case, record)).collect();
         let mut outcomes = Vec::new();
+        let mut measured = BTreeMap::new();
         let mut keep_open = |case: IdentifiedCase, record: &CaseRecord| match final_outcome(record) {
             Some(outcome) => {
                 outcomes.push((case, outcome));
@@ -37,6 +38,13 @@ impl ResumeState {
         let mut open = Vec::new();
         for planned in plan.cases {
             let Some(record) = by_case.get(planned.case.id()) else { continue };
+            if has_rounds
+                && let Some(outcome) = final_outcome(record).filter(|outcome| outcome.verdict.is_recorded())
+            {
+                measured.insert(planned.case.id().clone(), outcome);
+                open.push(planned);
+                continue;
+            }
             let case = keep_open(planned.case.clone(), record);
             open.extend(case.map(|case| PlannedCase { case, ..planned }));
         }
@@ -49,7 +57,8 @@ impl ResumeState {
         let attempted = unfinished.flat_map(|record| {
             record.attempts.iter().map(|attempt| (record.case.clone(), attempt.collection))
         });
-        let resumed = ResumedRun { collections: last_collection, outcomes, attempted: attempted.collect() };
+        let resumed =
+            ResumedRun { collections: last_collection, outcomes, measured, attempted: attempted.collect() };
         Self { plan: RunPlan { cases: open, not_launched, already_measured: 0, ..plan }, resumed }
     }
 }
@@ -135,7 +144,7 @@ mod tests {
             record("Done", Some(Verdict::Ok), &[Verdict::Ok]),
             record("Open", None, &[Verdict::LostRecords]),
         ];
-        let ResumeState { plan, resumed } = ResumeState::new(plan, &records, 4);
+        let ResumeState { plan, resumed } = ResumeState::new(plan, &records, 4, false);
         let names: Vec<&str> = plan.not_launched.iter().map(|(case, _)| case.kernel.as_str()).collect();
         assert_eq!((names, plan.already_measured), (vec!["Open"], 0));
         assert_eq!(resumed.collections, 4);

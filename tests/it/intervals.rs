@@ -1,6 +1,11 @@
 //! Published intervals of rows with several collections, compared with the samples in the ledger.
 
-use std::{collections::BTreeMap, process::Stdio};
+use std::{collections::BTreeMap, fs, process::Stdio};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use crate::{
     context::Context,
@@ -131,12 +136,27 @@ fn devices(context: &Context) -> BTreeMap<String, Vec<i64>> {
     by_case
 }
 
-/// Each case is measured on two devices at least, and a run with the same precision has nothing left to measure. Killed
-/// between two rounds, the run is completed by the same command.
+/// Each case is measured on two devices at least, and a run with the same precision has nothing left to measure. Killed or
+/// stopped in a later round, the run is completed by the same command and by `resume`.
 #[test]
-fn demanded_precision_repeats_cases_on_other_devices_also_after_a_kill() {
+fn demanded_precision_repeats_cases_on_other_devices_also_after_an_interruption() {
+    for (signal, command) in
+        [(Signal::SIGKILL, "run"), (Signal::SIGKILL, "resume"), (Signal::SIGINT, "resume")]
+    {
+        completes_interrupted_rounds(signal, command);
+    }
+}
+
+fn completes_interrupted_rounds(signal: Signal, completion: &str) {
     let precise = [&RUN[..], &["--precision", "1.5"]].concat();
     let context = ingested();
+    let mut method = "joint fit";
+    // Cases of a small plan need three collections, so that a run stopped in the second round is never complete.
+    if signal == Signal::SIGINT {
+        fs::remove_file(context.path("db/SwiGlu.csv")).expect("removed");
+        method = "collections";
+    }
+    let rows = if method == "collections" { 19 } else { 20 };
     // Up to eight collections by default.
     let command = || {
         let mut command = context.command(&precise);
@@ -153,20 +173,33 @@ fn demanded_precision_repeats_cases_on_other_devices_also_after_a_kill() {
     while !has_repeated() && child.try_wait().expect("a status").is_none() {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    child.kill().expect("killed");
-    child.wait().expect("reaped");
-    let completed = context.ran(&command().output().expect("it runs"));
-    assert_eq!(completed.code, 0, "{}", completed.stderr);
-    let devices = devices(&context);
-    assert_eq!(devices.len(), 20);
-    for (case, devices) in &devices {
-        assert!(devices.len() > 1 && devices[0] != devices[1], "{case}: {devices:?}");
+    kill(Pid::from_raw(child.id().cast_signed()), signal).expect("a signal");
+    let status = child.wait().expect("reaped");
+    if signal == Signal::SIGINT {
+        assert_eq!(status.code(), Some(5), "further rounds are needed");
     }
-    assert!(measured_rows(&context).iter().all(|row| row["MicroBench CI95 Method"] == "joint fit"));
+    let completed = match completion {
+        "run" => context.ran(&command().output().expect("it runs")),
+        _ => {
+            let mut resume = context.command(&["resume", "--db", "db"]);
+            resume.env_remove("NPUBENCH_MAX_COLLECTIONS");
+            context.ran(&resume.output().expect("it resumes"))
+        }
+    };
+    assert_eq!(completed.code, 0, "{signal} {completion}: {}", completed.stderr);
+    let devices = devices(&context);
+    assert_eq!(devices.len(), rows);
+    for (case, devices) in &devices {
+        assert!(devices.len() > 1 && devices[0] != devices[1], "{signal} {completion}: {case}: {devices:?}");
+    }
+    assert!(measured_rows(&context).iter().all(|row| row["MicroBench CI95 Method"] == method));
     let summary = completed.stderr.lines().find(|line| line.contains("within 1.5 %"));
     assert!(summary.is_some_and(|line| line.starts_with(char::is_numeric)), "{}", completed.stderr);
     let again = context.ran(&command().output().expect("it runs"));
-    assert!(again.stderr.contains(": 0 cases on devices 0-3; 20 already measured"), "{}", again.stderr);
+    let nothing = format!(": 0 cases on devices 0-3; {rows} already measured");
+    assert!(again.stderr.contains(&nothing), "{}", again.stderr);
+    let checked = context.run(&["db", "check", "db"]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
 }
 
 #[test]

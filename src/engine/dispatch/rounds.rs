@@ -1,9 +1,12 @@
 //! Rounds of a run with a demanded precision: after each, the cases whose intervals are too wide are measured in another
 //! collection.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use super::{Dispatcher, EngineError};
+use super::{Dispatcher, EngineError, case_finished};
 use crate::{
     domain::{CaseId, CaseOutcome},
     events::RunEvent,
@@ -13,6 +16,33 @@ use crate::{
 };
 
 impl Dispatcher<'_> {
+    /// Sets the outcomes of planned cases that the interrupted run has measured. They need no launch; later rounds may repeat
+    /// them.
+    pub(in crate::engine) async fn resume_measured(
+        &mut self,
+        indices: &BTreeSet<usize>,
+        outcomes: &BTreeMap<CaseId, CaseOutcome>,
+    ) -> Result<(), EngineError> {
+        let context = Arc::clone(&self.context);
+        let mut verdicts = Vec::new();
+        for &index in indices {
+            let planned = &context.cases[index];
+            self.outcomes[index] = outcomes.get(planned.case.id()).cloned();
+            self.equal_calls.add_outcomes(planned, outcomes);
+            let cases = planned.cases().filter_map(|case| Some((case, outcomes.get(case.id())?)));
+            verdicts.extend(cases);
+        }
+        self.measured_before.extend(indices);
+        let stored: Vec<_> =
+            verdicts.iter().map(|&(case, outcome)| (case.id().clone(), outcome.clone())).collect();
+        self.set_verdicts(&stored).await?;
+        for (case, outcome) in verdicts {
+            self.store.rows.finish_case(&case.kernel, case.id(), outcome);
+            (self.emit)(&case_finished(case, outcome));
+        }
+        Ok(())
+    }
+
     /// Measures cases again whose intervals are wider than demanded, or finishes the run without such cases.
     pub(super) async fn start_next_round(&mut self) -> Result<(), EngineError> {
         let cases = self.cases_to_repeat().await?;
