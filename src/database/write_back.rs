@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    iter,
     ops::Range,
 };
 
@@ -51,18 +52,27 @@ pub(super) fn write_back(
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
-        let cells = result_cells(table, row.row, result);
+        let mut cells = result_cells(table, row.row, result);
+        // Only a withdrawn measurement is replaced by none.
+        if row.shown.is_some() && result.measurement.is_none() {
+            cells.extend(emptied_cells(table));
+        }
         written.changed += usize::from(table.update_row(row.row, &cells)?);
     }
     let new = insertable.iter().filter(|(id, _)| !found.contains(id));
-    let new = new.filter_map(|(id, case)| Some((case, results.get(id)?))).collect();
+    let new = new.filter_map(|(id, case)| Some((case, results.get(id)?)));
+    let new = new.filter(|(_, result)| result.measurement.is_some()).collect();
     for (row, result) in insert_rows(table, &rows, new) {
         let cells = result_cells(table, row, result);
         table.update_row(row, &cells)?;
         written.changed += 1;
         found.insert(&result.case);
     }
-    written.missing = results.values().filter(|result| !found.contains(&result.case)).count();
+    let is_missing = |result: &&RowResult| {
+        let needs_row = result.measurement.is_some() || !insertable.contains_key(&result.case);
+        needs_row && !found.contains(&result.case)
+    };
+    written.missing = results.values().filter(is_missing).count();
     Ok(written)
 }
 
@@ -181,6 +191,14 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(Strin
     cells.into_iter().map(|(column, text)| (column.to_owned(), text)).chain(counters).collect()
 }
 
+/// Returns empty cells for the measured numbers that are not among [`MICROBENCH_COLUMNS`].
+fn emptied_cells(table: &KernelCsv) -> Vec<(String, String)> {
+    let counters = COUNTERS.into_iter().map(columns::microbench_column);
+    let measured = iter::once(columns::AVERAGE.to_owned()).chain(counters);
+    let present = measured.filter(|column| table.column_index(column).is_some());
+    present.map(|column| (column, String::new())).collect()
+}
+
 /// A measured cell whose content is not that of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CellDifference {
@@ -252,7 +270,7 @@ pub(crate) fn write_back_kernel(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{collections::BTreeSet, path::Path};
 
     use super::*;
     use crate::{
@@ -289,7 +307,39 @@ mod tests {
                 task: RecordedTask { state: "dynamic".to_owned(), core: core.to_owned() },
             }),
             software: None,
-            has_withdrawn: false,
+            withdrawn_runs: BTreeSet::new(),
+        }
+    }
+
+    /// A row of a run whose samples were withdrawn takes any result. One of another run, such as that of another host, does not.
+    #[test]
+    fn only_rows_of_withdrawn_runs_take_a_worse_result() {
+        let kernel = KernelName::new("Add").expect("a name");
+        let withdrawn_runs = BTreeSet::from(["slow".to_owned()]);
+        for (run, is_replaced) in [("slow", true), ("r", false), ("of another ledger", false)] {
+            let mut table = KernelCsv::new(Path::new("Add.csv"), &COMPUTE_COLUMNS);
+            add_row(&mut table, "64", "", "");
+            let case = row_cases(&kernel, &table).expect("rows").remove(0).case.expect("a case").id();
+            let mut write = |result: RowResult| {
+                let results = HashMap::from([(case.clone(), result)]);
+                write_back(&kernel, &mut table, &results, &BTreeMap::new()).expect("written");
+                [columns::AVERAGE, columns::VERDICT]
+                    .map(|column| table.cell_text(0, column).unwrap_or_default())
+            };
+            let shown = write(RowResult { run: run.to_owned(), ..result(&case, "AI_CORE", &[1000; 9]) });
+            assert_eq!(shown, ["1.000000", "ok"]);
+            let fewer = RowResult {
+                withdrawn_runs: withdrawn_runs.clone(),
+                run: "next".to_owned(),
+                ..result(&case, "AI_CORE", &[2000; 3])
+            };
+            let without = RowResult {
+                outcome: CaseOutcome::new(Verdict::Throttled, "slow"),
+                measurement: None,
+                ..fewer.clone()
+            };
+            assert_eq!(write(without) == ["", "throttled"], is_replaced, "{run}");
+            assert_eq!(write(fewer) == ["2.000000", "ok"], is_replaced, "{run}");
         }
     }
 

@@ -44,7 +44,9 @@ pub use logical_device::LogicalDeviceId;
 pub use memory_footprint::{MemoryFootprint, default_memory_budget};
 pub use profiler_settings::{AicMetrics, ProfilerSettings};
 pub use results::{Attempt, AttemptSamples, EqualCallAttempt, Launch, RecordedTask, RowResult};
-pub(crate) use results::{CollectionSamples, IntervalMethod, Measurement, MedianInterval, ShownResult};
+pub(crate) use results::{
+    CollectionSamples, IntervalMethod, Measurement, MedianInterval, ShownResult, WithdrawnAttempts,
+};
 pub(crate) use signature::{keeps_input_shapes, split_signature};
 pub use signature_cells::{CellsError, SignatureCells};
 pub(crate) use signature_mismatch::signature_mismatch;

@@ -1,6 +1,6 @@
 //! Results of cases: launches of one collection, their accepted samples, and the content of a row.
 
-use std::{cmp::Ordering, iter};
+use std::{cmp::Ordering, collections::BTreeSet, iter};
 
 use super::{CaseId, CaseOutcome, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict};
 use crate::stats::{CycleRate, SampleSummary};
@@ -181,8 +181,18 @@ pub struct RowResult {
     pub(crate) measurement: Option<Measurement>,
     /// Software of the measurement; `None` without a measurement, or where it was not recorded.
     pub(crate) software: Option<SoftwareFingerprint>,
-    /// True if an attempt at the case was withdrawn, so that the row may show numbers that do not count any more.
-    pub(crate) has_withdrawn: bool,
+    /// Runs whose rows of the case may show samples that were withdrawn, see [`WithdrawnAttempts`].
+    pub(crate) withdrawn_runs: BTreeSet<String>,
+}
+
+/// Attempts at a case that were accepted and do not count any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WithdrawnAttempts {
+    /// Runs with attempts at the case from the first withdrawn one on: their rows may show its samples.
+    pub(crate) runs: BTreeSet<String>,
+    /// Run and outcome of the last withdrawn attempt.
+    pub(crate) last_run: String,
+    pub(crate) outcome: CaseOutcome,
 }
 
 /// Result that a row shows.
@@ -198,14 +208,19 @@ pub(crate) struct ShownResult {
 }
 
 impl RowResult {
-    /// Returns true if the result replaces the shown one: evidence of the shown one may be withdrawn, or the result has a
-    /// measurement of other software, whose samples are not
-    /// comparable; a better verdict; the same and no fewer samples; or a worse one and more samples, because the better
-    /// verdict came from a part of the evidence. A worse verdict on the same samples of the same run replaces as well: the
-    /// estimate of all collections is newer than that of the row. A row of another ledger, as in a clone of the folder, can
-    /// have more samples than this one.
+    /// Returns the result of a case whose measurements were all withdrawn.
+    pub(crate) fn of_withdrawn(case: CaseId, withdrawn: WithdrawnAttempts) -> Self {
+        let WithdrawnAttempts { runs: withdrawn_runs, last_run: run, outcome } = withdrawn;
+        Self { case, run, outcome, measurement: None, software: None, withdrawn_runs }
+    }
+
+    /// Returns true if the result replaces the shown one: the shown one is of a run whose evidence may be withdrawn, or the result
+    /// has a measurement of other software, whose samples are not comparable; a better verdict; the same and no fewer samples; or
+    /// a worse one and more samples, because the better verdict came from a part of the evidence. A worse verdict on the same
+    /// samples of the same run replaces as well: the estimate of all collections is newer than that of the row. A row of another
+    /// ledger, as in a clone of the folder, can have more samples than this one.
     pub(crate) fn replaces_shown(&self, shown: &ShownResult) -> bool {
-        if self.has_withdrawn {
+        if shown.run.as_ref().is_some_and(|run| self.withdrawn_runs.contains(run)) {
             return true;
         }
         self.measurement.as_ref().is_some_and(|measured| {

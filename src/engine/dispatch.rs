@@ -165,6 +165,8 @@ impl<'a> Dispatcher<'a> {
     /// Handles messages until the scheduler has finished, then ends the run in the ledger. Fails with [`EngineError`]
     /// if the ledger or the database fails, or a lane reports an error of the run itself.
     pub(super) async fn run_to_end(&mut self) -> Result<RunOutcome, EngineError> {
+        self.judge_earlier_clocks().await?;
+        self.finish_predecided().await?;
         self.poll_host().await?;
         self.on_event(SchedEvent::Started).await?;
         let mut ticks = time::interval(TICK);
@@ -245,7 +247,7 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// Stores the verdicts of cases that are settled without another launch.
-    pub(super) async fn finish_predecided(&mut self) -> Result<(), EngineError> {
+    async fn finish_predecided(&mut self) -> Result<(), EngineError> {
         let predecided = self.store.predecided.iter();
         let verdicts: Vec<_> =
             predecided.map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect();
@@ -369,13 +371,8 @@ impl<'a> Dispatcher<'a> {
         let mut verdicts = Vec::new();
         for action in &actions {
             let SchedAction::Conclude { case, outcome } = action else { continue };
-            if self.keeps_verdict(*case, outcome) {
-                continue;
-            }
-            let planned = &self.context.cases[*case];
-            verdicts.push((planned.case.id().clone(), outcome.clone()));
-            let equal = self.equal_calls.outcomes_of(planned, outcome);
-            verdicts.extend(equal.into_iter().map(|(case, outcome)| (case.id().clone(), outcome)));
+            let concluded = self.concluded_outcomes(*case, outcome);
+            verdicts.extend(concluded.into_iter().map(|(case, outcome)| (case.id().clone(), outcome)));
         }
         if !verdicts.is_empty() {
             self.set_verdicts(&verdicts).await?;
@@ -383,7 +380,6 @@ impl<'a> Dispatcher<'a> {
         for action in actions {
             match action {
                 SchedAction::Start(start) => self.start_collection(start).await?,
-                SchedAction::Conclude { case, outcome } if self.keeps_verdict(case, &outcome) => {}
                 SchedAction::Conclude { case, outcome } => self.conclude_case(case, outcome)?,
                 SchedAction::Pause { device, reason, until } => {
                     let retry_in_s = until.map(|until| until - self.elapsed());
@@ -428,13 +424,32 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
+    /// Returns the new outcomes of a planned case and its equal cases. A case that keeps an earlier verdict has none, and of
+    /// its equal cases those whose measurements were withdrawn.
+    fn concluded_outcomes(
+        &mut self,
+        index: usize,
+        outcome: &CaseOutcome,
+    ) -> Vec<(IdentifiedCase, CaseOutcome)> {
+        let is_kept = self.keeps_verdict(index, outcome);
+        let planned = &self.context.cases[index];
+        let mut cases = self.equal_calls.outcomes_of(planned, outcome);
+        if is_kept {
+            cases.retain(|(case, _)| self.equal_calls.is_reopened(case.id()));
+        } else {
+            cases.insert(0, (planned.case.clone(), outcome.clone()));
+        }
+        cases
+    }
+
     /// Reports the verdict of a case, which the ledger has stored, and writes the kernel's rows after its last case.
     fn conclude_case(&mut self, index: usize, outcome: CaseOutcome) -> Result<(), EngineError> {
-        let planned = &self.context.cases[index];
-        let mut cases = vec![(planned.case.clone(), outcome.clone())];
-        cases.extend(self.equal_calls.outcomes_of(planned, &outcome));
-        self.outcomes[index] = Some(outcome);
+        let cases = self.concluded_outcomes(index, &outcome);
+        if !self.keeps_verdict(index, &outcome) {
+            self.outcomes[index] = Some(outcome);
+        }
         for (case, outcome) in cases {
+            self.equal_calls.close(case.id());
             (self.emit)(&case_finished(&case, &outcome));
             if self.store.rows.finish_case(&case.kernel, case.id(), &outcome) {
                 self.write_rows(&case.kernel)?;

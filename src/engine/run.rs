@@ -147,7 +147,6 @@ async fn start_dispatcher<'a>(
     let store = RunStore { database, ledger, rows, predecided, has_lost_rows };
     let mut dispatcher = Dispatcher::new(Arc::clone(&context), devices, lanes, state, store, inbox, emit);
     dispatcher.on_device_snapshot(&DeviceSnapshot { info, queried_at: std::time::Instant::now() }).await?;
-    dispatcher.finish_predecided().await?;
     dispatcher.resume_measured(&measured, &resumed.measured).await?;
     Ok((context, dispatcher))
 }

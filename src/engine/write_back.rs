@@ -90,28 +90,42 @@ impl WriteBack {
     ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
         for (case, outcome) in self.finished.get(kernel).into_iter().flatten() {
-            let has_withdrawn = ledger.has_withdrawn_attempt(case)?;
-            let measured = match &self.ledger {
-                Some(all) => all.ledger_rows().row(case),
-                None => case_row(ledger, case)?,
-            };
-            let row = measured.or_else(|| {
-                let (case, run) = (case.clone(), self.run.clone());
-                outcome.clone().map(|outcome| RowResult {
-                    case,
-                    run,
-                    outcome,
-                    measurement: None,
-                    software: None,
-                    has_withdrawn,
-                })
-            });
-            results.extend(row.map(|row| (case.clone(), RowResult { has_withdrawn, ..row })));
+            results.extend(self.row_result(case, outcome.as_ref(), ledger)?.map(|row| (case.clone(), row)));
         }
         let report = write_back_kernel(database, kernel, &results, &self.insertable_of(kernel))?;
         let finished = self.finished.remove(kernel).unwrap_or_default();
         self.written.entry(kernel.clone()).or_default().extend(finished);
         Ok(report)
+    }
+
+    /// Returns the result for the row of a case: its measurement, else its verdict in this run, else that of its withdrawn
+    /// attempts. `None` without any of them.
+    fn row_result(
+        &self,
+        case: &CaseId,
+        outcome: Option<&CaseOutcome>,
+        ledger: &Ledger,
+    ) -> Result<Option<RowResult>, EngineError> {
+        let (measured, withdrawn) = match &self.ledger {
+            Some(all) => (all.ledger_rows().row(case), all.ledger_rows().withdrawn(case).cloned()),
+            None => (case_row(ledger, case)?, ledger.withdrawn_attempts(case)?),
+        };
+        let withdrawn_runs = withdrawn.as_ref().map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
+        let row = match (measured, outcome, withdrawn) {
+            (Some(row), ..) => Some(RowResult { withdrawn_runs, ..row }),
+            (None, Some(outcome), _) => Some(RowResult {
+                case: case.clone(),
+                run: self.run.clone(),
+                outcome: outcome.clone(),
+                measurement: None,
+                software: None,
+                withdrawn_runs,
+            }),
+            (None, None, withdrawn) => {
+                withdrawn.map(|withdrawn| RowResult::of_withdrawn(case.clone(), withdrawn))
+            }
+        };
+        Ok(row)
     }
 
     fn insertable_of(&self, kernel: &KernelName) -> BTreeMap<CaseId, IdentifiedCase> {

@@ -78,7 +78,7 @@ impl LedgerComparison {
         let cell = |column| table.cell_text(row.row, column).unwrap_or_default().trim().to_owned();
         let Some(expected) = expected else {
             let verdict = cell(columns::VERDICT);
-            return if row.shown.is_some() && self.rows.has_withdrawn(&case) {
+            return if row.shown.is_some() && self.rows.is_withdrawn(&case, run) {
                 RowComparison::Behind
             } else if row.shown.is_some() {
                 RowComparison::NoMeasurement { case, average: cell(columns::AVERAGE) }
@@ -95,7 +95,7 @@ impl LedgerComparison {
         } else if has_no_method(row, &cells) {
             RowComparison::EarlierVersion
         } else if self.is_earlier_state(table, row, &case)
-            || (self.is_unfinished && self.rows.has_withdrawn(&case))
+            || (self.is_unfinished && self.rows.is_withdrawn(&case, run))
         {
             RowComparison::Behind
         } else {

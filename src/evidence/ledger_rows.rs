@@ -1,9 +1,11 @@
 //! Rows that a ledger determines.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    domain::{AttemptSamples, CaseId, CaseOutcome, RowResult, SoftwareFingerprint, reason_cause},
+    domain::{
+        AttemptSamples, CaseId, CaseOutcome, RowResult, SoftwareFingerprint, WithdrawnAttempts, reason_cause,
+    },
     ledger::{Ledger, LedgerError, OtherKernelAttempt},
     verify::{EstimatedMedian, JointEstimates, pool_attempts},
 };
@@ -15,8 +17,8 @@ pub(crate) struct LedgerRows {
     attempts: HashMap<CaseId, Vec<AttemptSamples>>,
     /// Newest attempts that ran as another kernel.
     ran_as_other: BTreeMap<CaseId, OtherKernelAttempt>,
-    /// Cases with attempts that do not count any more.
-    withdrawn: BTreeSet<CaseId>,
+    /// Attempts that do not count any more.
+    withdrawn: BTreeMap<CaseId, WithdrawnAttempts>,
 }
 
 impl LedgerRows {
@@ -31,7 +33,7 @@ impl LedgerRows {
             estimates: JointEstimates::from_ledger(ledger)?,
             attempts: ledger.all_attempt_samples()?,
             ran_as_other,
-            withdrawn: ledger.withdrawn_cases()?,
+            withdrawn: ledger.all_withdrawn_attempts()?,
         })
     }
 
@@ -44,12 +46,18 @@ impl LedgerRows {
     pub(crate) fn row(&self, case: &CaseId) -> Option<RowResult> {
         let attempts = self.attempts.get(case)?;
         let row = pooled_row(case, attempts, self.estimates.of_case(case), self.ran_as_other.get(case))?;
-        Some(RowResult { has_withdrawn: self.has_withdrawn(case), ..row })
+        let withdrawn_runs = self.withdrawn(case).map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
+        Some(RowResult { withdrawn_runs, ..row })
     }
 
-    /// Returns true if an attempt at the case was withdrawn, so that its row may show numbers that do not count any more.
-    pub(super) fn has_withdrawn(&self, case: &CaseId) -> bool {
-        self.withdrawn.contains(case)
+    /// Returns the attempts at a case that do not count any more; `None` without one.
+    pub(crate) fn withdrawn(&self, case: &CaseId) -> Option<&WithdrawnAttempts> {
+        self.withdrawn.get(case)
+    }
+
+    /// Returns true if a row of the case by a run may show numbers that do not count any more.
+    pub(super) fn is_withdrawn(&self, case: &CaseId, run: &str) -> bool {
+        self.withdrawn(case).is_some_and(|withdrawn| withdrawn.runs.contains(run))
     }
 
     /// Returns the rows of a case after each of its collections but the last, and after the last without an estimate from

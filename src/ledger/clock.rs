@@ -1,12 +1,12 @@
 //! Cycles per time of attempts, and attempts that are withdrawn because their clock was low.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use super::{Ledger, LedgerError};
 use crate::{
-    domain::{CaseId, CaseOutcome, Verdict},
+    domain::{CaseId, CaseOutcome, Verdict, WithdrawnAttempts},
     stats::CycleRate,
 };
 
@@ -65,16 +65,96 @@ impl Ledger {
         })
     }
 
-    /// Returns the cases with a withdrawn attempt.
-    pub(crate) fn withdrawn_cases(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
-        let sql = "SELECT DISTINCT case_id FROM attempts WHERE is_withdrawn";
-        self.read_rows(sql, [], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))
+    /// Returns the withdrawn attempts at a case; `None` without one.
+    pub(crate) fn withdrawn_attempts(&self, case: &CaseId) -> Result<Option<WithdrawnAttempts>, LedgerError> {
+        let sql = format!("{ATTEMPT_RUNS} WHERE a.case_id = ?1 ORDER BY a.attempt");
+        let attempts = self.read_rows(&sql, [case.as_str()], read_attempt_run)?;
+        Ok(withdrawn_by_case(attempts).remove(case))
     }
 
-    /// Returns true if an attempt at the case was withdrawn, so that its row may show numbers that do not count any more.
-    pub(crate) fn has_withdrawn_attempt(&self, case: &CaseId) -> Result<bool, LedgerError> {
-        let sql = "SELECT 1 FROM attempts WHERE case_id = ?1 AND is_withdrawn LIMIT 1";
+    /// Returns the withdrawn attempts of each case that has one.
+    pub(crate) fn all_withdrawn_attempts(&self) -> Result<BTreeMap<CaseId, WithdrawnAttempts>, LedgerError> {
+        let sql = format!(
+            "{ATTEMPT_RUNS} WHERE a.case_id IN (SELECT case_id FROM attempts WHERE is_withdrawn) ORDER BY a.attempt"
+        );
+        Ok(withdrawn_by_case(self.read_rows(&sql, [], read_attempt_run)?))
+    }
+
+    /// Returns true if a case has a measurement that counts: its own, or that of the kernel as which it ran.
+    pub(crate) fn has_measurement(&self, case: &CaseId) -> Result<bool, LedgerError> {
+        let sql = "SELECT 1 FROM attempts WHERE case_id = ?1 AND verdict IN ('ok', 'noisy', 'ran_as_other') LIMIT 1";
         let found: Vec<i64> = self.read_rows(sql, [case.as_str()], |row| row.get(0))?;
         Ok(!found.is_empty())
     }
+
+    /// Returns the accepted attempts of the same collection at cases with the signature of an attempt's case, but for the
+    /// kernel: those that share its launches, and those that ran as another kernel.
+    pub(crate) fn attempts_of_same_signature(&self, attempt: i64) -> Result<Vec<EqualAttempt>, LedgerError> {
+        let sql = "SELECT other.attempt, other.case_id, other.verdict, other.reason, own_case.kernel
+                   FROM attempts own JOIN cases own_case USING (case_id)
+                   JOIN attempts other ON other.collection = own.collection AND other.attempt <> own.attempt
+                   JOIN cases other_case ON other_case.case_id = other.case_id
+                   WHERE own.attempt = ?1
+                   AND substr(own_case.signature, length(own_case.kernel) + 1)
+                       = substr(other_case.signature, length(other_case.kernel) + 1)
+                   AND (other.verdict = 'ran_as_other'
+                        OR (other.verdict IN ('ok', 'noisy') AND other.cycle_rate = own.cycle_rate
+                            AND other.cycle_rate_error = own.cycle_rate_error))";
+        self.read_rows(sql, [attempt], |row| {
+            let verdict = row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy);
+            Ok(EqualAttempt {
+                attempt: row.get(0)?,
+                case: CaseId::from_stored(row.get::<_, String>(1)?),
+                outcome: CaseOutcome::new(verdict, row.get::<_, String>(3)?),
+                kernel: row.get(4)?,
+            })
+        })
+    }
+}
+
+/// An attempt of the same collection at a case with the same signature, but for the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EqualAttempt {
+    /// Key of the attempt.
+    pub(crate) attempt: i64,
+    pub(crate) case: CaseId,
+    pub(crate) outcome: CaseOutcome,
+    /// Kernel of the case whose launches may be shared.
+    pub(crate) kernel: String,
+}
+
+/// Attempts with their runs, see [`read_attempt_run`].
+const ATTEMPT_RUNS: &str = "SELECT a.case_id, c.run, a.is_withdrawn, a.verdict, a.reason
+                            FROM attempts a JOIN collections c USING (collection)";
+
+/// An attempt with its run; the outcome is that of a withdrawn one.
+type AttemptRun = (CaseId, String, Option<CaseOutcome>);
+
+fn read_attempt_run(row: &Row<'_>) -> rusqlite::Result<AttemptRun> {
+    let verdict = row.get::<_, String>(3)?.parse().unwrap_or(Verdict::Throttled);
+    let is_withdrawn: bool = row.get(2)?;
+    let reason: String = row.get(4)?;
+    let outcome = is_withdrawn.then(|| CaseOutcome::new(verdict, reason));
+    Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?, outcome))
+}
+
+/// Returns the withdrawn attempts by case, from all attempts in their order.
+fn withdrawn_by_case(attempts: Vec<AttemptRun>) -> BTreeMap<CaseId, WithdrawnAttempts> {
+    let mut by_case: BTreeMap<CaseId, WithdrawnAttempts> = BTreeMap::new();
+    for (case, run, outcome) in attempts {
+        match (by_case.get_mut(&case), outcome) {
+            (Some(found), outcome) => {
+                found.runs.insert(run.clone());
+                if let Some(outcome) = outcome {
+                    (found.last_run, found.outcome) = (run, outcome);
+                }
+            }
+            (None, Some(outcome)) => {
+                let runs = BTreeSet::from([run.clone()]);
+                by_case.insert(case, WithdrawnAttempts { runs, last_run: run, outcome });
+            }
+            (None, None) => {}
+        }
+    }
+    by_case
 }

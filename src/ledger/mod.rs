@@ -25,7 +25,7 @@ pub(crate) mod runs;
 mod software;
 
 pub(crate) use checks::{NewCheck, StoredCheck};
-pub(crate) use clock::StoredCycleRate;
+pub(crate) use clock::{EqualAttempt, StoredCycleRate};
 pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, KnownCase, PlannedVerdict, StoredArchive};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};

@@ -12,7 +12,10 @@ use crate::{
     catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
     database::{Database, DatabaseError, KernelCsv, row_cases},
-    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, nearest_name},
+    domain::{
+        Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts,
+        nearest_name,
+    },
     render::call_digest,
 };
 
@@ -40,6 +43,8 @@ pub(crate) struct CaseSelection<'a> {
     pub(crate) cases: &'a [String],
     /// Cases with an accepted result in the ledger.
     pub measured: &'a BTreeSet<CaseId>,
+    /// Cases whose measurements were all withdrawn. Rows of their runs do not count as measured.
+    pub(crate) withdrawn: &'a BTreeMap<CaseId, WithdrawnAttempts>,
     /// Measured cases that are measured again, because their intervals are wider than demanded.
     pub(crate) imprecise: &'a BTreeSet<CaseId>,
     /// Calls refused by the vendor check, which are not launched, by case. `None` if the plan is not for launches.
@@ -251,7 +256,10 @@ pub(crate) fn select_cases(
                 continue;
             }
             let in_ledger = selection.measured.contains(case.id());
-            let is_accepted = row.shown.is_some_and(|shown| shown.verdict == Verdict::Ok);
+            let withdrawn = selection.withdrawn.get(case.id());
+            let is_withdrawn =
+                row.run.as_ref().is_some_and(|run| withdrawn.is_some_and(|found| found.runs.contains(run)));
+            let is_accepted = !is_withdrawn && row.shown.is_some_and(|shown| shown.verdict == Verdict::Ok);
             if in_ledger && !is_accepted {
                 plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
             }

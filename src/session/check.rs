@@ -2,7 +2,7 @@
 //! reported.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
     sync::{
         Arc,
@@ -62,6 +62,7 @@ impl DatabaseCheck {
         let mut lock = database.lock()?;
         let none = BTreeSet::new();
         let selection = CaseSelection {
+            withdrawn: &BTreeMap::new(),
             update: UpdateMode::All,
             kernels,
             cases: &[],

@@ -54,6 +54,11 @@ pub(super) fn unmerged_plan(
         },
         None => EqualCallEvidence::default(),
     };
+    let mut withdrawn = match &existing {
+        Some(ledger) => ledger.all_withdrawn_attempts()?,
+        None => BTreeMap::new(),
+    };
+    withdrawn.retain(|case, _| !equal_calls.cases_with_samples.contains(case));
     let refused = match &existing {
         Some(ledger) if !options.ignore_check => {
             let installed = || installed_software(&options.python).ok().map(|software| software.to_string());
@@ -66,6 +71,7 @@ pub(super) fn unmerged_plan(
         kernels,
         cases: &options.cases,
         measured: &measured,
+        withdrawn: &withdrawn,
         imprecise: &imprecise,
         refused_calls: Some(&refused),
         equal_calls: &equal_calls,

@@ -75,8 +75,7 @@ pub(super) fn share_attempt(
     let other = ran_as.and_then(|index| expected.equal_kernels.get(index)).map(|other| other.kernel);
     if !matches!(attempt.outcome.verdict, Verdict::Ok | Verdict::Noisy) {
         let Some(kernel) = other else { return attempt };
-        let CaseOutcome { verdict, reason } = &attempt.outcome;
-        let outcome = CaseOutcome::new(*verdict, format!("{reason}; ran as {kernel}"));
+        let outcome = failed_as_other(kernel, &attempt.outcome);
         return Attempt::without_launches(attempt.case, attempt.launched, outcome);
     }
     let mut cases = expected.equal_cases.to_vec();
@@ -99,6 +98,18 @@ pub(super) fn share_attempt(
     let of_equal_calls = of_equal_calls.collect();
     let of_planned_case = if other.is_some() { without_launches(attempt.case.clone()) } else { attempt };
     Attempt { of_equal_calls, ..of_planned_case }
+}
+
+/// Returns the outcome of a case whose launches ran as another kernel, of this type, and are no measurement.
+pub(super) fn failed_as_other(kernel: &KernelName, outcome: &CaseOutcome) -> CaseOutcome {
+    let CaseOutcome { verdict, reason } = outcome;
+    CaseOutcome::new(*verdict, format!("{reason}; ran as {kernel}"))
+}
+
+/// Returns true for the outcome of a case whose launches ran as a kernel of this type.
+pub(super) fn is_measured_as(outcome: &CaseOutcome, kernel: &KernelName) -> bool {
+    let measured_there = ran_as_other_outcome(kernel.as_str(), &CaseOutcome::new(Verdict::Ok, ""));
+    outcome.verdict == Verdict::RanAsOther && outcome.reason.starts_with(&measured_there.reason)
 }
 
 /// Returns the outcome of a case whose launches ran as another kernel, of this type.

@@ -1,5 +1,7 @@
 //! Pools the attempts in the ledger into the numbers of a row.
 
+use std::collections::BTreeSet;
+
 use super::{
     EstimatedMedian,
     samples::{TIMER_QUANTUM_NS, noise_reason, published_interval},
@@ -63,7 +65,7 @@ pub(crate) fn pool_attempts(
         outcome,
         measurement: Some(measurement),
         software: newest.software.clone(),
-        has_withdrawn: false,
+        withdrawn_runs: BTreeSet::new(),
     })
 }
 

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::equal_calls::{failed_as_other, is_measured_as};
 use crate::{
-    domain::{CaseId, CaseOutcome, Verdict},
-    ledger::{Ledger, LedgerError, StoredCycleRate},
+    catalogue::Catalogue,
+    domain::{CaseId, CaseOutcome, KernelName, Verdict},
+    ledger::{EqualAttempt, Ledger, LedgerError, StoredCycleRate},
     stats::{ClockDeficit, CycleReading, find_clock_deficits},
 };
 
@@ -16,6 +18,17 @@ const LEAST_CASES: usize = 3;
 pub(crate) struct LowClockAttempt {
     pub(crate) attempt: StoredCycleRate,
     /// `throttled`, with the deficit and what it was compared with.
+    pub(crate) outcome: CaseOutcome,
+}
+
+/// An accepted attempt that does not count any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Withdrawal {
+    /// Key of the attempt.
+    pub(crate) attempt: i64,
+    pub(crate) case: CaseId,
+    /// Key of its collection.
+    pub(crate) collection: i64,
     pub(crate) outcome: CaseOutcome,
 }
 
@@ -80,6 +93,41 @@ impl LowClocks {
         }
     }
 
+    /// Returns the accepted attempts.
+    fn accepted(&self) -> impl Iterator<Item = &LowClockAttempt> {
+        self.attempts.iter().filter(|low| low.attempt.verdict != Verdict::Throttled)
+    }
+
+    /// Returns true if an attempt at a low clock is accepted.
+    pub(crate) fn has_accepted(&self) -> bool {
+        self.accepted().next().is_some()
+    }
+
+    /// Returns the accepted attempts in their order, with those that share their launches: rows of the same call under another
+    /// name, and cases that ran as another kernel.
+    pub(crate) fn withdrawals(
+        &self,
+        ledger: &Ledger,
+        catalogue: &Catalogue,
+    ) -> Result<Vec<Withdrawal>, LedgerError> {
+        let mut withdrawn = BTreeMap::new();
+        for LowClockAttempt { attempt: stored, outcome } in self.accepted() {
+            for other in ledger.attempts_of_same_signature(stored.attempt)? {
+                let Some(outcome) = equal_outcome(&other, outcome, catalogue) else { continue };
+                let EqualAttempt { attempt, case, .. } = other;
+                withdrawn.entry(attempt).or_insert(Withdrawal {
+                    attempt,
+                    case,
+                    collection: stored.collection,
+                    outcome,
+                });
+            }
+            let (attempt, case, collection) = (stored.attempt, stored.case.clone(), stored.collection);
+            withdrawn.insert(attempt, Withdrawal { attempt, case, collection, outcome: outcome.clone() });
+        }
+        Ok(withdrawn.into_values().collect())
+    }
+
     /// Returns the devices of a run with several collections at a low clock, each with a reason.
     pub(crate) fn slow_devices(&self, run: &str) -> Vec<(u32, String)> {
         let slow =
@@ -98,6 +146,17 @@ impl LowClocks {
         });
         slow.collect()
     }
+}
+
+/// Returns the outcome of an attempt with the signature of one that is withdrawn with `outcome`; `None` if it is of other
+/// launches.
+fn equal_outcome(other: &EqualAttempt, outcome: &CaseOutcome, catalogue: &Catalogue) -> Option<CaseOutcome> {
+    if other.outcome.verdict != Verdict::RanAsOther {
+        return Some(outcome.clone());
+    }
+    let name = KernelName::new(&other.kernel).ok()?;
+    let kernel = catalogue.entry(&name).map_or(&name, |entry| &entry.kernel);
+    is_measured_as(&other.outcome, kernel).then(|| failed_as_other(kernel, outcome))
 }
 
 /// Returns the deficit of an attempt, and what it was compared with.

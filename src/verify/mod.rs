@@ -1,7 +1,7 @@
 //! Assessment of a collection, from raw records to verdicts: every launch must be recorded, as the right kernel, on the
 //! right device, no faster than the roofline bound, with small dispersion.
 //!
-//! Layer 4: imports `stats`, `domain`, `profile`, `render` and `ledger`. It reads the output of a collection and the
+//! Layer 4: imports `stats`, `domain`, `catalogue`, `profile`, `render` and `ledger`. It reads the output of a collection and the
 //! measurements of a ledger, and writes no file.
 
 mod collection;
@@ -22,5 +22,5 @@ pub(crate) use evidence::pool_attempts;
 pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates};
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
-pub(crate) use low_clocks::{LowClockAttempt, LowClocks};
+pub(crate) use low_clocks::{LowClocks, Withdrawal};
 pub use software_change::SoftwareChange;

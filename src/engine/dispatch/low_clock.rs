@@ -4,92 +4,143 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Dispatcher, EngineError, unix_time};
 use crate::{
-    domain::{Attempt, CaseId, CaseOutcome, Verdict},
+    domain::{Attempt, CaseId, CaseOutcome, IdentifiedCase, Verdict},
     events::RunEvent,
     sched::SchedEvent,
-    verify::{LowClockAttempt, LowClocks},
+    verify::{LowClocks, Withdrawal},
 };
 
+/// A concluded case whose only measurement was withdrawn.
+struct ReopenedCase {
+    /// Index of the planned case.
+    index: usize,
+    case: IdentifiedCase,
+    /// Verdict that does not hold any more.
+    earlier: Verdict,
+    outcome: CaseOutcome,
+}
+
 impl Dispatcher<'_> {
+    /// Withdraws attempts at a low clock that earlier runs have accepted, and those of this run if it was killed before it
+    /// withdrew them. Cases that this run has measured are measured again, or end as `throttled` if they are not planned any more.
+    pub(super) async fn judge_earlier_clocks(&mut self) -> Result<(), EngineError> {
+        let found = self.commit(|ledger| LowClocks::from_ledger(ledger)).await?;
+        self.withdraw_attempts(&found).await?;
+        let withdrawn = self.commit(|ledger| ledger.all_withdrawn_attempts()).await?;
+        let outcomes: BTreeMap<&CaseId, &CaseOutcome> =
+            withdrawn.iter().map(|(case, withdrawn)| (case, &withdrawn.outcome)).collect();
+        for index in 0..self.store.predecided.len() {
+            let (case, outcome) = &self.store.predecided[index];
+            let Some(of_withdrawn) = outcomes.get(case.id()) else { continue };
+            if is_measured(outcome.verdict) && !self.has_measurement(&case.id().clone()).await? {
+                self.store.predecided[index].1 = (*of_withdrawn).clone();
+            }
+        }
+        self.measure_again(&outcomes).await?;
+        self.exclude_slow_devices(&found).await
+    }
+
     /// Compares the clock of a finished collection, whose key is `collection`, with that of all others. Its attempts at a low clock
-    /// become `throttled`, so that the scheduler measures their cases again. So do accepted attempts of cases of the run for which
-    /// the collection shows it; cases without other samples are measured again.
+    /// become `throttled`, so that the scheduler measures their cases again. Accepted attempts of other collections for which it
+    /// shows a low clock are withdrawn; cases of the run without other measurements are measured again.
     pub(super) async fn judge_clocks(
         &mut self,
         collection: i64,
         attempts: &mut [Attempt],
     ) -> Result<(), EngineError> {
         let found = self.commit(|ledger| LowClocks::from_ledger(ledger)).await?;
-        let context = Arc::clone(&self.context);
-        let planned: BTreeMap<&CaseId, usize> = context
-            .cases
-            .iter()
-            .enumerate()
-            .flat_map(|(index, case)| case.cases().map(move |case| (case.id(), index)))
-            .collect();
-        let is_accepted = |found: &&LowClockAttempt| found.attempt.verdict != Verdict::Throttled;
-        let is_of_run = |found: &&LowClockAttempt| {
-            found.attempt.collection == collection || planned.contains_key(&found.attempt.case)
-        };
-        let low: Vec<&LowClockAttempt> =
-            found.attempts.iter().filter(is_accepted).filter(is_of_run).collect();
-        if low.is_empty() {
-            return self.exclude_slow_devices(&found).await;
-        }
-        let withdrawn: Vec<(i64, CaseOutcome)> =
-            low.iter().map(|low| (low.attempt.attempt, low.outcome.clone())).collect();
-        self.commit(|ledger| ledger.withdraw_attempts(&withdrawn)).await?;
-        let (of_collection, earlier): (Vec<_>, Vec<_>) =
-            low.into_iter().partition(|low| low.attempt.collection == collection);
+        let withdrawn = self.withdraw_attempts(&found).await?;
+        let (of_collection, earlier): (Vec<Withdrawal>, Vec<Withdrawal>) =
+            withdrawn.into_iter().partition(|withdrawn| withdrawn.collection == collection);
         let outcomes: BTreeMap<&CaseId, &CaseOutcome> =
-            of_collection.into_iter().map(|low| (&low.attempt.case, &low.outcome)).collect();
+            of_collection.iter().map(|withdrawn| (&withdrawn.case, &withdrawn.outcome)).collect();
         for attempt in attempts {
             set_outcome(attempt, &outcomes);
         }
-        let mut again = BTreeMap::new();
-        for low in earlier {
-            if let Some(&case) = planned.get(&low.attempt.case) {
-                again.insert(case, low.outcome.clone());
-            }
-        }
-        self.measure_again(again).await?;
+        let earlier = earlier.iter().map(|withdrawn| (&withdrawn.case, &withdrawn.outcome)).collect();
+        self.measure_again(&earlier).await?;
         self.exclude_slow_devices(&found).await
     }
 
-    /// Reopens concluded cases whose only samples were withdrawn, each with the outcome of its last attempt.
-    async fn measure_again(&mut self, cases: BTreeMap<usize, CaseOutcome>) -> Result<(), EngineError> {
+    /// Withdraws all accepted attempts at a low clock, with those that share their launches; returns them.
+    async fn withdraw_attempts(&mut self, found: &LowClocks) -> Result<Vec<Withdrawal>, EngineError> {
+        if !found.has_accepted() {
+            return Ok(Vec::new());
+        }
         let context = Arc::clone(&self.context);
-        let mut reopened = Vec::new();
-        for (index, outcome) in cases {
-            let case = context.cases[index].case.id();
-            let verdict = self.outcomes[index].as_ref().map(|outcome| outcome.verdict);
-            let measured = verdict.filter(|verdict| matches!(verdict, Verdict::Ok | Verdict::Noisy));
-            if let Some(earlier) = measured
-                && self.commit(|ledger| ledger.attempt_samples(case)).await?.is_empty()
-            {
-                reopened.push((index, earlier, outcome));
+        let catalogue = &context.settings.catalogue;
+        let withdrawals = self.commit(|ledger| found.withdrawals(ledger, catalogue)).await?;
+        let outcomes: Vec<(i64, CaseOutcome)> =
+            withdrawals.iter().map(|withdrawn| (withdrawn.attempt, withdrawn.outcome.clone())).collect();
+        self.commit(|ledger| ledger.withdraw_attempts(&outcomes)).await?;
+        Ok(withdrawals)
+    }
+
+    /// Reopens concluded cases of the run whose only measurements were withdrawn, each with the outcome of its last attempt.
+    async fn measure_again(
+        &mut self,
+        withdrawn: &BTreeMap<&CaseId, &CaseOutcome>,
+    ) -> Result<(), EngineError> {
+        let reopened = self.reopened_cases(withdrawn).await?;
+        let Some(first) = reopened.first() else { return Ok(()) };
+        let reason = first.outcome.reason.clone();
+        let verdicts: Vec<(CaseId, CaseOutcome)> =
+            reopened.iter().map(|one| (one.case.id().clone(), one.outcome.clone())).collect();
+        let context = Arc::clone(&self.context);
+        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), &verdicts)).await?;
+        let mut indices: Vec<usize> = reopened.iter().map(|one| one.index).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        let cases = reopened.len();
+        let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
+        for ReopenedCase { index, case, earlier, outcome } in reopened {
+            *counts.entry(earlier).or_default() += 1;
+            self.store.rows.finish_case(&case.kernel, case.id(), &outcome);
+            self.measured_before.remove(&index);
+            if context.cases[index].case.id() == case.id() {
+                self.outcomes[index] = Some(outcome);
+            } else {
+                self.equal_calls.reopen(case.id(), outcome);
             }
         }
-        if reopened.is_empty() {
-            return Ok(());
-        }
-        let verdicts: Vec<(CaseId, CaseOutcome)> = reopened
-            .iter()
-            .map(|(index, _, outcome)| (context.cases[*index].case.id().clone(), outcome.clone()))
-            .collect();
-        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), &verdicts)).await?;
-        let indices: Vec<usize> = reopened.iter().map(|(index, ..)| *index).collect();
-        let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
-        let reason = reopened.first().map(|(.., outcome)| outcome.reason.clone()).unwrap_or_default();
-        for (index, earlier, outcome) in reopened {
-            *counts.entry(earlier).or_default() += 1;
-            let case = &context.cases[index].case;
-            self.store.rows.finish_case(&case.kernel, case.id(), &outcome);
-            self.outcomes[index] = Some(outcome);
-        }
-        let (cases, verdicts) = (indices.len(), counts.into_iter().collect());
+        let verdicts = counts.into_iter().collect();
         (self.emit)(&RunEvent::MeasurementsWithdrawn { cases, verdicts, reason });
         self.on_event(SchedEvent::MeasureAgain(indices)).await
+    }
+
+    /// Returns the concluded cases of the run without another measurement, in the order of the plan.
+    async fn reopened_cases(
+        &mut self,
+        withdrawn: &BTreeMap<&CaseId, &CaseOutcome>,
+    ) -> Result<Vec<ReopenedCase>, EngineError> {
+        if withdrawn.is_empty() {
+            return Ok(Vec::new());
+        }
+        let context = Arc::clone(&self.context);
+        let mut reopened = Vec::new();
+        for (index, planned) in context.cases.iter().enumerate() {
+            for case in planned.cases() {
+                let Some(outcome) = withdrawn.get(case.id()) else { continue };
+                let Some(earlier) = self.concluded_verdict(index, case.id()) else { continue };
+                if is_measured(earlier) && !self.has_measurement(case.id()).await? {
+                    let (case, outcome) = (case.clone(), (*outcome).clone());
+                    reopened.push(ReopenedCase { index, case, earlier, outcome });
+                }
+            }
+        }
+        Ok(reopened)
+    }
+
+    /// Returns the verdict of a planned case or of one of its equal cases; `None` while it is open.
+    fn concluded_verdict(&self, index: usize, case: &CaseId) -> Option<Verdict> {
+        let outcome = self.outcomes[index].as_ref()?;
+        let is_planned = self.context.cases[index].case.id() == case;
+        let of_equal_call = self.equal_calls.outcome(case).filter(|_| !is_planned);
+        Some(of_equal_call.unwrap_or(outcome).verdict)
+    }
+
+    async fn has_measurement(&mut self, case: &CaseId) -> Result<bool, EngineError> {
+        self.commit(|ledger| ledger.has_measurement(case)).await
     }
 
     async fn exclude_slow_devices(&mut self, found: &LowClocks) -> Result<(), EngineError> {
@@ -99,6 +150,11 @@ impl Dispatcher<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns true for the verdict of a case with a measurement, its own or that of the kernel as which it ran.
+const fn is_measured(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Ok | Verdict::Noisy | Verdict::RanAsOther)
 }
 
 /// Replaces the outcomes of an attempt and of those that share its launches.

@@ -19,11 +19,11 @@ use crate::{
         CaseId, DataKind, FailingVerdicts, Launch, Nanos, ProfilerSettings, RecordedTask, SoftwareFingerprint,
     },
     engine::{
-        CollectionSettings, PausedDevices,
+        CollectionSettings, PausedDevices, ResumedRun,
         scheduler_input::{scheduler_cases, scheduler_limits},
     },
     ledger::NewRun,
-    plan::{CaseSelection, EqualCallEvidence, InitialCosts, RunPlan, UpdateMode, select_cases},
+    plan::{CaseSelection, EqualCallEvidence, InitialCosts, PlannedCase, RunPlan, UpdateMode, select_cases},
     process::ProcessError,
     stats::PrecisionAim,
 };
@@ -40,6 +40,8 @@ struct Fixture {
     database: Database,
     catalogue: Catalogue,
     predecided: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Planned cases that an interrupted run has measured.
+    measured_before: BTreeMap<CaseId, CaseOutcome>,
     aim: Option<PrecisionAim>,
     update: UpdateMode,
 }
@@ -91,7 +93,15 @@ impl Fixture {
         let database = Database::open(folder.path()).expect("a database");
         database.make_state_folder().expect("a state folder");
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
-        Self { folder, database, catalogue, predecided: Vec::new(), aim: None, update: UpdateMode::Missing }
+        Self {
+            folder,
+            database,
+            catalogue,
+            predecided: Vec::new(),
+            measured_before: BTreeMap::new(),
+            aim: None,
+            update: UpdateMode::Missing,
+        }
     }
 
     fn plan(&self, measured: &BTreeSet<CaseId>) -> RunPlan {
@@ -102,6 +112,7 @@ impl Fixture {
             kernels: &[],
             cases: &[],
             measured,
+            withdrawn: &BTreeMap::new(),
             imprecise: &BTreeSet::new(),
             refused_calls: None,
             equal_calls: &EqualCallEvidence::default(),
@@ -114,33 +125,15 @@ impl Fixture {
         fs::read_to_string(self.folder.path().join("Add.csv")).expect("Add.csv")
     }
 
-    /// Runs a plan on fake lanes; `stops` are the virtual times of stop requests in seconds, `observe` is called with
-    /// each event.
-    fn run(
-        &self,
-        plan: RunPlan,
-        devices: &[u32],
-        deadline: Option<Seconds>,
-        stops: &[Seconds],
-        respond: &dyn Fn(&LaneContext, Seconds, &StartCollection) -> PreparedResult,
-        observe: &dyn Fn(&LaneContext, &RunEvent),
-    ) -> Observed {
-        let mut ledger = self.database.ledger().expect("a ledger");
-        let run = format!("{RUN}-{}", ledger.list_runs().expect("runs").len());
-        let all: Vec<IdentifiedCase> = plan.cases.iter().map(|planned| planned.case.clone()).collect();
-        let new = NewRun {
-            run: &run,
-            kind: DataKind::Rehearsal,
-            seed: 1,
-            options: "{}",
-            host: "{}",
-            started: unix_time(),
-        };
-        ledger.begin_run(&new, &all).expect("the plan is stored");
-        let costs = InitialCosts::new(10);
-        let rows = WriteBack::for_plan(&run, &plan);
-        let settings = CollectionSettings {
-            run,
+    /// Returns the cases of a plan and those with an outcome.
+    fn known_cases(&self, plan: &RunPlan) -> Vec<IdentifiedCase> {
+        let predecided = self.predecided.iter().map(|(case, _)| case);
+        plan.cases.iter().flat_map(PlannedCase::cases).chain(predecided).cloned().collect()
+    }
+
+    fn settings(&self, run: &str, costs: InitialCosts) -> CollectionSettings {
+        CollectionSettings {
+            run: run.to_owned(),
             kind: DataKind::Rehearsal,
             folder: self.folder.path().join("run"),
             seed: 1,
@@ -161,13 +154,44 @@ impl Fixture {
             costs,
             catalogue: self.catalogue.clone(),
             assets: AssetFiles::embedded(),
+        }
+    }
+
+    /// Runs a plan on fake lanes; `stops` are the virtual times of stop requests in seconds, `observe` is called with
+    /// each event.
+    fn run(
+        &self,
+        plan: RunPlan,
+        devices: &[u32],
+        deadline: Option<Seconds>,
+        stops: &[Seconds],
+        respond: &dyn Fn(&LaneContext, Seconds, &StartCollection) -> PreparedResult,
+        observe: &dyn Fn(&LaneContext, &RunEvent),
+    ) -> Observed {
+        let mut ledger = self.database.ledger().expect("a ledger");
+        let run = format!("{RUN}-{}", ledger.list_runs().expect("runs").len());
+        let all = self.known_cases(&plan);
+        let new = NewRun {
+            run: &run,
+            kind: DataKind::Rehearsal,
+            seed: 1,
+            options: "{}",
+            host: "{}",
+            started: unix_time(),
         };
-        let state = SchedulerState::new(
+        ledger.begin_run(&new, &all).expect("the plan is stored");
+        let costs = InitialCosts::new(10);
+        let rows = WriteBack::for_plan(&run, &plan);
+        let settings = self.settings(&run, costs);
+        let mut state = SchedulerState::new(
             scheduler_cases(&costs, &plan.cases),
             devices,
             scheduler_limits(DataKind::Rehearsal, deadline),
             0,
         );
+        let resumed = ResumedRun { measured: self.measured_before.clone(), ..ResumedRun::default() };
+        let measured = resumed.measured_indices(&plan.cases);
+        state.set_concluded(&measured);
         let context = Arc::new(LaneContext {
             settings,
             cases: plan.cases,
@@ -221,6 +245,7 @@ impl Fixture {
                 inbox,
                 &mut emit,
             );
+            dispatcher.resume_measured(&measured, &resumed.measured).await?;
             dispatcher.run_to_end().await
         });
         Observed { outcome, events: events.into_inner(), started: started.into_inner() }

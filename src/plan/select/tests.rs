@@ -18,6 +18,7 @@ struct Fixture {
     catalogue: Catalogue,
     measured: BTreeSet<CaseId>,
     refused: BTreeMap<CaseId, RefusedCall>,
+    withdrawn: BTreeMap<CaseId, WithdrawnAttempts>,
 }
 
 /// The six signature cells of an `Add` of two vectors.
@@ -37,7 +38,8 @@ impl Fixture {
             fs::write(folder.path().join(format!("{name}.csv")), text).expect("the CSV is written");
         }
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
-        Self { folder, catalogue, measured: BTreeSet::new(), refused: BTreeMap::new() }
+        let (measured, refused, withdrawn) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        Self { folder, catalogue, measured, refused, withdrawn }
     }
 
     fn select(
@@ -50,6 +52,7 @@ impl Fixture {
         let device =
             DeviceProfile::load(&AssetFiles::embedded(), database.device()).expect("a device profile");
         let selection = CaseSelection {
+            withdrawn: &self.withdrawn,
             update,
             kernels,
             cases: &[],
@@ -70,6 +73,24 @@ impl Fixture {
 fn lengths(plan: &RunPlan) -> Vec<u64> {
     let length = |planned: &PlannedCase| planned.case.outputs[0].as_ref().expect("an output").dims[0];
     plan.cases.iter().map(length).collect()
+}
+
+/// The row of another run shows other samples.
+#[test]
+fn row_of_a_run_whose_samples_were_withdrawn_is_measured_again() {
+    let columns = ",Average Duration(us),MicroBench Verdict,MicroBench Run";
+    let rows = [add(16) + ",1.5,ok,slow", add(32) + ",1.5,ok,other"];
+    let mut fixture = Fixture::new(&[("Add", columns, &rows)]);
+    assert_eq!(lengths(&fixture.plan()), [0_u64; 0]);
+    let all = fixture.select(UpdateMode::All, &[], None).expect("a plan");
+    let withdrawn = WithdrawnAttempts {
+        runs: BTreeSet::from(["slow".to_owned()]),
+        last_run: "slow".to_owned(),
+        outcome: CaseOutcome::new(Verdict::Throttled, "its clock was low"),
+    };
+    let ids = all.cases.iter().map(|planned| planned.case.id().clone());
+    fixture.withdrawn = ids.map(|case| (case, withdrawn.clone())).collect();
+    assert_eq!(lengths(&fixture.plan()), [16]);
 }
 
 #[test]
