@@ -8,6 +8,7 @@
 
 mod check;
 mod db;
+mod diff;
 mod doctor;
 mod fia_backfill;
 mod grid;
@@ -59,6 +60,7 @@ enum TopCommand {
     Selftest(Box<selftest::SelftestOptions>),
     Show(show::ShowOptions),
     Why(why::WhyOptions),
+    Diff(diff::DiffOptions),
     Render(render::RenderOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
@@ -139,6 +141,7 @@ pub fn main() -> u8 {
         TopCommand::Runs(options) => runs::run(&options),
         TopCommand::Selftest(options) => selftest::run(&options),
         TopCommand::Show(options) => show::run(&options),
+        TopCommand::Diff(options) => diff::run(&options),
         TopCommand::Why(options) => why::run(&options),
         TopCommand::Render(options) => render::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),

@@ -92,6 +92,11 @@ impl Ledger {
         Ok(runs)
     }
 
+    /// Returns the keys of the collections of a run.
+    pub(crate) fn collection_keys(&self, run: &str) -> Result<BTreeSet<i64>, LedgerError> {
+        self.read_rows("SELECT collection FROM collections WHERE run = ?1", [run], |row| row.get(0))
+    }
+
     /// Returns the collections of a run, in the order of their numbers.
     pub fn run_collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
         let sql =

@@ -1,11 +1,12 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
-//! Layer 5: imports `exit`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database`, `grid`
-//! and `evidence`.
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database`, `grid` and
+//! `evidence`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
 mod audit;
+mod diff;
 mod grid;
 mod grid_plot;
 mod history;
@@ -28,6 +29,7 @@ mod timestamp;
 mod why;
 
 pub(crate) use audit::{audit_json, audit_table};
+pub(crate) use diff::{diff_json, diff_summary, diff_table};
 pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_table};
 pub(crate) use grid_plot::coverage_plot;
 pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table};

@@ -67,10 +67,23 @@ pub struct CaseEstimate {
     pub log_median: f64,
     /// Half width of the 95 % interval of the logarithm; infinite if nothing bounds it.
     pub half_width: f64,
+    /// Degrees of freedom of the interval; 0 if nothing bounds it.
+    pub freedom: f64,
     /// Number of collections.
     pub collections: usize,
     /// Mean of the effects that were subtracted: `log_median + correction` is the mean of the measured logarithms.
     pub correction: f64,
+}
+
+impl CaseEstimate {
+    /// Returns the variance of `log_median`; infinite if nothing bounds it.
+    pub fn variance(&self) -> f64 {
+        if self.half_width.is_infinite() {
+            return f64::INFINITY;
+        }
+        let error = self.half_width / upper_quantile(self.freedom);
+        error * error
+    }
 }
 
 /// Estimates of all cases, and what they share.
@@ -148,18 +161,19 @@ pub fn fit_medians(
         let count = group.count();
         let mean = |values: &[f64]| group.medians.iter().map(|&index| values[index]).sum::<f64>() / count;
         let (log_median, raw) = (mean(&effects.adjusted), mean(&measured));
-        let half_width = prior.map_or(f64::INFINITY, |prior| {
+        let (half_width, freedom) = prior.map_or((f64::INFINITY, 0.0), |prior| {
             let expected = prior.variance(covariates[case]);
             let (variance, freedom) = match group.medians.len() {
                 1 => (expected, prior.freedom.min(KNOWN_VARIANCE)),
                 _ => prior.moderate(own[case], count - 1.0, expected),
             };
             let quantile = quantiles.entry(freedom.to_bits()).or_insert_with(|| upper_quantile(freedom));
-            *quantile * (variance / count + effects.mean_variance[case]).sqrt()
+            (*quantile * (variance / count + effects.mean_variance[case]).sqrt(), freedom)
         });
         Some(CaseEstimate {
             log_median,
             half_width,
+            freedom,
             collections: group.medians.len(),
             correction: raw - log_median,
         })
@@ -173,13 +187,14 @@ pub fn estimate_median(medians: &[f64], resolution: f64) -> CaseEstimate {
     let count = medians.len() as f64;
     let mean = medians.iter().sum::<f64>() / count;
     let squares: f64 = medians.iter().map(|median| (median - mean) * (median - mean)).sum();
+    let freedom = (count - 1.0).max(0.0);
     let half_width = if medians.len() < 2 {
         f64::INFINITY
     } else {
         let variance = (squares / (count - 1.0)).max(timer_variance(resolution));
-        upper_quantile(count - 1.0) * (variance / count).sqrt()
+        upper_quantile(freedom) * (variance / count).sqrt()
     };
-    CaseEstimate { log_median: mean, half_width, collections: medians.len(), correction: 0.0 }
+    CaseEstimate { log_median: mean, half_width, freedom, collections: medians.len(), correction: 0.0 }
 }
 
 /// Returns true if the medians of each case differ by at most a step of the timer, so that no effect can be seen.

@@ -99,7 +99,7 @@ mod tests {
     const AIM: PrecisionAim = PrecisionAim { half_width: 0.01, max_collections: 8 };
 
     fn estimate(half_width: f64, collections: usize) -> CaseEstimate {
-        CaseEstimate { log_median: 9.0, half_width, collections, correction: 0.0 }
+        CaseEstimate { log_median: 9.0, half_width, freedom: 4.0, collections, correction: 0.0 }
     }
 
     #[test]

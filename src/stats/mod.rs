@@ -7,6 +7,7 @@
 //! are stored.
 
 mod bootstrap;
+mod comparison;
 mod cycle_rates;
 mod deviates;
 mod interval;
@@ -17,6 +18,7 @@ mod random;
 mod summary;
 
 pub(crate) use bootstrap::median_interval_of_collections;
+pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVERY_RATE, compare_estimates};
 pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
 pub(crate) use deviates::{
     hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate, small_exponential,

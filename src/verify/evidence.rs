@@ -227,8 +227,13 @@ mod tests {
     fn joint_estimate_is_the_interval_and_states_its_correction() {
         let case = CaseId::from_stored("00000000000000ff");
         let attempts = [attempt(Verdict::Ok, &[10_000; 8], 1.0), attempt(Verdict::Ok, &[10_200; 8], 1.0)];
-        let estimate =
-            CaseEstimate { log_median: 10_000_f64.ln(), half_width: 0.01, collections: 2, correction: 0.01 };
+        let estimate = CaseEstimate {
+            log_median: 10_000_f64.ln(),
+            half_width: 0.01,
+            freedom: 4.0,
+            collections: 2,
+            correction: 0.01,
+        };
         let interval = |estimated| {
             let row = pool_attempts(&case, &attempts, Some(&estimated)).expect("evidence");
             row.measurement.expect("numbers").interval.expect("an interval")

@@ -68,8 +68,8 @@ impl SoftwareMedians {
     }
 }
 
-/// Step of the timer relative to the median.
-fn timer_resolution(log_medians: &[f64]) -> f64 {
+/// Returns the step of the timer relative to the mean of medians.
+pub(crate) fn timer_resolution(log_medians: &[f64]) -> f64 {
     let mean = log_medians.iter().sum::<f64>() / log_medians.len().max(1) as f64;
     TIMER_QUANTUM_NS as f64 / mean.exp()
 }
@@ -126,6 +126,23 @@ impl JointEstimates {
         let mut input = EstimateInput::default();
         ledger.for_each_measurement(|measured| input.add(measured))?;
         Ok(input.estimate_cases())
+    }
+
+    /// Estimates all cases from the measurements of one run alone.
+    pub(crate) fn from_run(ledger: &Ledger, run: &str) -> Result<Self, LedgerError> {
+        let collections = ledger.collection_keys(run)?;
+        let mut input = EstimateInput::default();
+        ledger.for_each_measurement(|measured| {
+            if collections.contains(&measured.collection) {
+                input.add(measured);
+            }
+        })?;
+        Ok(input.estimate_cases())
+    }
+
+    /// Returns the number of collections of a case, 0 without a measurement.
+    pub(crate) fn collection_count(&self, case: &CaseId) -> usize {
+        self.collections.get(case).copied().unwrap_or_default()
     }
 
     /// Returns the cases with measurements.

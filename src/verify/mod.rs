@@ -19,7 +19,7 @@ pub(crate) use collection::RawRecord;
 pub use collection::{CollectionTermination, ExpectedLaunches, assess_collection, read_records};
 pub use equal_calls::EqualKernel;
 pub(crate) use evidence::pool_attempts;
-pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates};
+pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates, timer_resolution};
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
 pub(crate) use low_clocks::{LowClocks, Withdrawal};

@@ -17,6 +17,7 @@ mod context;
 mod core_clock;
 mod db_check;
 mod devices;
+mod diff;
 mod docs;
 mod equal_kernels;
 mod evidence;

@@ -1,0 +1,96 @@
+//! `diff`: two databases, or two runs of one, compared case by case.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{context::Context, kill_resume::ingested};
+
+/// Measures a copy of the database until each case has an interval over collections.
+fn measured_copy(context: &Context, name: &str, more: &[&str]) {
+    let copied = context.run(&["db", "copy", "db", name, "--kind", "rehearsal"]);
+    assert_eq!(copied.code, 0, "{}", copied.stderr);
+    let mut command = context.command(&["run", "--db", name, "--host", "rehearsal", "--devices", "0-3"]);
+    command.args(["--rehearsal-model", "lifelike"]).args(more).env_remove("NPUBENCH_MAX_COLLECTIONS");
+    let ran = context.ran(&command.output().expect("it runs"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+fn cases(context: &Context, arguments: &[&str]) -> Vec<Value> {
+    let ran = context.run(&[&["diff"], arguments, &["--format", "json"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Kernels on a clock that is 6 % lower: each case is slower by about 6 %, in as many cycles.
+#[test]
+fn lower_clock_of_all_devices_is_found_in_every_case() {
+    let context = ingested();
+    fs::write(context.path("slow.yaml"), "faults:\n- slow_kernels: {factor: 1.06}\n").expect("written");
+    measured_copy(&context, "first", &["--seed", "1"]);
+    measured_copy(&context, "second", &["--seed", "2", "--rehearsal-faults", "slow.yaml"]);
+    let found = cases(&context, &["first", "second"]);
+    assert_eq!(found.len(), 20);
+    for case in &found {
+        assert_eq!(case["verdict"], "SLOW", "{case}");
+        let [low, high] = [0, 1].map(|end| case["interval_percent"][end].as_f64().expect("a number"));
+        assert!(low > 0.0 && low < 6.0 && high > 6.0 && high < 15.0, "{case}");
+        assert!(case["cycles_percent"].as_f64().expect("a number").abs() < 5.0, "{case}");
+    }
+    // The clock explains it wherever the cycles of short kernels do not vary as much.
+    let of_clock = found.iter().filter(|case| case["remark"] == "the same cycles: the clock differs");
+    assert!(of_clock.count() >= 10);
+    let swapped = cases(&context, &["second", "first", "--kernels", "MatMulV3"]);
+    assert_eq!(swapped.len(), 5);
+    assert!(swapped.iter().all(|case| case["verdict"] == "FAST"), "{swapped:?}");
+
+    let plain = context.run(&["diff", "first", "second", "--fail-on-slow"]);
+    assert_eq!(plain.code, 1, "{}", plain.stderr);
+    assert!(
+        plain.stdout.contains("20 SLOW, 0 FAST, 0 SAME, 0 AMBIGUOUS at a margin of 2 %"),
+        "{}",
+        plain.stdout
+    );
+    assert!(plain.stdout.contains("20 cases in both, 0 only in A, 0 only in B"), "{}", plain.stdout);
+}
+
+/// A run compared with its database, and databases without measurements or of another kind.
+#[test]
+fn sides_are_folders_or_runs_and_have_measurements_of_one_kind() {
+    let context = ingested();
+    measured_copy(&context, "first", &[]);
+    let ids = context.run(&["runs", "--db", "first", "--format", "json"]);
+    let run: Value = serde_json::from_str(ids.stdout.lines().next().expect("a run")).expect("JSON");
+    let side = format!("first@{}", run["run"].as_str().expect("an id"));
+    let same = cases(&context, &[&side, "first@last"]);
+    assert!(same.iter().all(|case| case["change_percent"] == 0.0), "{same:?}");
+    assert!(
+        same.iter().all(|case| matches!(case["verdict"].as_str(), Some("SAME" | "AMBIGUOUS"))),
+        "{same:?}"
+    );
+    assert_eq!(context.run(&["diff", &side, "first", "--fail-on-slow"]).code, 0);
+
+    let plain = context.run(&["db", "copy", "db", "npu", "--kind", "npu"]);
+    assert_eq!(plain.code, 0, "{}", plain.stderr);
+    let measured_once = context.run(&["db", "copy", "db", "once", "--kind", "rehearsal"]);
+    assert_eq!(measured_once.code, 0, "{}", measured_once.stderr);
+    assert_eq!(context.run(&["run", "--db", "once", "--host", "rehearsal"]).code, 0);
+    let once = context.run(&["diff", "first", "once"]);
+    assert!(
+        once.stderr.contains("20 of the cases of both sides have no interval over collections"),
+        "{}",
+        once.stderr
+    );
+    for (second, problem) in [
+        ("db", "db` has no measurements of npubench"),
+        ("npu", "A is of kind rehearsal and B of kind npu"),
+        ("first@zz", "the id of no run of this database begins with `zz`"),
+        ("none", "none` is not a database folder"),
+    ] {
+        let refused = context.run(&["diff", "first", second]);
+        assert_eq!((refused.code, refused.stdout.as_str()), (3, ""), "{second}: {}", refused.stderr);
+        assert!(refused.stderr.contains(problem), "{second}: {}", refused.stderr);
+    }
+    let margin = context.run(&["diff", "first", "first", "--margin", "0"]);
+    assert_eq!(margin.code, 2, "{}", margin.stderr);
+}
