@@ -53,6 +53,8 @@ pub(crate) struct RowColumns {
     collections: Option<usize>,
     /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
+    /// Names and indices of the columns that repeat the shapes of inputs.
+    shape_labels: Vec<(String, usize)>,
 }
 
 impl RowColumns {
@@ -67,6 +69,8 @@ impl RowColumns {
         let attributes =
             header.iter().enumerate().filter(|(_, name)| CaseAttributes::name_of(name).is_some());
         let attributes = attributes.map(|(index, name)| (name.clone(), index)).collect();
+        let labels = header.iter().enumerate().filter(|(_, name)| CaseAttributes::is_shape_label(name));
+        let shape_labels = labels.map(|(index, name)| (name.clone(), index)).collect();
         let mut signature = [0; 6];
         for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
             *index = column(name).ok_or(name)?;
@@ -87,6 +91,7 @@ impl RowColumns {
             method,
             collections,
             attributes,
+            shape_labels,
         })
     }
 
@@ -112,7 +117,10 @@ impl RowColumns {
         }
         let mut attributes = CaseAttributes::default();
         for (name, index) in &self.attributes {
-            attributes.set(name, text(*index)?);
+            attributes.set_from_row(name, text(*index)?);
+        }
+        for (label, index) in &self.shape_labels {
+            attributes.set_contradicting_shape(label, text(*index)?, kernel, &inputs);
         }
         Ok(Case { kernel: kernel.clone(), inputs, outputs: side(3)?, attributes })
     }

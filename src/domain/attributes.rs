@@ -1,9 +1,12 @@
 //! Attributes of a case beside its tensors, each with a column: `EP Size`, `Runtime …`, and `avg_seq_len` in tables of
 //! older tools. Some runtime columns identify the case; others only explain the source of the values.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
-use super::attention_attribute;
+use super::{AttentionCase, AttentionSlot, Dims, KernelName, Slot, attention_attribute};
 
 /// Prefix of the columns of runtime values.
 pub(crate) const RUNTIME: &str = "Runtime ";
@@ -14,6 +17,11 @@ pub(crate) const EP_SIZE: &str = "EP Size";
 const OLD_AVG_SEQ_LEN: &str = "avg_seq_len";
 /// Mean length of the keys and values of a batch, for unknown lengths.
 pub(super) const AVG_SEQ_LEN: &str = "Runtime avg_seq_len";
+
+/// Layout of the caches that KvRmsNormRopeCache writes.
+const CACHE_MODE: &str = "Runtime cache_mode";
+/// Paged caches in the order of their dimensions; torch_npu's documentation also has `PA` for it.
+const PAGED_CACHE: &str = "PA_BNSD";
 
 /// Runtime columns that name the source of values, or repeat shapes.
 const LABELS: [&str; 10] = [
@@ -27,6 +35,13 @@ const LABELS: [&str; 10] = [
     "kv_cache_mode",
     "phase",
     "case_id",
+];
+
+/// Columns that repeat the shape of an input, with its slot in fused attention.
+const SHAPE_LABELS: [(&str, AttentionSlot); 3] = [
+    ("Runtime actual_seq_lengths_shape", AttentionSlot::QueryLengths),
+    ("Runtime actual_seq_lengths_kv_shape", AttentionSlot::KvLengths),
+    ("Runtime block_table_shape", AttentionSlot::BlockTable),
 ];
 
 /// Columns that are derived when a row is written.
@@ -86,13 +101,61 @@ impl CaseAttributes {
         if let Some(name) = Self::name_of(column)
             && let Some(value) = normalize_cell(cell)
         {
+            let value = if name == CACHE_MODE && value == "PA" { PAGED_CACHE.to_owned() } else { value };
             self.0.insert(name.to_owned(), value);
         }
+    }
+
+    /// As [`CaseAttributes::set`] for a cell of a row, in which two columns may have the same attribute. If these contradict
+    /// each other, the attribute has both values, with which no call agrees.
+    pub(crate) fn set_from_row(&mut self, column: &str, cell: &str) {
+        let earlier = Self::name_of(column).and_then(|name| self.0.get(name).cloned());
+        self.set(column, cell);
+        if let (Some(earlier), Some(name)) = (earlier, Self::name_of(column))
+            && let Some(value) = self.0.get_mut(name)
+            && !is_same_mean(&earlier, value)
+        {
+            let values = BTreeSet::from([earlier, value.clone()]);
+            *value = values.into_iter().collect::<Vec<_>>().join(" and ");
+        }
+    }
+
+    /// Sets the label of a row that should repeat the shape of an input and has another one, so that the row is a case of its
+    /// own; labels that agree explain the row only.
+    pub(crate) fn set_contradicting_shape(
+        &mut self,
+        column: &str,
+        cell: &str,
+        kernel: &KernelName,
+        inputs: &[Slot],
+    ) {
+        let Some((_, slot)) = SHAPE_LABELS.iter().find(|(label, _)| *label == column) else { return };
+        let Some(value) = normalize_cell(cell) else { return };
+        let is_shape =
+            |input: &Slot| input.as_ref().is_some_and(|tensor| Dims(&tensor.dims).to_string() == value);
+        let agrees = match kernel.as_str() {
+            AttentionCase::KERNEL => inputs.get(*slot as usize).is_some_and(is_shape),
+            _ => inputs.iter().any(is_shape),
+        };
+        if !agrees {
+            self.0.insert(column.to_owned(), value);
+        }
+    }
+
+    /// Returns the contradiction between a label with a shape and the inputs.
+    pub(crate) fn contradicting_shape(&self) -> Option<String> {
+        let (column, value) = self.iter().find(|(column, _)| Self::is_shape_label(column))?;
+        Some(format!("`{column}` is {value}, which is not the shape of the recorded input"))
     }
 
     /// Returns the value of an attribute.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
+    }
+
+    /// Returns true for columns that repeat the shape of an input.
+    pub(crate) fn is_shape_label(column: &str) -> bool {
+        SHAPE_LABELS.iter().any(|(label, _)| *label == column)
     }
 
     /// Returns the value of an attribute that is a list of whole numbers; `None` for other values.
@@ -170,6 +233,12 @@ pub(crate) fn is_mean(recorded: &str, mean: f64) -> bool {
     let digits = recorded.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let unit = 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
     recorded.parse::<f64>().is_ok_and(|recorded| (-0.500_001..1.0).contains(&((mean - recorded) / unit)))
+}
+
+/// Returns true for two texts of one mean, of which one may be rounded or cut.
+fn is_same_mean(left: &str, right: &str) -> bool {
+    let is_mean_of = |text: &str, mean: &str| mean.parse().is_ok_and(|mean| is_mean(text, mean));
+    left == right || is_mean_of(left, right) || is_mean_of(right, left)
 }
 
 /// Returns true if the shorter of two numbers is the longer one, rounded.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::{Slot, Tensor};
+
 /// Element type of a tensor: `BF16`, `DT_BF16` and `BFLOAT16` are one type; an unknown name is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dtype {
@@ -115,6 +117,23 @@ impl Dtype {
 
     pub(crate) const fn is_float(&self) -> bool {
         matches!(self, Self::Float | Self::Float16 | Self::Bf16 | Self::Double)
+    }
+
+    /// Returns true for the types of sizes, orders and axes.
+    pub(crate) const fn is_index(&self) -> bool {
+        matches!(self, Self::Int32 | Self::Int64)
+    }
+
+    /// Promotes types as torch does: by tensors with dimensions, or by scalars if there are no others. The error is the
+    /// reason why there is no common type.
+    pub(crate) fn promote_slots(slots: &[Slot]) -> Result<Self, String> {
+        let only_scalars = slots.iter().flatten().all(Tensor::is_scalar);
+        let deciding = slots.iter().flatten().filter(|tensor| only_scalars || !tensor.is_scalar());
+        let mut dtypes = deciding.map(|tensor| &tensor.dtype);
+        let first = dtypes.next().cloned().ok_or_else(|| "no input decides the output type".to_owned())?;
+        dtypes.try_fold(first, |left, right| {
+            left.promote_with(right).ok_or_else(|| format!("{left} and {right} have no common type"))
+        })
     }
 
     /// Returns the common type of tensors with dimensions, by torch's promotion; `None` for unknown types.

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{PlannedCase, RunPlan};
 use crate::{
-    catalogue::{Catalogue, CatalogueEntry},
+    catalogue::{Catalogue, CatalogueEntry, ResolvedCall},
     database::{Database, DatabaseError, row_cases},
-    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
+    domain::{Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
 };
 
 /// Results of earlier runs for calls that ran as another kernel.
@@ -87,22 +87,36 @@ impl<'a> EqualRows<'a> {
 
 impl RunPlan {
     /// Merges cases with the same call, so that it is launched once: the first case is measured, and gets the others as its
-    /// equal cases, with the greatest weight.
+    /// equal cases, with the greatest weight. Cases with attributes are compared by the arguments of their calls, because one
+    /// may state a default of another one.
     pub(crate) fn merge_equal_calls(&mut self) {
         let mut names: BTreeMap<KernelName, BTreeSet<KernelName>> = BTreeMap::new();
+        let mut has_attributes: BTreeSet<KernelName> = BTreeSet::new();
         for planned in &self.cases {
+            if !planned.case.attributes.is_empty() {
+                has_attributes.insert(planned.call.definition.clone());
+            }
             names.entry(planned.call.definition.clone()).or_default().insert(planned.case.kernel.clone());
         }
         let mut places: HashMap<(String, bool), usize> = HashMap::new();
         let mut merged: Vec<PlannedCase> = Vec::with_capacity(self.cases.len());
         for planned in std::mem::take(&mut self.cases) {
             let definition = &planned.call.definition;
-            if names.get(definition).is_none_or(|names| names.len() < 2) {
+            let is_compared_by_arguments = has_attributes.contains(definition);
+            if !is_compared_by_arguments && names.get(definition).is_none_or(|names| names.len() < 2) {
                 merged.push(planned);
                 continue;
             }
-            let call = Case { kernel: definition.clone(), ..Case::clone(&planned.case) };
-            match places.entry((call.signature(), planned.is_on_ai_cpu)) {
+            let mut call = Case { kernel: definition.clone(), ..Case::clone(&planned.case) };
+            if is_compared_by_arguments {
+                call.attributes = CaseAttributes::default();
+            }
+            let mut text = call.signature();
+            if is_compared_by_arguments {
+                let ResolvedCall { api, arguments, returns, .. } = &planned.call;
+                text += &serde_json::json!([api, arguments, returns]).to_string();
+            }
+            match places.entry((text, planned.is_on_ai_cpu)) {
                 std::collections::hash_map::Entry::Vacant(place) => {
                     place.insert(merged.len());
                     merged.push(planned);

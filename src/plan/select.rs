@@ -273,6 +273,7 @@ pub(crate) fn select_cases(
             if selection.update == UpdateMode::Missing
                 && !is_imprecise
                 && (is_accepted || in_ledger || ran_as_other)
+                && !judge.contradicts_itself(&case)
             {
                 plan.already_measured += 1;
                 continue;
@@ -329,6 +330,13 @@ struct RowJudge<'a> {
 }
 
 impl RowJudge<'_> {
+    /// Returns true for a row that contradicts itself. An earlier version, or another tool, may have measured another call for
+    /// it: such a row is reported, although it shows a result.
+    fn contradicts_itself(&self, case: &Case) -> bool {
+        let entry = self.catalogue.entry(&case.kernel);
+        entry.is_some_and(|entry| matches!(entry.resolve_call(case), Err(NotReplayable::Contradiction(_))))
+    }
+
     /// Adds the first row of a case to the cases to measure, or to those that are not launched.
     fn add_first_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
         match planned_case(self.catalogue, self.device, case) {

@@ -394,7 +394,7 @@ const WRONG: [(AttentionRow, &str); 10] = [
             "",
             "",
         ),
-        "`Runtime input_layout` is SH, not TND",
+        "`Runtime input_layout` is SH, not BNSD",
     ),
 ];
 

@@ -491,7 +491,7 @@ fn attention_is_refused_where_lengths_and_shapes_contradict_each_other() {
         (Call { output: "4,2", ..decode.clone() }, "output 1 is [4,2], the inputs give [2,4,1]"),
         (
             Call { layout: "BSH", ..decode.clone() },
-            "packed, causal and 16 more: `Runtime input_layout` is BSH, not TND",
+            "packed, causal, paged BNSD and 16 more: `Runtime input_layout` is BSH, not TND",
         ),
         (
             Call { kv_lengths: vec![512, 900], ..Call::prefill(2, 512, 8, 1) },

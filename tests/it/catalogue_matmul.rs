@@ -8,7 +8,7 @@ use crate::{
 
 /// Kernel, duration, then shapes, types and formats of the inputs, shapes and types of the outputs. Most are
 /// of public profiles, the rest of the sizes of DeepSeek and Qwen.
-const CASES: [&str; 79] = [
+const CASES: [&str; 82] = [
     "MatMulV2 200 1,7168;256,7168 BF16;BF16 ND;ND 1,256 BF16",
     "MatMulV2 10 1,1024;64,160,16,16 FLOAT16;FLOAT16 ND;NZ 1,2560 FLOAT16",
     "MatMulV2 40 32,4096;4096,9216 FLOAT;FLOAT FORMAT_ND;FORMAT_ND 32,9216 FLOAT",
@@ -78,6 +78,9 @@ const CASES: [&str; 79] = [
     "MatMul 10 64,7168;256,7168;256 BF16;BF16;BF16 ND;ND;ND 64,256 BF16",
     "BatchMatMulV2 30 2,8,64,128;2,8,128,96 BF16;BF16 ND;ND 2,8,64,96 BF16",
     "BatchMatMulV2 30 2,8,64,128;2,8,96,128 FLOAT16;FLOAT16 ND;ND 2,8,64,96 FLOAT16",
+    "BatchMatMulV2 10 1,64,128;16,128,96 BF16;BF16 ND;ND 16,64,96 BF16",
+    "BatchMatMulV2 10 16,64,128;1,96,128 BF16;BF16 ND;ND 16,64,96 BF16",
+    "BatchMatMulV2 10 2,1,64,128;2,8,128,96 BF16;BF16 ND;ND 2,8,64,96 BF16",
     "BatchMatMulV2 10 4,64,32;4,128,64 FLOAT16;FLOAT16 ND;ND 4,32,128 FLOAT16",
     "BatchMatMulV2 10 16,512;1024,512 BF16;BF16 ND;ND 16,1024 BF16",
     "QuantBatchMatmulV3 60 4,96,512;512,4096;4096;4096 INT8;INT8;FLOAT;INT32 ND;ND;ND;ND 4,96,4096 BF16",

@@ -9,9 +9,11 @@ use crate::{
 };
 
 /// Shapes and types of a row's inputs and outputs, and its runtime columns.
-type RowText<'a> = (&'static str, [&'a str; 4], &'a [(&'a str, &'a str)]);
+pub(crate) type RowText<'a> = (&'static str, [&'a str; 4], &'a [(&'a str, &'a str)]);
 
-fn row_of((kernel, [shapes, dtypes, outputs, output_dtypes], attributes): &RowText<'_>) -> PlainRow {
+pub(crate) fn row_of(
+    (kernel, [shapes, dtypes, outputs, output_dtypes], attributes): &RowText<'_>,
+) -> PlainRow {
     let mut row = PlainRow::new(kernel, shapes.split(';').count());
     for (slot, (shape, dtype)) in shapes.split(';').zip(dtypes.split(';')).enumerate() {
         row.set_input(slot, shape, dtype);
@@ -21,7 +23,7 @@ fn row_of((kernel, [shapes, dtypes, outputs, output_dtypes], attributes): &RowTe
 }
 
 /// Returns verdict and reason of each case that a plan does not launch, and the number of launched cases.
-fn planned_verdicts(context: &Context) -> (Vec<(String, String)>, usize) {
+pub(crate) fn planned_verdicts(context: &Context) -> (Vec<(String, String)>, usize) {
     let ran = context.run(&["plan", "--db", "db", "--devices", "0", "--format", "json"]);
     let lines: Vec<Value> =
         ran.stdout.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
@@ -32,8 +34,8 @@ fn planned_verdicts(context: &Context) -> (Vec<(String, String)>, usize) {
     (refused, launched)
 }
 
-const INDEXER: &str = "LightningIndexer";
-const INDEXER_CELLS: [&str; 4] = [
+pub(crate) const INDEXER: &str = "LightningIndexer";
+pub(crate) const INDEXER_CELLS: [&str; 4] = [
     "1,32,128;1766,128,1,128;1,32;1;1;1,1584",
     "DT_BF16;DT_BF16;DT_BF16;INT32;INT32;INT32",
     "1,1,2048",
@@ -46,7 +48,7 @@ const SPARSE_CELLS: [&str; 4] = [
     "1,16,512",
     "DT_BF16",
 ];
-const FUSED: &str = "FusedInferAttentionScore";
+pub(crate) const FUSED: &str = "FusedInferAttentionScore";
 /// A decode step of two sequences in blocks of 128.
 const FUSED_CELLS: [&str; 4] = [
     "2,4,128;9,128,128;9,128,128;;2048,2048;2;2;;;;;;;;2,8",
@@ -54,7 +56,7 @@ const FUSED_CELLS: [&str; 4] = [
     "2,4,128;",
     "DT_BF16;FLOAT",
 ];
-const LENGTHS: [(&str, &str); 2] =
+pub(crate) const LENGTHS: [(&str, &str); 2] =
     [("actual_seq_lengths_values", "1"), ("actual_seq_lengths_kv_values", "5769")];
 const FUSED_ARGUMENTS: [(&str, &str); 7] = [
     ("actual_seq_lengths_values", "1,2"),
@@ -82,10 +84,20 @@ const UNPACKED_CELLS: [&str; 4] = [
     "2,4,1,128;",
     "DT_BF16;FLOAT",
 ];
-const NO_KEYS: [(&str, &str); 6] = [
+pub(crate) const NO_KEYS: [(&str, &str); 6] = [
     ("actual_seq_lengths_kv_values", "300,0"),
     ("input_layout", "BNSD"),
     ("sparse_mode", "0"),
+    FUSED_ARGUMENTS[4],
+    FUSED_ARGUMENTS[5],
+    FUSED_ARGUMENTS[6],
+];
+
+const PACKED_NO_KEYS: [(&str, &str); 7] = [
+    FUSED_ARGUMENTS[0],
+    ("actual_seq_lengths_kv_values", "300,0"),
+    FUSED_ARGUMENTS[2],
+    FUSED_ARGUMENTS[3],
     FUSED_ARGUMENTS[4],
     FUSED_ARGUMENTS[5],
     FUSED_ARGUMENTS[6],
@@ -191,14 +203,105 @@ fn truth_values_and_numbers_are_one_case_in_any_spelling() {
     let context = Context::new();
     write_database(&context, &["128", "128.0", "[0128]"].map(lengths));
     assert_eq!(planned_verdicts(&context), (Vec::new(), 1));
+    // torch_npu has two names for one layout of the caches.
+    let context = Context::new();
+    write_database(
+        &context,
+        &["PA", "PA_BNSD"].map(|mode| row_of(&(kernel, cells, &[("cache_mode", mode)]))),
+    );
+    assert_eq!(planned_verdicts(&context), (Vec::new(), 1));
 }
 
-const CACHE_CELLS: [&str; 4] = [
+pub(crate) const CACHE_CELLS: [&str; 4] = [
     "8,1,1,576;512;8,1,1,64;8,1,1,64;8;16,128,1,64;16,128,1,512",
     "DT_BF16;DT_BF16;DT_BF16;DT_BF16;INT64;DT_BF16;DT_BF16",
     "16,128,1,64;16,128,1,512;8,1,1,64;8,1,1,512",
     "DT_BF16;DT_BF16;DT_BF16;DT_BF16",
 ];
+
+/// Rows with the mean in two columns, and with shapes of inputs in columns of their own.
+#[test]
+fn columns_that_repeat_others_must_agree_with_them() {
+    let row = |columns: &[(&str, &str)], old_mean: &str| {
+        let mut row = row_of(&(FUSED, FUSED_CELLS, &FUSED_ARGUMENTS));
+        columns.iter().for_each(|(column, cell)| row.set_attribute(column, cell));
+        if !old_mean.is_empty() {
+            row.set_column("avg_seq_len", old_mean);
+        }
+        row
+    };
+    let right = [
+        row(&[], ""),
+        row(&[("avg_seq_len", "350")], "350.0"),
+        row(
+            &[
+                ("actual_seq_lengths_shape", "2"),
+                ("actual_seq_lengths_kv_shape", "[2]"),
+                ("block_table_shape", "2, 8"),
+            ],
+            "350",
+        ),
+    ];
+    let context = Context::new();
+    write_database(&context, &right);
+    assert_eq!(planned_verdicts(&context), (Vec::new(), 1), "they are one case");
+    for (columns, old_mean, expected) in [
+        (&[("avg_seq_len", "350")][..], "99", "`Runtime avg_seq_len` is 350 and 99"),
+        (&[("avg_seq_len", "99")], "350", "`Runtime avg_seq_len` is 350 and 99"),
+        (
+            &[("block_table_shape", "3,8")],
+            "",
+            "`Runtime block_table_shape` is 3,8, which is not the shape of the recorded",
+        ),
+        (&[("actual_seq_lengths_kv_shape", "7")], "", "`Runtime actual_seq_lengths_kv_shape` is 7"),
+    ] {
+        let context = Context::new();
+        write_database(&context, &[right[0].clone(), row(columns, old_mean)]);
+        let (refused, launched) = planned_verdicts(&context);
+        let [(verdict, reason)] = refused.as_slice() else { panic!("{columns:?}: {refused:?}") };
+        assert_eq!((launched, verdict.as_str()), (1, "invalid_args"), "{reason}");
+        assert!(reason.contains(expected), "{reason}");
+    }
+    let mut indexer = row_of(&(INDEXER, INDEXER_CELLS, &LENGTHS));
+    indexer.set_attribute("block_table_shape", "1,1584");
+    let mut wrong = indexer.clone();
+    wrong.set_attribute("block_table_shape", "1,1583");
+    let context = Context::new();
+    write_database(&context, &[indexer, wrong]);
+    let (refused, launched) = planned_verdicts(&context);
+    assert_eq!((launched, refused.len()), (1, 1), "{refused:?}");
+    assert_eq!(refused[0].0, "invalid_args");
+}
+
+/// A number that another tool or an earlier version wrote does not make a contradiction right; the row keeps it.
+#[test]
+fn contradicting_row_with_a_result_is_judged_again() {
+    let row = |mean: &str| {
+        let mut row = row_of(&(FUSED, FUSED_CELLS, &FUSED_ARGUMENTS));
+        row.set_attribute("avg_seq_len", mean);
+        row
+    };
+    let context = Context::new();
+    write_database(&context, &[row("350"), row("350.00")]);
+    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0"];
+    let ran = context.run(&run);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let table = std::fs::read_to_string(context.path("db/FusedInferAttentionScore.csv")).expect("rows");
+    context.write("db/FusedInferAttentionScore.csv", &table.replace("350.00", "99"));
+    let numbers = |context: &Context| -> Vec<String> {
+        let rows = context.rows("db", FUSED);
+        rows.iter().map(|row| row["Average Duration(us)"].clone()).collect()
+    };
+    let before = numbers(&context);
+    let ran = context.run(&["plan", "--db", "db", "--devices", "0", "--max-collections", "1"]);
+    assert!(ran.stdout.contains("1 case already measured"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("is 99, not 350"), "{}", ran.stdout);
+    let ran = context.run(&run);
+    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("is 99, not 350"), "{}", ran.stderr);
+    assert_eq!(numbers(&context), before);
+    assert!(!before[1].is_empty());
+}
 
 /// Calls that torch_npu takes with other arguments than those of the forms, and the reason why they are not replayed.
 const NOT_COVERED: &[(RowText<'static>, &str)] = &[
@@ -236,6 +339,19 @@ const NOT_COVERED: &[(RowText<'static>, &str)] = &[
     // 16 blocks in a pool of 9: the sequences share some. A sequence without keys pads a captured batch.
     ((FUSED, FUSED_CELLS, &SHARED_BLOCKS), "different values"),
     ((FUSED, UNPACKED_CELLS, &NO_KEYS), "`min(actual_seq_lengths_kv_values) > 0` does not hold"),
+    ((FUSED, FUSED_CELLS, &PACKED_NO_KEYS), "`all_le(diff(actual_seq_lengths_values), "),
+    (
+        (
+            "QuantBatchMatmulV3",
+            ["4,16,128;128,256;256;64", "INT8;INT8;FLOAT;FLOAT", "4,16,256", "DT_BF16"],
+            &[],
+        ),
+        "a scale for each row of all products of a batch",
+    ),
+    (
+        ("BatchMatMulV2", ["1,16,1;4,1,256", "DT_BF16;DT_BF16", "4,16,256", "DT_BF16"], &[]),
+        "`K > 1` does not hold",
+    ),
     (
         ("GatherV2", ["3,2,4,64;16;1", "DT_BF16;INT64;INT64", "3,2,4,16", "DT_BF16"], &[]),
         "the forms have parts along the first three dimensions",

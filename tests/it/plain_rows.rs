@@ -27,9 +27,13 @@ impl PlainRow {
 
     /// Sets the cell of a runtime column, named without its prefix.
     pub(crate) fn set_attribute(&mut self, column: &str, cell: &str) {
-        let column = format!("Runtime {column}");
-        self.attributes.retain(|(known, _)| *known != column);
-        self.attributes.push((column, cell.to_owned()));
+        self.set_column(&format!("Runtime {column}"), cell);
+    }
+
+    /// Sets the cell of a column that is not one of the signature.
+    pub(crate) fn set_column(&mut self, column: &str, cell: &str) {
+        self.attributes.retain(|(known, _)| known != column);
+        self.attributes.push((column.to_owned(), cell.to_owned()));
     }
 
     pub(crate) fn outputs(self, shapes: &str, dtypes: &str) -> Self {

@@ -8,19 +8,20 @@ use crate::{
     domain::{CaseAttributes, Dims, is_mean},
 };
 
-/// Checks that the form uses every attribute, because the time of the recorded call may depend on it.
-pub(super) fn check_used(
-    entry: &CatalogueEntry,
-    form: &EntryForm,
-    attributes: &CaseAttributes,
-) -> Result<(), NotReplayable> {
-    let Some((column, value)) = attributes.iter().find(|(column, _)| !form.uses_attribute(column)) else {
-        return Ok(());
-    };
-    Err(not_covered(match entry.forms.iter().any(|form| form.uses_attribute(column)) {
-        true => format!("`{column}` is recorded as {value}, the form is for rows without it"),
-        false => format!("`{column}` is recorded as {value}, which the call does not use"),
-    }))
+/// Returns the attributes that the form does not use. The time of the recorded call may depend on them.
+pub(super) fn unused_attributes<'a>(
+    entry: &'a CatalogueEntry,
+    form: &'a EntryForm,
+    attributes: &'a CaseAttributes,
+) -> impl Iterator<Item = NotReplayable> {
+    let unused = attributes.iter().filter(|(column, _)| !form.uses_attribute(column));
+    unused.map(|(column, value)| {
+        let why = match entry.forms.iter().any(|form| form.uses_attribute(column)) {
+            true => "the form is for rows without it",
+            false => "which the call does not use",
+        };
+        not_covered(format!("`{column}` is recorded as {value}, {why}"))
+    })
 }
 
 /// Checks that attributes in expressions are whole numbers.

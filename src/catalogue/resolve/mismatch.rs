@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct FormMismatch {
     pub(super) stage: MatchStage,
-    /// Number of slots, dimensions, outputs and conditions that conflict.
+    /// Number of attributes, slots, dimensions, outputs and conditions that conflict.
     pub(super) conflicts: usize,
     reason: String,
 }
@@ -109,14 +109,15 @@ fn contradicts_itself(misfits: &[(&EntryForm, FormMismatch)]) -> bool {
 }
 
 /// Returns the form that agrees with the case in most parts, of several the first. A form that no call launches is not the
-/// nearest because of its types.
+/// nearest because of its types. Other attributes and other slots are equally far: one attribute too many is less than two
+/// slots.
 fn nearest_form<'a>(
     misfits: &'a [(&'a EntryForm, FormMismatch)],
 ) -> Option<(&'a EntryForm, &'a FormMismatch)> {
     let rank = |(form, mismatch): &(&EntryForm, FormMismatch)| {
         let is_replayed = form.is_replayed();
         let stage = if is_replayed { mismatch.stage } else { mismatch.stage.min(MatchStage::Conflict) };
-        (stage, is_replayed, Reverse(mismatch.conflicts))
+        (stage.max(MatchStage::Structure), is_replayed, Reverse(mismatch.conflicts), mismatch.stage)
     };
     let nearest = misfits.iter().rev().max_by_key(|misfit| rank(misfit))?;
     Some((nearest.0, &nearest.1))

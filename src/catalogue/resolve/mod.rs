@@ -5,7 +5,7 @@ mod mismatch;
 
 use std::collections::BTreeSet;
 
-use attributes::{check_implied, check_numbers, check_used};
+use attributes::{check_implied, check_numbers, unused_attributes};
 use mismatch::{FormMismatch, MatchStage, no_form_fits};
 
 use super::{
@@ -45,6 +45,9 @@ pub struct ResolvedCall {
 impl CatalogueEntry {
     /// Resolves the call by the first form that fits; the error lists what contradicts the entry.
     pub fn resolve_call(&self, case: &Case) -> Result<ResolvedCall, NotReplayable> {
+        if let Some(why) = case.attributes.contradicting_shape() {
+            return Err(contradiction(why));
+        }
         check_numbers(self, &case.attributes)?;
         check_elements(case)?;
         let attempts: Vec<(&EntryForm, Result<Bindings, FormMismatch>)> =
@@ -134,8 +137,8 @@ impl CatalogueEntry {
         Ok(bindings)
     }
 
-    /// Returns the mismatches of the forms that judge a case: of types whose form agrees with all dimensions, these are the
-    /// only difference.
+    /// Returns the mismatches of the forms that judge a case, with the numbers of their conflicts: of types whose form agrees
+    /// with all dimensions, these are the only difference, and those of a form with other slots are one of several.
     fn mismatches<'a>(
         &self,
         case: &Case,
@@ -145,13 +148,23 @@ impl CatalogueEntry {
         let misfits = misfits.filter_map(|(form, bound)| Some((form, bound.err()?)));
         let misfits = misfits.map(|(form, mut mismatch)| {
             match mismatch.stage {
-                MatchStage::Types if bind_shapes(form, case).is_ok() => {
-                    mismatch.stage = MatchStage::OnlyTypes;
+                MatchStage::Attributes => {
+                    mismatch.conflicts = count_conflicts(form, case)
+                        .saturating_add(self.attribute_conflicts(form, &case.attributes).count());
                 }
+                MatchStage::Types => match bind_shapes(form, case) {
+                    Ok(_) => mismatch.stage = MatchStage::OnlyTypes,
+                    Err(in_shapes) => {
+                        if in_shapes.stage == MatchStage::Structure {
+                            mismatch = in_shapes;
+                        }
+                        mismatch.conflicts = count_conflicts(form, case).saturating_add(1);
+                    }
+                },
                 MatchStage::Structure | MatchStage::Conflict => {
                     mismatch.conflicts = count_conflicts(form, case);
                 }
-                _ => {}
+                MatchStage::OnlyTypes | MatchStage::Value | MatchStage::Limit => {}
             }
             (form, mismatch)
         });
@@ -160,25 +173,27 @@ impl CatalogueEntry {
 
     /// Checks that a form is for rows with the attributes of a case.
     pub(crate) fn check_attributes(&self, form: &EntryForm, case: &Case) -> Result<(), NotReplayable> {
-        for (column, values) in &form.with {
-            match case.attributes.get(column) {
-                Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => {}
-                Some(value) => {
-                    let why = format!("`{column}` is {value}, not {}", values.join(" or "));
-                    return Err(not_covered(why));
-                }
-                None => return Err(missing_attribute(column)),
-            }
-        }
-        check_used(self, form, &case.attributes)?;
-        for argument in form.arguments.values() {
-            if let DeclaredArgument::Attribute(column) = argument
-                && case.attributes.get(column).is_none()
-            {
-                return Err(missing_attribute(column));
-            }
-        }
-        Ok(())
+        self.attribute_conflicts(form, &case.attributes).next().map_or(Ok(()), Err)
+    }
+
+    /// Returns the attributes that have another value than the form's, are not used by it, or are missing.
+    fn attribute_conflicts<'a>(
+        &'a self,
+        form: &'a EntryForm,
+        attributes: &'a CaseAttributes,
+    ) -> impl Iterator<Item = NotReplayable> {
+        let of_form = form.with.iter().filter_map(|(column, values)| match attributes.get(column) {
+            Some(value) if values.iter().any(|wanted| wanted == value || wanted == "*") => None,
+            Some(value) => Some(not_covered(format!("`{column}` is {value}, not {}", values.join(" or ")))),
+            None => Some(missing_attribute(column)),
+        });
+        let arguments = form.arguments.values().filter_map(|argument| match argument {
+            DeclaredArgument::Attribute(column) if !form.with.contains_key(column) => Some(column),
+            _ => None,
+        });
+        let missing = arguments.filter(|column| attributes.get(column).is_none());
+        let missing = missing.map(|column| missing_attribute(column));
+        of_form.chain(unused_attributes(self, form, attributes)).chain(missing)
     }
 
     /// Checks that a form has the slots of a case.
@@ -186,14 +201,13 @@ impl CatalogueEntry {
         let count = case.inputs.len();
         let needed =
             (0..form.inputs.len()).rev().find(|slot| form.rule.takes_slot(*slot)).map_or(0, |last| last + 1);
-        if count > form.inputs.len() || count < needed {
-            let why =
-                format!("{count} input slots are recorded, the entry of {} reads {needed}", self.kernel);
-            return Err(not_covered(why));
-        }
         let is_missing = |slot: &usize| case.inputs[*slot].is_none() && form.rule.takes_slot(*slot);
-        match (0..count).find(is_missing) {
+        match (0..count.min(form.inputs.len())).find(is_missing) {
             Some(slot) => Err(not_covered(format!("input slot {slot} is empty, the call needs it"))),
+            None if count > form.inputs.len() || count < needed => Err(not_covered(format!(
+                "{count} input slots are recorded, the entry of {} reads {needed}",
+                self.kernel
+            ))),
             None => Ok(()),
         }
     }
@@ -220,7 +234,7 @@ impl CatalogueEntry {
                     tensor.dtype.clone()
                 }
                 OutputDtype::Fixed(dtype) => dtype.clone(),
-                OutputDtype::Promoted => promote_dtypes(inputs)?,
+                OutputDtype::Promoted => Dtype::promote_slots(inputs).map_err(not_covered)?,
                 OutputDtype::Recorded(allowed) | OutputDtype::RecordedUnlike(allowed, _) => {
                     match recorded.iter().flatten().nth(index).map(|tensor| &tensor.dtype) {
                         Some(dtype) if allowed.contains(dtype) => {
@@ -359,8 +373,8 @@ pub(crate) fn check_types(form: &EntryForm, case: &Case) -> Result<(), NotReplay
     for (index, (slot, tensor)) in form.inputs.iter().zip(&case.inputs).enumerate() {
         let Some(tensor) = tensor else { continue };
         if let InputSlot::Host(dtype) = slot
-            && is_whole(dtype)
-            && !is_whole(&tensor.dtype)
+            && dtype.is_index()
+            && !tensor.dtype.is_index()
             && !tensor.dtype.is_undefined()
         {
             let why = format!("input {index} is read from the host as {dtype}, it is {}", tensor.dtype);
@@ -381,24 +395,19 @@ pub(crate) fn check_types(form: &EntryForm, case: &Case) -> Result<(), NotReplay
     check_same_types(form, case)
 }
 
-/// Returns true for the types of sizes, orders and axes.
-const fn is_whole(dtype: &Dtype) -> bool {
-    matches!(dtype, Dtype::Int32 | Dtype::Int64)
-}
-
 /// Returns the attributes as names of expressions: `Runtime num_heads` is `num_heads`, `EP Size` is `ep_size`.
 pub(crate) fn attribute_bindings(attributes: &CaseAttributes) -> Bindings {
     let mut known = Bindings::default();
     for (column, _) in attributes.iter() {
-        let name = CaseAttributes::variable_name(column);
         let numbers = attributes.numbers(column).unwrap_or_default();
         let numbers: Option<Vec<i64>> =
             numbers.into_iter().map(|number| i64::try_from(number).ok()).collect();
-        match numbers.as_deref() {
-            Some([]) | None => {}
-            Some([single]) => known.set(&name, ExprValue::Number(*single)),
-            Some(several) => known.set(&name, ExprValue::List(several.to_vec())),
-        }
+        let value = match numbers.as_deref() {
+            Some([]) | None => continue,
+            Some([single]) => ExprValue::Number(*single),
+            Some(several) => ExprValue::List(several.to_vec()),
+        };
+        known.set(&CaseAttributes::variable_name(column), value);
     }
     known
 }
@@ -473,18 +482,6 @@ fn check_recorded_dtypes(recorded: &[Slot], outputs: &[Tensor]) -> Result<(), No
         }
     }
     Ok(())
-}
-
-/// Promotes types as torch does: by tensors with dimensions, or by scalars if there are no others.
-fn promote_dtypes(inputs: &[Slot]) -> Result<Dtype, NotReplayable> {
-    let only_scalars = inputs.iter().flatten().all(Tensor::is_scalar);
-    let deciding = inputs.iter().flatten().filter(|tensor| only_scalars || !tensor.is_scalar());
-    let mut dtypes = deciding.map(|tensor| &tensor.dtype);
-    let first =
-        dtypes.next().cloned().ok_or_else(|| contradiction("no input decides the output type".to_owned()))?;
-    dtypes.try_fold(first, |left, right| {
-        left.promote_with(right).ok_or_else(|| not_covered(format!("{left} and {right} have no common type")))
-    })
 }
 
 /// Binds the sizes that cost expressions may use: `in_bytes`, `out_bytes`, `in_numel`, `out_numel`, and `X_bytes` for a
