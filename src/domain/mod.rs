@@ -47,7 +47,7 @@ pub use results::{Attempt, AttemptSamples, EqualCallAttempt, Launch, RecordedTas
 pub(crate) use results::{
     CollectionSamples, IntervalMethod, Measurement, MedianInterval, ShownResult, WithdrawnAttempts,
 };
-pub(crate) use signature::{keeps_input_shapes, split_signature};
+pub(crate) use signature::{keeps_input_shapes, signature_attributes, split_signature};
 pub use signature_cells::{CellsError, SignatureCells};
 pub(crate) use signature_mismatch::signature_mismatch;
 pub use software_fingerprint::{ImportedVersions, SoftwareFingerprint};

@@ -35,6 +35,12 @@ pub(crate) fn split_signature<'a>(kernel: &KernelName, signature: &'a str) -> (&
     (sides.next().unwrap_or_default(), sides.next().unwrap_or_default())
 }
 
+/// Returns the attributes of a signature, as `name=value` separated by `;`; empty without any.
+pub(crate) fn signature_attributes<'a>(kernel: &KernelName, signature: &'a str) -> &'a str {
+    let slots = signature.strip_prefix(kernel.as_str()).and_then(|rest| rest.strip_prefix('|'));
+    slots.unwrap_or_default().splitn(3, '|').nth(2).unwrap_or_default()
+}
+
 /// Returns the rule of a kernel, which returns `None` for a case that it does not cover.
 fn signature_rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
     match kernel.as_str() {

@@ -1,7 +1,7 @@
 //! The cases of a run, as JSON objects or as a table with a summary.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -17,7 +17,7 @@ use super::{
     timestamp::format_clock,
 };
 use crate::{
-    domain::{CaseId, KernelName, Verdict, split_signature},
+    domain::{CaseId, KernelName, RUNTIME, Verdict, signature_attributes, split_signature},
     ledger::{CaseRecord, CollectionRecord},
 };
 
@@ -38,6 +38,8 @@ pub(crate) struct ShownCase {
     pub inputs: String,
     /// Outputs as in the canonical signature.
     pub outputs: String,
+    /// Attributes as in the canonical signature, such as `EP Size=16`; empty without any.
+    pub(crate) attributes: String,
     /// Log of the last attempt; the link named by the case if its verdict is not `ok`.
     pub log: Option<PathBuf>,
 }
@@ -58,6 +60,7 @@ fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
     });
     let (inputs, outputs) = split_signature(&kernel, &signature);
     ShownCase {
+        attributes: signature_attributes(&kernel, &signature).to_owned(),
         inputs: inputs.to_owned(),
         outputs: outputs.to_owned(),
         device: last.map(|attempt| attempt.device),
@@ -71,20 +74,46 @@ fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
     }
 }
 
+/// Returns for each case the attributes that other cases of the kernel with the same inputs and outputs do not have, without
+/// the prefix of runtime columns; empty for a case without such others.
+fn distinguishing_attributes(cases: &[ShownCase]) -> Vec<String> {
+    let attributes =
+        |case: usize| cases[case].attributes.split(';').filter(|attribute| !attribute.is_empty());
+    let mut alike: BTreeMap<(&KernelName, &str, &str), Vec<usize>> = BTreeMap::new();
+    for (index, case) in cases.iter().enumerate() {
+        alike.entry((&case.kernel, &case.inputs, &case.outputs)).or_default().push(index);
+    }
+    let mut texts = vec![String::new(); cases.len()];
+    for group in alike.into_values().filter(|group| group.len() > 1) {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        group
+            .iter()
+            .copied()
+            .flat_map(attributes)
+            .for_each(|attribute| *counts.entry(attribute).or_default() += 1);
+        for &case in &group {
+            let own = attributes(case).filter(|attribute| counts[attribute] < group.len());
+            let own = own.map(|attribute| attribute.strip_prefix(RUNTIME).unwrap_or(attribute));
+            texts[case] = own.collect::<Vec<_>>().join(" ");
+        }
+    }
+    texts
+}
+
 pub(crate) fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
     let has_logs =
         |case: &ShownCase| case.verdict.is_some_and(|verdict| !verdict.is_done()) && case.log.is_some();
     let has_log = cases.iter().any(has_logs);
     let header = ["case", "kernel", "inputs", "verdict", "device", "attempts", "collections", "reason"];
     let mut table = plain_table(header.into_iter().chain(has_log.then_some("log")));
-    for case in cases {
+    for (case, attributes) in cases.iter().zip(distinguishing_attributes(cases)) {
         let collections: Vec<String> = case.collections.iter().map(ToString::to_string).collect();
         let log = case.log.as_ref().filter(|_| has_logs(case));
         let log = log.map(|log| log.strip_prefix(folder).unwrap_or(log).display().to_string());
         let cells = [
             case.case.to_string(),
             case.kernel.to_string(),
-            case.inputs.clone(),
+            if attributes.is_empty() { case.inputs.clone() } else { format!("{} {attributes}", case.inputs) },
             case.verdict.map_or("open", Verdict::as_str).to_owned(),
             case.device.map_or_else(String::new, |device| device.to_string()),
             case.attempts.to_string(),

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     CommandError,
-    profile_records::{left_out_files, read_records},
+    profile_records::{left_out_files, read_records_with_shapes},
 };
 use crate::{
     catalogue::Catalogue,
@@ -25,8 +25,9 @@ pub(crate) fn find_kernel_gaps(
 ) -> Result<(ProfileGaps, Vec<String>), CommandError> {
     let DiscoveredProfiles { files, passed_over } = ProfileFile::find_all(paths)?;
     let (files, copies) = leave_out_copies(files);
-    let records = read_records(&files, true)?;
+    let (records, without_shapes) = read_records_with_shapes(&files)?;
     let mut notes = left_out_files(&passed_over, &copies);
+    notes.extend(without_shapes.iter().map(|error| format!("{error}; the file is left out")));
     let untimed: u64 = records.without_duration.values().sum();
     if untimed > 0 {
         notes.push(format!("{untimed} records without a duration are left out"));

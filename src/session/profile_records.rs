@@ -8,14 +8,42 @@ pub(crate) fn read_records(
     accept_rehearsed: bool,
 ) -> Result<RecordGroups, ProfileError> {
     let mut groups = RecordGroups::default();
-    let options = ReadOptions { accept_rehearsed, workers: None };
     for (file, number) in files.iter().zip(0..) {
-        add_table(&mut groups, &file.0, number, options)?;
-        if groups.has_replay_sentinels() {
-            return Err(ProfileError::Replay(file.0.clone()));
-        }
+        add_file(&mut groups, file, number, accept_rehearsed)?;
     }
     Ok(groups)
+}
+
+/// As [`read_records`], also of the rehearsal host, without the files that have no column of shapes, such as exports at
+/// profiler level 0; returns their errors, too. It is an error if all files are such.
+pub(crate) fn read_records_with_shapes(
+    files: &[ProfileFile],
+) -> Result<(RecordGroups, Vec<ProfileError>), ProfileError> {
+    let mut groups = RecordGroups::default();
+    let mut left_out = Vec::new();
+    for (file, number) in files.iter().zip(0..) {
+        match add_file(&mut groups, file, number, true) {
+            Err(error @ ProfileError::NoShapes { .. }) => left_out.push(error),
+            result => result?,
+        }
+    }
+    match left_out.len() == files.len() && !left_out.is_empty() {
+        true => Err(left_out.swap_remove(0)),
+        false => Ok((groups, left_out)),
+    }
+}
+
+fn add_file(
+    groups: &mut RecordGroups,
+    file: &ProfileFile,
+    number: u64,
+    accept_rehearsed: bool,
+) -> Result<(), ProfileError> {
+    add_table(groups, &file.0, number, ReadOptions { accept_rehearsed, workers: None })?;
+    if groups.has_replay_sentinels() {
+        return Err(ProfileError::Replay(file.0.clone()));
+    }
+    Ok(())
 }
 
 /// Returns a note for each file that is not read: another export of a profile, or a copy of a file.

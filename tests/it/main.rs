@@ -38,6 +38,7 @@ mod ingest_failures;
 mod inputs;
 mod installation;
 mod intervals;
+mod judged_reasons;
 mod judged_rows;
 mod kernel_names;
 mod kill_resume;

@@ -99,3 +99,20 @@ fn kernels_without_a_call_have_their_reason_in_runs() {
         assert!(listed.stdout.contains(reason), "{}{}", listed.stdout, listed.stderr);
     }
 }
+
+#[test]
+fn exports_without_shapes_are_named_and_left_out() {
+    let context = Context::new();
+    let level_0 = "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us),Wait Time(us),Block Dim\n\
+                   5,trans_TransData_0,N/A,N/A,1736405443881410.320\t,50.6,0,0\n";
+    context.write("profiles/one/kernel_details.csv", &profile(&[SWIGLU, ADD]));
+    context.write("profiles/two/kernel_details.csv", level_0);
+    let ran = context.run(&["kernels", "--missing", "profiles"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("two/kernel_details.csv` has no shape columns"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the file is left out"), "{}", ran.stderr);
+    assert_eq!(ran.stdout, "2 kernels on AI cores, 0.061 ms\n");
+    let alone = context.run(&["kernels", "--missing", "profiles/two"]);
+    assert_eq!(alone.code, 3, "nothing is left: {}", alone.stderr);
+    assert!(alone.stderr.contains("hint: profile again"), "{}", alone.stderr);
+}

@@ -1,0 +1,103 @@
+//! Reasons of refusals, and how plans and lists of cases show rows that are alike.
+
+use crate::{
+    context::Context,
+    judged_rows::{CACHE_CELLS, FUSED, INDEXER, INDEXER_CELLS, LENGTHS, NO_KEYS, planned_verdicts, row_of},
+    plain_rows::{PlainRow, write_database},
+};
+
+/// A case without the column, and one that states the value which the call has without it.
+#[test]
+fn cases_that_differ_in_a_stated_default_share_their_launches() {
+    let context = Context::new();
+    let modes: [&[(&str, &str)]; 3] = [&[], &[("cache_mode", "PA_BNSD")], &[("is_output_kv", "False")]];
+    write_database(&context, &modes.map(|mode| row_of(&("KvRmsNormRopeCache", CACHE_CELLS, mode))));
+    let plan = context.run(&["plan", "--db", "db", "--devices", "0"]).stdout;
+    assert!(plan.contains("1 case with the same call as another one"), "{plan}");
+    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let rows = context.rows("db", "KvRmsNormRopeCache");
+    let [bare, stated, other] = rows.as_slice() else { panic!("{rows:?}") };
+    assert!(rows.iter().all(|row| row["MicroBench Verdict"] == "ok"), "{rows:?}");
+    assert_ne!(bare["MicroBench Case"], stated["MicroBench Case"]);
+    assert_eq!(bare["Average Duration(us)"], stated["Average Duration(us)"]);
+    assert_ne!(bare["Average Duration(us)"], other["Average Duration(us)"]);
+}
+
+/// Keys of INT8 in pages, with the scales of both caches and, as given, with offsets and lengths of queries.
+fn int8_cache_row(has_offsets: bool, has_query_lengths: bool) -> PlainRow {
+    let mut row = PlainRow::new(FUSED, 31);
+    let caches =
+        [(1, "9,128,128", "INT8"), (2, "9,128,128", "INT8"), (6, "2", "INT64"), (14, "2,8", "INT32")];
+    let scale = |slot| (slot, "1,1,1,128", "DT_BF16");
+    let offsets = [scale(18), scale(20)].into_iter().filter(|_| has_offsets);
+    let lengths = [(5, "2", "INT64")].into_iter().filter(|_| has_query_lengths);
+    let slots = [(0, "2,4,1,128", "DT_BF16"), scale(17), scale(19)];
+    for (slot, shape, dtype) in caches.into_iter().chain(slots).chain(offsets).chain(lengths) {
+        row.set_input(slot, shape, dtype);
+    }
+    let known = NO_KEYS.iter().filter(|(column, _)| *column != "actual_seq_lengths_kv_values");
+    known.for_each(|(column, cell)| row.set_attribute(column, cell));
+    row.set_attribute("actual_seq_lengths_kv_values", "300,400");
+    row.outputs("2,4,1,128;", "DT_BF16;FLOAT")
+}
+
+/// A reason is about the form that a row almost fits, however many attributes other forms need.
+#[test]
+fn reason_of_a_refusal_is_about_the_form_with_the_fewest_differences() {
+    let unpaged =
+        ["2,4,16,128;2,1,64,128;2,1,64,128", "DT_BF16;DT_BF16;DT_BF16", "2,4,16,128;", "DT_BF16;FLOAT"];
+    let mut blocks: Vec<(&str, &str)> = NO_KEYS[1..5].to_vec();
+    blocks.push(("block_table_valid_blocks", "3,4"));
+    let several = ["2,4,16,128;128,256;256;256", "INT8;INT8;FLOAT;INT32", "2,4,16,256", "DT_BF16"];
+    for (row, expected) in [
+        (
+            row_of(&(FUSED, unpaged, &blocks)),
+            "BNSD and 1 more: `Runtime block_table_valid_blocks` is recorded",
+        ),
+        (
+            row_of(&("KvRmsNormRopeCache", CACHE_CELLS, &[("batch_size", "8")])),
+            "paged: `Runtime batch_size` is recorded as 8, which the call does not use",
+        ),
+        (row_of(&("QuantBatchMatmulV3", several, &[])), "at most one batch dimension"),
+        (int8_cache_row(false, false), "BNSD, paged INT8: input slot 18 is empty, the call needs it"),
+        (int8_cache_row(true, true), "BNSD, paged INT8: input 5: the rule leaves it out"),
+    ] {
+        let context = Context::new();
+        write_database(&context, &[row]);
+        let (refused, _) = planned_verdicts(&context);
+        assert!(refused.iter().all(|(verdict, _)| verdict == "unsupported"), "{refused:?}");
+        assert!(refused.iter().any(|(_, reason)| reason.contains(expected)), "{expected}: {refused:?}");
+    }
+    let context = Context::new();
+    write_database(&context, &[int8_cache_row(true, false)]);
+    assert_eq!(planned_verdicts(&context), (Vec::new(), 1), "the form exists");
+}
+
+/// A plan has a line for each rule, and `show` the attributes in which cases of the same shapes differ.
+#[test]
+fn plan_and_show_tell_rules_and_cases_apart() {
+    let product = |n: usize| {
+        let (shapes, output) = (format!("4,16,{n};3,{n},8"), "4,16,8");
+        let types = "DT_BF16;DT_BF16";
+        row_of(&("BatchMatMulV2", [&shapes, types, output, "DT_BF16"], &[]))
+    };
+    let lengths = |keys| {
+        let recorded = [LENGTHS[0], ("actual_seq_lengths_kv_values", keys)];
+        row_of(&(INDEXER, INDEXER_CELLS, &recorded))
+    };
+    let context = Context::new();
+    write_database(&context, &[product(16), product(32), product(64), lengths("300"), lengths("5769")]);
+    let plan = context.run(&["plan", "--db", "db", "--devices", "0"]).stdout;
+    let reasons: Vec<&str> = plan.lines().filter(|line| line.contains("invalid_args")).collect();
+    let [reason] = reasons.as_slice() else { panic!("{plan}") };
+    assert!(reason.starts_with("3 cases of BatchMatMulV2, such as: invalid_args: the shapes "), "{reason}");
+    context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    let shown = context.run(&["show", "--db", "db"]).stdout;
+    for keys in ["300", "5769"] {
+        assert!(shown.contains(&format!(" actual_seq_lengths_kv_values={keys} ")), "{shown}");
+    }
+    assert!(!shown.contains("actual_seq_lengths_values"), "equal in both cases: {shown}");
+    let json = context.run(&["show", "--db", "db", "--format", "json"]).stdout;
+    assert!(json.contains("\"attributes\":\"Runtime actual_seq_lengths_kv_values=300;"), "{json}");
+}
