@@ -251,11 +251,13 @@ fn is_rounded(left: &str, right: &str) -> bool {
 
 /// Returns `7` for `007`, `4096` for `4096.000000`, `0.5` for `0.50`; `None` if the text is not a plain number.
 fn plain_number(word: &str) -> Option<&str> {
-    if let Some(digits) = word.strip_prefix('-') {
-        let number = plain_number(digits)?;
-        // Further zeros in front of a negative number are not removed.
-        return (number != "0" && digits.starts_with(number)).then(|| &word[..=number.len()]);
-    }
+    let Some(digits) = word.strip_prefix('-') else { return unsigned_number(word) };
+    let number = unsigned_number(digits)?;
+    // Further zeros in front of a negative number are not removed.
+    (number != "0" && digits.starts_with(number)).then(|| &word[..=number.len()])
+}
+
+fn unsigned_number(word: &str) -> Option<&str> {
     let (whole, fraction) = word.split_once('.').unwrap_or((word, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(fraction) {
@@ -283,6 +285,8 @@ mod tests {
             ("-1", "-1"),
             ("-1.0", "-1"),
             ("[-1, 2]", "-1,2"),
+            ("--1", "--1"),
+            ("--1; 2", "--1; 2"),
             ("false", "False"),
             ("FALSE", "False"),
             ("True", "True"),
@@ -292,6 +296,12 @@ mod tests {
         for nothing in ["", " ", "N/A", "None", "nan", "[]", "\"\"", ",", "[[], []]"] {
             assert_eq!(normalize_cell(nothing), None, "{nothing:?}");
         }
+    }
+
+    #[test]
+    fn cell_of_many_dashes_is_text() {
+        let cell = "-".repeat(1_000_000);
+        assert_eq!(normalize_cell(&cell).as_deref(), Some(cell.as_str()));
     }
 
     #[test]
