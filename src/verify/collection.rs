@@ -459,7 +459,7 @@ fn impossible_duration(
     None
 }
 
-/// Returns the cycles per time of launches; `None` if a record lacks its cycles.
+/// Returns the cycles per time of launches; `None` if a record lacks its cycles, or none has the number of blocks.
 fn cycle_rate(used: &[&RawRecord]) -> Option<CycleRate> {
     let columns: Vec<usize> =
         (0..COUNTERS.len()).filter(|&index| COUNTERS[index].ends_with("_total_cycles")).collect();
@@ -468,7 +468,7 @@ fn cycle_rate(used: &[&RawRecord]) -> Option<CycleRate> {
         cycles.sum::<Option<f64>>().map(|cycles| (cycles, record.duration.0))
     };
     let launches: Option<Vec<(f64, i64)>> = used.iter().map(|record| cycles(record)).collect();
-    let blocks = used.iter().filter_map(|record| record.blocks).max().unwrap_or_default();
+    let blocks = used.iter().filter_map(|record| record.blocks).max().filter(|blocks| *blocks > 0)?;
     CycleRate::from_launches(&launches?, blocks)
 }
 

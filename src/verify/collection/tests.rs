@@ -237,6 +237,19 @@ fn launches_on_other_units_or_with_fewer_blocks_are_not_those_of_one_kernel() {
     assert_eq!(verdict, Verdict::Ok);
 }
 
+/// With an unknown number of blocks, cycles per block of one collection would be those of all blocks in another.
+#[test]
+fn clock_is_unknown_without_a_number_of_blocks() {
+    let rate = |blocks: Option<u32>| {
+        let mut collection = Collection::without_faults();
+        collection.own(0).for_each(|record| record.blocks = blocks);
+        collection.attempts().remove(0).cycle_rate
+    };
+    assert_eq!((rate(None), rate(Some(0))), (None, None));
+    let [one, many] = [1, 24].map(|blocks| rate(Some(blocks)).expect("a rate").per_microsecond);
+    assert!((one / many - 24.0).abs() < 1e-9, "{one} {many}");
+}
+
 /// Starts may be in the wrong unit as well; then only the host's clock shows it. Simulated durations are independent of
 /// the host's clock.
 #[test]
