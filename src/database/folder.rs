@@ -22,6 +22,11 @@ use crate::{
 /// Prefix of the ids of rehearsed runs.
 pub(crate) const REHEARSAL_RUN: &str = "rehearsal-";
 
+/// Returns the path of the folder of a collection, relative to that of its run.
+pub(crate) fn collection_path(collection: u32) -> PathBuf {
+    Path::new("collections").join(format!("{collection:05}"))
+}
+
 const MAPPING_FILE: &str = "op_mapping.yaml";
 pub(crate) const DATABASE_FILE: &str = "database.yaml";
 const STATE_FOLDER: &str = ".npubench";
@@ -116,6 +121,11 @@ impl Database {
     /// Returns the folder of the scripts, logs and raw output of a run.
     pub fn run_folder(&self, run: &str) -> PathBuf {
         self.state_folder().join("runs").join(run)
+    }
+
+    /// Returns the folder of the scripts, log and raw output of a collection.
+    pub(crate) fn collection_folder(&self, run: &str, collection: u32) -> PathBuf {
+        self.run_folder(run).join(collection_path(collection))
     }
 
     /// Locks the folder for writing, and removes temporary files of killed writers. Fails with [`DatabaseError::File`]

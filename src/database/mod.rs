@@ -25,7 +25,7 @@ pub use columns::COMPUTE_COLUMNS;
 pub(crate) use columns::MICROBENCH_COLUMNS;
 pub(crate) use error::DatabaseError;
 pub use folder::Database;
-pub(crate) use folder::{REHEARSAL_RUN, copy_shapes, tables_left_out};
+pub(crate) use folder::{REHEARSAL_RUN, collection_path, copy_shapes, tables_left_out};
 pub use kernel_csv::KernelCsv;
 pub use lint::lint_database;
 pub(crate) use lint::{

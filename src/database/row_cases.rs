@@ -4,7 +4,8 @@ use csv::ByteRecord;
 
 use super::{DatabaseError, KernelCsv, columns};
 use crate::domain::{
-    Case, CaseAttributes, KernelName, RecordedTask, ShownResult, SignatureCells, Slot, Verdict,
+    Case, CaseAttributes, IntervalMethod, KernelName, RecordedTask, ShownResult, SignatureCells, Slot,
+    Verdict,
 };
 
 #[derive(Clone, Debug)]
@@ -30,8 +31,8 @@ pub(crate) struct RowCase {
 /// Origin of the interval that a row shows; empty in rows without one and in those of earlier versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShownInterval {
-    /// Name of the method.
-    pub(crate) method: Option<String>,
+    /// `None` also for a text that is no method.
+    pub(crate) method: Option<IntervalMethod>,
     /// Number of collections.
     pub(crate) collections: Option<usize>,
 }
@@ -155,7 +156,7 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             shown: measured.map(|_| shown()),
             run: run.clone(),
             interval: ShownInterval {
-                method: text(columns.method).map(str::to_owned),
+                method: text(columns.method).and_then(|cell| cell.parse().ok()),
                 collections: text(columns.collections).and_then(|cell| cell.parse().ok()),
             },
             is_on_ai_cpu: text(columns.core) == Some(RecordedTask::AI_CPU),

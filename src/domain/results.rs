@@ -2,6 +2,8 @@
 
 use std::{cmp::Ordering, collections::BTreeSet, iter};
 
+use serde::{Serialize, Serializer};
+
 use super::{CaseId, CaseOutcome, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict};
 use crate::stats::{CycleRate, SampleSummary};
 
@@ -124,7 +126,7 @@ pub(crate) struct CollectionSamples {
 }
 
 /// Method of an interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
 pub(crate) enum IntervalMethod {
     /// Ranks of the launches of one collection: differences between collections are not included.
     #[strum(to_string = "launches")]
@@ -143,6 +145,39 @@ pub(crate) enum IntervalMethod {
     CollectionsOnOneDevice,
     #[strum(to_string = "joint fit on one device")]
     JointFitOnOneDevice,
+}
+
+impl IntervalMethod {
+    /// Returns true for an estimate from all collections of the ledger: measurements of other cases can change the interval,
+    /// or its method.
+    pub(crate) const fn depends_on_other_cases(self) -> bool {
+        match self {
+            Self::Launches | Self::Bootstrap => false,
+            Self::Collections | Self::JointFit | Self::CollectionsOnOneDevice | Self::JointFitOnOneDevice => {
+                true
+            }
+        }
+    }
+
+    /// Returns the origin of the interval as a phrase.
+    pub(crate) const fn explanation(self) -> &'static str {
+        match self {
+            Self::Launches => {
+                "the launches of one collection (differences between collections are not included)"
+            }
+            Self::Bootstrap => "the bootstrap of its collections",
+            Self::Collections => "Student's t over its collections",
+            Self::JointFit => "the joint fit of all cases and collections",
+            Self::CollectionsOnOneDevice => "Student's t over its collections, all on one device",
+            Self::JointFitOnOneDevice => "the joint fit of all cases and collections, all on one device",
+        }
+    }
+}
+
+impl Serialize for IntervalMethod {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// 95 % confidence interval of a median, in nanoseconds.

@@ -12,8 +12,9 @@ use std::{
 use super::{CollectionSettings, EngineError, lane_context::LaneContext};
 use crate::{
     catalogue::{Catalogue, CatalogueEntry},
+    database::collection_path,
     domain::{Attempt, CaseOutcome, LogicalDeviceId, SoftwareFingerprint, Verdict},
-    evidence::archived_files,
+    evidence::files_to_archive,
     files::write_archive,
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
@@ -54,7 +55,7 @@ pub(super) fn run_collection(
 ) -> Result<CollectionResult, EngineError> {
     let settings = &context.settings;
     let cases: Vec<&PlannedCase> = start.cases.iter().map(|&index| &context.cases[index]).collect();
-    let folder = settings.folder.join("collections").join(format!("{:05}", start.collection));
+    let folder = settings.folder.join(collection_path(start.collection));
     let manifest = collection_manifest(settings, start, &cases);
     write_folder(settings, &folder, &manifest, &cases)?;
     let software = settings.host_software.read_fingerprint();
@@ -121,7 +122,7 @@ pub(super) fn run_collection(
         failed_devices: failed_devices(&start.devices, &folder.join(files::LOG)),
         message: outcome,
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
-        archive: write_archive(&folder.join(files::EVIDENCE), &folder, &archived_files(&folder)).ok(),
+        archive: write_archive(&folder.join(files::EVIDENCE), &folder, &files_to_archive(&folder)).ok(),
     })
 }
 

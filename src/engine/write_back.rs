@@ -179,7 +179,7 @@ fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase) -> bool {
     let estimated = case.as_ref().and_then(|case| ledger.ledger_rows().estimates().of_case(case));
     estimated.is_some_and(|estimated| {
         let current = ShownInterval {
-            method: Some(estimated.method.to_string()),
+            method: Some(estimated.method),
             collections: Some(estimated.estimate.collections),
         };
         row.interval != current

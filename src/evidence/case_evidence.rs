@@ -12,8 +12,8 @@ use crate::{
         CellDifference, Database, DatabaseError, ProductionRow, RowCase, columns, production_rows, row_cases,
     },
     domain::{
-        Case, CaseId, IdentifiedCase, KernelName, Nanos, RowResult, SoftwareFingerprint, Verdict,
-        reason_remarks,
+        Case, CaseId, IdentifiedCase, IntervalMethod, KernelName, Nanos, RowResult, SoftwareFingerprint,
+        Verdict, reason_remarks,
     },
     ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger},
     plan::planned_case,
@@ -72,7 +72,7 @@ pub(crate) struct IntervalEvidence {
     pub(crate) estimate_us: f64,
     pub(crate) low_us: f64,
     pub(crate) high_us: f64,
-    pub(crate) method: String,
+    pub(crate) method: IntervalMethod,
     /// Effect of the collections that the joint fit removed.
     pub(crate) correction_percent: Option<f64>,
 }
@@ -102,8 +102,9 @@ pub(crate) struct CollectionEvidence {
     /// Severe outliers in nanoseconds, which are left out.
     pub(crate) outliers_ns: Vec<i64>,
     pub(crate) folder: PathBuf,
-    /// Number of the case in the collection's manifest.
-    pub(crate) ordinal: Option<u64>,
+    /// Launches between which the records of the case are; `None` if it is not planned in the collection, as a case of an equal
+    /// call, or the manifest cannot be read.
+    pub(crate) bracket: Option<BracketEvidence>,
     /// SHA-256 of the compressed evidence when the collection ended.
     pub(crate) archive_sha256: Option<String>,
     /// State of the compressed evidence.
@@ -119,6 +120,14 @@ pub(crate) struct ReadingEvidence {
     pub(crate) health: String,
     pub(crate) temperature_c: Option<i64>,
     pub(crate) power_w: Option<f64>,
+}
+
+/// Sentinels around the launches of a case, by their kernel and numbers of elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct BracketEvidence {
+    pub(crate) kernel: String,
+    pub(crate) opening: u64,
+    pub(crate) closing: u64,
 }
 
 /// Verdict of a run that planned the case.
@@ -174,7 +183,10 @@ impl EvidenceSources<'_> {
             for attempt in &attempts {
                 collections.push(self.collection(ledger, &known.case, attempt, result.as_ref())?);
             }
-            ClockEvidence::compare_all(collections.iter_mut().filter_map(|one| one.clock.as_mut()));
+            let software = attempts.into_iter().map(|attempt| attempt.software);
+            let clocks = software.zip(&mut collections);
+            let clocks = clocks.filter_map(|(software, one)| Some((software, one.clock.as_mut()?)));
+            ClockEvidence::compare_all(&mut clocks.collect::<Vec<_>>());
             runs = ledger.planned_verdicts(&known.case)?;
         }
         let median = result.as_ref().and_then(|row| Some(row.measurement.as_ref()?.summary.median));
@@ -250,7 +262,7 @@ impl EvidenceSources<'_> {
         let left_out = reason_left_out(attempt, samples_ns.is_empty(), result);
         let until = ended.unwrap_or(*started);
         let readings = ledger.readings_during(run, devices, *started, until)?;
-        let folder = self.database.run_folder(run).join("collections").join(format!("{collection:05}"));
+        let folder = self.database.collection_folder(run, *collection);
         Ok(CollectionEvidence {
             run: run.clone(),
             number: *collection,
@@ -265,11 +277,11 @@ impl EvidenceSources<'_> {
             is_used: left_out.is_none(),
             left_out,
             software: software.as_ref().map(software_text),
-            clock: summary.and_then(|summary| ClockEvidence::from_counters(&attempt.counters, summary.mean)),
+            clock: attempt.cycle_rate.map(ClockEvidence::from),
             readings: readings.into_iter().map(ReadingEvidence::from).collect(),
             samples_ns,
             outliers_ns,
-            ordinal: raw_records::manifest_ordinal(&folder, case),
+            bracket: raw_records::case_bracket(&folder, case),
             archive: archive.as_ref().map(|digest| raw_records::archive_state(&folder, digest).to_string()),
             archive_sha256: archive.clone(),
             records: raw_records::record_files(&folder),
@@ -377,7 +389,7 @@ impl ResultEvidence {
             estimate_us: interval.estimate / 1e3,
             low_us: interval.low / 1e3,
             high_us: interval.high / 1e3,
-            method: interval.method.to_string(),
+            method: interval.method,
             correction_percent: interval.correction.map(|factor| 100.0 * factor),
         });
         Some(Self {

@@ -1,45 +1,61 @@
-//! Clock of a collection by the counters of a case: cycles of the cores in a microsecond of its duration. The time of the cores
-//! is no evidence, because the profiler computes it from the cycles and the rated clock.
+//! Clock of a collection by the cycles of a case: the rate by which low clocks are found, beside those of the case's other
+//! collections with the same software.
 
 use serde::Serialize;
 
-use crate::profile::COUNTERS;
+use crate::{domain::SoftwareFingerprint, stats::CycleRate};
 
-/// Cycles of all cores of a unit per microsecond of the mean duration.
+/// Cycles per block and microsecond of a case in a collection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ClockEvidence {
-    /// `aic` or `aiv`: the unit with more cycles.
-    pub(crate) unit: &'static str,
     pub(crate) cycles_per_us: f64,
-    /// Difference from the median of the case's collections in percent; `None` with one collection.
+    /// Standard error in percent.
+    pub(crate) error_percent: f64,
+    /// Difference from the median of the case's collections with the same software in percent; `None` with one collection.
     pub(crate) difference_percent: Option<f64>,
 }
 
-impl ClockEvidence {
-    /// Computes the cycles per microsecond from the counters of an attempt and its mean duration in nanoseconds; `None`
-    /// without cycles.
-    pub(super) fn from_counters(counters: &[Option<f64>], mean: f64) -> Option<Self> {
-        let units = [("aic", "aic_total_cycles"), ("aiv", "aiv_total_cycles")];
-        let cycles = units.iter().filter_map(|(unit, counter)| {
-            let index = COUNTERS.iter().position(|known| known == counter)?;
-            Some((*unit, (*counters.get(index)?)?))
-        });
-        let (unit, cycles) = cycles.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
-        let is_known = cycles > 0.0 && mean > 0.0;
-        is_known.then(|| Self { unit, cycles_per_us: cycles / mean * 1e3, difference_percent: None })
+impl From<CycleRate> for ClockEvidence {
+    fn from(rate: CycleRate) -> Self {
+        let CycleRate { per_microsecond, error } = rate;
+        Self { cycles_per_us: per_microsecond, error_percent: 100.0 * error, difference_percent: None }
     }
+}
 
-    /// Sets the differences of a case's collections from their median.
-    pub(super) fn compare_all<'a>(all: impl Iterator<Item = &'a mut Self>) {
-        let all: Vec<&mut Self> = all.collect();
-        let mut values: Vec<f64> = all.iter().map(|clock| clock.cycles_per_us).collect();
-        values.sort_by(f64::total_cmp);
-        if values.len() < 2 {
-            return;
+impl ClockEvidence {
+    /// Sets the differences of a case's collections from the median of those with the same software.
+    pub(super) fn compare_all(clocks: &mut [(Option<SoftwareFingerprint>, &mut Self)]) {
+        let known: Vec<(Option<SoftwareFingerprint>, f64)> =
+            clocks.iter().map(|(software, clock)| (software.clone(), clock.cycles_per_us)).collect();
+        for (software, clock) in clocks {
+            let same = known.iter().filter(|(other, _)| other == software);
+            let mut values: Vec<f64> = same.map(|(_, value)| *value).collect();
+            values.sort_by(f64::total_cmp);
+            if values.len() > 1 {
+                let median = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
+                clock.difference_percent = Some(100.0 * (clock.cycles_per_us / median - 1.0));
+            }
         }
-        let median = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
-        for clock in all {
-            clock.difference_percent = Some(100.0 * (clock.cycles_per_us / median - 1.0));
-        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other software may have other kernels, whose cycles per time differ at the same clock.
+    #[test]
+    fn only_collections_with_the_same_software_are_compared() {
+        let software = |version: &str| {
+            Some(SoftwareFingerprint { cann: Some(version.to_owned()), ..SoftwareFingerprint::default() })
+        };
+        let mut clocks = [1_000.0, 1_020.0, 1_040.0, 1_500.0]
+            .map(|per_microsecond| ClockEvidence::from(CycleRate { per_microsecond, error: 0.001 }));
+        let versions = ["8.5", "8.5", "8.5", "8.3"].map(software);
+        let mut all: Vec<_> = versions.into_iter().zip(clocks.iter_mut()).collect();
+        ClockEvidence::compare_all(&mut all);
+        let differences =
+            clocks.map(|clock| clock.difference_percent.map(|percent| (percent * 100.0).round()));
+        assert_eq!(differences, [Some(-196.0), Some(0.0), Some(196.0), None]);
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, RowCase,
         columns, quote_cell, row_cases, row_count_text, row_differences,
     },
-    domain::{Case, CaseId, KernelName},
+    domain::{Case, CaseId, IntervalMethod, KernelName},
     ledger::{Ledger, LedgerError, StoredArchive},
     render::files::EVIDENCE,
 };
@@ -92,7 +92,7 @@ impl LedgerComparison {
         let cells = row_differences(table, row.row, &expected);
         if cells.is_empty() {
             RowComparison::Equal
-        } else if has_no_method(row, &cells) {
+        } else if self.is_of_earlier_version(table, row, &case, &cells) {
             RowComparison::EarlierVersion
         } else if self.is_earlier_state(table, row, &case)
             || (self.is_unfinished && self.rows.is_withdrawn(&case, run))
@@ -103,11 +103,32 @@ impl LedgerComparison {
         }
     }
 
+    /// Returns true if a row with these differences is of a version whose intervals have neither method nor estimate, and differs
+    /// from the ledger, or an earlier state of it, only in cells of the interval and of the verdict that follows from it.
+    fn is_of_earlier_version(
+        &self,
+        table: &KernelCsv,
+        row: &RowCase,
+        case: &CaseId,
+        differences: &[CellDifference],
+    ) -> bool {
+        let lacks =
+            |column: &str| differences.iter().any(|cell| cell.column == column && cell.found.is_empty());
+        let is_same_but_interval =
+            |differences: &[CellDifference]| differences.iter().all(CellDifference::depends_on_other_cases);
+        lacks(columns::CI95_METHOD)
+            && lacks(columns::ESTIMATE)
+            && (is_same_but_interval(differences)
+                || self
+                    .rows
+                    .earlier_rows(case)
+                    .any(|earlier| is_same_but_interval(&row_differences(table, row.row, &earlier))))
+    }
+
     /// Returns true if a row shows the case as an earlier state of the ledger did. An interval that is an estimate of all
     /// cases can be of any earlier state if a run has not ended, or if the case has been measured again.
     fn is_earlier_state(&self, table: &KernelCsv, row: &RowCase, case: &CaseId) -> bool {
-        let method = row.interval.method.as_deref().unwrap_or_default();
-        let is_estimated = method.starts_with("joint fit") || method.starts_with("collections");
+        let is_estimated = row.interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
         self.rows.earlier_rows(case).enumerate().any(|(newer, earlier)| {
             let mut differences = row_differences(table, row.row, &earlier);
             differences.retain(|cell| cell.column != columns::REASON);
@@ -117,12 +138,6 @@ impl LedgerComparison {
             differences.is_empty()
         })
     }
-}
-
-/// Returns true if a row has no method of its interval, which the ledger has.
-fn has_no_method(row: &RowCase, differences: &[CellDifference]) -> bool {
-    row.interval.method.as_deref().unwrap_or_default().is_empty()
-        && differences.iter().any(|cell| cell.column == columns::CI95_METHOD)
 }
 
 /// Issues of the rows of one table.
@@ -268,21 +283,28 @@ pub(crate) fn compare_database(database: &Database) -> Vec<LintIssue> {
     issues
 }
 
-/// Returns an issue for each archive of evidence that was changed after its collection; removed ones are none.
+/// Returns an issue for each archive of evidence that was changed after its collection or cannot be read; removed ones are none.
 fn changed_archives(database: &Database, archives: &[StoredArchive]) -> Vec<LintIssue> {
     let changed = archives.iter().filter_map(|StoredArchive { run, collection, digest }| {
-        let folder = database.run_folder(run).join("collections").join(format!("{collection:05}"));
-        if raw_records::archive_state(&folder, digest) != ArchiveState::Changed {
-            return None;
-        }
+        let folder = database.collection_folder(run, *collection);
+        let (kind, text) = match raw_records::archive_state(&folder, digest) {
+            ArchiveState::Unchanged | ArchiveState::Missing => return None,
+            ArchiveState::Changed => (
+                LintIssueKind::ChangedEvidence,
+                format!(
+                    "was changed after collection {collection} of run {run}: its SHA-256 is not {digest}; restore it, or \
+                     remove it if it was damaged"
+                ),
+            ),
+            ArchiveState::Unreadable(reason) => (
+                LintIssueKind::NotCompared,
+                format!("cannot be compared with its SHA-256 of run {run}: {}", quote_cell(&reason)),
+            ),
+        };
         let file = folder.join(EVIDENCE);
         let name = file.strip_prefix(database.folder()).unwrap_or(&file).to_string_lossy();
         let mut issues = FileIssues::new(&name);
-        let text = format!(
-            "was changed after collection {collection} of run {run}: its SHA-256 is not {digest}; restore it, or \
-             remove it if it was damaged"
-        );
-        issues.add_issue(1, LintIssueKind::ChangedEvidence, text);
+        issues.add_issue(1, kind, text);
         issues.list.pop()
     });
     changed.collect()

@@ -1,8 +1,8 @@
 //! Evidence of rows: the content that the ledger gives a row, its comparison with the tables, and everything that is known of
 //! one case.
 //!
-//! Layer 4: imports `stats`, `domain`, `files`, `config`, `catalogue`, `profile`, `render`, `ledger`, `database`, `plan` and
-//! `verify`. It writes nothing.
+//! Layer 4: imports `stats`, `domain`, `files`, `config`, `catalogue`, `render`, `ledger`, `database`, `plan` and `verify`.
+//! It writes nothing.
 
 mod case_evidence;
 mod clock;
@@ -13,11 +13,11 @@ mod ledger_rows;
 mod raw_records;
 
 pub(crate) use case_evidence::{
-    CaseEvidence, CollectionEvidence, EvidenceSources, ReadingEvidence, ResultEvidence,
+    BracketEvidence, CaseEvidence, CollectionEvidence, EvidenceSources, ReadingEvidence, ResultEvidence,
 };
 pub(crate) use clock::ClockEvidence;
 pub(crate) use compare::{LedgerComparison, RowComparison, compare_database};
 pub(crate) use difference::{CaseDifference, LedgerDifference, MeasuredSide, compare_sides};
 pub(crate) use find_case::{CaseLookupError, find_case};
 pub(crate) use ledger_rows::{LedgerRows, case_row};
-pub(crate) use raw_records::archived_files;
+pub(crate) use raw_records::files_to_archive;

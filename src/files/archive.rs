@@ -10,6 +10,8 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest as _, Sha256};
 
+use super::open_regular;
+
 /// Writes files of a folder into a `.tar.gz` and returns its SHA-256 in hexadecimal digits. Names in the archive are relative
 /// to the folder; owners, times and modes are left out, so that the same files have the same digest. A failed write leaves no
 /// archive.
@@ -25,7 +27,7 @@ fn write_files(target: &Path, folder: &Path, files: &[PathBuf]) -> io::Result<St
     let output = HashingWriter { inner: File::create(target)?, hash: Sha256::new() };
     let mut archive = tar::Builder::new(GzEncoder::new(output, Compression::default()));
     for path in files {
-        let mut file = File::open(path)?;
+        let mut file = open_regular(path)?;
         let length = file.metadata()?.len();
         let mut header = tar::Header::new_gnu();
         header.set_size(length);
@@ -42,7 +44,7 @@ fn write_files(target: &Path, folder: &Path, files: &[PathBuf]) -> io::Result<St
 /// Returns the SHA-256 of a file in hexadecimal digits.
 pub(crate) fn file_digest(path: &Path) -> io::Result<String> {
     let mut hashed = HashingWriter { inner: io::sink(), hash: Sha256::new() };
-    io::copy(&mut File::open(path)?, &mut hashed)?;
+    io::copy(&mut open_regular(path)?, &mut hashed)?;
     Ok(hex_digits(&hashed.hash.finalize()))
 }
 

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rusqlite::{Row, params};
 
 use super::{DeviceReading, Ledger, LedgerError, software::stored_fingerprint};
-use crate::domain::{
-    AttemptSamples, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict,
+use crate::{
+    domain::{
+        AttemptSamples, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict,
+    },
+    stats::CycleRate,
 };
 
 /// Columns of an attempt with a measurement, see [`read_attempt`].
@@ -132,8 +135,8 @@ pub(crate) struct CaseAttempt {
     pub(crate) outcome: CaseOutcome,
     /// Number of launches in the journal of the script.
     pub(crate) launched: u32,
-    /// Means of the profiler's counters over the accepted launches.
-    pub(crate) counters: Vec<Option<f64>>,
+    /// Cycles per block and microsecond of the accepted launches.
+    pub(crate) cycle_rate: Option<CycleRate>,
     pub(crate) software: Option<SoftwareFingerprint>,
     /// SHA-256 of the collection's compressed evidence.
     pub(crate) archive: Option<String>,
@@ -175,7 +178,7 @@ impl Ledger {
     pub(crate) fn case_attempts(&self, case: &CaseId) -> Result<Vec<CaseAttempt>, LedgerError> {
         let sql =
             "SELECT a.attempt, c.run, c.number, c.device, c.gang, c.started_ns, c.ended_ns, a.verdict, a.reason,
-                    a.launched, a.counters, s.fingerprint, c.archive
+                    a.launched, a.cycle_rate, s.fingerprint, c.archive, a.cycle_rate_error
              FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
              WHERE a.case_id = ?1 ORDER BY a.attempt";
         let mut attempts: Vec<(i64, CaseAttempt)> = self.read_rows(sql, [case.as_str()], |row| {
@@ -183,6 +186,7 @@ impl Ledger {
             let gang = gang.and_then(|list| serde_json::from_str(&list).ok());
             let device: u32 = row.get(3)?;
             let verdict = row.get::<_, String>(7)?.parse().unwrap_or(Verdict::NotRun);
+            let (rate, error): (Option<f64>, Option<f64>) = (row.get(10)?, row.get(13)?);
             let attempt = CaseAttempt {
                 run: row.get(1)?,
                 collection: row.get(2)?,
@@ -191,7 +195,9 @@ impl Ledger {
                 ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
                 outcome: CaseOutcome::new(verdict, row.get::<_, String>(8)?),
                 launched: row.get(9)?,
-                counters: serde_json::from_str(&row.get::<_, String>(10)?).unwrap_or_default(),
+                cycle_rate: rate
+                    .zip(error)
+                    .map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
                 software: stored_fingerprint(row, 11)?,
                 archive: row.get(12)?,
                 launches: Vec::new(),

@@ -18,7 +18,7 @@ use super::{
     print::{report_first_error, report_write_error},
     status::StatusFile,
 };
-use crate::{domain::CaseId, events::RunEvent, render::files};
+use crate::{database::collection_path, domain::CaseId, events::RunEvent, render::files};
 
 /// File of all events of a run, one JSON object per line.
 const EVENTS: &str = "events.jsonl";
@@ -138,7 +138,7 @@ impl EventsFile {
 
 /// Returns the path of the log of a collection, relative to the folder of its run.
 pub(super) fn collection_log(collection: u32) -> PathBuf {
-    ["collections", &format!("{collection:05}"), files::LOG].iter().collect()
+    collection_path(collection).join(files::LOG)
 }
 
 /// Returns the path of the link to that log that is named by a case with a verdict other than `ok`.

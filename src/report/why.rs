@@ -1,10 +1,6 @@
 //! The page that explains one number.
 
-use std::{
-    collections::BTreeSet,
-    fmt::{self, Write as _},
-    path::Path,
-};
+use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
 use super::{
     Timestamp,
@@ -12,7 +8,11 @@ use super::{
     text::{device_ranges, format_count},
     timestamp::format_duration,
 };
-use crate::evidence::{CaseEvidence, CollectionEvidence, ReadingEvidence, ResultEvidence};
+use crate::{
+    domain::reason_cause,
+    evidence::{BracketEvidence, CaseEvidence, CollectionEvidence, ReadingEvidence, ResultEvidence},
+    render::files::EVIDENCE,
+};
 
 /// Maximum number of lines of the plot of samples.
 const MOST_BINS: usize = 12;
@@ -96,28 +96,14 @@ fn add_result(page: &mut Page, result: &ResultEvidence) {
                 format_us(interval.low_us),
                 format_us(interval.high_us),
                 format_us(interval.estimate_us),
-                method_text(&interval.method),
+                interval.method.explanation(),
             )
         }
     };
     page.add("interval", &interval);
-    let cause = result.reason.split("; ").next().unwrap_or_default();
-    page.add("verdict", &format!("{}: {cause}", result.verdict));
+    page.add("verdict", &format!("{}: {}", result.verdict, reason_cause(&result.reason)));
     result.remarks().for_each(|remark| page.add("remark", remark));
     page.add("software", result.software.as_deref().unwrap_or("not recorded"));
-}
-
-/// Returns the explanation of a method of intervals.
-fn method_text(method: &str) -> &str {
-    match method {
-        "launches" => "the launches of one collection (differences between collections are not included)",
-        "bootstrap" => "the bootstrap of its collections",
-        "collections" => "Student's t over its collections",
-        "joint fit" => "the joint fit of all cases and collections",
-        "collections on one device" => "Student's t over its collections, all on one device",
-        "joint fit on one device" => "the joint fit of all cases and collections, all on one device",
-        other => other,
-    }
 }
 
 /// Returns the reason why a case has no measurement.
@@ -193,7 +179,7 @@ fn collections_table(evidence: &CaseEvidence) -> String {
         "records",
         "outliers",
         "median us",
-        "cycles/us",
+        "cycles/us/block",
         "off",
         "device state",
         "verdict",
@@ -209,7 +195,7 @@ fn collections_table(evidence: &CaseEvidence) -> String {
             format!("{} of {}", one.recorded, one.launched),
             one.outliers_ns.len().to_string(),
             one.median_us.map_or_else(String::new, format_us),
-            clock.map_or_else(String::new, |clock| format!("{:.0} {}", clock.cycles_per_us, clock.unit)),
+            clock.map_or_else(String::new, |clock| format!("{:.0}", clock.cycles_per_us)),
             clock
                 .and_then(|clock| clock.difference_percent)
                 .map_or_else(String::new, |percent| format!("{percent:+.2} %")),
@@ -274,35 +260,21 @@ fn add_raw_records(page: &mut Page, evidence: &CaseEvidence) {
             continue;
         }
         page.add("raw", &one.folder.display().to_string());
-        let names = one.records.iter().map(|path| relative_name(path, &one.folder).to_string());
+        let names = one.records.iter().map(|path| path.strip_prefix(&one.folder).unwrap_or(path));
+        let names = names.filter(|name| *name != Path::new(EVIDENCE)).map(|name| name.display().to_string());
         page.add_block(&names.collect::<Vec<_>>().join("\n"));
         if let (Some(state), Some(digest)) = (&one.archive, &one.archive_sha256) {
-            page.add_block(&format!("evidence.tar.gz has all of them, SHA-256 {digest}: {state}"));
+            page.add_block(&format!("{EVIDENCE} with all of them, SHA-256 {digest}: {state}"));
         }
-        if let Some(ordinal) = one.ordinal {
+        if let Some(BracketEvidence { kernel, opening, closing }) = &one.bracket {
             page.add_block(&format!(
-                "the records of the case are between those of Neg with {} and {} elements",
-                2 * ordinal + 2,
-                2 * ordinal + 3
+                "the records of the case are between those of {kernel} with {opening} and {closing} elements"
             ));
         }
     }
 }
 
-/// A path relative to a folder.
-struct RelativeName<'a>(&'a Path);
-
-fn relative_name<'a>(path: &'a Path, folder: &Path) -> RelativeName<'a> {
-    RelativeName(path.strip_prefix(folder).unwrap_or(path))
-}
-
-impl fmt::Display for RelativeName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.display().fmt(f)
-    }
-}
-
-/// Formats microseconds with at most three decimals, as many as the timer resolves.
+/// Formats microseconds with three decimals. Means have more digits than the timer's step of 0.02 us.
 fn format_us(value: f64) -> String {
     format!("{value:.3}")
 }
