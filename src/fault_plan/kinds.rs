@@ -30,6 +30,8 @@ pub(crate) enum FaultKind {
     DeviceError(RuntimeDeviceError),
     /// The kernel runs on an AI CPU, as one without a binary for the AI cores does.
     AiCpuFallback(NoParameters),
+    /// Launches of the case take longer than others of the same case, in more cycles.
+    UnsteadyKernel(UnsteadyKernel),
     /// The profiler's clock is set to another time.
     ClockJump(ClockJump),
     /// The profiler loses records.
@@ -80,6 +82,7 @@ impl FaultKind {
             | Self::OutOfMemory(_)
             | Self::DeviceError(_)
             | Self::AiCpuFallback(_)
+            | Self::UnsteadyKernel(_)
             | Self::ClockJump(_) => FaultScope::Case,
             Self::Crash(_)
             | Self::LostRecords(_)
@@ -128,6 +131,15 @@ parameters! {
     RuntimeDeviceError {
         /// 107xxx or 507xxx; by default an exception of a core.
         code: u32 = 507_015,
+    }
+    UnsteadyKernel {
+        pattern: UnsteadyPattern = UnsteadyPattern::Drift,
+        /// Factor of the durations.
+        factor: f64 = 1.08,
+        /// Launch of the case, from 1, at which a drift reaches the factor or from which a step has it.
+        launch: u32 = 15,
+        /// Share of the launches in the upper mode, from 0 to 1.
+        share: f64 = 0.5,
     }
     ClockJump {
         /// Seconds forwards, or backwards if negative.
@@ -232,6 +244,18 @@ pub(crate) enum RecordsKept {
     LastSecondLost,
     /// None; msprof finds no profiling data.
     None,
+}
+
+/// Pattern of the durations of a case's launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum UnsteadyPattern {
+    /// Durations rise in equal steps, beyond the factor after its launch.
+    Drift,
+    /// Launches from one on take longer.
+    Step,
+    /// A part of the launches takes longer, at random.
+    TwoModes,
 }
 
 /// Process group of a grandchild.

@@ -10,7 +10,7 @@ use super::{
     kinds::{
         ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, LeftoverProcess, LostRecords,
         MissingOutput, NoDeviceId, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv,
-        RuntimeDeviceError, SlowDevice, SlowKernels, TruncatedCsv, WrongDevice, WrongUnit,
+        RuntimeDeviceError, SlowDevice, SlowKernels, TruncatedCsv, UnsteadyKernel, WrongDevice, WrongUnit,
     },
 };
 use crate::{
@@ -79,6 +79,8 @@ struct RawFault {
     #[serde(deserialize_with = "default_if_null")]
     ai_cpu_fallback: Option<NoParameters>,
     #[serde(deserialize_with = "default_if_null")]
+    unsteady_kernel: Option<UnsteadyKernel>,
+    #[serde(deserialize_with = "default_if_null")]
     no_device_id: Option<NoDeviceId>,
     #[serde(deserialize_with = "default_if_null")]
     disk_full: Option<DiskFull>,
@@ -130,6 +132,7 @@ impl RawFault {
             ("wrong_device_id", self.wrong_device_id.map(FaultKind::WrongDeviceId)),
             ("wrong_unit", self.wrong_unit.map(FaultKind::WrongUnit)),
             ("ai_cpu_fallback", self.ai_cpu_fallback.map(FaultKind::AiCpuFallback)),
+            ("unsteady_kernel", self.unsteady_kernel.map(FaultKind::UnsteadyKernel)),
             ("no_device_id", self.no_device_id.map(FaultKind::NoDeviceId)),
             ("disk_full", self.disk_full.map(FaultKind::DiskFull)),
             ("slow_device", self.slow_device.map(FaultKind::SlowDevice)),
@@ -176,7 +179,13 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
         }
         FaultKind::Crash(ProcessCrash { launch: 0, .. })
         | FaultKind::Hang(ProcessHang { launch: 0, .. })
-        | FaultKind::ClockJump(ClockJump { launch: 0, .. }) => require(false, "launch", "counts from 1"),
+        | FaultKind::ClockJump(ClockJump { launch: 0, .. })
+        | FaultKind::UnsteadyKernel(UnsteadyKernel { launch: 0, .. }) => {
+            require(false, "launch", "counts from 1")
+        }
+        FaultKind::UnsteadyKernel(UnsteadyKernel { share, .. }) if !(0.0..=1.0).contains(share) => {
+            require(false, "share", "expected a number from 0 to 1")
+        }
         FaultKind::DeviceError(RuntimeDeviceError { code }) => {
             let problem = format!("{code} is not an error code of the runtime, which are 107xxx and 507xxx");
             require(matches!(code / 1000, 107 | 507), "code", &problem)
@@ -198,6 +207,7 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
         }
         FaultKind::SlowDevice(SlowDevice { factor })
         | FaultKind::SlowKernels(SlowKernels { factor })
+        | FaultKind::UnsteadyKernel(UnsteadyKernel { factor, .. })
         | FaultKind::Throttling(DeviceThrottling { factor, .. }) => {
             let problem = format!("expected a number from 1 to {MAX_FACTOR}");
             require((1.0..=MAX_FACTOR).contains(factor), "factor", &problem)

@@ -10,6 +10,7 @@ mod bootstrap;
 mod comparison;
 mod cycle_rates;
 mod deviates;
+mod duration_pattern;
 mod interval;
 mod joint_fit;
 mod measurement_rounds;
@@ -23,6 +24,7 @@ pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits
 pub(crate) use deviates::{
     hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate, small_exponential,
 };
+pub(crate) use duration_pattern::find_duration_pattern;
 pub(crate) use interval::median_interval;
 pub use joint_fit::{
     CaseEstimate, CollectionMedian, EffectComponents, EffectModel, JointFit, MIN_REPEATED_CASES,

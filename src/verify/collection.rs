@@ -13,7 +13,7 @@ use super::{
     ranks::{
         RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
     },
-    samples::{TIMER_QUANTUM_NS, accepted_samples, noise_reason, published_interval},
+    samples::{TIMER_QUANTUM_NS, accepted_samples, noise_reason, pattern_reason, published_interval},
     software_change::SoftwareChange,
 };
 use crate::{
@@ -509,11 +509,11 @@ fn noise_outcome(
     if evidence.iter().flat_map(|evidence| evidence.records).any(|record| record.device.is_none()) {
         remarks.push("the profile has no column for the device".to_owned());
     }
-    let (verdict, first) =
-        match noise_reason(durations, published_interval(&[durations.to_vec()], 0), outliers) {
-            Some(why) => (Verdict::Noisy, why),
-            None => (Verdict::Ok, "every launch recorded".to_owned()),
-        };
+    let noise = || noise_reason(durations, published_interval(&[durations.to_vec()], 0), outliers);
+    let (verdict, first) = match pattern_reason(durations).or_else(noise) {
+        Some(why) => (Verdict::Noisy, why),
+        None => (Verdict::Ok, "every launch recorded".to_owned()),
+    };
     CaseOutcome::with_remarks(verdict, &first, remarks.iter().map(String::as_str))
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     EstimatedMedian,
-    samples::{TIMER_QUANTUM_NS, noise_reason, published_interval},
+    samples::{TIMER_QUANTUM_NS, noise_reason, pooled_patterns, published_interval},
 };
 use crate::{
     domain::{
@@ -49,15 +49,21 @@ pub(crate) fn pool_attempts(
     let outliers = used.iter().map(|attempt| attempt.outliers).sum();
     let are_ok = used.iter().all(|attempt| attempt.verdict == Verdict::Ok);
     let ends = interval.map(|interval| (interval.low, interval.high));
-    let (verdict, cause) = match noise_reason(&pooled, ends, outliers) {
-        Some(why) if used.len() > 1 => (Verdict::Noisy, format!("{why}, over {} collections", used.len())),
-        None if !are_ok && used.len() > 1 => {
+    let by_collection: Vec<&[i64]> = collections.iter().map(Vec::as_slice).collect();
+    let (pattern, pattern_remarks) = pooled_patterns(&by_collection);
+    let (verdict, cause) = match (noise_reason(&pooled, ends, outliers), pattern) {
+        (_, Some(pattern)) if used.len() > 1 => (Verdict::Noisy, pattern),
+        (Some(why), None) if used.len() > 1 => {
+            (Verdict::Noisy, format!("{why}, over {} collections", used.len()))
+        }
+        (None, None) if !are_ok && used.len() > 1 => {
             (Verdict::Ok, "every launch recorded, steady over all collections together".to_owned())
         }
         _ => (last.verdict, reason_cause(&last.reason).to_owned()),
     };
     // Assumptions of one collection, such as a host without a selftest, concern the pooled samples as well.
     let remarks = used.iter().flat_map(|attempt| reason_remarks(&attempt.reason));
+    let remarks = remarks.chain(pattern_remarks.iter().map(String::as_str));
     let outcome = CaseOutcome::with_remarks(verdict, &cause, remarks);
     Some(RowResult {
         case: case.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::samples::TIMER_QUANTUM_NS;
+use super::samples::{TIMER_QUANTUM_NS, is_mostly_patterned, pattern_reason};
 use crate::{
     domain::{CaseId, CollectionSamples, IntervalMethod},
     ledger::{Ledger, LedgerError},
@@ -87,6 +87,8 @@ pub(crate) struct JointEstimates {
     by_case: HashMap<CaseId, EstimatedMedian>,
     /// Number of collections of each case.
     collections: HashMap<CaseId, usize>,
+    /// Number of the collections of a case whose durations have a pattern; cases without one are left out.
+    patterned: HashMap<CaseId, usize>,
 }
 
 /// Measurements of a ledger for the fit.
@@ -94,6 +96,8 @@ pub(crate) struct JointEstimates {
 struct EstimateInput {
     by_software: BTreeMap<Option<String>, SoftwareMedians>,
     newest: HashMap<CaseId, Option<String>>,
+    /// Number of collections with a pattern, by case and software.
+    patterned: HashMap<(CaseId, Option<String>), usize>,
 }
 
 impl EstimateInput {
@@ -101,6 +105,10 @@ impl EstimateInput {
     fn add(&mut self, measured: &CollectionSamples) {
         self.by_software.entry(measured.software.clone()).or_default().add(measured);
         self.newest.insert(measured.case.clone(), measured.software.clone());
+        if pattern_reason(&measured.samples).is_some() {
+            let place = (measured.case.clone(), measured.software.clone());
+            *self.patterned.entry(place).or_default() += 1;
+        }
     }
 
     fn estimate_cases(&self) -> JointEstimates {
@@ -113,6 +121,8 @@ impl EstimateInput {
                 if self.newest.get(case) == Some(software) {
                     all.by_case.extend(estimates[index].map(|estimate| (case.clone(), estimate)));
                     all.collections.insert(case.clone(), collections[index]);
+                    let patterned = self.patterned.get(&(case.clone(), software.clone()));
+                    all.patterned.extend(patterned.map(|count| (case.clone(), *count)));
                 }
             }
         }
@@ -163,9 +173,19 @@ impl JointEstimates {
             .count()
     }
 
+    /// Returns true if another collection of the case is to show whether the pattern of its durations is its own or one of a
+    /// collection.
+    fn has_open_pattern(&self, case: &CaseId, aim: PrecisionAim) -> bool {
+        let Some(&patterned) = self.patterned.get(case) else { return false };
+        let collections = self.collection_count(case);
+        is_mostly_patterned(patterned, collections)
+            && collections < MIN_OWN_COLLECTIONS.min(aim.max_collections)
+    }
+
     /// Returns the indices of the cases that another collection is to measure for a precision. Until the variance between
     /// collections is known, these are cases of one collection: all of a small plan, else a fifth; then the cases whose
-    /// intervals are too wide and can reach the precision. A case without measurements is not among them.
+    /// intervals are too wide and can reach the precision. Cases whose durations have a pattern are measured in up to three
+    /// collections. A case without measurements is not among them.
     pub(crate) fn cases_to_repeat(&self, cases: &[&CaseId], aim: PrecisionAim) -> Vec<usize> {
         let count = |index: &usize| self.collections.get(cases[*index]).copied().unwrap_or_default();
         let measured: Vec<usize> = (0..cases.len()).filter(|index| count(index) > 0).collect();
@@ -175,9 +195,13 @@ impl JointEstimates {
             let mut single: Vec<usize> = measured.into_iter().filter(|index| count(index) == 1).collect();
             // A random part that does not depend on the order of the plan or on an interruption.
             single.sort_by_key(|index| hash_numbers(&[cases[*index].seed()]));
-            single.truncate(goal - repeated);
-            single.sort_unstable();
-            return single;
+            let chosen = single.iter().enumerate();
+            let is_chosen = |(place, index): &(usize, &usize)| {
+                *place < goal - repeated || self.has_open_pattern(cases[**index], aim)
+            };
+            let mut chosen: Vec<usize> = chosen.filter(is_chosen).map(|(_, index)| *index).collect();
+            chosen.sort_unstable();
+            return chosen;
         }
         let can_be_more_precise = |index: &usize| match self.of_case(cases[*index]) {
             None => count(index) < MIN_OWN_COLLECTIONS.min(aim.max_collections),
@@ -186,7 +210,8 @@ impl JointEstimates {
                 aim.needs_another_collection(estimate, timer_resolution(&[estimate.log_median]))
             }
         };
-        measured.into_iter().filter(can_be_more_precise).collect()
+        let is_open = |index: &usize| can_be_more_precise(index) || self.has_open_pattern(cases[*index], aim);
+        measured.into_iter().filter(is_open).collect()
     }
 }
 

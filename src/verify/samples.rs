@@ -1,7 +1,8 @@
 //! Acceptance of samples, the published interval, and the limit of its width.
 
 use crate::stats::{
-    OutlierFence, OutlierKind, median_interval, median_interval_of_collections, median_of_sorted,
+    OutlierFence, OutlierKind, find_duration_pattern, median_interval, median_interval_of_collections,
+    median_of_sorted,
 };
 
 /// Limit of the relative half width of the 95 % interval of the median; a wider case is `noisy`.
@@ -59,6 +60,31 @@ pub(super) fn noise_reason(samples: &[i64], interval: Option<(f64, f64)>, outlie
     let quantum = TIMER_QUANTUM_NS as f64;
     let (known, target) = (half / median * 100.0, NOISE_TARGET * 100.0);
     (half > quantum && known > target).then(|| format!("median known to {known:.1} %, target {target:.0} %"))
+}
+
+/// Returns the pattern of the durations of one collection, in launch order: a trend or two modes.
+pub(super) fn pattern_reason(durations: &[i64]) -> Option<String> {
+    find_duration_pattern(durations, TIMER_QUANTUM_NS).map(|pattern| pattern.to_string())
+}
+
+/// Returns the patterns of the durations of several collections, if at least half of them have one; and remarks on the patterns
+/// of fewer collections, whose samples count as well: leaving them out would select by the result.
+pub(super) fn pooled_patterns(collections: &[&[i64]]) -> (Option<String>, Vec<String>) {
+    let patterns: Vec<String> = collections.iter().filter_map(|samples| pattern_reason(samples)).collect();
+    let Some(last) = patterns.last() else { return (None, Vec::new()) };
+    let text = match collections.len() {
+        1 => last.clone(),
+        all => format!("{last}, in {} of {all} collections", patterns.len()),
+    };
+    match is_mostly_patterned(patterns.len(), collections.len()) {
+        true => (Some(text), Vec::new()),
+        false => (None, vec![text]),
+    }
+}
+
+/// Returns true if so many of a case's collections have a pattern that its median is not known.
+pub(super) const fn is_mostly_patterned(patterned: usize, collections: usize) -> bool {
+    patterned > 0 && patterned * 2 >= collections
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ mod row_identity;
 mod runs;
 mod selftest;
 mod software;
+mod unsteady_kernels;
 mod vendor;
 mod vendor_check;
 mod why;

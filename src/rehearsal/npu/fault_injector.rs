@@ -10,8 +10,12 @@ use super::{
 };
 use crate::{
     domain::{LogicalDeviceId, Nanos},
-    fault_plan::{CrashAt, CrashSignal, FaultKind, HeldResource, MemoryAt, ProcessCrash, RecordsKept},
+    fault_plan::{
+        CrashAt, CrashSignal, FaultKind, HeldResource, MemoryAt, ProcessCrash, RecordsKept, UnsteadyKernel,
+        UnsteadyPattern,
+    },
     rehearsal::faults::{ActiveFaults, SimulatedLatency},
+    stats::pick_number,
 };
 
 /// The position of one script, and the faults that fire there.
@@ -172,6 +176,7 @@ impl FaultInjector {
         self.case = Some(case);
         log.case = None;
         log.is_on_ai_cpu = false;
+        log.unsteadiness = 1.0;
         self.launches = 0;
         self.case_faults = self.faults.fire_for_case(case);
         if self.faults.has_case(case) {
@@ -201,6 +206,10 @@ impl FaultInjector {
                 }
                 FaultKind::DeviceError(error) => self.error = Some(error.code),
                 FaultKind::AiCpuFallback(_) => log.is_on_ai_cpu = true,
+                FaultKind::UnsteadyKernel(unsteady) => {
+                    let ordinal = self.case.unwrap_or_default();
+                    log.unsteadiness = launch_factor(unsteady, ordinal, self.launches);
+                }
                 FaultKind::OutOfMemory(found) if found.at == MemoryAt::Launch => {
                     if self.has_deferred_errors {
                         self.deferred = Some(memory.out_of_memory_error(self.faults.device, 1 << 20, 0));
@@ -212,6 +221,21 @@ impl FaultInjector {
             }
         }
     }
+}
+
+/// Returns the factor of the duration of a launch, which counts from 1, of the case with an ordinal.
+fn launch_factor(unsteady: &UnsteadyKernel, ordinal: u32, launch: u32) -> f64 {
+    let more = unsteady.factor - 1.0;
+    let part = match unsteady.pattern {
+        UnsteadyPattern::Drift => f64::from(launch) / f64::from(unsteady.launch),
+        UnsteadyPattern::Step => f64::from(u8::from(launch >= unsteady.launch)),
+        UnsteadyPattern::TwoModes => {
+            const PARTS: u64 = 1 << 20;
+            let draw = pick_number(&[u64::from(ordinal), u64::from(launch)], PARTS) as f64;
+            f64::from(u8::from(draw < unsteady.share * PARTS as f64))
+        }
+    };
+    1.0 + more * part
 }
 
 /// The action with which a crash ends the process.

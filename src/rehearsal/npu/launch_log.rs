@@ -104,6 +104,8 @@ pub(super) struct LaunchLog {
     reads_counters: bool,
     /// True if the launches of the current case run on an AI CPU.
     pub(super) is_on_ai_cpu: bool,
+    /// Factor of the duration of the current case's next launch, in as many more cycles.
+    pub(super) unsteadiness: f64,
 }
 
 /// Shortest pause between two tasks.
@@ -152,6 +154,7 @@ impl LaunchLog {
             reads_counters: manifest
                 .is_none_or(|manifest| manifest.profiler.aic_metrics != AicMetrics::Disabled),
             is_on_ai_cpu: false,
+            unsteadiness: 1.0,
         }
     }
 
@@ -271,6 +274,8 @@ impl LaunchLog {
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
         let (slowdown, shown_slowdown) = (self.slowdown, self.shown_slowdown);
         let total = self.total_slowdown(chip);
+        let unsteadiness = if self.case.is_some() { self.unsteadiness } else { 1.0 };
+        let total = total * unsteadiness;
         let duration = if total > 1.0 { timing::stretched(duration, total) } else { duration };
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + pick_number(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
