@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use strum::IntoEnumIterator as _;
 
 use super::{
+    show::{SignatureParts, distinguishable_inputs},
     summary_tables::{align_right, plain_table, trim_lines},
     text::format_count,
 };
 use crate::{
-    domain::{KernelName, split_signature},
+    domain::{KernelName, signature_attributes, split_signature},
     evidence::{CaseDifference, LedgerDifference, MeasuredSide},
     stats::{ComparisonVerdict, FALSE_DISCOVERY_RATE},
 };
@@ -18,6 +19,12 @@ use crate::{
 pub(crate) fn diff_json(difference: &LedgerDifference) -> String {
     let line = |case: &CaseDifference| serde_json::to_string(case).unwrap_or_default() + "\n";
     difference.cases.iter().map(line).collect()
+}
+
+fn signature_parts(case: &CaseDifference) -> SignatureParts<'_> {
+    let Ok(kernel) = KernelName::new(&case.kernel) else { return [&case.kernel, "", "", ""] };
+    let (inputs, outputs) = split_signature(&kernel, &case.signature);
+    [&case.kernel, inputs, outputs, signature_attributes(&kernel, &case.signature)]
 }
 
 /// Returns a table of the cases that differ, or of all cases; empty without one.
@@ -42,9 +49,8 @@ pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool) -> Stri
         "remark",
     ];
     let mut table = plain_table(header);
-    for case in cases {
-        let inputs = KernelName::new(&case.kernel)
-            .map_or(String::new(), |kernel| split_signature(&kernel, &case.signature).0.to_owned());
+    let parts: Vec<SignatureParts<'_>> = cases.iter().map(|case| signature_parts(case)).collect();
+    for (case, inputs) in cases.iter().zip(distinguishable_inputs(&parts)) {
         let [first, second] = case.medians_us.map(|median| number(median, 3));
         let interval = case.interval_percent.map(|[low, high]| format!("{low:+.2} to {high:+.2}"));
         table.add_row([

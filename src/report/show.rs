@@ -74,27 +74,27 @@ fn shown_case(record: CaseRecord, folder: &Path) -> ShownCase {
     }
 }
 
-/// Returns for each case the attributes that other cases of the kernel with the same inputs and outputs do not have, without
-/// the prefix of runtime columns; empty for a case without such others.
-fn distinguishing_attributes(cases: &[ShownCase]) -> Vec<String> {
-    let attributes =
-        |case: usize| cases[case].attributes.split(';').filter(|attribute| !attribute.is_empty());
-    let mut alike: BTreeMap<(&KernelName, &str, &str), Vec<usize>> = BTreeMap::new();
+/// Kernel, inputs, outputs and attributes of a case, as in its signature.
+pub(super) type SignatureParts<'a> = [&'a str; 4];
+
+/// Returns for each case the inputs, followed by the attributes that other cases of the kernel with the same inputs and outputs
+/// do not have, without the prefix of runtime columns.
+pub(super) fn distinguishable_inputs(cases: &[SignatureParts<'_>]) -> Vec<String> {
+    let attributes = |case: usize| cases[case][3].split(';').filter(|attribute| !attribute.is_empty());
+    let mut alike: BTreeMap<&[&str], Vec<usize>> = BTreeMap::new();
     for (index, case) in cases.iter().enumerate() {
-        alike.entry((&case.kernel, &case.inputs, &case.outputs)).or_default().push(index);
+        alike.entry(&case[..3]).or_default().push(index);
     }
-    let mut texts = vec![String::new(); cases.len()];
+    let mut texts: Vec<String> = cases.iter().map(|case| case[1].to_owned()).collect();
     for group in alike.into_values().filter(|group| group.len() > 1) {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        group
-            .iter()
-            .copied()
-            .flat_map(attributes)
-            .for_each(|attribute| *counts.entry(attribute).or_default() += 1);
+        let all = group.iter().copied().flat_map(attributes);
+        all.for_each(|attribute| *counts.entry(attribute).or_default() += 1);
         for &case in &group {
-            let own = attributes(case).filter(|attribute| counts[attribute] < group.len());
-            let own = own.map(|attribute| attribute.strip_prefix(RUNTIME).unwrap_or(attribute));
-            texts[case] = own.collect::<Vec<_>>().join(" ");
+            for attribute in attributes(case).filter(|attribute| counts[attribute] < group.len()) {
+                texts[case] += " ";
+                texts[case] += attribute.strip_prefix(RUNTIME).unwrap_or(attribute);
+            }
         }
     }
     texts
@@ -106,14 +106,17 @@ pub(crate) fn cases_table(cases: &[ShownCase], folder: &Path) -> String {
     let has_log = cases.iter().any(has_logs);
     let header = ["case", "kernel", "inputs", "verdict", "device", "attempts", "collections", "reason"];
     let mut table = plain_table(header.into_iter().chain(has_log.then_some("log")));
-    for (case, attributes) in cases.iter().zip(distinguishing_attributes(cases)) {
+    let parts =
+        cases.iter().map(|case| [case.kernel.as_str(), &case.inputs, &case.outputs, &case.attributes]);
+    let parts: Vec<SignatureParts<'_>> = parts.collect();
+    for (case, inputs) in cases.iter().zip(distinguishable_inputs(&parts)) {
         let collections: Vec<String> = case.collections.iter().map(ToString::to_string).collect();
         let log = case.log.as_ref().filter(|_| has_logs(case));
         let log = log.map(|log| log.strip_prefix(folder).unwrap_or(log).display().to_string());
         let cells = [
             case.case.to_string(),
             case.kernel.to_string(),
-            if attributes.is_empty() { case.inputs.clone() } else { format!("{} {attributes}", case.inputs) },
+            inputs,
             case.verdict.map_or("open", Verdict::as_str).to_owned(),
             case.device.map_or_else(String::new, |device| device.to_string()),
             case.attempts.to_string(),

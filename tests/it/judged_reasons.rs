@@ -1,8 +1,11 @@
-//! Reasons of refusals, and how plans and lists of cases show rows that are alike.
+//! Reasons of refusals, rows that are judged again, and how plans and lists of cases show rows that are alike.
 
 use crate::{
     context::Context,
-    judged_rows::{CACHE_CELLS, FUSED, INDEXER, INDEXER_CELLS, LENGTHS, NO_KEYS, planned_verdicts, row_of},
+    judged_rows::{
+        CACHE_CELLS, FUSED, FUSED_ARGUMENTS, FUSED_CELLS, INDEXER, INDEXER_CELLS, LENGTHS, NO_KEYS,
+        planned_verdicts, row_of,
+    },
     plain_rows::{PlainRow, write_database},
 };
 
@@ -100,4 +103,34 @@ fn plan_and_show_tell_rules_and_cases_apart() {
     assert!(!shown.contains("actual_seq_lengths_values"), "equal in both cases: {shown}");
     let json = context.run(&["show", "--db", "db", "--format", "json"]).stdout;
     assert!(json.contains("\"attributes\":\"Runtime actual_seq_lengths_kv_values=300;"), "{json}");
+}
+
+/// A number that another tool or an earlier version wrote does not make a contradiction right; the row keeps it.
+#[test]
+fn contradicting_row_with_a_result_is_judged_again() {
+    let row = |mean: &str| {
+        let mut row = row_of(&(FUSED, FUSED_CELLS, &FUSED_ARGUMENTS));
+        row.set_attribute("avg_seq_len", mean);
+        row
+    };
+    let context = Context::new();
+    write_database(&context, &[row("350"), row("350.00")]);
+    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0"];
+    let ran = context.run(&run);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let table = std::fs::read_to_string(context.path("db/FusedInferAttentionScore.csv")).expect("rows");
+    context.write("db/FusedInferAttentionScore.csv", &table.replace("350.00", "99"));
+    let numbers = |context: &Context| -> Vec<String> {
+        let rows = context.rows("db", FUSED);
+        rows.iter().map(|row| row["Average Duration(us)"].clone()).collect()
+    };
+    let before = numbers(&context);
+    let ran = context.run(&["plan", "--db", "db", "--devices", "0", "--max-collections", "1"]);
+    assert!(ran.stdout.contains("1 case already measured"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("is 99, not 350"), "{}", ran.stdout);
+    let ran = context.run(&run);
+    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("is 99, not 350"), "{}", ran.stderr);
+    assert_eq!(numbers(&context), before);
+    assert!(!before[1].is_empty());
 }
