@@ -28,28 +28,43 @@ pub(crate) struct StoredCycleRate {
     pub(crate) rate: CycleRate,
 }
 
+/// Attempts with cycles, see [`read_cycle_rate`].
+const CYCLE_RATES: &str = "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software,
+                                  a.verdict, a.cycle_rate, a.cycle_rate_error
+                           FROM attempts a JOIN collections c USING (collection)
+                           WHERE a.verdict IN ('ok', 'noisy', 'throttled') AND a.cycle_rate IS NOT NULL
+                                 AND a.cycle_rate_error IS NOT NULL";
+
+fn read_cycle_rate(row: &Row<'_>) -> rusqlite::Result<StoredCycleRate> {
+    Ok(StoredCycleRate {
+        attempt: row.get(0)?,
+        case: CaseId::from_stored(row.get::<_, String>(1)?),
+        collection: row.get(2)?,
+        run: row.get(3)?,
+        number: row.get(4)?,
+        device: row.get(5)?,
+        software: row.get(6)?,
+        verdict: row.get::<_, String>(7)?.parse().unwrap_or(Verdict::Noisy),
+        rate: CycleRate { per_microsecond: row.get(8)?, error: row.get(9)? },
+    })
+}
+
 impl Ledger {
     /// Returns the cycles per time of all attempts with recorded launches, in the order of collections and launches.
     pub(crate) fn cycle_rates(&self) -> Result<Vec<StoredCycleRate>, LedgerError> {
-        let sql =
-            "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software, a.verdict,
-                          a.cycle_rate, a.cycle_rate_error
-                   FROM attempts a JOIN collections c USING (collection)
-                   WHERE a.verdict IN ('ok', 'noisy', 'throttled') AND a.cycle_rate IS NOT NULL
-                         AND a.cycle_rate_error IS NOT NULL ORDER BY a.collection, a.attempt";
-        self.read_rows(sql, [], |row| {
-            Ok(StoredCycleRate {
-                attempt: row.get(0)?,
-                case: CaseId::from_stored(row.get::<_, String>(1)?),
-                collection: row.get(2)?,
-                run: row.get(3)?,
-                number: row.get(4)?,
-                device: row.get(5)?,
-                software: row.get(6)?,
-                verdict: row.get::<_, String>(7)?.parse().unwrap_or(Verdict::Noisy),
-                rate: CycleRate { per_microsecond: row.get(8)?, error: row.get(9)? },
-            })
-        })
+        self.read_rows(&format!("{CYCLE_RATES} ORDER BY a.collection, a.attempt"), [], read_cycle_rate)
+    }
+
+    /// Returns those of the collections with the same software as this one.
+    pub(crate) fn cycle_rates_of_software(
+        &self,
+        collection: i64,
+    ) -> Result<Vec<StoredCycleRate>, LedgerError> {
+        let sql = format!(
+            "{CYCLE_RATES} AND c.software IS (SELECT software FROM collections WHERE collection = ?1)
+             ORDER BY a.collection, a.attempt"
+        );
+        self.read_rows(&sql, [collection], read_cycle_rate)
     }
 
     /// Replaces the outcomes of attempts that were accepted: their samples do not count any more.
@@ -157,4 +172,32 @@ fn withdrawn_by_case(attempts: Vec<AttemptRun>) -> BTreeMap<CaseId, WithdrawnAtt
         }
     }
     by_case
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of_a_software_are_those_of_its_collections() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        let ledger = Ledger::open(&path).expect("created");
+        let rows = "INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
+                    INSERT INTO software VALUES ('old', '{}'), ('new', '{}');
+                    INSERT INTO cases VALUES ('00000000000000aa', 'Add', 's');
+                    INSERT INTO collections (collection, run, number, device, started_ns, software) VALUES
+                    (1, 'r', 1, 0, 1, 'old'), (2, 'r', 2, 0, 1, NULL), (3, 'r', 3, 0, 1, 'new'), (4, 'r', 4, 0, 1, 'old'),
+                    (5, 'r', 5, 0, 1, NULL);
+                    INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, cycle_rate, cycle_rate_error)
+                    SELECT collection, '00000000000000aa', 1, 'ok', '', '[]', 1700.0, 0.001 FROM collections;";
+        rusqlite::Connection::open(&path).and_then(|opened| opened.execute_batch(rows)).expect("rows");
+        let collections = |rates: Result<Vec<StoredCycleRate>, LedgerError>| {
+            rates.expect("rates").iter().map(|stored| stored.collection).collect::<Vec<_>>()
+        };
+        assert_eq!(collections(ledger.cycle_rates()), [1, 2, 3, 4, 5]);
+        for (collection, same) in [(1, vec![1, 4]), (2, vec![2, 5]), (3, vec![3]), (4, vec![1, 4])] {
+            assert_eq!(collections(ledger.cycle_rates_of_software(collection)), same);
+        }
+    }
 }

@@ -15,6 +15,12 @@ use crate::{
 /// Columns of an attempt with a measurement, see [`read_attempt`].
 const ATTEMPT: &str = "a.attempt, c.run, a.verdict, a.reason, a.counters, a.op_state, a.core";
 
+/// Query of [`Ledger::readings_during`].
+pub(super) const READINGS_DURING: &str =
+    "SELECT device, at_ns, health, temperature_c, power_w, memory_used_mb FROM device_readings
+     WHERE run = ?1 AND device = ?2 AND at_ns <= ?4 AND at_ns >= coalesce((SELECT max(at_ns)
+     FROM device_readings WHERE run = ?1 AND device = ?2 AND at_ns <= ?3), ?3) ORDER BY at_ns";
+
 /// Reads the columns of [`ATTEMPT`] from the first one on; samples and software are added by the caller.
 fn read_attempt(row: &Row<'_>) -> rusqlite::Result<(i64, AttemptSamples)> {
     let attempt = AttemptSamples {
@@ -251,13 +257,10 @@ impl Ledger {
         start: Nanos,
         end: Nanos,
     ) -> Result<Vec<DeviceReading>, LedgerError> {
-        let sql = "SELECT device, at_ns, health, temperature_c, power_w, memory_used_mb FROM device_readings
-                   WHERE run = ?1 AND device = ?2 AND at_ns <= ?4 AND at_ns >= coalesce((SELECT max(at_ns)
-                   FROM device_readings WHERE run = ?1 AND device = ?2 AND at_ns <= ?3), ?3) ORDER BY at_ns";
         let mut readings = Vec::new();
         for device in devices {
             let of_device: Vec<DeviceReading> =
-                self.read_rows(sql, params![run, device, start.0, end.0], |row| {
+                self.read_rows(READINGS_DURING, params![run, device, start.0, end.0], |row| {
                     Ok(DeviceReading {
                         device: row.get(0)?,
                         at: Nanos(row.get(1)?),

@@ -31,7 +31,7 @@ pub(crate) use evidence::{CaseAttempt, KnownCase, PlannedVerdict, StoredArchive}
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
 
-const LAYOUT: i64 = 7;
+const LAYOUT: i64 = 8;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
@@ -45,6 +45,8 @@ const TASKS: &str = include_str!("ledger_tasks.sql");
 const CLOCK: &str = include_str!("ledger_clock.sql");
 /// Difference of layout 7 from layout 6.
 const ARCHIVES: &str = include_str!("ledger_archives.sql");
+/// Difference of layout 8 from layout 7.
+const READINGS: &str = include_str!("ledger_readings.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -97,7 +99,7 @@ pub struct DeviceReading {
 fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES];
+    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES, READINGS];
     let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
     for step in &steps[done..] {
         transaction.execute_batch(step)?;
@@ -555,6 +557,28 @@ mod tests {
         let verdicts = |run| ledger.unplanned_verdicts(run).expect("read");
         assert_eq!(verdicts("r1"), BTreeSet::from([Verdict::Ok, Verdict::Noisy]));
         assert_eq!(verdicts("r2"), BTreeSet::from([Verdict::Implausible]));
+    }
+
+    /// Each collection of each case on the page of a number reads them, and a night has thousands of readings.
+    #[test]
+    fn readings_of_a_collection_are_found_by_an_index_also_in_older_ledgers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        let older = "DROP INDEX readings_by_device; DROP INDEX withdrawn_attempts; PRAGMA user_version = 7";
+        Ledger::open(&path).expect("created").connection.execute_batch(older).expect("the layout before");
+        let ledger = Ledger::open(&path).expect("updated");
+        for (sql, index) in [
+            (evidence::READINGS_DURING, "readings_by_device"),
+            ("SELECT case_id FROM attempts WHERE is_withdrawn", "withdrawn_attempts"),
+        ] {
+            let steps: Vec<String> = ledger
+                .connection
+                .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+                .and_then(|mut plan| plan.raw_query().mapped(|row| row.get("detail")).collect())
+                .expect("a plan");
+            let is_used = |step: &String| step.contains(index) || !step.starts_with("SCAN");
+            assert!(steps.iter().all(is_used), "{steps:?}");
+        }
     }
 
     #[test]

@@ -109,9 +109,7 @@ pub fn find_clock_deficits(readings: &[CycleReading]) -> Vec<Option<ClockDeficit
     let mut of_neighbours: Vec<Option<Deficit>> = vec![None; readings.len()];
     let mut own = Vec::new();
     for _ in 0..PASSES {
-        own = (0..readings.len())
-            .map(|index| own_deficit(readings, &by_case[readings[index].case], &of_neighbours, index))
-            .collect();
+        own = own_deficits(readings, &by_case, &of_neighbours);
         of_neighbours = neighbour_deficits(&by_collection, &own);
     }
     let judged = own.iter().zip(&of_neighbours).map(|(own, neighbours)| {
@@ -135,32 +133,50 @@ fn group_by(readings: &[CycleReading], group: impl Fn(&CycleReading) -> usize) -
     grouped
 }
 
-/// Returns the deficit of a reading compared with the highest clock of the same case in other collections. The level of a
+/// Returns the deficit of each reading compared with the highest clock of the same case in other collections. The level of a
 /// collection with a low clock is corrected by the deficit of its cases.
-fn own_deficit(
+fn own_deficits(
     readings: &[CycleReading],
-    of_case: &[usize],
+    by_case: &[Vec<usize>],
     of_neighbours: &[Option<Deficit>],
-    index: usize,
-) -> Option<Deficit> {
-    let level = |index: usize| {
-        let CycleRate { per_microsecond, error } = readings[index].rate;
-        let corrected = of_neighbours[index].filter(|found| found.is_significant(NEIGHBOUR_ERRORS));
-        let (by, its_error) = corrected.map_or((0.0, 0.0), |found| (found.value, found.error));
-        (per_microsecond.ln() + by, error.hypot(COLLECTION_SD).hypot(its_error))
-    };
-    let others = of_case.iter().filter(|other| readings[**other].collection != readings[index].collection);
-    let least = |&(_, (level, error)): &(usize, (f64, f64))| level - 2.0 * error;
-    let (reference, (highest, its_error)) = others
-        .map(|&other| (other, level(other)))
-        .max_by(|one, other| least(one).total_cmp(&least(other)))?;
-    let CycleRate { per_microsecond, error } = readings[index].rate;
-    Some(Deficit {
-        value: highest - per_microsecond.ln(),
-        error: its_error.hypot(error).hypot(COLLECTION_SD),
-        reference: Some(reference),
-        cases: 1,
-    })
+) -> Vec<Option<Deficit>> {
+    let levels: Vec<(f64, f64)> = readings
+        .iter()
+        .zip(of_neighbours)
+        .map(|(CycleReading { rate: CycleRate { per_microsecond, error }, .. }, neighbours)| {
+            let corrected = neighbours.filter(|found| found.is_significant(NEIGHBOUR_ERRORS));
+            let (by, its_error) = corrected.map_or((0.0, 0.0), |found| (found.value, found.error));
+            (per_microsecond.ln() + by, error.hypot(COLLECTION_SD).hypot(its_error))
+        })
+        .collect();
+    let mut deficits = vec![None; readings.len()];
+    for of_case in by_case {
+        // The highest reading is the reference of all but those of its own collection.
+        let highest = highest_level(of_case.iter().copied(), &levels);
+        let collection = highest.map(|index| readings[index].collection);
+        let of_others =
+            of_case.iter().copied().filter(|&index| Some(readings[index].collection) != collection);
+        let second = highest_level(of_others, &levels);
+        for &index in of_case {
+            let is_of_highest = Some(readings[index].collection) == collection;
+            let Some(reference) = (if is_of_highest { second } else { highest }) else { continue };
+            let (highest, its_error) = levels[reference];
+            let CycleRate { per_microsecond, error } = readings[index].rate;
+            deficits[index] = Some(Deficit {
+                value: highest - per_microsecond.ln(),
+                error: its_error.hypot(error).hypot(COLLECTION_SD),
+                reference: Some(reference),
+                cases: 1,
+            });
+        }
+    }
+    deficits
+}
+
+/// Returns the reading with the highest lower bound of its level.
+fn highest_level(indices: impl Iterator<Item = usize>, levels: &[(f64, f64)]) -> Option<usize> {
+    let least = |index: &usize| levels[*index].0 - 2.0 * levels[*index].1;
+    indices.max_by(|one, other| least(one).total_cmp(&least(other)))
 }
 
 /// Returns the weighted median of the deficits of each reading and its nearest neighbours.

@@ -47,6 +47,11 @@ impl LowClocks {
         Ok(Self::from_rates(ledger.cycle_rates()?))
     }
 
+    /// Compares those of the collections with the same software as this one.
+    pub(crate) fn of_software(ledger: &Ledger, collection: i64) -> Result<Self, LedgerError> {
+        Ok(Self::from_rates(ledger.cycle_rates_of_software(collection)?))
+    }
+
     fn from_rates(rates: Vec<StoredCycleRate>) -> Self {
         let mut by_software: BTreeMap<Option<String>, Vec<StoredCycleRate>> = BTreeMap::new();
         for rate in rates {
@@ -87,20 +92,17 @@ impl LowClocks {
             }
         }
         for (stored, deficit) in rates.iter().zip(&deficits) {
-            let Some(deficit) = deficit else { continue };
+            let Some(deficit) = deficit.as_ref().filter(|_| stored.verdict != Verdict::Throttled) else {
+                continue;
+            };
             let outcome = CaseOutcome::new(Verdict::Throttled, deficit_reason(stored, deficit, rates));
             self.attempts.push(LowClockAttempt { attempt: stored.clone(), outcome });
         }
     }
 
-    /// Returns the accepted attempts.
-    fn accepted(&self) -> impl Iterator<Item = &LowClockAttempt> {
-        self.attempts.iter().filter(|low| low.attempt.verdict != Verdict::Throttled)
-    }
-
     /// Returns true if an attempt at a low clock is accepted.
-    pub(crate) fn has_accepted(&self) -> bool {
-        self.accepted().next().is_some()
+    pub(crate) const fn has_accepted(&self) -> bool {
+        !self.attempts.is_empty()
     }
 
     /// Returns the accepted attempts in their order, with those that share their launches: rows of the same call under another
@@ -111,7 +113,7 @@ impl LowClocks {
         catalogue: &Catalogue,
     ) -> Result<Vec<Withdrawal>, LedgerError> {
         let mut withdrawn = BTreeMap::new();
-        for LowClockAttempt { attempt: stored, outcome } in self.accepted() {
+        for LowClockAttempt { attempt: stored, outcome } in &self.attempts {
             for other in ledger.attempts_of_same_signature(stored.attempt)? {
                 let Some(outcome) = equal_outcome(&other, outcome, catalogue) else { continue };
                 let EqualAttempt { attempt, case, .. } = other;
@@ -218,6 +220,19 @@ mod tests {
         let reason = "its clock was 3.0 to 4.8 % lower than that of other collections, in 2 collections";
         assert_eq!(LowClocks::from_rates(again.clone()).slow_devices("r1"), [(1, reason.to_owned())]);
         assert_eq!(LowClocks::from_rates(again).slow_devices("r2"), []);
+    }
+
+    /// They are evidence of a slow device, but have their reason already.
+    #[test]
+    fn attempts_that_are_throttled_are_not_found_again() {
+        let mut rates = [1, 2, 3].map(|number| collection(number, 1, 1_600.0, "8.5")).concat();
+        rates.extend(collection(4, 0, 1_650.0, "8.5"));
+        rates[..12].iter_mut().for_each(|stored| stored.verdict = Verdict::Throttled);
+        let found = LowClocks::from_rates(rates);
+        let collections = found.attempts.iter().map(|low| low.attempt.collection);
+        assert_eq!(collections.collect::<Vec<_>>(), [3; 6]);
+        let reason = "its clock was 3.0 to 3.0 % lower than that of other collections, in 3 collections";
+        assert_eq!(found.slow_devices("r1"), [(1, reason.to_owned())]);
     }
 
     /// Another version of a kernel may wait more.

@@ -40,7 +40,7 @@ impl Dispatcher<'_> {
         self.exclude_slow_devices(&found).await
     }
 
-    /// Compares the clock of a finished collection, whose key is `collection`, with that of all others. Its attempts at a low clock
+    /// Compares the clock of a finished collection, whose key is `collection`, with that of all others with its software. Its attempts at a low clock
     /// become `throttled`, so that the scheduler measures their cases again. Accepted attempts of other collections for which it
     /// shows a low clock are withdrawn; cases of the run without other measurements are measured again.
     pub(super) async fn judge_clocks(
@@ -48,7 +48,7 @@ impl Dispatcher<'_> {
         collection: i64,
         attempts: &mut [Attempt],
     ) -> Result<(), EngineError> {
-        let found = self.commit(|ledger| LowClocks::from_ledger(ledger)).await?;
+        let found = self.commit(|ledger| LowClocks::of_software(ledger, collection)).await?;
         let withdrawn = self.withdraw_attempts(&found).await?;
         let (of_collection, earlier): (Vec<Withdrawal>, Vec<Withdrawal>) =
             withdrawn.into_iter().partition(|withdrawn| withdrawn.collection == collection);
