@@ -311,7 +311,8 @@ mod tests {
         }
     }
 
-    /// A row of a run whose samples were withdrawn takes any result. One of another run, such as that of another host, does not.
+    /// A row of a run whose samples were withdrawn takes any result. One of another run, such as that of another host,
+    /// does not.
     #[test]
     fn only_rows_of_withdrawn_runs_take_a_worse_result() {
         let kernel = KernelName::new("Add").expect("a name");

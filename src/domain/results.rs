@@ -148,8 +148,8 @@ pub(crate) enum IntervalMethod {
 }
 
 impl IntervalMethod {
-    /// Returns true for an estimate from all collections of the ledger: measurements of other cases can change the interval,
-    /// or its method.
+    /// Returns true for an estimate from all collections of the ledger: measurements of other cases can change the
+    /// interval, or its method.
     pub(crate) const fn depends_on_other_cases(self) -> bool {
         match self {
             Self::Launches | Self::Bootstrap => false,
@@ -249,11 +249,11 @@ impl RowResult {
         Self { case, run, outcome, measurement: None, software: None, withdrawn_runs }
     }
 
-    /// Returns true if the result replaces the shown one: the shown one is of a run whose evidence may be withdrawn, or the result
-    /// has a measurement of other software, whose samples are not comparable; a better verdict; the same and no fewer samples; or
-    /// a worse one and more samples, because the better verdict came from a part of the evidence. A worse verdict on the same
-    /// samples of the same run replaces as well: the estimate of all collections is newer than that of the row. A row of another
-    /// ledger, as in a clone of the folder, can have more samples than this one.
+    /// Returns true if the result replaces the shown one: the shown one is of a run whose evidence may be withdrawn, or
+    /// the result has a measurement of other software, whose samples are not comparable; a better verdict; the same and
+    /// no fewer samples; or a worse one and more samples, because the better verdict came from a part of the evidence.
+    /// A worse verdict on the same samples of the same run replaces as well: the estimate of all collections is newer
+    /// than that of the row. A row of another ledger, as in a clone of the folder, can have more samples than this one.
     pub(crate) fn replaces_shown(&self, shown: &ShownResult) -> bool {
         if shown.run.as_ref().is_some_and(|run| self.withdrawn_runs.contains(run)) {
             return true;

@@ -424,8 +424,8 @@ impl<'a> Dispatcher<'a> {
         Ok(())
     }
 
-    /// Returns the new outcomes of a planned case and its equal cases. A case that keeps an earlier verdict has none, and of
-    /// its equal cases those whose measurements were withdrawn.
+    /// Returns the new outcomes of a planned case and its equal cases. A case that keeps an earlier verdict has none,
+    /// and of its equal cases those whose measurements were withdrawn.
     fn concluded_outcomes(
         &mut self,
         index: usize,

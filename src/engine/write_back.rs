@@ -98,8 +98,8 @@ impl WriteBack {
         Ok(report)
     }
 
-    /// Returns the result for the row of a case: its measurement, else its verdict in this run, else that of its withdrawn
-    /// attempts. `None` without any of them.
+    /// Returns the result for the row of a case: its measurement, else its verdict in this run, else that of its
+    /// withdrawn attempts. `None` without any of them.
     fn row_result(
         &self,
         case: &CaseId,

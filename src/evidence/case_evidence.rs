@@ -102,8 +102,8 @@ pub(crate) struct CollectionEvidence {
     /// Severe outliers in nanoseconds, which are left out.
     pub(crate) outliers_ns: Vec<i64>,
     pub(crate) folder: PathBuf,
-    /// Launches between which the records of the case are; `None` if it is not planned in the collection, as a case of an equal
-    /// call, or the manifest cannot be read.
+    /// Launches between which the records of the case are; `None` if it is not planned in the collection, as a case of
+    /// an equal call, or the manifest cannot be read.
     pub(crate) bracket: Option<BracketEvidence>,
     /// SHA-256 of the compressed evidence when the collection ended.
     pub(crate) archive_sha256: Option<String>,

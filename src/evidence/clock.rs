@@ -1,5 +1,5 @@
-//! Clock of a collection by the cycles of a case: the rate by which low clocks are found, beside those of the case's other
-//! collections with the same software.
+//! Clock of a collection by the cycles of a case: the rate by which low clocks are found, beside those of the case's
+//! other collections with the same software.
 
 use serde::Serialize;
 
@@ -11,7 +11,8 @@ pub(crate) struct ClockEvidence {
     pub(crate) cycles_per_us: f64,
     /// Standard error in percent.
     pub(crate) error_percent: f64,
-    /// Difference from the median of the case's collections with the same software in percent; `None` with one collection.
+    /// Difference from the median of the case's collections with the same software in percent; `None` with one
+    /// collection.
     pub(crate) difference_percent: Option<f64>,
 }
 

@@ -103,8 +103,9 @@ impl LedgerComparison {
         }
     }
 
-    /// Returns true if a row with these differences is of a version whose intervals have neither method nor estimate, and differs
-    /// from the ledger, or an earlier state of it, only in cells of the interval and of the verdict that follows from it.
+    /// Returns true if a row with these differences is of a version whose intervals have neither method nor estimate,
+    /// and differs from the ledger, or an earlier state of it, only in cells of the interval and of the verdict that
+    /// follows from it.
     fn is_of_earlier_version(
         &self,
         table: &KernelCsv,
@@ -283,7 +284,8 @@ pub(crate) fn compare_database(database: &Database) -> Vec<LintIssue> {
     issues
 }
 
-/// Returns an issue for each archive of evidence that was changed after its collection or cannot be read; removed ones are none.
+/// Returns an issue for each archive of evidence that was changed after its collection or cannot be read; removed ones
+/// are none.
 fn changed_archives(database: &Database, archives: &[StoredArchive]) -> Vec<LintIssue> {
     let changed = archives.iter().filter_map(|StoredArchive { run, collection, digest }| {
         let folder = database.collection_folder(run, *collection);

@@ -15,12 +15,12 @@ use crate::{
     },
 };
 
-/// Depth of the files of a collection below its folder: `profile/PROF_*/mindstudio_profiler_output/*.csv`, in a folder of its
-/// rank for gangs, and one more for other layouts.
+/// Depth of the files of a collection below its folder: `profile/PROF_*/mindstudio_profiler_output/*.csv`, in a folder
+/// of its rank for gangs, and one more for other layouts.
 const DEEPEST: usize = 5;
 
-/// Returns the sentinels around a case by the manifest of a collection; `None` if it is not planned there, as a case of an equal
-/// call, or the manifest cannot be read.
+/// Returns the sentinels around a case by the manifest of a collection; `None` if it is not planned there, as a case of
+/// an equal call, or the manifest cannot be read.
 pub(super) fn case_bracket(folder: &Path, case: &CaseId) -> Option<BracketEvidence> {
     let manifest = read_regular(&folder.join(MANIFEST)).ok()?;
     let Manifest { sentinels, cases, .. } = serde_json::from_slice(&manifest).ok()?;

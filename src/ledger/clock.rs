@@ -102,8 +102,8 @@ impl Ledger {
         Ok(!found.is_empty())
     }
 
-    /// Returns the accepted attempts of the same collection at cases with the signature of an attempt's case, but for the
-    /// kernel: those that share its launches, and those that ran as another kernel.
+    /// Returns the accepted attempts of the same collection at cases with the signature of an attempt's case, but for
+    /// the kernel: those that share its launches, and those that ran as another kernel.
     pub(crate) fn attempts_of_same_signature(&self, attempt: i64) -> Result<Vec<EqualAttempt>, LedgerError> {
         let sql = "SELECT other.attempt, other.case_id, other.verdict, other.reason, own_case.kernel
                    FROM attempts own JOIN cases own_case USING (case_id)

@@ -133,8 +133,8 @@ fn group_by(readings: &[CycleReading], group: impl Fn(&CycleReading) -> usize) -
     grouped
 }
 
-/// Returns the deficit of each reading compared with the highest clock of the same case in other collections. The level of a
-/// collection with a low clock is corrected by the deficit of its cases.
+/// Returns the deficit of each reading compared with the highest clock of the same case in other collections. The level
+/// of a collection with a low clock is corrected by the deficit of its cases.
 fn own_deficits(
     readings: &[CycleReading],
     by_case: &[Vec<usize>],

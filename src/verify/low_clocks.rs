@@ -105,8 +105,8 @@ impl LowClocks {
         !self.attempts.is_empty()
     }
 
-    /// Returns the accepted attempts in their order, with those that share their launches: rows of the same call under another
-    /// name, and cases that ran as another kernel.
+    /// Returns the accepted attempts in their order, with those that share their launches: rows of the same call under
+    /// another name, and cases that ran as another kernel.
     pub(crate) fn withdrawals(
         &self,
         ledger: &Ledger,
@@ -150,8 +150,8 @@ impl LowClocks {
     }
 }
 
-/// Returns the outcome of an attempt with the signature of one that is withdrawn with `outcome`; `None` if it is of other
-/// launches.
+/// Returns the outcome of an attempt with the signature of one that is withdrawn with `outcome`; `None` if it is of
+/// other launches.
 fn equal_outcome(other: &EqualAttempt, outcome: &CaseOutcome, catalogue: &Catalogue) -> Option<CaseOutcome> {
     if other.outcome.verdict != Verdict::RanAsOther {
         return Some(outcome.clone());

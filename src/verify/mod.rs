@@ -1,8 +1,8 @@
 //! Assessment of a collection, from raw records to verdicts: every launch must be recorded, as the right kernel, on the
 //! right device, no faster than the roofline bound, with small dispersion.
 //!
-//! Layer 4: imports `stats`, `domain`, `catalogue`, `profile`, `render` and `ledger`. It reads the output of a collection and the
-//! measurements of a ledger, and writes no file.
+//! Layer 4: imports `stats`, `domain`, `catalogue`, `profile`, `render` and `ledger`. It reads the output of a
+//! collection and the measurements of a ledger, and writes no file.
 
 mod collection;
 mod equal_calls;

@@ -21,8 +21,9 @@ struct ReopenedCase {
 }
 
 impl Dispatcher<'_> {
-    /// Withdraws attempts at a low clock that earlier runs have accepted, and those of this run if it was killed before it
-    /// withdrew them. Cases that this run has measured are measured again, or end as `throttled` if they are not planned any more.
+    /// Withdraws attempts at a low clock that earlier runs have accepted, and those of this run if it was killed before
+    /// it withdrew them. Cases that this run has measured are measured again, or end as `throttled` if they are not
+    /// planned any more.
     pub(super) async fn judge_earlier_clocks(&mut self) -> Result<(), EngineError> {
         let found = self.commit(|ledger| LowClocks::from_ledger(ledger)).await?;
         self.withdraw_attempts(&found).await?;
@@ -40,9 +41,10 @@ impl Dispatcher<'_> {
         self.exclude_slow_devices(&found).await
     }
 
-    /// Compares the clock of a finished collection, whose key is `collection`, with that of all others with its software. Its attempts at a low clock
-    /// become `throttled`, so that the scheduler measures their cases again. Accepted attempts of other collections for which it
-    /// shows a low clock are withdrawn; cases of the run without other measurements are measured again.
+    /// Compares the clock of a finished collection, whose key is `collection`, with that of all others with its
+    /// software. Its attempts at a low clock become `throttled`, so that the scheduler measures their cases again.
+    /// Accepted attempts of other collections for which it shows a low clock are withdrawn; cases of the run without
+    /// other measurements are measured again.
     pub(super) async fn judge_clocks(
         &mut self,
         collection: i64,
@@ -76,7 +78,8 @@ impl Dispatcher<'_> {
         Ok(withdrawals)
     }
 
-    /// Reopens concluded cases of the run whose only measurements were withdrawn, each with the outcome of its last attempt.
+    /// Reopens concluded cases of the run whose only measurements were withdrawn, each with the outcome of its last
+    /// attempt.
     async fn measure_again(
         &mut self,
         withdrawn: &BTreeMap<&CaseId, &CaseOutcome>,

@@ -100,8 +100,8 @@ fn shown_results(fixture: &Fixture) -> Vec<(String, String)> {
     (0..table.len()).map(|row| (cell(row, "Average Duration(us)"), cell(row, "MicroBench Verdict"))).collect()
 }
 
-/// The later run measures half of the cases, and shows by them that the whole collection had a low clock. A number that was
-/// withdrawn is no result of a row, and the next run measures it.
+/// The later run measures half of the cases, and shows by them that the whole collection had a low clock. A number that
+/// was withdrawn is no result of a row, and the next run measures it.
 #[test]
 fn rows_whose_only_samples_were_withdrawn_show_no_number() {
     let fixture = Fixture { update: UpdateMode::All, ..Fixture::new(8) };
@@ -199,8 +199,8 @@ fn count_attempts(fixture: &Fixture, condition: &str) -> i64 {
     ledger.query_row(&sql, [], |row| row.get(0)).expect("a count")
 }
 
-/// Device 2 has measured four of the eight cases of the first collection of device 1. Its clock becomes higher after that
-/// collection, as if another had shown it, so that all eight are withdrawn. Those of device 2 have other samples.
+/// Device 2 has measured four of the eight cases of the first collection of device 1. Its clock becomes higher after
+/// that collection, as if another had shown it, so that all eight are withdrawn. Those of device 2 have other samples.
 #[test]
 fn cases_of_the_same_call_are_withdrawn_and_measured_again_together() {
     for is_other in [false, true] {
