@@ -17,6 +17,7 @@ mod grid_mutate;
 mod ingest;
 mod kernels;
 mod new_kernel;
+mod noise;
 pub(crate) mod options;
 mod pause;
 mod plan;
@@ -61,6 +62,7 @@ enum TopCommand {
     Show(show::ShowOptions),
     Why(why::WhyOptions),
     Diff(diff::DiffOptions),
+    Noise(noise::NoiseOptions),
     Render(render::RenderOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
@@ -142,6 +144,7 @@ pub fn main() -> u8 {
         TopCommand::Selftest(options) => selftest::run(&options),
         TopCommand::Show(options) => show::run(&options),
         TopCommand::Diff(options) => diff::run(&options),
+        TopCommand::Noise(options) => noise::run(&options),
         TopCommand::Why(options) => why::run(&options),
         TopCommand::Render(options) => render::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),

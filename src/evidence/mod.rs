@@ -10,6 +10,7 @@ mod compare;
 mod difference;
 mod find_case;
 mod ledger_rows;
+mod noise_budget;
 mod raw_records;
 
 pub(crate) use case_evidence::{
@@ -20,4 +21,5 @@ pub(crate) use compare::{LedgerComparison, RowComparison, compare_database};
 pub(crate) use difference::{CaseDifference, LedgerDifference, MeasuredSide, compare_sides};
 pub(crate) use find_case::{CaseLookupError, find_case};
 pub(crate) use ledger_rows::{LedgerRows, case_row};
+pub(crate) use noise_budget::NoiseBudget;
 pub(crate) use raw_records::files_to_archive;

@@ -97,6 +97,15 @@ impl Ledger {
         self.read_rows("SELECT collection FROM collections WHERE run = ?1", [run], |row| row.get(0))
     }
 
+    /// Returns the run of each collection, by its key.
+    pub(crate) fn collection_runs(&self) -> Result<BTreeMap<i64, String>, LedgerError> {
+        let pairs: Vec<(i64, String)> =
+            self.read_rows("SELECT collection, run FROM collections", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        Ok(pairs.into_iter().collect())
+    }
+
     /// Returns the collections of a run, in the order of their numbers.
     pub fn run_collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
         let sql =

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 pub use collection_effects::EffectComponents;
+pub(super) use collection_effects::{EffectGroup, effect_variances};
 use collection_effects::{RemovedEffects, remove_collection_effects};
 pub use variance_prior::VariancePrior;
 
@@ -100,7 +101,7 @@ pub struct JointFit {
 
 /// Medians of one case.
 #[derive(Clone, Debug, Default)]
-struct CaseMedians {
+pub(super) struct CaseMedians {
     /// Indices of its medians, in the order of measurement.
     medians: Vec<usize>,
     /// Root of the mean square of its launch noise.
@@ -111,12 +112,12 @@ struct CaseMedians {
 }
 
 impl CaseMedians {
-    fn count(&self) -> f64 {
+    pub(super) fn count(&self) -> f64 {
         self.medians.len() as f64
     }
 }
 
-fn group_by_case(medians: &[CollectionMedian], cases: usize) -> Vec<CaseMedians> {
+pub(super) fn group_by_case(medians: &[CollectionMedian], cases: usize) -> Vec<CaseMedians> {
     let mut groups = vec![CaseMedians::default(); cases];
     for (index, median) in medians.iter().enumerate() {
         let group = &mut groups[median.case];

@@ -14,7 +14,7 @@ const REPEATED_PART: usize = 5;
 const LEAST_LAUNCHES: f64 = 8.0;
 const MOST_LAUNCHES: f64 = 64.0;
 /// Variance of the median of normal samples, in units of the variance of a sample divided by their number: π / 2.
-const MEDIAN_VARIANCE: f64 = std::f64::consts::FRAC_PI_2;
+pub(super) const MEDIAN_VARIANCE: f64 = std::f64::consts::FRAC_PI_2;
 
 /// Precision that a run aims at.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -17,6 +17,7 @@ mod measurement_rounds;
 mod outlier;
 mod random;
 mod summary;
+mod variance_sources;
 
 pub(crate) use bootstrap::median_interval_of_collections;
 pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVERY_RATE, compare_estimates};
@@ -34,3 +35,4 @@ pub use measurement_rounds::{CaseCosts, MIN_OWN_COLLECTIONS, PrecisionAim, least
 pub(crate) use outlier::{OutlierFence, OutlierKind};
 pub use random::SplitMix64;
 pub(crate) use summary::{SampleSummary, median_of_sorted};
+pub(crate) use variance_sources::{CollectionPlace, MeasurementDesign, VarianceSources};

@@ -23,4 +23,5 @@ pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates, timer_resoluti
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
 pub(crate) use low_clocks::{LowClocks, Withdrawal};
+pub(crate) use samples::TIMER_QUANTUM_NS;
 pub use software_change::SoftwareChange;

@@ -8,7 +8,7 @@ use crate::stats::{
 /// Limit of the relative half width of the 95 % interval of the median; a wider case is `noisy`.
 pub(super) const NOISE_TARGET: f64 = 0.05;
 /// Step of the device's timer: profiles hold multiples of 20 ns.
-pub(super) const TIMER_QUANTUM_NS: i64 = 20;
+pub(crate) const TIMER_QUANTUM_NS: i64 = 20;
 /// Maximum fraction of severe outliers; more of them are a second mode of the distribution.
 const MOST_OUTLIERS: f64 = 0.1;
 

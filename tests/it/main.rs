@@ -48,6 +48,7 @@ mod missing_kernels;
 mod models;
 mod mutation_rows;
 mod mutations;
+mod noise;
 mod odd_files;
 mod oracle;
 mod pinned_environment;

@@ -1,6 +1,7 @@
 //! Effects that the cases of a collection share, as random effects: `A_j ~ N(0, vA)`, `B_j ~ N(0, vB)`, and
 //! `e_ij ~ N(0, ve u_i^2)`. The cases are fixed effects and absorbed; the variances are found by expectation and
-//! maximization (N. M. Laird and J. H. Ware, Random-effects models for longitudinal data, Biometrics 38, 1982).
+//! maximization (N. M. Laird and J. H. Ware, Random-effects models for longitudinal data, Biometrics 38, 1982). Effects that
+//! several collections share, such as that of their device, are further groups of the same kind.
 
 use faer::{Mat, MatRef, Side, linalg::solvers::DenseSolveCore};
 
@@ -45,18 +46,54 @@ impl RemovedEffects {
     }
 }
 
-/// Variances of a model.
-#[derive(Clone, Copy, Debug)]
-struct EffectVariances {
-    common: f64,
-    proportional: f64,
-    own: f64,
+/// Effects with the same variance, of which each collection has one.
+#[derive(Clone, Debug)]
+pub(in crate::stats) struct EffectGroup {
+    /// Number of the effect of each collection, by the collection's index.
+    of_collection: Vec<usize>,
+    /// Number of effects.
+    count: usize,
+    /// True if effects are in units of the launch noise of a case, false if they are relative.
+    is_proportional: bool,
 }
 
-/// Normal equations of the effects with the cases absorbed, in units of 1 / ve. Effect j is `A_j`, effect
-/// `collections + j` is `B_j`.
+impl EffectGroup {
+    /// One effect for each collection.
+    fn of_collections(collections: usize, is_proportional: bool) -> Self {
+        Self { of_collection: (0..collections).collect(), count: collections, is_proportional }
+    }
+
+    /// Effects that all kernels and several collections share. `of_collection` has the number of each collection's effect.
+    pub(in crate::stats) fn shared(of_collection: Vec<usize>) -> Self {
+        let count = of_collection.iter().map(|effect| effect + 1).max().unwrap_or_default();
+        Self { of_collection, count, is_proportional: false }
+    }
+
+    const fn first_variance(&self) -> f64 {
+        if self.is_proportional { 0.1 } else { 1e-5 }
+    }
+
+    const fn least_variance(&self) -> f64 {
+        if self.is_proportional { LEAST_PROPORTIONAL } else { LEAST_COMMON }
+    }
+}
+
+/// Variances of a model.
+#[derive(Clone, Debug)]
+pub(in crate::stats) struct EffectVariances {
+    /// By group.
+    pub(in crate::stats) groups: Vec<f64>,
+    /// Of the offset of a case in a collection, in units of the square of its launch noise.
+    pub(in crate::stats) own: f64,
+}
+
+/// Normal equations of the effects with the cases absorbed, in units of 1 / ve.
 struct AbsorbedEquations {
-    collections: usize,
+    groups: Vec<EffectGroup>,
+    /// Index of the first effect of each group.
+    offsets: Vec<usize>,
+    /// Number of effects.
+    size: usize,
     matrix: Mat<f64>,
     right: Mat<f64>,
     /// Medians minus the mean of their case.
@@ -66,27 +103,38 @@ struct AbsorbedEquations {
 }
 
 impl AbsorbedEquations {
-    fn new(medians: &[CollectionMedian], groups: &[CaseMedians]) -> Self {
-        let collections = medians.iter().map(|median| median.collection + 1).max().unwrap_or_default();
+    fn new(medians: &[CollectionMedian], cases: &[CaseMedians], groups: Vec<EffectGroup>) -> Self {
+        let mut size = 0;
+        let offset = |group: &EffectGroup| {
+            size += group.count;
+            size - group.count
+        };
+        let offsets = groups.iter().map(offset).collect();
         let mut equations = Self {
-            collections,
-            matrix: Mat::zeros(2 * collections, 2 * collections),
-            right: Mat::zeros(2 * collections, 1),
+            groups,
+            offsets,
+            size,
+            matrix: Mat::zeros(size, size),
+            right: Mat::zeros(size, 1),
             centred: medians.iter().map(|median| median.log_median).collect(),
-            precisions: groups
+            precisions: cases
                 .iter()
-                .map(|group| 1.0 / (group.noise * group.noise + MEDIAN_VARIANCE_FLOOR))
+                .map(|case| 1.0 / (case.noise * case.noise + MEDIAN_VARIANCE_FLOOR))
                 .collect(),
         };
-        for (case, group) in groups.iter().enumerate() {
+        for (case, group) in cases.iter().enumerate() {
             equations.absorb_case(case, group, medians);
         }
         equations
     }
 
     /// Effects of a median with their factors: 1 for `A_j`, the case's launch noise for `B_j`.
-    fn factors(&self, median: &CollectionMedian, noise: f64) -> [(usize, f64); 2] {
-        [(median.collection, 1.0), (self.collections + median.collection, noise)]
+    fn factors(&self, median: &CollectionMedian, noise: f64) -> impl Iterator<Item = (usize, f64)> {
+        let collection = median.collection;
+        self.groups.iter().zip(&self.offsets).map(move |(group, offset)| {
+            let factor = if group.is_proportional { noise } else { 1.0 };
+            (offset + group.of_collection[collection], factor)
+        })
     }
 
     fn absorb_case(&mut self, case: usize, group: &CaseMedians, medians: &[CollectionMedian]) {
@@ -94,44 +142,46 @@ impl AbsorbedEquations {
         let mean = group.medians.iter().map(|&index| medians[index].log_median).sum::<f64>() / count;
         for &index in &group.medians {
             self.centred[index] -= mean;
-            let own = self.factors(&medians[index], group.noise);
-            for (row, factor) in own {
+            let own: Vec<(usize, f64)> = self.factors(&medians[index], group.noise).collect();
+            let of_case = group.medians.iter();
+            let of_case: Vec<(usize, f64)> =
+                of_case.flat_map(|&paired| self.factors(&medians[paired], group.noise)).collect();
+            for &(row, factor) in &own {
                 self.right[(row, 0)] += precision * factor * self.centred[index];
-                for (column, other) in own {
+                for &(column, other) in &own {
                     self.matrix[(row, column)] += precision * factor * other;
                 }
-                for &paired in &group.medians {
-                    for (column, other) in self.factors(&medians[paired], group.noise) {
-                        self.matrix[(row, column)] -= precision / count * factor * other;
-                    }
+                for &(column, other) in &of_case {
+                    self.matrix[(row, column)] -= precision / count * factor * other;
                 }
             }
         }
     }
 
     /// Returns the posterior covariance of the effects; `None` if it cannot be computed, which finite medians exclude.
-    fn posterior_covariance(&self, variances: EffectVariances) -> Option<Mat<f64>> {
-        let size = 2 * self.collections;
-        let precision = Mat::from_fn(size, size, |row, column| {
-            let prior = if row == column { 1.0 / self.prior_variance(variances, row) } else { 0.0 };
+    fn posterior_covariance(&self, variances: &EffectVariances) -> Option<Mat<f64>> {
+        let prior = self.prior_variances(variances);
+        let precision = Mat::from_fn(self.size, self.size, |row, column| {
+            let prior = if row == column { 1.0 / prior[row] } else { 0.0 };
             self.matrix[(row, column)] / variances.own + prior
         });
         Some(precision.llt(Side::Lower).ok()?.inverse())
     }
 
-    fn prior_variance(&self, variances: EffectVariances, effect: usize) -> f64 {
-        if effect < self.collections { variances.common } else { variances.proportional }
+    /// Returns the variance of each effect.
+    fn prior_variances(&self, variances: &EffectVariances) -> Vec<f64> {
+        let groups = self.groups.iter().zip(&variances.groups);
+        groups.flat_map(|(group, variance)| std::iter::repeat_n(*variance, group.count)).collect()
     }
 
     /// Returns the variances that the posterior of the effects expects, and the degrees of freedom that they take.
     fn update_variances(
         &self,
-        variances: EffectVariances,
+        variances: &EffectVariances,
         posterior: &PosteriorEffects,
         groups: &[CaseMedians],
         residuals: &[f64],
     ) -> EffectVariances {
-        let (size, collections) = (2 * self.collections, self.collections as f64);
         let square = |effect: usize| {
             posterior.effects[effect] * posterior.effects[effect] + posterior.covariance[(effect, effect)]
         };
@@ -145,20 +195,21 @@ impl AbsorbedEquations {
         let measured = groups.iter().filter(|group| !group.medians.is_empty()).count();
         let free =
             (self.centred.len() - measured) as f64 - self.used_freedom(variances, &posterior.covariance);
+        let of_group = |(group, offset): (&EffectGroup, &usize)| {
+            let squares: f64 = (*offset..offset + group.count).map(square).sum();
+            (squares / group.count as f64).max(group.least_variance())
+        };
         EffectVariances {
-            common: ((0..self.collections).map(square).sum::<f64>() / collections).max(LEAST_COMMON),
-            proportional: ((self.collections..size).map(square).sum::<f64>() / collections)
-                .max(LEAST_PROPORTIONAL),
+            groups: self.groups.iter().zip(&self.offsets).map(of_group).collect(),
             own: (weighted / free.max(1.0)).max(LEAST_OWN),
         }
     }
 
-    fn used_freedom(&self, variances: EffectVariances, covariance: &Mat<f64>) -> f64 {
-        let size = 2 * self.collections;
-        let unused: f64 = (0..size)
-            .map(|effect| covariance[(effect, effect)] / self.prior_variance(variances, effect))
-            .sum();
-        size as f64 - unused
+    fn used_freedom(&self, variances: &EffectVariances, covariance: &Mat<f64>) -> f64 {
+        let prior = self.prior_variances(variances);
+        let unused: f64 =
+            prior.iter().enumerate().map(|(effect, prior)| covariance[(effect, effect)] / prior).sum();
+        self.size as f64 - unused
     }
 }
 
@@ -170,28 +221,72 @@ struct PosteriorEffects {
     freedom: f64,
 }
 
+/// Fitted effects.
+struct FittedEffects {
+    equations: AbsorbedEquations,
+    variances: EffectVariances,
+    posterior: PosteriorEffects,
+    /// Sum of the effects of each median, by its index.
+    shifts: Vec<f64>,
+}
+
+/// Fits effects in `iterations` steps; `None` without medians.
+fn fit_effects(
+    medians: &[CollectionMedian],
+    cases: &[CaseMedians],
+    groups: Vec<EffectGroup>,
+    iterations: usize,
+) -> Option<FittedEffects> {
+    let equations = AbsorbedEquations::new(medians, cases, groups);
+    let first = equations.groups.iter().map(EffectGroup::first_variance);
+    let mut variances = EffectVariances { groups: first.collect(), own: 1.0 };
+    let mut last = None;
+    for _ in 0..iterations {
+        let Some(covariance) = equations.posterior_covariance(&variances) else { break };
+        let scaled = covariance.as_ref() * &equations.right;
+        let effects: Vec<f64> =
+            (0..scaled.nrows()).map(|effect| scaled[(effect, 0)] / variances.own).collect();
+        let freedom = equations.used_freedom(&variances, &covariance);
+        let posterior = PosteriorEffects { effects, covariance, freedom };
+        let shifts = median_effects(medians, cases, &equations, &posterior.effects);
+        let residuals = residuals(cases, &equations.centred, &shifts);
+        variances = equations.update_variances(&variances, &posterior, cases, &residuals);
+        last = Some((posterior, shifts));
+    }
+    let (posterior, shifts) = last?;
+    Some(FittedEffects { equations, variances, posterior, shifts })
+}
+
+fn collection_count(medians: &[CollectionMedian]) -> usize {
+    medians.iter().map(|median| median.collection + 1).max().unwrap_or_default()
+}
+
+/// Returns the variances of `A_j` and `B_j`, of the groups of effects that several collections share, and of the offsets, in
+/// this order; `None` without medians.
+pub(in crate::stats) fn effect_variances(
+    medians: &[CollectionMedian],
+    cases: &[CaseMedians],
+    shared: Vec<EffectGroup>,
+    iterations: usize,
+) -> Option<EffectVariances> {
+    let collections = collection_count(medians);
+    let own = [false, true].map(|is_proportional| EffectGroup::of_collections(collections, is_proportional));
+    let groups = own.into_iter().chain(shared).collect();
+    fit_effects(medians, cases, groups, iterations).map(|fitted| fitted.variances)
+}
+
 /// Estimates the effects of all collections and subtracts them from the medians.
 pub(super) fn remove_collection_effects(
     medians: &[CollectionMedian],
     groups: &[CaseMedians],
 ) -> RemovedEffects {
-    let equations = AbsorbedEquations::new(medians, groups);
-    let mut variances = EffectVariances { common: 1e-5, proportional: 0.1, own: 1.0 };
-    let mut last = None;
-    for _ in 0..ITERATIONS {
-        let Some(covariance) = equations.posterior_covariance(variances) else { break };
-        let scaled = covariance.as_ref() * &equations.right;
-        let effects: Vec<f64> =
-            (0..scaled.nrows()).map(|effect| scaled[(effect, 0)] / variances.own).collect();
-        let freedom = equations.used_freedom(variances, &covariance);
-        let posterior = PosteriorEffects { effects, covariance, freedom };
-        let shifts = median_effects(medians, groups, &equations, &posterior.effects);
-        let residuals = residuals(groups, &equations.centred, &shifts);
-        variances = equations.update_variances(variances, &posterior, groups, &residuals);
-        last = Some((posterior, shifts));
-    }
+    let collections = collection_count(medians);
+    let effects =
+        [false, true].map(|is_proportional| EffectGroup::of_collections(collections, is_proportional));
     let measured = medians.iter().map(|median| median.log_median);
-    let Some((posterior, shifts)) = last else {
+    let Some(FittedEffects { equations, variances, posterior, shifts }) =
+        fit_effects(medians, groups, effects.to_vec(), ITERATIONS)
+    else {
         return RemovedEffects::none(measured.collect(), groups.len());
     };
     let mean_variance = groups
@@ -202,8 +297,8 @@ pub(super) fn remove_collection_effects(
         adjusted: measured.zip(&shifts).map(|(measured, shift)| measured - shift).collect(),
         freedom: posterior.freedom,
         components: EffectComponents {
-            common: variances.common.sqrt(),
-            proportional: variances.proportional.sqrt(),
+            common: variances.groups[0].sqrt(),
+            proportional: variances.groups[1].sqrt(),
             own: variances.own.sqrt(),
         },
     }
@@ -218,7 +313,7 @@ fn median_effects(
 ) -> Vec<f64> {
     let shift = |median: &CollectionMedian| {
         let factors = equations.factors(median, groups[median.case].noise);
-        factors.iter().map(|&(effect, factor)| factor * effects[effect]).sum()
+        factors.map(|(effect, factor)| factor * effects[effect]).sum()
     };
     medians.iter().map(shift).collect()
 }

@@ -1,0 +1,49 @@
+//! `npubench noise`: shows where the width of the intervals comes from.
+
+use clap::Args;
+
+use super::{
+    options::{DatabaseFolder, OutputFormat, OutputOptions},
+    runs::past_runs,
+};
+use crate::{
+    database::Database,
+    evidence::NoiseBudget,
+    exit::ExitStatus,
+    report::{noise_json, noise_text, print_data},
+    session::CommandError,
+};
+
+/// Shows the variance of the measurements by launch, collection, device and run, and what would reduce it most
+///
+/// The measurements with the newest software are used. Nothing is written.
+#[derive(Debug, Args)]
+pub(super) struct NoiseOptions {
+    #[command(flatten)]
+    database: DatabaseFolder,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+pub(super) fn run(options: &NoiseOptions) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(&options.database.db)?;
+    let (ledger, _) = past_runs(&database)?;
+    let budget = match &ledger {
+        Some(ledger) => NoiseBudget::from_ledger(ledger)?,
+        None => None,
+    };
+    let folder = database.folder().display();
+    let Some(budget) = budget else {
+        return Err(CommandError::bad_input(
+            format!("no case of `{folder}` is measured in two collections"),
+            format!(
+                "`npubench run --db {folder}` measures cases in further collections until `--precision` is reached"
+            ),
+        ));
+    };
+    print_data(&match options.output.format {
+        OutputFormat::Json => noise_json(&budget),
+        OutputFormat::Plain => noise_text(&budget),
+    });
+    Ok(ExitStatus::Done)
+}

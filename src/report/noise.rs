@@ -1,0 +1,173 @@
+//! The noise budget of a database, as a table with advice or as JSON.
+
+use serde_json::json;
+
+use super::{
+    summary_tables::{align_right, plain_table, trim_lines},
+    text::format_count,
+};
+use crate::{
+    evidence::NoiseBudget,
+    stats::{MeasurementDesign, VarianceSources},
+};
+
+/// Number of kernels in the table of kernels.
+const MOST_KERNELS: usize = 10;
+/// Number of devices or runs below which their deviation is uncertain by more than a third.
+const FEW_EFFECTS: usize = 6;
+/// Half width of a 95 % interval of a normal distribution, in standard deviations.
+const NORMAL_QUANTILE: f64 = 1.96;
+
+/// Source of variance with its number in a design.
+struct SourceLine {
+    name: &'static str,
+    deviation: Option<f64>,
+    /// Part of the variance of a row, from 0 to 1.
+    part: f64,
+}
+
+fn source_lines(budget: &NoiseBudget) -> Vec<SourceLine> {
+    let VarianceSources { launch, offset, proportional, common, device, run } = budget.sources;
+    let parts = budget.sources.contributions(&budget.design);
+    let all: f64 = parts.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let deviations = [
+        ("launch", Some(launch)),
+        ("case in a collection", Some(offset)),
+        ("collection, by launch noise", Some(proportional)),
+        ("collection, all cases", Some(common)),
+        ("device", device),
+        ("run", run),
+    ];
+    let lines = deviations.into_iter().zip(parts);
+    lines.map(|((name, deviation), part)| SourceLine { name, deviation, part: part / all }).collect()
+}
+
+/// A change of the design with its effect.
+struct DesignChange {
+    what: &'static str,
+    /// Factor of the width of an interval.
+    factor: f64,
+}
+
+/// Returns the changes of the design that double one of its numbers, the most effective first.
+fn design_changes(budget: &NoiseBudget) -> Vec<DesignChange> {
+    let design = budget.design;
+    let before = budget.sources.deviation(&design).max(f64::MIN_POSITIVE);
+    let changed = |what: &'static str, design: MeasurementDesign| DesignChange {
+        what,
+        factor: budget.sources.deviation(&design) / before,
+    };
+    let mut changes = vec![
+        changed(
+            "twice the launches in each collection (`--launches`)",
+            MeasurementDesign { launches: design.launches * 2.0, ..design },
+        ),
+        changed(
+            "twice the collections of each case on the same devices (`--precision`)",
+            MeasurementDesign { collections: design.collections * 2.0, ..design },
+        ),
+        changed(
+            "twice the collections of each case on twice the devices (`--precision` and `--devices`)",
+            MeasurementDesign {
+                collections: design.collections * 2.0,
+                devices: design.devices * 2.0,
+                ..design
+            },
+        ),
+        changed(
+            "twice the collections of each case in twice the runs (`--update all` in another night)",
+            MeasurementDesign { collections: design.collections * 2.0, runs: design.runs * 2.0, ..design },
+        ),
+    ];
+    changes.sort_by(|one, other| one.factor.total_cmp(&other.factor));
+    changes
+}
+
+/// Returns the budget as one line of JSON; deviations are relative to the median, in percent.
+pub(crate) fn noise_json(budget: &NoiseBudget) -> String {
+    let percent = |deviation: f64| deviation * 100.0;
+    let sources: Vec<_> = source_lines(budget)
+        .iter()
+        .map(|line| {
+            json!({ "source": line.name, "deviation_percent": line.deviation.map(percent), "part": line.part })
+        })
+        .collect();
+    let changes: Vec<_> = design_changes(budget)
+        .iter()
+        .map(|change| json!({ "change": change.what, "width_factor": change.factor }))
+        .collect();
+    let MeasurementDesign { launches, collections, devices, runs } = budget.design;
+    json!({
+        "cases": budget.cases,
+        "collections": budget.collections,
+        "devices": budget.devices,
+        "runs": budget.runs,
+        "left_out_collections": budget.left_out,
+        "design": { "launches": launches, "collections": collections, "devices": devices, "runs": runs },
+        "sources": sources,
+        "changes": changes,
+        "kernels": budget.kernels,
+    })
+    .to_string()
+        + "\n"
+}
+
+/// Returns the budget as text.
+pub(crate) fn noise_text(budget: &NoiseBudget) -> String {
+    let MeasurementDesign { launches, collections, devices, runs } = budget.design;
+    let mut text = format!(
+        "{} in {} on {} in {}; a typical case has {launches:.0} launches in {collections:.0} collections on {devices:.0} devices \
+         in {runs:.0} runs\n\n",
+        format_count(budget.cases, "case"),
+        format_count(budget.collections, "collection"),
+        format_count(budget.devices, "device"),
+        format_count(budget.runs, "run"),
+    );
+    let mut table = plain_table(["source", "deviation %", "part of a row's variance %"]);
+    for line in source_lines(budget) {
+        let deviation = line.deviation.map_or_else(|| "unknown".to_owned(), percent_text);
+        table.add_row([line.name.to_owned(), deviation, format!("{:.0}", line.part * 100.0)]);
+    }
+    align_right(&mut table, 1..3);
+    text += &trim_lines(&table);
+    let half = NORMAL_QUANTILE * budget.sources.deviation(&budget.design);
+    text += &format!(
+        "\nhalf of a 95 % interval of a typical case: {} % without the joint fit, which removes the effects of collections\n",
+        percent_text(half)
+    );
+    for change in design_changes(budget) {
+        let less = 100.0 * (1.0 - change.factor);
+        text += &format!("{less:>5.0} % narrower with {}\n", change.what);
+    }
+    for (count, noun) in [(budget.devices, "device"), (budget.runs, "run")] {
+        if (2..FEW_EFFECTS).contains(&count) {
+            text += &format!("{}: their deviation is uncertain\n", format_count(count, noun));
+        }
+    }
+    if budget.devices == 1 {
+        text += "one device: its level is unknown; measure on others\n";
+    }
+    if budget.runs == 1 {
+        text += "one run: differences between nights are unknown\n";
+    }
+    text += "one host: `npubench diff` compares it with another\n\n";
+    let mut table = plain_table(["kernel", "cases", "launch noise %"]);
+    for kernel in budget.kernels.iter().take(MOST_KERNELS) {
+        let percent = format!("{:.2}", kernel.launch_percent);
+        table.add_row([kernel.kernel.clone(), kernel.cases.to_string(), percent]);
+    }
+    align_right(&mut table, 1..3);
+    text += &trim_lines(&table);
+    let more = budget.kernels.len().saturating_sub(MOST_KERNELS);
+    if more > 0 {
+        text += &format!("and {} with less noise\n", format_count(more, "kernel"));
+    }
+    if budget.left_out > 0 {
+        text += &format!("{} older collections are left out\n", budget.left_out);
+    }
+    text
+}
+
+fn percent_text(share: f64) -> String {
+    format!("{:.2}", share * 100.0)
+}
