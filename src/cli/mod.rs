@@ -2,8 +2,8 @@
 //! and exit code.
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
-//! `ledger`, `database`, `grid`, `device`, `plan`, `evidence`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`
-//! and `session`.
+//! `ledger`, `database`, `grid`, `device`, `plan`, `verify`, `evidence`, `rehearsal`, `engine`, `vendor_check`, `report`,
+//! `selftest` and `session`.
 //! It holds no logic of its own.
 
 mod check;
@@ -23,6 +23,7 @@ mod pause;
 mod plan;
 mod render;
 mod resume;
+mod rules;
 mod run;
 mod runs;
 mod selftest;
@@ -63,6 +64,7 @@ enum TopCommand {
     Why(why::WhyOptions),
     Diff(diff::DiffOptions),
     Noise(noise::NoiseOptions),
+    Rules(rules::RulesOptions),
     Render(render::RenderOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
@@ -145,6 +147,7 @@ pub fn main() -> u8 {
         TopCommand::Show(options) => show::run(&options),
         TopCommand::Diff(options) => diff::run(&options),
         TopCommand::Noise(options) => noise::run(&options),
+        TopCommand::Rules(options) => rules::run(&options),
         TopCommand::Why(options) => why::run(&options),
         TopCommand::Render(options) => render::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),

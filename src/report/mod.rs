@@ -1,7 +1,7 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
-//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database`, `grid` and
-//! `evidence`.
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database`, `grid`,
+//! `verify` and `evidence`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
@@ -46,7 +46,7 @@ pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
 pub(crate) use show::{cases_table, run_summary, shown_cases};
 pub(crate) use status::RunStatusFile;
 pub(crate) use status_table::status_table;
-pub(crate) use summary_tables::{kernels_table, verdict_table};
+pub(crate) use summary_tables::{kernels_table, rules_table, verdict_table};
 pub(crate) use text::{TextReporter, device_ranges, format_count};
 pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
 pub(crate) use timestamp::Timestamp;

@@ -7,6 +7,7 @@ use comfy_table::{Cell, CellAlignment, Row, Table, presets::NOTHING};
 use crate::{
     catalogue::Catalogue,
     domain::{CaseOutcome, IdentifiedCase, KernelName, Verdict},
+    verify::VerificationRule,
 };
 
 /// Returns a table of cases by kernel and verdict, with totals; verdicts that did not occur have no column.
@@ -53,6 +54,15 @@ pub(crate) fn kernels_table(catalogue: &Catalogue) -> String {
         table.add_row(cells);
     }
     table.trim_fmt() + "\n"
+}
+
+/// Returns a table of the rules by which measurements are judged.
+pub(crate) fn rules_table(rules: &[VerificationRule]) -> String {
+    let mut table = plain_table(["rule", "of", "verdict", "condition of ok"]);
+    for VerificationRule { rule, scope, verdict, condition } in rules {
+        table.add_row([(*rule).to_owned(), scope.to_string(), verdict.to_string(), condition.clone()]);
+    }
+    trim_lines(&table)
 }
 
 /// Returns a table without borders.

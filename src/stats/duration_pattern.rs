@@ -6,11 +6,11 @@
 use std::fmt;
 
 /// Least number of samples of a series that is judged.
-const LEAST_SAMPLES: usize = 10;
+pub(crate) const LEAST_SAMPLES: usize = 10;
 /// Least relative change over a series, and least relative distance of two modes, that matters.
-const LEAST_CHANGE: f64 = 0.03;
+pub(crate) const LEAST_CHANGE: f64 = 0.03;
 /// Least absolute value of the normal deviate of Kendall's S: a trend by chance in one of 2,000 series.
-const LEAST_TREND_DEVIATE: f64 = 3.5;
+pub(crate) const LEAST_TREND_DEVIATE: f64 = 3.5;
 /// Least share of the samples of a series in a mode, and their least number.
 const LEAST_MODE_SHARE: f64 = 0.2;
 const LEAST_MODE_SAMPLES: usize = 3;

@@ -21,11 +21,12 @@ mod variance_sources;
 
 pub(crate) use bootstrap::median_interval_of_collections;
 pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVERY_RATE, compare_estimates};
+pub(crate) use cycle_rates::LEAST_CLOCK_DEFICIT;
 pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
 pub(crate) use deviates::{
     hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate, small_exponential,
 };
-pub(crate) use duration_pattern::find_duration_pattern;
+pub(crate) use duration_pattern::{LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_duration_pattern};
 pub(crate) use interval::median_interval;
 pub use joint_fit::{
     CaseEstimate, CollectionMedian, EffectComponents, EffectModel, JointFit, MIN_REPEATED_CASES,

@@ -1,4 +1,4 @@
-//! Reads the records of a collection and assesses every case by them, with the tolerance below the roofline bound.
+//! Reads the records of a collection and assesses every case by them.
 
 use std::{
     borrow::Cow,
@@ -9,17 +9,17 @@ use std::{
 use super::{
     JournalLine, LaunchJournal,
     equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
-    launch_rules::broken_launch_rule,
     ranks::{
         RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
     },
-    samples::{TIMER_QUANTUM_NS, accepted_samples, noise_reason, pattern_reason, published_interval},
+    record_rules::{CaseRecords, broken_rule},
+    samples::{accepted_samples, noise_reason, pattern_reason, published_interval},
     software_change::SoftwareChange,
 };
 use crate::{
     domain::{
         Attempt, Case, CaseOutcome, DataKind, Dtype, IdentifiedCase, KernelName, Launch, LogicalDeviceId,
-        Nanos, RecordedTask, Slot, Verdict, reason_remarks, signature_mismatch,
+        Nanos, RecordedTask, Slot, Verdict, reason_remarks,
     },
     profile::{COUNTERS, CoreClock, LowClock, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
@@ -85,18 +85,8 @@ pub enum CollectionTermination {
     Stopped,
 }
 
-/// Durations below this fraction of the roofline bound are implausible; the margin covers clocks above their rating
-/// and rounding.
-const PLAUSIBLE: f64 = 0.95;
-
-/// Greatest overlap of successive launches. Recorded profiles of several CANN versions have none above 0.3 us.
-const MAX_OVERLAP: Nanos = Nanos(1_000);
-
 /// Greatest share of launches at a clock below the set one.
-const MOST_THROTTLED: f64 = 0.1;
-
-/// Greatest ratio of the time of all launches to that of the case by the host's clock, which includes them.
-const MAX_CLOCK_RATIO: f64 = 1.1;
+pub(super) const MOST_THROTTLED: f64 = 0.1;
 
 /// Reads all kernel records below the profile folder, sorted by start time.
 pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
@@ -283,8 +273,7 @@ fn rank_launches<'a>(
     records: &'a [RawRecord],
 ) -> Result<RankLaunches<'a>, CaseOutcome> {
     let KernelRecords { launches: own, ran_as } = KernelRecords::find(expected, records)?;
-    let wrong = wrong_records(rank, expected, line, records, &own);
-    match wrong.or_else(|| impossible_duration(kind, expected, line, &own)) {
+    match broken_rule(&CaseRecords { kind, rank, expected, line, records, own: &own }) {
         Some(outcome) => Err(outcome),
         None => Ok(RankLaunches { launched: line.launched, records, own, ran_as }),
     }
@@ -365,98 +354,6 @@ fn throttling(used: &[&RawRecord]) -> Option<String> {
             lowest.mhz
         )
     })
-}
-
-/// Returns the first reason why the records cannot be the launches of the case.
-fn wrong_records(
-    rank: &RankOutput<'_>,
-    expected: &ExpectedLaunches<'_>,
-    line: &JournalLine,
-    records: &[RawRecord],
-    own: &[&RawRecord],
-) -> Option<CaseOutcome> {
-    let launched = line.launched as usize;
-    let recorded_on = |record: &RawRecord| record.device.filter(|device| *device != rank.device);
-    if let Some(other) = records.iter().find_map(recorded_on) {
-        let reason = format!("launched on {}, recorded on device {other}", rank.device_name());
-        return Some(CaseOutcome::new(Verdict::Implausible, reason));
-    }
-    let nameless =
-        records.iter().filter(|record| record.device.is_none() && record.has_device_column).count();
-    if nameless > 0 {
-        let (name, all) = (rank.device_name(), records.len());
-        let reason = format!("launched on {name}, but {nameless} of {all} records name no device");
-        return Some(CaseOutcome::new(Verdict::Implausible, reason));
-    }
-    if own.is_empty() && !records.is_empty() {
-        let ran: BTreeSet<&str> = records.iter().map(|record| record.kernel.as_str()).collect();
-        let ran: Vec<&str> = ran.into_iter().collect();
-        let reason = format!("the call ran as {}, not as {}", ran.join(", "), expected.case.kernel);
-        return Some(CaseOutcome::new(Verdict::WrongKernel, reason));
-    }
-    if own.len() != launched {
-        let reason = format!("{launched} launches, {} records", own.len());
-        let verdict = if own.len() < launched { Verdict::LostRecords } else { Verdict::WrongKernel };
-        return Some(CaseOutcome::new(verdict, reason));
-    }
-    let mismatch = |record: &&RawRecord| {
-        signature_mismatch(expected.case, &expected.host_slots, &record.inputs, &record.outputs)
-    };
-    if let Some(mismatch) = own.iter().find_map(mismatch) {
-        return Some(CaseOutcome::new(Verdict::WrongKernel, mismatch));
-    }
-    if own.iter().any(|record| record.task.is_on_ai_cpu()) && !expected.is_on_ai_cpu {
-        let reason = "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call";
-        return Some(CaseOutcome::new(Verdict::WrongKernel, reason));
-    }
-    broken_launch_rule(own)
-}
-
-/// Returns the reason why a duration cannot be right: below the roofline bound; longer than the time until the next
-/// launch; or, all launches together, longer than the case took by the host's clock. Launches of one stream follow each
-/// other. Simulated durations are not compared with the host's clock.
-fn impossible_duration(
-    kind: DataKind,
-    expected: &ExpectedLaunches<'_>,
-    line: &JournalLine,
-    own: &[&RawRecord],
-) -> Option<CaseOutcome> {
-    let implausible = |reason: String| Some(CaseOutcome::new(Verdict::Implausible, reason));
-    let (number, shortest) = own.iter().enumerate().min_by_key(|(_, record)| record.duration)?;
-    if shortest.duration.0 < TIMER_QUANTUM_NS {
-        return implausible(format!(
-            "launch {number} took {} us, less than a step of the device's timer, {} us",
-            shortest.duration,
-            Nanos(TIMER_QUANTUM_NS)
-        ));
-    }
-    if shortest.duration.seconds() < expected.fastest.seconds() * PLAUSIBLE {
-        return implausible(format!(
-            "launch {number} took {} us, the roofline allows no less than {} us",
-            shortest.duration, expected.fastest
-        ));
-    }
-    for (number, pair) in own.windows(2).enumerate() {
-        let [record, next] = pair else { continue };
-        let until_next = next.start.0.saturating_sub(record.start.0);
-        let tolerance = record.duration.0 / 100 + MAX_OVERLAP.0;
-        if record.duration.0.saturating_sub(until_next) > tolerance {
-            let until_next = Nanos(until_next);
-            return implausible(format!(
-                "launch {number} took {} us, but the next one started {until_next} us after it",
-                record.duration
-            ));
-        }
-    }
-    let total = own.iter().map(|record| record.duration.seconds()).sum::<f64>();
-    let elapsed = line.seconds.filter(|_| kind == DataKind::Npu)?;
-    if total > elapsed * MAX_CLOCK_RATIO {
-        let factor = total / elapsed.max(f64::MIN_POSITIVE);
-        return implausible(format!(
-            "its launches took {total:.6} s, {factor:.1} times longer than the case by the host's clock"
-        ));
-    }
-    None
 }
 
 /// Returns the cycles per time of launches; `None` if a record lacks its cycles, or none has the number of blocks.

@@ -9,9 +9,10 @@ mod equal_calls;
 mod evidence;
 mod joint_estimates;
 mod journal;
-mod launch_rules;
 mod low_clocks;
 mod ranks;
+mod record_rules;
+mod rules;
 mod samples;
 mod software_change;
 
@@ -23,5 +24,6 @@ pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates, timer_resoluti
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
 pub(crate) use low_clocks::{LowClocks, Withdrawal};
+pub(crate) use rules::{VerificationRule, verification_rules};
 pub(crate) use samples::TIMER_QUANTUM_NS;
 pub use software_change::SoftwareChange;

@@ -10,7 +10,7 @@ pub(super) const NOISE_TARGET: f64 = 0.05;
 /// Step of the device's timer: profiles hold multiples of 20 ns.
 pub(crate) const TIMER_QUANTUM_NS: i64 = 20;
 /// Maximum fraction of severe outliers; more of them are a second mode of the distribution.
-const MOST_OUTLIERS: f64 = 0.1;
+pub(super) const MOST_OUTLIERS: f64 = 0.1;
 
 /// Returns for each sample whether it is inside the severe outlier fence.
 pub(super) fn accepted_samples(samples: &[i64]) -> Vec<bool> {

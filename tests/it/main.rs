@@ -63,6 +63,7 @@ mod rehearsal;
 mod rehearsal_faults;
 mod requirements;
 mod row_identity;
+mod rules;
 mod runs;
 mod selftest;
 mod software;

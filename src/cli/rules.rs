@@ -1,0 +1,32 @@
+//! `npubench rules`: lists the rules of the verdicts.
+
+use clap::Args;
+
+use super::options::{OutputFormat, OutputOptions};
+use crate::{
+    exit::ExitStatus,
+    report::{print_data, rules_table},
+    session::CommandError,
+    verify::verification_rules,
+};
+
+/// Lists the rules by which measurements get their verdicts, with their limits
+///
+/// A measurement that fulfils all of them is `ok`; the first broken one gives the verdict and the reason.
+#[derive(Debug, Args)]
+pub(super) struct RulesOptions {
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
+pub(super) fn run(options: &RulesOptions) -> Result<ExitStatus, CommandError> {
+    let rules = verification_rules();
+    print_data(&match options.output.format {
+        OutputFormat::Json => {
+            rules.iter().map(|rule| serde_json::to_string(rule).unwrap_or_default() + "\n").collect()
+        }
+        OutputFormat::Plain => rules_table(&rules),
+    });
+    Ok(ExitStatus::Done)
+}

@@ -1,0 +1,284 @@
+//! Rules on the records of the launches of a case: each launch has a record of its own, of the expected kernel on the expected
+//! device, and its duration is possible.
+
+use std::collections::BTreeSet;
+
+use super::{ExpectedLaunches, JournalLine, RawRecord, ranks::RankOutput, samples::TIMER_QUANTUM_NS};
+use crate::domain::{CaseOutcome, DataKind, Nanos, Verdict, signature_mismatch};
+
+/// Greatest duration of a launch: far above the time after which the runtime ends a kernel.
+const MAX_DURATION: Nanos = Nanos(3_600_000_000_000);
+/// Durations below this fraction of the roofline bound are implausible; the margin covers clocks above their rating
+/// and rounding.
+const PLAUSIBLE: f64 = 0.95;
+/// Greatest overlap of successive launches. Recorded profiles of several CANN versions have none above 0.3 us.
+const MAX_OVERLAP: Nanos = Nanos(1_000);
+/// Greatest overlap of successive launches as a part of the duration: one divided by this.
+const OVERLAP_DIVISOR: i64 = 100;
+/// Greatest ratio of the time of all launches to that of the case by the host's clock, which includes them.
+const MAX_CLOCK_RATIO: f64 = 1.1;
+
+/// Records of a case by one process.
+pub(super) struct CaseRecords<'a> {
+    pub(super) kind: DataKind,
+    pub(super) rank: &'a RankOutput<'a>,
+    pub(super) expected: &'a ExpectedLaunches<'a>,
+    pub(super) line: &'a JournalLine,
+    /// All records between the sentinels of the case.
+    pub(super) records: &'a [RawRecord],
+    /// Records of the kernel of the case, in the order of their starts.
+    pub(super) own: &'a [&'a RawRecord],
+}
+
+/// A rule on the records of a case.
+pub(super) struct RecordRule {
+    pub(super) name: &'static str,
+    /// Verdict of a case that breaks the rule.
+    pub(super) verdict: Verdict,
+    /// Returns the condition that the records fulfil, with its limit.
+    pub(super) condition: fn() -> String,
+    /// Returns how the records break it.
+    find_problem: fn(&CaseRecords<'_>) -> Option<String>,
+}
+
+/// Rules in the order in which they are applied.
+pub(super) const RECORD_RULES: [RecordRule; 15] = [
+    RecordRule {
+        name: "device",
+        verdict: Verdict::Implausible,
+        condition: || "each record has the number of the device on which the script launched".to_owned(),
+        find_problem: other_device,
+    },
+    RecordRule {
+        name: "device_number",
+        verdict: Verdict::Implausible,
+        condition: || "each record has a device if the table has a column for it".to_owned(),
+        find_problem: missing_device,
+    },
+    RecordRule {
+        name: "kernel",
+        verdict: Verdict::WrongKernel,
+        condition: || {
+            "a record between the sentinels has the kernel of the case or one of its other names".to_owned()
+        },
+        find_problem: other_kernel,
+    },
+    RecordRule {
+        name: "lost_records",
+        verdict: Verdict::LostRecords,
+        condition: || "as many records of the kernel as launches in the journal".to_owned(),
+        find_problem: fewer_records,
+    },
+    RecordRule {
+        name: "extra_records",
+        verdict: Verdict::WrongKernel,
+        condition: || "no more records of the kernel than launches in the journal".to_owned(),
+        find_problem: more_records,
+    },
+    RecordRule {
+        name: "signature",
+        verdict: Verdict::WrongKernel,
+        condition: || "shapes, types and formats of each record are those of the case".to_owned(),
+        find_problem: other_signature,
+    },
+    RecordRule {
+        name: "ai_cpu",
+        verdict: Verdict::WrongKernel,
+        condition: || "no launch on an AI CPU, unless the row was recorded there".to_owned(),
+        find_problem: ai_cpu,
+    },
+    RecordRule {
+        name: "repeated_record",
+        verdict: Verdict::LostRecords,
+        condition: || "no two records have the same start".to_owned(),
+        find_problem: repeated_record,
+    },
+    RecordRule {
+        name: "core_type",
+        verdict: Verdict::WrongKernel,
+        condition: || "all launches ran on the same unit".to_owned(),
+        find_problem: several_core_types,
+    },
+    RecordRule {
+        name: "blocks",
+        verdict: Verdict::WrongKernel,
+        condition: || "all launches used the same number of blocks".to_owned(),
+        find_problem: several_block_counts,
+    },
+    RecordRule {
+        name: "timer_step",
+        verdict: Verdict::Implausible,
+        condition: || format!("no launch took less than a step of the timer, {} us", Nanos(TIMER_QUANTUM_NS)),
+        find_problem: below_timer_step,
+    },
+    RecordRule {
+        name: "roofline",
+        verdict: Verdict::Implausible,
+        condition: || format!("no launch took less than {PLAUSIBLE} of the roofline bound"),
+        find_problem: below_roofline,
+    },
+    RecordRule {
+        name: "overlap",
+        verdict: Verdict::Implausible,
+        condition: || {
+            let percent = 100 / OVERLAP_DIVISOR;
+            format!(
+                "no launch took longer than until the start of the next one, by more than {percent} % and {MAX_OVERLAP} us"
+            )
+        },
+        find_problem: overlapping_launches,
+    },
+    RecordRule {
+        name: "host_clock",
+        verdict: Verdict::Implausible,
+        condition: || {
+            format!(
+                "all launches together took at most {MAX_CLOCK_RATIO} times as long as the case by the host's clock"
+            )
+        },
+        find_problem: longer_than_the_case,
+    },
+    RecordRule {
+        name: "longest_launch",
+        verdict: Verdict::Implausible,
+        condition: || format!("no launch took more than {} s", MAX_DURATION.seconds()),
+        find_problem: absurd_duration,
+    },
+];
+
+/// Returns the outcome of the first rule that the records break.
+pub(super) fn broken_rule(records: &CaseRecords<'_>) -> Option<CaseOutcome> {
+    RECORD_RULES.iter().find_map(|rule| {
+        let problem = (rule.find_problem)(records)?;
+        Some(CaseOutcome::new(rule.verdict, problem))
+    })
+}
+
+fn absurd_duration(case: &CaseRecords<'_>) -> Option<String> {
+    let (number, longest) = case.own.iter().enumerate().max_by_key(|(_, record)| record.duration)?;
+    (longest.duration > MAX_DURATION)
+        .then(|| format!("launch {number} took {} us, longer than any kernel may", longest.duration))
+}
+
+fn other_device(case: &CaseRecords<'_>) -> Option<String> {
+    let is_other = |record: &RawRecord| record.device.filter(|device| *device != case.rank.device);
+    let other = case.records.iter().find_map(is_other)?;
+    Some(format!("launched on {}, recorded on device {other}", case.rank.device_name()))
+}
+
+fn missing_device(case: &CaseRecords<'_>) -> Option<String> {
+    let is_nameless = |record: &&RawRecord| record.device.is_none() && record.has_device_column;
+    let nameless = case.records.iter().filter(is_nameless).count();
+    let (name, all) = (case.rank.device_name(), case.records.len());
+    (nameless > 0).then(|| format!("launched on {name}, but {nameless} of {all} records name no device"))
+}
+
+fn other_kernel(case: &CaseRecords<'_>) -> Option<String> {
+    if !case.own.is_empty() || case.records.is_empty() {
+        return None;
+    }
+    let ran: BTreeSet<&str> = case.records.iter().map(|record| record.kernel.as_str()).collect();
+    let ran: Vec<&str> = ran.into_iter().collect();
+    Some(format!("the call ran as {}, not as {}", ran.join(", "), case.expected.case.kernel))
+}
+
+fn fewer_records(case: &CaseRecords<'_>) -> Option<String> {
+    (case.own.len() < case.line.launched as usize).then(|| count_problem(case))
+}
+
+fn more_records(case: &CaseRecords<'_>) -> Option<String> {
+    (case.own.len() > case.line.launched as usize).then(|| count_problem(case))
+}
+
+fn count_problem(case: &CaseRecords<'_>) -> String {
+    format!("{} launches, {} records", case.line.launched, case.own.len())
+}
+
+fn other_signature(case: &CaseRecords<'_>) -> Option<String> {
+    let ExpectedLaunches { case: expected, host_slots, .. } = case.expected;
+    case.own
+        .iter()
+        .find_map(|record| signature_mismatch(expected, host_slots, &record.inputs, &record.outputs))
+}
+
+fn ai_cpu(case: &CaseRecords<'_>) -> Option<String> {
+    let is_there = case.own.iter().any(|record| record.task.is_on_ai_cpu());
+    let reason =
+        "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call";
+    (is_there && !case.expected.is_on_ai_cpu).then(|| reason.to_owned())
+}
+
+/// Launches of one stream start one after the other: two records with the same start are of one launch, so that the record of
+/// another is missing where the count is right.
+fn repeated_record(case: &CaseRecords<'_>) -> Option<String> {
+    let first = case.own.windows(2).position(|pair| pair[0].start == pair[1].start)?;
+    Some(format!("one launch is recorded twice, as launches {first} and {}", first + 1))
+}
+
+fn several_core_types(case: &CaseRecords<'_>) -> Option<String> {
+    let cores = case.own.iter().map(|record| record.task.core.as_str());
+    let types: BTreeSet<&str> = cores.filter(|core| !core.is_empty()).collect();
+    let types: Vec<&str> = types.into_iter().collect();
+    (types.len() > 1).then(|| format!("its launches ran on different units: {}", types.join(", ")))
+}
+
+/// The number of blocks follows from shapes and installation, so that it is the same for equal calls.
+fn several_block_counts(case: &CaseRecords<'_>) -> Option<String> {
+    let counts: BTreeSet<u32> = case.own.iter().filter_map(|record| record.blocks).collect();
+    let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+    (counts.len() > 1)
+        .then(|| format!("its launches used different numbers of blocks: {}", counts.join(", ")))
+}
+
+/// Returns the shortest launch with its number.
+fn shortest_launch<'a>(case: &CaseRecords<'a>) -> Option<(usize, &'a RawRecord)> {
+    case.own.iter().copied().enumerate().min_by_key(|(_, record)| record.duration)
+}
+
+fn below_timer_step(case: &CaseRecords<'_>) -> Option<String> {
+    let (number, shortest) = shortest_launch(case)?;
+    (shortest.duration.0 < TIMER_QUANTUM_NS).then(|| {
+        format!(
+            "launch {number} took {} us, less than a step of the device's timer, {} us",
+            shortest.duration,
+            Nanos(TIMER_QUANTUM_NS)
+        )
+    })
+}
+
+fn below_roofline(case: &CaseRecords<'_>) -> Option<String> {
+    let (number, shortest) = shortest_launch(case)?;
+    let fastest = case.expected.fastest;
+    (shortest.duration.seconds() < fastest.seconds() * PLAUSIBLE).then(|| {
+        format!(
+            "launch {number} took {} us, the roofline allows no less than {fastest} us",
+            shortest.duration
+        )
+    })
+}
+
+/// Launches of one stream follow each other.
+fn overlapping_launches(case: &CaseRecords<'_>) -> Option<String> {
+    case.own.windows(2).enumerate().find_map(|(number, pair)| {
+        let [record, next] = pair else { return None };
+        let until_next = next.start.0.saturating_sub(record.start.0);
+        let tolerance = record.duration.0 / OVERLAP_DIVISOR + MAX_OVERLAP.0;
+        (record.duration.0.saturating_sub(until_next) > tolerance).then(|| {
+            format!(
+                "launch {number} took {} us, but the next one started {} us after it",
+                record.duration,
+                Nanos(until_next)
+            )
+        })
+    })
+}
+
+/// Simulated durations are not compared with the host's clock.
+fn longer_than_the_case(case: &CaseRecords<'_>) -> Option<String> {
+    let total = case.own.iter().map(|record| record.duration.seconds()).sum::<f64>();
+    let elapsed = case.line.seconds.filter(|_| case.kind == DataKind::Npu)?;
+    (total > elapsed * MAX_CLOCK_RATIO).then(|| {
+        let factor = total / elapsed.max(f64::MIN_POSITIVE);
+        format!("its launches took {total:.6} s, {factor:.1} times longer than the case by the host's clock")
+    })
+}

@@ -1,0 +1,128 @@
+//! List of the rules by which measurements get their verdicts, with their limits.
+
+use serde::Serialize;
+
+use super::{
+    collection::MOST_THROTTLED,
+    record_rules::RECORD_RULES,
+    samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
+};
+use crate::{
+    domain::{Nanos, Verdict},
+    stats::{LEAST_CHANGE, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, LEAST_TREND_DEVIATE},
+};
+
+/// Measurements that a rule judges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum RuleScope {
+    /// The records of a case in a collection.
+    Records,
+    /// The samples of a case in a collection, and those of a row.
+    Samples,
+    /// The clock of the device during a collection.
+    Clock,
+    /// The software of the host.
+    Software,
+}
+
+/// A rule with the verdict of measurements that break it. The fields are in the order of the JSON keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct VerificationRule {
+    pub(crate) rule: &'static str,
+    pub(crate) scope: RuleScope,
+    pub(crate) verdict: Verdict,
+    /// Condition that measurements fulfil.
+    pub(crate) condition: String,
+}
+
+/// Returns all rules in the order in which they are applied.
+pub(crate) fn verification_rules() -> Vec<VerificationRule> {
+    let of_records = RECORD_RULES.iter().map(|rule| VerificationRule {
+        rule: rule.name,
+        scope: RuleScope::Records,
+        verdict: rule.verdict,
+        condition: (rule.condition)(),
+    });
+    let other = |rule, scope, verdict, condition| VerificationRule { rule, scope, verdict, condition };
+    let percent = |share: f64| share * 100.0;
+    let samples = [
+        (
+            "trend",
+            format!(
+                "the durations of {LEAST_SAMPLES} samples or more change by less than {} %, or Kendall's S deviates by less than \
+                 {LEAST_TREND_DEVIATE} standard deviations",
+                percent(LEAST_CHANGE)
+            ),
+        ),
+        (
+            "modes",
+            format!(
+                "the durations have no two modes {} % apart or more with Ashman's D of 3 + 52 / n or more",
+                percent(LEAST_CHANGE)
+            ),
+        ),
+        ("too_few_samples", "the samples give an interval of the median: six of them".to_owned()),
+        (
+            "outliers",
+            format!(
+                "at most one sample, or {} % of the samples, lies outside the severe outlier fence",
+                percent(MOST_OUTLIERS)
+            ),
+        ),
+        (
+            "interval",
+            format!(
+                "half of the 95 % interval is at most {} % of the median, or a step of the timer, {} us",
+                percent(NOISE_TARGET),
+                Nanos(TIMER_QUANTUM_NS)
+            ),
+        ),
+    ];
+    let of_samples = samples
+        .into_iter()
+        .map(|(rule, condition)| other(rule, RuleScope::Samples, Verdict::Noisy, condition));
+    let clock = [
+        (
+            "frequency_track",
+            format!(
+                "at most {} % of the launches ran at a lower clock than the set one, by the frequency track",
+                percent(MOST_THROTTLED)
+            ),
+        ),
+        (
+            "cycle_rate",
+            format!(
+                "cycles per block and time are less than {} % below those of other collections of the case or of its neighbours, \
+                 or within their error",
+                percent(LEAST_CLOCK_DEFICIT)
+            ),
+        ),
+    ];
+    let of_clock = clock
+        .into_iter()
+        .map(|(rule, condition)| other(rule, RuleScope::Clock, Verdict::Throttled, condition));
+    let software = other(
+        "software",
+        RuleScope::Software,
+        Verdict::Implausible,
+        "the software of the host did not change during the collection".to_owned(),
+    );
+    of_records.chain(of_samples).chain(of_clock).chain([software]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn rules_have_distinct_names_and_verdicts_that_are_not_ok() {
+        let rules = verification_rules();
+        let names: BTreeSet<&str> = rules.iter().map(|rule| rule.rule).collect();
+        assert_eq!(names.len(), rules.len());
+        assert!(rules.iter().all(|rule| rule.verdict != Verdict::Ok && !rule.condition.is_empty()));
+    }
+}
