@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, OpenFlags, Params, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, Transaction, TransactionBehavior, params};
 
 use crate::domain::{
     Attempt, CaseId, CaseOutcome, CollectionPurpose, CollectionSamples, DataKind, EqualCallAttempt,
@@ -110,6 +110,23 @@ fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
+/// Opens an existing ledger for reading. A transaction that a kill interrupted is rolled back first, which a connection for
+/// reading cannot do; committed content does not change.
+fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
+    let open = |access: OpenFlags| {
+        let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        connection.query_row("PRAGMA user_version", [], |_| Ok(()))?;
+        Ok(connection)
+    };
+    match open(OpenFlags::SQLITE_OPEN_READ_ONLY) {
+        Err(rusqlite::Error::SqliteFailure(error, _)) if error.code == ErrorCode::ReadOnly => {
+            open(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+            open(OpenFlags::SQLITE_OPEN_READ_ONLY)
+        }
+        opened => opened,
+    }
+}
+
 impl Ledger {
     /// Opens the ledger; creates a missing one.
     pub fn open(path: &Path) -> Result<Self, LedgerError> {
@@ -137,8 +154,7 @@ impl Ledger {
     /// [`Self::open`] updates.
     pub(crate) fn open_unchanged(path: &Path) -> Result<Option<Self>, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
+        let connection = open_read_only(path).map_err(fail)?;
         connection.execute_batch("PRAGMA temp_store = MEMORY").map_err(fail)?;
         let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
         if layout > LAYOUT {
@@ -167,8 +183,7 @@ impl Ledger {
         if !path.exists() {
             return Ok(None);
         }
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
+        let connection = open_read_only(path).map_err(fail)?;
         let check = |pragma: &str| -> rusqlite::Result<Vec<String>> {
             let mut statement = connection.prepare(pragma)?;
             statement.query_map([], |row| row.get::<_, String>(0))?.collect()
