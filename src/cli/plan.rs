@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     options::{AssetOptions, OutputFormat, OutputOptions, ProfilerOptions, PythonOption, SelectionOptions},
-    run::{LAUNCHES, WARM_UP},
+    run::WARM_UP,
 };
 use crate::{
     catalogue::Catalogue,
@@ -16,7 +16,7 @@ use crate::{
     engine::{PlanPreview, ScheduledSlot, dry_run},
     exit::ExitStatus,
     files::ScratchFolder,
-    plan::{InitialCosts, RunPlan},
+    plan::{InitialCosts, LaunchCount, RunPlan},
     report::{FurtherCollections, PlanTotals, PlannedAction, plan_table, print_data, print_note},
     session::{
         CORRECT_DEVICE, CommandError, REHEARSED_DEVICES, RunOptions, host_chips, plan_of_database,
@@ -65,7 +65,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     }
     let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
     let devices = planned_devices(selection, database.kind())?;
-    let costs = InitialCosts::new(WARM_UP + LAUNCHES);
+    let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive);
     let budget = selection.deadline.seconds();
     let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
     match options.output.format {

@@ -12,13 +12,12 @@ use crate::{
     database::REHEARSAL_RUN,
     domain::DataKind,
     exit::ExitStatus,
+    plan::LaunchCount,
     session::{BusyArg, CommandError, NoiseModelArg, RunContext, RunOptions, load_fault_plan},
 };
 
 /// Launches of a case before its samples.
 pub(super) const WARM_UP: u32 = 5;
-/// Samples of a case in one collection.
-pub(super) const LAUNCHES: u32 = 20;
 
 /// Measures the cases of a database and writes their rows
 ///
@@ -44,9 +43,11 @@ pub(super) struct RunCommandOptions {
     /// Seed of input values and of the durations of the rehearsal host
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Samples per case and collection
-    #[arg(long, default_value_t = LAUNCHES, value_parser = clap::value_parser!(u32).range(6..=10_000))]
-    launches: u32,
+    /// Samples per case and collection; `auto` takes 8 to 64, the fewer the longer the kernel
+    ///
+    /// `auto` is the number that gives the narrowest interval for a device time, by the predicted duration of the kernel.
+    #[arg(long, value_name = "N", default_value_t, env = "NPUBENCH_LAUNCHES")]
+    launches: LaunchCount,
     /// Launches of a case before its samples
     #[arg(long, default_value_t = WARM_UP, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     warm_up: u32,

@@ -16,7 +16,7 @@ use crate::{
     domain::{Attempt, CaseOutcome, LogicalDeviceId, SoftwareFingerprint, Verdict},
     evidence::files_to_archive,
     files::write_archive,
-    plan::PlannedCase,
+    plan::{DEFAULT_LAUNCHES, LaunchCount, PlannedCase},
     process::{self, CommandSpec, ExitKind},
     render::{
         CollectScript, HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths,
@@ -265,10 +265,14 @@ fn collection_manifest(
     start: &StartCollection,
     cases: &[&PlannedCase],
 ) -> Manifest {
-    let listed = cases
-        .iter()
-        .zip(0..)
-        .map(|(planned, ordinal)| ManifestCase::new(ordinal, &planned.case, &planned.call, settings.seed));
+    let listed = cases.iter().zip(0..).map(|(planned, ordinal)| {
+        let measured = match settings.costs.launches {
+            LaunchCount::Adaptive => Some(settings.costs.sample_count(planned.fastest)),
+            LaunchCount::Fixed(_) => None,
+        };
+        let case = ManifestCase::new(ordinal, &planned.case, &planned.call, settings.seed);
+        ManifestCase { measured, ..case }
+    });
     let numbering = &settings.numbering;
     let devices: Vec<LogicalDeviceId> = start.devices.iter().map(|id| numbering.logical_id(*id)).collect();
     let mut manifest = Manifest {
@@ -283,8 +287,11 @@ fn collection_manifest(
             is_exact: numbering.is_exact(),
         },
         seed: settings.seed,
-        warm_up: settings.warm_up,
-        measured: settings.measured,
+        warm_up: settings.costs.warm_up,
+        measured: match settings.costs.launches {
+            LaunchCount::Adaptive => DEFAULT_LAUNCHES,
+            LaunchCount::Fixed(number) => number,
+        },
         flush_bytes: None,
         expert_skew: settings.expert_skew,
         profiler: settings.profiler.clone(),

@@ -23,8 +23,6 @@ pub(crate) struct CollectionSettings {
     /// Folder of the run's scripts, logs and raw output.
     pub folder: PathBuf,
     pub seed: u64,
-    pub warm_up: u32,
-    pub measured: u32,
     /// Python interpreter, as a name or a path.
     pub python: String,
     pub environment: Vec<(String, String)>,
@@ -47,6 +45,7 @@ pub(crate) struct CollectionSettings {
     pub numbering: DeviceNumbering,
     /// Folder of the records of running programs.
     pub processes: PathBuf,
+    /// Predicted costs, and the numbers of launches that follow from them.
     pub costs: InitialCosts,
     pub catalogue: Catalogue,
     pub assets: AssetFiles,

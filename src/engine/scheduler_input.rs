@@ -31,7 +31,7 @@ pub(super) fn scheduler_cases(costs: &InitialCosts, cases: &[PlannedCase]) -> Ve
     let convert = |planned: &PlannedCase| SchedCase {
         kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
         seconds: costs.case_seconds(planned.fastest),
-        launches: costs.launches,
+        launches: costs.launch_count(planned.fastest),
         equal_cases: planned.equal_cases.len(),
         value: planned.value,
         devices: planned.devices,

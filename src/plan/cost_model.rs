@@ -1,6 +1,83 @@
-//! Initial cost model of cases, before a run has measured any.
+//! Initial cost model of cases, before a run has measured any, and the numbers of launches that follow from it.
 
-use crate::domain::Nanos;
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{domain::Nanos, stats::CaseCosts};
+
+/// Share of a case in the start and the export of a collection, in seconds: 15 s for 50 cases.
+const COLLECTION_SHARE: f64 = 0.3;
+/// Seconds for which the record of a launch is exported and read.
+const RECORD: f64 = 1e-4;
+/// Ratio of the offset of a case in a collection to the noise of its launches; no run has shown it yet.
+const OFFSET_RATIO: f64 = 1.0;
+/// Launches that are samples, for scripts without costs.
+pub(crate) const DEFAULT_LAUNCHES: u32 = 20;
+/// Numbers of launches that a user may give: fewer samples give no interval.
+const LEAST_LAUNCHES: u32 = 6;
+const MOST_LAUNCHES: u32 = 10_000;
+
+/// Number of the launches of a case in a collection that are samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "StoredLaunches", into = "StoredLaunches")]
+pub(crate) enum LaunchCount {
+    /// The number that gives the narrowest interval for a device time, by the predicted duration of the kernel.
+    #[default]
+    Adaptive,
+    Fixed(u32),
+}
+
+/// A number, or `auto`.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredLaunches {
+    Number(u32),
+    Text(String),
+}
+
+impl From<LaunchCount> for StoredLaunches {
+    fn from(count: LaunchCount) -> Self {
+        match count {
+            LaunchCount::Adaptive => Self::Text("auto".to_owned()),
+            LaunchCount::Fixed(number) => Self::Number(number),
+        }
+    }
+}
+
+impl TryFrom<StoredLaunches> for LaunchCount {
+    type Error = String;
+
+    fn try_from(stored: StoredLaunches) -> Result<Self, String> {
+        match stored {
+            StoredLaunches::Number(number) => Ok(Self::Fixed(number)),
+            StoredLaunches::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl FromStr for LaunchCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Adaptive);
+        }
+        let number = text.parse().ok().filter(|number| (LEAST_LAUNCHES..=MOST_LAUNCHES).contains(number));
+        number.map(Self::Fixed).ok_or_else(|| {
+            format!("`{text}` is neither `auto` nor a number from {LEAST_LAUNCHES} to {MOST_LAUNCHES}")
+        })
+    }
+}
+
+impl fmt::Display for LaunchCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Adaptive => f.write_str("auto"),
+            Self::Fixed(number) => write!(f, "{number}"),
+        }
+    }
+}
 
 /// Costs of launches on a host, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -9,19 +86,74 @@ pub(crate) struct InitialCosts {
     pub case: f64,
     /// One launch, without the device time of the kernel.
     pub launch: f64,
-    /// Launches per case, warm-up included.
-    pub launches: u32,
+    /// Launches of a case before its samples.
+    pub warm_up: u32,
+    pub launches: LaunchCount,
 }
 
 impl InitialCosts {
-    /// Creates the default costs for this number of launches per case.
-    pub(crate) const fn new(launches: u32) -> Self {
-        Self { case: 0.02, launch: 50e-6, launches }
+    /// Creates the default costs for these numbers of launches.
+    pub(crate) const fn new(warm_up: u32, launches: LaunchCount) -> Self {
+        Self { case: 0.02, launch: 50e-6, warm_up, launches }
+    }
+
+    /// Returns the predicted seconds of a launch of a kernel that takes at least `fastest`: about twice its roofline bound.
+    fn launch_seconds(&self, fastest: Nanos) -> f64 {
+        self.launch + 2.0 * fastest.seconds()
+    }
+
+    /// Returns the number of samples of a case whose kernel takes at least `fastest`. It depends on nothing else, so that a case
+    /// has as many samples in each collection and after each interruption.
+    pub(crate) fn sample_count(&self, fastest: Nanos) -> u32 {
+        match self.launches {
+            LaunchCount::Fixed(number) => number,
+            LaunchCount::Adaptive => {
+                let launch = self.launch_seconds(fastest);
+                let fixed = COLLECTION_SHARE + self.case + f64::from(self.warm_up) * launch;
+                CaseCosts { fixed, launch: launch + RECORD }.best_launches(OFFSET_RATIO)
+            }
+        }
+    }
+
+    /// Returns the number of all launches of a case, warm-up included.
+    pub(crate) fn launch_count(&self, fastest: Nanos) -> u32 {
+        self.warm_up + self.sample_count(fastest)
     }
 
     /// Returns the predicted seconds of a case whose kernel takes at least `fastest`.
     pub(crate) fn case_seconds(&self, fastest: Nanos) -> f64 {
-        // Kernels take about twice their roofline bound.
-        self.case + f64::from(self.launches) * (self.launch + 2.0 * fastest.seconds())
+        self.case + f64::from(self.launch_count(fastest)) * self.launch_seconds(fastest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_kernels_have_fewer_samples() {
+        let costs = InitialCosts::new(5, LaunchCount::Adaptive);
+        let samples = |micros: i64| costs.sample_count(Nanos(micros * 1_000));
+        let counts = [1, 10, 100, 500, 1_000, 5_000, 100_000].map(samples);
+        assert!(counts.is_sorted_by(|one, other| one >= other), "{counts:?}");
+        // sqrt(pi / 2 x 0.32 / 150e-6) samples of a kernel without duration.
+        assert_eq!((counts[0], counts[6]), (58, 8));
+        assert_eq!(InitialCosts::new(5, LaunchCount::Fixed(30)).sample_count(Nanos(1_000)), 30);
+    }
+
+    #[test]
+    fn counts_are_stored_as_they_are_written() {
+        for text in ["auto", "6", "10000"] {
+            let count: LaunchCount = text.parse().expect("valid");
+            assert_eq!(count.to_string(), text);
+            let stored = serde_json::to_string(&count).expect("JSON");
+            assert_eq!(serde_json::from_str::<LaunchCount>(&stored).expect("stored"), count);
+        }
+        // Ledgers of earlier versions have numbers.
+        assert_eq!(serde_json::from_str::<LaunchCount>("20").expect("a number"), LaunchCount::Fixed(20));
+        for wrong in ["5", "10001", "", "Auto", "-1", "7.5"] {
+            assert!(wrong.parse::<LaunchCount>().is_err(), "{wrong}");
+        }
+        assert!(serde_json::from_str::<LaunchCount>("\"some\"").is_err());
     }
 }

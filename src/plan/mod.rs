@@ -1,12 +1,12 @@
 //! Selection of the cases of a run, with their values and initial costs.
 //!
-//! Layer 4: imports `domain`, `config`, `catalogue`, `render` and `database`. It starts no process.
+//! Layer 4: imports `stats`, `domain`, `config`, `catalogue`, `render` and `database`. It starts no process.
 
 mod cost_model;
 mod equal_calls;
 mod select;
 
-pub(crate) use cost_model::InitialCosts;
+pub(crate) use cost_model::{DEFAULT_LAUNCHES, InitialCosts, LaunchCount};
 pub(crate) use equal_calls::EqualCallEvidence;
 pub(crate) use select::{
     CaseSelection, MissingTable, PlanError, PlannedCase, RefusedCall, RunPlan, UpdateMode, planned_case,

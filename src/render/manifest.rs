@@ -29,7 +29,7 @@ pub struct Manifest {
     pub(crate) seed: u64,
     /// Launches of a case before its samples.
     pub(crate) warm_up: u32,
-    /// Launches of a case that are samples.
+    /// Launches of a case that are samples, unless the case has a number of its own.
     pub(crate) measured: u32,
     /// Size of a tensor that is read before each launch, so that the cache has none of the launch's tensors; `None` for
     /// launches with a warm cache.
@@ -144,6 +144,9 @@ pub struct ManifestCase {
     pub(crate) returns: Vec<Vec<u64>>,
     /// The profiler's record of each launch.
     pub(crate) record: ExpectedRecord,
+    /// Launches that are samples; those of the collection by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) measured: Option<u32>,
 }
 
 /// The profiler's record of a launch, and the least work that the kernel does in it.
@@ -201,6 +204,7 @@ impl ManifestCase {
                 flops: call.work.flops,
                 bytes: call.work.bytes,
             },
+            measured: None,
         }
     }
 }

@@ -235,8 +235,6 @@ impl RunContext {
             run: run.to_owned(),
             folder: folder.clone(),
             seed: options.seed,
-            warm_up: options.warm_up,
-            measured: options.launches,
             python: options.python.clone(),
             profiler: options.profiler.clone(),
             leases,
@@ -246,7 +244,7 @@ impl RunContext {
             failing: options.failing.clone(),
             expert_skew: options.expert_skew,
             aim: options.precision_aim(),
-            costs: InitialCosts::new(options.warm_up + options.launches),
+            costs: InitialCosts::new(options.warm_up, options.launches),
             catalogue,
             assets,
         };

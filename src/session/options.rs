@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     domain::{FailingVerdicts, ProfilerSettings},
     fault_plan::FaultPlan,
-    plan::UpdateMode,
+    plan::{LaunchCount, UpdateMode},
     rehearsal,
     render::PinnedEnvironment,
     stats::PrecisionAim,
@@ -73,7 +73,7 @@ pub(crate) struct RunOptions {
     pub(crate) python: String,
     pub(crate) assets: Option<PathBuf>,
     pub(crate) warm_up: u32,
-    pub(crate) launches: u32,
+    pub(crate) launches: LaunchCount,
     pub(crate) seed: u64,
     #[serde(default)]
     pub(crate) expert_skew: f64,

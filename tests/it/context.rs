@@ -62,6 +62,7 @@ impl Context {
             .env("NPUBENCH_DEVICE", "ATLAS_800_A3_752T_128G_DIE")
             // One collection per case; tests of further rounds give `--max-collections`.
             .env("NPUBENCH_MAX_COLLECTIONS", "1")
+            .env("NPUBENCH_LAUNCHES", "20")
             .env_remove("NPUBENCH_ASSETS")
             .env_remove("NPUBENCH_LEASES");
         command

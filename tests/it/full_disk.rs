@@ -71,6 +71,7 @@ impl SmallDisk {
             .args(arguments)
             .env("NO_COLOR", "1")
             .env("NPUBENCH_MAX_COLLECTIONS", "1")
+            .env("NPUBENCH_LAUNCHES", "20")
             .env_remove("NPUBENCH_ASSETS");
         command
     }

@@ -42,6 +42,7 @@ mod judged_reasons;
 mod judged_rows;
 mod kernel_names;
 mod kill_resume;
+mod launches;
 mod layers;
 mod leftovers;
 mod missing_kernels;

@@ -23,7 +23,10 @@ use crate::{
         scheduler_input::{scheduler_cases, scheduler_limits},
     },
     ledger::NewRun,
-    plan::{CaseSelection, EqualCallEvidence, InitialCosts, PlannedCase, RunPlan, UpdateMode, select_cases},
+    plan::{
+        CaseSelection, EqualCallEvidence, InitialCosts, LaunchCount, PlannedCase, RunPlan, UpdateMode,
+        select_cases,
+    },
     process::ProcessError,
     stats::PrecisionAim,
 };
@@ -137,8 +140,6 @@ impl Fixture {
             kind: DataKind::Rehearsal,
             folder: self.folder.path().join("run"),
             seed: 1,
-            warm_up: 0,
-            measured: 10,
             python: "python3".to_owned(),
             environment: Vec::new(),
             profiler: ProfilerSettings::default(),
@@ -180,7 +181,7 @@ impl Fixture {
             started: unix_time(),
         };
         ledger.begin_run(&new, &all).expect("the plan is stored");
-        let costs = InitialCosts::new(10);
+        let costs = InitialCosts::new(0, LaunchCount::Fixed(10));
         let rows = WriteBack::for_plan(&run, &plan);
         let settings = self.settings(&run, costs);
         let mut state = SchedulerState::new(

@@ -23,6 +23,7 @@ fn case(ordinal: u32, id: u64) -> ManifestCase {
         arguments: Vec::new(),
         returns: Vec::new(),
         record: ExpectedRecord::default(),
+        measured: None,
     }
 }
 

@@ -44,6 +44,7 @@ impl Collection {
             arguments: Vec::new(),
             returns: Vec::new(),
             record: ExpectedRecord::default(),
+            measured: None,
         });
         let manifest = Manifest {
             run: "r".to_owned(),
