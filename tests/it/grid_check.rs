@@ -132,9 +132,9 @@ fn assert_accepted(context: &Context, rows: usize) {
 #[test]
 fn vendor_code_accepts_grid_rows_of_all_kernels() {
     let context = Context::new();
-    add_rows(&context, &["--rows", "30", "--seed", "20"]);
+    add_rows(&context, &["--rows", "15", "--seed", "20"]);
     let rows = assert_rows_fit(&context, 60, &replayable());
-    assert!(rows >= 2_250, "{rows} rows; there were 2,293");
+    assert!(rows >= 2_200, "{rows} rows; there were 2,237");
     assert_accepted(&context, rows);
 }
 
@@ -142,8 +142,8 @@ fn vendor_code_accepts_grid_rows_of_all_kernels() {
 fn vendor_code_accepts_model_rows_within_small_memory() {
     let context = Context::new();
     let models = "DeepSeek-V3,Qwen3-32B,GLM-5.1,Qwen3-30B-A3B";
-    add_rows(&context, &["--rows", "25", "--seed", "3", "--models", models, "--max-hbm-gib", "2"]);
+    add_rows(&context, &["--rows", "12", "--seed", "3", "--models", models, "--max-hbm-gib", "2"]);
     let rows = assert_rows_fit(&context, 2, &replayable());
-    assert!(rows >= 1_850, "{rows} rows; there were 1,906");
+    assert!(rows >= 1_750, "{rows} rows; there were 1,786");
     assert_accepted(&context, rows);
 }

@@ -57,6 +57,10 @@ fn program(context: &Context, name: &str, script: &str) {
 
 fn on_host(context: &Context, arguments: &[&str]) -> Command {
     let mut command = context.command_on_host("910B3", arguments);
+    // The leases of this machine are shared with other tests, and a device that is in use is not tried.
+    let leases = context.path("leases");
+    fs::create_dir_all(&leases).expect("created");
+    command.env("NPUBENCH_LEASES", leases);
     command.env("ASCEND_HOME_PATH", context.path("cann")).env("PYTHONPATH", context.path("packages"));
     command
 }
