@@ -22,6 +22,7 @@ pub(crate) mod options;
 mod pause;
 mod plan;
 mod render;
+mod reparse;
 mod resume;
 mod rules;
 mod run;
@@ -65,6 +66,7 @@ enum TopCommand {
     Diff(diff::DiffOptions),
     Noise(noise::NoiseOptions),
     Rules(rules::RulesOptions),
+    Reparse(reparse::ReparseOptions),
     Render(render::RenderOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
@@ -128,7 +130,10 @@ pub fn main() -> u8 {
     // With a handler, a file that reaches the size limit (`ulimit -f`) makes the write fail with an error instead of
     // ending the program.
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
-    if matches!(cli.command, TopCommand::Ingest(_) | TopCommand::Grid(_) | TopCommand::Kernels(_)) {
+    if matches!(
+        cli.command,
+        TopCommand::Ingest(_) | TopCommand::Grid(_) | TopCommand::Kernels(_) | TopCommand::Reparse(_)
+    ) {
         start_thread_pool();
     }
     let result = match cli.command {
@@ -148,6 +153,7 @@ pub fn main() -> u8 {
         TopCommand::Diff(options) => diff::run(&options),
         TopCommand::Noise(options) => noise::run(&options),
         TopCommand::Rules(options) => rules::run(&options),
+        TopCommand::Reparse(options) => reparse::run(&options),
         TopCommand::Why(options) => why::run(&options),
         TopCommand::Render(options) => render::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),

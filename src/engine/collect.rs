@@ -9,11 +9,15 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{CollectionSettings, EngineError, lane_context::LaneContext};
+use super::{
+    CollectionSettings, EngineError,
+    assess::{CollectionOutput, expected_launches},
+    conditions::{CollectionConditions, LaunchedCase},
+    lane_context::LaneContext,
+};
 use crate::{
-    catalogue::{Catalogue, CatalogueEntry},
     database::collection_path,
-    domain::{Attempt, CaseOutcome, LogicalDeviceId, SoftwareFingerprint, Verdict},
+    domain::{Attempt, LogicalDeviceId, SoftwareFingerprint},
     evidence::files_to_archive,
     files::write_archive,
     plan::{DEFAULT_LAUNCHES, LaunchCount, PlannedCase},
@@ -23,10 +27,7 @@ use crate::{
         collect_script, files, replay_script,
     },
     sched::{CollectionExit, StartCollection},
-    verify::{
-        CollectionTermination, EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, SoftwareChange,
-        assess_collection, read_journal, read_records,
-    },
+    verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord},
 };
 
 #[derive(Debug)]
@@ -67,36 +68,29 @@ pub(super) fn run_collection(
         ExitKind::TimedOut => CollectionTermination::TimedOut,
         ExitKind::CutOff | ExitKind::Stopped => CollectionTermination::Stopped,
     };
-    let ranks = 0..manifest.devices().len();
-    let journals: Vec<LaunchJournal> =
-        ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
-    let journal = LaunchJournal::merge_all(&journals);
     let expected: Vec<ExpectedLaunches<'_>> =
         cases.iter().map(|planned| expected_launches(&settings.catalogue, planned)).collect();
-    let profile = folder.join(files::PROFILE);
-    let mut read = read_profile(&profile);
+    let mut output = CollectionOutput::read(&folder, &manifest);
     // msprof may exit with 0 without exporting tables; a second export of its raw data mostly succeeds.
-    let is_silent = read.as_ref().is_ok_and(|records| lacks_a_device(&manifest, records));
-    let is_silent = is_silent && !journal.lines.is_empty();
+    let is_silent = output.unreadable.is_none() && lacks_a_device(&manifest, &output.records);
+    let is_silent = is_silent && !output.journal().lines.is_empty();
+    let profile = folder.join(files::PROFILE);
     if is_silent && collection_end == CollectionTermination::Exited && has_profile(&profile) {
         job.run_script(Some("export"), files::EXPORT_LOG)?;
-        read = read_profile(&profile);
+        output = CollectionOutput::read(&folder, &manifest);
     }
-    let (records, unreadable) = match read {
-        Ok(records) => (records, None),
-        Err(problem) => (Vec::new(), Some(problem)),
+    let conditions = CollectionConditions {
+        termination: collection_end,
+        software_checked: settings.software.clone(),
+        software_at_start: software.clone(),
+        software_at_end: settings.host_software.read_fingerprint(),
+        cases: cases.iter().map(|planned| LaunchedCase::new(planned)).collect(),
     };
-    let software_at_end = settings.host_software.read_fingerprint();
-    let change = SoftwareChange::of_collection(&settings.software, &software, &software_at_end);
-    let mut attempts = assess_collection(&manifest, &expected, &journals, &records, collection_end, &change);
+    conditions.write(&folder);
+    let attempts = output.assess(&manifest, &expected, &conditions);
     write_rank_durations(&folder, &attempts);
-    if let Some(problem) = &unreadable {
-        let lost = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords);
-        lost.for_each(|attempt| {
-            let reason = format!("the profile cannot be read: {problem}");
-            attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
-        });
-    }
+    let journal = output.journal();
+    let CollectionOutput { journals, records, unreadable } = output;
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
     let has_readable_profile = unreadable.is_none() && !records.is_empty();
     let outcome = miscounted.or(unreadable).unwrap_or_else(|| match ended {
@@ -174,11 +168,6 @@ impl CollectionScript<'_> {
         };
         Ok(process::run_command(&job, &self.context.stop)?)
     }
-}
-
-/// Reads the kernel records. A truncated or malformed table becomes lost records instead of an error of the run.
-fn read_profile(profile: &Path) -> Result<Vec<RawRecord>, String> {
-    read_records(profile).map_err(|error| error.to_string())
 }
 
 fn lacks_a_device(manifest: &Manifest, records: &[RawRecord]) -> bool {
@@ -301,34 +290,6 @@ fn collection_manifest(
     };
     manifest.set_gang(&devices);
     manifest
-}
-
-/// Returns the records that the launches of a case must have by its catalogue entry.
-pub(crate) fn expected_launches<'a>(
-    catalogue: &'a Catalogue,
-    planned: &'a PlannedCase,
-) -> ExpectedLaunches<'a> {
-    let entry = catalogue.entry(&planned.case.kernel);
-    ExpectedLaunches {
-        case: &planned.case,
-        names: entry.map(|entry| entry.names().collect()).unwrap_or_default(),
-        equal_kernels: entry.map(|entry| equal_kernels(catalogue, entry, planned)).unwrap_or_default(),
-        equal_cases: &planned.equal_cases,
-        also_launched: entry.map(|entry| entry.also_launches.as_slice()).unwrap_or_default(),
-        fastest: planned.fastest,
-        notes: &planned.call.notes,
-        is_on_ai_cpu: planned.is_on_ai_cpu,
-        host_slots: entry.map(CatalogueEntry::host_slots).unwrap_or_default(),
-    }
-}
-
-fn equal_kernels<'a>(
-    catalogue: &'a Catalogue,
-    entry: &'a CatalogueEntry,
-    planned: &'a PlannedCase,
-) -> Vec<EqualKernel<'a>> {
-    let others = catalogue.equal_entries(&entry.kernel, &planned.call.definition);
-    others.map(|other| EqualKernel { kernel: &other.kernel, names: other.names().collect() }).collect()
 }
 
 fn write_folder(

@@ -11,6 +11,18 @@ use crate::{
 /// Number of collections with launches after which a failure of a case counts although the disk was full: the case may
 /// fill the disk itself.
 const MAX_EXCUSES: u32 = 3;
+/// Beginning of the reason of an excused attempt.
+const DISK_FULL: &str = "the disk was full: ";
+
+/// Returns true for an outcome that a full disk may have caused.
+fn is_excusable(outcome: &CaseOutcome) -> bool {
+    outcome.verdict.is_worth_a_retry() || outcome.reason.contains("No space left on device")
+}
+
+/// Returns true if an attempt was excused, and its evidence has this outcome, which can be excused.
+pub(super) fn stays_excused(stored: &CaseOutcome, assessed: &CaseOutcome) -> bool {
+    stored.verdict == Verdict::NotRun && stored.reason.starts_with(DISK_FULL) && is_excusable(assessed)
+}
 
 /// Number of launched collections of each case that failed while the disk was full.
 #[derive(Debug, Default)]
@@ -24,10 +36,8 @@ impl DiskFailures {
             return;
         }
         let has_launched = result.exit != CollectionExit::NothingLaunched;
-        let failed = cases.iter().zip(&mut result.attempts).filter(|(_, attempt)| {
-            let CaseOutcome { verdict, reason } = &attempt.outcome;
-            verdict.is_worth_a_retry() || reason.contains("No space left on device")
-        });
+        let failed =
+            cases.iter().zip(&mut result.attempts).filter(|(_, attempt)| is_excusable(&attempt.outcome));
         let failed: Vec<_> = failed.collect();
         let is_known = |case: &usize| self.0.get(case).is_some_and(|count| *count >= MAX_EXCUSES);
         if failed.is_empty() || (has_launched && failed.iter().any(|(case, _)| is_known(case))) {
@@ -35,12 +45,12 @@ impl DiskFailures {
         }
         for (case, attempt) in failed {
             *self.0.entry(*case).or_default() += u32::from(has_launched);
-            let reason = format!("the disk was full: {}", attempt.outcome.reason);
+            let reason = format!("{DISK_FULL}{}", attempt.outcome.reason);
             attempt.outcome = CaseOutcome::new(Verdict::NotRun, reason);
             attempt.launches.clear();
             attempt.of_equal_calls.clear();
         }
         result.exit = CollectionExit::DiskFull;
-        result.message = format!("the disk was full: {}", result.message);
+        result.message = format!("{DISK_FULL}{}", result.message);
     }
 }

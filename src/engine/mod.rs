@@ -5,7 +5,10 @@
 //! the ledger and the event callback; it emits an event after the ledger has committed what the event reports.
 //! Nothing is printed here.
 
+mod assess;
+mod attempt_changes;
 mod collect;
+mod conditions;
 mod device_monitor;
 mod disk_failures;
 mod dispatch;
@@ -17,16 +20,20 @@ mod lane;
 mod lane_context;
 mod ledger_writer;
 mod paused;
+mod reassess;
 mod request;
 mod run;
 mod scheduler_input;
 mod stop_requests;
 mod write_back;
 
-pub(crate) use collect::expected_launches;
+pub(crate) use assess::expected_launches;
+pub(crate) use attempt_changes::find_changes;
 pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub(crate) use error::EngineError;
 pub(crate) use lane_context::CollectionSettings;
 pub(crate) use paused::{PausedDevices, pause_file};
+pub(crate) use reassess::{AssessmentRules, ReassessedCollection};
 pub(crate) use request::{ResumedRun, RunOutcome, RunRequest};
 pub(crate) use run::execute_run;
+pub(crate) use write_back::{ChangedCase, rewrite_rows};

@@ -156,6 +156,71 @@ impl WriteBack {
     }
 }
 
+/// A case whose attempts in the ledger were replaced.
+#[derive(Clone, Debug)]
+pub(crate) struct ChangedCase {
+    pub(crate) kernel: KernelName,
+    pub(crate) case: CaseId,
+    /// Run with the newest verdict of the case, and the verdict; `None` if no run has planned it.
+    pub(crate) verdict: Option<(String, CaseOutcome)>,
+    /// The case, if it may have no row.
+    pub(crate) new_case: Option<IdentifiedCase>,
+}
+
+/// Rows that were written from the ledger.
+#[derive(Debug, Default)]
+pub(crate) struct RewriteReport {
+    pub(crate) rows: usize,
+    /// Tables that could not be written, each with the problem.
+    pub(crate) unwritten: BTreeMap<KernelName, String>,
+}
+
+/// Writes the rows of changed cases, and all others that differ from the ledger. No row is replaced by something worse,
+/// except by withdrawn measurements.
+pub(crate) fn rewrite_rows(
+    database: &Database,
+    ledger: &Ledger,
+    changed: &[ChangedCase],
+) -> Result<RewriteReport, EngineError> {
+    // The run that a row without a measurement names is that of its verdict.
+    let mut by_run: BTreeMap<&str, Vec<&ChangedCase>> = BTreeMap::from([("", Vec::new())]);
+    for case in changed {
+        let run = case.verdict.as_ref().map_or("", |(run, _)| run);
+        by_run.entry(run).or_default().push(case);
+    }
+    let mut report = RewriteReport::default();
+    let mut comparison = LedgerComparison::read(ledger)?;
+    for (run, changed) in by_run {
+        let mut rows = WriteBack::for_plan(run, &RunPlan::default());
+        for ChangedCase { kernel, case, verdict, new_case } in changed {
+            match new_case {
+                Some(new) => rows.add_unplanned(new),
+                None => {
+                    let outcome = verdict.as_ref().map(|(_, outcome)| outcome.clone());
+                    let outcome = outcome.filter(|outcome| !outcome.verdict.keeps_the_row());
+                    rows.finished.entry(kernel.clone()).or_default().push((case.clone(), outcome));
+                }
+            }
+        }
+        rows.ledger = Some(comparison);
+        if run.is_empty() {
+            rows.add_outdated(database);
+        }
+        for kernel in rows.pending_kernels() {
+            match rows.write_kernel(&kernel, database, ledger) {
+                Ok(written) => report.rows += written.changed,
+                Err(EngineError::Database(error)) => {
+                    report.unwritten.insert(kernel, error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(read) = rows.ledger else { break };
+        comparison = read;
+    }
+    Ok(report)
+}
+
 /// Returns the measured cases of a table whose rows differ from the ledger. Rows of other ledgers and of earlier versions differ
 /// only if they lack the estimate from several collections.
 fn outdated_cases(

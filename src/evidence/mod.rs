@@ -22,4 +22,4 @@ pub(crate) use difference::{CaseDifference, LedgerDifference, MeasuredSide, comp
 pub(crate) use find_case::{CaseLookupError, find_case};
 pub(crate) use ledger_rows::{LedgerRows, case_row};
 pub(crate) use noise_budget::NoiseBudget;
-pub(crate) use raw_records::files_to_archive;
+pub(crate) use raw_records::{ArchiveState, archive_state, files_to_archive};

@@ -39,7 +39,7 @@ pub(super) fn record_files(folder: &Path) -> Vec<PathBuf> {
 
 /// State of the compressed evidence of a collection.
 #[derive(Clone, Debug, PartialEq, Eq, strum::Display)]
-pub(super) enum ArchiveState {
+pub(crate) enum ArchiveState {
     #[strum(to_string = "unchanged since the collection")]
     Unchanged,
     #[strum(to_string = "changed: its SHA-256 is not that of the ledger")]
@@ -52,7 +52,7 @@ pub(super) enum ArchiveState {
 }
 
 /// Compares the compressed evidence in a folder with its digest in the ledger.
-pub(super) fn archive_state(folder: &Path, digest: &str) -> ArchiveState {
+pub(crate) fn archive_state(folder: &Path, digest: &str) -> ArchiveState {
     match file_digest(&folder.join(EVIDENCE)) {
         Ok(found) if found == digest => ArchiveState::Unchanged,
         Ok(_) => ArchiveState::Changed,

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use flate2::{Compression, write::GzEncoder};
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use sha2::{Digest as _, Sha256};
 
 use super::open_regular;
@@ -39,6 +39,14 @@ fn write_files(target: &Path, folder: &Path, files: &[PathBuf]) -> io::Result<St
     let output = archive.into_inner()?.finish()?;
     output.inner.sync_all()?;
     Ok(hex_digits(&output.hash.finalize()))
+}
+
+/// Unpacks a `.tar.gz` into a folder.
+pub(crate) fn unpack_archive(archive: &Path, folder: &Path) -> io::Result<()> {
+    let file = io::BufReader::new(open_regular(archive)?);
+    let mut archive = tar::Archive::new(GzDecoder::new(file));
+    archive.set_preserve_mtime(false);
+    archive.unpack(folder)
 }
 
 /// Returns the SHA-256 of a file in hexadecimal digits.

@@ -11,7 +11,7 @@ mod regular;
 pub(crate) mod scratch;
 pub(crate) mod stale;
 
-pub(crate) use archive::{file_digest, write_archive};
+pub(crate) use archive::{file_digest, unpack_archive, write_archive};
 pub(crate) use atomic::write_atomic;
 pub(crate) use error::FileError;
 pub(crate) use lock::{FolderLock, LockOwner, LockState};

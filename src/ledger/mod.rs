@@ -21,6 +21,7 @@ mod checks;
 mod clock;
 mod error;
 mod evidence;
+mod reassess;
 pub(crate) mod runs;
 mod software;
 
@@ -28,6 +29,7 @@ pub(crate) use checks::{NewCheck, StoredCheck};
 pub(crate) use clock::{EqualAttempt, StoredCycleRate};
 pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, KnownCase, PlannedVerdict, StoredArchive};
+pub(crate) use reassess::{AttemptChange, AttemptState, AttemptedCollection, StoredAttempt};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
 
@@ -416,13 +418,17 @@ fn insert_attempt(tx: &Transaction<'_>, collection: i64, attempt: &Attempt) -> r
     if inserted == 0 {
         return Ok(());
     }
-    let key = tx.last_insert_rowid();
+    insert_launches(tx, tx.last_insert_rowid(), launches)
+}
+
+/// Stores the launches of the attempt with this key.
+fn insert_launches(tx: &Transaction<'_>, attempt: i64, launches: &[Launch]) -> rusqlite::Result<()> {
     let mut insert = tx.prepare_cached(
         "INSERT INTO launches (attempt, number, is_measured, is_accepted, start_ns, duration_ns)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
     for Launch { number, is_measured, is_accepted, start, duration } in launches {
-        insert.execute(params![key, number, is_measured, is_accepted, start.0, duration.0])?;
+        insert.execute(params![attempt, number, is_measured, is_accepted, start.0, duration.0])?;
     }
     Ok(())
 }

@@ -39,6 +39,8 @@ pub(crate) mod files {
     pub(crate) const PROFILE: &str = "profile";
     /// Durations of the fastest and the slowest rank of each launch of a gang.
     pub(crate) const RANKS: &str = "ranks.jsonl";
+    /// End and software of the collection and its cases as planned, with which it can be assessed again.
+    pub(crate) const CONDITIONS: &str = "conditions.json";
     /// Output of msprof and of the script.
     pub(crate) const LOG: &str = "collect.log";
     /// Compressed evidence: all files of the folder but the profiler's binary data.

@@ -19,6 +19,7 @@ mod plot_file;
 mod print;
 mod progress;
 mod recorder;
+mod reparse;
 mod run_state;
 mod show;
 mod status;
@@ -42,6 +43,9 @@ pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table}
 pub(crate) use plot_file::{ImageFile, ImageFileError};
 pub(crate) use print::{is_output_incomplete, print_data, print_note};
 pub(crate) use recorder::RunRecorder;
+pub(crate) use reparse::{
+    AttemptDifference, LeftEvidence, ReparseReport, WrittenRows, reparse_json, reparse_summary, reparse_table,
+};
 pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
 pub(crate) use show::{cases_table, run_summary, shown_cases};
 pub(crate) use status::RunStatusFile;

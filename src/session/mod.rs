@@ -17,6 +17,7 @@ mod kernel_gaps;
 mod options;
 mod plan;
 mod profile_records;
+mod reparse;
 mod resume;
 mod selftest;
 
@@ -34,5 +35,6 @@ pub(crate) use kernel_gaps::find_kernel_gaps;
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use profile_records::{left_out_files, read_records};
+pub(crate) use reparse::reparse_runs;
 pub(crate) use resume::ResumeState;
 pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};

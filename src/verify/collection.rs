@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     JournalLine, LaunchJournal,
     equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
@@ -75,7 +77,8 @@ pub struct ExpectedLaunches<'a> {
 }
 
 /// Termination of the process of a collection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CollectionTermination {
     /// It exited; its exit status is unreliable.
     Exited,

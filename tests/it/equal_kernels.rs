@@ -19,7 +19,7 @@ const FAMILIES: [[&str; 2]; 2] = [["MatMulV2", "MatMulV3"], ["BatchMatMulV2", "B
 type Row = BTreeMap<String, String>;
 
 /// Creates a database with products of a grid, in the rows of the first kernels.
-fn products() -> Context {
+pub(crate) fn products() -> Context {
     let context = Context::new();
     let grid = ["grid", "MatMulV2", "BatchMatMulV2", "--db", "db", "--kind", "rehearsal", "--rows", "24"];
     let ran = context.run(&grid);

@@ -62,6 +62,7 @@ mod real_profiles;
 mod recorded_attributes;
 mod rehearsal;
 mod rehearsal_faults;
+mod reparse;
 mod requirements;
 mod row_identity;
 mod rules;

@@ -1,0 +1,62 @@
+//! `npubench reparse`: assesses collections again from their artefacts.
+
+use clap::Args;
+
+use super::{
+    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
+    runs::{find_run, past_runs},
+};
+use crate::{
+    database::Database,
+    exit::ExitStatus,
+    report::{print_data, print_note, reparse_json, reparse_summary, reparse_table},
+    session::{CommandError, reparse_runs},
+};
+
+/// Assesses collections again from their artefacts, and compares the result with the ledger
+///
+/// The compressed evidence of each collection is read again and judged by the rules of this version. Without `--write`
+/// the differences from the ledger are listed, and nothing is written. Evidence that was removed or changed is named,
+/// and its results are left as they are. Ends with 1 if the ledger differs or evidence cannot be used.
+#[derive(Debug, Args)]
+pub(super) struct ReparseOptions {
+    /// Id of a run, an unambiguous prefix of it, or `last`; by default all runs
+    #[arg(value_name = "RUN")]
+    run: Option<String>,
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Replace the results of the ledger that differ, and write the rows that follow from it
+    #[arg(long)]
+    write: bool,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(&options.database.db)?;
+    let (ledger, runs) = past_runs(&database)?;
+    let Some(mut ledger) = ledger else {
+        print_note("no run has been started on this database");
+        return Ok(ExitStatus::Done);
+    };
+    let _lock = database.lock()?;
+    let run = match &options.run {
+        Some(name) => Some(find_run(&runs, name)?.record.run.as_str()),
+        None => None,
+    };
+    let assets = options.assets.load()?;
+    let report = reparse_runs(&database, &mut ledger, &assets, run, options.write)?;
+    match options.output.format {
+        OutputFormat::Json => print_data(&reparse_json(&report)),
+        OutputFormat::Plain => {
+            print_data(&reparse_table(&report));
+            print_data(&reparse_summary(&report));
+        }
+    }
+    Ok(match report.is_complete() {
+        true => ExitStatus::Done,
+        false => ExitStatus::SomeNotOk,
+    })
+}

@@ -1,0 +1,93 @@
+//! Output of a collection in its folder, and its assessment: in the collection itself, and again in `npubench reparse`.
+
+use std::path::Path;
+
+use super::conditions::CollectionConditions;
+use crate::{
+    catalogue::{Catalogue, CatalogueEntry},
+    domain::{Attempt, CaseOutcome, Verdict},
+    plan::PlannedCase,
+    render::{Manifest, files},
+    verify::{
+        EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection, read_journal,
+        read_records,
+    },
+};
+
+/// Beginning of the reason of cases whose records cannot be read.
+pub(super) const UNREADABLE_PROFILE: &str = "the profile cannot be read: ";
+
+/// Journals and records of a collection.
+#[derive(Debug)]
+pub(super) struct CollectionOutput {
+    /// A journal per process, by rank.
+    pub(super) journals: Vec<LaunchJournal>,
+    /// Empty if the profile is unreadable.
+    pub(super) records: Vec<RawRecord>,
+    /// Reason why the profile cannot be read. A truncated or malformed table becomes lost records instead of an error
+    /// of the run.
+    pub(super) unreadable: Option<String>,
+}
+
+impl CollectionOutput {
+    pub(super) fn read(folder: &Path, manifest: &Manifest) -> Self {
+        let ranks = 0..manifest.devices().len();
+        let journals = ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
+        match read_records(&folder.join(files::PROFILE)) {
+            Ok(records) => Self { journals, records, unreadable: None },
+            Err(error) => Self { journals, records: Vec::new(), unreadable: Some(error.to_string()) },
+        }
+    }
+
+    /// Returns the journal of all processes together.
+    pub(super) fn journal(&self) -> LaunchJournal {
+        LaunchJournal::merge_all(&self.journals)
+    }
+
+    /// Assesses every case of the manifest; `expected` has the cases in its order.
+    pub(super) fn assess(
+        &self,
+        manifest: &Manifest,
+        expected: &[ExpectedLaunches<'_>],
+        conditions: &CollectionConditions,
+    ) -> Vec<Attempt> {
+        let (end, change) = (conditions.termination, conditions.software_change());
+        let mut attempts = assess_collection(manifest, expected, &self.journals, &self.records, end, &change);
+        if let Some(problem) = &self.unreadable {
+            let lost = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords);
+            lost.for_each(|attempt| {
+                let reason = format!("{UNREADABLE_PROFILE}{problem}");
+                attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
+            });
+        }
+        attempts
+    }
+}
+
+/// Returns the records that the launches of a case must have by its catalogue entry.
+pub(crate) fn expected_launches<'a>(
+    catalogue: &'a Catalogue,
+    planned: &'a PlannedCase,
+) -> ExpectedLaunches<'a> {
+    let entry = catalogue.entry(&planned.case.kernel);
+    ExpectedLaunches {
+        case: &planned.case,
+        names: entry.map(|entry| entry.names().collect()).unwrap_or_default(),
+        equal_kernels: entry.map(|entry| equal_kernels(catalogue, entry, planned)).unwrap_or_default(),
+        equal_cases: &planned.equal_cases,
+        also_launched: entry.map(|entry| entry.also_launches.as_slice()).unwrap_or_default(),
+        fastest: planned.fastest,
+        notes: &planned.call.notes,
+        is_on_ai_cpu: planned.is_on_ai_cpu,
+        host_slots: entry.map(CatalogueEntry::host_slots).unwrap_or_default(),
+    }
+}
+
+fn equal_kernels<'a>(
+    catalogue: &'a Catalogue,
+    entry: &'a CatalogueEntry,
+    planned: &'a PlannedCase,
+) -> Vec<EqualKernel<'a>> {
+    let others = catalogue.equal_entries(&entry.kernel, &planned.call.definition);
+    others.map(|other| EqualKernel { kernel: &other.kernel, names: other.names().collect() }).collect()
+}

@@ -1,0 +1,215 @@
+//! Attempts of a collection as content that can be compared with another assessment of its evidence, and replaced by
+//! it.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Transaction, params};
+
+use super::{Ledger, LedgerError, insert_case, insert_launches};
+use crate::{
+    domain::{Attempt, CaseId, CaseOutcome, IdentifiedCase, Launch, Nanos, RecordedTask, Verdict},
+    stats::CycleRate,
+};
+
+/// A collection with attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AttemptedCollection {
+    /// Key in the ledger.
+    pub(crate) collection: i64,
+    pub(crate) run: String,
+    pub(crate) number: u32,
+    /// SHA-256 of the compressed evidence; `None` if it was not written.
+    pub(crate) archive: Option<String>,
+    /// True if a case was launched.
+    pub(crate) has_launches: bool,
+}
+
+/// Content of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AttemptState {
+    pub(crate) launched: u32,
+    pub(crate) launches: Vec<Launch>,
+    /// Means of the counters, as JSON.
+    pub(crate) counters: String,
+    pub(crate) task: RecordedTask,
+    pub(crate) cycle_rate: Option<CycleRate>,
+    pub(crate) outcome: CaseOutcome,
+    /// True for an attempt that was accepted and does not count any more.
+    pub(crate) is_withdrawn: bool,
+}
+
+impl From<&Attempt> for AttemptState {
+    fn from(attempt: &Attempt) -> Self {
+        Self {
+            launched: attempt.launched,
+            launches: attempt.launches.clone(),
+            counters: serde_json::to_string(&attempt.counters).unwrap_or_default(),
+            task: attempt.task.clone(),
+            cycle_rate: attempt.cycle_rate,
+            outcome: attempt.outcome.clone(),
+            is_withdrawn: false,
+        }
+    }
+}
+
+/// An attempt of the ledger.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StoredAttempt {
+    /// Key in the ledger.
+    pub(crate) attempt: i64,
+    pub(crate) case: CaseId,
+    pub(crate) kernel: String,
+    pub(crate) state: AttemptState,
+}
+
+/// Another content of an attempt, or a new attempt.
+#[derive(Clone, Debug)]
+pub(crate) struct AttemptChange {
+    pub(crate) case: CaseId,
+    pub(crate) kernel: String,
+    /// Key and content of the stored attempt; `None` for a new one.
+    pub(crate) before: Option<(i64, AttemptState)>,
+    pub(crate) after: AttemptState,
+    /// Case of a new attempt, which the ledger may not have.
+    pub(crate) new_case: Option<IdentifiedCase>,
+}
+
+impl Ledger {
+    /// Returns the collections with attempts, of one run or of all, in their order.
+    pub(crate) fn attempted_collections(
+        &self,
+        run: Option<&str>,
+    ) -> Result<Vec<AttemptedCollection>, LedgerError> {
+        let sql = "SELECT c.collection, c.run, c.number, c.archive, max(a.launched) > 0
+                   FROM collections c JOIN attempts a USING (collection)
+                   WHERE ?1 IS NULL OR c.run = ?1 GROUP BY c.collection ORDER BY c.collection";
+        self.read_rows(sql, [run], |row| {
+            Ok(AttemptedCollection {
+                collection: row.get(0)?,
+                run: row.get(1)?,
+                number: row.get(2)?,
+                archive: row.get(3)?,
+                has_launches: row.get(4)?,
+            })
+        })
+    }
+
+    /// Returns the attempts of a collection, in their order.
+    pub(crate) fn collection_attempts(&self, collection: i64) -> Result<Vec<StoredAttempt>, LedgerError> {
+        let sql = "SELECT l.attempt, l.number, l.is_measured, l.is_accepted, l.start_ns, l.duration_ns
+                   FROM attempts a JOIN launches l USING (attempt) WHERE a.collection = ?1
+                   ORDER BY l.attempt, l.number";
+        let all: Vec<(i64, Launch)> = self.read_rows(sql, [collection], |row| {
+            let launch = Launch {
+                number: row.get(1)?,
+                is_measured: row.get(2)?,
+                is_accepted: row.get(3)?,
+                start: Nanos(row.get(4)?),
+                duration: Nanos(row.get(5)?),
+            };
+            Ok((row.get(0)?, launch))
+        })?;
+        let mut launches: BTreeMap<i64, Vec<Launch>> = BTreeMap::new();
+        all.into_iter().for_each(|(attempt, launch)| launches.entry(attempt).or_default().push(launch));
+        let sql = "SELECT a.attempt, a.case_id, c.kernel, a.launched, a.verdict, a.reason, a.counters, a.op_state, a.core,
+                          a.cycle_rate, a.cycle_rate_error, a.is_withdrawn
+                   FROM attempts a JOIN cases c USING (case_id) WHERE a.collection = ?1 ORDER BY a.attempt";
+        self.read_rows(sql, [collection], |row| {
+            let attempt = row.get(0)?;
+            let (rate, error): (Option<f64>, Option<f64>) = (row.get(9)?, row.get(10)?);
+            let verdict = row.get::<_, String>(4)?.parse().unwrap_or(Verdict::NotRun);
+            let state = AttemptState {
+                launched: row.get(3)?,
+                launches: launches.remove(&attempt).unwrap_or_default(),
+                counters: row.get(6)?,
+                task: RecordedTask { state: row.get(7)?, core: row.get(8)? },
+                cycle_rate: rate
+                    .zip(error)
+                    .map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
+                outcome: CaseOutcome::new(verdict, row.get::<_, String>(5)?),
+                is_withdrawn: row.get(11)?,
+            };
+            let case = CaseId::from_stored(row.get::<_, String>(1)?);
+            Ok(StoredAttempt { attempt, case, kernel: row.get(2)?, state })
+        })
+    }
+
+    /// Returns the kernel of a case; `None` for an unknown one.
+    pub(crate) fn case_kernel(&self, case: &CaseId) -> Result<Option<String>, LedgerError> {
+        let kernels: Vec<String> =
+            self.read_rows("SELECT kernel FROM cases WHERE case_id = ?1", [case.as_str()], |row| row.get(0))?;
+        Ok(kernels.into_iter().next())
+    }
+
+    /// Replaces attempts of a collection in one transaction. A verdict of its run that was that of a replaced attempt,
+    /// and of no other attempt of the run, becomes the new one. A new attempt counts as the newest of its case.
+    pub(crate) fn replace_attempts(
+        &mut self,
+        collection: &AttemptedCollection,
+        changes: &[AttemptChange],
+    ) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            changes.iter().try_for_each(|change| replace_attempt(tx, collection, change))
+        })
+    }
+}
+
+fn replace_attempt(
+    tx: &Transaction<'_>,
+    collection: &AttemptedCollection,
+    change: &AttemptChange,
+) -> rusqlite::Result<()> {
+    let AttemptState { launched, launches, counters, task, cycle_rate, outcome, is_withdrawn } =
+        &change.after;
+    let CaseOutcome { verdict, reason } = outcome;
+    let case = change.case.as_str();
+    change.new_case.iter().try_for_each(|case| insert_case(tx, case))?;
+    let key = change.before.as_ref().map(|(key, _)| *key);
+    // Without a key, NULL makes a new one.
+    tx.prepare_cached(
+        "INSERT INTO attempts (attempt, collection, case_id, launched, verdict, reason, counters, op_state, core, cycle_rate,
+                               cycle_rate_error, is_withdrawn)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+         ON CONFLICT (attempt) DO UPDATE
+         SET launched = excluded.launched, verdict = excluded.verdict, reason = excluded.reason,
+             counters = excluded.counters, op_state = excluded.op_state, core = excluded.core,
+             cycle_rate = excluded.cycle_rate, cycle_rate_error = excluded.cycle_rate_error,
+             is_withdrawn = excluded.is_withdrawn",
+    )?
+    .execute(params![
+        key,
+        collection.collection,
+        case,
+        launched,
+        verdict.as_str(),
+        reason,
+        counters,
+        task.state,
+        task.core,
+        cycle_rate.map(|rate| rate.per_microsecond),
+        cycle_rate.map(|rate| rate.error),
+        is_withdrawn,
+    ])?;
+    let Some((key, before)) = &change.before else {
+        return insert_launches(tx, tx.last_insert_rowid(), launches);
+    };
+    if before.launches != *launches {
+        tx.prepare_cached("DELETE FROM launches WHERE attempt = ?1")?.execute([key])?;
+        insert_launches(tx, *key, launches)?;
+    }
+    tx.prepare_cached(
+        "UPDATE verdicts SET verdict = ?5, reason = ?6
+         WHERE run = ?1 AND case_id = ?2 AND verdict = ?3 AND reason = ?4
+         AND NOT EXISTS (SELECT 1 FROM attempts a JOIN collections c USING (collection)
+                         WHERE c.run = ?1 AND a.case_id = ?2 AND a.verdict = ?3 AND a.reason = ?4)",
+    )?
+    .execute(params![
+        collection.run,
+        case,
+        before.outcome.verdict.as_str(),
+        before.outcome.reason,
+        verdict.as_str(),
+        reason,
+    ])?;
+    Ok(())
+}

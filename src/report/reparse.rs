@@ -1,0 +1,228 @@
+//! Result of `npubench reparse`, as a table or JSON.
+
+use serde_json::{Value, json};
+
+use super::{
+    summary_tables::{align_right, plain_table, trim_lines},
+    text::format_count,
+};
+use crate::{
+    domain::{CaseId, Launch},
+    ledger::{AttemptChange, AttemptState},
+    stats::median_of_sorted,
+};
+
+/// Collections that were assessed again from their artefacts.
+#[derive(Debug, Default)]
+pub(crate) struct ReparseReport {
+    /// Number of assessed collections and of their attempts in the ledger.
+    pub(crate) collections: usize,
+    pub(crate) attempts: usize,
+    /// Collections without a launch, which have nothing to assess.
+    pub(crate) not_launched: usize,
+    pub(crate) differences: Vec<AttemptDifference>,
+    pub(crate) left: Vec<LeftEvidence>,
+    /// `None` if nothing is written.
+    pub(crate) written: Option<WrittenRows>,
+}
+
+/// What was written from the artefacts.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenRows {
+    pub(crate) rows: usize,
+    /// Attempts that the comparison of clocks withdrew afterwards.
+    pub(crate) withdrawn: usize,
+    /// Tables that could not be written, each with the problem.
+    pub(crate) unwritten: Vec<(String, String)>,
+}
+
+/// Evidence that cannot be assessed again: that of a collection or of one of its cases.
+#[derive(Debug)]
+pub(crate) struct LeftEvidence {
+    pub(crate) run: String,
+    /// Number of the collection in its run.
+    pub(crate) collection: u32,
+    /// `None` for all cases of the collection.
+    pub(crate) case: Option<CaseId>,
+    pub(crate) problem: String,
+}
+
+/// An attempt whose evidence gives another result than the ledger has.
+#[derive(Debug)]
+pub(crate) struct AttemptDifference {
+    run: String,
+    collection: u32,
+    case: CaseId,
+    kernel: String,
+    before: Option<AttemptSummary>,
+    after: AttemptSummary,
+    /// Names of the properties that differ.
+    differs: Vec<&'static str>,
+}
+
+#[derive(Debug)]
+struct AttemptSummary {
+    verdict: String,
+    reason: String,
+    samples: usize,
+    /// Of the accepted samples.
+    median_us: Option<f64>,
+    is_withdrawn: bool,
+}
+
+impl AttemptSummary {
+    fn new(state: &AttemptState) -> Self {
+        let accepted = state.launches.iter().filter(|launch| launch.is_accepted);
+        let mut samples: Vec<i64> = accepted.map(|launch: &Launch| launch.duration.0).collect();
+        samples.sort_unstable();
+        Self {
+            verdict: state.outcome.verdict.to_string(),
+            reason: state.outcome.reason.clone(),
+            samples: samples.len(),
+            median_us: median_of_sorted(&samples).map(|median| median / 1_000.0),
+            is_withdrawn: state.is_withdrawn,
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "verdict": self.verdict, "reason": self.reason, "samples": self.samples, "median_us": self.median_us,
+            "is_withdrawn": self.is_withdrawn,
+        })
+    }
+}
+
+impl AttemptDifference {
+    pub(crate) fn new(run: &str, collection: u32, change: &AttemptChange) -> Self {
+        let AttemptChange { case, kernel, before, after, .. } = change;
+        let differs = match before {
+            None => vec!["attempt"],
+            Some((_, before)) => [
+                ("verdict", before.outcome.verdict != after.outcome.verdict),
+                ("reason", before.outcome.reason != after.outcome.reason),
+                ("samples", before.launches != after.launches),
+                ("launched", before.launched != after.launched),
+                ("counters", before.counters != after.counters),
+                ("task", before.task != after.task),
+                ("cycles", before.cycle_rate != after.cycle_rate),
+                ("withdrawn", before.is_withdrawn != after.is_withdrawn),
+            ]
+            .into_iter()
+            .filter_map(|(name, differs)| differs.then_some(name))
+            .collect(),
+        };
+        Self {
+            run: run.to_owned(),
+            collection,
+            case: case.clone(),
+            kernel: kernel.clone(),
+            before: before.as_ref().map(|(_, before)| AttemptSummary::new(before)),
+            after: AttemptSummary::new(after),
+            differs,
+        }
+    }
+}
+
+impl ReparseReport {
+    /// Returns true if all evidence could be used, and the ledger and the rows are what follows from it.
+    pub(crate) fn is_complete(&self) -> bool {
+        let is_equal = match &self.written {
+            Some(written) => written.unwritten.is_empty(),
+            None => self.differences.is_empty(),
+        };
+        is_equal && self.left.is_empty()
+    }
+}
+
+/// Returns the report as one line of JSON.
+pub(crate) fn reparse_json(report: &ReparseReport) -> String {
+    let differences = report.differences.iter().map(|found| {
+        json!({
+            "run": found.run, "collection": found.collection, "case": found.case, "kernel": found.kernel,
+            "differs": found.differs, "before": found.before.as_ref().map(AttemptSummary::json),
+            "after": found.after.json(),
+        })
+    });
+    let left = report.left.iter().map(|LeftEvidence { run, collection, case, problem }| {
+        json!({"run": run, "collection": collection, "case": case, "problem": problem})
+    });
+    let written = report.written.as_ref().map(|WrittenRows { rows, withdrawn, unwritten }| {
+        let unwritten =
+            unwritten.iter().map(|(kernel, problem)| json!({"kernel": kernel, "problem": problem}));
+        json!({"rows": rows, "withdrawn": withdrawn, "unwritten": unwritten.collect::<Vec<_>>()})
+    });
+    let all = json!({
+        "collections": report.collections, "attempts": report.attempts, "not_launched": report.not_launched,
+        "differences": differences.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>(), "written": written,
+    });
+    format!("{all}\n")
+}
+
+/// Returns a table of the differences; empty without one.
+pub(crate) fn reparse_table(report: &ReparseReport) -> String {
+    if report.differences.is_empty() {
+        return String::new();
+    }
+    let header = ["run", "collection", "kernel", "case", "differs", "ledger", "", "artefacts", "", "reason"];
+    let mut table = plain_table(header);
+    for found in &report.differences {
+        let verdict = |summary: &AttemptSummary| {
+            let mark = if summary.is_withdrawn { " (withdrawn)" } else { "" };
+            format!("{}{mark}", summary.verdict)
+        };
+        let median = |summary: &AttemptSummary| {
+            let count = summary.samples;
+            summary.median_us.map_or_else(String::new, |median| format!("{count} x {median:.3} us"))
+        };
+        let before = found.before.as_ref();
+        table.add_row([
+            found.run.clone(),
+            found.collection.to_string(),
+            found.kernel.clone(),
+            found.case.to_string(),
+            found.differs.join(", "),
+            before.map_or_else(|| "-".to_owned(), verdict),
+            before.map_or_else(String::new, median),
+            verdict(&found.after),
+            median(&found.after),
+            found.after.reason.clone(),
+        ]);
+    }
+    align_right(&mut table, 1..2);
+    trim_lines(&table)
+}
+
+/// Returns the lines below the table: what could not be assessed, and how much was compared and written.
+pub(crate) fn reparse_summary(report: &ReparseReport) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for LeftEvidence { run, collection, case, problem } in &report.left {
+        let case = case.as_ref().map_or_else(String::new, |case| format!(", case {case}"));
+        lines.push(format!("left as it is: collection {collection} of run {run}{case}: {problem}"));
+    }
+    lines.push(format!(
+        "{} of {} assessed again from their artefacts: {}",
+        format_count(report.attempts, "attempt"),
+        format_count(report.collections, "collection"),
+        match report.differences.len() {
+            0 => "no difference from the ledger".to_owned(),
+            1 => "1 differs from the ledger".to_owned(),
+            count => format!("{count} differ from the ledger"),
+        }
+    ));
+    if report.not_launched > 0 {
+        lines.push(format!("{} launched nothing", format_count(report.not_launched, "collection")));
+    }
+    if let Some(WrittenRows { rows, withdrawn, unwritten }) = &report.written {
+        let withdrawn = match withdrawn {
+            0 => String::new(),
+            _ => format!("; {} withdrawn for a low clock", format_count(*withdrawn, "attempt")),
+        };
+        let replaced = format_count(report.differences.len(), "attempt");
+        let rows = format_count(*rows, "row");
+        lines.push(format!("replaced {replaced} in the ledger{withdrawn}; wrote {rows}"));
+        for (kernel, problem) in unwritten {
+            lines.push(format!("rows of {kernel} could not be written: {problem}"));
+        }
+    }
+    lines.join("\n") + "\n"
+}

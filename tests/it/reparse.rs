@@ -1,0 +1,370 @@
+//! `reparse`: results of the ledger, assessed again from the artefacts of their collections.
+
+use std::{collections::BTreeMap, fs, io::Write as _, path::PathBuf, process::Stdio, thread, time::Duration};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    context::{Context, Ran},
+    kill_resume::{RUN, ingested, killed_after, ledger, number},
+};
+
+fn measured(more: &[&str]) -> Context {
+    let context = ingested();
+    let ran = context.run(&[&RUN[..], more].concat());
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    context
+}
+
+fn reparse(context: &Context, more: &[&str]) -> Ran {
+    context.run(&[&["reparse", "--db", "db"], more].concat())
+}
+
+/// Report of a comparison, or of a rewrite with `--write`, and the exit code.
+fn report(context: &Context, more: &[&str]) -> (i32, Value) {
+    let ran = reparse(context, &[more, &["--format", "json"]].concat());
+    let report = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stderr));
+    (ran.code, report)
+}
+
+/// All files of the database but that of its lock, which names its last owner.
+fn files(context: &Context) -> BTreeMap<PathBuf, Vec<u8>> {
+    context.snapshot("db").into_iter().filter(|(path, _)| !path.ends_with(".npubench/lock")).collect()
+}
+
+fn csv_files(context: &Context) -> BTreeMap<PathBuf, Vec<u8>> {
+    let is_csv =
+        |path: &PathBuf| path.components().count() == 2 && path.extension().is_some_and(|end| end == "csv");
+    context.snapshot("db").into_iter().filter(|(path, _)| is_csv(path)).collect()
+}
+
+/// Content of the ledger: attempts with their launches, and verdicts.
+fn content(context: &Context) -> Vec<String> {
+    let ledger = ledger(context).expect("a ledger");
+    let read = |sql: &str| -> Vec<String> {
+        let mut statement = ledger.prepare(sql).expect(sql);
+        let columns = statement.column_count();
+        let rows = statement.query_map([], |row| {
+            let cells = (0..columns).map(|column| format!("{:?}", row.get_ref(column)));
+            Ok(cells.collect::<Vec<_>>().join("|"))
+        });
+        rows.expect(sql).map(|row| row.expect(sql)).collect()
+    };
+    let tables = ["attempts", "launches", "verdicts", "collections", "cases", "runs"];
+    tables.iter().flat_map(|table| read(&format!("SELECT * FROM {table} ORDER BY 1, 2"))).collect()
+}
+
+fn change(context: &Context, sql: &str) {
+    ledger(context).expect("a ledger").execute_batch(sql).expect(sql);
+}
+
+fn differences(report: &Value) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let listed = report["differences"].as_array().expect("a list").iter();
+    let mut found: Vec<_> = listed
+        .map(|found| {
+            let differs = found["differs"].as_array().expect("names").iter().map(text);
+            (text(&found["case"]), text(&found["collection"]), differs.collect::<Vec<_>>().join(" "))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn artefacts_give_the_results_of_the_ledger() {
+    let context = measured(&[]);
+    let before = (files(&context), content(&context));
+    let (code, compared) = report(&context, &[]);
+    assert_eq!(code, 0, "{compared}");
+    assert_eq!(compared["attempts"], 20, "{compared}");
+    assert_eq!(compared["differences"], serde_json::json!([]), "{compared}");
+    assert_eq!(compared["written"], Value::Null);
+    assert!(files(&context) == before.0, "a comparison writes nothing");
+    let ran = reparse(&context, &["last", "--write"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.ends_with("replaced 0 attempts in the ledger; wrote 0 rows\n"), "{}", ran.stdout);
+    assert_eq!(content(&context), before.1);
+    assert!(files(&context) == before.0, "nothing differs, so that nothing is written");
+}
+
+/// Compares and writes; nothing may differ.
+fn assert_reproduced(context: &Context, about: &str) {
+    let before = (csv_files(context), content(context));
+    let (_, written) = report(context, &["--write"]);
+    assert_eq!(differences(&written), [], "{about}: {written}");
+    assert_eq!(written["written"]["rows"], 0, "{about}: {written}");
+    assert_eq!(content(context), before.1, "{about}");
+    assert!(csv_files(context) == before.0, "{about}");
+}
+
+/// Results that are no measurements: exceptions, lost and unreadable records, crashes, and cases that were not reached.
+#[test]
+fn failed_attempts_are_the_same_again() {
+    let plans = [
+        "- crash: {signal: SIGKILL, records: none}\n  where: {kernel: Sort}\n\
+         - out_of_memory: {at: arguments}\n  where: {kernel: RmsNorm}\n",
+        "- ragged_csv: {rows: 2}\n  times: 2\n- lost_records: {head: 40, tail: 0}\n  times: 4\n",
+        "- disk_full: {keeps: 0.2, second_export: false}\n  times: 2\n",
+        "- throttling: {factor: 1.4, temperature: 98}\n  where: {devices: 1}\n- unsteady_kernel: {}\n  \
+         where: {kernel: SwiGlu}\n",
+    ];
+    for plan in plans {
+        let context = ingested();
+        let indented: String = plan.lines().map(|line| format!("  {line}\n")).collect();
+        context.write("plan.yaml", &format!("faults:\n{indented}"));
+        let ran = context.run(&[&RUN[..], &["--rehearsal-faults", "plan.yaml"]].concat());
+        assert!(ran.code <= 1, "{plan}{}", ran.stderr);
+        let failed = "SELECT count(*) FROM attempts WHERE verdict <> 'ok'";
+        assert!(number(&ledger(&context).expect("a ledger"), failed) > 0, "{plan}{}", ran.stdout);
+        assert_reproduced(&context, plan);
+    }
+}
+
+/// Calls that ran as another kernel, whose attempts are of cases that were not planned, and gangs.
+#[test]
+fn launches_of_other_kernels_and_of_gangs_are_the_same_again() {
+    let products = crate::equal_kernels::products();
+    let ran = products.run(&RUN);
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    let other = "SELECT count(*) FROM attempts WHERE verdict = 'ran_as_other'";
+    assert!(number(&ledger(&products).expect("a ledger"), other) > 0, "{}", ran.stdout);
+    assert_reproduced(&products, "products");
+    let gangs = crate::gang::database(&[64], &["2"]);
+    let ran = gangs.run(&RUN);
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    assert_reproduced(&gangs, "gangs");
+}
+
+/// Attempts that a low clock withdrew are not accepted again, although their own collection does not show it.
+#[test]
+fn attempts_withdrawn_for_a_low_clock_stay_withdrawn() {
+    let context = ingested();
+    context.write("plan.yaml", "faults:\n  - slow_kernels: {factor: 1.3}\n    where: {devices: 1}\n");
+    let run =
+        ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
+    let ran =
+        context.run(&[&run[..], &["--max-collections", "3", "--rehearsal-faults", "plan.yaml"]].concat());
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    let withdrawn = "SELECT count(*) FROM attempts WHERE is_withdrawn";
+    assert!(number(&ledger(&context).expect("a ledger"), withdrawn) > 0, "{}", ran.stderr);
+    let before = (csv_files(&context), content(&context));
+    let (code, compared) = report(&context, &["--write"]);
+    assert_eq!((code, differences(&compared)), (0, Vec::new()), "{compared}");
+    assert_eq!(content(&context), before.1);
+    // An attempt whose withdrawal was lost is judged again.
+    change(
+        &context,
+        "UPDATE attempts SET verdict = 'ok', reason = 'changed', is_withdrawn = 0 WHERE is_withdrawn",
+    );
+    let (code, written) = report(&context, &["--write"]);
+    assert_eq!(code, 0, "{written}");
+    assert!(written["written"]["withdrawn"].as_u64() > Some(0), "{written}");
+    assert_eq!(report(&context, &[]).0, 0);
+    assert!(csv_files(&context) == before.0);
+}
+
+#[test]
+fn changed_results_are_found_and_restored() {
+    let context = measured(&[]);
+    let before = (csv_files(&context), content(&context));
+    let cases: Vec<String> = {
+        let ledger = ledger(&context).expect("a ledger");
+        let mut statement = ledger.prepare("SELECT case_id FROM attempts ORDER BY attempt").expect("a query");
+        let rows = statement.query_map([], |row| row.get(0)).expect("attempts");
+        rows.map(|row| row.expect("a case")).collect()
+    };
+    let sql = format!(
+        "UPDATE launches SET duration_ns = 2 * duration_ns
+         WHERE attempt = (SELECT attempt FROM attempts WHERE case_id = '{}');
+         UPDATE attempts SET verdict = 'implausible', reason = 'changed' WHERE case_id = '{}';
+         UPDATE verdicts SET verdict = 'implausible', reason = 'changed' WHERE case_id = '{1}';
+         UPDATE attempts SET counters = '[1.0]' WHERE case_id = '{}';",
+        cases[0], cases[5], cases[9]
+    );
+    change(&context, &sql);
+    // A run writes the rows of the changed ledger.
+    let ran = context.run(&[&RUN[..], &["--kernels", "Sort"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(csv_files(&context) != before.0, "the rows show the changed ledger");
+    let changed = content(&context);
+    let (code, compared) = report(&context, &[]);
+    assert_eq!(code, 1, "{compared}");
+    let found: Vec<(String, String)> =
+        differences(&compared).into_iter().map(|(case, _, differs)| (case, differs)).collect();
+    let mut expected = vec![
+        (cases[0].clone(), "samples".to_owned()),
+        (cases[5].clone(), "verdict reason".to_owned()),
+        (cases[9].clone(), "counters".to_owned()),
+    ];
+    expected.sort();
+    assert_eq!(found, expected);
+    let of_verdict = compared["differences"].as_array().expect("a list").iter();
+    let of_verdict = of_verdict.clone().find(|found| found["case"] == *cases[5]).expect("listed");
+    assert_eq!(of_verdict["before"]["verdict"], "implausible");
+    assert_eq!(of_verdict["after"]["verdict"], "ok");
+    assert_eq!(content(&context), changed, "a comparison writes nothing");
+    let plain = reparse(&context, &[]);
+    assert!(plain.stdout.contains("20 attempts of") && plain.stdout.contains("3 differ from the ledger"));
+
+    let (code, written) = report(&context, &["--write"]);
+    assert_eq!(code, 0, "{written}");
+    assert!(csv_files(&context) == before.0, "the rows are as they were");
+    let restored = content(&context);
+    let without_run = |content: &[String]| -> Vec<String> {
+        let first = &before.1;
+        content.iter().filter(|line| first.contains(line)).cloned().collect()
+    };
+    assert_eq!(without_run(&restored), before.1, "so is the ledger of the first run");
+    let snapshot = files(&context);
+    let (code, again) = report(&context, &["--write"]);
+    assert_eq!((code, differences(&again)), (0, Vec::new()));
+    assert!(files(&context) == snapshot, "the second time changes nothing");
+}
+
+fn archives(context: &Context) -> Vec<PathBuf> {
+    let is_archive = |path: &PathBuf| path.ends_with("evidence.tar.gz");
+    let archives: Vec<PathBuf> = context.snapshot("db").into_keys().filter(is_archive).collect();
+    archives.into_iter().map(|path| context.path(&path.to_string_lossy())).collect()
+}
+
+/// Raw tables beside an archive may be removed or changed; the archive is the evidence.
+#[test]
+fn removed_and_changed_archives_are_named_and_their_results_kept() {
+    let context = measured(&[]);
+    let found = archives(&context);
+    assert!(found.len() >= 3, "{found:?}");
+    for archive in &found {
+        fs::remove_dir_all(archive.with_file_name("profile")).expect("removed");
+    }
+    assert_eq!(report(&context, &[]).0, 0);
+    let before = csv_files(&context);
+    fs::remove_file(&found[0]).expect("removed");
+    let mut bytes = fs::read(&found[1]).expect("an archive");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&found[1], bytes).expect("written");
+    change(&context, "UPDATE attempts SET reason = 'changed'");
+    for arguments in [&[][..], &["--write"]] {
+        let (code, report) = report(&context, arguments);
+        assert_eq!(code, 1, "{report}");
+        let left = report["left"].as_array().expect("a list");
+        let problem = |index: usize| left[index]["problem"].as_str().expect("text");
+        assert_eq!(left.len(), 2, "{report}");
+        assert!(problem(0).ends_with("evidence.tar.gz`: removed"), "{report}");
+        assert!(problem(1).ends_with("its SHA-256 is not that of the ledger"), "{report}");
+    }
+    let kept = number(
+        &ledger(&context).expect("a ledger"),
+        "SELECT count(*) FROM attempts a JOIN collections c USING (collection) WHERE a.reason = 'changed' AND c.number > 2",
+    );
+    assert_eq!(kept, 0, "the other collections are restored");
+    assert!(csv_files(&context).keys().eq(before.keys()));
+}
+
+#[test]
+fn interrupted_run_is_compared_before_and_after_it_is_resumed() {
+    let context = ingested();
+    let mut delay = 300;
+    loop {
+        if killed_after(&context, &RUN, Duration::from_millis(delay))
+            && ledger(&context).is_some_and(|ledger| number(&ledger, "SELECT count(*) FROM attempts") > 0)
+        {
+            break;
+        }
+        let ended = context.run(&["resume", "--db", "db"]);
+        if ended.code == 3 || ended.code == 0 {
+            break;
+        }
+        delay += 100;
+    }
+    // A collection may have been stored without the digest of its evidence.
+    let (_, compared) = report(&context, &[]);
+    assert_eq!(differences(&compared), [], "{compared}");
+    let resumed = context.run(&["resume", "--db", "db"]);
+    assert!(matches!(resumed.code, 0 | 3), "{}", resumed.stderr);
+    let before = csv_files(&context);
+    let (_, written) = report(&context, &["--write"]);
+    assert_eq!(differences(&written), [], "{written}");
+    assert!(csv_files(&context) == before);
+}
+
+/// Collections of earlier versions have no `conditions.json` in their evidence; unknown runs and a held lock are
+/// refused.
+#[test]
+fn evidence_without_conditions_is_named_and_an_active_run_refused() {
+    let context = measured(&[]);
+    let unknown = reparse(&context, &["nothing"]);
+    assert_eq!(unknown.code, 3, "{}", unknown.stderr);
+    let archive = archives(&context).remove(1);
+    let mut builder = tar::Builder::new(Vec::new());
+    builder
+        .append_path_with_name(archive.with_file_name("manifest.json"), "manifest.json")
+        .expect("a manifest");
+    let mut compressed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    compressed.write_all(&builder.into_inner().expect("an archive")).expect("compressed");
+    let bytes = compressed.finish().expect("compressed");
+    fs::write(&archive, &bytes).expect("written");
+    let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    change(
+        &context,
+        &format!(
+            "UPDATE collections SET archive = NULL WHERE number = 1;
+             UPDATE collections SET archive = '{digest}' WHERE number = 2;"
+        ),
+    );
+    let plain = reparse(&context, &[]);
+    assert_eq!(plain.code, 1);
+    assert!(plain.stdout.contains("left as it is: collection 1 of run "), "{}", plain.stdout);
+    assert!(plain.stdout.contains("the ledger has no SHA-256 of its evidence"), "{}", plain.stdout);
+    let earlier = "evidence.tar.gz` is of an earlier version of npubench: it has no conditions.json";
+    assert!(plain.stdout.contains(earlier), "{}", plain.stdout);
+
+    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--update", "all"];
+    let mut command = context.command(&run);
+    let child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn();
+    let mut child = child.expect("it runs");
+    while number(&ledger(&context).expect("a ledger"), "SELECT count(*) FROM runs") < 2 {
+        assert!(child.try_wait().expect("asked").is_none(), "it ended before it started a run");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let refused = reparse(&context, &["--write"]);
+    assert_eq!(refused.code, 3, "{}", refused.stdout);
+    assert!(refused.stderr.contains("in use"), "{}", refused.stderr);
+    assert!(child.wait().expect("ended").success());
+}
+
+/// The catalogue of this version states more work, so that the measured time is impossible; or launches another call.
+#[test]
+fn other_rules_withdraw_a_result_and_other_calls_are_left() {
+    let context = measured(&[]);
+    let before = (csv_files(&context), content(&context));
+    let entry = |name: &str, from: &str, to: &str| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/op_replay/SwiGlu.yaml");
+        let text = fs::read_to_string(path).expect("an entry");
+        assert!(text.contains(from), "{text}");
+        context.write(&format!("{name}/op_replay/SwiGlu.yaml"), &text.replace(from, to));
+    };
+    entry("work", "flops: 3 * B * D", "flops: 3000000 * B * D");
+    entry("call", "{constant: -1}", "{constant: 1}");
+    let (code, compared) = report(&context, &["--assets", "call"]);
+    assert_eq!((code, differences(&compared)), (1, Vec::new()), "{compared}");
+    assert_eq!(compared["left"][0]["problem"], "this version launches another call for it");
+
+    let (code, written) = report(&context, &["--assets", "work", "--write"]);
+    assert_eq!(code, 0, "{written}");
+    let rows = context.rows("db", "SwiGlu");
+    let found: Vec<String> = differences(&written).into_iter().map(|(_, _, differs)| differs).collect();
+    assert_eq!(found, vec!["verdict reason samples counters task cycles withdrawn"; rows.len()], "{written}");
+    for row in rows {
+        assert_eq!(row["MicroBench Verdict"], "implausible", "{row:?}");
+        assert!(row["MicroBench Reason"].contains("roofline"), "{row:?}");
+        assert_eq!((row["Average Duration(us)"].as_str(), row["MicroBench Samples"].as_str()), ("", ""));
+    }
+    assert_eq!(report(&context, &["--assets", "work"]).0, 0);
+    assert_eq!(report(&context, &[]).0, 1);
+    assert_eq!(report(&context, &["--write"]).0, 0);
+    assert_eq!(content(&context), before.1);
+    assert!(csv_files(&context) == before.0);
+}
