@@ -1,7 +1,8 @@
-//! Patterns of the durations of a collection that make its median depend on when it was measured: a trend, and two modes.
+//! Patterns of the durations of a collection that make its median depend on when it was measured: a trend, a step, and two
+//! modes.
 //!
-//! Both tests find nothing in almost all series of independent samples, whatever their spread: about one of a thousand series of
-//! 10 to 60 normal samples has a pattern (test `independent_samples_have_no_pattern`).
+//! The tests find nothing in almost all series of independent samples, whatever their spread: less than two of a thousand series of
+//! 10 to 60 normal samples have a pattern (test `independent_samples_have_no_pattern`).
 
 use std::fmt;
 
@@ -15,6 +16,9 @@ pub(crate) const LEAST_TREND_DEVIATE: f64 = 3.5;
 const LEAST_MODE_SHARE: f64 = 0.2;
 const LEAST_MODE_SAMPLES: usize = 3;
 
+/// Least number of samples before and after a step.
+const LEAST_STEP_SAMPLES: usize = 3;
+
 /// Pattern of the samples of a collection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum DurationPattern {
@@ -22,6 +26,14 @@ pub(crate) enum DurationPattern {
     Trend {
         /// Change over all samples, relative to the median.
         change: f64,
+    },
+    /// Durations are longer or shorter from one sample on.
+    Step {
+        /// Change relative to the samples before.
+        change: f64,
+        /// Number of samples before, and of all.
+        before: usize,
+        samples: usize,
     },
     /// Durations are of two groups.
     TwoModes {
@@ -40,6 +52,11 @@ impl fmt::Display for DurationPattern {
                 let direction = if *change > 0.0 { "rose" } else { "fell" };
                 write!(f, "the durations {direction} by {:.1} % over the launches", change.abs() * 100.0)
             }
+            Self::Step { change, before, samples } => write!(
+                f,
+                "the durations changed by {:+.1} % after {before} of {samples} launches",
+                change * 100.0
+            ),
             Self::TwoModes { low, high, upper_share } => write!(
                 f,
                 "the durations have two modes: {:.3} us, and {:.3} us in {:.0} % of the launches",
@@ -62,7 +79,9 @@ pub(crate) fn find_duration_pattern(samples: &[i64], step: i64) -> Option<Durati
     if sorted[0] <= 0 || sorted[0] == sorted[sorted.len() - 1] {
         return None;
     }
-    two_modes(&sorted, step).or_else(|| trend(samples, sorted[sorted.len() / 2], step))
+    two_modes(&sorted, step)
+        .or_else(|| trend(samples, sorted[sorted.len() / 2], step))
+        .or_else(|| level_change(samples, step))
 }
 
 /// Returns the change over the series if Kendall's S is too far from 0 for independent samples (H. B. Mann, Econometrica 13,
@@ -96,6 +115,45 @@ fn concordance_variance(samples: &[i64]) -> f64 {
     sorted.sort_unstable();
     let ties: f64 = sorted.chunk_by(|one, other| one == other).map(|equal| term(equal.len())).sum();
     (term(samples.len()) - ties) / 18.0
+}
+
+/// Returns the least value of Student's t between the samples before and after a step. One of 2,000 series of normal samples has a
+/// greater one at its best division, by simulation: 7.2 of 10 samples, 5.4 of 20, 4.7 of 60.
+fn least_step_statistic(count: usize) -> f64 {
+    4.2 + 25.0 / count as f64
+}
+
+/// Returns the division of a series whose parts differ most by Student's t, if they differ too much for one level.
+fn level_change(samples: &[i64], step: i64) -> Option<DurationPattern> {
+    let count = samples.len();
+    let rounding = (step * step) as f64 / 12.0;
+    let mean = samples.iter().map(|&sample| sample as f64).sum::<f64>() / count as f64;
+    let squares: f64 = samples.iter().map(|&sample| (sample as f64 - mean).powi(2)).sum();
+    let mut sum = 0.0;
+    let mut best = (0.0, 0, 0.0, 0.0);
+    for (before, &sample) in (1..=count).zip(samples) {
+        sum += sample as f64 - mean;
+        let after = count - before;
+        if before < LEAST_STEP_SAMPLES || after < LEAST_STEP_SAMPLES {
+            continue;
+        }
+        // Sums of deviations from the common mean: those of both parts are opposite.
+        let (low, high) = (sum / before as f64, -sum / after as f64);
+        let within = squares - low * low * before as f64 - high * high * after as f64;
+        let variance = within.max(0.0) / (count - 2) as f64 + rounding;
+        let statistic = (high - low).abs() / (variance * (1.0 / before as f64 + 1.0 / after as f64)).sqrt();
+        if statistic > best.0 {
+            best = (statistic, before, mean + low, mean + high);
+        }
+    }
+    let (statistic, before, low, high) = best;
+    let change = high / low - 1.0;
+    let is_large = change.abs() >= LEAST_CHANGE && (high - low).abs() > step as f64;
+    (statistic >= least_step_statistic(count) && is_large).then_some(DurationPattern::Step {
+        change,
+        before,
+        samples: count,
+    })
 }
 
 /// Returns the least distance of two modes in units of their spread, the D of K. M. Ashman, C. M. Bird and S. E. Zepf, Astron.
@@ -165,7 +223,7 @@ mod tests {
         let patterns =
             (0..500).filter_map(|seed| find_duration_pattern(&series(seed, 20, noise, factor), STEP));
         patterns.fold((0, 0), |(trends, modes), pattern| match pattern {
-            DurationPattern::Trend { .. } => (trends + 1, modes),
+            DurationPattern::Trend { .. } | DurationPattern::Step { .. } => (trends + 1, modes),
             DurationPattern::TwoModes { .. } => (trends, modes + 1),
         })
     }
@@ -179,7 +237,7 @@ mod tests {
                 found += (0..1_000).filter_map(|seed| of_series(seed * 100 + count)).count();
             }
         }
-        assert!(found <= 20, "{found} of 20,000");
+        assert!(found <= 40, "{found} of 20,000");
         assert_eq!(find_duration_pattern(&[1_000; 20], STEP), None);
         // Two neighbouring values of the timer are rounding.
         let rounded: Vec<i64> = (0..20).map(|number| 1_000 + STEP * (number % 2)).collect();
@@ -195,7 +253,18 @@ mod tests {
         assert!(found(0.02, drift(-0.2)).0 >= 495, "{:?}", found(0.02, drift(-0.2)));
         let step = |number: u64| if number < 10 { 1.0 } else { 1.04 };
         let (trends, modes) = found(0.005, step);
-        assert!(trends + modes >= 480, "{trends} {modes}");
+        assert!(trends + modes >= 495, "{trends} {modes}");
+        // After 10 of 58 samples, in launch noise of a quarter of the step.
+        let early = |number: u64| if number < 10 { 1.0 } else { 1.04 };
+        let patterns =
+            (0..500).filter_map(|seed| find_duration_pattern(&series(seed, 58, 0.01, early), STEP));
+        let places = patterns.map(|pattern| match pattern {
+            DurationPattern::Step { before, .. } => before,
+            _ => 10,
+        });
+        let places: Vec<usize> = places.collect();
+        assert!(places.len() >= 495, "{}", places.len());
+        assert!(places.iter().all(|before| before.abs_diff(10) <= 3), "{places:?}");
         let modes = |number: u64| if hash_numbers(&[number]).is_multiple_of(2) { 1.0 } else { 1.06 };
         assert!(found(0.005, modes).1 >= 495, "{:?}", found(0.005, modes));
         let burst = |number: u64| if (4..16).contains(&number) { 1.1 } else { 1.0 };
@@ -233,6 +302,12 @@ mod tests {
         assert_eq!(
             trend.map(|pattern| pattern.to_string()).as_deref(),
             Some("the durations rose by 17.3 % over the launches")
+        );
+        let step: Vec<i64> =
+            (0..20).map(|number| if number < 3 { 10_000 + 20 * (number % 3) } else { 10_400 }).collect();
+        assert_eq!(
+            find_duration_pattern(&step, STEP).map(|pattern| pattern.to_string()).as_deref(),
+            Some("the durations changed by +3.8 % after 3 of 20 launches")
         );
         let modes: Vec<i64> = (0..20).map(|number| if number % 4 == 0 { 12_000 } else { 10_000 }).collect();
         assert_eq!(

@@ -57,6 +57,14 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
             ),
         ),
         (
+            "step",
+            format!(
+                "no change by {} % or more at a launch with Student's t of 4.2 + 25 / n or more between the samples before and \
+                 after it",
+                percent(LEAST_CHANGE)
+            ),
+        ),
+        (
             "modes",
             format!(
                 "the durations have no two modes {} % apart or more with Ashman's D of 3 + 52 / n or more",
