@@ -86,7 +86,7 @@ pub(crate) fn group_size(arguments: &[CallArgument]) -> Option<i64> {
 
 impl TensorArgument {
     fn new(dims: Vec<u64>, dtype: &Dtype, fill: Fill<i64, Vec<i64>>) -> Self {
-        let dtype = dtype.torch_name().unwrap_or_default().to_owned();
+        let dtype = dtype.passed_torch_name().unwrap_or_default().to_owned();
         Self { shape: dims, dtype, fill, on_host: false, format: None, transposed: false }
     }
 }

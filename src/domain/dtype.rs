@@ -53,6 +53,8 @@ const WITHOUT_TORCH_TYPE: [&str; 4] = ["INT4", "UINT16", "UINT32", "UINT64"];
 impl Dtype {
     /// Eight of them are an INT32 in torch.
     pub(crate) const INT4: &'static str = "INT4";
+    /// Type that CANN gives tensors of bits, such as scales of products, which torch_npu passes as INT64.
+    pub(crate) const UINT64: &'static str = "UINT64";
     /// Name for the type of a tensor whose record has a shape and no type.
     const UNDEFINED: &'static str = "DT_UNDEFINED";
 
@@ -110,9 +112,25 @@ impl Dtype {
         self.known_spellings().map(|entry| entry.2)
     }
 
+    /// Returns torch's name of the type of tensors that are passed for an input of this type: INT64 for UINT64, which
+    /// torch_npu does not have.
+    pub(crate) fn passed_torch_name(&self) -> Option<&'static str> {
+        let passed = if self.as_str() == Self::UINT64 { &Self::Int64 } else { self };
+        passed.torch_name()
+    }
+
+    /// Returns true if a profile may show an input of this type as the other one: CANN turns the INT64 of bits into UINT64.
+    pub(crate) fn may_be_recorded_as(&self, recorded: &Self) -> bool {
+        let is_of_bits = |dtype: &Self| *dtype == Self::Int64 || dtype.as_str() == Self::UINT64;
+        self == recorded || is_of_bits(self) && is_of_bits(recorded)
+    }
+
     /// Returns the bytes of one element; `None` for unknown types.
     pub(crate) fn bytes(&self) -> Option<u64> {
-        self.known_spellings().map(|entry| entry.3)
+        match self.as_str() {
+            Self::UINT64 => Some(8),
+            _ => self.known_spellings().map(|entry| entry.3),
+        }
     }
 
     pub(crate) const fn is_float(&self) -> bool {
@@ -180,6 +198,17 @@ mod tests {
         assert_eq!(Dtype::parse("DT_FLOAT"), Some(Dtype::Float));
         assert_eq!(Dtype::parse("HIFLOAT8"), Some(Dtype::Other("HIFLOAT8".to_owned())));
         assert_eq!(Dtype::parse("DT_UNDEFINED"), None);
+    }
+
+    #[test]
+    fn bits_are_passed_as_int64_and_may_be_recorded_as_either() {
+        let bits = Dtype::parse("UINT64").expect("a type");
+        assert_eq!(
+            (bits.torch_name(), bits.passed_torch_name(), bits.bytes()),
+            (None, Some("int64"), Some(8))
+        );
+        assert!(bits.may_be_recorded_as(&Dtype::Int64) && Dtype::Int64.may_be_recorded_as(&bits));
+        assert!(!Dtype::Int32.may_be_recorded_as(&bits) && !bits.may_be_recorded_as(&Dtype::Float));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
 
 /// Kernel, duration, then shapes, types and formats of the inputs, shapes and types of the outputs. Most are
 /// of public profiles, the rest of the sizes of DeepSeek and Qwen.
-const CASES: [&str; 82] = [
+const CASES: [&str; 84] = [
     "MatMulV2 200 1,7168;256,7168 BF16;BF16 ND;ND 1,256 BF16",
     "MatMulV2 10 1,1024;64,160,16,16 FLOAT16;FLOAT16 ND;NZ 1,2560 FLOAT16",
     "MatMulV2 40 32,4096;4096,9216 FLOAT;FLOAT FORMAT_ND;FORMAT_ND 32,9216 FLOAT",
@@ -33,6 +33,8 @@ const CASES: [&str; 82] = [
     "QuantBatchMatmulV3 60 96,7168;4096,7168;4096;96 INT8;INT8;FLOAT;FLOAT ND;ND;ND;ND 96,4096 FLOAT16",
     "QuantBatchMatmulV3 60 96,7168;4096,7168;1;1 INT8;INT8;INT64;FLOAT ND;ND;ND;ND 96,4096 INT8",
     "QuantBatchMatmulV3 60 96,7168;4096,7168;4096 INT8;INT8;INT64 ND;ND;ND 96,4096 FLOAT16",
+    "QuantBatchMatmulV3 60 16,128;128,256;256 INT8;INT8;UINT64 ND;ND;ND 16,256 FLOAT16",
+    "QuantBatchMatmulV3 60 16,128;128,256;256 INT8;INT8;UINT64 ND;ND;ND 16,256 INT8",
     "QuantBatchMatmulV3 60 96,7168;4096,7168;4096;;;96 INT8;INT8;BF16;-;-;FLOAT ND;ND;ND;-;-;ND 96,4096 BF16",
     "QuantBatchMatmulV3 60 96,7168;128,448,16,32;4096;;4096;96 INT8;INT8;FLOAT;-;INT32;FLOAT ND;NZ;ND;-;ND;ND 96,4096 BF16",
     "AscendQuantV2 10 64,7168;7168;7168 BF16;BF16;BF16 ND;ND;ND 64,7168 INT8",
@@ -169,7 +171,7 @@ const WRONG: [(&str, &str); 32] = [
         "QuantBatchMatmulV3 9 1,2304;4840,144,16,32;154880 INT8;INT8;FLOAT ND;NZ;ND 1,154880 BF16",
         "`N < 65536` does not hold",
     ),
-    ("AscendQuantV2 9 64,512;64 BF16;BF16 ND;ND 64,512 INT8", "`S == D or S == 1` does not hold"),
+    ("AscendQuantV2 9 64,512;63 BF16;BF16 ND;ND 64,512 INT8", "`S == D or S == 1` does not hold"),
     ("AscendQuantV2 9 64,512;512 BF16;BF16 ND;ND 64,512 INT32", "run as the kernel Quantize"),
     ("DynamicQuant 9 512 BF16 ND 512;1 INT8;FLOAT", "rows: output 1 is [1], the inputs give []"),
     (

@@ -134,3 +134,89 @@ fn contradicting_row_with_a_result_is_judged_again() {
     assert_eq!(numbers(&context), before);
     assert!(!before[1].is_empty());
 }
+
+/// Valid calls along a dimension that the forms do not have, or with other scales: kernel, cells, and the reason.
+const ALONG_OTHER_DIMENSIONS: &[(&str, [&str; 4], &str)] = &[
+    ("SwiGlu", ["8,8", "DT_BF16", "4,8", "DT_BF16"], "halves the last dimension"),
+    ("SwiGlu", ["4,6,8", "DT_BF16", "4,3,8", "DT_BF16"], "halves the last dimension"),
+    ("SwiGlu", ["2,4,6,8", "DT_BF16", "2,4,3,8", "DT_BF16"], "halves the last dimension"),
+    ("SwiGluGrad", ["4,8;8,8", "DT_BF16;DT_BF16", "8,8", "DT_BF16"], "halves the last dimension"),
+    ("GatherElementsV2", ["8,9;4,9", "FLOAT;INT64", "4,9", "FLOAT"], "along the last dimension"),
+    ("GatherElementsV2", ["8,9;4,12", "FLOAT;INT64", "4,12", "FLOAT"], "along the last dimension"),
+    ("GatherElementsV2", ["8,9;12,9", "FLOAT;INT64", "12,9", "FLOAT"], "along the last dimension"),
+    ("GatherElementsV2", ["4,8,9;2,12,9", "FLOAT;INT64", "2,12,9", "FLOAT"], "along the last dimension"),
+    ("ScatterElementsV2", ["8,9;4,9;4,9", "FLOAT;INT32;FLOAT", "8,9", "FLOAT"], "along the last dimension"),
+    ("ScatterElementsV2", ["8,9;12,7;12,7", "FLOAT;INT32;FLOAT", "8,9", "FLOAT"], "along the last dimension"),
+    ("GatherV3", ["2,3,4,8,16;5;1", "FLOAT;INT64;INT64", "2,3,4,5,16", "FLOAT"], "first three dimensions"),
+    (
+        "TopKV2",
+        ["512,8;", "FLOAT;INT32", "64,8;64,8", "FLOAT;INT32"],
+        "greatest elements of the last dimension",
+    ),
+    ("TopKV2", ["2,512,8;", "FLOAT;INT32", "2,64,8;2,64,8", "FLOAT;INT32"], "greatest elements of the last"),
+    ("Tile", ["8,9;3", "FLOAT;INT64", "2,8,9", "FLOAT"], "along the dimensions that the input has"),
+    ("DynamicQuant", ["16,128", "DT_BF16", "16,128;1", "INT8;FLOAT"], "pertensor"),
+    ("DynamicQuant", ["16,128", "DT_BF16", "16,128;128", "INT8;FLOAT"], "perchannel"),
+    ("DynamicQuant", ["16,128;128", "DT_BF16;DT_BF16", "16,128;1", "INT8;FLOAT"], "pertensor"),
+    ("DynamicQuant", ["4,16,128", "DT_BF16", "4,16,128;4,128", "INT8;FLOAT"], "perchannel"),
+    (
+        "ScatterUpdate",
+        ["8,16,4;3;8,3,4", "FLOAT;INT64;FLOAT", "8,16,4", "FLOAT"],
+        "along the first dimension",
+    ),
+    ("Scatter", ["4,16,8;4;4,16,2", "FLOAT16;INT64;FLOAT16", "4,16,8", "FLOAT16"], "before the last"),
+    ("RepeatInterleaveV2", ["4,6,8,9;1", "FLOAT;INT64", "4,6,64,9", "FLOAT"], "first two dimensions"),
+    ("AscendQuantV2", ["16,128;16;16", "DT_BF16;DT_BF16;DT_BF16", "16,128", "INT8"], "scales of the last"),
+    ("Cast", ["16,128", "DOUBLE", "16,128", "FLOAT"], "from DOUBLE the conversion runs on an AI CPU"),
+];
+
+/// Calls of the same kernels that no dimension makes valid.
+const ALONG_NO_DIMENSION: &[(&str, [&str; 4], &str)] = &[
+    ("SwiGlu", ["8,8", "DT_BF16", "8,5", "DT_BF16"], "output 0 is [8,5]"),
+    ("SwiGluGrad", ["4,9;8,8", "DT_BF16;DT_BF16", "8,8", "DT_BF16"], ""),
+    ("GatherElementsV2", ["8,9;10,11", "FLOAT;INT64", "10,11", "FLOAT"], ""),
+    ("ScatterElementsV2", ["8,9;4,9;4,9", "FLOAT;INT32;FLOAT", "4,9", "FLOAT"], ""),
+    ("ScatterElementsV2", ["8,9;10,11;10,11", "FLOAT;INT32;FLOAT", "8,9", "FLOAT"], ""),
+    ("GatherV3", ["4,8,16;3;1", "FLOAT;INT64;INT64", "4,5,16", "FLOAT"], ""),
+    ("LpNormV2", ["4,8", "FLOAT", "2", "FLOAT"], ""),
+    ("TopKV2", ["512,8;", "FLOAT;INT32", "600,8;600,8", "FLOAT;INT32"], ""),
+    ("Tile", ["8,9;3", "FLOAT;INT64", "2,7,9", "FLOAT"], ""),
+    ("DynamicQuant", ["16,128", "DT_BF16", "16,128;15", "INT8;FLOAT"], ""),
+    ("ScatterUpdate", ["8,16,4;3;8,5,4", "FLOAT;INT64;FLOAT", "8,16,4", "FLOAT"], ""),
+    ("AscendQuantV2", ["16,128;128;127", "DT_BF16;DT_BF16;DT_BF16", "16,128", "INT8"], "128 and 127"),
+    ("AscendQuantV2", ["16,128;127;127", "DT_BF16;DT_BF16;DT_BF16", "16,128", "INT8"], "S == D or S == 1"),
+    ("AscendQuantV2", ["16,128;128;127", "DT_BF16;DT_BF16;DT_BF16", "16,128", "UINT8"], "128 and 127"),
+];
+
+#[test]
+fn calls_along_other_dimensions_are_unsupported_and_contradictions_are_invalid() {
+    let mut wrong = Vec::new();
+    for (rows, verdict) in [(ALONG_OTHER_DIMENSIONS, "unsupported"), (ALONG_NO_DIMENSION, "invalid_args")] {
+        for (kernel, cells, reason) in rows {
+            let context = Context::new();
+            write_database(&context, &[row_of(&(kernel, *cells, &[]))]);
+            let (refused, _) = planned_verdicts(&context);
+            let is_expected = |(found, text): &(String, String)| found == verdict && text.contains(reason);
+            if !refused.iter().any(is_expected) {
+                wrong.push(format!("{kernel} {}: {refused:?}, expected {verdict}: {reason}", cells[0]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The library turns scales of INT64 into UINT64, which profiles show; rows of earlier profiles have INT64.
+#[test]
+fn scales_as_bits_are_one_call_in_both_types() {
+    let scales =
+        |dtype| ["16,128;128,256;256", ["INT8;INT8;INT64", "INT8;INT8;UINT64"][dtype], "16,256", "FLOAT16"];
+    let context = Context::new();
+    write_database(&context, &[0, 1].map(|dtype| row_of(&("QuantBatchMatmulV3", scales(dtype), &[]))));
+    let manifest = context.run(&["render", "QuantBatchMatmulV3", "--db", "db", "--manifest"]).stdout;
+    assert!(manifest.contains("int64") && !manifest.contains("uint64"), "{manifest}");
+    let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let rows = context.rows("db", "QuantBatchMatmulV3");
+    assert!(rows.iter().all(|row| row["MicroBench Verdict"] == "ok"), "{rows:?}");
+    assert!(rows.iter().all(|row| !row["MicroBench Reason"].contains("fourth slot")), "{rows:?}");
+}

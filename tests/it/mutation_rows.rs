@@ -282,7 +282,7 @@ fn invalid_mutation_requests_are_reported() {
     );
     let ran = grid(&context, &["--mutate", "--assets", "a"]);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: a/op_replay/SwiGlu.yaml:6:12: no form has a dimension `X`; the dimensions are B, D
+    error: a/op_replay/SwiGlu.yaml:6:12: no form has a dimension `X`; the dimensions are A, B, C, D
     hint: docs/adding-a-kernel.md explains every key
     ");
 }

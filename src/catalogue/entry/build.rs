@@ -351,7 +351,7 @@ fn recorded_dtypes(names: &[String]) -> Result<Vec<Dtype>, EntryError> {
 }
 
 fn dtype_of(name: &str) -> Result<Dtype, EntryError> {
-    let dtype = Dtype::parse(name).filter(|dtype| dtype.torch_name().is_some());
+    let dtype = Dtype::parse(name).filter(|dtype| dtype.passed_torch_name().is_some());
     dtype.ok_or_else(|| value_fault(format!("`{name}` is not a type of torch")))
 }
 

@@ -425,7 +425,7 @@ fn check_tensor(index: usize, slot: &TensorSlot, tensor: &Tensor) -> Result<(), 
             "input {index} ({argument}) is {dtype}, the kernel takes {allowed}"
         )));
     }
-    if tensor.dtype.torch_name().is_none() {
+    if dtypes.is_empty() && tensor.dtype.torch_name().is_none() {
         let why = format!("input {index} ({argument}) is {}, which torch does not have", tensor.dtype);
         return Err(not_covered(why));
     }

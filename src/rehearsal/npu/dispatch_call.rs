@@ -12,7 +12,9 @@ use super::{
     tensors::{DeviceKind, KnownValues, row_major_format},
 };
 use crate::{
-    catalogue::{ArgumentValue, CatalogueEntry, DeclaredArgument, LaunchOperator, OutputDtype, group_size},
+    catalogue::{
+        ArgumentValue, CatalogueEntry, DeclaredArgument, EntryForm, LaunchOperator, OutputDtype, group_size,
+    },
     config::{ComputeUnit, KernelWork},
     domain::{Dtype, KernelName, Slot, Tensor, TensorFormat},
     fault_plan::HostDefect,
@@ -152,7 +154,7 @@ impl ApiSession {
             name: format!("aclnn{api}_{recorded}_{recorded}"),
             kernel: recorded.to_owned(),
             task,
-            inputs,
+            inputs: recorded_inputs(form, inputs),
             outputs: outputs.clone(),
             work: KernelWork { flops, bytes, unit: entry.unit, dtype },
         };
@@ -206,4 +208,18 @@ fn aclnn_name(function: &str) -> String {
             .map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
     });
     format!("{inplace}{}", parts.collect::<String>())
+}
+
+/// Returns the inputs as the profiler shows them: bits that the call has as INT64 are UINT64.
+fn recorded_inputs(form: &EntryForm, mut inputs: Vec<Slot>) -> Vec<Slot> {
+    let bits = Dtype::parse(Dtype::UINT64);
+    for (index, slot) in form.tensors() {
+        if let (Some(Some(tensor)), Some(bits)) = (inputs.get_mut(index), &bits)
+            && tensor.dtype == Dtype::Int64
+            && slot.dtypes.contains(bits)
+        {
+            tensor.dtype = bits.clone();
+        }
+    }
+    inputs
 }
