@@ -67,9 +67,10 @@ impl RowColumns {
     /// Finds the columns by name; the error is the first missing column of the signature.
     pub(crate) fn find_columns(header: &[String]) -> Result<Self, &'static str> {
         let column = |name: &str| header.iter().position(|column| column == name);
+        let attributes = header.iter().enumerate();
         let attributes =
-            header.iter().enumerate().filter(|(_, name)| CaseAttributes::name_of(name).is_some());
-        let attributes = attributes.map(|(index, name)| (name.clone(), index)).collect();
+            attributes.filter_map(|(index, name)| Some((CaseAttributes::name_of(name)?.into_owned(), index)));
+        let attributes = attributes.collect();
         let labels = header.iter().enumerate().filter(|(_, name)| CaseAttributes::is_shape_label(name));
         let shape_labels = labels.map(|(index, name)| (name.clone(), index)).collect();
         let mut signature = [0; 6];

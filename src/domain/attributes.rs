@@ -2,6 +2,7 @@
 //! older tools. Some runtime columns identify the case; others only explain the source of the values.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
@@ -37,12 +38,43 @@ const LABELS: [&str; 10] = [
     "case_id",
 ];
 
+/// Attributes that are found in any spelling of their columns, without the prefix. `batch_size` is not among them: tables
+/// have such columns of their own.
+const NAMES: [&str; 23] = [
+    "actual_seq_lengths_values",
+    "actual_seq_lengths_kv_values",
+    "actual_shared_prefix_len",
+    "antiquant_mode",
+    "avg_seq_len",
+    "block_size",
+    "block_table_valid_blocks",
+    "cache_layout",
+    "cache_mode",
+    "inner_precise",
+    "input_layout",
+    "is_output_kv",
+    "key_antiquant_mode",
+    "next_tokens",
+    "num_heads",
+    "num_key_value_heads",
+    "pre_tokens",
+    "sparse_block_size",
+    "sparse_indices_pattern",
+    "sparse_indices_valid_count",
+    "sparse_mode",
+    "topk",
+    "value_antiquant_mode",
+];
+
 /// Columns that repeat the shape of an input, with its slot in fused attention.
 const SHAPE_LABELS: [(&str, AttentionSlot); 3] = [
     ("Runtime actual_seq_lengths_shape", AttentionSlot::QueryLengths),
     ("Runtime actual_seq_lengths_kv_shape", AttentionSlot::KvLengths),
     ("Runtime block_table_shape", AttentionSlot::BlockTable),
 ];
+
+/// Truth value, which tables also have as 0 or 1.
+const IS_OUTPUT_KV: &str = "Runtime is_output_kv";
 
 /// Columns that are derived when a row is written.
 const MADE: [&str; 2] = ["source_profile", "metadata_completeness"];
@@ -52,16 +84,23 @@ const MADE: [&str; 2] = ["source_profile", "metadata_completeness"];
 pub struct CaseAttributes(BTreeMap<String, String>);
 
 impl CaseAttributes {
-    /// Returns the name of a column's attribute; `None` if the column is none.
-    pub(crate) fn name_of(column: &str) -> Option<&str> {
+    /// Returns the name of a column's attribute; `None` if the column is none. A value under another spelling of a name must
+    /// not be ignored, because two rows that differ there would be one case.
+    pub(crate) fn name_of(column: &str) -> Option<Cow<'_, str>> {
         match column {
-            EP_SIZE => Some(EP_SIZE),
-            OLD_AVG_SEQ_LEN => Some(AVG_SEQ_LEN),
+            EP_SIZE => Some(EP_SIZE.into()),
+            OLD_AVG_SEQ_LEN => Some(AVG_SEQ_LEN.into()),
             _ => {
-                let bare = column.strip_prefix(RUNTIME)?;
-                (!bare.is_empty() && !LABELS.contains(&bare)).then_some(column)
+                let name = runtime_column(column)?;
+                let bare = name.strip_prefix(RUNTIME).unwrap_or(&name);
+                (!LABELS.contains(&bare)).then_some(name)
             }
         }
+    }
+
+    /// Returns true if a column has exactly the name of its attribute.
+    pub(crate) fn is_name(column: &str) -> bool {
+        Self::name_of(column).is_some_and(|name| name == column)
     }
 
     /// Returns the name of a column in expressions: `num_heads` for `Runtime num_heads`, `ep_size` for `EP Size`.
@@ -101,18 +140,24 @@ impl CaseAttributes {
         if let Some(name) = Self::name_of(column)
             && let Some(value) = normalize_cell(cell)
         {
-            let value = if name == CACHE_MODE && value == "PA" { PAGED_CACHE.to_owned() } else { value };
-            self.0.insert(name.to_owned(), value);
+            let value = match (&*name, value.as_str()) {
+                (CACHE_MODE, "PA") => PAGED_CACHE.to_owned(),
+                (IS_OUTPUT_KV, "0") => "False".to_owned(),
+                (IS_OUTPUT_KV, "1") => "True".to_owned(),
+                _ => value,
+            };
+            self.0.insert(name.into_owned(), value);
         }
     }
 
     /// As [`CaseAttributes::set`] for a cell of a row, in which two columns may have the same attribute. If these contradict
     /// each other, the attribute has both values, with which no call agrees.
     pub(crate) fn set_from_row(&mut self, column: &str, cell: &str) {
-        let earlier = Self::name_of(column).and_then(|name| self.0.get(name).cloned());
+        let name = Self::name_of(column);
+        let earlier = name.as_deref().and_then(|name| self.0.get(name).cloned());
         self.set(column, cell);
-        if let (Some(earlier), Some(name)) = (earlier, Self::name_of(column))
-            && let Some(value) = self.0.get_mut(name)
+        if let (Some(earlier), Some(name)) = (earlier, name)
+            && let Some(value) = self.0.get_mut(&*name)
             && !is_same_mean(&earlier, value)
         {
             let values = BTreeSet::from([earlier, value.clone()]);
@@ -129,6 +174,7 @@ impl CaseAttributes {
         kernel: &KernelName,
         inputs: &[Slot],
     ) {
+        let Some(column) = runtime_column(column) else { return };
         let Some((_, slot)) = SHAPE_LABELS.iter().find(|(label, _)| *label == column) else { return };
         let Some(value) = normalize_cell(cell) else { return };
         let is_shape =
@@ -138,7 +184,7 @@ impl CaseAttributes {
             _ => inputs.iter().any(is_shape),
         };
         if !agrees {
-            self.0.insert(column.to_owned(), value);
+            self.0.insert(column.into_owned(), value);
         }
     }
 
@@ -155,7 +201,7 @@ impl CaseAttributes {
 
     /// Returns true for columns that repeat the shape of an input.
     pub(crate) fn is_shape_label(column: &str) -> bool {
-        SHAPE_LABELS.iter().any(|(label, _)| *label == column)
+        runtime_column(column).is_some_and(|name| SHAPE_LABELS.iter().any(|(label, _)| *label == name))
     }
 
     /// Returns the value of an attribute that is a list of whole numbers; `None` for other values.
@@ -208,6 +254,31 @@ impl CaseAttributes {
                 };
             }
         }
+    }
+}
+
+/// Returns the name of a runtime column; `None` if the column is none. The prefix may be in another case or with another
+/// separator, and known names may lack it.
+fn runtime_column(column: &str) -> Option<Cow<'_, str>> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let exact = column.strip_prefix(RUNTIME).filter(|bare| !bare.is_empty());
+    if exact.is_some_and(|bare| bare.chars().all(is_plain)) {
+        return Some(column.into());
+    }
+    let lower = column.to_ascii_lowercase();
+    let words = lower.split(|c: char| c.is_whitespace() || matches!(c, '_' | '-'));
+    let mut words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let has_prefix = words.len() > 1 && words[0] == "runtime";
+    words.drain(..usize::from(has_prefix));
+    let bare = words.join("_");
+    if bare == "ep_size" {
+        return Some(EP_SIZE.into());
+    }
+    let is_known = NAMES.contains(&bare.as_str()) || LABELS.contains(&bare.as_str());
+    match exact {
+        // A name of an entry that the user added.
+        Some(_) if !is_known => Some(column.into()),
+        _ => (has_prefix || is_known).then(|| format!("{RUNTIME}{bare}").into()),
     }
 }
 
@@ -338,13 +409,41 @@ mod tests {
 
     #[test]
     fn explaining_columns_are_no_attributes() {
-        assert_eq!(CaseAttributes::name_of("Runtime sparse_mode"), Some("Runtime sparse_mode"));
-        assert_eq!(CaseAttributes::name_of("avg_seq_len"), Some(AVG_SEQ_LEN));
-        assert_eq!(CaseAttributes::name_of("EP Size"), Some(EP_SIZE));
-        for label in
-            ["Runtime source_profile", "Runtime block_table_shape", "Runtime ", "OP State", "Runtimes"]
-        {
+        for name in ["Runtime sparse_mode", "Runtime xyz", "Runtime odd Name", AVG_SEQ_LEN, EP_SIZE] {
+            assert!(CaseAttributes::is_name(name), "{name}");
+        }
+        assert_eq!(CaseAttributes::name_of("avg_seq_len").as_deref(), Some(AVG_SEQ_LEN));
+        for label in [
+            "Runtime source_profile",
+            "runtime_phase",
+            "Runtime block_table_shape",
+            "Runtime ",
+            "OP State",
+            "Runtimes",
+        ] {
             assert_eq!(CaseAttributes::name_of(label), None, "{label}");
+        }
+    }
+
+    #[test]
+    fn names_are_found_in_any_spelling() {
+        let name = "Runtime actual_seq_lengths_kv_values";
+        for column in [
+            "runtime actual_seq_lengths_kv_values",
+            "RUNTIME Actual Seq Lengths KV Values",
+            "Runtime_actual_seq_lengths_kv_values",
+            " Runtime  actual seq_lengths_kv_values ",
+            "actual_seq_lengths_kv_values",
+            "Actual Seq Lengths KV Values",
+        ] {
+            assert_eq!(CaseAttributes::name_of(column).as_deref(), Some(name), "{column}");
+            assert!(!CaseAttributes::is_name(column), "{column}");
+        }
+        assert_eq!(CaseAttributes::name_of("Runtime_xyz").as_deref(), Some("Runtime xyz"));
+        assert_eq!(CaseAttributes::name_of("ep_size").as_deref(), Some(EP_SIZE));
+        assert!(CaseAttributes::is_shape_label("runtime_block_table_shape"));
+        for column in ["xyz", "Block Dim", "batch_size", "Runtime", "runtime_"] {
+            assert_eq!(CaseAttributes::name_of(column), None, "{column}");
         }
     }
 }

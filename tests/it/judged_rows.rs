@@ -208,7 +208,7 @@ fn truth_values_and_numbers_are_one_case_in_any_spelling() {
     let kernel = "KvRmsNormRopeCache";
     let spelled = |text| row_of(&(kernel, cells, &[("is_output_kv", text)]));
     let context = Context::new();
-    write_database(&context, &["false", "False", "FALSE", "true", "True"].map(spelled));
+    write_database(&context, &["false", "False", "FALSE", "0", "true", "True", "1"].map(spelled));
     assert_eq!(planned_verdicts(&context), (Vec::new(), 2));
     let lengths = |keys| {
         row_of(&(
@@ -220,6 +220,13 @@ fn truth_values_and_numbers_are_one_case_in_any_spelling() {
     let context = Context::new();
     write_database(&context, &["128", "128.0", "[0128]"].map(lengths));
     assert_eq!(planned_verdicts(&context), (Vec::new(), 1));
+    let with_default = |column| {
+        let attributes: Vec<_> = FUSED_ARGUMENTS.into_iter().chain([(column, "2147483647")]).collect();
+        row_of(&(FUSED, FUSED_CELLS, &attributes))
+    };
+    let context = Context::new();
+    write_database(&context, &["pre_tokens", "next_tokens"].map(with_default));
+    assert_eq!(planned_verdicts(&context).0, Vec::new(), "defaults of the call");
     // torch_npu has two names for one layout of the caches.
     let context = Context::new();
     write_database(

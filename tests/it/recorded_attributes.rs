@@ -120,6 +120,33 @@ fn rows_that_differ_in_lengths_are_launched_and_timed_with_their_own() {
     }
 }
 
+/// A value that is ignored because of the spelling of its column would give the time of another length.
+#[test]
+fn columns_in_other_spellings_are_the_same_attributes() {
+    let arguments_of = |columns: [&str; 2]| {
+        let context = Context::new();
+        let (_, [shapes, dtypes, outputs, output_dtypes]) = DECODE[0];
+        let mut row = PlainRow::new(INDEXER, shapes.split(';').count());
+        for (slot, (shape, dtype)) in shapes.split(';').zip(dtypes.split(';')).enumerate() {
+            row.set_input(slot, shape, dtype);
+        }
+        row.set_column(columns[0], "1");
+        row.set_column(columns[1], "257");
+        write_database(&context, &[row.outputs(outputs, output_dtypes)]);
+        arguments(&context, INDEXER)
+    };
+    let right = arguments_of(["Runtime actual_seq_lengths_values", "Runtime actual_seq_lengths_kv_values"]);
+    assert_eq!(right[0]["actual_seq_lengths_key"]["tensor"]["items"][0], 257);
+    for other in [
+        ["runtime actual_seq_lengths_values", "runtime actual_seq_lengths_kv_values"],
+        ["Runtime_actual_seq_lengths_values", "Runtime_actual_seq_lengths_kv_values"],
+        ["Runtime Actual Seq Lengths Values", "RUNTIME actual seq lengths kv values"],
+        ["actual_seq_lengths_values", "actual_seq_lengths_kv_values"],
+    ] {
+        assert_eq!(arguments_of(other), right, "{other:?}");
+    }
+}
+
 #[test]
 fn assumed_lengths_are_stated_only_where_none_are_recorded() {
     let context = Context::new();

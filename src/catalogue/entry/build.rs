@@ -309,7 +309,7 @@ fn normal_spellings(values: &[String]) -> Vec<String> {
 
 /// Checks that a key is a column of attributes.
 fn check_column(column: &str) -> Result<(), EntryError> {
-    if CaseAttributes::name_of(column).is_some() {
+    if CaseAttributes::is_name(column) {
         return Ok(());
     }
     let problem = format!("`{column}` is not a column of attributes, such as `Runtime num_heads`");

@@ -11,7 +11,7 @@ use crate::domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, Tenso
 pub(super) fn example_case(raw: &RawExample, entry: &CatalogueEntry) -> Result<Case, EntryError> {
     let mut attributes = CaseAttributes::default();
     for (column, cell) in &raw.attributes {
-        if CaseAttributes::name_of(column).is_none() {
+        if !CaseAttributes::is_name(column) {
             let problem = format!("`{column}` is not a column of attributes, such as `Runtime num_heads`");
             return Err(fault(column, problem)).below("attributes");
         }

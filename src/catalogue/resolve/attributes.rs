@@ -165,6 +165,17 @@ mod tests {
         }
     }
 
+    /// Otherwise a table with the attribute in another spelling would be measured without it.
+    #[test]
+    fn attributes_of_entries_are_found_without_their_prefix() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
+        for column in catalogue.attribute_columns() {
+            let bare = column.strip_prefix("Runtime ").unwrap_or(&column);
+            let found = CaseAttributes::name_of(bare);
+            assert!(bare == "batch_size" || found.as_deref() == Some(&*column), "{column}: {found:?}");
+        }
+    }
+
     #[test]
     fn unused_column_is_named() {
         let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the catalogue");
