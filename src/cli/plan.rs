@@ -63,8 +63,10 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     if let Some(problem) = soc_contradiction(&profile, &chips, &run_options.python, &[]) {
         return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
     }
-    let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
+    let mut plan =
+        plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
     let devices = planned_devices(selection, database.kind())?;
+    plan.refuse_larger_gangs(devices.len());
     let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive);
     let budget = selection.deadline.seconds();
     let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);

@@ -137,10 +137,12 @@ impl RunPlan {
             std::mem::take(&mut self.cases).into_iter().partition(|planned| planned.devices <= devices);
         self.cases = fitting;
         let larger: Vec<PlannedCase> = larger;
-        self.not_launched.extend(larger.into_iter().map(|PlannedCase { case, devices: needed, .. }| {
+        for planned in &larger {
+            let needed = planned.devices;
             let reason = format!("it needs {needed} devices of one host at once, the run has {devices}");
-            (case, CaseOutcome::new(Verdict::Unsupported, reason))
-        }));
+            let outcome = CaseOutcome::new(Verdict::Unsupported, reason);
+            self.not_launched.extend(planned.cases().map(|case| (case.clone(), outcome.clone())));
+        }
     }
 
     /// Returns true if the call of a case ran as another kernel in an earlier run and was measured as a case of that, and
@@ -230,7 +232,7 @@ pub(crate) fn select_cases(
     device: &DeviceProfile,
     selection: &CaseSelection<'_>,
 ) -> Result<RunPlan, PlanError> {
-    let kernels = chosen_kernels(&database.kernels()?, selection.kernels)?;
+    let kernels = chosen_kernels(&database.kernels()?, selection.kernels, catalogue)?;
     let mut plan = RunPlan::default();
     let mut seen = BTreeSet::new();
     let mut has_weights = false;
@@ -428,12 +430,21 @@ fn not_launched_outcome(
     (call.digest == digest).then(|| call.outcome.clone())
 }
 
-fn chosen_kernels(known: &[KernelName], wanted: &[KernelName]) -> Result<Vec<KernelName>, PlanError> {
+fn chosen_kernels(
+    known: &[KernelName],
+    wanted: &[KernelName],
+    catalogue: &Catalogue,
+) -> Result<Vec<KernelName>, PlanError> {
     if known.is_empty() {
         return Err(PlanError::Empty);
     }
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
-        let nearest = nearest_name(missing.as_str(), known.iter().map(KernelName::as_str));
+        let entry = |kernel: &KernelName| catalogue.entry(kernel).map(|entry| &entry.kernel);
+        let other_name =
+            known.iter().find(|kernel| entry(missing).is_some() && entry(kernel) == entry(missing));
+        let nearest = other_name
+            .map(KernelName::as_str)
+            .or_else(|| nearest_name(missing.as_str(), known.iter().map(KernelName::as_str)));
         return Err(PlanError::NoSuchKernel { kernel: missing.clone(), nearest: nearest.map(str::to_owned) });
     }
     Ok(known.iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).cloned().collect())

@@ -140,6 +140,9 @@ fn each_rank_has_a_profile_a_journal_and_experts_of_all_ranks() {
 #[test]
 fn gang_larger_than_the_host_is_not_started() {
     let context = database(&[64], &["2", "16"]);
+    let plan = context.run(&["plan", "--db", "db", "--devices", "0-3"]).stdout;
+    let text = "unsupported: it needs 16 devices of one host at once, the run has 4";
+    assert!(plan.contains(text), "{plan}");
     let ran = rehearse(&context, &["--devices", "0-3"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(

@@ -204,6 +204,9 @@ fn unknown_kernel_and_empty_database_are_errors_with_a_hint() {
     let error = fixture.select(UpdateMode::Missing, &[kernel("Addd")], None).expect_err("no such kernel");
     assert_eq!(error.to_string(), "the database has no rows of `Addd`");
     assert_eq!(error.hint(), "did you mean `Add`?");
+    let graph = Fixture::new(&[("MatMulCommon", "", &[add(16)])]);
+    let error = graph.select(UpdateMode::Missing, &[kernel("MatMulV2")], None).expect_err("another name");
+    assert_eq!(error.hint(), "did you mean `MatMulCommon`?");
     let error = Fixture::new(&[]).select(UpdateMode::Missing, &[], None).expect_err("no kernels");
     assert_eq!(error.to_string(), "the database has no kernels");
 }
