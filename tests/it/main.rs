@@ -73,4 +73,5 @@ mod unsteady_kernels;
 mod vendor;
 mod vendor_check;
 mod why;
+mod wrong_numbers;
 mod yaml_positions;
