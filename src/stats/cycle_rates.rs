@@ -114,7 +114,8 @@ pub fn find_clock_deficits(readings: &[CycleReading]) -> Vec<Option<ClockDeficit
     }
     let judged = own.iter().zip(&of_neighbours).map(|(own, neighbours)| {
         let own_deficit = own.filter(|own| own.is_significant(CASE_ERRORS));
-        let is_refuted = own.is_some_and(|own| own.value + 2.0 * own.error < LEAST_CLOCK_DEFICIT);
+        let is_refuted =
+            own.is_some_and(|own| own.value + NEIGHBOUR_ERRORS * own.error < LEAST_CLOCK_DEFICIT);
         let neighbours = neighbours.filter(|found| !is_refuted && found.is_significant(NEIGHBOUR_ERRORS));
         own_deficit.or(neighbours).map(|Deficit { value, reference, cases, .. }| ClockDeficit {
             deficit: -(-value).exp_m1(),

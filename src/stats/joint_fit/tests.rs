@@ -1,4 +1,3 @@
-use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
@@ -178,12 +177,11 @@ fn intervals_contain_the_truth() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
-
-    /// The numbers of cases and collections are names only.
-    #[test]
-    fn result_does_not_depend_on_numbering(seed in 0_u64..50, shift in 1_usize..30) {
+/// The numbers of cases and collections are names only.
+#[test]
+fn result_does_not_depend_on_numbering() {
+    for seed in 0..40 {
+        let shift = 1 + seed as usize * 7 % 29;
         let medians = night(seed, 30, 2, 0.01);
         let renumbered: Vec<CollectionMedian> = medians
             .iter()
@@ -196,9 +194,10 @@ proptest! {
         let one = fit_medians(&medians, &[1e-4; 30], EffectModel::Joint, None);
         let other = fit_medians(&renumbered, &[1e-4; 30], EffectModel::Joint, None);
         for case in 0..30 {
-            let (one, other) = (one.estimates[case].expect("fit"), other.estimates[(case + shift) % 30].expect("fit"));
-            prop_assert!((one.log_median - other.log_median).abs() < 1e-9);
-            prop_assert!((one.half_width / other.half_width - 1.0).abs() < 1e-6);
+            let (one, other) =
+                (one.estimates[case].expect("fit"), other.estimates[(case + shift) % 30].expect("fit"));
+            assert!((one.log_median - other.log_median).abs() < 1e-9, "seed {seed}");
+            assert!((one.half_width / other.half_width - 1.0).abs() < 1e-6, "seed {seed}");
         }
     }
 }
