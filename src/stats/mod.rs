@@ -26,7 +26,9 @@ pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits
 pub(crate) use deviates::{
     hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate, small_exponential,
 };
-pub(crate) use duration_pattern::{LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_duration_pattern};
+pub(crate) use duration_pattern::{
+    LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_common_trend, find_duration_pattern,
+};
 pub(crate) use interval::median_interval;
 pub use joint_fit::{
     CaseEstimate, CollectionMedian, EffectComponents, EffectModel, JointFit, MIN_REPEATED_CASES,

@@ -52,7 +52,7 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
             "trend",
             format!(
                 "the durations of {LEAST_SAMPLES} samples or more change by less than {} %, or Kendall's S deviates by less than \
-                 {LEAST_TREND_DEVIATE} standard deviations",
+                 {LEAST_TREND_DEVIATE} standard deviations, in a collection and summed over those of a row",
                 percent(LEAST_CHANGE)
             ),
         ),
