@@ -9,7 +9,10 @@ use crate::{
     domain::{IdentifiedCase, KernelName, LogicalDeviceId, ProfilerSettings},
     exit::ExitStatus,
     plan::DEFAULT_LAUNCHES,
-    render::{HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, replay_script},
+    render::{
+        ControlLaunches, HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths,
+        replay_script,
+    },
     report::{print_data, print_note},
     session::CommandError,
 };
@@ -97,6 +100,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         profiler: ProfilerSettings::default(),
         environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
+        controls: Some(ControlLaunches::default()),
         cases,
     };
     let ranks = manifest.group_size().and_then(|ranks| u32::try_from(ranks).ok()).unwrap_or_default();

@@ -5,12 +5,12 @@ use std::path::Path;
 use super::conditions::CollectionConditions;
 use crate::{
     catalogue::{Catalogue, CatalogueEntry},
-    domain::{Attempt, CaseOutcome, Verdict},
+    domain::{Attempt, CaseOutcome, ControlReading, Verdict},
     plan::PlannedCase,
     render::{Manifest, files},
     verify::{
-        EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection, read_journal,
-        read_records,
+        EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection, control_readings,
+        read_journal, read_records,
     },
 };
 
@@ -42,6 +42,11 @@ impl CollectionOutput {
     /// Returns the journal of all processes together.
     pub(super) fn journal(&self) -> LaunchJournal {
         LaunchJournal::merge_all(&self.journals)
+    }
+
+    /// Returns the readings of the control kernels.
+    pub(super) fn controls(&self, manifest: &Manifest) -> Vec<ControlReading> {
+        control_readings(manifest, &self.journals, &self.records)
     }
 
     /// Assesses every case of the manifest; `expected` has the cases in its order.

@@ -17,14 +17,14 @@ use super::{
 };
 use crate::{
     database::collection_path,
-    domain::{Attempt, LogicalDeviceId, SoftwareFingerprint},
+    domain::{Attempt, ControlReading, LogicalDeviceId, SoftwareFingerprint},
     evidence::files_to_archive,
     files::write_archive,
     plan::{DEFAULT_LAUNCHES, LaunchCount, PlannedCase},
     process::{self, CommandSpec, ExitKind},
     render::{
-        CollectScript, HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths,
-        collect_script, files, replay_script,
+        CollectScript, ControlLaunches, HostNumbers, Manifest, ManifestCase, PinnedEnvironment,
+        SentinelLengths, collect_script, files, replay_script,
     },
     sched::{CollectionExit, StartCollection},
     verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord},
@@ -46,6 +46,8 @@ pub(super) struct CollectionResult {
     pub(super) message: String,
     /// Software of the host and of the script.
     pub(super) software: SoftwareFingerprint,
+    /// Readings of the control kernels.
+    pub(super) controls: Vec<ControlReading>,
     /// SHA-256 of the compressed evidence; `None` if it could not be written.
     pub(super) archive: Option<String>,
 }
@@ -88,6 +90,7 @@ pub(super) fn run_collection(
     };
     conditions.write(&folder);
     let attempts = output.assess(&manifest, &expected, &conditions);
+    let controls = output.controls(&manifest);
     write_rank_durations(&folder, &attempts);
     let journal = output.journal();
     let CollectionOutput { journals, records, unreadable } = output;
@@ -116,6 +119,7 @@ pub(super) fn run_collection(
         failed_devices: failed_devices(&start.devices, &folder.join(files::LOG)),
         message: outcome,
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
+        controls,
         archive: write_archive(&folder.join(files::EVIDENCE), &folder, &files_to_archive(&folder)).ok(),
     })
 }
@@ -286,6 +290,7 @@ fn collection_manifest(
         profiler: settings.profiler.clone(),
         environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
+        controls: Some(ControlLaunches::default()),
         cases: listed.collect(),
     };
     manifest.set_gang(&devices);

@@ -293,14 +293,18 @@ impl<'a> Dispatcher<'a> {
             failed_devices,
             message,
             software,
+            controls,
             archive,
         } = result;
         if let Some(key) = self.ledger_keys.remove(&start.collection) {
             // Control collections test the device; their cases have samples already.
             let stored =
                 if start.purpose == CollectionPurpose::Control { &mut [] } else { attempts.as_mut_slice() };
-            self.commit(|ledger| ledger.finish_collection(key, unix_time(), &message, &software, stored))
-                .await?;
+            self.commit(|ledger| {
+                ledger.set_controls(key, &controls)?;
+                ledger.finish_collection(key, unix_time(), &message, &software, stored)
+            })
+            .await?;
             if let Some(digest) = archive {
                 self.commit(|ledger| ledger.set_archive(key, &digest)).await?;
             }
@@ -354,6 +358,7 @@ impl<'a> Dispatcher<'a> {
             failed_devices: Vec::new(),
             message: error.to_string(),
             software: self.context.settings.host_software.read_fingerprint(),
+            controls: Vec::new(),
             archive: None,
         }
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
-    domain::{Attempt, CaseId, CaseOutcome, IdentifiedCase, Nanos},
+    domain::{Attempt, CaseId, CaseOutcome, ControlReading, IdentifiedCase, Nanos},
     evidence::{ArchiveState, archive_state},
     files::unpack_archive,
     plan::{PlannedCase, planned_case},
@@ -24,6 +24,8 @@ use crate::{
 pub(crate) struct ReassessedCollection {
     /// Each case with its attempt.
     pub(crate) attempts: Vec<(IdentifiedCase, Attempt)>,
+    /// Readings of the control kernels.
+    pub(crate) controls: Vec<ControlReading>,
     /// Cases that cannot be assessed, with the reason.
     pub(crate) left: Vec<(CaseId, String)>,
 }
@@ -100,7 +102,8 @@ impl AssessmentRules<'_> {
         drop(expected);
         let attempts = cases.into_iter().zip(attempts).zip(planned);
         let attempts = attempts.filter_map(|(attempt, planned)| planned.map(|_| attempt)).collect();
-        Ok(ReassessedCollection { attempts, left })
+        let controls = output.controls(&manifest);
+        Ok(ReassessedCollection { attempts, controls, left })
     }
 
     /// Resolves a launched case. The error is the reason why the records are not those of its call.

@@ -3,6 +3,7 @@
 use crate::{
     domain::{DataKind, KernelName, MemoryFootprint},
     plan::{InitialCosts, PlannedCase},
+    render::ControlLaunches,
     sched::{PriorCosts, SchedCase, SchedLimits, Seconds},
     stats::{hash_numbers, signed_unit_deviate},
 };
@@ -11,15 +12,29 @@ use crate::{
 const REHEARSAL_COSTS: PriorCosts =
     PriorCosts { startup: 0.3, export: 0.2, export_launch: 1e-4, hang_timeout: 10.0 };
 
+/// Seconds of a launch of a control kernel with its part of the tensors.
+const CONTROL_SECONDS: Seconds = 5e-4;
+
 /// Pause of a rehearsed device on which a collection launched nothing.
 const REHEARSAL_PAUSE: Seconds = 0.5;
 
 /// Returns the limits of the collections of a run on a host of this kind.
 pub(super) fn scheduler_limits(kind: DataKind, deadline: Option<Seconds>) -> SchedLimits {
     let limits = SchedLimits { deadline, ..SchedLimits::default() };
-    match kind {
+    let limits = match kind {
         DataKind::Npu => limits,
         DataKind::Rehearsal => SchedLimits { prior: REHEARSAL_COSTS, first_pause: REHEARSAL_PAUSE, ..limits },
+    };
+    SchedLimits { prior: with_controls(limits.prior), ..limits }
+}
+
+/// Adds the launches of the control kernels, half of them before the script has started, and their records.
+fn with_controls(prior: PriorCosts) -> PriorCosts {
+    let launches = f64::from(ControlLaunches::default().launch_count());
+    PriorCosts {
+        startup: prior.startup + launches / 2.0 * CONTROL_SECONDS,
+        export: prior.export + launches * (CONTROL_SECONDS / 2.0 + prior.export_launch),
+        ..prior
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{ClockEvidence, LedgerComparison, RowComparison, raw_records};
+use super::{ClockEvidence, ControlEvidence, LedgerComparison, RowComparison, control_evidence, raw_records};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -15,7 +15,7 @@ use crate::{
         Case, CaseId, IdentifiedCase, IntervalMethod, KernelName, Nanos, RowResult, SoftwareFingerprint,
         Verdict, reason_remarks,
     },
-    ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger},
+    ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, StoredControl},
     plan::planned_case,
     stats::SampleSummary,
 };
@@ -96,6 +96,8 @@ pub(crate) struct CollectionEvidence {
     pub(crate) left_out: Option<String>,
     pub(crate) software: Option<String>,
     pub(crate) clock: Option<ClockEvidence>,
+    /// Control kernels at the ends of the collection.
+    pub(crate) controls: Vec<ControlEvidence>,
     pub(crate) readings: Vec<ReadingEvidence>,
     /// Accepted samples in nanoseconds, in launch order.
     pub(crate) samples_ns: Vec<i64>,
@@ -180,8 +182,10 @@ impl EvidenceSources<'_> {
         let (mut collections, mut runs) = (Vec::new(), Vec::new());
         if let Some(ledger) = self.ledger {
             let attempts = ledger.case_attempts(&known.case)?;
+            let controls = ledger.all_controls()?;
             for attempt in &attempts {
-                collections.push(self.collection(ledger, &known.case, attempt, result.as_ref())?);
+                let place = (attempt, controls.as_slice());
+                collections.push(self.collection(ledger, &known.case, place, result.as_ref())?);
             }
             let software = attempts.into_iter().map(|attempt| attempt.software);
             let clocks = software.zip(&mut collections);
@@ -237,7 +241,7 @@ impl EvidenceSources<'_> {
         &self,
         ledger: &Ledger,
         case: &CaseId,
-        attempt: &CaseAttempt,
+        (attempt, controls): (&CaseAttempt, &[StoredControl]),
         result: Option<&RowResult>,
     ) -> Result<CollectionEvidence, DatabaseError> {
         let CaseAttempt {
@@ -278,6 +282,7 @@ impl EvidenceSources<'_> {
             left_out,
             software: software.as_ref().map(software_text),
             clock: attempt.cycle_rate.map(ClockEvidence::from),
+            controls: control_evidence(controls, run, *collection),
             readings: readings.into_iter().map(ReadingEvidence::from).collect(),
             samples_ns,
             outliers_ns,

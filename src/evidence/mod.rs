@@ -7,6 +7,7 @@
 mod case_evidence;
 mod clock;
 mod compare;
+mod controls;
 mod difference;
 mod find_case;
 mod ledger_rows;
@@ -18,6 +19,7 @@ pub(crate) use case_evidence::{
 };
 pub(crate) use clock::ClockEvidence;
 pub(crate) use compare::{LedgerComparison, RowComparison, compare_database};
+pub(crate) use controls::{ControlEvidence, ControlLevel, control_evidence, control_levels};
 pub(crate) use difference::{CaseDifference, LedgerDifference, MeasuredSide, compare_sides};
 pub(crate) use find_case::{CaseLookupError, find_case};
 pub(crate) use ledger_rows::{LedgerRows, case_row};

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
+use super::{ControlLevel, control_levels};
 use crate::{
     domain::{CaseId, CollectionSamples},
     ledger::{Ledger, LedgerError},
@@ -38,6 +39,8 @@ pub(crate) struct NoiseBudget {
     pub(crate) left_out: usize,
     /// Kernels, the noisiest first.
     pub(crate) kernels: Vec<KernelNoise>,
+    /// Levels of devices and runs by their control kernels.
+    pub(crate) controls: Vec<ControlLevel>,
 }
 
 /// A measurement with its place.
@@ -65,7 +68,8 @@ impl NoiseBudget {
         }
         let kernels: HashMap<CaseId, String> =
             ledger.cases_with_prefix("")?.into_iter().map(|known| (known.case, known.kernel)).collect();
-        Ok(budget_of(&all, &kernels, left_out))
+        let controls = control_levels(&ledger.all_controls()?);
+        Ok(budget_of(&all, &kernels, left_out).map(|budget| Self { controls, ..budget }))
     }
 }
 
@@ -130,6 +134,7 @@ fn budget_of(
         runs: runs.len(),
         left_out,
         kernels,
+        controls: Vec::new(),
     })
 }
 

@@ -56,6 +56,8 @@ pub(crate) enum FaultKind {
     SlowDevice(SlowDevice),
     /// Kernels take longer for the same cycles, and no reading of the device shows its lower clock.
     SlowKernels(SlowKernels),
+    /// The clock falls while a case is prepared and rises only after some time of launches; no reading shows it.
+    IdleClock(IdleClock),
     /// The device is hot and its clock is reduced.
     Throttling(DeviceThrottling),
     /// The device is no longer listed and cannot be used.
@@ -96,6 +98,7 @@ impl FaultKind {
             | Self::DiskFull(_) => FaultScope::Collection,
             Self::SlowDevice(_)
             | Self::SlowKernels(_)
+            | Self::IdleClock(_)
             | Self::Throttling(_)
             | Self::DeviceLost(_)
             | Self::LeftoverProcess(_) => FaultScope::Device,
@@ -192,6 +195,12 @@ parameters! {
     SlowKernels {
         /// Factor of the time of kernels.
         factor: f64 = 1.04,
+    }
+    IdleClock {
+        /// Factor of the time of kernels at the lower clock.
+        factor: f64 = 1.2,
+        /// Milliseconds of kernels after which the clock has risen.
+        milliseconds: f64 = 3.0,
     }
     DeviceThrottling {
         /// Factor of the time of kernels.

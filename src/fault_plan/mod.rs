@@ -18,8 +18,8 @@ pub(crate) use container::{RehearsedContainer, ShownProcessIds};
 pub(crate) use defects::HostDefect;
 pub(crate) use kinds::{
     CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
-    HeldResource, LeftoverProcess, MemoryAt, MissingOutput, ProcessCrash, RecordsKept, UnsteadyKernel,
-    UnsteadyPattern, WrongUnit,
+    HeldResource, IdleClock, LeftoverProcess, MemoryAt, MissingOutput, ProcessCrash, RecordsKept,
+    UnsteadyKernel, UnsteadyPattern, WrongUnit,
 };
 use serde::{Deserialize, Serialize};
 

@@ -8,9 +8,10 @@ use super::{
     FaultPlan, FaultTarget, HostDefect, PlannedFault, RehearsedContainer, SimulatedDelays, StandInSoftware,
     TimeWindow, ValidNames,
     kinds::{
-        ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, LeftoverProcess, LostRecords,
-        MissingOutput, NoDeviceId, NoParameters, OutOfMemory, ProcessCrash, ProcessHang, RaggedCsv,
-        RuntimeDeviceError, SlowDevice, SlowKernels, TruncatedCsv, UnsteadyKernel, WrongDevice, WrongUnit,
+        ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, IdleClock, LeftoverProcess,
+        LostRecords, MissingOutput, NoDeviceId, NoParameters, OutOfMemory, ProcessCrash, ProcessHang,
+        RaggedCsv, RuntimeDeviceError, SlowDevice, SlowKernels, TruncatedCsv, UnsteadyKernel, WrongDevice,
+        WrongUnit,
     },
 };
 use crate::{
@@ -89,6 +90,8 @@ struct RawFault {
     #[serde(deserialize_with = "default_if_null")]
     slow_kernels: Option<SlowKernels>,
     #[serde(deserialize_with = "default_if_null")]
+    idle_clock: Option<IdleClock>,
+    #[serde(deserialize_with = "default_if_null")]
     throttling: Option<DeviceThrottling>,
     #[serde(deserialize_with = "default_if_null")]
     device_lost: Option<NoParameters>,
@@ -137,6 +140,7 @@ impl RawFault {
             ("disk_full", self.disk_full.map(FaultKind::DiskFull)),
             ("slow_device", self.slow_device.map(FaultKind::SlowDevice)),
             ("slow_kernels", self.slow_kernels.map(FaultKind::SlowKernels)),
+            ("idle_clock", self.idle_clock.map(FaultKind::IdleClock)),
             ("throttling", self.throttling.map(FaultKind::Throttling)),
             ("device_lost", self.device_lost.map(FaultKind::DeviceLost)),
             ("leftover_process", self.leftover_process.map(FaultKind::LeftoverProcess)),
@@ -207,6 +211,7 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
         }
         FaultKind::SlowDevice(SlowDevice { factor })
         | FaultKind::SlowKernels(SlowKernels { factor })
+        | FaultKind::IdleClock(IdleClock { factor, .. })
         | FaultKind::UnsteadyKernel(UnsteadyKernel { factor, .. })
         | FaultKind::Throttling(DeviceThrottling { factor, .. }) => {
             let problem = format!("expected a number from 1 to {MAX_FACTOR}");

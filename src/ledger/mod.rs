@@ -19,6 +19,7 @@ use crate::domain::{
 
 mod checks;
 mod clock;
+mod controls;
 mod error;
 mod evidence;
 mod reassess;
@@ -27,13 +28,14 @@ mod software;
 
 pub(crate) use checks::{NewCheck, StoredCheck};
 pub(crate) use clock::{EqualAttempt, StoredCycleRate};
+pub(crate) use controls::StoredControl;
 pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, KnownCase, PlannedVerdict, StoredArchive};
 pub(crate) use reassess::{AttemptChange, AttemptState, AttemptedCollection, StoredAttempt};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
 
-const LAYOUT: i64 = 8;
+const LAYOUT: i64 = 9;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
@@ -49,6 +51,8 @@ const CLOCK: &str = include_str!("ledger_clock.sql");
 const ARCHIVES: &str = include_str!("ledger_archives.sql");
 /// Difference of layout 8 from layout 7.
 const READINGS: &str = include_str!("ledger_readings.sql");
+/// Difference of layout 9 from layout 8.
+const CONTROLS: &str = include_str!("ledger_controls.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -101,7 +105,7 @@ pub struct DeviceReading {
 fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES, READINGS];
+    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES, READINGS, CONTROLS];
     let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
     for step in &steps[done..] {
         transaction.execute_batch(step)?;
@@ -585,7 +589,7 @@ mod tests {
     fn readings_of_a_collection_are_found_by_an_index_also_in_older_ledgers() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ledger.db");
-        let older = "DROP INDEX readings_by_device; DROP INDEX withdrawn_attempts; PRAGMA user_version = 7";
+        let older = "DROP INDEX readings_by_device; DROP INDEX withdrawn_attempts; DROP TABLE controls; PRAGMA user_version = 7";
         Ledger::open(&path).expect("created").connection.execute_batch(older).expect("the layout before");
         let ledger = Ledger::open(&path).expect("updated");
         for (sql, index) in [

@@ -10,6 +10,8 @@ use crate::{domain::Nanos, stats::CaseCosts};
 const COLLECTION_SHARE: f64 = 0.3;
 /// Seconds for which the record of a launch is exported and read.
 const RECORD: f64 = 1e-4;
+/// Seconds in which the clock of the device settles before a case, mostly one launch of 0.5 ms that the host waits for.
+const SETTLING: f64 = 1e-3;
 /// Ratio of the offset of a case in a collection to the noise of its launches; no run has shown it yet.
 const OFFSET_RATIO: f64 = 1.0;
 /// Launches that are samples, for scripts without costs.
@@ -122,7 +124,7 @@ impl InitialCosts {
 
     /// Returns the predicted seconds of a case whose kernel takes at least `fastest`.
     pub(crate) fn case_seconds(&self, fastest: Nanos) -> f64 {
-        self.case + f64::from(self.launch_count(fastest)) * self.launch_seconds(fastest)
+        self.case + SETTLING + f64::from(self.launch_count(fastest)) * self.launch_seconds(fastest)
     }
 }
 

@@ -6,7 +6,8 @@ use super::PinnedEnvironment;
 use crate::{
     catalogue::{CallArgument, ResolvedCall, group_size},
     domain::{
-        CaseId, DataKind, Dtype, IdentifiedCase, LogicalDeviceId, ProfilerSettings, Tensor, TensorFormat,
+        CaseId, CollectionEnd, ControlKernel, DataKind, Dtype, IdentifiedCase, LogicalDeviceId,
+        ProfilerSettings, Tensor, TensorFormat,
     },
 };
 
@@ -46,6 +47,9 @@ pub struct Manifest {
     pub(crate) environment: PinnedEnvironment,
     /// The launches that bracket each case.
     pub(crate) sentinels: SentinelLengths,
+    /// Kernels that are launched before the first and after the last case; `None` for a script without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) controls: Option<ControlLaunches>,
     /// The cases, in launch order.
     pub cases: Vec<ManifestCase>,
 }
@@ -69,6 +73,17 @@ impl Manifest {
         self.flush_bytes.map(|bytes| [2, bytes / 8])
     }
 
+    /// Returns the ordinal in the lengths of the sentinels around a control kernel, by its place among them. Ordinals of controls
+    /// follow those of the cases, so that their records are never between the sentinels of a case.
+    pub(crate) fn control_ordinal(&self, end: CollectionEnd, place: usize) -> u32 {
+        let kernels = self.controls.as_ref().map_or(0, |controls| controls.kernels.len());
+        let before = match end {
+            CollectionEnd::Begin => 0,
+            CollectionEnd::End => kernels,
+        };
+        u32::try_from(self.cases.len() + before + place).unwrap_or(u32::MAX)
+    }
+
     /// Returns the size of the largest group of processes of a case; `None` without such a case.
     pub(crate) fn group_size(&self) -> Option<i64> {
         self.cases.iter().filter_map(|case| group_size(&case.arguments)).max()
@@ -89,6 +104,78 @@ pub(crate) struct HostNumbers {
 impl HostNumbers {
     fn is_unknown(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+/// Launches of the control kernels at one end of a collection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ControlLaunches {
+    /// Launches of each kernel before those that are read.
+    pub(crate) warm_up: u32,
+    /// Launches of each kernel that are read.
+    pub(crate) measured: u32,
+    /// The kernels in launch order.
+    pub(crate) kernels: Vec<ControlCall>,
+    /// Launches of the first of these kernels before each case; `None` without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) settling: Option<ClockSettling>,
+}
+
+/// Launches of a product before a case until the clock of the device has settled, because it falls while the device waits for
+/// the host. Their time is read by events of the device: the profiler's records exist only after the collection.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ClockSettling {
+    /// Relative difference from the median of the last settled readings up to which a reading is settled.
+    pub(crate) tolerance: f64,
+    /// Device time in milliseconds over which readings that do not fall count as settled at another clock.
+    pub(crate) steady_ms: f64,
+    /// Greatest time in milliseconds, by the host's clock.
+    pub(crate) most_ms: f64,
+}
+
+impl Default for ClockSettling {
+    /// One launch of 0.5 ms at the clock of the case before; 20 launches after a longer pause.
+    fn default() -> Self {
+        Self { tolerance: 0.02, steady_ms: 10.0, most_ms: 50.0 }
+    }
+}
+
+/// Call of a control kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ControlCall {
+    pub(crate) control: ControlKernel,
+    /// The Python function that launches it.
+    pub(crate) api: String,
+    /// Shapes of its tensors, in the order of the arguments.
+    pub(crate) tensors: Vec<Vec<u64>>,
+    /// Their type, by torch's name.
+    pub(crate) dtype: String,
+}
+
+impl Default for ControlLaunches {
+    /// A product of about 0.5 ms, a copy of 64 MiB and a kernel of a few microseconds. With eight readings of kernels that vary
+    /// by 1 %, a change of 4 % between the ends is no chance.
+    fn default() -> Self {
+        let call = |control, api: &str, tensors: &[&[u64]]| ControlCall {
+            control,
+            api: api.to_owned(),
+            tensors: tensors.iter().map(|dims| dims.to_vec()).collect(),
+            dtype: "bfloat16".to_owned(),
+        };
+        let kernels = vec![
+            call(ControlKernel::Matmul, "torch.mm", &[&[4096, 4096], &[4096, 4096]]),
+            call(ControlKernel::Copy, "torch.Tensor.copy_", &[&[4096, 8192], &[4096, 8192]]),
+            call(ControlKernel::Vector, "torch.abs", &[&[64, 4096]]),
+        ];
+        Self { warm_up: 3, measured: 8, kernels, settling: Some(ClockSettling::default()) }
+    }
+}
+
+impl ControlLaunches {
+    /// Returns the number of all launches at both ends, with the sentinels.
+    pub(crate) fn launch_count(&self) -> u32 {
+        let kernels = u32::try_from(self.kernels.len()).unwrap_or_default();
+        2 * kernels * (self.warm_up + self.measured + 2)
     }
 }
 

@@ -13,7 +13,7 @@ mod replay;
 pub(crate) use collect::{CollectScript, collect_script, shell_quoted};
 #[cfg(test)]
 pub(crate) use manifest::ExpectedRecord;
-pub(crate) use manifest::{HostNumbers, RecordedTensor, SentinelLengths};
+pub(crate) use manifest::{ControlCall, ControlLaunches, HostNumbers, RecordedTensor, SentinelLengths};
 pub use manifest::{Manifest, ManifestCase};
 pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;

@@ -1,5 +1,7 @@
 //! The noise budget of a database, as a table with advice or as JSON.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::{
@@ -7,10 +9,12 @@ use super::{
     text::format_count,
 };
 use crate::{
-    evidence::NoiseBudget,
+    evidence::{ControlLevel, NoiseBudget},
     stats::{MeasurementDesign, VarianceSources},
 };
 
+/// Number of devices and runs whose control kernels are shown.
+const MOST_LEVELS: usize = 16;
 /// Number of kernels in the table of kernels.
 const MOST_KERNELS: usize = 10;
 /// Number of devices or runs below which their deviation is uncertain by more than a third.
@@ -107,6 +111,7 @@ pub(crate) fn noise_json(budget: &NoiseBudget) -> String {
         "sources": sources,
         "changes": changes,
         "kernels": budget.kernels,
+        "controls": budget.controls,
     })
     .to_string()
         + "\n"
@@ -162,10 +167,39 @@ pub(crate) fn noise_text(budget: &NoiseBudget) -> String {
     if more > 0 {
         text += &format!("and {} with less noise\n", format_count(more, "kernel"));
     }
+    text += &control_levels(&budget.controls);
     if budget.left_out > 0 {
         text += &format!("{} older collections are left out\n", budget.left_out);
     }
     text
+}
+
+/// Returns the levels of the control kernels, those farthest from the others first; empty with one level.
+fn control_levels(levels: &[ControlLevel]) -> String {
+    if levels.len() < 2 {
+        return String::new();
+    }
+    let names: BTreeSet<&str> =
+        levels.iter().flat_map(|level| level.off_percent.keys()).map(String::as_str).collect();
+    let greatest =
+        |level: &ControlLevel| level.off_percent.values().map(|off| off.abs()).fold(0.0_f64, f64::max);
+    let mut sorted: Vec<&ControlLevel> = levels.iter().collect();
+    sorted.sort_by(|one, other| greatest(other).total_cmp(&greatest(one)));
+    let header = ["run", "device", "collections"].into_iter().chain(names.iter().copied());
+    let mut table = plain_table(header.map(str::to_owned));
+    for level in sorted.iter().take(MOST_LEVELS) {
+        let off = names.iter().map(|name| level.off_percent.get(*name));
+        let off = off.map(|off| off.map_or_else(|| "-".to_owned(), |off| format!("{off:+.2}")));
+        let place = [level.run.clone(), level.device.to_string(), level.collections.to_string()];
+        table.add_row(place.into_iter().chain(off));
+    }
+    align_right(&mut table, 1..3 + names.len());
+    let more = levels.len().saturating_sub(MOST_LEVELS);
+    let more = match more {
+        0 => String::new(),
+        _ => format!("and {} nearer to the others\n", format_count(more, "device")),
+    };
+    format!("\ncontrol kernels, off the median of all devices and runs in %\n{}{more}", trim_lines(&table))
 }
 
 fn percent_text(share: f64) -> String {

@@ -21,6 +21,8 @@ pub(crate) struct ReparseReport {
     /// Collections without a launch, which have nothing to assess.
     pub(crate) not_launched: usize,
     pub(crate) differences: Vec<AttemptDifference>,
+    /// Number of collections whose control kernels have other readings in the ledger.
+    pub(crate) other_controls: usize,
     pub(crate) left: Vec<LeftEvidence>,
     /// `None` if nothing is written.
     pub(crate) written: Option<WrittenRows>,
@@ -128,7 +130,7 @@ impl ReparseReport {
     pub(crate) fn is_complete(&self) -> bool {
         let is_equal = match &self.written {
             Some(written) => written.unwritten.is_empty(),
-            None => self.differences.is_empty(),
+            None => self.differences.is_empty() && self.other_controls == 0,
         };
         is_equal && self.left.is_empty()
     }
@@ -153,6 +155,7 @@ pub(crate) fn reparse_json(report: &ReparseReport) -> String {
     });
     let all = json!({
         "collections": report.collections, "attempts": report.attempts, "not_launched": report.not_launched,
+        "other_controls": report.other_controls,
         "differences": differences.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>(), "written": written,
     });
     format!("{all}\n")
@@ -209,6 +212,10 @@ pub(crate) fn reparse_summary(report: &ReparseReport) -> String {
             count => format!("{count} differ from the ledger"),
         }
     ));
+    if report.other_controls > 0 {
+        let collections = format_count(report.other_controls, "collection");
+        lines.push(format!("the control kernels of {collections} have other readings than the ledger"));
+    }
     if report.not_launched > 0 {
         lines.push(format!("{} launched nothing", format_count(report.not_launched, "collection")));
     }

@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     domain::reason_cause,
-    evidence::{BracketEvidence, CaseEvidence, CollectionEvidence, ReadingEvidence, ResultEvidence},
+    evidence::{
+        BracketEvidence, CaseEvidence, CollectionEvidence, ControlEvidence, ReadingEvidence, ResultEvidence,
+    },
     render::files::EVIDENCE,
 };
 
@@ -155,6 +157,14 @@ fn add_collections(page: &mut Page, evidence: &CaseEvidence) {
             page.add_block(&format!("left out, {} of run {}: {why}", one.number, one.run));
         }
     }
+    if let Some(table) = controls_table(evidence) {
+        page.text.push('\n');
+        page.add(
+            "controls",
+            "medians in us at the begin and the end; off: from other collections with the same software",
+        );
+        page.add_block(&table);
+    }
     let used: Vec<&CollectionEvidence> = evidence.collections.iter().filter(|one| one.is_used).collect();
     let samples: Vec<i64> = used.iter().flat_map(|one| one.samples_ns.iter().copied()).collect();
     if let Some(plot) = sample_plot(&samples) {
@@ -205,6 +215,42 @@ fn collections_table(evidence: &CaseEvidence) -> String {
     }
     align_right(&mut table, [1, 2, 4, 5, 6, 7, 8, 9]);
     trim_lines(&table)
+}
+
+/// Returns the control kernels of the collections; `None` without one.
+fn controls_table(evidence: &CaseEvidence) -> Option<String> {
+    let mut names: Vec<&str> =
+        evidence.collections.iter().flat_map(|one| &one.controls).map(|one| one.control.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return None;
+    }
+    let mut header = vec!["run".to_owned(), "number".to_owned(), "device".to_owned()];
+    header.extend(names.iter().flat_map(|name| [(*name).to_owned(), "change".to_owned(), "off".to_owned()]));
+    let columns = header.len();
+    let mut table = plain_table(header);
+    let percent =
+        |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |percent| format!("{percent:+.2} %"));
+    for one in &evidence.collections {
+        let devices: BTreeSet<u32> = one.controls.iter().map(|control| control.device).collect();
+        for device in devices {
+            let mut row = vec![one.run.clone(), one.number.to_string(), device.to_string()];
+            for name in &names {
+                let is_own = |found: &&ControlEvidence| found.device == device && found.control == *name;
+                let found = one.controls.iter().find(is_own);
+                let at = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}"));
+                row.push(found.map_or_else(String::new, |found| {
+                    format!("{} {}", at(found.begin_us), at(found.end_us))
+                }));
+                row.push(percent(found.and_then(|found| found.change_percent)));
+                row.push(percent(found.and_then(|found| found.off_percent)));
+            }
+            table.add_row(row);
+        }
+    }
+    align_right(&mut table, 1..columns);
+    Some(trim_lines(&table))
 }
 
 /// Returns temperature, power and health of the devices of a collection: `38-41 C, 172-180 W, OK`.

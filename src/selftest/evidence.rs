@@ -230,6 +230,7 @@ impl SelftestContext {
             profiler: ProfilerSettings::default(),
             environment: PinnedEnvironment::default(),
             sentinels: SentinelLengths::default(),
+            controls: None,
             cases: Vec::new(),
         }
     }

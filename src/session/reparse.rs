@@ -9,7 +9,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName},
+    domain::{CaseId, CaseOutcome, ControlReading, IdentifiedCase, KernelName},
     engine::{AssessmentRules, ChangedCase, ReassessedCollection, find_changes, rewrite_rows},
     files::ScratchFolder,
     ledger::{AttemptChange, AttemptedCollection, Ledger},
@@ -48,7 +48,10 @@ pub(crate) fn reparse_runs(
                     report.not_launched += 1;
                     continue;
                 }
-                Some(Ok(assessed)) => add_assessed(&mut report, ledger, collection, assessed)?,
+                Some(Ok(assessed)) => {
+                    compare_controls(&mut report, ledger, collection, &assessed.controls, writes)?;
+                    add_assessed(&mut report, ledger, collection, assessed)?
+                }
                 Some(Err(problem)) => {
                     report.left.push(left(collection, None, problem));
                     continue;
@@ -92,6 +95,28 @@ fn left(collection: &AttemptedCollection, case: Option<CaseId>, problem: String)
     LeftEvidence { run: collection.run.clone(), collection: collection.number, case, problem }
 }
 
+/// Counts a collection whose control kernels have other readings in the ledger, and replaces them if it `writes`.
+fn compare_controls(
+    report: &mut ReparseReport,
+    ledger: &mut Ledger,
+    collection: &AttemptedCollection,
+    assessed: &[ControlReading],
+    writes: bool,
+) -> Result<(), CommandError> {
+    let key = |reading: &ControlReading| (reading.device, reading.control, reading.end);
+    let mut stored = ledger.controls(collection.collection)?;
+    let mut assessed = assessed.to_vec();
+    stored.sort_by_key(key);
+    assessed.sort_by_key(key);
+    if stored != assessed {
+        report.other_controls += 1;
+        if writes {
+            ledger.set_controls(collection.collection, &assessed)?;
+        }
+    }
+    Ok(())
+}
+
 /// Adds the differences of an assessment to the report; returns the changes of the ledger.
 fn add_assessed(
     report: &mut ReparseReport,
@@ -102,7 +127,7 @@ fn add_assessed(
     let stored = ledger.collection_attempts(collection.collection)?;
     report.collections += 1;
     report.attempts += stored.len();
-    let ReassessedCollection { attempts, left: cases } = assessed;
+    let ReassessedCollection { attempts, left: cases, .. } = assessed;
     let changes = find_changes(stored, &attempts, cases.is_empty());
     report.left.extend(cases.into_iter().map(|(case, problem)| left(collection, Some(case), problem)));
     let AttemptedCollection { run, number, .. } = collection;

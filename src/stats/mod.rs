@@ -8,6 +8,7 @@
 
 mod bootstrap;
 mod comparison;
+mod control_change;
 mod cycle_rates;
 mod deviates;
 mod duration_pattern;
@@ -21,6 +22,7 @@ mod variance_sources;
 
 pub(crate) use bootstrap::median_interval_of_collections;
 pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVERY_RATE, compare_estimates};
+pub(crate) use control_change::{CONTROL_CHANGE_ERRORS, ControlChange, LEAST_CONTROL_CHANGE};
 pub(crate) use cycle_rates::LEAST_CLOCK_DEFICIT;
 pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
 pub(crate) use deviates::{

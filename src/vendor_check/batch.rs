@@ -179,6 +179,7 @@ fn write_scripts(
         profiler: ProfilerSettings::default(),
         environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
+        controls: None,
         cases: indices
             .iter()
             .zip(0..)

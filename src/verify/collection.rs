@@ -1,21 +1,20 @@
 //! Reads the records of a collection and assesses every case by them.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-};
+use std::{borrow::Cow, collections::BTreeSet, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     JournalLine, LaunchJournal,
+    controls::{DeviceChange, control_readings, device_change},
     equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
     ranks::{
         RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
     },
     record_rules::{CaseRecords, broken_rule},
+    recorded_clock::{cycle_rate, throttling},
     samples::{accepted_samples, noise_reason, pattern_reason, published_interval},
+    sentinels::sentinel_brackets,
     software_change::SoftwareChange,
 };
 use crate::{
@@ -25,7 +24,6 @@ use crate::{
     },
     profile::{COUNTERS, CoreClock, LowClock, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
-    stats::CycleRate,
 };
 
 /// A kernel record of a collection.
@@ -88,9 +86,6 @@ pub enum CollectionTermination {
     Stopped,
 }
 
-/// Greatest share of launches at a clock below the set one.
-pub(super) const MOST_THROTTLED: f64 = 0.1;
-
 /// Reads all kernel records below the profile folder, sorted by start time.
 pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
     let mut records = Vec::new();
@@ -145,6 +140,7 @@ pub fn assess_collection(
     let all = LaunchJournal::merge_all(journals);
     let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
     let running = left.next().filter(|_| !all.has_ended);
+    let change = device_change(&control_readings(manifest, journals, &records));
     let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
         let ordinal = case.ordinal;
         let evidence = ranks.iter().zip(&brackets).map(|(rank, brackets)| {
@@ -163,7 +159,7 @@ pub fn assess_collection(
         });
         let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
         match merge_ranks(ordinal, &ranks, evidence) {
-            Ok(evidence) => assess_case(manifest, case, expected, &evidence, software),
+            Ok(evidence) => assess_case(manifest, case, expected, &evidence, software, change.as_ref()),
             Err(outcome) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
                 Attempt::without_launches(case.case.clone(), launched, outcome)
@@ -183,33 +179,6 @@ fn without_flushes<'a>(manifest: &Manifest, records: &'a [RawRecord]) -> Cow<'a,
             && tensor.dims == dims
     };
     records.iter().filter(|record| !is_flush(record)).cloned().collect()
-}
-
-/// Returns the range of the records of each case: between its opening and its closing sentinel.
-fn sentinel_brackets(manifest: &Manifest, records: &[RawRecord]) -> BTreeMap<u32, (usize, usize)> {
-    let sentinels = &manifest.sentinels;
-    let mut positions: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (index, record) in records.iter().enumerate() {
-        if let (true, [Some(tensor)]) =
-            (record.kernel.starts_with(&sentinels.kernel), record.inputs.as_slice())
-            && let (Dtype::Int32, [length]) = (&tensor.dtype, tensor.dims.as_slice())
-        {
-            positions.entry(*length).or_default().push(index);
-        }
-    }
-    let single = |length: u64| match positions.get(&length).map(Vec::as_slice) {
-        Some([index]) => Some(*index),
-        _ => None,
-    };
-    manifest
-        .cases
-        .iter()
-        .filter_map(|case| {
-            let from = single(sentinels.opening(case.ordinal))?;
-            let to = single(sentinels.closing_length(case.ordinal))?;
-            (from < to).then_some((case.ordinal, (from + 1, to)))
-        })
-        .collect()
 }
 
 fn not_launched(
@@ -288,6 +257,7 @@ fn assess_case(
     expected: &ExpectedLaunches<'_>,
     evidence: &[RankLaunches<'_>],
     software: &SoftwareChange,
+    change: Option<&DeviceChange>,
 ) -> Attempt {
     let own = slowest_records(evidence);
     let launched = evidence.first().map_or(0, |first| first.launched);
@@ -325,6 +295,9 @@ fn assess_case(
     if let Some(cause) = throttling(&used) {
         outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
     }
+    if let Some(DeviceChange { verdict, reason }) = change.filter(|change| change.verdict > outcome.verdict) {
+        outcome = CaseOutcome::with_remarks(*verdict, reason, reason_remarks(&outcome.reason));
+    }
     let outcome = software.judge_outcome(outcome);
     let of_equal_calls = Vec::new();
     let case = case.case.clone();
@@ -340,36 +313,6 @@ fn assess_case(
         of_equal_calls,
     };
     share_attempt(measured, expected, evidence.first().and_then(|first| first.ran_as))
-}
-
-/// Returns the clock of the launches if too many of them ran below the set one.
-fn throttling(used: &[&RawRecord]) -> Option<String> {
-    let low: Vec<LowClock> = used.iter().filter_map(|record| record.low_clock).collect();
-    let lowest = low.iter().copied().min_by(|one, other| one.mhz.total_cmp(&other.mhz))?;
-    #[expect(clippy::cast_precision_loss, reason = "counts of launches")]
-    let share = low.len() as f64 / used.len() as f64;
-    (share > MOST_THROTTLED).then(|| {
-        format!(
-            "{} of {} launches ran at a lower clock than the {:.0} MHz for which the device is set, down to {:.0} MHz",
-            low.len(),
-            used.len(),
-            lowest.set_mhz,
-            lowest.mhz
-        )
-    })
-}
-
-/// Returns the cycles per time of launches; `None` if a record lacks its cycles, or none has the number of blocks.
-fn cycle_rate(used: &[&RawRecord]) -> Option<CycleRate> {
-    let columns: Vec<usize> =
-        (0..COUNTERS.len()).filter(|&index| COUNTERS[index].ends_with("_total_cycles")).collect();
-    let cycles = |record: &RawRecord| {
-        let cycles = columns.iter().map(|index| record.counters.get(*index).copied().flatten());
-        cycles.sum::<Option<f64>>().map(|cycles| (cycles, record.duration.0))
-    };
-    let launches: Option<Vec<(f64, i64)>> = used.iter().map(|record| cycles(record)).collect();
-    let blocks = used.iter().filter_map(|record| record.blocks).max().filter(|blocks| *blocks > 0)?;
-    CycleRate::from_launches(&launches?, blocks)
 }
 
 fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {

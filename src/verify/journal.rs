@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::Deserialize;
 
-use crate::domain::ImportedVersions;
+use crate::domain::{CollectionEnd, ImportedVersions};
 
 /// Line of one case.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -95,6 +95,8 @@ pub struct LaunchJournal {
     pub is_done: bool,
     /// True if the script ended by itself, also after a case left the device unusable; no case was running then.
     pub has_ended: bool,
+    /// Exception that prevented the launches of the control kernels.
+    pub controls_error: Option<PythonException>,
 }
 
 impl LaunchJournal {
@@ -126,6 +128,9 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
         at: Option<f64>,
         done: Option<bool>,
         software: Option<ImportedVersions>,
+        /// End of the collection at which the control kernels were launched, and the exception that prevented it.
+        controls: Option<CollectionEnd>,
+        error: Option<PythonException>,
     }
     let mut journal = LaunchJournal::default();
     for line in fs::read_to_string(path).unwrap_or_default().lines() {
@@ -134,7 +139,10 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
             continue;
         }
         match serde_json::from_str::<JournalMark>(line) {
-            Ok(JournalMark { device_count: None, started: None, done: None, .. }) | Err(_) => break,
+            Ok(JournalMark { device_count: None, started: None, done: None, controls: None, .. })
+            | Err(_) => {
+                break;
+            }
             Ok(mark) => {
                 journal.device_count = journal.device_count.or(mark.device_count);
                 journal.is_started |= mark.started == Some(true);
@@ -142,6 +150,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
                 journal.imported = journal.imported.take().or(mark.software);
                 journal.is_done |= mark.done == Some(true);
                 journal.has_ended |= mark.done.is_some();
+                journal.controls_error = journal.controls_error.take().or(mark.error);
             }
         }
     }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use super::equal_calls::{failed_as_other, is_measured_as};
 use crate::{
     catalogue::Catalogue,
-    domain::{CaseId, CaseOutcome, KernelName, Verdict},
-    ledger::{EqualAttempt, Ledger, LedgerError, StoredCycleRate},
-    stats::{ClockDeficit, CycleReading, find_clock_deficits},
+    domain::{CaseId, CaseOutcome, CollectionEnd, ControlKernel, KernelName, Verdict},
+    ledger::{EqualAttempt, Ledger, LedgerError, StoredControl, StoredCycleRate},
+    stats::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits},
 };
 
 /// Least number of cases by which a collection is judged.
@@ -40,55 +40,121 @@ pub(crate) struct LowClocks {
     slow_collections: BTreeMap<(String, u32), BTreeMap<i64, f64>>,
 }
 
+/// Cycles per time of a case or of a control kernel in a collection.
+#[derive(Clone, Copy, Debug)]
+struct ComparedRate<'a> {
+    collection: i64,
+    place: LaunchPlace,
+    kernel: ComparedKernel<'a>,
+    rate: CycleRate,
+    /// Index of the attempt; `None` for a control kernel.
+    attempt: Option<usize>,
+}
+
+/// Place in the order of launches of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LaunchPlace {
+    Begin,
+    Case,
+    End,
+}
+
+/// Launches that have equal cycles at every clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum ComparedKernel<'a> {
+    Case(&'a CaseId),
+    /// A control kernel, by the kernel that ran.
+    Control(ControlKernel, &'a str),
+}
+
+impl<'a> ComparedRate<'a> {
+    /// Returns the rate of a control kernel; `None` without cycles.
+    fn of_control(stored: &'a StoredControl) -> Option<Self> {
+        let StoredControl { collection, reading, .. } = stored;
+        Some(Self {
+            collection: *collection,
+            place: match reading.end {
+                CollectionEnd::Begin => LaunchPlace::Begin,
+                CollectionEnd::End => LaunchPlace::End,
+            },
+            kernel: ComparedKernel::Control(reading.control, &reading.kernel),
+            rate: reading.cycle_rate?,
+            attempt: None,
+        })
+    }
+}
+
 impl LowClocks {
     /// Compares the cycles per time of all attempts with the same software. Fails with [`LedgerError`] if the ledger cannot be
     /// read.
     pub(crate) fn from_ledger(ledger: &Ledger) -> Result<Self, LedgerError> {
-        Ok(Self::from_rates(ledger.cycle_rates()?))
+        Ok(Self::from_rates(ledger.cycle_rates()?, &ledger.all_controls()?))
     }
 
     /// Compares those of the collections with the same software as this one.
     pub(crate) fn of_software(ledger: &Ledger, collection: i64) -> Result<Self, LedgerError> {
-        Ok(Self::from_rates(ledger.cycle_rates_of_software(collection)?))
+        Ok(Self::from_rates(ledger.cycle_rates_of_software(collection)?, &ledger.all_controls()?))
     }
 
-    fn from_rates(rates: Vec<StoredCycleRate>) -> Self {
+    fn from_rates(rates: Vec<StoredCycleRate>, controls: &[StoredControl]) -> Self {
         let mut by_software: BTreeMap<Option<String>, Vec<StoredCycleRate>> = BTreeMap::new();
         for rate in rates {
             by_software.entry(rate.software.clone()).or_default().push(rate);
         }
         let mut found = Self::default();
-        by_software.into_values().for_each(|rates| found.add_software(&rates));
+        for (software, rates) in by_software {
+            let same = controls.iter().filter(|stored| stored.software == software);
+            found.add_software(&rates, same.filter_map(ComparedRate::of_control).collect());
+        }
         found
     }
 
-    /// Adds the attempts of one software.
-    fn add_software(&mut self, rates: &[StoredCycleRate]) {
-        let mut cases: HashMap<&CaseId, usize> = HashMap::new();
+    /// Adds the attempts of one software. Control kernels are compared as cases are: every collection has them, so that they
+    /// are evidence of the clock of collections without a common case.
+    fn add_software(&mut self, rates: &[StoredCycleRate], controls: Vec<ComparedRate<'_>>) {
+        let of_attempts = rates.iter().enumerate().map(|(index, stored)| ComparedRate {
+            collection: stored.collection,
+            place: LaunchPlace::Case,
+            kernel: ComparedKernel::Case(&stored.case),
+            rate: stored.rate,
+            attempt: Some(index),
+        });
+        let mut compared: Vec<ComparedRate<'_>> = of_attempts.chain(controls).collect();
+        compared.sort_by_key(|one| (one.collection, one.place));
+        let mut kernels: HashMap<ComparedKernel<'_>, usize> = HashMap::new();
         let mut collections: BTreeMap<i64, usize> = BTreeMap::new();
-        let readings: Vec<CycleReading> = rates
+        let readings: Vec<CycleReading> = compared
             .iter()
-            .map(|stored| {
-                let next = cases.len();
-                let case = *cases.entry(&stored.case).or_insert(next);
+            .map(|one| {
+                let next = kernels.len();
+                let case = *kernels.entry(one.kernel).or_insert(next);
                 let next = collections.len();
-                let collection = *collections.entry(stored.collection).or_insert(next);
-                CycleReading { case, collection, rate: stored.rate }
+                let collection = *collections.entry(one.collection).or_insert(next);
+                CycleReading { case, collection, rate: one.rate }
             })
             .collect();
-        let deficits = find_clock_deficits(&readings);
-        for of_collection in rates.chunk_by(|one, other| one.collection == other.collection) {
-            let from = rates.partition_point(|stored| stored.collection < of_collection[0].collection);
-            let mut low: Vec<f64> = deficits[from..from + of_collection.len()]
-                .iter()
-                .flatten()
-                .map(|found| found.deficit)
-                .collect();
-            if of_collection.len() >= LEAST_CASES && low.len() * 2 > of_collection.len() {
+        let all_deficits = find_clock_deficits(&readings);
+        let mut deficits: Vec<Option<ClockDeficit>> = vec![None; rates.len()];
+        let mut from = 0;
+        for of_collection in compared.chunk_by(|one, other| one.collection == other.collection) {
+            let found = &all_deficits[from..from + of_collection.len()];
+            from += of_collection.len();
+            let mut low: Vec<f64> = found.iter().flatten().map(|found| found.deficit).collect();
+            let first = of_collection.iter().find_map(|one| one.attempt);
+            if let Some(first) = first.filter(|_| of_collection.len() >= LEAST_CASES)
+                && low.len() * 2 > of_collection.len()
+            {
                 low.sort_unstable_by(f64::total_cmp);
-                let place = (of_collection[0].run.clone(), of_collection[0].device);
+                let place = (rates[first].run.clone(), rates[first].device);
                 let collections = self.slow_collections.entry(place).or_default();
-                collections.insert(of_collection[0].collection, low[low.len() / 2]);
+                collections.insert(rates[first].collection, low[low.len() / 2]);
+            }
+            for (one, found) in of_collection.iter().zip(found) {
+                if let (Some(attempt), Some(found)) = (one.attempt, found) {
+                    // The reference is a reading of the same case, so that it is one of an attempt.
+                    let reference = found.reference.and_then(|index| compared[index].attempt);
+                    deficits[attempt] = Some(ClockDeficit { reference, ..*found });
+                }
             }
         }
         for (stored, deficit) in rates.iter().zip(&deficits) {
@@ -167,8 +233,8 @@ fn deficit_reason(stored: &StoredCycleRate, found: &ClockDeficit, rates: &[Store
     let Some(reference) = found.reference.and_then(|index| rates.get(index)) else {
         let cases = found.cases;
         return format!(
-            "the clock of device {} was {percent:.1} % lower than that of other collections, by the cycles of {cases} cases measured \
-             beside it",
+            "the clock of device {} was {percent:.1} % lower than that of other collections, by the cycles of {cases} kernels \
+             launched beside it",
             stored.device
         );
     };
@@ -187,7 +253,7 @@ fn deficit_reason(stored: &StoredCycleRate, found: &ClockDeficit, rates: &[Store
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::CycleRate;
+    use crate::domain::ControlReading;
 
     fn stored(case: u32, collection: u32, device: u32, rate: f64, software: &str) -> StoredCycleRate {
         StoredCycleRate {
@@ -210,7 +276,7 @@ mod tests {
     #[test]
     fn device_with_two_slow_collections_is_named_with_the_range_of_its_deficits() {
         let one = [collection(1, 0, 1_650.0, "8.5"), collection(2, 1, 1_600.0, "8.5")].concat();
-        let found = LowClocks::from_rates(one.clone());
+        let found = LowClocks::from_rates(one.clone(), &[]);
         assert_eq!(found.attempts.len(), 6);
         let reason = "the clock of device 1 was 3.0 % lower than that of device 0 in collection 1: 1600 instead of 1650 cycles per \
                       block and us";
@@ -218,8 +284,8 @@ mod tests {
         assert_eq!(found.slow_devices("r1"), []);
         let again = [one, collection(3, 1, 1_570.0, "8.5")].concat();
         let reason = "its clock was 3.0 to 4.8 % lower than that of other collections, in 2 collections";
-        assert_eq!(LowClocks::from_rates(again.clone()).slow_devices("r1"), [(1, reason.to_owned())]);
-        assert_eq!(LowClocks::from_rates(again).slow_devices("r2"), []);
+        assert_eq!(LowClocks::from_rates(again.clone(), &[]).slow_devices("r1"), [(1, reason.to_owned())]);
+        assert_eq!(LowClocks::from_rates(again, &[]).slow_devices("r2"), []);
     }
 
     /// They are evidence of a slow device, but have their reason already.
@@ -228,7 +294,7 @@ mod tests {
         let mut rates = [1, 2, 3].map(|number| collection(number, 1, 1_600.0, "8.5")).concat();
         rates.extend(collection(4, 0, 1_650.0, "8.5"));
         rates[..12].iter_mut().for_each(|stored| stored.verdict = Verdict::Throttled);
-        let found = LowClocks::from_rates(rates);
+        let found = LowClocks::from_rates(rates, &[]);
         let collections = found.attempts.iter().map(|low| low.attempt.collection);
         assert_eq!(collections.collect::<Vec<_>>(), [3; 6]);
         let reason = "its clock was 3.0 to 3.0 % lower than that of other collections, in 3 collections";
@@ -239,6 +305,47 @@ mod tests {
     #[test]
     fn collections_of_other_software_are_no_reference() {
         let rates = [collection(1, 0, 1_650.0, "8.3"), collection(2, 1, 1_500.0, "8.5")].concat();
-        assert_eq!(LowClocks::from_rates(rates), LowClocks::default());
+        assert_eq!(LowClocks::from_rates(rates, &[]), LowClocks::default());
+    }
+
+    fn control(collection: u32, device: u32, rate: f64, software: &str) -> Vec<StoredControl> {
+        let reading = |control: ControlKernel, end: CollectionEnd| ControlReading {
+            control,
+            end,
+            device,
+            kernel: control.to_string(),
+            durations: vec![1_000; 8],
+            cycle_rate: Some(CycleRate { per_microsecond: rate, error: 0.001 }),
+        };
+        let all = [ControlKernel::Matmul, ControlKernel::Copy, ControlKernel::Vector].into_iter().flat_map(
+            |control| {
+                CollectionEnd::ALL.iter().map(move |&end| StoredControl {
+                    collection: i64::from(collection),
+                    run: "r1".to_owned(),
+                    number: collection,
+                    software: Some(software.to_owned()),
+                    reading: reading(control, end),
+                })
+            },
+        );
+        all.collect()
+    }
+
+    /// In the first round of a large plan no case is measured twice.
+    #[test]
+    fn controls_show_the_clock_of_collections_without_a_common_case() {
+        let cases = |first: u32, collection: u32, device: u32, rate: f64| -> Vec<StoredCycleRate> {
+            (first..first + 6).map(|case| stored(case, collection, device, rate, "8.5")).collect()
+        };
+        let rates = [cases(0, 1, 0, 900.0), cases(10, 2, 1, 400.0)].concat();
+        let at = |clock: f64| [control(1, 0, 1_650.0, "8.5"), control(2, 1, clock, "8.5")].concat();
+        assert_eq!(LowClocks::from_rates(rates.clone(), &at(1_645.0)), LowClocks::default());
+        let found = LowClocks::from_rates(rates.clone(), &at(1_585.0));
+        let collections = found.attempts.iter().map(|low| low.attempt.collection);
+        assert_eq!(collections.collect::<Vec<_>>(), [2; 6]);
+        let reason = "the clock of device 1 was 3.9 % lower than that of other collections, by the cycles of";
+        assert!(found.attempts[0].outcome.reason.starts_with(reason), "{:?}", found.attempts[0].outcome);
+        let other = [control(1, 0, 1_650.0, "8.3"), control(2, 1, 1_585.0, "8.5")].concat();
+        assert_eq!(LowClocks::from_rates(rates, &other), LowClocks::default());
     }
 }

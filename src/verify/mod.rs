@@ -5,6 +5,7 @@
 //! collection and the measurements of a ledger, and writes no file.
 
 mod collection;
+mod controls;
 mod equal_calls;
 mod evidence;
 mod joint_estimates;
@@ -12,12 +13,15 @@ mod journal;
 mod low_clocks;
 mod ranks;
 mod record_rules;
+mod recorded_clock;
 mod rules;
 mod samples;
+mod sentinels;
 mod software_change;
 
 pub(crate) use collection::RawRecord;
 pub use collection::{CollectionTermination, ExpectedLaunches, assess_collection, read_records};
+pub(crate) use controls::control_readings;
 pub use equal_calls::EqualKernel;
 pub(crate) use evidence::pool_attempts;
 pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates, timer_resolution};

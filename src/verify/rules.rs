@@ -3,13 +3,16 @@
 use serde::Serialize;
 
 use super::{
-    collection::MOST_THROTTLED,
     record_rules::RECORD_RULES,
+    recorded_clock::MOST_THROTTLED,
     samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
 };
 use crate::{
     domain::{Nanos, Verdict},
-    stats::{LEAST_CHANGE, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, LEAST_TREND_DEVIATE},
+    stats::{
+        CONTROL_CHANGE_ERRORS, LEAST_CHANGE, LEAST_CLOCK_DEFICIT, LEAST_CONTROL_CHANGE, LEAST_SAMPLES,
+        LEAST_TREND_DEVIATE,
+    },
 };
 
 /// Measurements that a rule judges.
@@ -21,6 +24,8 @@ pub(crate) enum RuleScope {
     Records,
     /// The samples of a case in a collection, and those of a row.
     Samples,
+    /// The control kernels at the ends of a collection.
+    Controls,
     /// The clock of the device during a collection.
     Clock,
     /// The software of the host.
@@ -102,8 +107,8 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
         (
             "cycle_rate",
             format!(
-                "cycles per block and time are less than {} % below those of other collections of the case or of its neighbours, \
-                 or within their error",
+                "cycles per block and time are less than {} % below those of other collections of the case, of its neighbours or of \
+                 the control kernels, or within their error",
                 percent(LEAST_CLOCK_DEFICIT)
             ),
         ),
@@ -117,7 +122,36 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
         Verdict::Implausible,
         "the software of the host did not change during the collection".to_owned(),
     );
-    of_records.chain(of_samples).chain(of_clock).chain([software]).collect()
+    of_records.chain(of_samples).chain(control_rules()).chain(of_clock).chain([software]).collect()
+}
+
+/// Returns the rules on the control kernels at the ends of a collection.
+fn control_rules() -> impl Iterator<Item = VerificationRule> {
+    let rules = [
+        (
+            "control_change",
+            Verdict::Noisy,
+            format!(
+                "each control kernel takes less than {} % more or less at the end of the collection than at its begin, or the change is \
+                 below {CONTROL_CHANGE_ERRORS} standard errors",
+                LEAST_CONTROL_CHANGE * 100.0
+            ),
+        ),
+        (
+            "control_clock",
+            Verdict::Throttled,
+            format!(
+                "the cycles per time of a control kernel with such a change fell by less than {} %, or within their error",
+                LEAST_CLOCK_DEFICIT * 100.0
+            ),
+        ),
+    ];
+    rules.into_iter().map(|(rule, verdict, condition)| VerificationRule {
+        rule,
+        scope: RuleScope::Controls,
+        verdict,
+        condition,
+    })
 }
 
 #[cfg(test)]

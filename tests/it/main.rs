@@ -14,6 +14,7 @@ mod catalogue_matmul;
 mod catalogue_training;
 mod containers;
 mod context;
+mod controls;
 mod core_clock;
 mod db_check;
 mod devices;

@@ -269,12 +269,16 @@ fn interrupted_run_is_compared_before_and_after_it_is_resumed() {
     let mut delay = 300;
     loop {
         if killed_after(&context, &RUN, Duration::from_millis(delay))
-            && ledger(&context).is_some_and(|ledger| number(&ledger, "SELECT count(*) FROM attempts") > 0)
+            && ledger(&context).is_some_and(|ledger| {
+                // On a slow machine it has no tables yet.
+                let count = ledger.query_row("SELECT count(*) FROM attempts", [], |row| row.get(0));
+                count.is_ok_and(|count: i64| count > 0)
+            })
         {
             break;
         }
         let ended = context.run(&["resume", "--db", "db"]);
-        if ended.code == 3 || ended.code == 0 {
+        if ended.code == 0 {
             break;
         }
         delay += 100;

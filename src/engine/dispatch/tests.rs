@@ -315,6 +315,7 @@ fn collection_result(
         failed_devices: Vec::new(),
         message: format!("prepared {verdict}"),
         software: context.settings.software.clone(),
+        controls: Vec::new(),
         archive: None,
     }
 }

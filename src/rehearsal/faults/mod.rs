@@ -13,8 +13,8 @@ pub(super) use super::faults::{fire_count::FireCounter, latency::SimulatedLatenc
 use crate::{
     domain::{LogicalDeviceId, Nanos},
     fault_plan::{
-        DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, LeftoverProcess, PlannedFault,
-        RandomKey,
+        DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, IdleClock, LeftoverProcess,
+        PlannedFault, RandomKey,
     },
     render::{Manifest, ManifestCase},
     stats::pick_number,
@@ -102,6 +102,7 @@ impl ActiveFaults {
                 _ if !holds => {}
                 FaultKind::DeviceLost(_) => state.is_lost = true,
                 FaultKind::SlowDevice(slow) => state.slowness = slow.factor,
+                FaultKind::IdleClock(clock) => state.idle_clock = Some(clock.clone()),
                 FaultKind::SlowKernels(slow) => state.kernel_slowness = slow.factor,
                 FaultKind::Throttling(throttling) => state.throttling = Some(throttling.clone()),
                 FaultKind::LeftoverProcess(process) => {
@@ -172,13 +173,22 @@ pub(super) struct FaultyDeviceState {
     pub(super) slowness: f64,
     /// Factor on the time of kernels at a lower clock that no reading shows.
     pub(super) kernel_slowness: f64,
+    /// Clock after an idle time.
+    pub(super) idle_clock: Option<IdleClock>,
     pub(super) throttling: Option<DeviceThrottling>,
     pub(super) leftover_process: Option<LeftoverProcess>,
 }
 
 impl Default for FaultyDeviceState {
     fn default() -> Self {
-        Self { is_lost: false, slowness: 1.0, kernel_slowness: 1.0, throttling: None, leftover_process: None }
+        Self {
+            is_lost: false,
+            slowness: 1.0,
+            kernel_slowness: 1.0,
+            idle_clock: None,
+            throttling: None,
+            leftover_process: None,
+        }
     }
 }
 

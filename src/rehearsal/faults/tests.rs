@@ -44,6 +44,7 @@ fn faults(text: &str, folder: Option<&Path>, collection: u32, device: u32, ids: 
         profiler: ProfilerSettings::default(),
         environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
+        controls: None,
         cases: (0..).zip(ids).map(|(ordinal, id)| case(ordinal, *id)).collect(),
     };
     let config = HostConfig { seed: 9, faults: plan, ..HostConfig::default() };

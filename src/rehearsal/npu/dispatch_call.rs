@@ -4,12 +4,12 @@ use super::{
     arguments::{BoundArguments, bind},
     builtin,
     compare_call::compare_call,
-    free_calls::{self, CORE_EXCEPTION},
+    free_calls::{self, CORE_EXCEPTION, EVENT_RECORD},
     kernel_choice::kernel_of_call,
     launch_log::{LaunchedOperation, TaskEngine, plain_operation},
     protocol::{ApiReply, PyArguments, PyError, PyErrorClass, PyValue, TensorHandle, runtime},
     session::ApiSession,
-    tensors::{DeviceKind, KnownValues, row_major_format},
+    tensors::{DeviceKind, KnownValues, TensorMemory, row_major_format},
 };
 use crate::{
     catalogue::{
@@ -26,9 +26,8 @@ const ASCENDING: [(&str, &str); 1] = [("SparseFlashAttention", "sparse_indices")
 
 impl ApiSession {
     pub(super) fn call(&mut self, api: &str, arguments: &PyArguments) -> Result<ApiReply, PyError> {
-        if !self.log.has_cases()
-            && let Some(result) = free_calls::call(self, api, arguments)
-        {
+        let is_free = api == EVENT_RECORD || !self.log.has_cases() || self.is_control_call(api, arguments);
+        if is_free && let Some(result) = free_calls::call(self, api, arguments) {
             return result;
         }
         if let Some(result) = builtin::call(self, api, arguments) {
@@ -66,6 +65,14 @@ impl ApiSession {
         let bound = bind(schema, arguments, &numbers)?;
         let device = compare_call(&case, schema, &bound, &self.memory)?;
         self.execute((entry, operator), &case, device, &bound)
+    }
+
+    /// Returns true for a call that the manifest has as a control kernel.
+    fn is_control_call(&self, api: &str, arguments: &PyArguments) -> bool {
+        let handles = arguments.positional.iter().flat_map(TensorMemory::handles);
+        let tensors: Option<Vec<Vec<u64>>> =
+            handles.map(|handle| Some(self.memory.operand(handle).ok()?.dims)).collect();
+        tensors.is_some_and(|tensors| self.log.is_control_call(api, &tensors))
     }
 
     /// Launches a call that equals the manifest's case, and returns its results to Python.

@@ -121,7 +121,10 @@ impl FaultInjector {
     pub(super) fn after_call(&mut self, api: &str, log: &mut LaunchLog, memory: &mut TensorMemory) {
         match (api, self.case) {
             (SYNCHRONIZE, None) => self.start_case(0, log, memory),
-            (EMPTY_CACHE, Some(case)) => self.start_case(case + 1, log, memory),
+            (EMPTY_CACHE, Some(case)) => {
+                log.busy_since_idle = Nanos(0);
+                self.start_case(case + 1, log, memory);
+            }
             _ => {}
         }
     }
@@ -157,6 +160,7 @@ impl FaultInjector {
         self.latency.slowness = state.slowness;
         log.shown_slowdown = state.throttling.map_or(1.0, |throttling| throttling.factor);
         log.slowdown = log.shown_slowdown * state.kernel_slowness;
+        log.idle_clock = state.idle_clock;
         memory.limit_free(
             device.0,
             state.leftover_process.as_ref().map(|process| process.free_mb.saturating_mul(1 << 20)),

@@ -1,10 +1,11 @@
-//! Calls of scripts without cases, as those of a selftest: products, copies, normalisations, selections and events.
+//! Calls of scripts without cases, as those of a selftest, and of control kernels: products, copies, absolute values,
+//! normalisations, selections and events.
 //! Their durations depend on the model of the cache.
 
 use super::{
     api_args::{bind_signature, int_argument, tensor_handle},
     cache_model::UsedStorage,
-    launch_log::{LaunchedOperation, TaskEngine},
+    launch_log::{LaunchedOperation, TaskEngine, plain_operation},
     protocol::{ApiReply, PyArguments, PyError, TensorHandle, runtime},
     session::ApiSession,
     tensors::{DeviceKind, KnownValues, TensorMemory, TensorOperand},
@@ -18,6 +19,9 @@ use crate::{
 /// Error of the runtime for an exception of a core.
 pub(super) const CORE_EXCEPTION: u32 = 507_015;
 
+/// Function that records an event.
+pub(super) const EVENT_RECORD: &str = "torch.npu.Event.record";
+
 /// Answers a call of this module; `None` for other functions.
 pub(super) fn call(
     session: &mut ApiSession,
@@ -27,8 +31,9 @@ pub(super) fn call(
     Some(match api {
         "torch.mm" => product(session, arguments),
         "torch.Tensor.copy_" if !copies_part(session, arguments) => copy(session, arguments),
+        "torch.abs" => absolute(session, arguments),
         "torch_npu.npu_rms_norm" => rms_norm(session, arguments),
-        "torch.npu.Event.record" => Ok(event_time(session)),
+        EVENT_RECORD => Ok(event_time(session)),
         "torch.index_select" => select(session, arguments),
         _ => return None,
     })
@@ -91,6 +96,23 @@ fn copy(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, P
     };
     launch(session, device, &[target, source], operation);
     Ok(ApiReply::Same { same: target })
+}
+
+/// `abs(tensor)` on a device.
+fn absolute(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+    let bound = bind_signature("abs(Tensor self) -> Tensor", arguments, &[])?;
+    let handle = tensor_handle(&bound, "self")?;
+    let source = session.memory.operand(handle)?;
+    let device = device_of(&source)?;
+    let output = Tensor::new(source.dims.clone(), source.tensor.dtype.clone());
+    let result = session.memory.allocate(&output, source.location, KnownValues::Unknown)?;
+    launch(
+        session,
+        device,
+        &[handle],
+        plain_operation("aclnnAbs_Abs_Abs", "Abs", vec![source.tensor], output),
+    );
+    session.memory.tensor_reply(result)
 }
 
 /// `npu_rms_norm(input, gamma)`: the normalised tensor, and a number in single precision per row.

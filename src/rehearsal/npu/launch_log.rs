@@ -11,12 +11,12 @@ use crate::{
     domain::{
         AicMetrics, Case, CaseAttributes, CaseId, Dtype, KernelName, LogicalDeviceId, Nanos, Slot, Tensor,
     },
-    fault_plan::HostDefect,
+    fault_plan::{HostDefect, IdleClock},
     rehearsal::{
         HostConfig,
         timing::{self, LaunchContext, TICK_NS},
     },
-    render::{Manifest, ManifestCase, SentinelLengths},
+    render::{ControlCall, Manifest, ManifestCase, SentinelLengths},
     stats::pick_number,
 };
 
@@ -77,6 +77,8 @@ pub(super) struct LaunchLog {
     collection: u32,
     /// The manifest's cases by ordinal.
     cases: BTreeMap<u64, Arc<ManifestCase>>,
+    /// Calls of control kernels, which follow the cases in the ordinals of sentinels.
+    controls: Vec<ControlCall>,
     started: Nanos,
     streams: BTreeMap<u32, StreamClock>,
     /// Ordinal of the case whose opening sentinel was the last one.
@@ -98,6 +100,10 @@ pub(super) struct LaunchLog {
     pub(super) slowdown: f64,
     /// Factor by which the recorded clock is lower.
     pub(super) shown_slowdown: f64,
+    /// Clock after an idle time; `None` for one that does not fall.
+    pub(super) idle_clock: Option<IdleClock>,
+    /// Time of launches since the host let the device wait.
+    pub(super) busy_since_idle: Nanos,
     /// Caches of the devices, for scripts without cases.
     caches: BTreeMap<u32, CacheModel>,
     /// True if msprof reads counters.
@@ -137,6 +143,10 @@ impl LaunchLog {
             profile,
             collection: manifest.map_or(0, |manifest| manifest.collection),
             cases: cases.iter().map(|case| (u64::from(case.ordinal), Arc::new(case.clone()))).collect(),
+            controls: manifest
+                .and_then(|manifest| manifest.controls.clone())
+                .map(|controls| controls.kernels)
+                .unwrap_or_default(),
             started: Nanos(started.0 - started.0.rem_euclid(TICK_NS)),
             streams: BTreeMap::new(),
             case: None,
@@ -150,6 +160,8 @@ impl LaunchLog {
             is_flushed: false,
             slowdown: 1.0,
             shown_slowdown: 1.0,
+            idle_clock: None,
+            busy_since_idle: Nanos(0),
             caches: BTreeMap::new(),
             reads_counters: manifest
                 .is_none_or(|manifest| manifest.profiler.aic_metrics != AicMetrics::Disabled),
@@ -173,7 +185,16 @@ impl LaunchLog {
         self.since_sentinel.clear();
         self.case_kernel = None;
         let opened = SentinelLengths::default().opening(0);
-        self.case = (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
+        let ordinal =
+            (length >= opened && (length - opened).is_multiple_of(2)).then(|| (length - opened) / 2);
+        // Launches of control kernels are those of no case.
+        let is_control = |ordinal: &u64| !self.controls.is_empty() && !self.cases.contains_key(ordinal);
+        self.case = ordinal.filter(|ordinal| !is_control(ordinal));
+    }
+
+    /// Returns true for a call of a control kernel with these shapes of tensors, outside of a case.
+    pub(super) fn is_control_call(&self, api: &str, tensors: &[Vec<u64>]) -> bool {
+        self.case.is_none() && self.controls.iter().any(|call| call.api == api && call.tensors == tensors)
     }
 
     pub(super) fn current_case(&self) -> Option<Arc<ManifestCase>> {
@@ -245,6 +266,12 @@ impl LaunchLog {
         factors.iter().filter(|(holds, _)| *holds).fold(self.slowdown, |all, (_, factor)| all * factor)
     }
 
+    /// Returns the factor by which kernels take longer because the clock has not risen since the last idle time.
+    fn idle_factor(&self) -> f64 {
+        let is_low = |clock: &&IdleClock| (self.busy_since_idle.0 as f64) < clock.milliseconds * 1e6;
+        self.idle_clock.as_ref().filter(is_low).map_or(1.0, |clock| clock.factor)
+    }
+
     fn append_launch(&mut self, device: u32, mut operation: LaunchedOperation, is_cold: bool) {
         let outputs = &operation.outputs;
         if !outputs.is_empty() && outputs.iter().all(|tensor| tensor.element_count() == 0) {
@@ -272,11 +299,13 @@ impl LaunchLog {
         self.record_true_median(&operation, base);
         self.is_flushed = self.is_flush(&operation);
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
-        let (slowdown, shown_slowdown) = (self.slowdown, self.shown_slowdown);
-        let total = self.total_slowdown(chip);
+        let idle = self.idle_factor();
+        let (slowdown, shown_slowdown) = (self.slowdown * idle, self.shown_slowdown);
+        let total = self.total_slowdown(chip) * idle;
         let unsteadiness = if self.case.is_some() { self.unsteadiness } else { 1.0 };
         let total = total * unsteadiness;
         let duration = if total > 1.0 { timing::stretched(duration, total) } else { duration };
+        self.busy_since_idle = Nanos(self.busy_since_idle.0.saturating_add(duration.0));
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + pick_number(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0.saturating_add(pause.cast_signed()));

@@ -63,6 +63,7 @@ fn session(cases: &[&str]) -> ApiSession {
         profiler: ProfilerSettings::default(),
         environment: PinnedEnvironment::default(),
         sentinels: SentinelLengths::default(),
+        controls: None,
         cases: (0..).zip(cases).map(case).collect(),
     };
     let config = HostConfig { model: NoiseModel::Steady, devices: 2, ..HostConfig::default() };

@@ -5,6 +5,7 @@ use crate::{
     verify::journal::PythonException,
 };
 
+mod controls;
 mod equal_calls;
 
 const WARM_UP: u32 = 2;
@@ -61,6 +62,7 @@ impl Collection {
             profiler: ProfilerSettings::default(),
             environment: PinnedEnvironment::default(),
             sentinels: SentinelLengths::default(),
+            controls: None,
             cases: listed.collect(),
         };
         let mut records = Vec::new();

@@ -54,6 +54,9 @@ class Event:
     def record(self):
         self.nanoseconds = call("torch.npu.Event.record", (), {})
 
+    def synchronize(self):
+        """Waits for nothing: simulated launches have ended when they return."""
+
     def elapsed_time(self, end):
         """Returns the time until another event in milliseconds."""
         if not (self.enable_timing and end.enable_timing):

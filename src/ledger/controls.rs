@@ -1,0 +1,131 @@
+//! Readings of the control kernels of collections.
+
+use rusqlite::{Row, Transaction, params};
+
+use super::{Ledger, LedgerError};
+use crate::{
+    domain::{CollectionEnd, ControlKernel, ControlReading},
+    stats::CycleRate,
+};
+
+/// A reading with its collection.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StoredControl {
+    /// Key of the collection in the ledger.
+    pub(crate) collection: i64,
+    pub(crate) run: String,
+    /// Number of the collection in its run.
+    pub(crate) number: u32,
+    /// Digest of the collection's software; `None` if it was not recorded.
+    pub(crate) software: Option<String>,
+    pub(crate) reading: ControlReading,
+}
+
+/// Columns of a reading, see [`read_control`].
+const CONTROL: &str =
+    "o.control, o.position, o.device, o.kernel, o.durations_ns, o.cycle_rate, o.cycle_rate_error";
+
+fn read_control(row: &Row<'_>) -> rusqlite::Result<ControlReading> {
+    let (rate, error): (Option<f64>, Option<f64>) = (row.get(5)?, row.get(6)?);
+    Ok(ControlReading {
+        control: row.get::<_, String>(0)?.parse().unwrap_or(ControlKernel::Vector),
+        end: row.get::<_, String>(1)?.parse().unwrap_or(CollectionEnd::Begin),
+        device: row.get(2)?,
+        kernel: row.get(3)?,
+        durations: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
+        cycle_rate: rate.zip(error).map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
+    })
+}
+
+impl Ledger {
+    /// Replaces the readings of a collection.
+    pub(crate) fn set_controls(
+        &mut self,
+        collection: i64,
+        readings: &[ControlReading],
+    ) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| store_controls(tx, collection, readings))
+    }
+
+    /// Returns the readings of a collection by device, kernel and end.
+    pub(crate) fn controls(&self, collection: i64) -> Result<Vec<ControlReading>, LedgerError> {
+        let sql = format!(
+            "SELECT {CONTROL} FROM controls o WHERE o.collection = ?1 ORDER BY o.device, o.control, o.position"
+        );
+        self.read_rows(&sql, [collection], read_control)
+    }
+
+    /// Returns the readings of all collections, in the order of collections.
+    pub(crate) fn all_controls(&self) -> Result<Vec<StoredControl>, LedgerError> {
+        let sql = format!(
+            "SELECT {CONTROL}, o.collection, c.run, c.number, c.software FROM controls o JOIN collections c USING (collection)
+             ORDER BY o.collection, o.device, o.control, o.position"
+        );
+        self.read_rows(&sql, [], |row| {
+            let reading = read_control(row)?;
+            Ok(StoredControl {
+                collection: row.get(7)?,
+                run: row.get(8)?,
+                number: row.get(9)?,
+                software: row.get(10)?,
+                reading,
+            })
+        })
+    }
+}
+
+pub(super) fn store_controls(
+    tx: &Transaction<'_>,
+    collection: i64,
+    readings: &[ControlReading],
+) -> rusqlite::Result<()> {
+    tx.prepare_cached("DELETE FROM controls WHERE collection = ?1")?.execute([collection])?;
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO controls (collection, device, control, position, kernel, durations_ns, cycle_rate, cycle_rate_error)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    for ControlReading { control, end, device, kernel, durations, cycle_rate } in readings {
+        insert.execute(params![
+            collection,
+            device,
+            control.to_string(),
+            end.to_string(),
+            kernel,
+            serde_json::to_string(durations).unwrap_or_default(),
+            cycle_rate.map(|rate| rate.per_microsecond),
+            cycle_rate.map(|rate| rate.error),
+        ])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_of_a_collection_are_stored_and_replaced_also_in_a_ledger_of_the_layout_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        let rows = "DROP TABLE controls; PRAGMA user_version = 8;
+                    INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
+                    INSERT INTO collections (collection, run, number, device, started_ns) VALUES (1, 'r', 1, 5, 1);";
+        Ledger::open(&path).expect("created").connection.execute_batch(rows).expect("the layout before");
+        let mut ledger = Ledger::open(&path).expect("updated");
+        let reading = |end, duration: i64| ControlReading {
+            control: ControlKernel::Matmul,
+            end,
+            device: 5,
+            kernel: "MatMulV2".to_owned(),
+            durations: vec![duration; 3],
+            cycle_rate: Some(CycleRate { per_microsecond: 1650.0, error: 0.001 }),
+        };
+        let first = [reading(CollectionEnd::Begin, 500), reading(CollectionEnd::End, 510)];
+        ledger.set_controls(1, &first).expect("stored");
+        assert_eq!(ledger.controls(1).expect("read"), first);
+        ledger.set_controls(1, &first[..1]).expect("replaced");
+        let all = ledger.all_controls().expect("read");
+        assert_eq!(all.iter().map(|stored| &stored.reading).collect::<Vec<_>>(), [&first[0]]);
+        assert_eq!((all[0].run.as_str(), all[0].number, &all[0].software), ("r", 1, &None));
+    }
+}

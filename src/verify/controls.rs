@@ -1,0 +1,109 @@
+//! Records of the control kernels of a collection, and the change of the device between its ends.
+
+use super::{
+    LaunchJournal, RawRecord,
+    ranks::{RankOutput, split_by_rank},
+    recorded_clock::cycle_rate,
+    sentinels::sentinel_range,
+};
+use crate::{
+    domain::{CollectionEnd, ControlReading, Verdict},
+    render::{ControlCall, Manifest},
+    stats::{ControlChange, LEAST_CLOCK_DEFICIT},
+};
+
+/// Returns the readings of the control kernels by device, end and kernel. A kernel whose launches are not all recorded, or
+/// not as one kernel with its shapes, has no reading: cases are assessed without it.
+pub(crate) fn control_readings(
+    manifest: &Manifest,
+    journals: &[LaunchJournal],
+    records: &[RawRecord],
+) -> Vec<ControlReading> {
+    let Some(controls) = &manifest.controls else { return Vec::new() };
+    let mut readings = Vec::new();
+    for rank in split_by_rank(manifest, journals, records) {
+        for &end in CollectionEnd::ALL {
+            for (place, call) in controls.kernels.iter().enumerate() {
+                let ordinal = manifest.control_ordinal(end, place);
+                let Some(between) = sentinel_range(manifest, &rank.records, ordinal) else { continue };
+                readings.extend(control_reading(manifest, call, end, &rank, &rank.records[between]));
+            }
+        }
+    }
+    readings
+}
+
+fn control_reading(
+    manifest: &Manifest,
+    call: &ControlCall,
+    end: CollectionEnd,
+    rank: &RankOutput<'_>,
+    records: &[RawRecord],
+) -> Option<ControlReading> {
+    let controls = manifest.controls.as_ref()?;
+    let first = records.first()?;
+    // A copy reads its second tensor only.
+    let is_own = |record: &RawRecord| {
+        let mut inputs = record.inputs.iter().flatten();
+        record.kernel == first.kernel
+            && record.device.is_none_or(|device| device == rank.device)
+            && inputs.any(|tensor| call.tensors.contains(&tensor.dims))
+            && record.duration.0 > 0
+    };
+    let is_complete = records.len() == (controls.warm_up + controls.measured) as usize;
+    if !is_complete || !records.iter().all(is_own) {
+        return None;
+    }
+    let read: Vec<&RawRecord> = records.iter().skip(controls.warm_up as usize).collect();
+    Some(ControlReading {
+        control: call.control,
+        end,
+        device: rank.physical_id,
+        kernel: first.kernel.clone(),
+        durations: read.iter().map(|record| record.duration.0).collect(),
+        cycle_rate: cycle_rate(&read),
+    })
+}
+
+/// Change of a device between the begin and the end of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DeviceChange {
+    /// `throttled` if the cycles per time fell as well, else `noisy`.
+    pub(super) verdict: Verdict,
+    pub(super) reason: String,
+}
+
+/// Returns the greatest change of a control kernel between the ends of a collection, if it is no chance.
+pub(super) fn device_change(readings: &[ControlReading]) -> Option<DeviceChange> {
+    let pairs = readings.iter().filter(|reading| reading.end == CollectionEnd::Begin).filter_map(|begin| {
+        let is_same = |other: &&ControlReading| {
+            other.end == CollectionEnd::End
+                && (other.control, other.device) == (begin.control, begin.device)
+                && other.kernel == begin.kernel
+        };
+        Some((begin, readings.iter().find(is_same)?))
+    });
+    let changes = pairs.filter_map(|(begin, end)| {
+        let change = ControlChange::between(&begin.durations, &end.durations)?;
+        change.is_significant().then_some((begin, end, change))
+    });
+    let (begin, end, change) = changes.max_by(|(.., one), (.., other)| {
+        let size = |change: &ControlChange| change.log_change.abs();
+        size(one).total_cmp(&size(other))
+    })?;
+    let fell = begin.cycle_rate.zip(end.cycle_rate).map_or(0.0, |(first, last)| {
+        let fell = (first.per_microsecond / last.per_microsecond).ln();
+        if fell > 5.0 * first.error.hypot(last.error) { fell } else { 0.0 }
+    });
+    let is_clock = fell >= LEAST_CLOCK_DEFICIT;
+    let clock = if is_clock { "; its cycles per time fell with it" } else { "" };
+    let reason = format!(
+        "the control kernel {} of device {} took {:+.1} % at the end of the collection, {:.2} instead of {:.2} us{clock}",
+        begin.control,
+        begin.device,
+        change.log_change.exp_m1() * 100.0,
+        end.median()? / 1e3,
+        begin.median()? / 1e3,
+    );
+    Some(DeviceChange { verdict: if is_clock { Verdict::Throttled } else { Verdict::Noisy }, reason })
+}

@@ -1,0 +1,94 @@
+//! Control kernels at the ends of collections, on the rehearsal host.
+
+use serde_json::Value;
+
+use crate::{
+    context::Context,
+    kill_resume::{ingested, ledger},
+};
+
+const RUN: [&str; 7] = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"];
+
+fn count(context: &Context, sql: &str) -> i64 {
+    ledger(context).expect("a ledger").query_row(sql, [], |row| row.get(0)).expect("a count")
+}
+
+/// Each collection has the three kernels at both ends, and the same are assessed again from its evidence.
+#[test]
+fn every_collection_has_controls_at_both_ends() {
+    let context = ingested();
+    let ran = context.run(&RUN);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let collections = count(&context, "SELECT count(*) FROM collections");
+    assert_eq!(count(&context, "SELECT count(*) FROM controls"), 6 * collections, "{}", ran.stderr);
+    assert_eq!(
+        count(&context, "SELECT count(*) FROM controls WHERE json_array_length(durations_ns) <> 8"),
+        0
+    );
+    let names =
+        "SELECT count(DISTINCT kernel) FROM controls WHERE kernel IN ('MatMulV2', 'TensorMove', 'Abs')";
+    assert_eq!(count(&context, names), 3);
+    assert_eq!(count(&context, "SELECT count(*) FROM cases WHERE kernel = 'Abs'"), 0, "no case of a control");
+    let same = context.run(&["reparse", "--db", "db"]);
+    assert_eq!(same.code, 0, "{}{}", same.stdout, same.stderr);
+    let changed = "UPDATE controls SET durations_ns = '[1]' WHERE position = 'end' AND control = 'copy'";
+    ledger(&context).expect("a ledger").execute_batch(changed).expect("changed");
+    let found = context.run(&["reparse", "--db", "db"]);
+    assert_eq!(found.code, 1, "{}", found.stderr);
+    assert!(found.stdout.contains("have other readings than the ledger"), "{}{}", found.stdout, found.stderr);
+    assert_eq!(context.run(&["reparse", "--db", "db", "--write"]).code, 0);
+    assert_eq!(context.run(&["reparse", "--db", "db"]).code, 0);
+}
+
+/// In the first round of a plan no case has been measured elsewhere: the controls are what the devices have in common.
+#[test]
+fn slow_device_is_found_by_controls_before_a_case_is_measured_twice() {
+    let context = ingested();
+    context.write("plan.yaml", "faults:\n  - slow_kernels: {factor: 1.04}\n    where: {devices: 1}\n");
+    let once = ["--max-collections", "1", "--rehearsal-faults", "plan.yaml"];
+    let ran = context.run(&[&RUN[..], &once].concat());
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    let attempts = |condition: &str| {
+        count(
+            &context,
+            &format!(
+                "SELECT count(*) FROM attempts a JOIN collections c USING (collection) WHERE {condition}"
+            ),
+        )
+    };
+    assert!(attempts("c.device = 1 AND a.verdict = 'throttled'") > 0, "{}", ran.stderr);
+    assert_eq!(attempts("c.device = 1 AND a.verdict IN ('ok', 'noisy')"), 0, "{}", ran.stderr);
+    assert_eq!(attempts("c.device <> 1 AND a.verdict = 'throttled'"), 0, "{}", ran.stderr);
+    let page = context.command(&["why", "SwiGlu.csv:2", "--db", "db", "--format", "json"]).output();
+    let page: Value = serde_json::from_slice(&page.expect("it runs").stdout).expect("JSON");
+    for collection in page["collections"].as_array().expect("collections") {
+        let is_slow = collection["devices"][0] == 1;
+        let matmul = collection["controls"].as_array().expect("controls").iter();
+        let matmul = matmul.clone().find(|control| control["control"] == "matmul").expect("a product");
+        let off = matmul["off_percent"].as_f64().expect("other collections");
+        assert_eq!(off > 2.0, is_slow, "{matmul}");
+    }
+}
+
+/// The clock falls while the host prepares a case: without launches until it has risen, those of a short kernel are 20 % slower.
+#[test]
+fn cases_are_launched_at_the_clock_of_a_busy_device() {
+    let durations = |faults: &str| {
+        let context = ingested();
+        context.write("plan.yaml", faults);
+        let more =
+            ["--rehearsal-model", "steady", "--rehearsal-faults", "plan.yaml", "--max-collections", "1"];
+        let ran = context.run(&[&RUN[..], &more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let samples = "SELECT group_concat(case_id || ' ' || total) FROM
+             (SELECT a.case_id, sum(s.duration_ns) AS total FROM attempts a JOIN samples s USING (attempt)
+              GROUP BY a.case_id ORDER BY a.case_id)";
+        let controls = "SELECT group_concat(read) FROM
+             (SELECT DISTINCT control || durations_ns AS read FROM controls ORDER BY read)";
+        let ledger = ledger(&context).expect("a ledger");
+        [samples, controls]
+            .map(|sql| -> String { ledger.query_row(sql, [], |row| row.get(0)).expect("text") })
+    };
+    let without = durations("faults: []\n");
+    assert_eq!(durations("faults:\n  - idle_clock: {factor: 1.2, milliseconds: 3}\n"), without);
+}
