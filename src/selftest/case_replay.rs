@@ -67,7 +67,7 @@ impl SelftestContext {
             .collect();
         manifest.warm_up = replay.warm_up;
         manifest.measured = replay.measured;
-        manifest.flush_bytes = replay.flush_bytes;
+        manifest.set_flush(replay.flush_bytes);
         manifest.set_gang(&self.logical_ids(replay.devices));
         manifest
     }

@@ -1,11 +1,12 @@
 //! Reads the records of a collection and assesses every case by them.
 
-use std::{borrow::Cow, collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     JournalLine, LaunchJournal,
+    cache_flushes::CacheFlushes,
     controls::{DeviceChange, control_readings, device_change},
     equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
     ranks::{
@@ -19,8 +20,8 @@ use super::{
 };
 use crate::{
     domain::{
-        Attempt, Case, CaseOutcome, DataKind, Dtype, IdentifiedCase, KernelName, Launch, LogicalDeviceId,
-        Nanos, RecordedTask, Slot, Verdict, reason_remarks,
+        Attempt, Case, CaseOutcome, DataKind, IdentifiedCase, KernelName, Launch, LogicalDeviceId, Nanos,
+        RecordedTask, Slot, Verdict, reason_remarks,
     },
     profile::{COUNTERS, CoreClock, LowClock, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
@@ -134,7 +135,7 @@ pub fn assess_collection(
     end: CollectionTermination,
     software: &SoftwareChange,
 ) -> Vec<Attempt> {
-    let records = without_flushes(manifest, records);
+    let (flushes, records) = CacheFlushes::split(manifest, records);
     let ranks = split_by_rank(manifest, journals, &records);
     let brackets: Vec<_> = ranks.iter().map(|rank| sentinel_brackets(manifest, &rank.records)).collect();
     let all = LaunchJournal::merge_all(journals);
@@ -152,7 +153,8 @@ pub fn assess_collection(
             }
             match brackets.get(&ordinal) {
                 Some(&(from, to)) => {
-                    rank_launches(manifest.kind, rank, expected, line, &rank.records[from..to])
+                    let of_case = CollectedCase { kind: manifest.kind, expected, line, flushes: &flushes };
+                    rank_launches(rank, &of_case, &rank.records[from..to])
                 }
                 None => Err(without_bracket(line, &rank.records, end)),
             }
@@ -167,18 +169,6 @@ pub fn assess_collection(
         }
     });
     cases.collect()
-}
-
-/// Returns the records without the kernels that flush the cache before each launch.
-fn without_flushes<'a>(manifest: &Manifest, records: &'a [RawRecord]) -> Cow<'a, [RawRecord]> {
-    let Some(dims) = manifest.flush_dims() else { return Cow::Borrowed(records) };
-    let is_flush = |record: &RawRecord| {
-        let [Some(tensor)] = record.inputs.as_slice() else { return false };
-        record.kernel.starts_with(&manifest.sentinels.kernel)
-            && tensor.dtype == Dtype::Int32
-            && tensor.dims == dims
-    };
-    records.iter().filter(|record| !is_flush(record)).cloned().collect()
 }
 
 fn not_launched(
@@ -238,17 +228,25 @@ fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
 
 /// Returns the launches of a case by one process, or the reason why its records do not match.
 fn rank_launches<'a>(
-    kind: DataKind,
     rank: &RankOutput<'_>,
-    expected: &ExpectedLaunches<'_>,
-    line: &JournalLine,
+    case: &CollectedCase<'_>,
     records: &'a [RawRecord],
 ) -> Result<RankLaunches<'a>, CaseOutcome> {
+    let CollectedCase { kind, expected, line, flushes } = *case;
     let KernelRecords { launches: own, ran_as } = KernelRecords::find(expected, records)?;
-    match broken_rule(&CaseRecords { kind, rank, expected, line, records, own: &own }) {
+    match broken_rule(&CaseRecords { kind, rank, expected, line, records, own: &own, flushes }) {
         Some(outcome) => Err(outcome),
         None => Ok(RankLaunches { launched: line.launched, records, own, ran_as }),
     }
+}
+
+/// A case of a collection with its line in the journal of a process.
+#[derive(Clone, Copy)]
+struct CollectedCase<'a> {
+    kind: DataKind,
+    expected: &'a ExpectedLaunches<'a>,
+    line: &'a JournalLine,
+    flushes: &'a CacheFlushes,
 }
 
 fn assess_case(

@@ -4,6 +4,7 @@
 //! Layer 4: imports `stats`, `domain`, `catalogue`, `profile`, `render` and `ledger`. It reads the output of a
 //! collection and the measurements of a ledger, and writes no file.
 
+mod cache_flushes;
 mod collection;
 mod controls;
 mod equal_calls;

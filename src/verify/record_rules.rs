@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{ExpectedLaunches, JournalLine, RawRecord, ranks::RankOutput, samples::TIMER_QUANTUM_NS};
+use super::{
+    ExpectedLaunches, JournalLine, RawRecord, cache_flushes::CacheFlushes, ranks::RankOutput,
+    samples::TIMER_QUANTUM_NS,
+};
 use crate::domain::{CaseOutcome, DataKind, Nanos, Verdict, signature_mismatch};
 
 /// Greatest duration of a launch: far above the time after which the runtime ends a kernel.
@@ -28,6 +31,7 @@ pub(super) struct CaseRecords<'a> {
     pub(super) records: &'a [RawRecord],
     /// Records of the kernel of the case, in the order of their starts.
     pub(super) own: &'a [&'a RawRecord],
+    pub(super) flushes: &'a CacheFlushes,
 }
 
 /// A rule on the records of a case.
@@ -42,7 +46,7 @@ pub(super) struct RecordRule {
 }
 
 /// Rules in the order in which they are applied.
-pub(super) const RECORD_RULES: [RecordRule; 15] = [
+pub(super) const RECORD_RULES: [RecordRule; 16] = [
     RecordRule {
         name: "device",
         verdict: Verdict::Implausible,
@@ -74,6 +78,12 @@ pub(super) const RECORD_RULES: [RecordRule; 15] = [
         verdict: Verdict::WrongKernel,
         condition: || "no more records of the kernel than launches in the journal".to_owned(),
         find_problem: more_records,
+    },
+    RecordRule {
+        name: "flush",
+        verdict: Verdict::LostRecords,
+        condition: || "if the cache is flushed, a record of a flush before each launch".to_owned(),
+        find_problem: missing_flush,
     },
     RecordRule {
         name: "signature",
@@ -188,6 +198,11 @@ fn fewer_records(case: &CaseRecords<'_>) -> Option<String> {
 
 fn more_records(case: &CaseRecords<'_>) -> Option<String> {
     (case.own.len() > case.line.launched as usize).then(|| count_problem(case))
+}
+
+fn missing_flush(case: &CaseRecords<'_>) -> Option<String> {
+    let launch = case.flushes.launch_without_flush(case.own)?;
+    Some(format!("no record of a flush of the cache before launch {launch}"))
 }
 
 fn count_problem(case: &CaseRecords<'_>) -> String {

@@ -293,6 +293,7 @@ impl LaunchLog {
         let chip = self.config.physical_id(LogicalDeviceId(device));
         let context =
             LaunchContext { model, seed, collection, device: chip, signature, since_sentinel, in_process };
+        let is_cold = is_cold || (self.is_flushed && self.case.is_some() && !self.is_flush(&operation));
         let base = if is_cold { timing::cold_base } else { timing::base };
         let base = base(&self.profile, &operation.kernel, &operation.work);
         let base = self.recorded_base(&operation).unwrap_or(base);

@@ -217,6 +217,32 @@ fn calls_equal_to_the_manifest_are_recorded_as_by_the_profiler() {
     }
 }
 
+/// Only the traffic that the cache could hold is faster with a warm cache.
+#[test]
+fn launches_after_a_flush_take_the_time_of_device_memory() {
+    let ratio = |rows: u64| {
+        let s = &mut session(&[&format!("SwiGlu DT_BF16[{rows},8192] -> DT_BF16[{rows},4096]")]);
+        let tensor = random(s, &[rows, 8192], "bfloat16");
+        let flush = made(s, "torch.ones", json!([[2, 100 << 20]]), "int32");
+        open(s, 0);
+        for is_cold in [false, true, false] {
+            if is_cold {
+                call(s, "torch.neg", json!([flush]), json!({})).expect("a flush");
+            }
+            call(s, "torch_npu.npu_swiglu", json!([tensor]), json!({ "dim": -1 })).expect("a launch");
+        }
+        let (_, launches, _) = s.take_results();
+        let own = launches.iter().filter(|launch| launch.operation.kernel == "SwiGlu");
+        let durations: Vec<f64> = own.map(|launch| launch.duration.micros()).collect();
+        assert_eq!(durations.len(), 3);
+        assert!((durations[0] / durations[2] - 1.0).abs() < 0.02, "hot again: {durations:?}");
+        durations[1] / durations[0]
+    };
+    let (small, large) = (ratio(4_096), ratio(262_144));
+    assert!(small > 1.5, "{small}");
+    assert!((1.0..1.2).contains(&large), "{large}");
+}
+
 #[test]
 fn kernel_of_a_product_depends_on_its_size() {
     let shapes = "DT_BF16[16,64] DT_BF16[32,64] -> DT_BF16[16,32]";

@@ -1,10 +1,11 @@
 use super::*;
 use crate::{
-    domain::{CaseAttributes, CaseId, DataKind, KernelName, ProfilerSettings, Tensor},
+    domain::{CaseAttributes, CaseId, DataKind, Dtype, KernelName, ProfilerSettings, Tensor},
     render::{ExpectedRecord, HostNumbers, PinnedEnvironment, SentinelLengths},
     verify::journal::PythonException,
 };
 
+mod cache_flushes;
 mod controls;
 mod equal_calls;
 
@@ -188,7 +189,9 @@ fn flushes_of_the_cache_are_no_launches_of_a_case() {
         assert_eq!(flushed.counters, unflushed.counters);
     }
     collection.manifest.flush_bytes = Some(8192);
-    assert!(collection.outcomes().iter().all(|outcome| outcome.reason.contains("Neg")), "another size");
+    let is_other_size =
+        |outcome: CaseOutcome| outcome.reason == "no record of a flush of the cache before launch 0";
+    assert!(collection.outcomes().into_iter().all(is_other_size));
 }
 
 /// Durations in nanoseconds in the column of microseconds.
