@@ -17,6 +17,8 @@ use world::{LaunchNoise, NightModel, STEP, SimulatedNight};
 const AIM: PrecisionAim = PrecisionAim { half_width: 0.01, max_collections: 8 };
 /// Rows that state ±1 % below which a group of them is not judged.
 const LEAST_GROUP: usize = 300;
+/// Rows of a night that state ±1 % below which those of a quartile of launch noise are not judged.
+const LEAST_QUARTILE_OF_NIGHT: usize = 100;
 
 fn models() -> [NightModel; 14] {
     let with = NightModel::new;
@@ -78,10 +80,12 @@ struct DesignResult {
     /// By quartile of launch noise: all rows, and those that state ±1 %.
     quartiles: [(CoverageCount, CoverageCount); 4],
     seconds: f64,
+    nights: usize,
 }
 
 impl DesignResult {
     fn add_night(&mut self, night: &SimulatedNight, fit: &JointFit) {
+        self.nights += 1;
         for (case, estimate) in night.cases.iter().zip(&fit.estimates) {
             let estimate = estimate.expect("each case is measured");
             // Half a step belongs to the timer.
@@ -115,7 +119,8 @@ impl DesignResult {
     /// Least coverage of the quartiles that are large enough: of all rows, and of those that state ±1 %.
     fn least_quartiles(&self) -> (f64, f64) {
         let least = |counts: [CoverageCount; 4]| {
-            let judged = counts.into_iter().filter(|count| count.rows >= LEAST_GROUP);
+            let judged =
+                counts.into_iter().filter(|count| count.rows >= LEAST_QUARTILE_OF_NIGHT * self.nights);
             judged.map(CoverageCount::percent).fold(f64::INFINITY, f64::min)
         };
         (least(self.quartiles.map(|(all, _)| all)), least(self.quartiles.map(|(_, precise)| precise)))
@@ -138,7 +143,7 @@ fn measure_first(night: &mut SimulatedNight) -> JointFit {
 
 /// Measures cases again until no further collection can help.
 fn measure_to_aim(night: &mut SimulatedNight, mut fit: JointFit) -> JointFit {
-    for _ in 2..AIM.max_collections {
+    loop {
         let open: Vec<usize> = (0..night.cases.len())
             .filter(|&case| {
                 let resolution = night.cases[case].resolution();
@@ -147,13 +152,12 @@ fn measure_to_aim(night: &mut SimulatedNight, mut fit: JointFit) -> JointFit {
             })
             .collect();
         if open.is_empty() {
-            break;
+            return fit;
         }
         night.adapt_launches(&fit.components);
         night.measure_crossed(&open);
         fit = fit_night(night, EffectModel::Joint);
     }
-    fit
 }
 
 #[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]

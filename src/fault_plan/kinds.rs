@@ -32,6 +32,10 @@ pub(crate) enum FaultKind {
     AiCpuFallback(NoParameters),
     /// Launches of the case take longer than others of the same case, in more cycles.
     UnsteadyKernel(UnsteadyKernel),
+    /// Launches of the case run as another kernel with the same shapes.
+    RenamedKernel(RenamedKernel),
+    /// Launches of the case use one core, and take longer by the number of cores.
+    OneCore(NoParameters),
     /// The profiler's clock is set to another time.
     ClockJump(ClockJump),
     /// The profiler loses records.
@@ -48,6 +52,8 @@ pub(crate) enum FaultKind {
     WrongDeviceId(WrongDevice),
     /// Durations in the table are in another unit than its header states.
     WrongUnit(WrongUnit),
+    /// The timer has larger steps than the documented ones.
+    CoarseTimer(CoarseTimer),
     /// Records carry no number of a device.
     NoDeviceId(NoDeviceId),
     /// The disk is full when msprof exports.
@@ -58,6 +64,8 @@ pub(crate) enum FaultKind {
     SlowKernels(SlowKernels),
     /// The clock falls while a case is prepared and rises only after some time of launches; no reading shows it.
     IdleClock(IdleClock),
+    /// Another program uses the device, so that some kernels wait.
+    Neighbour(NeighbourProgram),
     /// The device is hot and its clock is reduced.
     Throttling(DeviceThrottling),
     /// The device is no longer listed and cannot be used.
@@ -85,6 +93,8 @@ impl FaultKind {
             | Self::DeviceError(_)
             | Self::AiCpuFallback(_)
             | Self::UnsteadyKernel(_)
+            | Self::RenamedKernel(_)
+            | Self::OneCore(_)
             | Self::ClockJump(_) => FaultScope::Case,
             Self::Crash(_)
             | Self::LostRecords(_)
@@ -94,11 +104,13 @@ impl FaultKind {
             | Self::MissingOutput(_)
             | Self::WrongDeviceId(_)
             | Self::WrongUnit(_)
+            | Self::CoarseTimer(_)
             | Self::NoDeviceId(_)
             | Self::DiskFull(_) => FaultScope::Collection,
             Self::SlowDevice(_)
             | Self::SlowKernels(_)
             | Self::IdleClock(_)
+            | Self::Neighbour(_)
             | Self::Throttling(_)
             | Self::DeviceLost(_)
             | Self::LeftoverProcess(_) => FaultScope::Device,
@@ -139,10 +151,18 @@ parameters! {
         pattern: UnsteadyPattern = UnsteadyPattern::Drift,
         /// Factor of the durations.
         factor: f64 = 1.08,
-        /// Launch of the case, from 1, at which a drift reaches the factor or from which a step has it.
+        /// Launch of the case, from 1, at which a drift reaches the factor, or from which a step or a burst has it.
         launch: u32 = 15,
         /// Share of the launches in the upper mode, from 0 to 1.
         share: f64 = 0.5,
+        /// Number of launches of a burst.
+        length: u32 = 12,
+    }
+    RenamedKernel {
+        /// Type of the kernel in the records.
+        name: String = "RenamedKernel".to_owned(),
+        /// Launch of the case, from 1, from which on it has the name.
+        launch: u32 = 1,
     }
     ClockJump {
         /// Seconds forwards, or backwards if negative.
@@ -178,6 +198,10 @@ parameters! {
         /// Factor of the durations.
         factor: f64 = 1e3,
     }
+    CoarseTimer {
+        /// Step of the timer in nanoseconds.
+        step: u32 = 1_000,
+    }
     NoDeviceId {
         /// True if the column exists, with `N/A` in place of the numbers.
         column: bool = true,
@@ -201,6 +225,12 @@ parameters! {
         factor: f64 = 1.2,
         /// Milliseconds of kernels after which the clock has risen.
         milliseconds: f64 = 3.0,
+    }
+    NeighbourProgram {
+        /// Factor of the time of kernels that wait for the other program.
+        factor: f64 = 1.3,
+        /// Share of such kernels, from 0 to 1.
+        share: f64 = 0.3,
     }
     DeviceThrottling {
         /// Factor of the time of kernels.
@@ -263,6 +293,8 @@ pub(crate) enum UnsteadyPattern {
     Drift,
     /// Launches from one on take longer.
     Step,
+    /// A number of launches from one on take longer.
+    Burst,
     /// A part of the launches takes longer, at random.
     TwoModes,
 }

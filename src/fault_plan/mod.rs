@@ -1,13 +1,15 @@
 //! The fault plan of the rehearsal host, a YAML file: faults with their target, number and time; simulated delays; and
 //! the ratio of simulated to real time. All seconds of a plan are simulated ones.
 //!
-//! Layer 3: imports `domain`, `files`, `config` and `catalogue`.
+//! Layer 3: imports `stats`, `domain`, `files`, `config` and `catalogue`.
 //!
-//! The rehearsal host applies a plan; this module only reads it.
+//! The rehearsal host applies a plan; this module reads it, and computes the noise that it describes.
 
 mod container;
 mod defects;
 mod kinds;
+mod lifelike_noise;
+mod noise;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -17,10 +19,12 @@ use std::path::Path;
 pub(crate) use container::{RehearsedContainer, ShownProcessIds};
 pub(crate) use defects::HostDefect;
 pub(crate) use kinds::{
-    CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
-    HeldResource, IdleClock, LeftoverProcess, MemoryAt, MissingOutput, ProcessCrash, RecordsKept,
-    UnsteadyKernel, UnsteadyPattern, WrongUnit,
+    CoarseTimer, CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
+    HeldResource, IdleClock, LeftoverProcess, MemoryAt, MissingOutput, NeighbourProgram, ProcessCrash,
+    RecordsKept, UnsteadyKernel, UnsteadyPattern, WrongUnit,
 };
+pub(crate) use lifelike_noise::NoisyLaunch;
+pub(crate) use noise::RehearsedNoise;
 use serde::{Deserialize, Serialize};
 
 use crate::{config::YamlError, files::read_regular_text};
@@ -34,6 +38,9 @@ pub struct FaultPlan {
     /// Simulated seconds per real second.
     pub(crate) speed: f64,
     pub(crate) costs: SimulatedDelays,
+    /// Noise of the lifelike model.
+    #[serde(default)]
+    pub(crate) noise: RehearsedNoise,
     /// The container in which the programs run; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) container: Option<RehearsedContainer>,
@@ -55,6 +62,7 @@ impl Default for FaultPlan {
             seed: None,
             speed: 1.0,
             costs: SimulatedDelays::default(),
+            noise: RehearsedNoise::default(),
             container: None,
             software: StandInSoftware::default(),
             schemas: Vec::new(),

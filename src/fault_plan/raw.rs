@@ -5,19 +5,19 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    FaultPlan, FaultTarget, HostDefect, PlannedFault, RehearsedContainer, SimulatedDelays, StandInSoftware,
-    TimeWindow, ValidNames,
+    FaultPlan, FaultTarget, HostDefect, PlannedFault, RehearsedContainer, RehearsedNoise, SimulatedDelays,
+    StandInSoftware, TimeWindow, ValidNames,
     kinds::{
-        ClockJump, DeviceThrottling, DiskFull, FaultKind, FaultScope, IdleClock, LeftoverProcess,
-        LostRecords, MissingOutput, NoDeviceId, NoParameters, OutOfMemory, ProcessCrash, ProcessHang,
-        RaggedCsv, RuntimeDeviceError, SlowDevice, SlowKernels, TruncatedCsv, UnsteadyKernel, WrongDevice,
-        WrongUnit,
+        ClockJump, CoarseTimer, DeviceThrottling, DiskFull, FaultKind, FaultScope, IdleClock,
+        LeftoverProcess, LostRecords, MissingOutput, NeighbourProgram, NoDeviceId, NoParameters, OutOfMemory,
+        ProcessCrash, ProcessHang, RaggedCsv, RenamedKernel, RuntimeDeviceError, SlowDevice, SlowKernels,
+        TruncatedCsv, UnsteadyKernel, WrongDevice, WrongUnit,
     },
 };
 use crate::{
     catalogue::OperatorSchema,
     config::{YamlError, yaml},
-    domain::did_you_mean_or,
+    domain::{KernelName, did_you_mean_or},
 };
 
 /// Limit of factors by which kernels or devices are slower.
@@ -33,6 +33,8 @@ struct RawFaultPlan {
     speed: f64,
     #[serde(default)]
     costs: SimulatedDelays,
+    #[serde(default)]
+    noise: RehearsedNoise,
     #[serde(default)]
     container: Option<RehearsedContainer>,
     #[serde(default)]
@@ -82,6 +84,12 @@ struct RawFault {
     #[serde(deserialize_with = "default_if_null")]
     unsteady_kernel: Option<UnsteadyKernel>,
     #[serde(deserialize_with = "default_if_null")]
+    renamed_kernel: Option<RenamedKernel>,
+    #[serde(deserialize_with = "default_if_null")]
+    one_core: Option<NoParameters>,
+    #[serde(deserialize_with = "default_if_null")]
+    coarse_timer: Option<CoarseTimer>,
+    #[serde(deserialize_with = "default_if_null")]
     no_device_id: Option<NoDeviceId>,
     #[serde(deserialize_with = "default_if_null")]
     disk_full: Option<DiskFull>,
@@ -91,6 +99,8 @@ struct RawFault {
     slow_kernels: Option<SlowKernels>,
     #[serde(deserialize_with = "default_if_null")]
     idle_clock: Option<IdleClock>,
+    #[serde(deserialize_with = "default_if_null")]
+    neighbour: Option<NeighbourProgram>,
     #[serde(deserialize_with = "default_if_null")]
     throttling: Option<DeviceThrottling>,
     #[serde(deserialize_with = "default_if_null")]
@@ -136,11 +146,15 @@ impl RawFault {
             ("wrong_unit", self.wrong_unit.map(FaultKind::WrongUnit)),
             ("ai_cpu_fallback", self.ai_cpu_fallback.map(FaultKind::AiCpuFallback)),
             ("unsteady_kernel", self.unsteady_kernel.map(FaultKind::UnsteadyKernel)),
+            ("renamed_kernel", self.renamed_kernel.map(FaultKind::RenamedKernel)),
+            ("one_core", self.one_core.map(FaultKind::OneCore)),
+            ("coarse_timer", self.coarse_timer.map(FaultKind::CoarseTimer)),
             ("no_device_id", self.no_device_id.map(FaultKind::NoDeviceId)),
             ("disk_full", self.disk_full.map(FaultKind::DiskFull)),
             ("slow_device", self.slow_device.map(FaultKind::SlowDevice)),
             ("slow_kernels", self.slow_kernels.map(FaultKind::SlowKernels)),
             ("idle_clock", self.idle_clock.map(FaultKind::IdleClock)),
+            ("neighbour", self.neighbour.map(FaultKind::Neighbour)),
             ("throttling", self.throttling.map(FaultKind::Throttling)),
             ("device_lost", self.device_lost.map(FaultKind::DeviceLost)),
             ("leftover_process", self.leftover_process.map(FaultKind::LeftoverProcess)),
@@ -184,10 +198,14 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
         FaultKind::Crash(ProcessCrash { launch: 0, .. })
         | FaultKind::Hang(ProcessHang { launch: 0, .. })
         | FaultKind::ClockJump(ClockJump { launch: 0, .. })
+        | FaultKind::RenamedKernel(RenamedKernel { launch: 0, .. })
         | FaultKind::UnsteadyKernel(UnsteadyKernel { launch: 0, .. }) => {
             require(false, "launch", "counts from 1")
         }
-        FaultKind::UnsteadyKernel(UnsteadyKernel { share, .. }) if !(0.0..=1.0).contains(share) => {
+        FaultKind::UnsteadyKernel(UnsteadyKernel { share, .. })
+        | FaultKind::Neighbour(NeighbourProgram { share, .. })
+            if !(0.0..=1.0).contains(share) =>
+        {
             require(false, "share", "expected a number from 0 to 1")
         }
         FaultKind::DeviceError(RuntimeDeviceError { code }) => {
@@ -209,15 +227,22 @@ fn check_kind(key: &'static str, kind: &FaultKind) -> Result<(), FaultError> {
             let problem = "without a `folder` nothing can be exported later; give `second_export: false`";
             invalid(&[key, "folder"], problem)
         }
+        FaultKind::RenamedKernel(RenamedKernel { name, .. }) => {
+            let is_valid = KernelName::new(name).is_ok();
+            require(is_valid, "name", "expected the name of a kernel, such as MatMulV9")
+        }
+        FaultKind::CoarseTimer(CoarseTimer { step }) => {
+            require((1..=1_000_000).contains(step), "step", "expected nanoseconds from 1 to 1000000")
+        }
         FaultKind::SlowDevice(SlowDevice { factor })
-        | FaultKind::SlowKernels(SlowKernels { factor })
         | FaultKind::IdleClock(IdleClock { factor, .. })
+        | FaultKind::Neighbour(NeighbourProgram { factor, .. })
         | FaultKind::UnsteadyKernel(UnsteadyKernel { factor, .. })
         | FaultKind::Throttling(DeviceThrottling { factor, .. }) => {
             let problem = format!("expected a number from 1 to {MAX_FACTOR}");
             require((1.0..=MAX_FACTOR).contains(factor), "factor", &problem)
         }
-        FaultKind::WrongUnit(WrongUnit { factor }) => {
+        FaultKind::WrongUnit(WrongUnit { factor }) | FaultKind::SlowKernels(SlowKernels { factor }) => {
             let problem = format!("expected a number above 0, up to {MAX_FACTOR}");
             require(*factor > 0.0 && *factor <= MAX_FACTOR, "factor", &problem)
         }
@@ -279,7 +304,7 @@ where
 impl FaultPlan {
     /// Parses a file's text, as [`FaultPlan::load`].
     pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
-        let RawFaultPlan { seed, speed, costs, container, software, schemas, defects, faults } =
+        let RawFaultPlan { seed, speed, costs, noise, container, software, schemas, defects, faults } =
             yaml::parse(file, text)?;
         let error = |keys: &[&str], problem: &str, hint: &str| {
             YamlError::at(file, yaml::find_value(text, keys), problem, hint)
@@ -295,6 +320,10 @@ impl FaultPlan {
         if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
             let problem = format!("`{name}` is {seconds}, expected simulated seconds from 0 to 1000000");
             return Err(error(&["costs", name], &problem, "0 adds no delay"));
+        }
+        if let Some((key, expected)) = noise.first_invalid() {
+            let hint = "docs/rehearsal.md describes the model";
+            return Err(error(&["noise", key], &format!("`{key}`: {expected}"), hint));
         }
         if let Some((key, problem)) =
             container.as_ref().and_then(|container| container.problem(known.devices))
@@ -325,6 +354,7 @@ impl FaultPlan {
             seed,
             speed,
             costs,
+            noise,
             container,
             software,
             schemas,

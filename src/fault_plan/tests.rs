@@ -86,6 +86,12 @@ fn invalid_plans_are_reported_with_position_and_hint() {
         "speed: 0\n",
         "costs: {strat: 3}\n",
         "costs:\n  start: 3\n  export: -1\n",
+        "noise: {launch: [0.05, 0.002]}\n",
+        "noise: {launch: [0.1, 0.1, 0.1]}\n",
+        "noise:\n  shared: 2\n",
+        "faults:\n- coarse_timer: {step: 0}\n",
+        "faults:\n- neighbour: {share: 2}\n",
+        "faults:\n- renamed_kernel: {name: \"\"}\n",
         "faults: [\n",
     ];
     let messages: Vec<String> = wrong

@@ -8,7 +8,7 @@
 //! | model | duration of a launch |
 //! |---|---|
 //! | steady | base × (1 ± up to 0.5 %), by a hash of seed, signature and the launch's number since the last sentinel |
-//! | lifelike | base × collection's offset (normal, sd 0.5 %, by seed, collection and device) × launch's noise (log-normal, sd 1 %); the first three launches of a signature in a process are slower: × 1.10 + 8 µs, × 1.03 + 2 µs, × 1.01 + 0.5 µs |
+//! | lifelike | base × collection's offset (normal, sd 0.5 %, by seed, collection and device) × launch's noise (log-normal, sd 1 %), or other noise of a plan; the first three launches of a signature in a process are slower: × 1.10 + 8 µs, × 1.03 + 2 µs, × 1.01 + 0.5 µs |
 //!
 //! Of a script without cases, as those of a selftest, launches whose tensors are not in the cache have all their traffic
 //! at the bandwidth of device memory, and so have launches of cases after a kernel that flushes the cache. Other launches of cases
@@ -21,7 +21,8 @@ use super::NoiseModel;
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
     domain::Nanos,
-    stats::{hash_numbers, hash_text, normal_deviate, signed_unit_deviate, small_exponential},
+    fault_plan::{NoisyLaunch, RehearsedNoise},
+    stats::{hash_numbers, hash_text, signed_unit_deviate},
 };
 
 /// The tick of the counter behind the profiler's times.
@@ -31,15 +32,16 @@ const FIXED_NS: f64 = 1_300.0;
 /// Largest relative deviation of a kernel's inefficiency from that of its unit.
 const INEFFICIENCY_SPREAD: f64 = 0.15;
 const STEADY_SPREAD: f64 = 0.005;
-const COLLECTION_SD: f64 = 0.005;
-const LAUNCH_SD: f64 = 0.01;
 /// (factor, nanoseconds) of the first launches of a signature in a process.
 const COLD: [(f64, f64); 3] = [(1.10, 8_000.0), (1.03, 2_000.0), (1.01, 500.0)];
 
 /// Inputs of a launch's duration besides the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LaunchContext {
     pub(super) model: NoiseModel,
+    pub(super) noise: RehearsedNoise,
+    /// Factor of the durations on the device, in the lifelike model.
+    pub(super) device_factor: f64,
     pub(super) seed: u64,
     pub(super) collection: u32,
     pub(super) device: u32,
@@ -84,12 +86,11 @@ pub(super) fn duration(
     let varied = match context.model {
         NoiseModel::Steady => base * (1.0 + STEADY_SPREAD * signed_unit_deviate(variation(context))),
         NoiseModel::Lifelike => {
-            let collection = [context.seed, u64::from(context.collection), u64::from(context.device)];
-            let offset = 1.0 + COLLECTION_SD * normal_deviate(hash_numbers(&collection));
-            let noise = small_exponential(LAUNCH_SD * normal_deviate(variation(context)));
+            let LaunchContext { seed, collection, device, signature, in_process, .. } = *context;
+            let launch = NoisyLaunch { seed, collection, device, signature, in_process };
             let cold = usize::try_from(context.in_process).ok().and_then(|index| COLD.get(index));
             let (factor, more) = cold.copied().unwrap_or((1.0, 0.0));
-            base * offset * noise * factor + more
+            context.noise.apply(base, &launch) * context.device_factor * factor + more
         }
     };
     let floor = profile.fastest(work).0;
@@ -141,6 +142,8 @@ mod tests {
     fn context(model: NoiseModel) -> LaunchContext {
         LaunchContext {
             model,
+            noise: RehearsedNoise::default(),
+            device_factor: 1.0,
             seed: 7,
             collection: 0,
             device: 0,
@@ -198,16 +201,6 @@ mod tests {
         assert!((0..20).all(|collection| of(collection, 0).0 > mean(collection) + 8_000));
     }
 
-    #[test]
-    fn launch_noise_has_the_stated_spread() {
-        let logs: Vec<f64> = (0..20_000).map(|n| LAUNCH_SD * normal_deviate(n)).collect();
-        let sd = (logs.iter().map(|x| x * x).sum::<f64>() / logs.len() as f64).sqrt();
-        assert!((sd - LAUNCH_SD).abs() < 0.0002, "{sd}");
-        assert!(
-            (-60..=60).map(|n| f64::from(n) / 1e3).all(|x| (small_exponential(x) - x.exp()).abs() < 1e-12)
-        );
-    }
-
     proptest! {
         #[test]
         fn no_duration_is_below_the_bound_of_the_device(
@@ -217,7 +210,7 @@ mod tests {
             let (profile, work) = (profile(), work(flops, bytes));
             let model = if steady { NoiseModel::Steady } else { NoiseModel::Lifelike };
             let base = base(&profile, &kernel, &work);
-            let context = LaunchContext { model, seed, collection, device: 1, signature, since_sentinel: n, in_process: n };
+            let context = LaunchContext { seed, collection, device: 1, signature, since_sentinel: n, in_process: n, ..context(model) };
             let taken = duration(&profile, &work, base, &context);
             prop_assert!(taken >= profile.fastest(&work));
             prop_assert_eq!(taken.0 % TICK_NS, 0);

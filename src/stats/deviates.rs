@@ -33,7 +33,53 @@ pub(crate) fn normal_deviate(seed: u64) -> f64 {
     (0..12).map(|_| unit_deviate(random.next_u64())).sum::<f64>() - 6.0
 }
 
+/// Uniform in its logarithm over a range, by square roots: the power of the ratio of the ends with a fraction of 20 bits.
+pub(crate) fn log_uniform_deviate([least, most]: [f64; 2], bits: u64) -> f64 {
+    const BITS: u32 = 20;
+    let mut root = most / least;
+    (0..BITS).fold(least, |deviate, bit| {
+        root = root.sqrt();
+        if bits >> bit & 1 == 1 { deviate * root } else { deviate }
+    })
+}
+
+/// Normal deviate of a number in a series whose neighbours have a correlation from 0 to 0.95; `fresh` has the independent ones.
+pub(crate) fn dependent_deviate(correlation: f64, number: u32, fresh: impl Fn(u32) -> f64) -> f64 {
+    // Those before have no effect: 0.95 to this power is 0.002.
+    const MEMORY: u32 = 120;
+    if correlation == 0.0 {
+        return fresh(number);
+    }
+    let first = number.saturating_sub(MEMORY);
+    let share = (1.0 - correlation * correlation).sqrt();
+    (first + 1..=number).fold(fresh(first), |value, number| correlation * value + share * fresh(number))
+}
+
+/// `e^x` for the x that noise has, up to 3.
+pub(crate) fn exponential(x: f64) -> f64 {
+    const SMALL: f64 = 0.06;
+    if x.abs() <= SMALL {
+        return small_exponential(x);
+    }
+    let mut value = small_exponential(x / 256.0);
+    (0..8).for_each(|_| value *= value);
+    value
+}
+
 /// `e^x` for the small x that noise has: at |x| = 0.06 the terms left out are below 1e-12.
-pub(crate) fn small_exponential(x: f64) -> f64 {
+fn small_exponential(x: f64) -> f64 {
     1.0 + x * (1.0 + x / 2.0 * (1.0 + x / 3.0 * (1.0 + x / 4.0 * (1.0 + x / 5.0 * (1.0 + x / 6.0)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponential_is_that_of_the_library() {
+        for number in -300..=300 {
+            let x = f64::from(number) / 100.0;
+            assert!((exponential(x) / x.exp() - 1.0).abs() < 1e-12, "{x}");
+        }
+    }
 }

@@ -26,7 +26,8 @@ pub(crate) use control_change::{CONTROL_CHANGE_ERRORS, ControlChange, LEAST_CONT
 pub(crate) use cycle_rates::LEAST_CLOCK_DEFICIT;
 pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
 pub(crate) use deviates::{
-    hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate, small_exponential,
+    dependent_deviate, exponential, hash_numbers, hash_text, log_uniform_deviate, normal_deviate,
+    pick_number, signed_unit_deviate,
 };
 pub(crate) use duration_pattern::{
     LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_common_trend, find_duration_pattern,

@@ -21,6 +21,13 @@ const OVERLAP_DIVISOR: i64 = 100;
 /// Greatest ratio of the time of all launches to that of the case by the host's clock, which includes them.
 const MAX_CLOCK_RATIO: f64 = 1.1;
 
+/// Greatest step of the timer, as a part of the median duration: one divided by this. The median is known to half a step.
+const STEP_DIVISOR: i64 = 50;
+/// Step of the timer from which it is coarse, and number of different times that show it: one of half a million collections has
+/// a common multiple of them by chance.
+const COARSE_STEP: Nanos = Nanos(3 * TIMER_QUANTUM_NS);
+const STEP_EVIDENCE: usize = 12;
+
 /// Records of a case by one process.
 pub(super) struct CaseRecords<'a> {
     pub(super) kind: DataKind,
@@ -46,7 +53,7 @@ pub(super) struct RecordRule {
 }
 
 /// Rules in the order in which they are applied.
-pub(super) const RECORD_RULES: [RecordRule; 16] = [
+pub(super) const RECORD_RULES: [RecordRule; 17] = [
     RecordRule {
         name: "device",
         verdict: Verdict::Implausible,
@@ -120,6 +127,18 @@ pub(super) const RECORD_RULES: [RecordRule; 16] = [
         verdict: Verdict::Implausible,
         condition: || format!("no launch took less than a step of the timer, {} us", Nanos(TIMER_QUANTUM_NS)),
         find_problem: below_timer_step,
+    },
+    RecordRule {
+        name: "coarse_timer",
+        verdict: Verdict::Implausible,
+        condition: || {
+            format!(
+                "the durations of the collection are no multiples of a step above {} % of the median, of {COARSE_STEP} us or more; where \
+                 few of them differ, neither are the differences of their starts",
+                100 / STEP_DIVISOR
+            )
+        },
+        find_problem: coarse_timer,
     },
     RecordRule {
         name: "roofline",
@@ -259,6 +278,51 @@ fn below_timer_step(case: &CaseRecords<'_>) -> Option<String> {
             Nanos(TIMER_QUANTUM_NS)
         )
     })
+}
+
+/// The profiler can have a coarser timer than the device, so that equal durations are not those of the kernel.
+fn coarse_timer(case: &CaseRecords<'_>) -> Option<String> {
+    let mut durations: Vec<i64> = case.own.iter().map(|record| record.duration.0).collect();
+    durations.sort_unstable();
+    let median = *durations.get(durations.len() / 2)?;
+    let step = timer_step(&case.rank.records)?;
+    (step >= COARSE_STEP && step.0 * STEP_DIVISOR > median).then(|| {
+        format!(
+            "all times of the collection are multiples of {step} us, so that a median of {} us is not known to {} %",
+            Nanos(median),
+            50 / STEP_DIVISOR
+        )
+    })
+}
+
+/// Returns the step of the timer of durations, or if too few of them differ, that of the starts as well; `None` if too few
+/// times differ.
+fn timer_step(records: &[RawRecord]) -> Option<Nanos> {
+    let first = records.first()?.start;
+    let durations = records.iter().map(|record| record.duration.0);
+    let starts = records.iter().map(|record| record.start.0.saturating_sub(first.0));
+    common_divisor(durations.clone()).or_else(|| common_divisor(durations.chain(starts)))
+}
+
+/// Returns the greatest common divisor of times, or a common divisor below [`COARSE_STEP`]; `None` if too few of them differ.
+fn common_divisor(times: impl Iterator<Item = i64>) -> Option<Nanos> {
+    let mut step = 0_u64;
+    let mut different = BTreeSet::new();
+    for time in times {
+        let (mut divisor, mut rest) = (time.unsigned_abs(), step);
+        while rest != 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        step = divisor;
+        if step > 0 && step < COARSE_STEP.0.unsigned_abs() {
+            break;
+        }
+        if different.len() < STEP_EVIDENCE {
+            different.insert(time);
+        }
+    }
+    let is_known = different.len() >= STEP_EVIDENCE || step < COARSE_STEP.0.unsigned_abs();
+    (is_known && step > 0).then_some(Nanos(step.cast_signed()))
 }
 
 fn below_roofline(case: &CaseRecords<'_>) -> Option<String> {

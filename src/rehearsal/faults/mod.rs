@@ -14,7 +14,7 @@ use crate::{
     domain::{LogicalDeviceId, Nanos},
     fault_plan::{
         DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, IdleClock, LeftoverProcess,
-        PlannedFault, RandomKey,
+        NeighbourProgram, PlannedFault, RandomKey,
     },
     render::{Manifest, ManifestCase},
     stats::pick_number,
@@ -104,6 +104,7 @@ impl ActiveFaults {
                 FaultKind::SlowDevice(slow) => state.slowness = slow.factor,
                 FaultKind::IdleClock(clock) => state.idle_clock = Some(clock.clone()),
                 FaultKind::SlowKernels(slow) => state.kernel_slowness = slow.factor,
+                FaultKind::Neighbour(program) => state.neighbour = Some(program.clone()),
                 FaultKind::Throttling(throttling) => state.throttling = Some(throttling.clone()),
                 FaultKind::LeftoverProcess(process) => {
                     let until = process.seconds.map_or(f64::INFINITY, |seconds| fault.when.from + seconds);
@@ -176,6 +177,7 @@ pub(super) struct FaultyDeviceState {
     /// Clock after an idle time.
     pub(super) idle_clock: Option<IdleClock>,
     pub(super) throttling: Option<DeviceThrottling>,
+    pub(super) neighbour: Option<NeighbourProgram>,
     pub(super) leftover_process: Option<LeftoverProcess>,
 }
 
@@ -187,6 +189,7 @@ impl Default for FaultyDeviceState {
             kernel_slowness: 1.0,
             idle_clock: None,
             throttling: None,
+            neighbour: None,
             leftover_process: None,
         }
     }

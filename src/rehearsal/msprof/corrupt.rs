@@ -3,7 +3,7 @@
 use super::export::{ExportedTable, OP_SUMMARY, ProgramRecords};
 use crate::{
     domain::Nanos,
-    fault_plan::{DiskFull, FaultKind, MissingOutput, RecordsKept, WrongUnit},
+    fault_plan::{CoarseTimer, DiskFull, FaultKind, MissingOutput, RecordsKept, WrongUnit},
     rehearsal::npu::LoggedLaunch,
     render::SentinelLengths,
 };
@@ -56,6 +56,13 @@ pub(super) fn corrupt_records(
             FaultKind::WrongUnit(WrongUnit { factor }) => {
                 for launch in &mut collected.launches {
                     launch.duration = Nanos((launch.duration.0 as f64 * factor).round() as i64);
+                }
+            }
+            FaultKind::CoarseTimer(CoarseTimer { step }) => {
+                let step = i64::from(*step);
+                for launch in &mut collected.launches {
+                    let in_steps = |time: Nanos| Nanos((time.0 + step / 2) / step * step);
+                    (launch.start, launch.duration) = (in_steps(launch.start), in_steps(launch.duration));
                 }
             }
             FaultKind::LostRecords(lost) => {

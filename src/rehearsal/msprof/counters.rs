@@ -16,16 +16,10 @@ const VECTOR_SHARES: [u64; 4] = [260, 80, 680, 350];
 /// Number of the random sequence of cycles.
 const CYCLES: u64 = u64::MAX - 1;
 
-/// Cores that a launch occupies: one for every 16 KiB that it writes, as far as there are cores.
+/// Cores that a launch occupies.
 pub(super) fn blocks(profile: &DeviceProfile, launch: &LoggedLaunch) -> u64 {
-    let written =
-        launch.operation.outputs.iter().fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
-    let cores = match launch.operation.task {
-        TaskEngine::Cube => profile.cube_cores,
-        TaskEngine::Vector => profile.vector_cores,
-        TaskEngine::Random | TaskEngine::AiCpu | TaskEngine::Communication => return 0,
-    };
-    written.div_ceil(16 << 10).clamp(1, u64::from(cores.max(1)))
+    let all = launch.operation.blocks(profile);
+    if launch.is_on_one_core { all.min(1) } else { all }
 }
 
 /// Columns of a group of counters, in the order of the real tables on A2 and A3.

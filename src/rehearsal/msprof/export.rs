@@ -266,6 +266,7 @@ mod tests {
             duration: Nanos(12_340),
             slowdown: 1.0,
             shown_slowdown: 1.0,
+            is_on_one_core: false,
             operation,
         }
     }

@@ -194,6 +194,7 @@ mod tests {
             duration: Nanos(2_460),
             slowdown: 1.0,
             shown_slowdown: 1.0,
+            is_on_one_core: false,
             operation,
         }
     }

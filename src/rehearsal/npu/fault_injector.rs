@@ -161,6 +161,7 @@ impl FaultInjector {
         log.shown_slowdown = state.throttling.map_or(1.0, |throttling| throttling.factor);
         log.slowdown = log.shown_slowdown * state.kernel_slowness;
         log.idle_clock = state.idle_clock;
+        log.neighbour = state.neighbour;
         memory.limit_free(
             device.0,
             state.leftover_process.as_ref().map(|process| process.free_mb.saturating_mul(1 << 20)),
@@ -180,6 +181,8 @@ impl FaultInjector {
         self.case = Some(case);
         log.case = None;
         log.is_on_ai_cpu = false;
+        log.is_on_one_core = false;
+        log.kernel_in_records = None;
         log.unsteadiness = 1.0;
         self.launches = 0;
         self.case_faults = self.faults.fire_for_case(case);
@@ -210,6 +213,10 @@ impl FaultInjector {
                 }
                 FaultKind::DeviceError(error) => self.error = Some(error.code),
                 FaultKind::AiCpuFallback(_) => log.is_on_ai_cpu = true,
+                FaultKind::OneCore(_) => log.is_on_one_core = true,
+                FaultKind::RenamedKernel(renamed) if self.launches >= renamed.launch => {
+                    log.kernel_in_records = Some(renamed.name.clone());
+                }
                 FaultKind::UnsteadyKernel(unsteady) => {
                     let ordinal = self.case.unwrap_or_default();
                     log.unsteadiness = launch_factor(unsteady, ordinal, self.launches);
@@ -233,6 +240,11 @@ fn launch_factor(unsteady: &UnsteadyKernel, ordinal: u32, launch: u32) -> f64 {
     let part = match unsteady.pattern {
         UnsteadyPattern::Drift => f64::from(launch) / f64::from(unsteady.launch),
         UnsteadyPattern::Step => f64::from(u8::from(launch >= unsteady.launch)),
+        UnsteadyPattern::Burst => {
+            let is_inside =
+                launch.checked_sub(unsteady.launch).is_some_and(|number| number < unsteady.length);
+            f64::from(u8::from(is_inside))
+        }
         UnsteadyPattern::TwoModes => {
             const PARTS: u64 = 1 << 20;
             let draw = pick_number(&[u64::from(ordinal), u64::from(launch)], PARTS) as f64;

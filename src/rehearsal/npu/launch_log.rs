@@ -11,7 +11,7 @@ use crate::{
     domain::{
         AicMetrics, Case, CaseAttributes, CaseId, Dtype, KernelName, LogicalDeviceId, Nanos, Slot, Tensor,
     },
-    fault_plan::{HostDefect, IdleClock},
+    fault_plan::{HostDefect, IdleClock, NeighbourProgram},
     rehearsal::{
         HostConfig,
         timing::{self, LaunchContext, TICK_NS},
@@ -46,6 +46,19 @@ pub(in crate::rehearsal) struct LaunchedOperation {
     pub(in crate::rehearsal) work: KernelWork,
 }
 
+impl LaunchedOperation {
+    /// Cores that it occupies: one for every 16 KiB that it writes, as far as there are cores.
+    pub(in crate::rehearsal) fn blocks(&self, profile: &DeviceProfile) -> u64 {
+        let written = self.outputs.iter().fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
+        let cores = match self.task {
+            TaskEngine::Cube => profile.cube_cores,
+            TaskEngine::Vector => profile.vector_cores,
+            TaskEngine::Random | TaskEngine::AiCpu | TaskEngine::Communication => return 0,
+        };
+        written.div_ceil(16 << 10).clamp(1, u64::from(cores.max(1)))
+    }
+}
+
 /// One execution.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::rehearsal) struct LoggedLaunch {
@@ -60,6 +73,8 @@ pub(in crate::rehearsal) struct LoggedLaunch {
     pub(in crate::rehearsal) slowdown: f64,
     /// Factor by which the recorded clock was slower.
     pub(in crate::rehearsal) shown_slowdown: f64,
+    /// True if it used one core.
+    pub(in crate::rehearsal) is_on_one_core: bool,
     pub(in crate::rehearsal) operation: LaunchedOperation,
 }
 
@@ -110,6 +125,12 @@ pub(super) struct LaunchLog {
     reads_counters: bool,
     /// True if the launches of the current case run on an AI CPU.
     pub(super) is_on_ai_cpu: bool,
+    /// True if the launches of the current case use one core.
+    pub(super) is_on_one_core: bool,
+    /// Type of the kernel in the records of the current case's launches, in place of their own.
+    pub(super) kernel_in_records: Option<String>,
+    /// Another program that uses the device.
+    pub(super) neighbour: Option<NeighbourProgram>,
     /// Factor of the duration of the current case's next launch, in as many more cycles.
     pub(super) unsteadiness: f64,
 }
@@ -166,6 +187,9 @@ impl LaunchLog {
             reads_counters: manifest
                 .is_none_or(|manifest| manifest.profiler.aic_metrics != AicMetrics::Disabled),
             is_on_ai_cpu: false,
+            is_on_one_core: false,
+            kernel_in_records: None,
+            neighbour: None,
             unsteadiness: 1.0,
         }
     }
@@ -272,6 +296,15 @@ impl LaunchLog {
         self.idle_clock.as_ref().filter(is_low).map_or(1.0, |clock| clock.factor)
     }
 
+    /// Returns the factor by which a launch with this hash waits for another program on the device.
+    fn neighbour_factor(&self, variation: u64) -> f64 {
+        const PARTS: u64 = 1 << 20;
+        const NEIGHBOUR: u64 = 0x6e65_6967;
+        let Some(NeighbourProgram { factor, share }) = self.neighbour else { return 1.0 };
+        let is_waiting = (pick_number(&[variation, NEIGHBOUR], PARTS) as f64) < share * PARTS as f64;
+        if is_waiting { factor } else { 1.0 }
+    }
+
     fn append_launch(&mut self, device: u32, mut operation: LaunchedOperation, is_cold: bool) {
         let outputs = &operation.outputs;
         if !outputs.is_empty() && outputs.iter().all(|tensor| tensor.element_count() == 0) {
@@ -291,8 +324,19 @@ impl LaunchLog {
         let in_process = count(&mut self.in_process, (device, signature));
         let (model, seed, collection) = (self.config.model, self.config.noise_seed(), self.collection);
         let chip = self.config.physical_id(LogicalDeviceId(device));
-        let context =
-            LaunchContext { model, seed, collection, device: chip, signature, since_sentinel, in_process };
+        let noise = self.config.faults.noise;
+        let devices = self.config.devices;
+        let context = LaunchContext {
+            model,
+            noise,
+            device_factor: noise.device_factor(self.config.seed, chip, devices),
+            seed,
+            collection,
+            device: chip,
+            signature,
+            since_sentinel,
+            in_process,
+        };
         let is_cold = is_cold || (self.is_flushed && self.case.is_some() && !self.is_flush(&operation));
         let base = if is_cold { timing::cold_base } else { timing::base };
         let base = base(&self.profile, &operation.kernel, &operation.work);
@@ -300,13 +344,19 @@ impl LaunchLog {
         self.record_true_median(&operation, base);
         self.is_flushed = self.is_flush(&operation);
         let duration = timing::duration(&self.profile, &operation.work, base, &context);
-        let idle = self.idle_factor();
-        let (slowdown, shown_slowdown) = (self.slowdown * idle, self.shown_slowdown);
-        let total = self.total_slowdown(chip) * idle;
+        let waiting = self.neighbour_factor(timing::variation(&context)) * self.idle_factor();
+        let (slowdown, shown_slowdown) = (self.slowdown * waiting, self.shown_slowdown);
+        let is_on_one_core = self.is_on_one_core && self.case.is_some();
+        let total = self.total_slowdown(chip) * waiting;
         let unsteadiness = if self.case.is_some() { self.unsteadiness } else { 1.0 };
         let total = total * unsteadiness;
-        let duration = if total > 1.0 { timing::stretched(duration, total) } else { duration };
+        let total =
+            if is_on_one_core { total * operation.blocks(&self.profile).max(1) as f64 } else { total };
+        let duration = if total == 1.0 { duration } else { timing::stretched(duration, total) };
         self.busy_since_idle = Nanos(self.busy_since_idle.0.saturating_add(duration.0));
+        if let Some(name) = self.kernel_in_records.as_ref().filter(|_| self.case.is_some()) {
+            operation.kernel.clone_from(name);
+        }
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + pick_number(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();
             let start = Nanos(stream.clock.0.saturating_add(pause.cast_signed()));
@@ -319,6 +369,7 @@ impl LaunchLog {
                 duration,
                 slowdown,
                 shown_slowdown,
+                is_on_one_core,
                 operation,
             };
             self.launches.push(launch);
@@ -358,7 +409,8 @@ impl LaunchLog {
     }
 
     /// Records the duration of the kernel of the current case without noise and faults. The factors of the lifelike model have
-    /// a median of 1.
+    /// a median of 1: those of launches, of collections, and of all devices of the host; two modes of collections have a mean
+    /// logarithm of 0.
     fn record_true_median(&mut self, operation: &LaunchedOperation, base: Nanos) {
         if self.case_kernel.as_ref() != Some(&operation.kernel) || self.is_flush(operation) {
             return;

@@ -202,6 +202,38 @@ fn durations_in_another_unit_are_implausible() {
     assert_eq!(reason, "launch 0 took 1000.000 us, but the next one started 5.000 us after it");
 }
 
+/// Durations in whole microseconds: a median of 20 us can be half of one off, one of 200 us is exact enough.
+#[test]
+fn medians_of_few_steps_of_a_coarse_timer_are_implausible() {
+    let with_durations = |nanos: fn(i64) -> i64| {
+        let (verdict, reason) = after(|c| {
+            for (number, record) in (0..).zip(&mut c.records) {
+                let length = if record.kernel == "Neg" { 3 + number % 9 } else { nanos(number) };
+                record.duration.0 = length * 1_000;
+            }
+            (300..).zip(c.own(1)).for_each(|(length, record)| record.duration.0 = length * 1_000);
+            c.restamp();
+        });
+        (verdict, reason)
+    };
+    let (verdict, reason) = with_durations(|number| 20 + number % 2);
+    assert_eq!(verdict, Verdict::Implausible);
+    assert_eq!(
+        reason,
+        "all times of the collection are multiples of 1.000 us, so that a median of 21.000 us is not known to 1 %"
+    );
+    assert_eq!(with_durations(|number| 200 + number % 2).0, Verdict::Ok);
+    // Few durations that differ show no step, unless the starts have it as well.
+    let with_few = |pause: i64| {
+        let mut collection = Collection::without_faults();
+        collection.records.iter_mut().for_each(|record| record.duration.0 = 2_000);
+        collection.restamp();
+        (0..).zip(&mut collection.records).for_each(|(number, record)| record.start.0 += pause * number);
+        collection.outcomes()[0].verdict
+    };
+    assert_eq!([20, 1_000].map(with_few), [Verdict::Ok, Verdict::Implausible]);
+}
+
 #[test]
 fn launches_at_a_lower_clock_are_throttled_but_warm_ups_are_not() {
     let low = Some(LowClock { mhz: 1_321.4, set_mhz: 1_850.0 });
