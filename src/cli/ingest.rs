@@ -67,7 +67,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     // An error of a file is reported first, because the file may be the reason of an unknown device.
     let device = device_of_target(options, kind, &evidence);
     let groups = read_records(&files, kind == DataKind::Rehearsal)?;
-    let records = groups.records;
+    let (records, are_rehearsed) = (groups.records, groups.rehearsed == groups.records);
     let mut skipped = skipped(&groups);
     skipped.extend(left_out_files(&passed_over, &copies));
     let ranks = ProfileRanks::of_files(&files);
@@ -80,7 +80,8 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     let device = device?;
-    let merged = write(options, kind, &stack, &device.name, &ranks, kernels)?;
+    let origin = ProfileOrigin { stack, ranks, are_rehearsed };
+    let merged = write(options, kind, &device.name, &origin, kernels)?;
     print_result(options, files.len(), records, &skipped, &device, &merged);
     Ok(ExitStatus::Done)
 }
@@ -154,27 +155,40 @@ fn common_stack(options: &IngestOptions, files: &[ProfileFile]) -> Result<Softwa
     Ok(known)
 }
 
+/// Origin of the records of the ingested profiles.
+struct ProfileOrigin {
+    /// Software that is common to the profiles and the database.
+    stack: SoftwareVersions,
+    ranks: ProfileRanks,
+    /// True if all records are of the rehearsal host.
+    are_rehearsed: bool,
+}
+
 fn write(
     options: &IngestOptions,
     kind: DataKind,
-    stack: &SoftwareVersions,
     device: &str,
-    ranks: &ProfileRanks,
+    origin: &ProfileOrigin,
     kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
 ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     if !Database::is_new(&options.db)? {
-        return merge(options, kind, stack, ranks, kernels);
+        return merge(options, kind, origin, kernels);
     }
     let mut merged = BTreeMap::new();
     let device = device.to_owned();
-    let file = DatabaseFile { profiled_on: stack.clone(), device, ..DatabaseFile::new(kind) };
+    let file = DatabaseFile {
+        profiled_on: origin.stack.clone(),
+        has_rehearsed_profiles: origin.are_rehearsed,
+        device,
+        ..DatabaseFile::new(kind)
+    };
     Database::create(&options.db, &file, |draft| {
         let database = Database::open(draft)?;
         for (kernel, groups) in kernels {
             let mut table = database.kernel_csv(&kernel)?;
             merged.insert(
                 kernel.as_str().to_owned(),
-                merge_groups(&kernel, &mut table, groups, ranks, options.replace)?,
+                merge_groups(&kernel, &mut table, groups, &origin.ranks, options.replace)?,
             );
             table.save()?;
         }
@@ -187,8 +201,7 @@ fn write(
 fn merge(
     options: &IngestOptions,
     kind: DataKind,
-    stack: &SoftwareVersions,
-    ranks: &ProfileRanks,
+    origin: &ProfileOrigin,
     kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
 ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     let database = Database::open_as(&options.db, kind)?;
@@ -200,14 +213,14 @@ fn merge(
         let mut table = database.kernel_csv(&kernel)?;
         merged.insert(
             kernel.as_str().to_owned(),
-            merge_groups(&kernel, &mut table, groups, ranks, options.replace)?,
+            merge_groups(&kernel, &mut table, groups, &origin.ranks, options.replace)?,
         );
         tables.push(table);
     }
     tables.retain(KernelCsv::is_changed);
     if !tables.is_empty() {
         database.initialise(&mut lock)?;
-        database.set_profiled_on(stack)?;
+        database.set_profiles(&origin.stack, origin.are_rehearsed)?;
     }
     save_tables(&tables.iter().collect::<Vec<_>>())?;
     Ok(merged)

@@ -23,6 +23,9 @@ pub struct DatabaseFile {
     /// Software versions of the ingested profiles; profiles of other versions are not mixed in silently.
     #[serde(default, skip_serializing_if = "SoftwareVersions::is_unknown")]
     pub profiled_on: SoftwareVersions,
+    /// True if all ingested profiles are of the rehearsal host, so that its durations can be compared with theirs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_rehearsed_profiles: bool,
 }
 
 const LAYOUT: u32 = 1;
@@ -36,7 +39,13 @@ impl DatabaseFile {
     /// Returns the content for a new folder.
     pub fn new(kind: DataKind) -> Self {
         let device = DeviceProfile::default_name().to_owned();
-        Self { npubench_database: LAYOUT, kind, device, profiled_on: SoftwareVersions::default() }
+        Self {
+            npubench_database: LAYOUT,
+            kind,
+            device,
+            profiled_on: SoftwareVersions::default(),
+            has_rehearsed_profiles: false,
+        }
     }
 
     /// Parses the file's text. A file of a newer npubench is an error.

@@ -94,12 +94,20 @@ impl Database {
         &self.file.profiled_on
     }
 
-    /// Stores the software versions of the ingested production profiles if they changed.
-    pub fn set_profiled_on(&self, stack: &SoftwareVersions) -> Result<(), DatabaseError> {
-        if *stack == self.file.profiled_on {
+    /// Returns true if measured durations can be compared with those of the production profiles: all are of devices, or all of
+    /// the rehearsal host.
+    pub(crate) fn has_comparable_production(&self) -> bool {
+        self.file.kind == DataKind::Npu || self.file.has_rehearsed_profiles
+    }
+
+    /// Stores the software versions of the ingested production profiles, and whether these are all of the rehearsal host, if they
+    /// changed.
+    pub fn set_profiles(&self, stack: &SoftwareVersions, are_rehearsed: bool) -> Result<(), DatabaseError> {
+        let has_rehearsed_profiles = self.file.has_rehearsed_profiles && are_rehearsed;
+        let file = DatabaseFile { profiled_on: stack.clone(), has_rehearsed_profiles, ..self.file.clone() };
+        if file == self.file {
             return Ok(());
         }
-        let file = DatabaseFile { profiled_on: stack.clone(), ..self.file.clone() };
         Ok(write_atomic(&self.folder.join(DATABASE_FILE), file.print().as_bytes())?)
     }
 

@@ -4,7 +4,7 @@ use csv::ByteRecord;
 
 use super::{DatabaseError, KernelCsv, columns};
 use crate::domain::{
-    Case, CaseAttributes, IntervalMethod, KernelName, RecordedTask, ShownResult, SignatureCells, Slot,
+    Case, CaseAttributes, IntervalMethod, KernelName, Nanos, RecordedTask, ShownResult, SignatureCells, Slot,
     Verdict,
 };
 
@@ -24,6 +24,8 @@ pub(crate) struct RowCase {
     /// True if the recorded kernel ran on an AI CPU.
     pub is_on_ai_cpu: bool,
     pub(crate) interval: ShownInterval,
+    /// Median of the case in production profiles; `None` without one.
+    pub(crate) production: Option<Nanos>,
     /// True if the row shows that its call ran as another kernel.
     pub(crate) ran_as_other: bool,
 }
@@ -52,6 +54,7 @@ pub(crate) struct RowColumns {
     core: Option<usize>,
     method: Option<usize>,
     collections: Option<usize>,
+    production: Option<usize>,
     /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
     /// Names and indices of the columns that repeat the shapes of inputs.
@@ -80,8 +83,8 @@ impl RowColumns {
         let [average, verdict, samples, software, core] =
             [columns::AVERAGE, columns::VERDICT, columns::SAMPLES, columns::SOFTWARE, columns::CORE]
                 .map(column);
-        let [method, collections, run] =
-            [columns::CI95_METHOD, columns::COLLECTIONS, columns::RUN].map(column);
+        let [method, collections, run, production] =
+            [columns::CI95_METHOD, columns::COLLECTIONS, columns::RUN, columns::PROFILING[1]].map(column);
         Ok(Self {
             signature,
             average,
@@ -92,6 +95,7 @@ impl RowColumns {
             core,
             method,
             collections,
+            production,
             attributes,
             shape_labels,
         })
@@ -160,6 +164,9 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
                 method: text(columns.method).and_then(|cell| cell.parse().ok()),
                 collections: text(columns.collections).and_then(|cell| cell.parse().ok()),
             },
+            production: text(columns.production)
+                .and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok())
+                .filter(|median| median.0 > 0),
             is_on_ai_cpu: text(columns.core) == Some(RecordedTask::AI_CPU),
             ran_as_other: text(columns.verdict) == Some(Verdict::RanAsOther.as_str()),
         });

@@ -29,12 +29,13 @@ pub(crate) struct WriteBackReport {
 }
 
 /// Writes results into the rows of their cases. A row keeps its measurement if the result is worse, see
-/// [`RowResult`]. Cases of `insertable` without a row get one, see [`insert_rows`].
+/// [`RowResult`]; with `compares_production` it is compared with the production profiles of the row. Cases of `insertable` without a row get one, see [`insert_rows`].
 pub(super) fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,
     results: &HashMap<CaseId, RowResult>,
     insertable: &BTreeMap<CaseId, IdentifiedCase>,
+    compares_production: bool,
 ) -> Result<WriteBackReport, DatabaseError> {
     let mut written = WriteBackReport::default();
     let mut found = HashSet::new();
@@ -48,6 +49,9 @@ pub(super) fn write_back(
             continue;
         };
         found.insert(&result.case);
+        let judged = row.production.filter(|_| compares_production);
+        let judged = judged.map(|production| result.clone().judged_by_production(production));
+        let result = judged.as_ref().unwrap_or(result);
         if row.shown.as_ref().is_some_and(|shown| !result.replaces_shown(shown)) {
             written.kept += usize::from(result.measurement.is_some());
             continue;
@@ -261,7 +265,8 @@ pub(crate) fn write_back_kernel(
     insertable: &BTreeMap<CaseId, IdentifiedCase>,
 ) -> Result<WriteBackReport, DatabaseError> {
     let mut table = database.kernel_csv(kernel)?;
-    let written = write_back(kernel, &mut table, results, insertable)?;
+    let compares_production = database.has_comparable_production();
+    let written = write_back(kernel, &mut table, results, insertable, compares_production)?;
     if written.changed > 0 {
         table.save()?;
     }
@@ -323,7 +328,7 @@ mod tests {
             let case = row_cases(&kernel, &table).expect("rows").remove(0).case.expect("a case").id();
             let mut write = |result: RowResult| {
                 let results = HashMap::from([(case.clone(), result)]);
-                write_back(&kernel, &mut table, &results, &BTreeMap::new()).expect("written");
+                write_back(&kernel, &mut table, &results, &BTreeMap::new(), true).expect("written");
                 [columns::AVERAGE, columns::VERDICT]
                     .map(|column| table.cell_text(0, column).unwrap_or_default())
             };
@@ -362,7 +367,7 @@ mod tests {
                 let results =
                     new.clone().map(|case| (case.id().clone(), result(case.id(), "AI_CORE", &[1000])));
                 let insertable = new.clone().map(|case| (case.id().clone(), case.clone())).collect();
-                let report = write_back(&kernel, &mut table, &results.collect(), &insertable);
+                let report = write_back(&kernel, &mut table, &results.collect(), &insertable, true);
                 assert_eq!(report.expect("written").changed, batch.len());
             }
             let length = |row| Some(table.cell_text(row, "Output Shapes")?.trim_matches('"').to_owned());
@@ -397,7 +402,7 @@ mod tests {
             let case = IdentifiedCase::new(row.case.expect("a case"));
             let results = HashMap::from([(case.id().clone(), result(case.id(), "AI_CORE", &[1000]))]);
             let insertable = BTreeMap::from([(case.id().clone(), case)]);
-            write_back(&kernel, &mut table, &results, &insertable).expect("written");
+            write_back(&kernel, &mut table, &results, &insertable, true).expect("written");
         }
         let length = |row| Some(table.cell_text(row, "Output Shapes")?.trim_matches('"').to_owned());
         let order: Vec<String> = (0..table.len()).filter_map(length).collect();
@@ -418,7 +423,7 @@ mod tests {
         let mut results: HashMap<CaseId, RowResult> =
             ids.iter().map(|id| (id.clone(), result(id, "AI_VECTOR_CORE", &[1000, 1010]))).collect();
         results.insert(ids[3].clone(), result(&ids[3], "AI_VECTOR_CORE", &[]));
-        let written = write_back(&kernel, &mut table, &results, &BTreeMap::new()).expect("written");
+        let written = write_back(&kernel, &mut table, &results, &BTreeMap::new(), true).expect("written");
         assert_eq!(written.changed, 4);
         let shown = |row: usize| {
             [columns::STATE, columns::CORE].map(|column| table.cell_text(row, column).unwrap_or_default())

@@ -14,6 +14,7 @@ mod format;
 mod kernel;
 mod logical_device;
 mod memory_footprint;
+mod production;
 mod profiler_settings;
 mod results;
 mod signature;
@@ -44,12 +45,13 @@ pub use format::TensorFormat;
 pub use kernel::{KernelName, KernelNameError};
 pub use logical_device::LogicalDeviceId;
 pub use memory_footprint::{MemoryFootprint, default_memory_budget};
+pub(crate) use production::{PRODUCTION_FACTOR, production_contradiction};
 pub use profiler_settings::{AicMetrics, ProfilerSettings};
 pub use results::{Attempt, AttemptSamples, EqualCallAttempt, Launch, RecordedTask, RowResult};
 pub(crate) use results::{
     CollectionSamples, IntervalMethod, Measurement, MedianInterval, ShownResult, WithdrawnAttempts,
 };
-pub(crate) use signature::{keeps_input_shapes, signature_attributes, split_signature};
+pub(crate) use signature::{keeps_input_shapes, signature_attributes, split_signature, split_signature_dims};
 pub use signature_cells::{CellsError, SignatureCells};
 pub(crate) use signature_mismatch::signature_mismatch;
 pub use software_fingerprint::{ImportedVersions, SoftwareFingerprint};

@@ -41,6 +41,25 @@ pub(crate) fn signature_attributes<'a>(kernel: &KernelName, signature: &'a str) 
     slots.unwrap_or_default().splitn(3, '|').nth(2).unwrap_or_default()
 }
 
+/// Returns the dimensions of all slots of a signature, and the signature without them: cases with the same rest differ only
+/// in size.
+pub(crate) fn split_signature_dims(kernel: &KernelName, signature: &str) -> (Vec<u64>, String) {
+    let (inputs, outputs) = split_signature(kernel, signature);
+    let mut dims = Vec::new();
+    let mut rest = String::with_capacity(signature.len());
+    for slot in inputs.split(';').chain(outputs.split(';')) {
+        let (shape, form) = slot.split_once(':').unwrap_or(("", slot));
+        let before = dims.len();
+        dims.extend(shape.split(',').filter_map(|dim| dim.parse::<u64>().ok()));
+        push_number(&mut rest, (dims.len() - before) as u64);
+        rest.push(':');
+        rest.push_str(form);
+        rest.push(';');
+    }
+    rest.push_str(signature_attributes(kernel, signature));
+    (dims, rest)
+}
+
 /// Returns the rule of a kernel, which returns `None` for a case that it does not cover.
 fn signature_rule(kernel: &KernelName) -> Option<fn(&Case) -> Option<String>> {
     match kernel.as_str() {

@@ -16,6 +16,8 @@ pub enum Verdict {
     Ok,
     /// Measured, but the spread of the samples is above the stated target.
     Noisy,
+    /// Measured, but the duration contradicts other known durations of the case, or is far above its roofline bound.
+    Suspicious,
     /// Measured while the device's clock was below its rating.
     Throttled,
     /// The launches ran as another kernel with the same call, and were measured as a case of that kernel.
@@ -56,7 +58,12 @@ impl Verdict {
 
     /// Returns true if all launches of the case were recorded as its kernel, whatever their durations are worth.
     pub(crate) const fn is_recorded(self) -> bool {
-        matches!(self, Self::Ok | Self::Noisy | Self::Throttled)
+        self.has_samples() || matches!(self, Self::Throttled)
+    }
+
+    /// Returns true if the durations are samples of the case's row.
+    pub(crate) const fn has_samples(self) -> bool {
+        matches!(self, Self::Ok | Self::Noisy | Self::Suspicious)
     }
 
     /// Returns true if the case was not launched, so that its row does not change.

@@ -9,8 +9,8 @@ use crate::{
     plan::PlannedCase,
     render::{Manifest, files},
     verify::{
-        EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection, control_readings,
-        read_journal, read_records,
+        CollectionRecords, EqualKernel, ExpectedLaunches, LaunchJournal, RawRecord, assess_collection,
+        control_readings, read_journal, read_records,
     },
 };
 
@@ -27,6 +27,8 @@ pub(super) struct CollectionOutput {
     /// Reason why the profile cannot be read. A truncated or malformed table becomes lost records instead of an error
     /// of the run.
     pub(super) unreadable: Option<String>,
+    /// First row of the profile that is no record, and the number of such rows.
+    pub(super) damaged: Option<(String, usize)>,
 }
 
 impl CollectionOutput {
@@ -34,9 +36,22 @@ impl CollectionOutput {
         let ranks = 0..manifest.devices().len();
         let journals = ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
         match read_records(&folder.join(files::PROFILE)) {
-            Ok(records) => Self { journals, records, unreadable: None },
-            Err(error) => Self { journals, records: Vec::new(), unreadable: Some(error.to_string()) },
+            Ok(CollectionRecords { records, damaged }) => {
+                Self { journals, records, unreadable: None, damaged }
+            }
+            Err(error) => {
+                Self { journals, records: Vec::new(), unreadable: Some(error.to_string()), damaged: None }
+            }
         }
+    }
+
+    /// Returns how many rows of the profile are no records, with the first of them; `None` without one.
+    fn damage(&self) -> Option<String> {
+        let (first, count) = self.damaged.as_ref()?;
+        Some(match count {
+            1 => format!("a row of the profile cannot be read: {first}"),
+            count => format!("{count} rows of the profile cannot be read, the first: {first}"),
+        })
     }
 
     /// Returns the journal of all processes together.
@@ -58,8 +73,13 @@ impl CollectionOutput {
     ) -> Vec<Attempt> {
         let (end, change) = (conditions.termination, conditions.software_change());
         let mut attempts = assess_collection(manifest, expected, &self.journals, &self.records, end, &change);
-        if let Some(problem) = &self.unreadable {
-            let lost = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords);
+        let mut lost = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords);
+        if let Some(damaged) = self.damage() {
+            for attempt in lost.by_ref() {
+                let reason = format!("{}; {damaged}", attempt.outcome.reason);
+                attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
+            }
+        } else if let Some(problem) = &self.unreadable {
             lost.for_each(|attempt| {
                 let reason = format!("{UNREADABLE_PROFILE}{problem}");
                 attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);

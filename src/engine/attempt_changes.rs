@@ -102,7 +102,7 @@ fn change(
 
 /// Returns true for an attempt that counts: a measurement, or one of the kernel as which the call ran.
 const fn is_measurement(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Ok | Verdict::Noisy | Verdict::RanAsOther)
+    verdict.has_samples() || matches!(verdict, Verdict::RanAsOther)
 }
 
 fn is_unreadable(outcome: &CaseOutcome) -> bool {

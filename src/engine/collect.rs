@@ -93,7 +93,7 @@ pub(super) fn run_collection(
     let controls = output.controls(&manifest);
     write_rank_durations(&folder, &attempts);
     let journal = output.journal();
-    let CollectionOutput { journals, records, unreadable } = output;
+    let CollectionOutput { journals, records, unreadable, damaged: _ } = output;
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
     let has_readable_profile = unreadable.is_none() && !records.is_empty();
     let outcome = miscounted.or(unreadable).unwrap_or_else(|| match ended {

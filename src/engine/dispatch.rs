@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     database::{Database, DatabaseError, WriteBackReport},
-    domain::{Attempt, CaseId, CaseOutcome, CollectionPurpose, IdentifiedCase, KernelName, Verdict},
+    domain::{Attempt, CaseId, CaseOutcome, CollectionPurpose, IdentifiedCase, KernelName, Nanos, Verdict},
     events::RunEvent,
     evidence::LedgerComparison,
     exit::ExitStatus,
@@ -54,6 +54,8 @@ pub(super) struct RunStore<'a> {
     pub(super) rows: WriteBack,
     /// Cases whose verdict is settled without another launch.
     pub(super) predecided: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Medians in production profiles with which results are compared, by case.
+    pub(super) production: BTreeMap<CaseId, Nanos>,
     /// True if rows of the database cannot be read or their table is missing, so that they are not measured.
     pub(super) has_lost_rows: bool,
 }
@@ -529,7 +531,9 @@ impl<'a> Dispatcher<'a> {
         self.write_last_rows().await?;
         // A second pass has the estimates of all collections, and finds tables that were replaced, damaged or deleted since
         // their rows were written.
-        let ledger = self.commit(|ledger| LedgerComparison::read(ledger)).await?;
+        let database = self.store.database;
+        let ledger = self.commit(|ledger| LedgerComparison::read(ledger, database)).await?;
+        let suspicious = self.report_suspicious(&ledger).await?;
         let imprecise = self.report_precision(ledger.ledger_rows().estimates());
         self.store.rows.reopen_written(ledger);
         self.store.rows.add_outdated(self.store.database);
@@ -553,6 +557,11 @@ impl<'a> Dispatcher<'a> {
             outcomes.extend(equal);
         }
         outcomes.extend(std::mem::take(&mut self.store.predecided));
+        for (case, outcome) in &mut outcomes {
+            if let Some(judged) = suspicious.get(case.id()) {
+                *outcome = judged.clone();
+            }
+        }
         let context = Arc::clone(&self.context);
         let settings = &context.settings;
         // Of cases that are not planned: the kernels as which planned calls ran.

@@ -97,7 +97,9 @@ impl AssessmentRules<'_> {
         let mut output = CollectionOutput::read(scratch, &manifest);
         // Reasons name the file in the folder of the collection.
         let places = [scratch, folder].map(|path| path.to_string_lossy().into_owned());
-        output.unreadable = output.unreadable.map(|problem| problem.replace(&places[0], &places[1]));
+        let in_folder = |problem: String| problem.replace(&places[0], &places[1]);
+        output.unreadable = output.unreadable.map(in_folder);
+        output.damaged = output.damaged.map(|(problem, count)| (in_folder(problem), count));
         let attempts = output.assess(&manifest, &expected, &conditions);
         drop(expected);
         let attempts = cases.into_iter().zip(attempts).zip(planned);

@@ -144,7 +144,7 @@ async fn start_dispatcher<'a>(
     let context = Arc::new(LaneContext { settings, cases: plan.cases, leases, stop });
     let lanes = Box::new(DeviceLanes::spawn(&devices, &context, reports)?);
     let has_lost_rows = !plan.unreadable_rows.is_empty() || !plan.missing_tables.is_empty();
-    let store = RunStore { database, ledger, rows, predecided, has_lost_rows };
+    let store = RunStore { database, ledger, rows, predecided, production: plan.production, has_lost_rows };
     let mut dispatcher = Dispatcher::new(Arc::clone(&context), devices, lanes, state, store, inbox, emit);
     dispatcher.on_device_snapshot(&DeviceSnapshot { info, queried_at: std::time::Instant::now() }).await?;
     dispatcher.resume_measured(&measured, &resumed.measured).await?;

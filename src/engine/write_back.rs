@@ -189,7 +189,7 @@ pub(crate) fn rewrite_rows(
         by_run.entry(run).or_default().push(case);
     }
     let mut report = RewriteReport::default();
-    let mut comparison = LedgerComparison::read(ledger)?;
+    let mut comparison = LedgerComparison::read(ledger, database)?;
     for (run, changed) in by_run {
         let mut rows = WriteBack::for_plan(run, &RunPlan::default());
         for ChangedCase { kernel, case, verdict, new_case } in changed {

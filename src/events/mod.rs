@@ -105,6 +105,14 @@ pub(crate) enum RunEvent {
         /// Reason of the first of them.
         reason: String,
     },
+    /// Measured cases whose durations contradict other known durations, in all their collections.
+    ResultsSuspicious {
+        cases: usize,
+        /// The first of them.
+        kernel: KernelName,
+        shapes: String,
+        reason: String,
+    },
     /// A device is paused after faults.
     DevicePaused {
         device: u32,

@@ -18,6 +18,7 @@ use crate::{
     ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, StoredControl},
     plan::planned_case,
     stats::SampleSummary,
+    verify::{CaseReferences, RowNumbers, RuleResult, judge_row_rules},
 };
 
 /// Everything that is known of a case.
@@ -36,6 +37,8 @@ pub(crate) struct CaseEvidence {
     pub(crate) runs: Vec<RunVerdict>,
     pub(crate) roofline: Option<RooflineEvidence>,
     pub(crate) production: Option<ProductionEvidence>,
+    /// Results of the rules for the row; empty without a measurement.
+    pub(crate) rules: Vec<RuleResult>,
     /// Command that measures the case again.
     pub(crate) command: String,
 }
@@ -173,8 +176,14 @@ impl EvidenceSources<'_> {
     /// Collects the evidence of a case. Fails with [`DatabaseError`] if its table or the ledger cannot be read.
     pub(crate) fn collect(&self, known: &KnownCase) -> Result<CaseEvidence, DatabaseError> {
         let kernel = KernelName::new(&known.kernel).ok();
-        let comparison = self.ledger.map(LedgerComparison::read).transpose()?;
-        let result = comparison.as_ref().and_then(|ledger| ledger.ledger_rows().row(&known.case));
+        let comparison =
+            self.ledger.map(|ledger| LedgerComparison::read(ledger, self.database)).transpose()?;
+        let production_row = match &kernel {
+            Some(kernel) => self.production_row(kernel, &known.case)?,
+            None => None,
+        };
+        let production = production_row.as_ref().map(|row| row.median);
+        let result = comparison.as_ref().and_then(|ledger| ledger.judged_row(&known.case, production));
         let (rows, case) = match &kernel {
             Some(kernel) => self.rows(kernel, &known.case, comparison.as_ref())?,
             None => (Vec::new(), None),
@@ -194,10 +203,14 @@ impl EvidenceSources<'_> {
             runs = ledger.planned_verdicts(&known.case)?;
         }
         let median = result.as_ref().and_then(|row| Some(row.measurement.as_ref()?.summary.median));
-        let production = match &kernel {
-            Some(kernel) => self.production(kernel, &known.case, median)?,
-            None => None,
-        };
+        let roofline = case.as_ref().map(|case| self.roofline(case.clone(), median));
+        let references = comparison
+            .as_ref()
+            .and_then(|ledger| ledger.ledger_rows().estimates().references_of(&known.case));
+        let comparable = production.filter(|_| self.database.has_comparable_production());
+        let rules = result
+            .as_ref()
+            .and_then(|row| rule_results(row, &collections, references, comparable, roofline.as_ref()));
         Ok(CaseEvidence {
             case: known.case.clone(),
             kernel: known.kernel.clone(),
@@ -206,8 +219,9 @@ impl EvidenceSources<'_> {
             result: result.as_ref().and_then(ResultEvidence::from_row),
             collections,
             runs: runs.into_iter().map(RunVerdict::from).collect(),
-            roofline: case.map(|case| self.roofline(case, median)),
-            production,
+            roofline,
+            production: production_row.map(|row| ProductionEvidence::new(&row, median)),
+            rules: rules.unwrap_or_default(),
             command: self.command(&known.case),
         })
     }
@@ -311,19 +325,13 @@ impl EvidenceSources<'_> {
         }
     }
 
-    fn production(
+    fn production_row(
         &self,
         kernel: &KernelName,
         id: &CaseId,
-        median: Option<f64>,
-    ) -> Result<Option<ProductionEvidence>, DatabaseError> {
+    ) -> Result<Option<ProductionRow>, DatabaseError> {
         let table = self.database.kernel_csv(kernel)?;
-        let row = production_rows(kernel, &table)?.into_iter().find(|row| row.case.id() == *id);
-        Ok(row.map(|ProductionRow { median: recorded, records, .. }| ProductionEvidence {
-            median_us: recorded.micros(),
-            records,
-            ratio: median.map(|median| median / 1e3 / recorded.micros()),
-        }))
+        Ok(production_rows(kernel, &table)?.into_iter().find(|row| row.case.id() == *id))
     }
 
     fn command(&self, case: &CaseId) -> String {
@@ -368,7 +376,7 @@ fn relation_text(compared: RowComparison) -> String {
 
 /// Returns the reason why an attempt is not part of the row; `None` if it is.
 fn reason_left_out(attempt: &CaseAttempt, is_empty: bool, result: Option<&RowResult>) -> Option<String> {
-    if !matches!(attempt.outcome.verdict, Verdict::Ok | Verdict::Noisy) {
+    if !attempt.outcome.verdict.has_samples() {
         return Some(format!("{}: {}", attempt.outcome.verdict, attempt.outcome.reason));
     }
     if is_empty {
@@ -385,6 +393,42 @@ fn reason_left_out(attempt: &CaseAttempt, is_empty: bool, result: Option<&RowRes
 
 fn software_text(software: &SoftwareFingerprint) -> String {
     format!("{software} ({})", software.digest())
+}
+
+/// Returns the results of the rules for a row; `None` without a measurement.
+fn rule_results(
+    row: &RowResult,
+    collections: &[CollectionEvidence],
+    references: Option<&CaseReferences>,
+    production: Option<Nanos>,
+    roofline: Option<&RooflineEvidence>,
+) -> Option<Vec<RuleResult>> {
+    let measured = row.measurement.as_ref()?;
+    let used = || collections.iter().filter(|one| one.is_used);
+    let samples: Vec<&[i64]> = used().map(|one| one.samples_ns.as_slice()).collect();
+    let clocks =
+        used().filter_map(|one| one.clock.as_ref()?.difference_percent.map(|percent| percent / 100.0));
+    #[expect(clippy::cast_possible_truncation, reason = "durations of kernels")]
+    let fastest = roofline.and_then(|roofline| Some(Nanos((roofline.bound_us? * 1e3).round() as i64)));
+    Some(judge_row_rules(&RowNumbers {
+        attempts: collections.len(),
+        collections: &samples,
+        outliers: used().map(|one| one.outliers_ns.len()).sum(),
+        median: measured.summary.median,
+        interval: measured.interval.map(|interval| (interval.low, interval.high)),
+        references,
+        production,
+        fastest,
+        clocks: &clocks.collect::<Vec<_>>(),
+    }))
+}
+
+impl ProductionEvidence {
+    fn new(row: &ProductionRow, median: Option<f64>) -> Self {
+        let median_us = row.median.micros();
+        let ratio = median.map(|median| median / 1e3 / median_us);
+        Self { median_us, records: row.records, ratio }
+    }
 }
 
 impl ResultEvidence {

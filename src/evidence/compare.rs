@@ -11,7 +11,7 @@ use crate::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, RowCase,
         columns, quote_cell, row_cases, row_count_text, row_differences,
     },
-    domain::{Case, CaseId, IntervalMethod, KernelName},
+    domain::{Case, CaseId, IntervalMethod, KernelName, Nanos, RowResult},
     ledger::{Ledger, LedgerError, StoredArchive},
     render::files::EVIDENCE,
 };
@@ -44,14 +44,17 @@ pub(crate) struct LedgerComparison {
     rows: LedgerRows,
     runs: BTreeSet<String>,
     verdicts: BTreeSet<(String, CaseId, String)>,
+    /// True if rows are compared with the production profiles of the database.
+    compares_production: bool,
     /// True if the newest run has not ended, so that rows may show an earlier state.
     is_unfinished: bool,
 }
 
 impl LedgerComparison {
-    /// Reads a ledger. Fails with [`LedgerError`] if it cannot be read.
-    pub(crate) fn read(ledger: &Ledger) -> Result<Self, LedgerError> {
+    /// Reads the ledger of a database. Fails with [`LedgerError`] if it cannot be read.
+    pub(crate) fn read(ledger: &Ledger, database: &Database) -> Result<Self, LedgerError> {
         Ok(Self {
+            compares_production: database.has_comparable_production(),
             rows: LedgerRows::read(ledger)?,
             runs: ledger.run_ids()?,
             verdicts: ledger.all_verdicts()?,
@@ -64,10 +67,19 @@ impl LedgerComparison {
         &self.rows
     }
 
+    /// Returns the row of a case that has this median in production profiles; `None` without a measurement.
+    pub(crate) fn judged_row(&self, case: &CaseId, production: Option<Nanos>) -> Option<RowResult> {
+        let row = self.rows.row(case)?;
+        Some(match production.filter(|_| self.compares_production) {
+            Some(production) => row.judged_by_production(production),
+            None => row,
+        })
+    }
+
     /// Compares a row with the ledger.
     pub(crate) fn compare_row(&self, table: &KernelCsv, row: &RowCase) -> RowComparison {
         let Ok(case) = row.case.as_ref().map(Case::id) else { return RowComparison::Equal };
-        let expected = self.rows.row(&case);
+        let expected = self.judged_row(&case, row.production);
         let Some(run) = &row.run else {
             let is_shown = row.shown.is_some() && expected.is_some();
             return if is_shown { RowComparison::OtherLedger } else { RowComparison::Equal };
@@ -262,7 +274,7 @@ pub(crate) fn compare_database(database: &Database) -> Vec<LintIssue> {
     }
     let mut issues = Vec::new();
     let comparison = match Ledger::open_unchanged(&path) {
-        Ok(Some(ledger)) => LedgerComparison::read(&ledger).and_then(|comparison| {
+        Ok(Some(ledger)) => LedgerComparison::read(&ledger, database).and_then(|comparison| {
             issues = changed_archives(database, &ledger.stored_archives()?);
             Ok(comparison)
         }),

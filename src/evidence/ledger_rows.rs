@@ -47,7 +47,8 @@ impl LedgerRows {
         let attempts = self.attempts.get(case)?;
         let row = pooled_row(case, attempts, self.estimates.of_case(case), self.ran_as_other.get(case))?;
         let withdrawn_runs = self.withdrawn(case).map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
-        Some(RowResult { withdrawn_runs, ..row })
+        let outcome = self.estimates.judge_row(case, row.outcome);
+        Some(RowResult { outcome, withdrawn_runs, ..row })
     }
 
     /// Returns the attempts at a case that do not count any more; `None` without one.

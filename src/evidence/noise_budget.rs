@@ -35,6 +35,7 @@ pub(crate) struct NoiseBudget {
     pub(crate) collections: usize,
     pub(crate) devices: usize,
     pub(crate) runs: usize,
+    pub(crate) hosts: usize,
     /// Number of older collections that were left out.
     pub(crate) left_out: usize,
     /// Kernels, the noisiest first.
@@ -47,17 +48,20 @@ pub(crate) struct NoiseBudget {
 struct PlacedMeasurement {
     samples: CollectionSamples,
     run: String,
+    /// Name of the host; empty if the run does not state it.
+    host: String,
 }
 
 impl NoiseBudget {
     /// Fits the measurements with the software of the newest collection. `None` if no case has two collections. Fails with
     /// [`LedgerError`] if the ledger cannot be read.
     pub(crate) fn from_ledger(ledger: &Ledger) -> Result<Option<Self>, LedgerError> {
-        let runs = ledger.collection_runs()?;
+        let (runs, hosts) = (ledger.collection_runs()?, ledger.run_hosts()?);
         let mut all: Vec<PlacedMeasurement> = Vec::new();
         ledger.for_each_measurement(|measured| {
             let run = runs.get(&measured.collection).cloned().unwrap_or_default();
-            all.push(PlacedMeasurement { samples: measured.clone(), run });
+            let host = hosts.get(&run).cloned().unwrap_or_default();
+            all.push(PlacedMeasurement { samples: measured.clone(), run, host });
         })?;
         let Some(newest) = all.last().map(|last| last.samples.software.clone()) else { return Ok(None) };
         all.retain(|measured| measured.samples.software == newest);
@@ -85,16 +89,19 @@ fn budget_of(
     left_out: usize,
 ) -> Option<NoiseBudget> {
     let (mut cases, mut collections) = (BTreeMap::new(), BTreeMap::new());
-    let (mut devices, mut runs) = (BTreeMap::new(), BTreeMap::new());
+    let (mut devices, mut runs, mut hosts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let (mut medians, mut places) = (Vec::new(), Vec::new());
     let mut of_cases: BTreeMap<usize, Vec<CollectionPlace>> = BTreeMap::new();
     let mut by_kernel: BTreeMap<&str, (BTreeSet<usize>, Vec<f64>)> = BTreeMap::new();
     let mut launches = Vec::new();
-    for PlacedMeasurement { samples, run } in all {
+    for PlacedMeasurement { samples, run, host } in all {
         let case = numbered(&mut cases, &samples.case);
         let collection = numbered(&mut collections, samples.collection);
-        let place =
-            CollectionPlace { device: numbered(&mut devices, samples.device), run: numbered(&mut runs, run) };
+        let place = CollectionPlace {
+            device: numbered(&mut devices, (host, samples.device)),
+            run: numbered(&mut runs, run),
+            host: numbered(&mut hosts, host),
+        };
         if collection == places.len() {
             places.push(place);
         }
@@ -116,6 +123,7 @@ fn budget_of(
         collections: middle_count(of_cases.values().map(Vec::len).collect())?,
         devices: middle_count(distinct(|place| place.device))?,
         runs: middle_count(distinct(|place| place.run))?,
+        hosts: middle_count(distinct(|place| place.host))?,
     };
     let sources = VarianceSources::fit(&medians, cases.len(), &places, design.launches)?;
     let kernel_noise = |(kernel, (cases, mut noise)): (&str, (BTreeSet<usize>, Vec<f64>))| {
@@ -132,6 +140,7 @@ fn budget_of(
         collections: collections.len(),
         devices: devices.len(),
         runs: runs.len(),
+        hosts: hosts.len(),
         left_out,
         kernels,
         controls: Vec::new(),

@@ -32,7 +32,7 @@ pub(crate) struct StoredCycleRate {
 const CYCLE_RATES: &str = "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software,
                                   a.verdict, a.cycle_rate, a.cycle_rate_error
                            FROM attempts a JOIN collections c USING (collection)
-                           WHERE a.verdict IN ('ok', 'noisy', 'throttled') AND a.cycle_rate IS NOT NULL
+                           WHERE a.verdict IN ('ok', 'noisy', 'suspicious', 'throttled') AND a.cycle_rate IS NOT NULL
                                  AND a.cycle_rate_error IS NOT NULL";
 
 fn read_cycle_rate(row: &Row<'_>) -> rusqlite::Result<StoredCycleRate> {
@@ -97,7 +97,7 @@ impl Ledger {
 
     /// Returns true if a case has a measurement that counts: its own, or that of the kernel as which it ran.
     pub(crate) fn has_measurement(&self, case: &CaseId) -> Result<bool, LedgerError> {
-        let sql = "SELECT 1 FROM attempts WHERE case_id = ?1 AND verdict IN ('ok', 'noisy', 'ran_as_other') LIMIT 1";
+        let sql = "SELECT 1 FROM attempts WHERE case_id = ?1 AND verdict IN ('ok', 'noisy', 'suspicious', 'ran_as_other') LIMIT 1";
         let found: Vec<i64> = self.read_rows(sql, [case.as_str()], |row| row.get(0))?;
         Ok(!found.is_empty())
     }
@@ -113,7 +113,7 @@ impl Ledger {
                    AND substr(own_case.signature, length(own_case.kernel) + 1)
                        = substr(other_case.signature, length(other_case.kernel) + 1)
                    AND (other.verdict = 'ran_as_other'
-                        OR (other.verdict IN ('ok', 'noisy') AND other.cycle_rate = own.cycle_rate
+                        OR (other.verdict IN ('ok', 'noisy', 'suspicious') AND other.cycle_rate = own.cycle_rate
                             AND other.cycle_rate_error = own.cycle_rate_error))";
         self.read_rows(sql, [attempt], |row| {
             let verdict = row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy);

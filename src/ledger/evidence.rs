@@ -51,7 +51,7 @@ impl Ledger {
         let sql = format!(
             "SELECT {ATTEMPT}, s.fingerprint FROM attempts a
              JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
-             WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy') ORDER BY a.attempt"
+             WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt"
         );
         let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(&sql, [case.as_str()], |row| {
             let (key, attempt) = read_attempt(row)?;
@@ -75,7 +75,7 @@ impl Ledger {
             })?;
         let sql = format!(
             "SELECT {ATTEMPT}, a.case_id, c.software FROM attempts a JOIN collections c USING (collection)
-             WHERE a.verdict IN ('ok', 'noisy') ORDER BY a.attempt"
+             WHERE a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt"
         );
         let mut attempts: BTreeMap<i64, (String, AttemptSamples)> = self.read_rows(&sql, [], |row| {
             let (key, attempt) = read_attempt(row)?;
@@ -84,7 +84,7 @@ impl Ledger {
         })?;
         let sql =
             "SELECT s.attempt, s.duration_ns, s.is_accepted FROM samples s JOIN attempts a USING (attempt)
-                   WHERE a.verdict IN ('ok', 'noisy') ORDER BY s.attempt, s.number";
+                   WHERE a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY s.attempt, s.number";
         let _: Vec<()> = self.read_rows(sql, [], |row| {
             if let Some((_, attempt)) = attempts.get_mut(&row.get(0)?) {
                 add_sample(attempt, row.get(1)?, row.get(2)?);

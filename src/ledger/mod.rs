@@ -351,7 +351,7 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let sql = "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns, c.device
                    FROM attempts a JOIN collections c USING (collection) JOIN samples l USING (attempt)
-                   WHERE a.verdict IN ('ok', 'noisy') AND l.is_accepted ORDER BY a.attempt, l.number";
+                   WHERE a.verdict IN ('ok', 'noisy', 'suspicious') AND l.is_accepted ORDER BY a.attempt, l.number";
         let mut read_all = || -> rusqlite::Result<()> {
             let mut statement = self.connection.prepare_cached(sql)?;
             let mut rows = statement.query([])?;

@@ -67,7 +67,7 @@ impl Ledger {
     /// Returns the devices that have measured each case, oldest first.
     pub(crate) fn measuring_devices(&self) -> Result<BTreeMap<CaseId, Vec<u32>>, LedgerError> {
         let sql = "SELECT a.case_id, c.device FROM attempts a JOIN collections c USING (collection)
-                   WHERE a.verdict IN ('ok', 'noisy') ORDER BY a.attempt";
+                   WHERE a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt";
         let measured: Vec<(String, u32)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let mut devices: BTreeMap<CaseId, Vec<u32>> = BTreeMap::new();
         for (case, device) in measured {
@@ -104,6 +104,17 @@ impl Ledger {
                 Ok((row.get(0)?, row.get(1)?))
             })?;
         Ok(pairs.into_iter().collect())
+    }
+
+    /// Returns the name of the host of each run; runs that do not state it are left out.
+    pub(crate) fn run_hosts(&self) -> Result<BTreeMap<String, String>, LedgerError> {
+        let stored: Vec<(String, String)> =
+            self.read_rows("SELECT run, host FROM runs", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let named = stored.into_iter().filter_map(|(run, fingerprint)| {
+            let fingerprint: serde_json::Value = serde_json::from_str(&fingerprint).ok()?;
+            Some((run, fingerprint.get("host")?.as_str()?.to_owned()))
+        });
+        Ok(named.collect())
     }
 
     /// Returns the collections of a run, in the order of their numbers.

@@ -49,20 +49,23 @@ pub(super) fn stored_fingerprint(
 }
 
 impl Ledger {
-    /// Returns the cases with an accepted result, by the software of their newest measurement. A case whose newest
-    /// measurement is noisy is not among them unless an earlier one of the same software was accepted. A call that ran as
+    /// Returns the cases with an accepted result, by the software of their newest measurement; suspicious ones count, because
+    /// measuring them again does not change them. A case whose newest measurement is noisy is not among them unless an earlier one of the same software was accepted. A call that ran as
     /// another kernel counts as the newest measurement, so that a case is of no software if its kernel does not run any more.
     pub(crate) fn measured_generations(&self) -> Result<Vec<SoftwareGeneration>, LedgerError> {
         let sql =
             "SELECT a.case_id, a.verdict, c.software FROM attempts a JOIN collections c USING (collection)
-                   WHERE a.verdict IN ('ok', 'noisy', 'ran_as_other') ORDER BY a.attempt";
+                   WHERE a.verdict IN ('ok', 'noisy', 'suspicious', 'ran_as_other') ORDER BY a.attempt";
         let attempts: Vec<(String, bool, Option<String>)> = self.read_rows(sql, [], |row| {
-            Ok((row.get(0)?, row.get::<_, String>(1)? == Verdict::Ok.as_str(), row.get(2)?))
+            let verdict: String = row.get(1)?;
+            let is_accepted =
+                [Verdict::Ok, Verdict::Suspicious].iter().any(|accepted| accepted.as_str() == verdict);
+            Ok((row.get(0)?, is_accepted, row.get(2)?))
         })?;
         let mut newest: BTreeMap<String, Option<String>> = BTreeMap::new();
         let mut accepted: BTreeSet<(String, Option<String>)> = BTreeSet::new();
-        for (case, is_ok, software) in attempts {
-            if is_ok {
+        for (case, is_accepted, software) in attempts {
+            if is_accepted {
                 accepted.insert((case.clone(), software.clone()));
             }
             newest.insert(case, software);
@@ -95,7 +98,7 @@ impl Ledger {
     /// cases.
     pub(crate) fn measured_kernels(&self) -> Result<BTreeMap<String, u32>, LedgerError> {
         let sql = "SELECT c.kernel, count(DISTINCT c.case_id) FROM attempts a JOIN cases c USING (case_id)
-                   WHERE a.verdict IN ('ok', 'ran_as_other') GROUP BY c.kernel";
+                   WHERE a.verdict IN ('ok', 'suspicious', 'ran_as_other') GROUP BY c.kernel";
         let counts: Vec<(String, u32)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(counts.into_iter().collect())
     }
@@ -125,9 +128,9 @@ impl Ledger {
         self.read_rows(sql, [], |row| Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?)))
     }
 
-    /// Returns every case with a measurement, accepted or noisy.
+    /// Returns every case with samples.
     pub(crate) fn cases_with_samples(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
-        let sql = "SELECT DISTINCT case_id FROM attempts WHERE verdict IN ('ok', 'noisy')";
+        let sql = "SELECT DISTINCT case_id FROM attempts WHERE verdict IN ('ok', 'noisy', 'suspicious')";
         self.read_rows(sql, [], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))
     }
 

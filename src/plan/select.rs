@@ -101,6 +101,8 @@ pub(crate) struct RunPlan {
     pub(crate) missing_tables: Vec<MissingTable>,
     /// Number of cases that have an accepted result already.
     pub already_measured: usize,
+    /// Medians in production profiles with which results are compared, by case.
+    pub(crate) production: BTreeMap<CaseId, Nanos>,
     /// Cases with an accepted result in the ledger that their row does not show, by kernel.
     pub missing_in_csv: BTreeMap<KernelName, Vec<CaseId>>,
     /// Verdicts of calls that ran as another kernel in an earlier run, which their rows do not show.
@@ -234,6 +236,7 @@ pub(crate) fn select_cases(
 ) -> Result<RunPlan, PlanError> {
     let kernels = chosen_kernels(&database.kernels()?, selection.kernels, catalogue)?;
     let mut plan = RunPlan::default();
+    let compares_production = database.has_comparable_production();
     let mut seen = BTreeSet::new();
     let mut has_weights = false;
     let mut selected = CaseFilter::new(selection.cases);
@@ -261,7 +264,14 @@ pub(crate) fn select_cases(
             let withdrawn = selection.withdrawn.get(case.id());
             let is_withdrawn =
                 row.run.as_ref().is_some_and(|run| withdrawn.is_some_and(|found| found.runs.contains(run)));
-            let is_accepted = !is_withdrawn && row.shown.is_some_and(|shown| shown.verdict == Verdict::Ok);
+            if let Some(median) = row.production.filter(|_| compares_production) {
+                plan.production.entry(case.id().clone()).or_insert(median);
+            }
+            let shown = row.shown.map(|shown| shown.verdict).filter(|_| !is_withdrawn);
+            let is_unconfirmed =
+                shown == Some(Verdict::Suspicious) && row.interval.collections.is_none_or(|count| count < 2);
+            let is_accepted = shown == Some(Verdict::Ok)
+                || (shown == Some(Verdict::Suspicious) && in_ledger && !is_unconfirmed);
             if in_ledger && !is_accepted {
                 plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
             }
@@ -274,6 +284,7 @@ pub(crate) fn select_cases(
             let is_imprecise = selection.imprecise.contains(case.id());
             if selection.update == UpdateMode::Missing
                 && !is_imprecise
+                && !is_unconfirmed
                 && (is_accepted || in_ledger || ran_as_other)
                 && !judge.contradicts_itself(&case)
             {

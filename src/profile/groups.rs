@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    ProfileError,
+    ProfileError, REHEARSAL_PREFIX,
     columns::CELLS,
     kernel_record::{CounterSums, KernelRecord},
 };
@@ -178,6 +178,8 @@ pub struct RecordGroups {
     pub without_duration: BTreeMap<String, u64>,
     /// Number of all records.
     pub records: u64,
+    /// Number of the records of the rehearsal host.
+    pub rehearsed: u64,
     key: Vec<u8>,
 }
 
@@ -189,6 +191,7 @@ impl RecordGroups {
         position: RecordOrder,
     ) -> Result<(), ProfileError> {
         self.records += 1;
+        self.rehearsed += u64::from(record.name().starts_with(REHEARSAL_PREFIX.as_bytes()));
         let kernel = record.kernel();
         if !has_shapes(record.input_shapes())
             || kernel.starts_with(b"hcom_")
@@ -261,6 +264,7 @@ impl RecordGroups {
     /// Merges the groups of another reader.
     pub(super) fn merge_groups(&mut self, other: Self) {
         self.records += other.records;
+        self.rehearsed += other.rehearsed;
         for (kernel, count) in other.without_duration {
             *self.without_duration.entry(kernel).or_default() += count;
         }

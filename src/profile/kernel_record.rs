@@ -5,6 +5,8 @@ use crate::domain::Nanos;
 
 /// A record of a reader: cells are borrowed, and parsed only on access.
 pub(super) trait KernelRecord {
+    /// Returns the name of the operator in the model.
+    fn name(&self) -> &[u8];
     /// Returns the kernel's type.
     fn kernel(&self) -> &[u8];
     /// Returns shapes, types, formats of the inputs, then of the outputs.

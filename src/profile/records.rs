@@ -341,6 +341,10 @@ impl KernelRecord for KernelRow<'_> {
         self.kernel()
     }
 
+    fn name(&self) -> &[u8] {
+        self.name()
+    }
+
     fn cells(&self) -> [&[u8]; 6] {
         self.signature_cells()
     }

@@ -31,7 +31,7 @@ struct SourceLine {
 }
 
 fn source_lines(budget: &NoiseBudget) -> Vec<SourceLine> {
-    let VarianceSources { launch, offset, proportional, common, device, run } = budget.sources;
+    let VarianceSources { launch, offset, proportional, common, device, run, host } = budget.sources;
     let parts = budget.sources.contributions(&budget.design);
     let all: f64 = parts.iter().sum::<f64>().max(f64::MIN_POSITIVE);
     let deviations = [
@@ -41,6 +41,7 @@ fn source_lines(budget: &NoiseBudget) -> Vec<SourceLine> {
         ("collection, all cases", Some(common)),
         ("device", device),
         ("run", run),
+        ("host", host),
     ];
     let lines = deviations.into_iter().zip(parts);
     lines.map(|((name, deviation), part)| SourceLine { name, deviation, part: part / all }).collect()
@@ -83,6 +84,16 @@ fn design_changes(budget: &NoiseBudget) -> Vec<DesignChange> {
             MeasurementDesign { collections: design.collections * 2.0, runs: design.runs * 2.0, ..design },
         ),
     ];
+    changes.push(changed(
+        "twice the collections of each case on twice the hosts",
+        MeasurementDesign {
+            collections: design.collections * 2.0,
+            devices: design.devices * 2.0,
+            runs: design.runs * 2.0,
+            hosts: design.hosts * 2.0,
+            ..design
+        },
+    ));
     changes.sort_by(|one, other| one.factor.total_cmp(&other.factor));
     changes
 }
@@ -100,14 +111,15 @@ pub(crate) fn noise_json(budget: &NoiseBudget) -> String {
         .iter()
         .map(|change| json!({ "change": change.what, "width_factor": change.factor }))
         .collect();
-    let MeasurementDesign { launches, collections, devices, runs } = budget.design;
+    let MeasurementDesign { launches, collections, devices, runs, hosts } = budget.design;
     json!({
         "cases": budget.cases,
         "collections": budget.collections,
         "devices": budget.devices,
         "runs": budget.runs,
+        "hosts": budget.hosts,
         "left_out_collections": budget.left_out,
-        "design": { "launches": launches, "collections": collections, "devices": devices, "runs": runs },
+        "design": { "launches": launches, "collections": collections, "devices": devices, "runs": runs, "hosts": hosts },
         "sources": sources,
         "changes": changes,
         "kernels": budget.kernels,
@@ -119,7 +131,7 @@ pub(crate) fn noise_json(budget: &NoiseBudget) -> String {
 
 /// Returns the budget as text.
 pub(crate) fn noise_text(budget: &NoiseBudget) -> String {
-    let MeasurementDesign { launches, collections, devices, runs } = budget.design;
+    let MeasurementDesign { launches, collections, devices, runs, .. } = budget.design;
     let mut text = format!(
         "{} in {} on {} in {}; a typical case has {launches:.0} launches in {collections:.0} collections on {devices:.0} devices \
          in {runs:.0} runs\n\n",
@@ -144,7 +156,7 @@ pub(crate) fn noise_text(budget: &NoiseBudget) -> String {
         let less = 100.0 * (1.0 - change.factor);
         text += &format!("{less:>5.0} % narrower with {}\n", change.what);
     }
-    for (count, noun) in [(budget.devices, "device"), (budget.runs, "run")] {
+    for (count, noun) in [(budget.devices, "device"), (budget.runs, "run"), (budget.hosts, "host")] {
         if (2..FEW_EFFECTS).contains(&count) {
             text += &format!("{}: their deviation is uncertain\n", format_count(count, noun));
         }
@@ -155,7 +167,10 @@ pub(crate) fn noise_text(budget: &NoiseBudget) -> String {
     if budget.runs == 1 {
         text += "one run: differences between nights are unknown\n";
     }
-    text += "one host: `npubench diff` compares it with another\n\n";
+    if budget.hosts == 1 {
+        text += "one host: `npubench diff` compares it with another\n";
+    }
+    text.push('\n');
     let mut table = plain_table(["kernel", "cases", "launch noise %"]);
     for kernel in budget.kernels.iter().take(MOST_KERNELS) {
         let percent = format!("{:.2}", kernel.launch_percent);

@@ -7,7 +7,7 @@ use std::{
 
 use super::{EventSink, print_note, progress::ProgressDisplay, timestamp::format_duration};
 use crate::{
-    domain::{CollectionPurpose, Verdict},
+    domain::{CollectionPurpose, Verdict, reason_cause},
     events::RunEvent,
 };
 
@@ -88,6 +88,13 @@ impl TextReporter {
                     line += &format!("; {open} need further collections: `npubench run` goes on with them");
                 }
                 self.print_line(&line);
+            }
+            RunEvent::ResultsSuspicious { cases, kernel, shapes, reason } => {
+                let cases = format_count(*cases, "suspicious result");
+                self.print_line(&format!(
+                    "{cases}, `npubench why` explains each; the first is {kernel} {shapes}: {}",
+                    reason_cause(reason)
+                ));
             }
             RunEvent::MeasurementsWithdrawn { cases, reason, .. } => {
                 let cases = format_count(*cases, "case");

@@ -14,6 +14,7 @@ use crate::{
         BracketEvidence, CaseEvidence, CollectionEvidence, ControlEvidence, ReadingEvidence, ResultEvidence,
     },
     render::files::EVIDENCE,
+    verify::RuleResult,
 };
 
 /// Maximum number of lines of the plot of samples.
@@ -46,6 +47,7 @@ pub(crate) fn why_page(evidence: &CaseEvidence) -> String {
     }
     add_references(&mut page, evidence);
     page.text.push('\n');
+    add_rules(&mut page, evidence);
     add_collections(&mut page, evidence);
     add_raw_records(&mut page, evidence);
     page.add("again", &evidence.command);
@@ -144,6 +146,19 @@ fn add_references(page: &mut Page, evidence: &CaseEvidence) {
             ),
         );
     }
+}
+
+fn add_rules(page: &mut Page, evidence: &CaseEvidence) {
+    if evidence.rules.is_empty() {
+        return;
+    }
+    page.add("rules", "of the row; `npubench rules` lists all with their limits");
+    let mut table = plain_table(["rule", "result", "found"]);
+    for RuleResult { rule, state, found } in &evidence.rules {
+        table.add_row([(*rule).to_owned(), state.to_string(), found.clone()]);
+    }
+    page.add_block(&trim_lines(&table));
+    page.text.push('\n');
 }
 
 fn add_collections(page: &mut Page, evidence: &CaseEvidence) {

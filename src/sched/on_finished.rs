@@ -193,7 +193,7 @@ impl SchedulerState {
         broke: bool,
         actions: &mut Vec<SchedAction>,
     ) {
-        if outcome.verdict.is_done() || outcome.verdict == Verdict::Noisy {
+        if outcome.verdict.is_done() || outcome.verdict.has_samples() {
             self.add_control_case(case);
             self.largest_ok = self.largest_ok.max(self.jobs[case].memory);
             if !broke {

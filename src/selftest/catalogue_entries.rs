@@ -179,7 +179,7 @@ fn entry_result<'a>(case: &EntryCase<'a>, observation: Option<EntryObservation>)
             let reason = match (status, outcome.verdict) {
                 (EntryStatus::Mismatch, verdict) => format!("{verdict}: {}", outcome.reason),
                 // That two launches are noisy is expected; the assumptions about the call follow.
-                (EntryStatus::AsExpected, Verdict::Noisy | Verdict::Throttled) => {
+                (EntryStatus::AsExpected, Verdict::Noisy | Verdict::Suspicious | Verdict::Throttled) => {
                     outcome.reason.split_once("; ").map(|(_, notes)| notes.to_owned()).unwrap_or_default()
                 }
                 _ => outcome.reason,

@@ -21,7 +21,7 @@ use crate::{
         CollectScript, HostNumbers, Manifest, PinnedEnvironment, SentinelLengths, collect_script, files,
         selftest_script,
     },
-    verify::{RawRecord, read_records},
+    verify::{CollectionRecords, RawRecord, read_records},
 };
 
 /// Time limit of a collection, with the import of torch_npu and the export.
@@ -313,7 +313,9 @@ impl SelftestContext {
             exit,
             log: read(files::LOG),
             journal: journal.lines().map_while(|line| serde_json::from_str(line).ok()).collect(),
-            records: read_records(&folder.join(files::PROFILE)).map_err(|error| error.to_string()),
+            records: read_records(&folder.join(files::PROFILE))
+                .map_err(|error| error.to_string())
+                .and_then(CollectionRecords::into_complete),
         })
     }
 }

@@ -167,9 +167,9 @@ impl GangObservation {
         let value = |journal: &[Value], key: &str| journal.iter().find_map(|line| line.get(key).cloned());
         let has_finished = journals.iter().all(|journal| value(journal, "done").is_some());
         let profiles = evidence.profile_folders();
-        let profiles = profiles.iter().map(|profile| match read_records(profile) {
-            Ok(records) => Ok(RankProfile::from_records(&records)),
-            Err(error) => Err(error.to_string()),
+        let profiles = profiles.iter().map(|profile| {
+            let read = read_records(profile).map_err(|error| error.to_string())?;
+            Ok(RankProfile::from_records(&read.into_complete()?))
         });
         Self {
             devices: devices.to_vec(),

@@ -85,13 +85,14 @@ pub(super) fn unmerged_plan(
     Ok(plan)
 }
 
-/// Returns the measured cases that another collection can bring to a precision.
+/// Returns the measured cases that another collection can bring to a precision, or is to confirm.
 fn imprecise_cases(ledger: &Ledger, aim: PrecisionAim) -> Result<BTreeSet<CaseId>, CommandError> {
     let estimates = JointEstimates::from_ledger(ledger)?;
     let mut cases: Vec<&CaseId> = estimates.measured_cases().collect();
     cases.sort();
-    let repeated = estimates.cases_to_repeat(&cases, aim);
-    Ok(repeated.into_iter().map(|case| cases[case].clone()).collect())
+    let repeated = estimates.cases_to_repeat(&cases, aim).into_iter().map(|case| cases[case]);
+    let unconfirmed = cases.iter().copied().filter(|case| estimates.needs_confirmation(case, None));
+    Ok(repeated.chain(unconfirmed).cloned().collect())
 }
 
 /// Returns the tables that are missing although the ledger has results of their kernels: deleted or renamed files. The run

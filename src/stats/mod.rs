@@ -15,6 +15,7 @@ mod duration_pattern;
 mod interval;
 mod joint_fit;
 mod measurement_rounds;
+mod neighbour_fit;
 mod outlier;
 mod random;
 mod summary;
@@ -30,7 +31,8 @@ pub(crate) use deviates::{
     pick_number, signed_unit_deviate,
 };
 pub(crate) use duration_pattern::{
-    LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_common_trend, find_duration_pattern,
+    DurationPattern, LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_common_trend,
+    find_duration_pattern,
 };
 pub(crate) use interval::median_interval;
 pub use joint_fit::{
@@ -38,6 +40,9 @@ pub use joint_fit::{
     VariancePrior, estimate_median, fit_medians,
 };
 pub use measurement_rounds::{CaseCosts, MIN_OWN_COLLECTIONS, PrecisionAim, least_repeats, repeated_cases};
+pub(crate) use neighbour_fit::{
+    NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR, NeighbourFit, ShapePoint, fit_neighbours,
+};
 pub(crate) use outlier::{OutlierFence, OutlierKind};
 pub use random::SplitMix64;
 pub(crate) use summary::{SampleSummary, median_of_sorted};

@@ -1,5 +1,5 @@
-//! Sources of the variance of measured medians: launches, the offset of a case in a collection, effects of collections, devices
-//! and runs; and what each design of a measurement makes of them.
+//! Sources of the variance of measured medians: launches, the offset of a case in a collection, effects of collections, devices,
+//! runs and hosts; and what each design of a measurement makes of them.
 
 use super::{
     CollectionMedian,
@@ -10,11 +10,12 @@ use super::{
 /// Iterations of the fit. Variances of devices and runs converge more slowly than those of collections.
 const ITERATIONS: usize = 40;
 
-/// Device and run of a collection, as numbers from 0.
+/// Device, run and host of a collection, as numbers from 0. Devices of different hosts have different numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CollectionPlace {
     pub(crate) device: usize,
     pub(crate) run: usize,
+    pub(crate) host: usize,
 }
 
 /// Standard deviations of the sources, relative to the median of a case with typical launch noise.
@@ -32,6 +33,8 @@ pub(crate) struct VarianceSources {
     pub(crate) device: Option<f64>,
     /// Of runs; `None` with one run.
     pub(crate) run: Option<f64>,
+    /// Of hosts; `None` with one host.
+    pub(crate) host: Option<f64>,
 }
 
 /// Numbers of measurements of a case.
@@ -42,6 +45,7 @@ pub(crate) struct MeasurementDesign {
     pub(crate) collections: f64,
     pub(crate) devices: f64,
     pub(crate) runs: f64,
+    pub(crate) hosts: f64,
 }
 
 impl VarianceSources {
@@ -59,10 +63,11 @@ impl VarianceSources {
         }
         let devices: Vec<usize> = places.iter().map(|place| place.device).collect();
         let runs: Vec<usize> = places.iter().map(|place| place.run).collect();
+        let hosts: Vec<usize> = places.iter().map(|place| place.host).collect();
         let has_several = |numbers: &[usize]| numbers.iter().any(|number| *number != numbers[0]);
         let shared =
-            [devices, runs].map(|numbers| has_several(&numbers).then(|| EffectGroup::shared(numbers)));
-        let [has_devices, has_runs] = shared.each_ref().map(Option::is_some);
+            [devices, runs, hosts].map(|numbers| has_several(&numbers).then(|| EffectGroup::shared(numbers)));
+        let [has_devices, has_runs, has_hosts] = shared.each_ref().map(Option::is_some);
         let variances =
             effect_variances(medians, &groups, shared.into_iter().flatten().collect(), ITERATIONS)?;
         let mut noise: Vec<f64> = medians.iter().map(|median| median.launch_noise).collect();
@@ -78,14 +83,15 @@ impl VarianceSources {
             common,
             device: if has_devices { deviations.next() } else { None },
             run: if has_runs { deviations.next() } else { None },
+            host: if has_hosts { deviations.next() } else { None },
         })
     }
 
     /// Returns the variance that each source gives the mean of a case's medians: launches, offset, both effects of collections,
-    /// devices, runs.
-    pub(crate) fn contributions(&self, design: &MeasurementDesign) -> [f64; 6] {
+    /// devices, runs, hosts.
+    pub(crate) fn contributions(&self, design: &MeasurementDesign) -> [f64; 7] {
         let square = |deviation: f64, count: f64| deviation * deviation / count;
-        let MeasurementDesign { launches, collections, devices, runs } = *design;
+        let MeasurementDesign { launches, collections, devices, runs, hosts } = *design;
         [
             MEDIAN_VARIANCE * square(self.launch, launches * collections),
             square(self.offset, collections),
@@ -93,6 +99,7 @@ impl VarianceSources {
             square(self.common, collections),
             square(self.device.unwrap_or_default(), devices),
             square(self.run.unwrap_or_default(), runs),
+            square(self.host.unwrap_or_default(), hosts),
         ]
     }
 
@@ -113,6 +120,8 @@ mod tests {
     struct Drawn {
         sources: VarianceSources,
         expected: [f64; 5],
+        /// Deviation of the drawn effects of hosts.
+        host: f64,
     }
 
     fn deviation(values: &[f64]) -> f64 {
@@ -123,7 +132,7 @@ mod tests {
 
     /// Ten runs on eight devices, each with one collection of 40 of 160 cases. Expected are the deviations of the drawn effects,
     /// not those that they were drawn with: eight devices vary by a quarter of them.
-    fn draw(seed: u64, [own, proportional, common, device, run]: [f64; 5]) -> Drawn {
+    fn draw(seed: u64, [own, proportional, common, device, run]: [f64; 5], host: f64) -> Drawn {
         let (cases, runs, per_collection) = (160, 10, 40);
         let deviate =
             |kind: u64, one: u64, other: u64| normal_deviate(hash_numbers(&[seed, kind, one, other]));
@@ -132,7 +141,11 @@ mod tests {
         for night in 0..runs {
             for place in 0..DEVICES {
                 let collection = places.len();
-                places.push(CollectionPlace { device: place as usize, run: night as usize });
+                places.push(CollectionPlace {
+                    device: place as usize,
+                    run: night as usize,
+                    host: if host > 0.0 { (place / 2) as usize } else { 0 },
+                });
                 for position in 0..per_collection {
                     let case = (position * 4 + place + night * 3) % cases;
                     let u = noise(case);
@@ -141,6 +154,7 @@ mod tests {
                         + u * proportional * deviate(2, index, 0)
                         + device * deviate(3, place, 0)
                         + run * deviate(4, night, 0)
+                        + host * deviate(6, place / 2, 0)
                         + u * own * deviate(5, index, case);
                     let log_median = 10.0 + case as f64 / 100.0 + shift;
                     medians.push(CollectionMedian {
@@ -166,7 +180,7 @@ mod tests {
             device * drawn(3, DEVICES),
             run * drawn(4, runs),
         ];
-        Drawn { sources, expected }
+        Drawn { sources, expected, host: host * drawn(6, DEVICES / 2) }
     }
 
     #[test]
@@ -176,7 +190,7 @@ mod tests {
             (2, [0.6, 0.0, 0.01, 0.0, 0.01]),
             (3, [1.5, 1.0, 0.012, 0.02, 0.0]),
         ] {
-            let Drawn { sources, expected } = draw(seed, effects);
+            let Drawn { sources, expected, .. } = draw(seed, effects, 0.0);
             assert!((sources.launch - 0.015).abs() < 1e-12);
             let found = [
                 sources.offset,
@@ -196,6 +210,16 @@ mod tests {
         }
     }
 
+    /// Four hosts of two devices each.
+    #[test]
+    fn hosts_differ_beside_their_devices() {
+        for seed in 1..5 {
+            let Drawn { sources, host, .. } = draw(seed, [1.0, 0.5, 0.004, 0.0, 0.004], 0.02);
+            let found = sources.host.expect("several hosts");
+            assert!((found - host).abs() <= 0.2 * host + 0.002, "{seed}: {found} {host} {sources:?}");
+        }
+    }
+
     #[test]
     fn one_device_and_one_run_have_no_variance() {
         let median = |case: usize, collection: usize, log_median: f64| CollectionMedian {
@@ -205,9 +229,9 @@ mod tests {
             launch_noise: 0.01,
         };
         let medians = [median(0, 0, 1.0), median(0, 1, 1.01), median(1, 0, 2.0), median(1, 1, 2.0)];
-        let place = CollectionPlace { device: 0, run: 0 };
+        let place = CollectionPlace { device: 0, run: 0, host: 0 };
         let sources = VarianceSources::fit(&medians, 2, &[place; 2], 20.0).expect("repeated");
-        assert_eq!((sources.device, sources.run), (None, None));
+        assert_eq!((sources.device, sources.run, sources.host), (None, None, None));
         assert_eq!(VarianceSources::fit(&medians[..1], 1, &[place], 20.0), None);
         assert_eq!(VarianceSources::fit(&[], 0, &[], 20.0), None);
     }
@@ -221,12 +245,14 @@ mod tests {
             common: 0.004,
             device: Some(0.006),
             run: None,
+            host: None,
         };
-        let design = MeasurementDesign { launches: 20.0, collections: 2.0, devices: 2.0, runs: 1.0 };
+        let design =
+            MeasurementDesign { launches: 20.0, collections: 2.0, devices: 2.0, runs: 1.0, hosts: 1.0 };
         let before = sources.contributions(&design);
         let more = sources.contributions(&MeasurementDesign { devices: 4.0, ..design });
         assert_eq!(more[4], before[4] / 2.0);
-        assert_eq!((&more[..4], more[5]), (&before[..4], 0.0));
+        assert_eq!((&more[..4], &more[5..]), (&before[..4], [0.0; 2].as_slice()));
         let expected = std::f64::consts::FRAC_PI_2 * 0.0004 / 40.0;
         assert!((before[0] - expected).abs() < 1e-18);
         assert!((sources.deviation(&design).powi(2) - before.iter().sum::<f64>()).abs() < 1e-18);

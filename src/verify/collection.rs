@@ -23,8 +23,9 @@ use crate::{
         Attempt, Case, CaseOutcome, DataKind, IdentifiedCase, KernelName, Launch, LogicalDeviceId, Nanos,
         RecordedTask, Slot, Verdict, reason_remarks,
     },
-    profile::{COUNTERS, CoreClock, LowClock, ProfileError, RecordReader, collection_summaries},
+    profile::{COUNTERS, CoreClock, KernelRow, LowClock, ProfileError, RecordReader, collection_summaries},
     render::{Manifest, ManifestCase},
+    stats::median_of_sorted,
 };
 
 /// A kernel record of a collection.
@@ -87,36 +88,74 @@ pub enum CollectionTermination {
     Stopped,
 }
 
-/// Reads all kernel records below the profile folder, sorted by start time.
-pub fn read_records(profile: &Path) -> Result<Vec<RawRecord>, ProfileError> {
-    let mut records = Vec::new();
+/// Greatest ratio of the median of a case to its roofline bound and [`LAUNCH_PART`] together. Recorded profiles reach 11.
+pub(super) const MOST_BOUNDS: i64 = 100;
+/// Part of any duration that does not depend on the work.
+pub(super) const LAUNCH_PART: Nanos = Nanos(10_000);
+
+/// Kernel records of a collection.
+#[derive(Debug, Default)]
+pub struct CollectionRecords {
+    /// Records that can be read, sorted by start time.
+    pub records: Vec<RawRecord>,
+    /// First row that is no record, and the number of such rows; `None` without one. A case whose record is such a row lacks
+    /// it, so that it is lost by the count of its launches.
+    pub damaged: Option<(String, usize)>,
+}
+
+impl CollectionRecords {
+    /// Returns the records; the error is the first row that is none.
+    pub(crate) fn into_complete(self) -> Result<Vec<RawRecord>, String> {
+        self.damaged.map_or(Ok(self.records), |(problem, _)| Err(problem))
+    }
+}
+
+/// Reads all kernel records below the profile folder. Fails with [`ProfileError`] if a table is none, or cannot be read.
+pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
+    let mut read = CollectionRecords::default();
     if !profile.is_dir() {
-        return Ok(records);
+        return Ok(read);
     }
     for table in collection_summaries(profile)? {
         let mut reader = RecordReader::open(&table.0)?;
         let clock = table.0.ancestors().nth(2).map(CoreClock::read).unwrap_or_default();
-        while let Some(record) = reader.read_record()? {
-            let (Some(start), Some(duration)) = (record.start()?, record.duration()?) else { continue };
-            records.push(RawRecord {
-                kernel: kernel_name(record.kernel()),
-                start,
-                duration,
-                device: record.device().map(LogicalDeviceId),
-                task: record.task(),
-                has_device_column: record.has_device_column(),
-                // A helper whose cells cannot be read is still a record; it matches no case.
-                inputs: record.input_cells()?.parse().unwrap_or_default(),
-                outputs: record.output_cells()?.parse().unwrap_or_default(),
-                counters: record.counters().collect(),
-                blocks: record.blocks(),
-                low_clock: clock.low_clock(start, duration),
-            });
+        loop {
+            let record = match reader.read_record() {
+                Ok(None) => break,
+                Ok(Some(row)) => raw_record(&row, &clock),
+                Err(error) => Err(error),
+            };
+            match record {
+                Ok(record) => read.records.extend(record),
+                Err(error @ (ProfileError::Ragged { .. } | ProfileError::Cell { .. })) => {
+                    read.damaged.get_or_insert_with(|| (error.to_string(), 0)).1 += 1;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
     // The profiler sorts devices and start times as text.
-    records.sort_by_key(|record| record.start);
-    Ok(records)
+    read.records.sort_by_key(|record| record.start);
+    Ok(read)
+}
+
+/// Returns the record of a row; `None` for a row without start or duration.
+fn raw_record(row: &KernelRow<'_>, clock: &CoreClock) -> Result<Option<RawRecord>, ProfileError> {
+    let (Some(start), Some(duration)) = (row.start()?, row.duration()?) else { return Ok(None) };
+    Ok(Some(RawRecord {
+        kernel: kernel_name(row.kernel()),
+        start,
+        duration,
+        device: row.device().map(LogicalDeviceId),
+        task: row.task(),
+        has_device_column: row.has_device_column(),
+        // A helper whose cells cannot be read is still a record; it matches no case.
+        inputs: row.input_cells()?.parse().unwrap_or_default(),
+        outputs: row.output_cells()?.parse().unwrap_or_default(),
+        counters: row.counters().collect(),
+        blocks: row.blocks(),
+        low_clock: clock.low_clock(start, duration),
+    }))
 }
 
 /// Returns the kernel's name in the form of cases, which shorten long names.
@@ -290,6 +329,9 @@ fn assess_case(
     if let Some(remark) = rank_spread(&launches, &fastest_ranks) {
         outcome.reason = format!("{}; {remark}", outcome.reason);
     }
+    if let Some(contradiction) = far_above_roofline(&durations, expected) {
+        outcome = outcome.with_contradiction(&contradiction);
+    }
     if let Some(cause) = throttling(&used) {
         outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
     }
@@ -311,6 +353,22 @@ fn assess_case(
         of_equal_calls,
     };
     share_attempt(measured, expected, evidence.first().and_then(|first| first.ran_as))
+}
+
+/// Returns how the median of a case exceeds what its work explains; `None` if it does not, and for kernels on an AI CPU, which
+/// have no roofline.
+fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Option<String> {
+    let mut sorted = durations.to_vec();
+    sorted.sort_unstable();
+    let median = median_of_sorted(&sorted)?;
+    let explained = Nanos(expected.fastest.0.saturating_add(LAUNCH_PART.0));
+    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+    let ratio = median / explained.0 as f64;
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let is_far = ratio > MOST_BOUNDS as f64;
+    (is_far && !expected.is_on_ai_cpu).then(|| {
+        format!("the median is {ratio:.0} times the roofline bound and {LAUNCH_PART} us for the launch, {explained} us together")
+    })
 }
 
 fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {

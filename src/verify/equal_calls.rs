@@ -73,7 +73,7 @@ pub(super) fn share_attempt(
     ran_as: Option<usize>,
 ) -> Attempt {
     let other = ran_as.and_then(|index| expected.equal_kernels.get(index)).map(|other| other.kernel);
-    if !matches!(attempt.outcome.verdict, Verdict::Ok | Verdict::Noisy) {
+    if !attempt.outcome.verdict.has_samples() {
         let Some(kernel) = other else { return attempt };
         let outcome = failed_as_other(kernel, &attempt.outcome);
         return Attempt::without_launches(attempt.case, attempt.launched, outcome);
@@ -115,8 +115,8 @@ pub(super) fn is_measured_as(outcome: &CaseOutcome, kernel: &KernelName) -> bool
 /// Returns the outcome of a case whose launches ran as another kernel, of this type.
 fn ran_as_other_outcome(kernel: &str, outcome: &CaseOutcome) -> CaseOutcome {
     let mut reason = format!("ran as {kernel}; measured there");
-    if outcome.verdict == Verdict::Noisy {
-        reason.push_str(", noisy: ");
+    if outcome.verdict != Verdict::Ok {
+        reason.push_str(&format!(", {}: ", outcome.verdict));
         reason.push_str(reason_cause(&outcome.reason));
     }
     CaseOutcome::new(Verdict::RanAsOther, reason)

@@ -14,7 +14,7 @@ use crate::{
     stats::SampleSummary,
 };
 
-/// Pools the attempts at a case into a row: those of the newest software that passed verification, `ok` or `noisy`. Leaving
+/// Pools the attempts at a case into a row: those of the newest software that passed verification, whatever their spread. Leaving
 /// out noisy ones would select samples by their spread, and the interval would be too narrow. `None` without attempts. The
 /// verdict is that of the pooled samples: collections that are steady individually may differ. `estimated` is the case's
 /// estimate from all cases and collections; without one, the interval is that of the samples.
@@ -51,10 +51,14 @@ pub(crate) fn pool_attempts(
     let ends = interval.map(|interval| (interval.low, interval.high));
     let by_collection: Vec<&[i64]> = collections.iter().map(Vec::as_slice).collect();
     let (pattern, pattern_remarks) = pooled_patterns(&by_collection);
+    let suspicious = used.iter().rfind(|attempt| attempt.verdict == Verdict::Suspicious);
     let (verdict, cause) = match (noise_reason(&pooled, ends, outliers), pattern) {
         (_, Some(pattern)) if used.len() > 1 => (Verdict::Noisy, pattern),
         (Some(why), None) if used.len() > 1 => {
             (Verdict::Noisy, format!("{why}, over {} collections", used.len()))
+        }
+        (None, None) if let Some(attempt) = suspicious => {
+            (Verdict::Suspicious, reason_cause(&attempt.reason).to_owned())
         }
         (None, None) if !are_ok && used.len() > 1 => {
             (Verdict::Ok, "every launch recorded, steady over all collections together".to_owned())

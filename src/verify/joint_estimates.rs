@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::samples::{TIMER_QUANTUM_NS, is_mostly_patterned, pattern_reason};
+use super::{
+    references::{CONFIRMING_COLLECTIONS, CaseMedian, CaseReferences, find_references, judge_contradiction},
+    samples::{TIMER_QUANTUM_NS, is_mostly_patterned, pattern_reason},
+};
 use crate::{
-    domain::{CaseId, CollectionSamples, IntervalMethod},
-    ledger::{Ledger, LedgerError},
+    domain::{CaseId, CaseOutcome, CollectionSamples, IntervalMethod, Nanos, production_contradiction},
+    ledger::{KnownCase, Ledger, LedgerError},
     stats::{
         CaseEstimate, CollectionMedian, EffectModel, MIN_OWN_COLLECTIONS, MIN_REPEATED_CASES, PrecisionAim,
         estimate_median, fit_medians, hash_numbers, repeated_cases,
@@ -68,10 +71,13 @@ impl SoftwareMedians {
     }
 }
 
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
 /// Returns the step of the timer relative to the mean of medians.
 pub(crate) fn timer_resolution(log_medians: &[f64]) -> f64 {
-    let mean = log_medians.iter().sum::<f64>() / log_medians.len().max(1) as f64;
-    TIMER_QUANTUM_NS as f64 / mean.exp()
+    TIMER_QUANTUM_NS as f64 / mean(log_medians).exp()
 }
 
 /// Estimate of a case.
@@ -89,6 +95,7 @@ pub(crate) struct JointEstimates {
     collections: HashMap<CaseId, usize>,
     /// Number of the collections of a case whose durations have a pattern; cases without one are left out.
     patterned: HashMap<CaseId, usize>,
+    references: HashMap<CaseId, CaseReferences>,
 }
 
 /// Measurements of a ledger for the fit.
@@ -96,6 +103,8 @@ pub(crate) struct JointEstimates {
 struct EstimateInput {
     by_software: BTreeMap<Option<String>, SoftwareMedians>,
     newest: HashMap<CaseId, Option<String>>,
+    /// Software of each case before the newest one.
+    earlier: HashMap<CaseId, Option<String>>,
     /// Number of collections with a pattern, by case and software.
     patterned: HashMap<(CaseId, Option<String>), usize>,
 }
@@ -104,16 +113,28 @@ impl EstimateInput {
     /// Adds a measurement. They come in the order of their attempts.
     fn add(&mut self, measured: &CollectionSamples) {
         self.by_software.entry(measured.software.clone()).or_default().add(measured);
-        self.newest.insert(measured.case.clone(), measured.software.clone());
+        let earlier = self.newest.insert(measured.case.clone(), measured.software.clone());
+        if let Some(earlier) = earlier.filter(|earlier| *earlier != measured.software) {
+            self.earlier.insert(measured.case.clone(), earlier);
+        }
         if pattern_reason(&measured.samples).is_some() {
             let place = (measured.case.clone(), measured.software.clone());
             *self.patterned.entry(place).or_default() += 1;
         }
     }
 
-    fn estimate_cases(&self) -> JointEstimates {
+    /// Estimates all cases; `cases` has their signatures.
+    fn estimate_cases(&self, cases: &[KnownCase]) -> JointEstimates {
         let mut all = JointEstimates::default();
-        for (software, medians) in &self.by_software {
+        let means: BTreeMap<&Option<String>, Vec<f64>> = self
+            .by_software
+            .iter()
+            .map(|(software, medians)| {
+                (software, medians.by_case().iter().map(|of_case| mean(of_case)).collect())
+            })
+            .collect();
+        let mut of_cases = Vec::new();
+        for (number, (software, medians)) in self.by_software.iter().enumerate() {
             let estimates = medians.estimate_cases();
             let mut collections = vec![0; medians.cases.len()];
             medians.medians.iter().for_each(|median| collections[median.case] += 1);
@@ -123,9 +144,15 @@ impl EstimateInput {
                     all.collections.insert(case.clone(), collections[index]);
                     let patterned = self.patterned.get(&(case.clone(), software.clone()));
                     all.patterned.extend(patterned.map(|count| (case.clone(), *count)));
+                    let log_median = means[software][index];
+                    let earlier = self.earlier.get(case).and_then(|earlier| {
+                        Some(means.get(earlier)?[*self.by_software.get(earlier)?.cases.get(case)?])
+                    });
+                    of_cases.push(CaseMedian { case: case.clone(), log_median, earlier, software: number });
                 }
             }
         }
+        all.references = find_references(of_cases, cases);
         all
     }
 }
@@ -135,7 +162,7 @@ impl JointEstimates {
     pub(crate) fn from_ledger(ledger: &Ledger) -> Result<Self, LedgerError> {
         let mut input = EstimateInput::default();
         ledger.for_each_measurement(|measured| input.add(measured))?;
-        Ok(input.estimate_cases())
+        Ok(input.estimate_cases(&ledger.cases_with_prefix("")?))
     }
 
     /// Estimates all cases from the measurements of one run alone.
@@ -147,7 +174,7 @@ impl JointEstimates {
                 input.add(measured);
             }
         })?;
-        Ok(input.estimate_cases())
+        Ok(input.estimate_cases(&ledger.cases_with_prefix("")?))
     }
 
     /// Returns the number of collections of a case, 0 without a measurement.
@@ -163,6 +190,29 @@ impl JointEstimates {
     /// Returns the estimate of a case; `None` if the ledger has too few collections for one.
     pub(crate) fn of_case(&self, case: &CaseId) -> Option<&EstimatedMedian> {
         self.by_case.get(case)
+    }
+
+    /// Returns the durations with which the median of a case is compared; `None` without a measurement.
+    pub(crate) fn references_of(&self, case: &CaseId) -> Option<&CaseReferences> {
+        self.references.get(case)
+    }
+
+    /// Judges the outcome of the row of a case by the other measurements of the ledger.
+    pub(crate) fn judge_row(&self, case: &CaseId, outcome: CaseOutcome) -> CaseOutcome {
+        match self.references_of(case).and_then(CaseReferences::contradiction) {
+            Some(contradiction) => judge_contradiction(&outcome, &contradiction, self.collection_count(case)),
+            None => outcome,
+        }
+    }
+
+    /// Returns true if the median of a case contradicts other measurements or production, and another collection is to
+    /// confirm it.
+    pub(crate) fn needs_confirmation(&self, case: &CaseId, production: Option<Nanos>) -> bool {
+        let Some(references) = self.references_of(case) else { return false };
+        let by_production = production
+            .and_then(|production| production_contradiction(references.log_median.exp(), production));
+        (1..CONFIRMING_COLLECTIONS).contains(&self.collection_count(case))
+            && (by_production.is_some() || references.contradiction().is_some())
     }
 
     /// Returns the number of the cases whose interval is as narrow as demanded.
@@ -230,7 +280,7 @@ mod tests {
     fn estimates(measurements: &[CollectionSamples]) -> JointEstimates {
         let mut input = EstimateInput::default();
         measurements.iter().for_each(|measured| input.add(measured));
-        input.estimate_cases()
+        input.estimate_cases(&[])
     }
 
     #[test]

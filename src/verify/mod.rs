@@ -15,13 +15,17 @@ mod low_clocks;
 mod ranks;
 mod record_rules;
 mod recorded_clock;
+mod references;
+mod row_rules;
 mod rules;
 mod samples;
 mod sentinels;
 mod software_change;
 
 pub(crate) use collection::RawRecord;
-pub use collection::{CollectionTermination, ExpectedLaunches, assess_collection, read_records};
+pub use collection::{
+    CollectionRecords, CollectionTermination, ExpectedLaunches, assess_collection, read_records,
+};
 pub(crate) use controls::control_readings;
 pub use equal_calls::EqualKernel;
 pub(crate) use evidence::pool_attempts;
@@ -29,6 +33,8 @@ pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates, timer_resoluti
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
 pub(crate) use low_clocks::{LowClocks, Withdrawal};
+pub(crate) use references::CaseReferences;
+pub(crate) use row_rules::{RowNumbers, RuleResult, judge_row_rules};
 pub(crate) use rules::{VerificationRule, verification_rules};
 pub(crate) use samples::TIMER_QUANTUM_NS;
 pub use software_change::SoftwareChange;

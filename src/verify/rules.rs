@@ -3,15 +3,17 @@
 use serde::Serialize;
 
 use super::{
+    collection::{LAUNCH_PART, MOST_BOUNDS},
     record_rules::RECORD_RULES,
     recorded_clock::MOST_THROTTLED,
+    references::{CONFIRMING_COLLECTIONS, HISTORY_FACTOR},
     samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
 };
 use crate::{
-    domain::{Nanos, Verdict},
+    domain::{Nanos, PRODUCTION_FACTOR, Verdict},
     stats::{
         CONTROL_CHANGE_ERRORS, LEAST_CHANGE, LEAST_CLOCK_DEFICIT, LEAST_CONTROL_CHANGE, LEAST_SAMPLES,
-        LEAST_TREND_DEVIATE,
+        LEAST_TREND_DEVIATE, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR,
     },
 };
 
@@ -26,6 +28,8 @@ pub(crate) enum RuleScope {
     Samples,
     /// The control kernels at the ends of a collection.
     Controls,
+    /// The median of a row and other durations of the case.
+    References,
     /// The clock of the device during a collection.
     Clock,
     /// The software of the host.
@@ -122,7 +126,51 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
         Verdict::Implausible,
         "the software of the host did not change during the collection".to_owned(),
     );
-    of_records.chain(of_samples).chain(control_rules()).chain(of_clock).chain([software]).collect()
+    of_records
+        .chain(of_samples)
+        .chain(reference_rules())
+        .chain(control_rules())
+        .chain(of_clock)
+        .chain([software])
+        .collect()
+}
+
+/// Returns the rules on the median of a row and other durations of the case.
+fn reference_rules() -> impl Iterator<Item = VerificationRule> {
+    let references = [
+        (
+            "history",
+            format!(
+                "the median is at most {HISTORY_FACTOR} times that with earlier software, in either direction, or so in \
+                 {CONFIRMING_COLLECTIONS} collections"
+            ),
+        ),
+        (
+            "neighbours",
+            format!(
+                "the median is at most {NEIGHBOUR_FACTOR} times, or {NEIGHBOUR_DEVIATIONS} standard deviations, from the line \
+                 through the nearest cases of other sizes, or so in {CONFIRMING_COLLECTIONS} collections"
+            ),
+        ),
+        (
+            "production",
+            format!(
+                "the median is at most {PRODUCTION_FACTOR} times that of production profiles, in either direction"
+            ),
+        ),
+        (
+            "far_above_roofline",
+            format!(
+                "the median is at most {MOST_BOUNDS} times the sum of the roofline bound and {LAUNCH_PART} us"
+            ),
+        ),
+    ];
+    references.into_iter().map(|(rule, condition)| VerificationRule {
+        rule,
+        scope: RuleScope::References,
+        verdict: Verdict::Suspicious,
+        condition,
+    })
 }
 
 /// Returns the rules on the control kernels at the ends of a collection.

@@ -128,11 +128,34 @@ fn each_fault_alone_affects_only_its_cases() {
     });
 }
 
+/// Rows of a table that are no records cost the cases that lack them, which are measured again; the reason names table and row.
+#[test]
+fn damaged_records_cost_their_cases_alone() {
+    let context = ingested();
+    context.write("plan.yaml", "faults:\n  - ragged_csv: {rows: 3}\n    times: 1\n");
+    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0"];
+    let ran = context.run(&[&run[..], &["--rehearsal-faults", "plan.yaml"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ledger = crate::kill_resume::ledger(&context).expect("a ledger");
+    let sql = "SELECT verdict, reason FROM attempts WHERE verdict <> 'ok'";
+    let mut statement = ledger.prepare(sql).expect("a query");
+    let lost = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");
+    let lost: Vec<(String, String)> = lost.map(|row| row.expect("a row")).collect();
+    assert!((1..=3).contains(&lost.len()), "{lost:?}");
+    for (verdict, reason) in lost {
+        assert_eq!(verdict, "lost_records");
+        assert!(reason.contains("3 rows of the profile cannot be read, the first: "), "{reason}");
+        assert!(reason.contains("op_summary") && reason.contains("45 fields, the header has 46"), "{reason}");
+    }
+    let all: u32 = ledger.query_row("SELECT count(*) FROM attempts", [], |row| row.get(0)).expect("a count");
+    assert!(all <= 23, "{all} attempts at 20 cases");
+}
+
 /// The reason of a row names the table and its fault, not the consequence.
 #[test]
 fn unreadable_table_is_the_reason_of_its_rows() {
     let context = ingested();
-    context.write("plan.yaml", "faults:\n  - ragged_csv: {rows: 2}\n");
+    context.write("plan.yaml", "faults:\n  - truncated_csv: {keeps: 0}\n");
     let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--kernels", "Add"];
     let ran = context.run(&[&run[..], &["--rehearsal-faults", "plan.yaml"]].concat());
     assert_eq!(ran.code, 4, "{}", ran.stderr);

@@ -70,6 +70,7 @@ mod rules;
 mod runs;
 mod selftest;
 mod software;
+mod suspicious;
 mod unsteady_kernels;
 mod vendor;
 mod vendor_check;

@@ -32,9 +32,9 @@ fn sources_are_those_of_the_model() {
     assert_eq!(budget["design"]["launches"], 20.0);
     let launch = deviation(&budget, "launch");
     assert!((0.8..1.3).contains(&launch), "{launch}");
-    // 24 collections or more: their deviation is known to about 15 %.
+    // At least a dozen collections, by the load of the machine: their deviation is known to about 25 %.
     let common = deviation(&budget, "collection, all cases");
-    assert!((0.25..0.75).contains(&common), "{common}");
+    assert!((0.15..0.9).contains(&common), "{common}");
     for absent in ["case in a collection", "collection, by launch noise", "device", "run"] {
         assert!(deviation(&budget, absent) < 0.4, "{absent}: {budget}");
     }

@@ -26,7 +26,7 @@ const fn unproven(name: &'static str, fault: &'static str) -> WrongNumberFault {
 }
 
 /// The first ones are tried by default.
-const FAULTS: [WrongNumberFault; 27] = [
+const FAULTS: [WrongNumberFault; 29] = [
     fault("one device 10 % slow", "slow_kernels: {factor: 1.1}\n  where: {devices: 0}", 0.01),
     fault("drift of 20 %", "unsteady_kernel: {pattern: drift, factor: 1.2, launch: 25}", 0.01),
     fault("coarse timer", "coarse_timer: {step: 1000}", 0.01),
@@ -37,6 +37,9 @@ const FAULTS: [WrongNumberFault; 27] = [
     fault("one device throttled by 10 %", "throttling: {factor: 1.1}\n  where: {devices: 0}", 0.01),
     fault("one device throttled by 40 %", "throttling: {factor: 1.4}\n  where: {devices: 0}", 0.01),
     fault("all slow after 1.5 s", "slow_kernels: {factor: 1.4}\n  when: {from: 1.5}", 0.01),
+    // Only the production profile shows these.
+    fault("all 1.5 times as slow", "slow_kernels: {factor: 1.5}", 0.01),
+    fault("all in 0.6 of the time", "slow_kernels: {factor: 0.6}", 0.01),
     fault("all throttled after 1.5 s", "throttling: {factor: 1.4}\n  when: {from: 1.5}", 0.01),
     fault("drift of 8 %", "unsteady_kernel: {pattern: drift, factor: 1.08, launch: 25}", 0.01),
     fault("step of 4 %", "unsteady_kernel: {pattern: step, factor: 1.04, launch: 15}", 0.01),

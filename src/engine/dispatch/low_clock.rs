@@ -157,7 +157,7 @@ impl Dispatcher<'_> {
 
 /// Returns true for the verdict of a case with a measurement, its own or that of the kernel as which it ran.
 const fn is_measured(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Ok | Verdict::Noisy | Verdict::RanAsOther)
+    verdict.has_samples() || matches!(verdict, Verdict::RanAsOther)
 }
 
 /// Replaces the outcomes of an attempt and of those that share its launches.

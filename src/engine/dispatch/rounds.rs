@@ -6,10 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{Dispatcher, EngineError, case_finished};
+use super::{Dispatcher, EngineError, case_finished, unix_time};
 use crate::{
     domain::{CaseId, CaseOutcome, Verdict},
     events::RunEvent,
+    evidence::LedgerComparison,
     sched::SchedEvent,
     stats::PrecisionAim,
     verify::JointEstimates,
@@ -64,7 +65,58 @@ impl Dispatcher<'_> {
             return Ok(Vec::new());
         }
         let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger)).await?;
-        Ok(self.imprecise_cases(&estimates, aim))
+        let mut cases = self.imprecise_cases(&estimates, aim);
+        if aim.max_collections > 1 {
+            cases.extend(self.unconfirmed_cases(&estimates));
+            cases.sort_unstable();
+            cases.dedup();
+        }
+        Ok(cases)
+    }
+
+    /// Cases of the run with a suspicious duration that another collection is to confirm.
+    fn unconfirmed_cases(&self, estimates: &JointEstimates) -> Vec<usize> {
+        let mut cases = self.repeatable_cases();
+        cases.retain(|index| {
+            let case = self.context.cases[*index].case.id();
+            let outcome = self.outcomes[*index].as_ref();
+            let is_far_above_roofline = outcome.is_some_and(|outcome| outcome.verdict == Verdict::Suspicious)
+                && estimates.collection_count(case) == 1;
+            is_far_above_roofline
+                || estimates.needs_confirmation(case, self.store.production.get(case).copied())
+        });
+        cases
+    }
+
+    /// Reports the measured cases of the run whose rows are suspicious, and stores that as their verdict.
+    pub(super) async fn report_suspicious(
+        &mut self,
+        ledger: &LedgerComparison,
+    ) -> Result<BTreeMap<CaseId, CaseOutcome>, EngineError> {
+        let context = Arc::clone(&self.context);
+        let mut first = None;
+        let mut suspicious = BTreeMap::new();
+        for planned in &context.cases {
+            for case in planned.cases() {
+                let production = self.store.production.get(case.id()).copied();
+                let Some(row) = ledger.judged_row(case.id(), production) else { continue };
+                if row.outcome.verdict == Verdict::Suspicious {
+                    first = first.or_else(|| Some((case, row.outcome.reason.clone())));
+                    suspicious.insert(case.id().clone(), row.outcome);
+                }
+            }
+        }
+        let Some((case, reason)) = first else { return Ok(suspicious) };
+        let verdicts: Vec<(CaseId, CaseOutcome)> =
+            suspicious.iter().map(|(case, outcome)| (case.clone(), outcome.clone())).collect();
+        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), &verdicts)).await?;
+        (self.emit)(&RunEvent::ResultsSuspicious {
+            cases: suspicious.len(),
+            kernel: case.kernel.clone(),
+            shapes: case.shapes(),
+            reason,
+        });
+        Ok(suspicious)
     }
 
     /// Measured cases of the run that have not failed in a later round.

@@ -226,6 +226,7 @@ impl Fixture {
                 epoch,
             };
             let store = RunStore {
+                production: BTreeMap::new(),
                 database: &self.database,
                 ledger: &mut ledger,
                 rows,

@@ -59,6 +59,7 @@ pub(super) fn add_collectives(
         let kind = if matches!(&*kind, b"" | b"N/A" | b"NA") { kind_of(&name) } else { &kind };
         let duration = row.get_ref(3).map_err(sql)?.as_i64().ok().map(Nanos);
         groups.records += 1;
+        groups.rehearsed += u64::from(name.starts_with(REHEARSAL_PREFIX.as_bytes()));
         groups.add_shapeless(kind, duration, COMMUNICATION);
     }
     Ok(())

@@ -237,6 +237,10 @@ impl KernelRecord for TaskRecord<'_> {
         self.names[0].trim_ascii()
     }
 
+    fn name(&self) -> &[u8] {
+        self.names[7]
+    }
+
     fn cells(&self) -> [&[u8]; 6] {
         let [_, inputs @ .., _, _, _] = self.names;
         inputs

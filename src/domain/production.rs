@@ -1,0 +1,64 @@
+//! Comparison of the replay's median with that of the same case in production profiles.
+
+use super::{CaseOutcome, Nanos, RowResult, Verdict, reason_remarks};
+
+/// Greatest factor between the medians of replay and production, in either direction. Caches, other kernels on the device and
+/// another clock account for less in most kernels.
+pub(crate) const PRODUCTION_FACTOR: f64 = 1.4;
+
+/// Returns how the median of a replay in nanoseconds contradicts that of production; `None` if it does not.
+pub(crate) fn production_contradiction(median: f64, production: Nanos) -> Option<String> {
+    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+    let ratio = median / production.0 as f64;
+    (ratio.ln().abs() > PRODUCTION_FACTOR.ln())
+        .then(|| format!("the median is {ratio:.2} times that of production, {production} us"))
+}
+
+impl RowResult {
+    /// Returns the result compared with the median of the case in production profiles: an accepted one that contradicts it
+    /// becomes `suspicious`, any other gets a remark. Measuring again does not remove the contradiction, because all devices
+    /// of a host may be wrong alike.
+    pub(crate) fn judged_by_production(self, production: Nanos) -> Self {
+        let median = self.measurement.as_ref().map(|measured| measured.summary.median);
+        let Some(contradiction) = median.and_then(|median| production_contradiction(median, production))
+        else {
+            return self;
+        };
+        Self { outcome: self.outcome.with_contradiction(&contradiction), ..self }
+    }
+}
+
+impl CaseOutcome {
+    /// Returns the outcome of a measurement that something contradicts: `suspicious` instead of `ok`; any other verdict gets
+    /// the contradiction as a remark.
+    pub(crate) fn with_contradiction(&self, contradiction: &str) -> Self {
+        match self.verdict {
+            Verdict::Ok => {
+                Self::with_remarks(Verdict::Suspicious, contradiction, reason_remarks(&self.reason))
+            }
+            verdict => Self::with_remarks(verdict, &self.reason, [contradiction]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_far_from_production_are_contradictions() {
+        let text = |median: f64| production_contradiction(median, Nanos(10_000));
+        assert_eq!(text(13_900.0), None);
+        assert_eq!(text(7_200.0), None);
+        let slow = "the median is 1.50 times that of production, 10.000 us";
+        assert_eq!(text(15_000.0).as_deref(), Some(slow));
+        assert!(text(6_000.0).is_some_and(|text| text.starts_with("the median is 0.60 times")));
+    }
+
+    #[test]
+    fn only_accepted_results_become_suspicious() {
+        let of = |verdict| CaseOutcome::new(verdict, "a cause; a remark").with_contradiction("too slow");
+        assert_eq!(of(Verdict::Ok), CaseOutcome::new(Verdict::Suspicious, "too slow; a remark"));
+        assert_eq!(of(Verdict::Noisy), CaseOutcome::new(Verdict::Noisy, "a cause; a remark; too slow"));
+    }
+}

@@ -1,0 +1,292 @@
+//! Results of the rules for one row, with the numbers that they compare.
+
+use serde::Serialize;
+
+use super::{
+    CaseReferences,
+    collection::{LAUNCH_PART, MOST_BOUNDS},
+    record_rules::RECORD_RULES,
+    references::{CONFIRMING_COLLECTIONS, HISTORY_FACTOR},
+    samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
+};
+use crate::{
+    domain::{Nanos, PRODUCTION_FACTOR, production_contradiction},
+    stats::{
+        DurationPattern, LEAST_CLOCK_DEFICIT, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR, find_common_trend,
+        find_duration_pattern,
+    },
+};
+
+/// State of a rule for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RuleState {
+    #[strum(to_string = "fulfilled")]
+    Fulfilled,
+    #[strum(to_string = "broken")]
+    Broken,
+    /// Broken, and confirmed by several collections.
+    #[strum(to_string = "confirmed")]
+    Confirmed,
+    #[strum(to_string = "not judged")]
+    NotJudged,
+}
+
+impl RuleState {
+    const fn broken_if(is_broken: bool) -> Self {
+        if is_broken { Self::Broken } else { Self::Fulfilled }
+    }
+}
+
+/// Result of a rule, or of the rules on records together. The fields are in the order of the JSON keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct RuleResult {
+    pub(crate) rule: &'static str,
+    pub(crate) state: RuleState,
+    /// What was found, and the limit.
+    pub(crate) found: String,
+}
+
+/// Numbers of a row that the rules judge. Durations are in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowNumbers<'a> {
+    /// Number of all collections of the case.
+    pub(crate) attempts: usize,
+    /// Accepted samples of the collections in the row, each in launch order.
+    pub(crate) collections: &'a [&'a [i64]],
+    /// Number of severe outliers of these collections.
+    pub(crate) outliers: usize,
+    pub(crate) median: f64,
+    /// 95 % interval.
+    pub(crate) interval: Option<(f64, f64)>,
+    pub(crate) references: Option<&'a CaseReferences>,
+    /// Median of production profiles; `None` without one, or if it cannot be compared.
+    pub(crate) production: Option<Nanos>,
+    /// Roofline bound.
+    pub(crate) fastest: Option<Nanos>,
+    /// Differences of the collections' clocks from their median, relative.
+    pub(crate) clocks: &'a [f64],
+}
+
+/// Returns the result of each rule for a row.
+pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
+    let patterns = [
+        ("trend", is_trend as fn(&DurationPattern) -> bool),
+        ("step", |pattern| matches!(pattern, DurationPattern::Step { .. })),
+        ("modes", |pattern| matches!(pattern, DurationPattern::TwoModes { .. })),
+    ];
+    let records = RuleResult {
+        rule: "records",
+        state: RuleState::broken_if(row.collections.is_empty()),
+        found: format!(
+            "the {} rules on records are fulfilled in {} of {}",
+            RECORD_RULES.len(),
+            row.collections.len(),
+            count_text(row.attempts)
+        ),
+    };
+    let of_patterns = patterns.map(|(rule, is_kind)| pattern_result(row, rule, is_kind));
+    let of_samples = [outlier_result(row), interval_result(row)];
+    let of_references =
+        [history_result(row), neighbour_result(row), production_result(row), roofline_result(row)];
+    let all = [records].into_iter().chain(of_patterns).chain(of_samples).chain(of_references);
+    all.chain([clock_result(row)]).collect()
+}
+
+const fn is_trend(pattern: &DurationPattern) -> bool {
+    matches!(pattern, DurationPattern::Trend { .. })
+}
+
+/// Returns a number of collections in words.
+fn count_text(collections: usize) -> String {
+    if collections == 1 { "1 collection".to_owned() } else { format!("{collections} collections") }
+}
+
+fn not_judged(rule: &'static str, reason: &str) -> RuleResult {
+    RuleResult { rule, state: RuleState::NotJudged, found: reason.to_owned() }
+}
+
+fn pattern_result(
+    row: &RowNumbers<'_>,
+    rule: &'static str,
+    is_kind: fn(&DurationPattern) -> bool,
+) -> RuleResult {
+    let all = row.collections.len();
+    let found: Vec<DurationPattern> = row
+        .collections
+        .iter()
+        .filter_map(|samples| find_duration_pattern(samples, TIMER_QUANTUM_NS).filter(is_kind))
+        .collect();
+    let common = find_common_trend(row.collections, TIMER_QUANTUM_NS).filter(is_kind);
+    let found = match (found.last(), common) {
+        (Some(pattern), _) => format!("{pattern}, in {} of {}", found.len(), count_text(all)),
+        (None, Some(trend)) => format!("{trend}, in {} together", count_text(all)),
+        (None, None) => {
+            let found = format!("none in {}", count_text(all));
+            return RuleResult { rule, state: RuleState::Fulfilled, found };
+        }
+    };
+    RuleResult { rule, state: RuleState::Broken, found }
+}
+
+fn outlier_result(row: &RowNumbers<'_>) -> RuleResult {
+    let accepted: usize = row.collections.iter().map(|samples| samples.len()).sum();
+    let all = accepted + row.outliers;
+    #[expect(clippy::cast_precision_loss, reason = "counts of samples")]
+    let share = row.outliers as f64 / all.max(1) as f64;
+    RuleResult {
+        rule: "outliers",
+        state: RuleState::broken_if(row.outliers > 1 && share > MOST_OUTLIERS),
+        found: format!("{} of {all} samples; at most one, or {:.0} %", row.outliers, MOST_OUTLIERS * 100.0),
+    }
+}
+
+fn interval_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some((low, high)) = row.interval else { return not_judged("interval", "too few samples") };
+    let half = (high - row.median).max(row.median - low);
+    #[expect(clippy::cast_precision_loss, reason = "20 ns")]
+    let is_wide = half > TIMER_QUANTUM_NS as f64 && half > NOISE_TARGET * row.median;
+    RuleResult {
+        rule: "interval",
+        state: RuleState::broken_if(is_wide),
+        found: format!(
+            "{:.2} % of the median; at most {:.0} %, or {} us",
+            100.0 * half / row.median,
+            NOISE_TARGET * 100.0,
+            Nanos(TIMER_QUANTUM_NS)
+        ),
+    }
+}
+
+/// Returns the state of a rule that several collections confirm.
+fn reference_state(row: &RowNumbers<'_>, is_contradicted: bool) -> RuleState {
+    match is_contradicted {
+        true if row.collections.len() >= CONFIRMING_COLLECTIONS => RuleState::Confirmed,
+        is_broken => RuleState::broken_if(is_broken),
+    }
+}
+
+fn history_result(row: &RowNumbers<'_>) -> RuleResult {
+    let earlier = row.references.and_then(|references| Some((references, references.earlier?)));
+    let Some((references, earlier)) = earlier else {
+        return not_judged("history", "not measured with earlier software");
+    };
+    RuleResult {
+        rule: "history",
+        state: reference_state(row, references.history_contradiction().is_some()),
+        found: ratio_text(row.median, earlier.exp(), "that with earlier software", HISTORY_FACTOR),
+    }
+}
+
+fn neighbour_result(row: &RowNumbers<'_>) -> RuleResult {
+    let fit = row.references.and_then(|references| Some((references, references.neighbours?)));
+    let Some((references, fit)) = fit else {
+        return not_judged("neighbours", "too few measured cases of smaller and of larger sizes");
+    };
+    let what = format!("that expected from {} cases of other sizes", fit.neighbours);
+    let limit = NEIGHBOUR_FACTOR.max((NEIGHBOUR_DEVIATIONS * fit.deviation).exp());
+    RuleResult {
+        rule: "neighbours",
+        state: reference_state(row, references.neighbour_contradiction().is_some()),
+        found: ratio_text(row.median, fit.log_duration.exp(), &what, limit),
+    }
+}
+
+fn production_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some(production) = row.production else {
+        return not_judged("production", "no production profile with which it can be compared");
+    };
+    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+    let expected = production.0 as f64;
+    RuleResult {
+        rule: "production",
+        state: RuleState::broken_if(production_contradiction(row.median, production).is_some()),
+        found: ratio_text(row.median, expected, "that of production", PRODUCTION_FACTOR),
+    }
+}
+
+fn roofline_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some(fastest) = row.fastest else {
+        return not_judged("far_above_roofline", "the call has no roofline bound");
+    };
+    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+    let (explained, most) = ((fastest.0 + LAUNCH_PART.0) as f64, MOST_BOUNDS as f64);
+    let ratio = row.median / explained;
+    RuleResult {
+        rule: "far_above_roofline",
+        state: RuleState::broken_if(ratio > most),
+        found: format!("{ratio:.2} times the bound and {LAUNCH_PART} us; at most {most} times"),
+    }
+}
+
+fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some(lowest) = row.clocks.iter().copied().min_by(f64::total_cmp) else {
+        return not_judged("cycle_rate", "fewer than two collections with cycles");
+    };
+    RuleResult {
+        rule: "cycle_rate",
+        // A difference within its error is none; collections at a low clock are not in the row.
+        state: RuleState::Fulfilled,
+        found: format!(
+            "{:+.2} % in the slowest collection of the row; {:.0} % and significant make it throttled",
+            100.0 * lowest,
+            -100.0 * LEAST_CLOCK_DEFICIT
+        ),
+    }
+}
+
+/// Returns how often a duration is another one, with the limit in either direction.
+fn ratio_text(median: f64, expected: f64, what: &str, limit: f64) -> String {
+    format!(
+        "{:.2} times {what}, {:.3} us; at most {limit:.2} times either way",
+        median / expected,
+        expected / 1e3
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::NeighbourFit;
+
+    #[test]
+    fn each_rule_states_its_numbers() {
+        let steady: Vec<i64> = (0..20).map(|launch| 10_000 + 20 * (launch * 7 % 5)).collect();
+        let rising: Vec<i64> = (0..20).map(|launch| 10_000 + 60 * launch).collect();
+        let references = CaseReferences {
+            log_median: 10_050_f64.ln(),
+            earlier: Some(5_000_f64.ln()),
+            neighbours: Some(NeighbourFit { log_duration: 9_800_f64.ln(), deviation: 0.1, neighbours: 8 }),
+        };
+        let collections = [steady.as_slice(), rising.as_slice()];
+        let row = RowNumbers {
+            attempts: 3,
+            collections: &collections,
+            outliers: 3,
+            median: 10_050.0,
+            interval: Some((9_900.0, 10_300.0)),
+            references: Some(&references),
+            production: Some(Nanos(6_000)),
+            fastest: Some(Nanos(4_000)),
+            clocks: &[0.001, -0.004],
+        };
+        insta::assert_snapshot!(table(&judge_row_rules(&row)));
+        let bare = RowNumbers {
+            attempts: 1,
+            collections: &collections[..1],
+            outliers: 0,
+            interval: None,
+            references: None,
+            production: None,
+            fastest: None,
+            clocks: &[],
+            ..row
+        };
+        insta::assert_snapshot!(table(&judge_row_rules(&bare)));
+    }
+
+    fn table(results: &[RuleResult]) -> String {
+        let line = |result: &RuleResult| format!("{}: {}: {}", result.rule, result.state, result.found);
+        results.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
