@@ -5,11 +5,12 @@ use std::path::Path;
 use clap::Args;
 
 use super::{
-    options::{KernelFilter, OutputFormat, OutputOptions},
+    options::{CacheOption, KernelFilter, OutputFormat, OutputOptions},
     runs::{find_run, no_database, past_runs},
 };
 use crate::{
     database::Database,
+    domain::CacheState,
     evidence::{MeasuredSide, compare_sides},
     exit::ExitStatus,
     report::{diff_json, diff_summary, diff_table, print_data, print_note},
@@ -30,6 +31,8 @@ pub(super) struct DiffOptions {
     /// The same for the other side
     #[arg(value_name = "B")]
     second: String,
+    #[command(flatten)]
+    cache: CacheOption,
     #[command(flatten)]
     kernels: KernelFilter,
     /// Smallest difference that matters, in percent of the time
@@ -72,7 +75,7 @@ impl NamedSide {
         Ok(Self { database, run })
     }
 
-    fn read(&self) -> Result<(String, MeasuredSide), CommandError> {
+    fn read(&self, cache: CacheState) -> Result<(String, MeasuredSide), CommandError> {
         let (ledger, runs) = past_runs(&self.database)?;
         let run = match &self.run {
             Some(run) => Some(find_run(&runs, run)?.record.run.clone()),
@@ -86,7 +89,7 @@ impl NamedSide {
             ));
         };
         let name = run.as_ref().map_or_else(|| folder.to_string(), |run| format!("{folder}@{run}"));
-        Ok((name, MeasuredSide::read(&ledger, run.as_deref())?))
+        Ok((name, MeasuredSide::read(&ledger, run.as_deref(), cache)?))
     }
 }
 
@@ -100,8 +103,8 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     let kernels = options.kernels.names()?;
-    let (first_name, mut first) = first.read()?;
-    let (second_name, mut second) = second.read()?;
+    let (first_name, mut first) = first.read(options.cache.state)?;
+    let (second_name, mut second) = second.read(options.cache.state)?;
     if !kernels.is_empty() {
         [&mut first, &mut second].into_iter().for_each(|side| side.keep_kernels(&kernels));
     }

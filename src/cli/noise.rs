@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{
-    options::{DatabaseFolder, OutputFormat, OutputOptions},
+    options::{CacheOption, DatabaseFolder, OutputFormat, OutputOptions},
     runs::past_runs,
 };
 use crate::{
@@ -22,6 +22,8 @@ pub(super) struct NoiseOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     #[command(flatten)]
+    cache: CacheOption,
+    #[command(flatten)]
     output: OutputOptions,
 }
 
@@ -29,7 +31,7 @@ pub(super) fn run(options: &NoiseOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
     let (ledger, _) = past_runs(&database)?;
     let budget = match &ledger {
-        Some(ledger) => NoiseBudget::from_ledger(ledger)?,
+        Some(ledger) => NoiseBudget::from_ledger(ledger, options.cache.state)?,
         None => None,
     };
     let folder = database.folder().display();

@@ -13,7 +13,7 @@ use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::search_path,
-    domain::{AicMetrics, DataKind, FailingVerdicts, KernelName, ProfilerSettings, Verdict},
+    domain::{AicMetrics, CacheState, DataKind, FailingVerdicts, KernelName, ProfilerSettings, Verdict},
     plan::UpdateMode,
     process::find_program,
     session::{CORRECT_DEVICE, CommandError, DeadlineOptions},
@@ -72,6 +72,12 @@ pub(super) struct SelectionOptions {
     /// Rows to measure
     #[arg(long, value_enum, default_value = "missing")]
     pub(super) update: UpdateMode,
+    /// State of the cache before each launch; results in another state do not count as measured
+    ///
+    /// A cold cache is one that a kernel larger than it has filled. Cold results have columns of their own
+    /// (`MicroBench Cold …`) and are never pooled with hot ones.
+    #[arg(long, value_enum, default_value = "hot", value_name = "STATE")]
+    pub(super) cache: CacheChoice,
     #[command(flatten)]
     pub(super) precision: PrecisionOptions,
 }
@@ -106,6 +112,41 @@ fn parse_percentage(text: &str) -> Result<f64, String> {
         text.trim_end_matches('%').trim().parse().map_err(|_| format!("`{text}` is no number"))?;
     let is_sensible = (0.1..=50.0).contains(&percent);
     is_sensible.then_some(percent).ok_or_else(|| format!("`{text}` is not between 0.1 and 50 percent"))
+}
+
+/// States of the cache that a run measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum CacheChoice {
+    /// With the tensors of the launch before in the cache
+    Hot,
+    /// After a kernel that replaces the content of the cache
+    Cold,
+    /// Hot in one run, then cold in another one
+    Both,
+}
+
+impl CacheChoice {
+    /// Returns the states in the order of their runs.
+    pub(super) const fn states(self) -> &'static [CacheState] {
+        match self {
+            Self::Hot => &[CacheState::Hot],
+            Self::Cold => &[CacheState::Cold],
+            Self::Both => CacheState::ALL,
+        }
+    }
+}
+
+/// State of the cache of the measurements that a command reads.
+#[derive(Debug, Args)]
+pub(super) struct CacheOption {
+    /// State of the cache before the launches
+    #[arg(long = "cache", value_name = "STATE", default_value = "hot", value_parser = cache_parser())]
+    pub(super) state: CacheState,
+}
+
+fn cache_parser() -> impl TypedValueParser<Value = CacheState> {
+    let names = CacheState::ALL.iter().map(|state| state.as_str());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<CacheState>())
 }
 
 /// Verdicts that end a command with 1.

@@ -4,7 +4,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    options::{AssetOptions, OutputFormat, OutputOptions, ProfilerOptions, PythonOption, SelectionOptions},
+    options::{
+        AssetOptions, CacheChoice, OutputFormat, OutputOptions, ProfilerOptions, PythonOption,
+        SelectionOptions,
+    },
     run::WARM_UP,
 };
 use crate::{
@@ -12,7 +15,7 @@ use crate::{
     config::DeviceProfile,
     database::Database,
     device,
-    domain::DataKind,
+    domain::{CacheState, DataKind},
     engine::{PlanPreview, ScheduledSlot, dry_run},
     exit::ExitStatus,
     files::ScratchFolder,
@@ -49,7 +52,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     let selection = &options.selection;
     let database = Database::open(&selection.database.db)?;
     let profile = DeviceProfile::load(&assets, database.device())?;
-    let run_options = RunOptions {
+    let base = RunOptions {
         update: selection.update,
         cases: selection.cases.clone(),
         python: options.python.program()?,
@@ -60,47 +63,63 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         ..RunOptions::default()
     };
     let chips = host_chips(database.kind()).unwrap_or_default();
-    if let Some(problem) = soc_contradiction(&profile, &chips, &run_options.python, &[]) {
+    if let Some(problem) = soc_contradiction(&profile, &chips, &base.python, &[]) {
         return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
     }
-    let mut plan =
-        plan_of_database(&database, &catalogue, &profile, &run_options, &selection.kernels.names()?)?;
     let devices = planned_devices(selection, database.kind())?;
-    plan.refuse_larger_gangs(devices.len());
-    let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive);
-    let budget = selection.deadline.seconds();
-    let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
-    match options.output.format {
-        OutputFormat::Plain => {
-            let scheduled = preview.cases.iter().zip(&plan.cases).flat_map(|(slot, planned)| {
-                let action = slot.as_ref().map_or_else(
-                    |reason| PlannedAction::NotInTime(reason.clone()),
-                    |_| PlannedAction::Measured,
-                );
-                planned.cases().map(move |case| (&case.kernel, action.clone()))
-            });
-            let not_launched = plan.not_launched.iter().map(|(case, outcome)| {
-                (&case.kernel, PlannedAction::NotLaunched(format!("{}: {}", outcome.verdict, outcome.reason)))
-            });
-            let totals = PlanTotals {
-                collections: usize::try_from(preview.collections).unwrap_or_default(),
-                devices: preview.devices.len(),
-                seconds: preview.duration,
-                already_measured: plan.already_measured,
-                equal_cases: plan.cases.iter().map(|planned| planned.equal_cases.len()).sum(),
-                further: further_collections(selection.precision.aim(), &preview),
-            };
-            print_data(&plan_table(&scheduled.chain(not_launched).collect::<Vec<_>>(), totals));
-            for row in &plan.unreadable_rows {
-                print_note(&format!("left out: {row}"));
+    let kernels = selection.kernels.names()?;
+    let mut budget = selection.deadline.seconds();
+    for &cache in selection.cache.states() {
+        let run_options = RunOptions { cache, ..base.clone() };
+        let mut plan = plan_of_database(&database, &catalogue, &profile, &run_options, &kernels)?;
+        plan.refuse_larger_gangs(devices.len());
+        let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive).with_cache(cache, &profile);
+        let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
+        let further = further_collections(selection.precision.aim(), &preview);
+        // A run of both states shares its time.
+        let taken = preview.duration + further.as_ref().map_or(0.0, |further| further.least);
+        budget = budget.map(|budget| (budget - taken).max(0.0));
+        match options.output.format {
+            OutputFormat::Plain => {
+                if selection.cache == CacheChoice::Both {
+                    print_data(&format!("with a {cache} cache:\n"));
+                }
+                print_plan(&plan, &preview, further);
             }
-            for table in &plan.missing_tables {
-                print_note(&table.to_string());
+            OutputFormat::Json => {
+                let state = (selection.cache != CacheChoice::Hot).then_some(cache);
+                print_data(&json_lines(&plan, &preview, &costs, state));
             }
         }
-        OutputFormat::Json => print_data(&json_lines(&plan, &preview, &costs)),
     }
     Ok(ExitStatus::Done)
+}
+
+fn print_plan(plan: &RunPlan, preview: &PlanPreview, further: Option<FurtherCollections>) {
+    let scheduled = preview.cases.iter().zip(&plan.cases).flat_map(|(slot, planned)| {
+        let action = slot
+            .as_ref()
+            .map_or_else(|reason| PlannedAction::NotInTime(reason.clone()), |_| PlannedAction::Measured);
+        planned.cases().map(move |case| (&case.kernel, action.clone()))
+    });
+    let not_launched = plan.not_launched.iter().map(|(case, outcome)| {
+        (&case.kernel, PlannedAction::NotLaunched(format!("{}: {}", outcome.verdict, outcome.reason)))
+    });
+    let totals = PlanTotals {
+        collections: usize::try_from(preview.collections).unwrap_or_default(),
+        devices: preview.devices.len(),
+        seconds: preview.duration,
+        already_measured: plan.already_measured,
+        equal_cases: plan.cases.iter().map(|planned| planned.equal_cases.len()).sum(),
+        further,
+    };
+    print_data(&plan_table(&scheduled.chain(not_launched).collect::<Vec<_>>(), totals));
+    for row in &plan.unreadable_rows {
+        print_note(&format!("left out: {row}"));
+    }
+    for table in &plan.missing_tables {
+        print_note(&table.to_string());
+    }
 }
 
 /// Predicts the time of the collections after the first of each case: in proportion to the first ones.
@@ -133,9 +152,14 @@ fn planned_devices(options: &SelectionOptions, kind: DataKind) -> Result<Vec<u32
     Ok(device::select_devices(&info, None)?.chips.iter().map(|chip| chip.physical_id).collect())
 }
 
-/// A line of JSON per case: scheduled cases in the order of the plan, each followed by those that share its launches, then
-/// cases that are not launched.
-fn json_lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> String {
+/// A line of JSON per case, with the state of the cache if it is given: scheduled cases in the order of the plan, each
+/// followed by those that share its launches, then cases that are not launched.
+fn json_lines(
+    plan: &RunPlan,
+    preview: &PlanPreview,
+    costs: &InitialCosts,
+    cache: Option<CacheState>,
+) -> String {
     let mut text = String::new();
     for (planned, slot) in plan.cases.iter().zip(&preview.cases) {
         for case in planned.cases() {
@@ -157,15 +181,21 @@ fn json_lines(plan: &RunPlan, preview: &PlanPreview, costs: &InitialCosts) -> St
                 }
                 Err(reason) => line["not_launched"] = json!(reason),
             }
+            if let Some(cache) = cache {
+                line["cache"] = json!(cache);
+            }
             text += &format!("{line}\n");
         }
     }
     for (case, outcome) in &plan.not_launched {
-        let line = json!({
+        let mut line = json!({
             "case": case.id().as_str(), "kernel": case.kernel.as_str(), "inputs": case.shapes(),
             "verdict": outcome.verdict.as_str(),
             "not_launched": format!("{}: {}", outcome.verdict, outcome.reason),
         });
+        if let Some(cache) = cache {
+            line["cache"] = json!(cache);
+        }
         text += &format!("{line}\n");
     }
     text

@@ -60,9 +60,10 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     let ResumeState { plan, resumed } = context.resumed_plan(&run_options, &kernels, &ledger, &record.run)?;
     drop(ledger);
     let format = options.output.format;
-    let exit = context.measure(&record.run, run_options, plan, Some(resumed), &options.deadline, format);
+    let ended =
+        context.measure(&record.run, run_options, plan, Some(resumed), options.deadline.seconds(), format);
     drop(lock);
-    exit
+    Ok(ended?.exit)
 }
 
 /// Checks that the ledger is the user's own: its run names the interpreter and the assets, which are executed.

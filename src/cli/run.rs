@@ -1,23 +1,27 @@
 //! `npubench run`: measures the cases of a database.
 
-use std::{path::PathBuf, process};
+use std::{path::PathBuf, process, time::Instant};
 
 use clap::Args;
 
 use super::options::{
-    AssetOptions, DataKindArg, FailOnOption, LeaseOption, OutputOptions, ProfilerOptions, PythonOption,
-    SelectionOptions, SkewOption,
+    AssetOptions, CacheChoice, DataKindArg, FailOnOption, LeaseOption, OutputOptions, ProfilerOptions,
+    PythonOption, SelectionOptions, SkewOption,
 };
 use crate::{
     database::REHEARSAL_RUN,
-    domain::DataKind,
+    domain::{CacheState, DataKind},
     exit::ExitStatus,
     plan::LaunchCount,
-    session::{BusyArg, CommandError, NoiseModelArg, RunContext, RunOptions, load_fault_plan},
+    report::print_note,
+    session::{BusyArg, CommandError, EndedRun, NoiseModelArg, RunContext, RunOptions, load_fault_plan},
 };
 
 /// Launches of a case before its samples.
 pub(super) const WARM_UP: u32 = 5;
+
+/// Least rest of a budget in seconds, as of the option: no collection ends in less.
+const LEAST_REST: f64 = 60.0;
 
 /// Measures the cases of a database and writes their rows
 ///
@@ -79,8 +83,9 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
     let faults = load_fault_plan(options.rehearsal_faults.as_deref(), kind, &assets)?;
     let selection = &options.selection;
     let kernels = selection.kernels.names()?;
-    let run_options = RunOptions {
+    let base = RunOptions {
         update: selection.update,
+        cache: CacheState::Hot,
         kernels: selection.kernels.kernels.clone(),
         cases: selection.cases.clone(),
         chosen_devices: selection.devices.as_ref().map(|list| list.0.clone()),
@@ -104,17 +109,64 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         environment: None,
         faults,
     };
-    let context = RunContext::find(&selection.database.db, kind, assets, &run_options)?;
-    context.require_host(&run_options)?;
-    let mut lock = context.database.lock()?;
-    let plan = context.plan(&run_options, &kernels)?;
-    // The first write: from here on the run has results to keep.
-    context.database.initialise(&mut lock)?;
-    context.measure(&run_id(kind), run_options, plan, None, &selection.deadline, options.output.format)
+    let (started, budget) = (Instant::now(), selection.deadline.seconds());
+    // Held over all runs of the command.
+    let mut held = None;
+    let (mut exit, mut is_interrupted) = (ExitStatus::Done, false);
+    for &cache in selection.cache.states() {
+        let rest = budget.map(|budget| budget - started.elapsed().as_secs_f64());
+        let is_first = held.is_none();
+        if !is_first {
+            if is_interrupted || !matches!(exit, ExitStatus::Done | ExitStatus::SomeNotOk) {
+                print_note(&format!("the {cache} cache was not measured: {}", measure_later(options, cache)));
+                return Ok(if is_interrupted { ExitStatus::Interrupted } else { exit });
+            }
+            if rest.is_some_and(|rest| rest < LEAST_REST) {
+                print_note(&format!(
+                    "no time is left for the {cache} cache: {}",
+                    measure_later(options, cache)
+                ));
+                return Ok(ExitStatus::SomeNotOk);
+            }
+        }
+        let run_options = RunOptions { cache, ..base.clone() };
+        let context = RunContext::find(&selection.database.db, kind, assets.clone(), &run_options)?;
+        if is_first {
+            context.require_host(&run_options)?;
+        }
+        let lock = match &mut held {
+            Some(lock) => lock,
+            None => held.insert(context.database.lock()?),
+        };
+        let plan = context.plan(&run_options, &kernels)?;
+        // The first write: from here on the run has results to keep.
+        context.database.initialise(lock)?;
+        let run = run_id(kind, cache);
+        if selection.cache == CacheChoice::Both {
+            print_note(&format!("run {run} measures with a {cache} cache"));
+        }
+        let EndedRun { exit: ended, is_stopped } =
+            context.measure(&run, run_options, plan, None, rest, options.output.format)?;
+        exit = if ended == ExitStatus::Done { exit } else { ended };
+        is_interrupted = is_stopped;
+    }
+    Ok(exit)
 }
 
-/// Id of a new run: sorted by time, distinct for two runs of one second, marked if durations are simulated.
-fn run_id(kind: DataKind) -> String {
+/// Returns what measures a state of the cache that the command did not reach.
+fn measure_later(options: &RunCommandOptions, cache: CacheState) -> String {
+    let db = options.selection.database.db.display();
+    format!("`npubench run --db {db} --cache {cache}` with the same options measures it")
+}
+
+/// Id of a new run: sorted by time, distinct for two runs of one second, marked if durations are simulated or the cache
+/// is cold.
+fn run_id(kind: DataKind, cache: CacheState) -> String {
     let mark = if kind == DataKind::Rehearsal { REHEARSAL_RUN } else { "" };
-    format!("{mark}{}-{:05}", jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S"), process::id() % 100_000)
+    let state = if cache.is_hot() { "" } else { "-cold" };
+    format!(
+        "{mark}{}-{:05}{state}",
+        jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S"),
+        process::id() % 100_000
+    )
 }

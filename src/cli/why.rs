@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
+    options::{AssetOptions, CacheOption, DatabaseFolder, OutputFormat, OutputOptions},
     runs::no_database,
 };
 use crate::{
@@ -27,6 +27,8 @@ pub(super) struct WhyOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     #[command(flatten)]
+    cache: CacheOption,
+    #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
     assets: AssetOptions,
@@ -48,7 +50,7 @@ pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
         catalogue: &catalogue,
         device: &device,
     };
-    let evidence = sources.collect(&known)?;
+    let evidence = sources.collect(&known, options.cache.state)?;
     print_data(&match options.output.format {
         OutputFormat::Json => serde_json::to_string(&evidence).unwrap_or_default() + "\n",
         OutputFormat::Plain => why_page(&evidence),

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 pub(crate) use crate::profile::CELLS as SIGNATURE;
 use crate::{
-    domain::{EP_SIZE, RUNTIME},
+    domain::{CacheState, EP_SIZE, RUNTIME},
     profile::COUNTERS,
 };
 
@@ -74,6 +74,53 @@ pub(crate) const MICROBENCH_COLUMNS: [&str; 16] = [
     CORRECTION,
 ];
 
+/// Columns of a result with a cold cache, each behind that of a hot one, in the order in which they are appended to a
+/// file whose rows are first measured so.
+const COLD_COLUMNS: [(&str, &str); 13] = [
+    (MEDIAN, "MicroBench Cold Median Duration(us)"),
+    (AVERAGE, "MicroBench Cold Average Duration(us)"),
+    (CI95_LOW, "MicroBench Cold CI95 Low(us)"),
+    (CI95_HIGH, "MicroBench Cold CI95 High(us)"),
+    (SAMPLES, "MicroBench Cold Samples"),
+    (COLLECTIONS, "MicroBench Cold Collections"),
+    (VERDICT, "MicroBench Cold Verdict"),
+    (REASON, "MicroBench Cold Reason"),
+    (RUN, "MicroBench Cold Run"),
+    (SOFTWARE, "MicroBench Cold Software"),
+    (ESTIMATE, "MicroBench Cold Estimate(us)"),
+    (CI95_METHOD, "MicroBench Cold CI95 Method"),
+    (CORRECTION, "MicroBench Cold Correction(%)"),
+];
+
+/// Returns the column of a result in a state of the cache, by that of a hot one; `None` if rows do not show it in this
+/// state.
+pub(crate) fn result_column(cache: CacheState, column: &'static str) -> Option<&'static str> {
+    match cache {
+        CacheState::Hot => Some(column),
+        // The id of the case is the same.
+        CacheState::Cold if column == CASE => Some(CASE),
+        CacheState::Cold => COLD_COLUMNS.iter().find(|(hot, _)| *hot == column).map(|(_, cold)| *cold),
+    }
+}
+
+/// Returns the columns that npubench appends when it first measures a row of a file in a state of the cache.
+pub(crate) fn appended_columns(cache: CacheState) -> Vec<&'static str> {
+    match cache {
+        CacheState::Hot => MICROBENCH_COLUMNS.to_vec(),
+        CacheState::Cold => COLD_COLUMNS.iter().map(|(_, cold)| *cold).chain(std::iter::once(CASE)).collect(),
+    }
+}
+
+/// Returns the column of a hot cache for that of a cold one; other columns are returned unchanged.
+pub(crate) fn hot_column(column: &str) -> &str {
+    COLD_COLUMNS.iter().find(|(_, cold)| *cold == column).map_or(column, |(hot, _)| hot)
+}
+
+/// Returns true for a column of results with a cold cache.
+pub(crate) fn is_cold_column(column: &str) -> bool {
+    hot_column(column) != column
+}
+
 pub(crate) fn microbench_column(counter: &str) -> String {
     format!("MicroBench {counter}")
 }
@@ -103,6 +150,7 @@ pub(crate) const OLD_DURATION: &str = "Duration(us)";
 pub(crate) fn is_contract_column(column: &str) -> bool {
     COMPUTE_COLUMNS.iter().any(|known| known == column)
         || MICROBENCH_COLUMNS.contains(&column)
+        || is_cold_column(column)
         || EVIDENCE_COLUMNS.contains(&column)
         || column.starts_with(RUNTIME)
         || column == EP_SIZE
@@ -130,7 +178,7 @@ pub(crate) fn measured_kind(column: &str) -> Option<MeasureKind> {
             .find_map(|prefix| column.strip_prefix(prefix));
         bare.is_some_and(|bare| COUNTERS.contains(&bare)).then_some(MeasureKind::Counter)
     };
-    match column {
+    match hot_column(column) {
         "MicroBench Samples" | "MicroBench Collections" => Some(MeasureKind::Count),
         _ if EVIDENCE_COLUMNS.contains(&column) => Some(MeasureKind::Count),
         CI95_LOW | CI95_HIGH | ESTIMATE => Some(MeasureKind::Duration),

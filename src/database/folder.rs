@@ -7,10 +7,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{COMPUTE_COLUMNS, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, columns};
+use super::{COMPUTE_COLUMNS, DatabaseError, KernelCsv, columns};
 use crate::{
     config::DatabaseFile,
-    domain::{DataKind, KernelName, SoftwareVersions},
+    domain::{CacheState, DataKind, KernelName, SoftwareVersions},
     files::{
         FolderLock, LockState, read_regular, read_regular_text, scratch::remove_abandoned_drafts, stale,
         write_atomic,
@@ -255,7 +255,7 @@ pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> R
     let mut measured: Vec<String> = COUNTERS
         .iter()
         .map(|counter| columns::microbench_column(counter))
-        .chain(MICROBENCH_COLUMNS.map(String::from))
+        .chain(CacheState::ALL.iter().flat_map(|cache| columns::appended_columns(*cache)).map(String::from))
         .chain([columns::AVERAGE.to_owned()])
         .collect();
     if source.kind() == DataKind::Rehearsal && kind == DataKind::Npu {

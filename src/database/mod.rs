@@ -22,7 +22,6 @@ mod zero_placeholders;
 
 pub(crate) use backfill::{BackfillReport, backfill_database};
 pub use columns::COMPUTE_COLUMNS;
-pub(crate) use columns::MICROBENCH_COLUMNS;
 pub(crate) use error::DatabaseError;
 pub use folder::Database;
 pub(crate) use folder::{REHEARSAL_RUN, collection_path, copy_shapes, tables_left_out};

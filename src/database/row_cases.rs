@@ -4,8 +4,8 @@ use csv::ByteRecord;
 
 use super::{DatabaseError, KernelCsv, columns};
 use crate::domain::{
-    Case, CaseAttributes, IntervalMethod, KernelName, Nanos, RecordedTask, ShownResult, SignatureCells, Slot,
-    Verdict,
+    CacheState, Case, CaseAttributes, IntervalMethod, KernelName, Nanos, RecordedTask, ShownResult,
+    SignatureCells, Slot, Verdict,
 };
 
 #[derive(Clone, Debug)]
@@ -16,16 +16,36 @@ pub(crate) struct RowCase {
     pub line: u64,
     /// The case, or the reason why the row is none.
     pub case: Result<Case, String>,
-    /// The replay's measurement in the row; `None` without one. A number without a verdict, as older tools write it,
-    /// counts as `ok`.
-    pub shown: Option<ShownResult>,
-    /// Run that wrote the result in the row.
-    pub(crate) run: Option<String>,
+    hot: RowCells,
+    cold: RowCells,
     /// True if the recorded kernel ran on an AI CPU.
     pub is_on_ai_cpu: bool,
-    pub(crate) interval: ShownInterval,
     /// Median of the case in production profiles; `None` without one.
     pub(crate) production: Option<Nanos>,
+}
+
+impl RowCase {
+    /// Returns what the row shows for a state of the cache.
+    pub(crate) const fn cells(&self, cache: CacheState) -> &RowCells {
+        match cache {
+            CacheState::Hot => &self.hot,
+            CacheState::Cold => &self.cold,
+        }
+    }
+}
+
+/// Result of the replay in a row.
+#[derive(Clone, Debug)]
+pub(crate) struct RowCells {
+    /// The measurement; `None` without one. A number without a verdict, as older tools write it, counts as `ok`.
+    pub(crate) shown: Option<ShownResult>,
+    /// Mean of the accepted samples in microseconds.
+    pub(crate) average: Option<f64>,
+    /// Median in microseconds; `None` also in rows of older tools.
+    pub(crate) median: Option<f64>,
+    /// Run that wrote the result in the row.
+    pub(crate) run: Option<String>,
+    pub(crate) interval: ShownInterval,
     /// True if the row shows that its call ran as another kernel.
     pub(crate) ran_as_other: bool,
 }
@@ -46,19 +66,73 @@ pub(crate) const NO_SHAPES: &str = "the row has no input shapes";
 #[derive(Debug)]
 pub(crate) struct RowColumns {
     signature: [usize; 6],
-    average: Option<usize>,
-    verdict: Option<usize>,
-    run: Option<usize>,
-    samples: Option<usize>,
-    software: Option<usize>,
+    hot: ResultColumns,
+    cold: ResultColumns,
     core: Option<usize>,
-    method: Option<usize>,
-    collections: Option<usize>,
     production: Option<usize>,
     /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
     /// Names and indices of the columns that repeat the shapes of inputs.
     shape_labels: Vec<(String, usize)>,
+}
+
+/// Indices of the columns of a result in one state of the cache.
+#[derive(Debug)]
+struct ResultColumns {
+    average: Option<usize>,
+    median: Option<usize>,
+    verdict: Option<usize>,
+    run: Option<usize>,
+    samples: Option<usize>,
+    software: Option<usize>,
+    method: Option<usize>,
+    collections: Option<usize>,
+}
+
+impl ResultColumns {
+    fn find(header: &[String], cache: CacheState) -> Self {
+        let column = |name: &'static str| {
+            let name = columns::result_column(cache, name)?;
+            header.iter().position(|column| column == name)
+        };
+        Self {
+            average: column(columns::AVERAGE),
+            median: column(columns::MEDIAN),
+            verdict: column(columns::VERDICT),
+            run: column(columns::RUN),
+            samples: column(columns::SAMPLES),
+            software: column(columns::SOFTWARE),
+            method: column(columns::CI95_METHOD),
+            collections: column(columns::COLLECTIONS),
+        }
+    }
+
+    fn read(&self, cells: &ByteRecord) -> RowCells {
+        let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);
+        let number = |index: Option<usize>| {
+            let value = text(index).and_then(|cell| cell.parse::<f64>().ok());
+            value.filter(|value| value.is_finite() && *value > 0.0)
+        };
+        let average = number(self.average);
+        let run = text(self.run).filter(|run| !run.is_empty()).map(str::to_owned);
+        let shown = || ShownResult {
+            run: run.clone(),
+            verdict: text(self.verdict).and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok),
+            samples: text(self.samples).and_then(|cell| cell.parse().ok()),
+            software: text(self.software).and_then(software_digest),
+        };
+        RowCells {
+            shown: average.map(|_| shown()),
+            average,
+            median: number(self.median),
+            run: run.clone(),
+            interval: ShownInterval {
+                method: text(self.method).and_then(|cell| cell.parse().ok()),
+                collections: text(self.collections).and_then(|cell| cell.parse().ok()),
+            },
+            ran_as_other: text(self.verdict) == Some(Verdict::RanAsOther.as_str()),
+        }
+    }
 }
 
 impl RowColumns {
@@ -80,21 +154,12 @@ impl RowColumns {
         for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
             *index = column(name).ok_or(name)?;
         }
-        let [average, verdict, samples, software, core] =
-            [columns::AVERAGE, columns::VERDICT, columns::SAMPLES, columns::SOFTWARE, columns::CORE]
-                .map(column);
-        let [method, collections, run, production] =
-            [columns::CI95_METHOD, columns::COLLECTIONS, columns::RUN, columns::PROFILING[1]].map(column);
+        let [core, production] = [columns::CORE, columns::PROFILING[1]].map(column);
         Ok(Self {
             signature,
-            average,
-            verdict,
-            run,
-            samples,
-            software,
+            hot: ResultColumns::find(header, CacheState::Hot),
+            cold: ResultColumns::find(header, CacheState::Cold),
             core,
-            method,
-            collections,
             production,
             attributes,
             shape_labels,
@@ -145,30 +210,16 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
     let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
         let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);
-        let measured = text(columns.average).and_then(|cell| cell.parse::<f64>().ok());
-        let measured = measured.filter(|value| value.is_finite() && *value > 0.0);
-        let run = text(columns.run).filter(|run| !run.is_empty()).map(str::to_owned);
-        let shown = || ShownResult {
-            run: run.clone(),
-            verdict: text(columns.verdict).and_then(|cell| cell.parse().ok()).unwrap_or(Verdict::Ok),
-            samples: text(columns.samples).and_then(|cell| cell.parse().ok()),
-            software: text(columns.software).and_then(software_digest),
-        };
         cases.push(RowCase {
             row,
             line: table.row_line(row).unwrap_or_default(),
             case: columns.parse_case(kernel, cells),
-            shown: measured.map(|_| shown()),
-            run: run.clone(),
-            interval: ShownInterval {
-                method: text(columns.method).and_then(|cell| cell.parse().ok()),
-                collections: text(columns.collections).and_then(|cell| cell.parse().ok()),
-            },
+            hot: columns.hot.read(cells),
+            cold: columns.cold.read(cells),
             production: text(columns.production)
                 .and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok())
                 .filter(|median| median.0 > 0),
             is_on_ai_cpu: text(columns.core) == Some(RecordedTask::AI_CPU),
-            ran_as_other: text(columns.verdict) == Some(Verdict::RanAsOther.as_str()),
         });
     });
     Ok(cases)

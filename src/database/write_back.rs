@@ -7,13 +7,16 @@ use std::{
 };
 
 use super::{
-    Database, DatabaseError, KernelCsv, MICROBENCH_COLUMNS, RowCase, columns,
+    Database, DatabaseError, KernelCsv, RowCase, columns,
     numbers::{format_decimals, format_micros},
     row_cases,
     row_cases::signature_cells,
 };
 use crate::{
-    domain::{Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Measurement, RowResult},
+    domain::{
+        CacheState, Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Measurement,
+        RowResult,
+    },
     profile::COUNTERS,
 };
 
@@ -41,25 +44,29 @@ pub(super) fn write_back(
     let mut found = HashSet::new();
     let rows = row_cases(kernel, table)?;
     // The columns are appended in this order, whichever row is written first.
-    MICROBENCH_COLUMNS.iter().for_each(|column| {
-        table.ensure_column(column);
-    });
+    for cache in CacheState::ALL.iter().filter(|cache| results.values().any(|result| result.cache == **cache))
+    {
+        columns::appended_columns(*cache).into_iter().for_each(|column| {
+            table.ensure_column(column);
+        });
+    }
     for row in &rows {
         let Some(result) = row.case.as_ref().ok().and_then(|case| results.get(&case.id())) else {
             continue;
         };
+        let shown = row.cells(result.cache).shown.as_ref();
         found.insert(&result.case);
         let judged = row.production.filter(|_| compares_production);
         let judged = judged.map(|production| result.clone().judged_by_production(production));
         let result = judged.as_ref().unwrap_or(result);
-        if row.shown.as_ref().is_some_and(|shown| !result.replaces_shown(shown)) {
+        if shown.is_some_and(|shown| !result.replaces_shown(shown)) {
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
         let mut cells = result_cells(table, row.row, result);
         // Only a withdrawn measurement is replaced by none.
-        if row.shown.is_some() && result.measurement.is_none() {
-            cells.extend(emptied_cells(table));
+        if shown.is_some() && result.measurement.is_none() {
+            cells.extend(emptied_cells(table, result.cache));
         }
         written.changed += usize::from(table.update_row(row.row, &cells)?);
     }
@@ -143,7 +150,7 @@ fn new_row_cells(case: &Case) -> Vec<(&str, String)> {
     signature.chain(attributes).collect()
 }
 
-/// Returns the cells of a result in a row; those of [`MICROBENCH_COLUMNS`] are empty without a value. `OP State` and
+/// Returns the cells of a result in a row; those of [`columns::appended_columns`] are empty without a value. `OP State` and
 /// `Accelerator Core` are those of the replay only where the row has none, as rows of grids.
 fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(String, String)> {
     let CaseOutcome { verdict, reason } = &result.outcome;
@@ -183,20 +190,30 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(Strin
         let task = task.into_iter().filter(|(column, text)| !text.is_empty() && is_open(column));
         cells.extend(task.map(|(column, text)| (column, text.clone())));
     }
-    let missing =
-        MICROBENCH_COLUMNS.into_iter().filter(|column| !cells.iter().any(|(name, _)| name == column));
+    let cells = cells.into_iter().filter_map(|(column, text)| {
+        let is_of_row = [columns::STATE, columns::CORE].contains(&column);
+        let column = if is_of_row { Some(column) } else { columns::result_column(result.cache, column) };
+        Some((column?, text))
+    });
+    let mut cells: Vec<_> = cells.collect();
+    let appended = columns::appended_columns(result.cache).into_iter();
+    let missing = appended.filter(|column| !cells.iter().any(|(name, _)| name == column));
     let missing: Vec<_> = missing.map(|column| (column, String::new())).collect();
     cells.extend(missing);
-    let counters =
-        result.measurement.iter().flat_map(|measurement| COUNTERS.into_iter().zip(&measurement.counters));
+    // Rows have the counters of a hot cache.
+    let counted = result.measurement.iter().filter(|_| result.cache.is_hot());
+    let counters = counted.flat_map(|measurement| COUNTERS.into_iter().zip(&measurement.counters));
     let counters = counters.map(|(counter, mean)| {
         (columns::microbench_column(counter), mean.map_or_else(String::new, format_decimals))
     });
     cells.into_iter().map(|(column, text)| (column.to_owned(), text)).chain(counters).collect()
 }
 
-/// Returns empty cells for the measured numbers that are not among [`MICROBENCH_COLUMNS`].
-fn emptied_cells(table: &KernelCsv) -> Vec<(String, String)> {
+/// Returns empty cells for the measured numbers that are not among [`columns::appended_columns`].
+fn emptied_cells(table: &KernelCsv, cache: CacheState) -> Vec<(String, String)> {
+    if cache == CacheState::Cold {
+        return Vec::new();
+    }
     let counters = COUNTERS.into_iter().map(columns::microbench_column);
     let measured = iter::once(columns::AVERAGE.to_owned()).chain(counters);
     let present = measured.filter(|column| table.column_index(column).is_some());
@@ -214,7 +231,7 @@ pub(crate) struct CellDifference {
 impl CellDifference {
     /// Returns true for cells that depend on the other cases of the ledger, because the joint fit is one of all cases.
     pub(crate) fn depends_on_other_cases(&self) -> bool {
-        ESTIMATED.contains(&self.column.as_str())
+        ESTIMATED.contains(&columns::hot_column(&self.column))
     }
 }
 
@@ -253,7 +270,7 @@ fn is_equal_cell(cell: &CellDifference) -> bool {
         return true;
     }
     let (Ok(found), Ok(expected)) = (found.parse::<f64>(), expected.parse::<f64>()) else { return false };
-    let tolerance = if ESTIMATED.contains(&column.as_str()) { LAST_DECIMAL } else { 0.0 };
+    let tolerance = if ESTIMATED.contains(&columns::hot_column(column)) { LAST_DECIMAL } else { 0.0 };
     (found - expected).abs() <= tolerance
 }
 
@@ -311,6 +328,7 @@ mod tests {
                 counters: Vec::new(),
                 task: RecordedTask { state: "dynamic".to_owned(), core: core.to_owned() },
             }),
+            cache: CacheState::Hot,
             software: None,
             withdrawn_runs: BTreeSet::new(),
         }

@@ -23,6 +23,7 @@ impl ZeroFilled {
     pub(crate) fn from_header(header: &[String]) -> Self {
         let of = |is_profile: bool, wanted: &dyn Fn(MeasureKind) -> bool| {
             let columns = header.iter().enumerate();
+            let columns = columns.filter(|(_, name)| !columns::is_cold_column(name));
             let columns = columns.filter(|(_, name)| name.starts_with("Profiling ") == is_profile);
             let columns = columns.filter(|(_, name)| columns::measured_kind(name).is_some_and(wanted));
             columns.map(|(index, _)| index).collect()

@@ -4,6 +4,7 @@
 
 mod attention;
 mod attributes;
+mod cache_state;
 mod case;
 mod collection_purpose;
 mod controls;
@@ -34,6 +35,7 @@ pub(crate) use attention::{
 };
 pub use attributes::CaseAttributes;
 pub(crate) use attributes::{EP_SIZE, RUNTIME, is_mean, normalize_cell};
+pub use cache_state::CacheState;
 pub use case::{Case, CaseId, IdentifiedCase};
 pub use collection_purpose::CollectionPurpose;
 pub(crate) use controls::{CollectionEnd, ControlKernel, ControlReading};

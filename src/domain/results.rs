@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::BTreeSet, iter};
 
 use serde::{Serialize, Serializer};
 
-use super::{CaseId, CaseOutcome, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict};
+use super::{CacheState, CaseId, CaseOutcome, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict};
 use crate::stats::{CycleRate, SampleSummary};
 
 /// One launch in the profiler's records.
@@ -97,6 +97,7 @@ impl Attempt {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptSamples {
     pub(crate) run: String,
+    pub(crate) cache: CacheState,
     pub(crate) verdict: Verdict,
     pub(crate) reason: String,
     /// Accepted durations in nanoseconds, in launch order.
@@ -210,6 +211,7 @@ pub(crate) struct Measurement {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowResult {
     pub(crate) case: CaseId,
+    pub(crate) cache: CacheState,
     pub(crate) run: String,
     pub(crate) outcome: CaseOutcome,
     /// The numbers; `None` for verdicts without a measurement.
@@ -244,9 +246,9 @@ pub(crate) struct ShownResult {
 
 impl RowResult {
     /// Returns the result of a case whose measurements were all withdrawn.
-    pub(crate) fn of_withdrawn(case: CaseId, withdrawn: WithdrawnAttempts) -> Self {
+    pub(crate) fn of_withdrawn(case: CaseId, cache: CacheState, withdrawn: WithdrawnAttempts) -> Self {
         let WithdrawnAttempts { runs: withdrawn_runs, last_run: run, outcome } = withdrawn;
-        Self { case, run, outcome, measurement: None, software: None, withdrawn_runs }
+        Self { case, cache, run, outcome, measurement: None, software: None, withdrawn_runs }
     }
 
     /// Returns true if the result replaces the shown one: the shown one is of a run whose evidence may be withdrawn, or

@@ -294,6 +294,7 @@ fn collection_manifest(
         cases: listed.collect(),
     };
     manifest.set_gang(&devices);
+    manifest.set_flush(settings.costs.flush.map(|flush| flush.bytes));
     manifest
 }
 

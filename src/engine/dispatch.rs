@@ -403,6 +403,7 @@ impl<'a> Dispatcher<'a> {
     async fn start_collection(&mut self, start: StartCollection) -> Result<(), EngineError> {
         let context = Arc::clone(&self.context);
         let new = NewCollection {
+            cache: self.context.settings.cache(),
             run: &context.settings.run,
             number: start.collection,
             devices: &start.devices,
@@ -531,8 +532,8 @@ impl<'a> Dispatcher<'a> {
         self.write_last_rows().await?;
         // A second pass has the estimates of all collections, and finds tables that were replaced, damaged or deleted since
         // their rows were written.
-        let database = self.store.database;
-        let ledger = self.commit(|ledger| LedgerComparison::read(ledger, database)).await?;
+        let (database, cache) = (self.store.database, self.context.settings.cache());
+        let ledger = self.commit(|ledger| LedgerComparison::read(ledger, database, cache)).await?;
         let suspicious = self.report_suspicious(&ledger).await?;
         let imprecise = self.report_precision(ledger.ledger_rows().estimates());
         self.store.rows.reopen_written(ledger);
@@ -593,6 +594,7 @@ impl<'a> Dispatcher<'a> {
         Ok(RunOutcome {
             outcomes,
             exit,
+            is_stopped: self.inbox.stops.has_any(),
             unwritten: std::mem::take(&mut self.unwritten).into_keys().collect(),
         })
     }

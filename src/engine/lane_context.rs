@@ -10,7 +10,7 @@ use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
     device::{DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
-    domain::{DataKind, FailingVerdicts, Nanos, ProfilerSettings, SoftwareFingerprint},
+    domain::{CacheState, DataKind, FailingVerdicts, Nanos, ProfilerSettings, SoftwareFingerprint},
     plan::{InitialCosts, PlannedCase},
     stats::PrecisionAim,
 };
@@ -49,6 +49,16 @@ pub(crate) struct CollectionSettings {
     pub costs: InitialCosts,
     pub catalogue: Catalogue,
     pub assets: AssetFiles,
+}
+
+impl CollectionSettings {
+    /// Returns the state of the cache that the run measures.
+    pub(crate) const fn cache(&self) -> CacheState {
+        match self.costs.flush {
+            Some(_) => CacheState::Cold,
+            None => CacheState::Hot,
+        }
+    }
 }
 
 /// Read-only data of a run, and the flag that stops it.

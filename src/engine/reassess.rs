@@ -11,7 +11,7 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
-    domain::{Attempt, CaseId, CaseOutcome, ControlReading, IdentifiedCase, Nanos},
+    domain::{Attempt, CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, Nanos},
     evidence::{ArchiveState, archive_state},
     files::unpack_archive,
     plan::{PlannedCase, planned_case},
@@ -38,12 +38,14 @@ pub(crate) struct AssessmentRules<'a> {
 }
 
 impl AssessmentRules<'_> {
-    /// Assesses the collection in `folder`, whose evidence has the SHA-256 `digest`. It is unpacked below `scratch`,
-    /// which must be empty. The error is the reason why the evidence cannot be used.
+    /// Assesses the collection in `folder`, which has this state of the cache, and whose evidence has the SHA-256
+    /// `digest`. It is unpacked below `scratch`, which must be empty. The error is the reason why the evidence cannot
+    /// be used.
     pub(crate) fn reassess(
         &self,
         folder: &Path,
         digest: &str,
+        cache: CacheState,
         scratch: &Path,
     ) -> Result<ReassessedCollection, String> {
         let archive = folder.join(files::EVIDENCE);
@@ -54,6 +56,12 @@ impl AssessmentRules<'_> {
         unpack_archive(&archive, scratch)
             .map_err(|error| format!("`{}` cannot be unpacked: {error}", archive.display()))?;
         let manifest: Manifest = read_json(scratch, files::MANIFEST, &archive)?;
+        if manifest.cache() != cache {
+            let (archive, found) = (archive.display(), manifest.cache());
+            return Err(format!(
+                "`{archive}` has launches with a {found} cache, the ledger has a {cache} one"
+            ));
+        }
         if !scratch.join(files::CONDITIONS).exists() {
             let archive = archive.display();
             return Err(format!(

@@ -62,6 +62,8 @@ pub(crate) struct RunOutcome {
     /// Verdict of every case: measured cases in the order of the plan, then cases that were not launched.
     pub outcomes: Vec<(IdentifiedCase, CaseOutcome)>,
     pub exit: ExitStatus,
+    /// True if a stop was requested, also if all cases were measured nevertheless.
+    pub(crate) is_stopped: bool,
     /// Kernels with results that are in the ledger alone, because their tables could not be written.
     pub unwritten: Vec<KernelName>,
 }

@@ -117,7 +117,7 @@ async fn start_dispatcher<'a>(
         resumed: is_resumed,
         budget_s: budget,
     });
-    let measuring_devices = ledger.measuring_devices()?;
+    let measuring_devices = ledger.measuring_devices(settings.cache())?;
     let mut cases = scheduler_cases(&settings.costs, &plan.cases);
     let is_measured = |case: usize| measuring_devices.contains_key(plan.cases[case].case.id());
     let measurements = measuring_devices.values().map(Vec::len).sum::<usize>();
@@ -130,7 +130,7 @@ async fn start_dispatcher<'a>(
         }
     }
     state.set_concluded(&measured);
-    let rows = WriteBack::for_plan(&settings.run, &plan);
+    let rows = WriteBack::for_plan(&settings.run, settings.cache(), &plan);
     let mut predecided = resumed.outcomes;
     predecided.extend(plan.not_launched);
     // Orphans of a killed run are ended before their devices are used.

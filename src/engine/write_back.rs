@@ -7,7 +7,7 @@ use crate::{
     database::{
         Database, DatabaseError, RowCase, ShownInterval, WriteBackReport, row_cases, write_back_kernel,
     },
-    domain::{Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult},
+    domain::{CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult},
     evidence::{LedgerComparison, RowComparison, case_row},
     ledger::Ledger,
     plan::{PlannedCase, RunPlan},
@@ -17,6 +17,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct WriteBack {
     run: String,
+    /// State of the cache whose results are written.
+    cache: CacheState,
     open: BTreeMap<KernelName, BTreeSet<CaseId>>,
     /// Cases whose rows are to be written; `None` for a result of an earlier run that the row does not show.
     finished: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
@@ -31,9 +33,10 @@ pub(super) struct WriteBack {
 
 impl WriteBack {
     /// Registers the cases of a plan: cases to measure, and results of the ledger that the rows do not show.
-    pub(super) fn for_plan(run: &str, plan: &RunPlan) -> Self {
+    pub(super) fn for_plan(run: &str, cache: CacheState, plan: &RunPlan) -> Self {
         let mut rows = Self {
             run: run.to_owned(),
+            cache,
             open: BTreeMap::new(),
             finished: BTreeMap::new(),
             written: BTreeMap::new(),
@@ -108,13 +111,14 @@ impl WriteBack {
     ) -> Result<Option<RowResult>, EngineError> {
         let (measured, withdrawn) = match &self.ledger {
             Some(all) => (all.ledger_rows().row(case), all.ledger_rows().withdrawn(case).cloned()),
-            None => (case_row(ledger, case)?, ledger.withdrawn_attempts(case)?),
+            None => (case_row(ledger, case, self.cache)?, ledger.withdrawn_attempts(case, self.cache)?),
         };
         let withdrawn_runs = withdrawn.as_ref().map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
         let row = match (measured, outcome, withdrawn) {
             (Some(row), ..) => Some(RowResult { withdrawn_runs, ..row }),
             (None, Some(outcome), _) => Some(RowResult {
                 case: case.clone(),
+                cache: self.cache,
                 run: self.run.clone(),
                 outcome: outcome.clone(),
                 measurement: None,
@@ -122,7 +126,7 @@ impl WriteBack {
                 withdrawn_runs,
             }),
             (None, None, withdrawn) => {
-                withdrawn.map(|withdrawn| RowResult::of_withdrawn(case.clone(), withdrawn))
+                withdrawn.map(|withdrawn| RowResult::of_withdrawn(case.clone(), self.cache, withdrawn))
             }
         };
         Ok(row)
@@ -161,6 +165,7 @@ impl WriteBack {
 pub(crate) struct ChangedCase {
     pub(crate) kernel: KernelName,
     pub(crate) case: CaseId,
+    pub(crate) cache: CacheState,
     /// Run with the newest verdict of the case, and the verdict; `None` if no run has planned it.
     pub(crate) verdict: Option<(String, CaseOutcome)>,
     /// The case, if it may have no row.
@@ -182,17 +187,31 @@ pub(crate) fn rewrite_rows(
     ledger: &Ledger,
     changed: &[ChangedCase],
 ) -> Result<RewriteReport, EngineError> {
+    let mut report = RewriteReport::default();
+    for &cache in CacheState::ALL {
+        rewrite_rows_of(database, ledger, changed, cache, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// Writes the rows of changed cases in one state of the cache.
+fn rewrite_rows_of(
+    database: &Database,
+    ledger: &Ledger,
+    changed: &[ChangedCase],
+    cache: CacheState,
+    report: &mut RewriteReport,
+) -> Result<(), EngineError> {
     // The run that a row without a measurement names is that of its verdict.
     let mut by_run: BTreeMap<&str, Vec<&ChangedCase>> = BTreeMap::from([("", Vec::new())]);
-    for case in changed {
+    for case in changed.iter().filter(|case| case.cache == cache) {
         let run = case.verdict.as_ref().map_or("", |(run, _)| run);
         by_run.entry(run).or_default().push(case);
     }
-    let mut report = RewriteReport::default();
-    let mut comparison = LedgerComparison::read(ledger, database)?;
+    let mut comparison = LedgerComparison::read(ledger, database, cache)?;
     for (run, changed) in by_run {
-        let mut rows = WriteBack::for_plan(run, &RunPlan::default());
-        for ChangedCase { kernel, case, verdict, new_case } in changed {
+        let mut rows = WriteBack::for_plan(run, cache, &RunPlan::default());
+        for ChangedCase { kernel, case, verdict, new_case, .. } in changed {
             match new_case {
                 Some(new) => rows.add_unplanned(new),
                 None => {
@@ -218,7 +237,7 @@ pub(crate) fn rewrite_rows(
         let Some(read) = rows.ledger else { break };
         comparison = read;
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Returns the measured cases of a table whose rows differ from the ledger. Rows of other ledgers and of earlier versions differ
@@ -229,7 +248,7 @@ fn outdated_cases(
     ledger: &LedgerComparison,
 ) -> Result<Vec<CaseId>, DatabaseError> {
     let table = database.kernel_csv(kernel)?;
-    let rows = row_cases(kernel, &table)?.into_iter().filter(|row| row.shown.is_some());
+    let rows = row_cases(kernel, &table)?.into_iter().filter(|row| row.cells(ledger.cache()).shown.is_some());
     let outdated = rows.filter(|row| match ledger.compare_row(&table, row) {
         RowComparison::Behind | RowComparison::Different { .. } => true,
         RowComparison::OtherLedger | RowComparison::EarlierVersion => lacks_estimate(ledger, row),
@@ -247,6 +266,6 @@ fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase) -> bool {
             method: Some(estimated.method),
             collections: Some(estimated.estimate.collections),
         };
-        row.interval != current
+        row.cells(ledger.cache()).interval != current
     })
 }

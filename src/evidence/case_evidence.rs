@@ -12,8 +12,8 @@ use crate::{
         CellDifference, Database, DatabaseError, ProductionRow, RowCase, columns, production_rows, row_cases,
     },
     domain::{
-        Case, CaseId, IdentifiedCase, IntervalMethod, KernelName, Nanos, RowResult, SoftwareFingerprint,
-        Verdict, reason_remarks,
+        CacheState, Case, CaseId, IdentifiedCase, IntervalMethod, KernelName, Nanos, RowResult,
+        SoftwareFingerprint, Verdict, reason_remarks,
     },
     ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, StoredControl},
     plan::planned_case,
@@ -25,6 +25,8 @@ use crate::{
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CaseEvidence {
     pub(crate) case: CaseId,
+    /// State of the cache of result, collections and runs.
+    pub(crate) cache: CacheState,
     pub(crate) kernel: String,
     /// Shapes of inputs and outputs; the canonical signature of a case without a row.
     pub(crate) shapes: String,
@@ -32,6 +34,8 @@ pub(crate) struct CaseEvidence {
     pub(crate) rows: Vec<RowEvidence>,
     /// Result that the ledger gives the case.
     pub(crate) result: Option<ResultEvidence>,
+    /// Result in the other state of the cache.
+    pub(crate) other_state: Option<StateEvidence>,
     pub(crate) collections: Vec<CollectionEvidence>,
     /// Verdicts of the runs that planned the case, oldest first.
     pub(crate) runs: Vec<RunVerdict>,
@@ -41,6 +45,15 @@ pub(crate) struct CaseEvidence {
     pub(crate) rules: Vec<RuleResult>,
     /// Command that measures the case again.
     pub(crate) command: String,
+}
+
+/// Result of the case in another state of the cache.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct StateEvidence {
+    pub(crate) cache: CacheState,
+    pub(crate) result: ResultEvidence,
+    /// Median of the replay divided by that of production.
+    pub(crate) production_ratio: Option<f64>,
 }
 
 /// A row of the case.
@@ -173,11 +186,18 @@ pub(crate) struct EvidenceSources<'a> {
 }
 
 impl EvidenceSources<'_> {
-    /// Collects the evidence of a case. Fails with [`DatabaseError`] if its table or the ledger cannot be read.
-    pub(crate) fn collect(&self, known: &KnownCase) -> Result<CaseEvidence, DatabaseError> {
+    /// Collects the evidence of a case in one state of the cache. Fails with [`DatabaseError`] if its table or the
+    /// ledger cannot be read.
+    pub(crate) fn collect(
+        &self,
+        known: &KnownCase,
+        cache: CacheState,
+    ) -> Result<CaseEvidence, DatabaseError> {
         let kernel = KernelName::new(&known.kernel).ok();
-        let comparison =
-            self.ledger.map(|ledger| LedgerComparison::read(ledger, self.database)).transpose()?;
+        let read = |cache| {
+            self.ledger.map(|ledger| LedgerComparison::read(ledger, self.database, cache)).transpose()
+        };
+        let comparison = read(cache)?;
         let production_row = match &kernel {
             Some(kernel) => self.production_row(kernel, &known.case)?,
             None => None,
@@ -185,13 +205,14 @@ impl EvidenceSources<'_> {
         let production = production_row.as_ref().map(|row| row.median);
         let result = comparison.as_ref().and_then(|ledger| ledger.judged_row(&known.case, production));
         let (rows, case) = match &kernel {
-            Some(kernel) => self.rows(kernel, &known.case, comparison.as_ref())?,
+            Some(kernel) => self.rows(kernel, &known.case, cache, comparison.as_ref())?,
             None => (Vec::new(), None),
         };
         let (mut collections, mut runs) = (Vec::new(), Vec::new());
         if let Some(ledger) = self.ledger {
-            let attempts = ledger.case_attempts(&known.case)?;
-            let controls = ledger.all_controls()?;
+            let mut attempts = ledger.case_attempts(&known.case)?;
+            attempts.retain(|attempt| attempt.cache == cache);
+            let controls = ledger.all_controls(cache)?;
             for attempt in &attempts {
                 let place = (attempt, controls.as_slice());
                 collections.push(self.collection(ledger, &known.case, place, result.as_ref())?);
@@ -201,6 +222,7 @@ impl EvidenceSources<'_> {
             let clocks = clocks.filter_map(|(software, one)| Some((software, one.clock.as_mut()?)));
             ClockEvidence::compare_all(&mut clocks.collect::<Vec<_>>());
             runs = ledger.planned_verdicts(&known.case)?;
+            runs.retain(|planned| planned.cache == cache);
         }
         let median = result.as_ref().and_then(|row| Some(row.measurement.as_ref()?.summary.median));
         let roofline = case.as_ref().map(|case| self.roofline(case.clone(), median));
@@ -211,18 +233,27 @@ impl EvidenceSources<'_> {
         let rules = result
             .as_ref()
             .and_then(|row| rule_results(row, &collections, references, comparable, roofline.as_ref()));
+        let other_cache = if cache.is_hot() { CacheState::Cold } else { CacheState::Hot };
+        let other = read(other_cache)?.and_then(|ledger| ledger.judged_row(&known.case, production));
+        let other_state = other.as_ref().and_then(ResultEvidence::from_row).map(|result| StateEvidence {
+            cache: other_cache,
+            production_ratio: production.map(|production| result.median_us / production.micros()),
+            result,
+        });
         Ok(CaseEvidence {
             case: known.case.clone(),
+            cache,
             kernel: known.kernel.clone(),
             shapes: case.as_ref().map_or_else(|| known.signature.clone(), Case::shapes),
             rows,
             result: result.as_ref().and_then(ResultEvidence::from_row),
+            other_state,
             collections,
             runs: runs.into_iter().map(RunVerdict::from).collect(),
             roofline,
             production: production_row.map(|row| ProductionEvidence::new(&row, median)),
             rules: rules.unwrap_or_default(),
-            command: self.command(&known.case),
+            command: self.command(&known.case, cache),
         })
     }
 
@@ -231,20 +262,31 @@ impl EvidenceSources<'_> {
         &self,
         kernel: &KernelName,
         id: &CaseId,
+        cache: CacheState,
         comparison: Option<&LedgerComparison>,
     ) -> Result<(Vec<RowEvidence>, Option<Case>), DatabaseError> {
         let table = self.database.kernel_csv(kernel)?;
         let is_case = |row: &RowCase| row.case.as_ref().is_ok_and(|case| case.id() == *id);
         let found: Vec<RowCase> = row_cases(kernel, &table)?.into_iter().filter(is_case).collect();
         let rows = found.iter().map(|row| {
-            let cell = |column: &str| table.cell_text(row.row, column).unwrap_or_default().trim().to_owned();
+            let cell = |column| {
+                let column = columns::result_column(cache, column);
+                column
+                    .and_then(|column| table.cell_text(row.row, column))
+                    .unwrap_or_default()
+                    .trim()
+                    .to_owned()
+            };
             let compared = comparison.map(|ledger| ledger.compare_row(&table, row));
             RowEvidence {
                 file: table.path().to_owned(),
                 line: row.line,
                 average_us: cell(columns::AVERAGE),
                 verdict: cell(columns::VERDICT),
-                ledger: compared.map_or_else(|| "the database has no ledger".to_owned(), relation_text),
+                ledger: compared.map_or_else(
+                    || "the database has no ledger".to_owned(),
+                    |compared| relation_text(compared, cache),
+                ),
             }
         });
         let rows = rows.collect();
@@ -334,12 +376,16 @@ impl EvidenceSources<'_> {
         Ok(production_rows(kernel, &table)?.into_iter().find(|row| row.case.id() == *id))
     }
 
-    fn command(&self, case: &CaseId) -> String {
+    fn command(&self, case: &CaseId, cache: CacheState) -> String {
         let host = match self.database.kind() {
             crate::domain::DataKind::Npu => "",
             crate::domain::DataKind::Rehearsal => " --host rehearsal",
         };
-        format!("npubench run --db {}{host} --case {case} --update all", quoted_path(self.database.folder()))
+        let state = if cache.is_hot() { "" } else { " --cache cold" };
+        format!(
+            "npubench run --db {}{host} --case {case}{state} --update all",
+            quoted_path(self.database.folder())
+        )
     }
 }
 
@@ -351,11 +397,15 @@ fn quoted_path(path: &Path) -> String {
 }
 
 /// Returns the relation of a row to the ledger.
-fn relation_text(compared: RowComparison) -> String {
+fn relation_text(compared: RowComparison, cache: CacheState) -> String {
     match compared {
         RowComparison::Equal => "the row is that of the ledger".to_owned(),
         RowComparison::Behind => {
-            "the row lacks the newest result of the ledger; the next run writes it".to_owned()
+            let run = match cache {
+                CacheState::Hot => "run",
+                CacheState::Cold => "run with `--cache cold`",
+            };
+            format!("the row lacks the newest result of the ledger; the next {run} writes it")
         }
         RowComparison::EarlierVersion => {
             "the row is of an earlier version of npubench and not compared with the ledger".to_owned()
@@ -411,6 +461,7 @@ fn rule_results(
     #[expect(clippy::cast_possible_truncation, reason = "durations of kernels")]
     let fastest = roofline.and_then(|roofline| Some(Nanos((roofline.bound_us? * 1e3).round() as i64)));
     Some(judge_row_rules(&RowNumbers {
+        cache: row.cache,
         attempts: collections.len(),
         collections: &samples,
         outliers: used().map(|one| one.outliers_ns.len()).sum(),

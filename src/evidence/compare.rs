@@ -11,7 +11,7 @@ use crate::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, RowCase,
         columns, quote_cell, row_cases, row_count_text, row_differences,
     },
-    domain::{Case, CaseId, IntervalMethod, KernelName, Nanos, RowResult},
+    domain::{CacheState, Case, CaseId, IntervalMethod, KernelName, Nanos, RowResult},
     ledger::{Ledger, LedgerError, StoredArchive},
     render::files::EVIDENCE,
 };
@@ -38,9 +38,10 @@ pub(crate) enum RowComparison {
     NoSuchVerdict { run: String, verdict: String },
 }
 
-/// A ledger with which rows are compared.
+/// The measurements of a ledger in one state of the cache, with which those of rows are compared.
 #[derive(Debug)]
 pub(crate) struct LedgerComparison {
+    cache: CacheState,
     rows: LedgerRows,
     runs: BTreeSet<String>,
     verdicts: BTreeSet<(String, CaseId, String)>,
@@ -52,10 +53,11 @@ pub(crate) struct LedgerComparison {
 
 impl LedgerComparison {
     /// Reads the ledger of a database. Fails with [`LedgerError`] if it cannot be read.
-    pub(crate) fn read(ledger: &Ledger, database: &Database) -> Result<Self, LedgerError> {
+    pub(crate) fn read(ledger: &Ledger, database: &Database, cache: CacheState) -> Result<Self, LedgerError> {
         Ok(Self {
+            cache,
             compares_production: database.has_comparable_production(),
-            rows: LedgerRows::read(ledger)?,
+            rows: LedgerRows::read(ledger, cache)?,
             runs: ledger.run_ids()?,
             verdicts: ledger.all_verdicts()?,
             is_unfinished: ledger.has_unfinished_run()?,
@@ -76,23 +78,32 @@ impl LedgerComparison {
         })
     }
 
-    /// Compares a row with the ledger.
+    /// Returns the state of the cache.
+    pub(crate) const fn cache(&self) -> CacheState {
+        self.cache
+    }
+
+    /// Compares what a row shows for this state of the cache with the ledger.
     pub(crate) fn compare_row(&self, table: &KernelCsv, row: &RowCase) -> RowComparison {
         let Ok(case) = row.case.as_ref().map(Case::id) else { return RowComparison::Equal };
         let expected = self.judged_row(&case, row.production);
-        let Some(run) = &row.run else {
-            let is_shown = row.shown.is_some() && expected.is_some();
+        let found = row.cells(self.cache);
+        let Some(run) = &found.run else {
+            let is_shown = found.shown.is_some() && expected.is_some();
             return if is_shown { RowComparison::OtherLedger } else { RowComparison::Equal };
         };
         if !self.runs.contains(run) {
             return RowComparison::OtherLedger;
         }
-        let cell = |column| table.cell_text(row.row, column).unwrap_or_default().trim().to_owned();
+        let cell = |column| {
+            let column = columns::result_column(self.cache, column);
+            column.and_then(|column| table.cell_text(row.row, column)).unwrap_or_default().trim().to_owned()
+        };
         let Some(expected) = expected else {
             let verdict = cell(columns::VERDICT);
-            return if row.shown.is_some() && self.rows.is_withdrawn(&case, run) {
+            return if found.shown.is_some() && self.rows.is_withdrawn(&case, run) {
                 RowComparison::Behind
-            } else if row.shown.is_some() {
+            } else if found.shown.is_some() {
                 RowComparison::NoMeasurement { case, average: cell(columns::AVERAGE) }
             } else if self.verdicts.contains(&(run.clone(), case, verdict.clone())) {
                 RowComparison::Equal
@@ -100,7 +111,7 @@ impl LedgerComparison {
                 RowComparison::NoSuchVerdict { run: run.clone(), verdict }
             };
         };
-        let Some(shown) = &row.shown else { return RowComparison::Behind };
+        let Some(shown) = &found.shown else { return RowComparison::Behind };
         let cells = row_differences(table, row.row, &expected);
         if cells.is_empty() {
             RowComparison::Equal
@@ -129,7 +140,9 @@ impl LedgerComparison {
             |column: &str| differences.iter().any(|cell| cell.column == column && cell.found.is_empty());
         let is_same_but_interval =
             |differences: &[CellDifference]| differences.iter().all(CellDifference::depends_on_other_cases);
-        lacks(columns::CI95_METHOD)
+        // No earlier version has measured with a cold cache.
+        self.cache.is_hot()
+            && lacks(columns::CI95_METHOD)
             && lacks(columns::ESTIMATE)
             && (is_same_but_interval(differences)
                 || self
@@ -141,10 +154,11 @@ impl LedgerComparison {
     /// Returns true if a row shows the case as an earlier state of the ledger did. An interval that is an estimate of all
     /// cases can be of any earlier state if a run has not ended, or if the case has been measured again.
     fn is_earlier_state(&self, table: &KernelCsv, row: &RowCase, case: &CaseId) -> bool {
-        let is_estimated = row.interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
+        let is_estimated =
+            row.cells(self.cache).interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
         self.rows.earlier_rows(case).enumerate().any(|(newer, earlier)| {
             let mut differences = row_differences(table, row.row, &earlier);
-            differences.retain(|cell| cell.column != columns::REASON);
+            differences.retain(|cell| columns::hot_column(&cell.column) != columns::REASON);
             if is_estimated && (newer > 0 || self.is_unfinished) {
                 differences.retain(|cell| !cell.depends_on_other_cases());
             }
@@ -153,9 +167,10 @@ impl LedgerComparison {
     }
 }
 
-/// Issues of the rows of one table.
+/// Issues of the rows of one table in one state of the cache.
 #[derive(Debug, Default)]
 struct TableComparison {
+    cache: CacheState,
     issues: Vec<(u64, String)>,
     /// First line and number of rows that are behind the ledger.
     behind: Option<(u64, usize)>,
@@ -170,6 +185,8 @@ impl TableComparison {
         let count = |counted: &mut Option<(u64, usize)>| {
             *counted = Some(counted.map_or((line, 1), |(first, rows)| (first, rows + 1)));
         };
+        let run = run_command(self.cache);
+        let column = |column| columns::result_column(self.cache, column).unwrap_or(column);
         let text = match row {
             RowComparison::Equal => return,
             RowComparison::Behind => return count(&mut self.behind),
@@ -188,23 +205,24 @@ impl TableComparison {
                 let more = cells.len().saturating_sub(MOST_CELLS);
                 let more = if more > 0 { format!("; and {more} more") } else { String::new() };
                 let fix = match is_rewritten {
-                    true => "the next `npubench run` writes the values of the ledger",
+                    true => format!("the next {run} writes the values of the ledger"),
                     false => {
                         "empty the measured cells of the row, or restore the ledger that the row is from"
+                            .to_owned()
                     }
                 };
                 format!("{}{more}: {fix}", listed.join("; "))
             }
             RowComparison::NoMeasurement { case, average } => format!(
                 "`{}` is `{}`, the ledger has no measurement of case {case}: restore the row's shapes, or empty its \
-                 measured cells, so that `npubench run` measures it",
-                columns::AVERAGE,
+                 measured cells, so that {run} measures it",
+                column(columns::AVERAGE),
                 quote_cell(&average)
             ),
             RowComparison::NoSuchVerdict { run, verdict } => format!(
                 "`{}` is `{}`, which is not a verdict of this case in run {run}: restore the row, or empty its \
                  `MicroBench` cells",
-                columns::VERDICT,
+                column(columns::VERDICT),
                 quote_cell(&verdict)
             ),
         };
@@ -218,8 +236,9 @@ impl TableComparison {
         }
         if let Some((line, rows)) = self.behind {
             let text = format!(
-                "{} from here on without the newest result of the ledger; the next `npubench run` writes it",
-                row_count_text(rows)
+                "{} from here on without the newest result of the ledger; the next {} writes it",
+                row_count_text(rows),
+                run_command(self.cache)
             );
             issues.add_issue(line, LintIssueKind::BehindLedger, text);
         }
@@ -241,18 +260,35 @@ impl TableComparison {
     }
 }
 
+/// Returns the command that writes rows of a state of the cache.
+pub(super) const fn run_command(cache: CacheState) -> &'static str {
+    match cache {
+        CacheState::Hot => "`npubench run`",
+        CacheState::Cold => "`npubench run --cache cold`",
+    }
+}
+
+/// Reads the measurements of a ledger in each state of the cache.
+fn read_comparisons(ledger: &Ledger, database: &Database) -> Result<Vec<LedgerComparison>, LedgerError> {
+    CacheState::ALL.iter().map(|cache| LedgerComparison::read(ledger, database, *cache)).collect()
+}
+
 fn compare_table(
-    comparison: &LedgerComparison,
+    comparisons: &[LedgerComparison],
     database: &Database,
     kernel: &KernelName,
 ) -> Result<Vec<LintIssue>, DatabaseError> {
     let table = database.kernel_csv(kernel)?;
-    let mut compared = TableComparison::default();
-    for row in row_cases(kernel, &table)? {
-        compared.add_row(row.line, comparison.compare_row(&table, &row));
-    }
+    let rows = row_cases(kernel, &table)?;
     let file = table.path().file_name().unwrap_or_default().to_string_lossy();
-    Ok(compared.into_issues(&file))
+    let issues = comparisons.iter().flat_map(|comparison| {
+        let mut compared = TableComparison { cache: comparison.cache, ..TableComparison::default() };
+        for row in &rows {
+            compared.add_row(row.line, comparison.compare_row(&table, row));
+        }
+        compared.into_issues(&file)
+    });
+    Ok(issues.collect())
 }
 
 /// Compares every row of a database with its ledger, if there is one, and writes nothing. Tables that cannot be read are left
@@ -273,10 +309,10 @@ pub(crate) fn compare_database(database: &Database) -> Vec<LintIssue> {
         return Vec::new();
     }
     let mut issues = Vec::new();
-    let comparison = match Ledger::open_unchanged(&path) {
-        Ok(Some(ledger)) => LedgerComparison::read(&ledger, database).and_then(|comparison| {
+    let comparisons = match Ledger::open_unchanged(&path) {
+        Ok(Some(ledger)) => read_comparisons(&ledger, database).and_then(|comparisons| {
             issues = changed_archives(database, &ledger.stored_archives()?);
-            Ok(comparison)
+            Ok(comparisons)
         }),
         Ok(None) => {
             return not_compared(
@@ -285,13 +321,13 @@ pub(crate) fn compare_database(database: &Database) -> Vec<LintIssue> {
         }
         Err(error) => Err(error),
     };
-    let comparison = match comparison {
-        Ok(comparison) => comparison,
+    let comparisons = match comparisons {
+        Ok(comparisons) => comparisons,
         Err(error) => return not_compared(quote_cell(&error.to_string())),
     };
     let kernels = database.kernels().unwrap_or_default();
     let of_tables =
-        kernels.iter().flat_map(|kernel| compare_table(&comparison, database, kernel).unwrap_or_default());
+        kernels.iter().flat_map(|kernel| compare_table(&comparisons, database, kernel).unwrap_or_default());
     issues.extend(of_tables);
     issues
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use crate::{
-    domain::{CaseId, KernelName, SoftwareFingerprint, Verdict},
+    domain::{CacheState, CaseId, KernelName, SoftwareFingerprint, Verdict},
     ledger::{KnownCase, Ledger, LedgerError},
     stats::{ComparisonVerdict, EstimateDifference, compare_estimates},
     verify::{EstimatedMedian, JointEstimates, timer_resolution},
@@ -26,11 +26,12 @@ pub(crate) struct MeasuredSide {
 }
 
 impl MeasuredSide {
-    /// Reads all measurements of a ledger, or those of one run. Fails with [`LedgerError`] if it cannot be read.
-    pub(crate) fn read(ledger: &Ledger, run: Option<&str>) -> Result<Self, LedgerError> {
+    /// Reads all measurements of a ledger in one state of the cache, or those of one run. Fails with [`LedgerError`] if
+    /// it cannot be read.
+    pub(crate) fn read(ledger: &Ledger, run: Option<&str>, cache: CacheState) -> Result<Self, LedgerError> {
         let estimates = match run {
-            Some(run) => JointEstimates::from_run(ledger, run)?,
-            None => JointEstimates::from_ledger(ledger)?,
+            Some(run) => JointEstimates::from_run(ledger, run, cache)?,
+            None => JointEstimates::from_ledger(ledger, cache)?,
         };
         let known = ledger.cases_with_prefix("")?.into_iter();
         let cases = known.filter(|known| estimates.collection_count(&known.case) > 0);
@@ -41,7 +42,7 @@ impl MeasuredSide {
         Ok(Self {
             cases: cases.map(|known| (known.case.clone(), known)).collect(),
             estimates,
-            log_cycle_rates: log_cycle_rates(ledger, run)?,
+            log_cycle_rates: log_cycle_rates(ledger, run, cache)?,
             software,
         })
     }
@@ -58,9 +59,13 @@ impl MeasuredSide {
 }
 
 /// Returns the mean logarithm of the cycle rates of each case, of the accepted attempts with its newest software.
-fn log_cycle_rates(ledger: &Ledger, run: Option<&str>) -> Result<HashMap<CaseId, f64>, LedgerError> {
+fn log_cycle_rates(
+    ledger: &Ledger,
+    run: Option<&str>,
+    cache: CacheState,
+) -> Result<HashMap<CaseId, f64>, LedgerError> {
     let mut by_case: HashMap<CaseId, (Option<String>, Vec<f64>)> = HashMap::new();
-    for stored in ledger.cycle_rates()? {
+    for stored in ledger.cycle_rates(cache)? {
         let is_of_run = run.is_none_or(|run| run == stored.run);
         if !is_of_run || stored.verdict == Verdict::Throttled || stored.rate.per_microsecond <= 0.0 {
             continue;

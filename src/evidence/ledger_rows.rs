@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     domain::{
-        AttemptSamples, CaseId, CaseOutcome, RowResult, SoftwareFingerprint, WithdrawnAttempts, reason_cause,
+        AttemptSamples, CacheState, CaseId, CaseOutcome, RowResult, SoftwareFingerprint, WithdrawnAttempts,
+        reason_cause,
     },
     ledger::{Ledger, LedgerError, OtherKernelAttempt},
     verify::{EstimatedMedian, JointEstimates, pool_attempts},
 };
 
-/// Measurements of all cases of a ledger, with the estimates from all collections.
+/// Measurements of all cases of a ledger in one state of the cache, with the estimates from all collections.
 #[derive(Debug)]
 pub(crate) struct LedgerRows {
     estimates: JointEstimates,
@@ -23,17 +24,17 @@ pub(crate) struct LedgerRows {
 
 impl LedgerRows {
     /// Reads all measurements. Fails with [`LedgerError`] if the ledger cannot be read.
-    pub(crate) fn read(ledger: &Ledger) -> Result<Self, LedgerError> {
+    pub(crate) fn read(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
         let mut ran_as_other = BTreeMap::new();
-        for case in ledger.ran_as_other_reasons()?.into_keys() {
-            let newest = ledger.newest_attempt_as_other(&case)?;
+        for case in ledger.ran_as_other_reasons(cache)?.into_keys() {
+            let newest = ledger.newest_attempt_as_other(&case, cache)?;
             ran_as_other.extend(newest.map(|newest| (case, newest)));
         }
         Ok(Self {
-            estimates: JointEstimates::from_ledger(ledger)?,
-            attempts: ledger.all_attempt_samples()?,
+            estimates: JointEstimates::from_ledger(ledger, cache)?,
+            attempts: ledger.all_attempt_samples(cache)?,
             ran_as_other,
-            withdrawn: ledger.all_withdrawn_attempts()?,
+            withdrawn: ledger.all_withdrawn_attempts(cache)?,
         })
     }
 
@@ -70,10 +71,14 @@ impl LedgerRows {
     }
 }
 
-/// Returns the row of a case from its own samples; `None` without a measurement.
-pub(crate) fn case_row(ledger: &Ledger, case: &CaseId) -> Result<Option<RowResult>, LedgerError> {
-    let newest_as_other = ledger.newest_attempt_as_other(case)?;
-    Ok(pooled_row(case, &ledger.attempt_samples(case)?, None, newest_as_other.as_ref()))
+/// Returns the row of a case from its own samples in one state of the cache; `None` without a measurement.
+pub(crate) fn case_row(
+    ledger: &Ledger,
+    case: &CaseId,
+    cache: CacheState,
+) -> Result<Option<RowResult>, LedgerError> {
+    let newest_as_other = ledger.newest_attempt_as_other(case, cache)?;
+    Ok(pooled_row(case, &ledger.attempt_samples(case, cache)?, None, newest_as_other.as_ref()))
 }
 
 /// Pools attempts into a row, with a remark if the newest one ran as another kernel: the numbers are those of its own kernel,

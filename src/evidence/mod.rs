@@ -12,10 +12,12 @@ mod difference;
 mod find_case;
 mod ledger_rows;
 mod noise_budget;
+mod production_states;
 mod raw_records;
 
 pub(crate) use case_evidence::{
     BracketEvidence, CaseEvidence, CollectionEvidence, EvidenceSources, ReadingEvidence, ResultEvidence,
+    StateEvidence,
 };
 pub(crate) use clock::ClockEvidence;
 pub(crate) use compare::{LedgerComparison, RowComparison, compare_database};
@@ -24,4 +26,5 @@ pub(crate) use difference::{CaseDifference, LedgerDifference, MeasuredSide, comp
 pub(crate) use find_case::{CaseLookupError, find_case};
 pub(crate) use ledger_rows::{LedgerRows, case_row};
 pub(crate) use noise_budget::NoiseBudget;
+pub(crate) use production_states::ProductionStates;
 pub(crate) use raw_records::{ArchiveState, archive_state, files_to_archive};

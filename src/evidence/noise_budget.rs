@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{ControlLevel, control_levels};
 use crate::{
-    domain::{CaseId, CollectionSamples},
+    domain::{CacheState, CaseId, CollectionSamples},
     ledger::{Ledger, LedgerError},
     stats::{CollectionMedian, CollectionPlace, MeasurementDesign, VarianceSources, median_of_sorted},
     verify::TIMER_QUANTUM_NS,
@@ -53,12 +53,12 @@ struct PlacedMeasurement {
 }
 
 impl NoiseBudget {
-    /// Fits the measurements with the software of the newest collection. `None` if no case has two collections. Fails with
-    /// [`LedgerError`] if the ledger cannot be read.
-    pub(crate) fn from_ledger(ledger: &Ledger) -> Result<Option<Self>, LedgerError> {
+    /// Fits the measurements in one state of the cache with the software of the newest collection. `None` if no case
+    /// has two collections. Fails with [`LedgerError`] if the ledger cannot be read.
+    pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Option<Self>, LedgerError> {
         let (runs, hosts) = (ledger.collection_runs()?, ledger.run_hosts()?);
         let mut all: Vec<PlacedMeasurement> = Vec::new();
-        ledger.for_each_measurement(|measured| {
+        ledger.for_each_measurement(cache, |measured| {
             let run = runs.get(&measured.collection).cloned().unwrap_or_default();
             let host = hosts.get(&run).cloned().unwrap_or_default();
             all.push(PlacedMeasurement { samples: measured.clone(), run, host });
@@ -72,7 +72,7 @@ impl NoiseBudget {
         }
         let kernels: HashMap<CaseId, String> =
             ledger.cases_with_prefix("")?.into_iter().map(|known| (known.case, known.kernel)).collect();
-        let controls = control_levels(&ledger.all_controls()?);
+        let controls = control_levels(&ledger.all_controls(cache)?);
         Ok(budget_of(&all, &kernels, left_out).map(|budget| Self { controls, ..budget }))
     }
 }

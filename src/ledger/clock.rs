@@ -6,7 +6,7 @@ use rusqlite::{Row, params};
 
 use super::{Ledger, LedgerError};
 use crate::{
-    domain::{CaseId, CaseOutcome, Verdict, WithdrawnAttempts},
+    domain::{CacheState, CaseId, CaseOutcome, Verdict, WithdrawnAttempts},
     stats::CycleRate,
 };
 
@@ -50,18 +50,21 @@ fn read_cycle_rate(row: &Row<'_>) -> rusqlite::Result<StoredCycleRate> {
 }
 
 impl Ledger {
-    /// Returns the cycles per time of all attempts with recorded launches, in the order of collections and launches.
-    pub(crate) fn cycle_rates(&self) -> Result<Vec<StoredCycleRate>, LedgerError> {
-        self.read_rows(&format!("{CYCLE_RATES} ORDER BY a.collection, a.attempt"), [], read_cycle_rate)
+    /// Returns the cycles per time of all attempts with recorded launches in one state of the cache, in the order of
+    /// collections and launches.
+    pub(crate) fn cycle_rates(&self, cache: CacheState) -> Result<Vec<StoredCycleRate>, LedgerError> {
+        let sql = format!("{CYCLE_RATES} AND c.cache = ?1 ORDER BY a.collection, a.attempt");
+        self.read_rows(&sql, [cache.as_str()], read_cycle_rate)
     }
 
-    /// Returns those of the collections with the same software as this one.
+    /// Returns those of the collections with the same state of the cache and the same software as this one.
     pub(crate) fn cycle_rates_of_software(
         &self,
         collection: i64,
     ) -> Result<Vec<StoredCycleRate>, LedgerError> {
         let sql = format!(
             "{CYCLE_RATES} AND c.software IS (SELECT software FROM collections WHERE collection = ?1)
+             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1)
              ORDER BY a.collection, a.attempt"
         );
         self.read_rows(&sql, [collection], read_cycle_rate)
@@ -80,25 +83,35 @@ impl Ledger {
         })
     }
 
-    /// Returns the withdrawn attempts at a case; `None` without one.
-    pub(crate) fn withdrawn_attempts(&self, case: &CaseId) -> Result<Option<WithdrawnAttempts>, LedgerError> {
-        let sql = format!("{ATTEMPT_RUNS} WHERE a.case_id = ?1 ORDER BY a.attempt");
-        let attempts = self.read_rows(&sql, [case.as_str()], read_attempt_run)?;
+    /// Returns the withdrawn attempts at a case in one state of the cache; `None` without one.
+    pub(crate) fn withdrawn_attempts(
+        &self,
+        case: &CaseId,
+        cache: CacheState,
+    ) -> Result<Option<WithdrawnAttempts>, LedgerError> {
+        let sql = format!("{ATTEMPT_RUNS} WHERE a.case_id = ?1 AND c.cache = ?2 ORDER BY a.attempt");
+        let attempts = self.read_rows(&sql, [case.as_str(), cache.as_str()], read_attempt_run)?;
         Ok(withdrawn_by_case(attempts).remove(case))
     }
 
-    /// Returns the withdrawn attempts of each case that has one.
-    pub(crate) fn all_withdrawn_attempts(&self) -> Result<BTreeMap<CaseId, WithdrawnAttempts>, LedgerError> {
+    /// Returns the withdrawn attempts of each case that has one in this state of the cache.
+    pub(crate) fn all_withdrawn_attempts(
+        &self,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, WithdrawnAttempts>, LedgerError> {
         let sql = format!(
-            "{ATTEMPT_RUNS} WHERE a.case_id IN (SELECT case_id FROM attempts WHERE is_withdrawn) ORDER BY a.attempt"
+            "{ATTEMPT_RUNS} WHERE a.case_id IN (SELECT case_id FROM attempts WHERE is_withdrawn) AND c.cache = ?1
+             ORDER BY a.attempt"
         );
-        Ok(withdrawn_by_case(self.read_rows(&sql, [], read_attempt_run)?))
+        Ok(withdrawn_by_case(self.read_rows(&sql, [cache.as_str()], read_attempt_run)?))
     }
 
-    /// Returns true if a case has a measurement that counts: its own, or that of the kernel as which it ran.
-    pub(crate) fn has_measurement(&self, case: &CaseId) -> Result<bool, LedgerError> {
-        let sql = "SELECT 1 FROM attempts WHERE case_id = ?1 AND verdict IN ('ok', 'noisy', 'suspicious', 'ran_as_other') LIMIT 1";
-        let found: Vec<i64> = self.read_rows(sql, [case.as_str()], |row| row.get(0))?;
+    /// Returns true if a case has a measurement in this state of the cache that counts: its own, or that of the kernel
+    /// as which it ran.
+    pub(crate) fn has_measurement(&self, case: &CaseId, cache: CacheState) -> Result<bool, LedgerError> {
+        let sql = "SELECT 1 FROM attempts a JOIN collections c USING (collection)
+                   WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ('ok', 'noisy', 'suspicious', 'ran_as_other') LIMIT 1";
+        let found: Vec<i64> = self.read_rows(sql, [case.as_str(), cache.as_str()], |row| row.get(0))?;
         Ok(!found.is_empty())
     }
 
@@ -186,17 +199,19 @@ mod tests {
         let rows = "INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
                     INSERT INTO software VALUES ('old', '{}'), ('new', '{}');
                     INSERT INTO cases VALUES ('00000000000000aa', 'Add', 's');
-                    INSERT INTO collections (collection, run, number, device, started_ns, software) VALUES
-                    (1, 'r', 1, 0, 1, 'old'), (2, 'r', 2, 0, 1, NULL), (3, 'r', 3, 0, 1, 'new'), (4, 'r', 4, 0, 1, 'old'),
-                    (5, 'r', 5, 0, 1, NULL);
+                    INSERT INTO collections (collection, run, number, device, started_ns, software, cache) VALUES
+                    (1, 'r', 1, 0, 1, 'old', 'hot'), (2, 'r', 2, 0, 1, NULL, 'hot'), (3, 'r', 3, 0, 1, 'new', 'hot'),
+                    (4, 'r', 4, 0, 1, 'old', 'hot'), (5, 'r', 5, 0, 1, NULL, 'hot'), (6, 'r', 6, 0, 1, 'old', 'cold');
                     INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, cycle_rate, cycle_rate_error)
                     SELECT collection, '00000000000000aa', 1, 'ok', '', '[]', 1700.0, 0.001 FROM collections;";
         rusqlite::Connection::open(&path).and_then(|opened| opened.execute_batch(rows)).expect("rows");
         let collections = |rates: Result<Vec<StoredCycleRate>, LedgerError>| {
             rates.expect("rates").iter().map(|stored| stored.collection).collect::<Vec<_>>()
         };
-        assert_eq!(collections(ledger.cycle_rates()), [1, 2, 3, 4, 5]);
-        for (collection, same) in [(1, vec![1, 4]), (2, vec![2, 5]), (3, vec![3]), (4, vec![1, 4])] {
+        assert_eq!(collections(ledger.cycle_rates(CacheState::Hot)), [1, 2, 3, 4, 5]);
+        for (collection, same) in
+            [(1, vec![1, 4]), (2, vec![2, 5]), (3, vec![3]), (4, vec![1, 4]), (6, vec![6])]
+        {
             assert_eq!(collections(ledger.cycle_rates_of_software(collection)), same);
         }
     }

@@ -4,7 +4,7 @@ use rusqlite::{Row, Transaction, params};
 
 use super::{Ledger, LedgerError};
 use crate::{
-    domain::{CollectionEnd, ControlKernel, ControlReading},
+    domain::{CacheState, CollectionEnd, ControlKernel, ControlReading},
     stats::CycleRate,
 };
 
@@ -55,13 +55,13 @@ impl Ledger {
         self.read_rows(&sql, [collection], read_control)
     }
 
-    /// Returns the readings of all collections, in the order of collections.
-    pub(crate) fn all_controls(&self) -> Result<Vec<StoredControl>, LedgerError> {
+    /// Returns the readings of all collections with one state of the cache, in the order of collections.
+    pub(crate) fn all_controls(&self, cache: CacheState) -> Result<Vec<StoredControl>, LedgerError> {
         let sql = format!(
             "SELECT {CONTROL}, o.collection, c.run, c.number, c.software FROM controls o JOIN collections c USING (collection)
-             ORDER BY o.collection, o.device, o.control, o.position"
+             WHERE c.cache = ?1 ORDER BY o.collection, o.device, o.control, o.position"
         );
-        self.read_rows(&sql, [], |row| {
+        self.read_rows(&sql, [cache.as_str()], |row| {
             let reading = read_control(row)?;
             Ok(StoredControl {
                 collection: row.get(7)?,
@@ -107,7 +107,7 @@ mod tests {
     fn readings_of_a_collection_are_stored_and_replaced_also_in_a_ledger_of_the_layout_before() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ledger.db");
-        let rows = "DROP TABLE controls; PRAGMA user_version = 8;
+        let rows = "DROP TABLE controls; ALTER TABLE collections DROP COLUMN cache; PRAGMA user_version = 8;
                     INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
                     INSERT INTO collections (collection, run, number, device, started_ns) VALUES (1, 'r', 1, 5, 1);";
         Ledger::open(&path).expect("created").connection.execute_batch(rows).expect("the layout before");
@@ -124,7 +124,7 @@ mod tests {
         ledger.set_controls(1, &first).expect("stored");
         assert_eq!(ledger.controls(1).expect("read"), first);
         ledger.set_controls(1, &first[..1]).expect("replaced");
-        let all = ledger.all_controls().expect("read");
+        let all = ledger.all_controls(CacheState::Hot).expect("read");
         assert_eq!(all.iter().map(|stored| &stored.reading).collect::<Vec<_>>(), [&first[0]]);
         assert_eq!((all[0].run.as_str(), all[0].number, &all[0].software), ("r", 1, &None));
     }

@@ -2,18 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use rusqlite::{Row, params};
+use rusqlite::{Error, Row, params, types::Type};
 
 use super::{DeviceReading, Ledger, LedgerError, software::stored_fingerprint};
 use crate::{
     domain::{
-        AttemptSamples, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict,
+        AttemptSamples, CacheState, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint,
+        Verdict,
     },
     stats::CycleRate,
 };
 
 /// Columns of an attempt with a measurement, see [`read_attempt`].
-const ATTEMPT: &str = "a.attempt, c.run, a.verdict, a.reason, a.counters, a.op_state, a.core";
+const ATTEMPT: &str = "a.attempt, c.run, a.verdict, a.reason, a.counters, a.op_state, a.core, c.cache";
+
+/// State of the cache of a run `r`, by its options: a run measures one.
+const RUN_CACHE: &str =
+    "CASE WHEN json_valid(r.options) THEN coalesce(json_extract(r.options, '$.cache'), 'hot') ELSE 'hot' END";
 
 /// Query of [`Ledger::readings_during`].
 pub(super) const READINGS_DURING: &str =
@@ -32,8 +37,15 @@ fn read_attempt(row: &Row<'_>) -> rusqlite::Result<(i64, AttemptSamples)> {
         counters: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
         software: None,
         task: RecordedTask { state: row.get(5)?, core: row.get(6)? },
+        cache: read_cache(row, 7)?,
     };
     Ok((row.get(0)?, attempt))
+}
+
+/// Reads a state of the cache. An unknown one is an error: its samples must not count as those of another.
+pub(super) fn read_cache(row: &Row<'_>, column: usize) -> rusqlite::Result<CacheState> {
+    let text: String = row.get(column)?;
+    text.parse().map_err(|error| Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
 }
 
 /// Adds the duration of a measured launch.
@@ -46,16 +58,21 @@ fn add_sample(attempt: &mut AttemptSamples, duration: i64, is_accepted: bool) {
 }
 
 impl Ledger {
-    /// Returns the samples of every attempt of a case with a measurement, oldest first.
-    pub(crate) fn attempt_samples(&self, case: &CaseId) -> Result<Vec<AttemptSamples>, LedgerError> {
+    /// Returns the samples of every attempt of a case with a measurement in one state of the cache, oldest first.
+    pub(crate) fn attempt_samples(
+        &self,
+        case: &CaseId,
+        cache: CacheState,
+    ) -> Result<Vec<AttemptSamples>, LedgerError> {
         let sql = format!(
             "SELECT {ATTEMPT}, s.fingerprint FROM attempts a
              JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
-             WHERE a.case_id = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt"
+             WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt"
         );
-        let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(&sql, [case.as_str()], |row| {
+        let place = [case.as_str(), cache.as_str()];
+        let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(&sql, place, |row| {
             let (key, attempt) = read_attempt(row)?;
-            Ok((key, AttemptSamples { software: stored_fingerprint(row, 7)?, ..attempt }))
+            Ok((key, AttemptSamples { software: stored_fingerprint(row, 8)?, ..attempt }))
         })?;
         let sql = "SELECT duration_ns, is_accepted FROM samples WHERE attempt = ?1 ORDER BY number";
         for (key, attempt) in &mut attempts {
@@ -66,26 +83,32 @@ impl Ledger {
         Ok(attempts.into_iter().map(|(_, attempt)| attempt).collect())
     }
 
-    /// Returns the samples of every attempt with a measurement by case, oldest first; in two passes over the ledger, much
-    /// faster than [`Self::attempt_samples`] for each case.
-    pub(crate) fn all_attempt_samples(&self) -> Result<HashMap<CaseId, Vec<AttemptSamples>>, LedgerError> {
+    /// Returns the samples of every attempt with a measurement in one state of the cache by case, oldest first; in two
+    /// passes over the ledger, much faster than [`Self::attempt_samples`] for each case.
+    pub(crate) fn all_attempt_samples(
+        &self,
+        cache: CacheState,
+    ) -> Result<HashMap<CaseId, Vec<AttemptSamples>>, LedgerError> {
         let known: HashMap<String, Option<SoftwareFingerprint>> =
             self.read_rows("SELECT digest, fingerprint FROM software", [], |row| {
                 Ok((row.get(0)?, stored_fingerprint(row, 1)?))
             })?;
         let sql = format!(
             "SELECT {ATTEMPT}, a.case_id, c.software FROM attempts a JOIN collections c USING (collection)
-             WHERE a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt"
+             WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt"
         );
-        let mut attempts: BTreeMap<i64, (String, AttemptSamples)> = self.read_rows(&sql, [], |row| {
-            let (key, attempt) = read_attempt(row)?;
-            let software = row.get::<_, Option<String>>(8)?.and_then(|digest| known.get(&digest)?.clone());
-            Ok((key, (row.get(7)?, AttemptSamples { software, ..attempt })))
-        })?;
+        let mut attempts: BTreeMap<i64, (String, AttemptSamples)> =
+            self.read_rows(&sql, [cache.as_str()], |row| {
+                let (key, attempt) = read_attempt(row)?;
+                let software =
+                    row.get::<_, Option<String>>(9)?.and_then(|digest| known.get(&digest)?.clone());
+                Ok((key, (row.get(8)?, AttemptSamples { software, ..attempt })))
+            })?;
         let sql =
             "SELECT s.attempt, s.duration_ns, s.is_accepted FROM samples s JOIN attempts a USING (attempt)
-                   WHERE a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY s.attempt, s.number";
-        let _: Vec<()> = self.read_rows(sql, [], |row| {
+                   JOIN collections c USING (collection)
+                   WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY s.attempt, s.number";
+        let _: Vec<()> = self.read_rows(sql, [cache.as_str()], |row| {
             if let Some((_, attempt)) = attempts.get_mut(&row.get(0)?) {
                 add_sample(attempt, row.get(1)?, row.get(2)?);
             }
@@ -136,6 +159,7 @@ pub(crate) struct CaseAttempt {
     /// Number of the collection in its run.
     pub(crate) collection: u32,
     pub(crate) devices: Vec<u32>,
+    pub(crate) cache: CacheState,
     pub(crate) started: Nanos,
     pub(crate) ended: Option<Nanos>,
     pub(crate) outcome: CaseOutcome,
@@ -164,6 +188,7 @@ pub(crate) struct StoredArchive {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlannedVerdict {
     pub(crate) run: String,
+    pub(crate) cache: CacheState,
     pub(crate) started: Nanos,
     /// `None` while the case is open, and in a run that was killed.
     pub(crate) outcome: Option<CaseOutcome>,
@@ -184,7 +209,7 @@ impl Ledger {
     pub(crate) fn case_attempts(&self, case: &CaseId) -> Result<Vec<CaseAttempt>, LedgerError> {
         let sql =
             "SELECT a.attempt, c.run, c.number, c.device, c.gang, c.started_ns, c.ended_ns, a.verdict, a.reason,
-                    a.launched, a.cycle_rate, s.fingerprint, c.archive, a.cycle_rate_error
+                    a.launched, a.cycle_rate, s.fingerprint, c.archive, a.cycle_rate_error, c.cache
              FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
              WHERE a.case_id = ?1 ORDER BY a.attempt";
         let mut attempts: Vec<(i64, CaseAttempt)> = self.read_rows(sql, [case.as_str()], |row| {
@@ -197,6 +222,7 @@ impl Ledger {
                 run: row.get(1)?,
                 collection: row.get(2)?,
                 devices: gang.unwrap_or_else(|| vec![device]),
+                cache: read_cache(row, 14)?,
                 started: Nanos(row.get(5)?),
                 ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
                 outcome: CaseOutcome::new(verdict, row.get::<_, String>(8)?),
@@ -237,14 +263,21 @@ impl Ledger {
 
     /// Returns the runs that planned a case with its verdicts, oldest first.
     pub(crate) fn planned_verdicts(&self, case: &CaseId) -> Result<Vec<PlannedVerdict>, LedgerError> {
-        let sql = "SELECT r.run, r.started_ns, v.verdict, v.reason FROM planned p JOIN runs r USING (run)
-                   LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
-                   WHERE p.case_id = ?1 ORDER BY r.started_ns, r.run";
-        self.read_rows(sql, [case.as_str()], |row| {
+        let sql = format!(
+            "SELECT r.run, r.started_ns, v.verdict, v.reason, {RUN_CACHE} FROM planned p JOIN runs r USING (run)
+             LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
+             WHERE p.case_id = ?1 ORDER BY r.started_ns, r.run"
+        );
+        self.read_rows(&sql, [case.as_str()], |row| {
             let verdict = row.get::<_, Option<String>>(2)?.and_then(|word| word.parse().ok());
             let reason: Option<String> = row.get(3)?;
             let outcome = verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default()));
-            Ok(PlannedVerdict { run: row.get(0)?, started: Nanos(row.get(1)?), outcome })
+            Ok(PlannedVerdict {
+                run: row.get(0)?,
+                cache: read_cache(row, 4)?,
+                started: Nanos(row.get(1)?),
+                outcome,
+            })
         })
     }
 

@@ -13,8 +13,8 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, Transaction, TransactionBehavior, params};
 
 use crate::domain::{
-    Attempt, CaseId, CaseOutcome, CollectionPurpose, CollectionSamples, DataKind, EqualCallAttempt,
-    IdentifiedCase, Launch, Nanos, SoftwareFingerprint,
+    Attempt, CacheState, CaseId, CaseOutcome, CollectionPurpose, CollectionSamples, DataKind,
+    EqualCallAttempt, IdentifiedCase, Launch, Nanos, SoftwareFingerprint,
 };
 
 mod checks;
@@ -35,7 +35,7 @@ pub(crate) use reassess::{AttemptChange, AttemptState, AttemptedCollection, Stor
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
 
-const LAYOUT: i64 = 9;
+const LAYOUT: i64 = 10;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
@@ -53,6 +53,8 @@ const ARCHIVES: &str = include_str!("ledger_archives.sql");
 const READINGS: &str = include_str!("ledger_readings.sql");
 /// Difference of layout 9 from layout 8.
 const CONTROLS: &str = include_str!("ledger_controls.sql");
+/// Difference of layout 10 from layout 9.
+const CACHE: &str = include_str!("ledger_cache.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -80,6 +82,7 @@ pub struct NewCollection<'a> {
     pub number: u32,
     pub devices: &'a [u32],
     pub purpose: CollectionPurpose,
+    pub(crate) cache: CacheState,
     /// Predicted duration in seconds.
     pub predicted: f64,
     pub started: Nanos,
@@ -105,7 +108,7 @@ pub struct DeviceReading {
 fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES, READINGS, CONTROLS];
+    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES, READINGS, CONTROLS, CACHE];
     let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
     for step in &steps[done..] {
         transaction.execute_batch(step)?;
@@ -259,14 +262,14 @@ impl Ledger {
 
     /// Stores the start of a collection; returns its key.
     pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, LedgerError> {
-        let NewCollection { run, number, devices, purpose, predicted, started } = *new;
+        let NewCollection { run, number, devices, purpose, cache, predicted, started } = *new;
         let gang = (devices.len() > 1).then(|| serde_json::to_string(devices).unwrap_or_default());
         let first = devices.first().copied().unwrap_or_default();
         self.in_transaction(|tx| {
             tx.execute(
-                "INSERT INTO collections (run, number, device, gang, purpose, predicted_s, started_ns)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-                params![run, number, first, gang, purpose.as_str(), predicted, started.0],
+                "INSERT INTO collections (run, number, device, gang, purpose, predicted_s, started_ns, cache)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                params![run, number, first, gang, purpose.as_str(), predicted, started.0, cache.as_str()],
             )?;
             Ok(tx.last_insert_rowid())
         })
@@ -344,17 +347,20 @@ impl Ledger {
         })
     }
 
-    /// Passes the accepted samples of every attempt with a measurement to `read`, oldest first.
+    /// Passes the accepted samples of every attempt with a measurement in one state of the cache to `read`, oldest
+    /// first.
     pub(crate) fn for_each_measurement(
         &self,
+        cache: CacheState,
         mut read: impl FnMut(&CollectionSamples),
     ) -> Result<(), LedgerError> {
         let sql = "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns, c.device
                    FROM attempts a JOIN collections c USING (collection) JOIN samples l USING (attempt)
-                   WHERE a.verdict IN ('ok', 'noisy', 'suspicious') AND l.is_accepted ORDER BY a.attempt, l.number";
+                   WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious') AND l.is_accepted
+                   ORDER BY a.attempt, l.number";
         let mut read_all = || -> rusqlite::Result<()> {
             let mut statement = self.connection.prepare_cached(sql)?;
-            let mut rows = statement.query([])?;
+            let mut rows = statement.query([cache.as_str()])?;
             let mut current: Option<(i64, CollectionSamples)> = None;
             while let Some(row) = rows.next()? {
                 let (attempt, duration) = (row.get(0)?, row.get(4)?);
@@ -450,7 +456,8 @@ mod tests {
             _ => &[0],
         };
         let purpose = CollectionPurpose::Measure;
-        NewCollection { run: "r1", number: 1, devices, purpose, predicted: 1.5, started: Nanos(2) }
+        let cache = CacheState::Hot;
+        NewCollection { run: "r1", number: 1, devices, purpose, cache, predicted: 1.5, started: Nanos(2) }
     }
 
     #[test]
@@ -530,15 +537,20 @@ mod tests {
         }
         let ledger = Ledger::open(&path).expect("there");
         assert_eq!(ledger.run_kind().expect("read"), Some(DataKind::Rehearsal));
-        let evidence = ledger.attempt_samples(first.id()).expect("read");
+        let evidence = ledger.attempt_samples(first.id(), CacheState::Hot).expect("read");
         assert_eq!(evidence.len(), 1);
         assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
         assert_eq!(evidence[0].outliers, 1);
         assert_eq!(evidence[0].counters, [Some(1.5), None]);
         assert_eq!(evidence[0].task.core, "AI_CORE");
-        assert!(ledger.attempt_samples(second.id()).expect("read").is_empty(), "no measurement, no evidence");
+        assert!(
+            ledger.attempt_samples(second.id(), CacheState::Hot).expect("read").is_empty(),
+            "no measurement, no evidence"
+        );
         let mut measurements = Vec::new();
-        ledger.for_each_measurement(|measured| measurements.push(measured.clone())).expect("read");
+        ledger
+            .for_each_measurement(CacheState::Hot, |measured| measurements.push(measured.clone()))
+            .expect("read");
         let expected = CollectionSamples {
             case: first.id().clone(),
             collection: 1,
@@ -550,7 +562,7 @@ mod tests {
         let cases = ledger.run_cases("r1").expect("read");
         assert_eq!(cases[0].outcome, Some(CaseOutcome::new(Verdict::Ok, "fine")));
         assert_eq!((&cases[1].case, &cases[1].outcome), (second.id(), &None));
-        assert_eq!(ledger.measured_cases().expect("read").len(), 1);
+        assert_eq!(ledger.measured_cases(CacheState::Hot).expect("read").len(), 1);
     }
 
     /// A case of another kernel as which planned calls ran may have been noisy first.
@@ -589,7 +601,8 @@ mod tests {
     fn readings_of_a_collection_are_found_by_an_index_also_in_older_ledgers() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ledger.db");
-        let older = "DROP INDEX readings_by_device; DROP INDEX withdrawn_attempts; DROP TABLE controls; PRAGMA user_version = 7";
+        let older = "DROP INDEX readings_by_device; DROP INDEX withdrawn_attempts; DROP TABLE controls; \
+                     ALTER TABLE collections DROP COLUMN cache; PRAGMA user_version = 7";
         Ledger::open(&path).expect("created").connection.execute_batch(older).expect("the layout before");
         let ledger = Ledger::open(&path).expect("updated");
         for (sql, index) in [
@@ -604,6 +617,61 @@ mod tests {
             let is_used = |step: &String| step.contains(index) || !step.starts_with("SCAN");
             assert!(steps.iter().all(is_used), "{steps:?}");
         }
+    }
+
+    /// A ledger of layout 9 has measured with a hot cache. Each query reads the attempts of one state.
+    #[test]
+    fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        let measured = case(1);
+        {
+            let mut ledger = Ledger::open(&path).expect("created");
+            ledger.begin_run(&run("r1"), slice::from_ref(&measured)).expect("started");
+        }
+        let earlier = "ALTER TABLE collections DROP COLUMN cache; PRAGMA user_version = 9;
+                       INSERT INTO collections (run, number, device, started_ns, outcome) VALUES ('r1', 7, 5, 1, 'done')";
+        let opened = Connection::open(&path).expect("opened");
+        opened.execute_batch(earlier).expect("the layout before");
+        let insert =
+            "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, cycle_rate,
+                      cycle_rate_error) VALUES (1, ?1, 2, 'ok', '', '[]', 1700.0, 0.001)";
+        opened.execute(insert, [measured.id().as_str()]).expect("an attempt");
+        opened.execute_batch("INSERT INTO launches VALUES (1, 0, 1, 1, 0, 100)").expect("a launch");
+        drop(opened);
+        let mut ledger = Ledger::open(&path).expect("updated");
+        let states = |ledger: &Ledger| {
+            [CacheState::Hot, CacheState::Cold].map(|cache| {
+                let mut samples = Vec::new();
+                let read = |one: &CollectionSamples| samples.extend(one.samples.clone());
+                ledger.for_each_measurement(cache, read).expect("read");
+                let of_case = ledger.attempt_samples(measured.id(), cache).expect("read");
+                assert!(of_case.iter().all(|attempt| attempt.cache == cache));
+                let of_all = ledger.all_attempt_samples(cache).expect("read").remove(measured.id());
+                assert_eq!(of_all.unwrap_or_default(), of_case);
+                let of_case: Vec<i64> = of_case.into_iter().flat_map(|attempt| attempt.samples).collect();
+                assert_eq!(of_case, samples);
+                let devices = ledger.measuring_devices(cache).expect("read").remove(measured.id());
+                let is_measured = [
+                    ledger.measured_cases(cache).expect("read").contains(measured.id()),
+                    ledger.cases_with_samples(cache).expect("read").contains(measured.id()),
+                    ledger.has_measurement(measured.id(), cache).expect("read"),
+                ];
+                let rates = ledger.cycle_rates(cache).expect("read").len();
+                (samples, devices.unwrap_or_default(), is_measured, rates)
+            })
+        };
+        let none = (vec![], vec![], [false; 3], 0);
+        let hot = (vec![100], vec![5], [true; 3], 1);
+        assert_eq!(states(&ledger), [hot.clone(), none]);
+        let new = NewCollection { cache: CacheState::Cold, ..collection_on(3) };
+        let collection = ledger.begin_collection(&new).expect("started");
+        let software = SoftwareFingerprint::default();
+        let cold = attempt(&measured, Verdict::Ok, &[1, 900, 901]);
+        ledger.finish_collection(collection, Nanos(3), "done", &software, &[cold]).expect("finished");
+        assert_eq!(states(&ledger), [hot, (vec![900, 901], vec![3], [true; 3], 0)]);
+        let unknown = "UPDATE collections SET cache = 'warm'";
+        ledger.connection.execute_batch(unknown).expect_err("no such state");
     }
 
     #[test]
@@ -629,6 +697,6 @@ mod tests {
         let software = SoftwareFingerprint::default();
         let stored = ledger.finish_collection(collection, Nanos(3), "done", &software, &[good, unknown]);
         stored.expect_err("no such case");
-        assert!(ledger.attempt_samples(case(1).id()).expect("read").is_empty());
+        assert!(ledger.attempt_samples(case(1).id(), CacheState::Hot).expect("read").is_empty());
     }
 }

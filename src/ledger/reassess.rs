@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Transaction, params};
 
-use super::{Ledger, LedgerError, insert_case, insert_launches};
+use super::{Ledger, LedgerError, evidence::read_cache, insert_case, insert_launches};
 use crate::{
-    domain::{Attempt, CaseId, CaseOutcome, IdentifiedCase, Launch, Nanos, RecordedTask, Verdict},
+    domain::{
+        Attempt, CacheState, CaseId, CaseOutcome, IdentifiedCase, Launch, Nanos, RecordedTask, Verdict,
+    },
     stats::CycleRate,
 };
 
@@ -18,6 +20,7 @@ pub(crate) struct AttemptedCollection {
     pub(crate) collection: i64,
     pub(crate) run: String,
     pub(crate) number: u32,
+    pub(crate) cache: CacheState,
     /// SHA-256 of the compressed evidence; `None` if it was not written.
     pub(crate) archive: Option<String>,
     /// True if a case was launched.
@@ -80,7 +83,7 @@ impl Ledger {
         &self,
         run: Option<&str>,
     ) -> Result<Vec<AttemptedCollection>, LedgerError> {
-        let sql = "SELECT c.collection, c.run, c.number, c.archive, max(a.launched) > 0
+        let sql = "SELECT c.collection, c.run, c.number, c.archive, max(a.launched) > 0, c.cache
                    FROM collections c JOIN attempts a USING (collection)
                    WHERE ?1 IS NULL OR c.run = ?1 GROUP BY c.collection ORDER BY c.collection";
         self.read_rows(sql, [run], |row| {
@@ -90,6 +93,7 @@ impl Ledger {
                 number: row.get(2)?,
                 archive: row.get(3)?,
                 has_launches: row.get(4)?,
+                cache: read_cache(row, 5)?,
             })
         })
     }

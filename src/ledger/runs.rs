@@ -6,7 +6,7 @@ use rusqlite::{Error, Row, params, types::Type};
 use serde::Serialize;
 
 use super::{Ledger, LedgerError};
-use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict};
+use crate::domain::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunRecord {
@@ -64,11 +64,15 @@ pub struct AttemptRecord {
 }
 
 impl Ledger {
-    /// Returns the devices that have measured each case, oldest first.
-    pub(crate) fn measuring_devices(&self) -> Result<BTreeMap<CaseId, Vec<u32>>, LedgerError> {
+    /// Returns the devices that have measured each case in one state of the cache, oldest first.
+    pub(crate) fn measuring_devices(
+        &self,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, Vec<u32>>, LedgerError> {
         let sql = "SELECT a.case_id, c.device FROM attempts a JOIN collections c USING (collection)
-                   WHERE a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt";
-        let measured: Vec<(String, u32)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                   WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt";
+        let measured: Vec<(String, u32)> =
+            self.read_rows(sql, [cache.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let mut devices: BTreeMap<CaseId, Vec<u32>> = BTreeMap::new();
         for (case, device) in measured {
             devices.entry(CaseId::from_stored(case)).or_default().push(device);

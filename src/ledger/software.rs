@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Row, Transaction, params};
 
 use super::{Ledger, LedgerError};
-use crate::domain::{CaseId, SoftwareFingerprint, Verdict};
+use crate::domain::{CacheState, CaseId, SoftwareFingerprint, Verdict};
 
 /// Cases whose newest measurement is of one software.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,14 +49,19 @@ pub(super) fn stored_fingerprint(
 }
 
 impl Ledger {
-    /// Returns the cases with an accepted result, by the software of their newest measurement; suspicious ones count, because
-    /// measuring them again does not change them. A case whose newest measurement is noisy is not among them unless an earlier one of the same software was accepted. A call that ran as
-    /// another kernel counts as the newest measurement, so that a case is of no software if its kernel does not run any more.
-    pub(crate) fn measured_generations(&self) -> Result<Vec<SoftwareGeneration>, LedgerError> {
+    /// Returns the cases with an accepted result in one state of the cache, by the software of their newest
+    /// measurement; suspicious ones count, because measuring them again does not change them. A case whose newest
+    /// measurement is noisy is not among them unless an earlier one of the same software was accepted. A call that ran
+    /// as another kernel counts as the newest measurement, so that a case is of no software if its kernel does not run
+    /// any more.
+    pub(crate) fn measured_generations(
+        &self,
+        cache: CacheState,
+    ) -> Result<Vec<SoftwareGeneration>, LedgerError> {
         let sql =
             "SELECT a.case_id, a.verdict, c.software FROM attempts a JOIN collections c USING (collection)
-                   WHERE a.verdict IN ('ok', 'noisy', 'suspicious', 'ran_as_other') ORDER BY a.attempt";
-        let attempts: Vec<(String, bool, Option<String>)> = self.read_rows(sql, [], |row| {
+                   WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious', 'ran_as_other') ORDER BY a.attempt";
+        let attempts: Vec<(String, bool, Option<String>)> = self.read_rows(sql, [cache.as_str()], |row| {
             let verdict: String = row.get(1)?;
             let is_accepted =
                 [Verdict::Ok, Verdict::Suspicious].iter().any(|accepted| accepted.as_str() == verdict);
@@ -103,16 +108,19 @@ impl Ledger {
         Ok(counts.into_iter().collect())
     }
 
-    /// Returns the newest attempt at a case if it ran as another kernel, as a case of which it was measured.
+    /// Returns the newest attempt at a case in one state of the cache if it ran as another kernel, as a case of which
+    /// it was measured.
     pub(crate) fn newest_attempt_as_other(
         &self,
         case: &CaseId,
+        cache: CacheState,
     ) -> Result<Option<OtherKernelAttempt>, LedgerError> {
         let sql =
             "SELECT a.verdict, a.reason, s.fingerprint FROM attempts a JOIN collections c USING (collection)
                    LEFT JOIN software s ON s.digest = c.software
-                   WHERE a.case_id = ?1 ORDER BY a.attempt DESC LIMIT 1";
-        let newest: Vec<(String, OtherKernelAttempt)> = self.read_rows(sql, [case.as_str()], |row| {
+                   WHERE a.case_id = ?1 AND c.cache = ?2 ORDER BY a.attempt DESC LIMIT 1";
+        let place = [case.as_str(), cache.as_str()];
+        let newest: Vec<(String, OtherKernelAttempt)> = self.read_rows(sql, place, |row| {
             let attempt = OtherKernelAttempt { reason: row.get(1)?, software: stored_fingerprint(row, 2)? };
             Ok((row.get(0)?, attempt))
         })?;
@@ -120,23 +128,31 @@ impl Ledger {
         Ok(newest.into_iter().find(ran_as_other).map(|(_, attempt)| attempt))
     }
 
-    /// Returns the reason of each case whose newest attempt ran as another kernel, as a case of which it was measured.
-    pub(crate) fn ran_as_other_reasons(&self) -> Result<BTreeMap<CaseId, String>, LedgerError> {
+    /// Returns the reason of each case whose newest attempt in this state of the cache ran as another kernel, as a case
+    /// of which it was measured.
+    pub(crate) fn ran_as_other_reasons(
+        &self,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, String>, LedgerError> {
         let sql = "SELECT case_id, reason FROM attempts JOIN
-                   (SELECT max(attempt) AS attempt FROM attempts GROUP BY case_id) USING (attempt)
+                   (SELECT max(a.attempt) AS attempt FROM attempts a JOIN collections c USING (collection)
+                    WHERE c.cache = ?1 GROUP BY a.case_id) USING (attempt)
                    WHERE verdict = 'ran_as_other'";
-        self.read_rows(sql, [], |row| Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?)))
+        self.read_rows(sql, [cache.as_str()], |row| {
+            Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?))
+        })
     }
 
-    /// Returns every case with samples.
-    pub(crate) fn cases_with_samples(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
-        let sql = "SELECT DISTINCT case_id FROM attempts WHERE verdict IN ('ok', 'noisy', 'suspicious')";
-        self.read_rows(sql, [], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))
+    /// Returns every case with samples in one state of the cache.
+    pub(crate) fn cases_with_samples(&self, cache: CacheState) -> Result<BTreeSet<CaseId>, LedgerError> {
+        let sql = "SELECT DISTINCT a.case_id FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious')";
+        self.read_rows(sql, [cache.as_str()], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))
     }
 
-    /// Returns every case with an accepted measurement of its newest software.
-    pub fn measured_cases(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
-        Ok(self.measured_generations()?.into_iter().flat_map(|generation| generation.cases).collect())
+    /// Returns every case with an accepted measurement of its newest software in one state of the cache.
+    pub(crate) fn measured_cases(&self, cache: CacheState) -> Result<BTreeSet<CaseId>, LedgerError> {
+        Ok(self.measured_generations(cache)?.into_iter().flat_map(|generation| generation.cases).collect())
     }
 }
 
@@ -173,7 +189,15 @@ mod tests {
         software: &SoftwareFingerprint,
     ) {
         let (devices, purpose) = (&[0], CollectionPurpose::Measure);
-        let new = NewCollection { run: "r", number, devices, purpose, predicted: 1.0, started: Nanos(1) };
+        let new = NewCollection {
+            run: "r",
+            number,
+            devices,
+            purpose,
+            cache: CacheState::Hot,
+            predicted: 1.0,
+            started: Nanos(1),
+        };
         let key = ledger.begin_collection(&new).expect("started");
         let outcome = CaseOutcome::new(verdict, "because");
         let attempt = Attempt::without_launches(case.id().clone(), 1, outcome);
@@ -216,9 +240,13 @@ mod tests {
         };
         let mut of_83 = generation(Some(cann("8.3")), &steady);
         of_83.cases.insert(mixed.id().clone());
-        assert_eq!(ledger.measured_generations().expect("read"), [generation(None, &unknown), of_83]);
-        assert_eq!(ledger.measured_cases().expect("read").len(), 3);
-        let newest = |case: &IdentifiedCase| ledger.newest_attempt_as_other(case.id()).expect("read");
+        assert_eq!(
+            ledger.measured_generations(CacheState::Hot).expect("read"),
+            [generation(None, &unknown), of_83]
+        );
+        assert_eq!(ledger.measured_cases(CacheState::Hot).expect("read").len(), 3);
+        let newest =
+            |case: &IdentifiedCase| ledger.newest_attempt_as_other(case.id(), CacheState::Hot).expect("read");
         let attempt = OtherKernelAttempt { reason: "because".to_owned(), software: Some(cann("8.6")) };
         assert_eq!((newest(&replaced), newest(&steady)), (Some(attempt), None));
         assert_eq!(ledger.run_software("r").expect("read"), Some(cann("8.6")));
@@ -244,10 +272,11 @@ mod tests {
             .expect("rows");
         drop(earlier);
         let ledger = Ledger::open(&path).expect("updated");
-        let generations = ledger.measured_generations().expect("read");
+        let generations = ledger.measured_generations(CacheState::Hot).expect("read");
         assert_eq!(generations.len(), 1);
         assert_eq!((generations[0].software.as_ref(), generations[0].cases.len()), (None, 1));
-        let evidence = ledger.attempt_samples(&CaseId::from_stored("00000000000000aa")).expect("read");
+        let evidence =
+            ledger.attempt_samples(&CaseId::from_stored("00000000000000aa"), CacheState::Hot).expect("read");
         assert_eq!(evidence[0].software, None);
     }
 }

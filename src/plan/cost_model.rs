@@ -4,7 +4,11 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{domain::Nanos, stats::CaseCosts};
+use crate::{
+    config::{ComputeUnit, DeviceProfile, KernelWork},
+    domain::{CacheState, Dtype, Nanos},
+    stats::CaseCosts,
+};
 
 /// Share of a case in the start and the export of a collection, in seconds: 15 s for 50 cases.
 const COLLECTION_SHARE: f64 = 0.3;
@@ -14,6 +18,8 @@ const RECORD: f64 = 1e-4;
 const SETTLING: f64 = 1e-3;
 /// Ratio of the offset of a case in a collection to the noise of its launches; no run has shown it yet.
 const OFFSET_RATIO: f64 = 1.0;
+/// Size of the tensor that flushes the cache, in sizes of the cache.
+const FLUSHED_CACHES: u64 = 2;
 /// Launches that are samples, for scripts without costs.
 pub(crate) const DEFAULT_LAUNCHES: u32 = 20;
 /// Numbers of launches that a user may give: fewer samples give no interval.
@@ -81,6 +87,31 @@ impl fmt::Display for LaunchCount {
     }
 }
 
+/// Kernel that replaces the content of the cache before each launch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct CacheFlush {
+    /// Size of the tensor that it reads; it writes as much.
+    pub(crate) bytes: u64,
+    /// Device time in seconds.
+    seconds: f64,
+}
+
+impl CacheFlush {
+    /// Returns the flush of a device: it reads twice the cache.
+    pub(crate) fn of_device(profile: &DeviceProfile) -> Self {
+        let bytes = (FLUSHED_CACHES * profile.l2_mib) << 20;
+        #[expect(clippy::cast_precision_loss, reason = "hundreds of MiB")]
+        let work = KernelWork {
+            flops: (bytes / 4) as f64,
+            bytes: 2.0 * bytes as f64,
+            unit: ComputeUnit::Vector,
+            dtype: Dtype::Int32,
+        };
+        let seconds = (work.bytes / profile.hbm_bytes_per_second()).max(profile.fastest(&work).seconds());
+        Self { bytes, seconds }
+    }
+}
+
 /// Costs of launches on a host, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InitialCosts {
@@ -91,17 +122,30 @@ pub(crate) struct InitialCosts {
     /// Launches of a case before its samples.
     pub warm_up: u32,
     pub launches: LaunchCount,
+    /// Kernel before each launch; `None` for a hot cache.
+    pub(crate) flush: Option<CacheFlush>,
 }
 
 impl InitialCosts {
-    /// Creates the default costs for these numbers of launches.
+    /// Creates the default costs for these numbers of launches with a hot cache.
     pub(crate) const fn new(warm_up: u32, launches: LaunchCount) -> Self {
-        Self { case: 0.02, launch: 50e-6, warm_up, launches }
+        Self { case: 0.02, launch: 50e-6, warm_up, launches, flush: None }
     }
 
-    /// Returns the predicted seconds of a launch of a kernel that takes at least `fastest`: about twice its roofline bound.
+    /// Returns the costs with this state of the cache on a device.
+    pub(crate) fn with_cache(self, cache: CacheState, profile: &DeviceProfile) -> Self {
+        let flush = match cache {
+            CacheState::Hot => None,
+            CacheState::Cold => Some(CacheFlush::of_device(profile)),
+        };
+        Self { flush, ..self }
+    }
+
+    /// Returns the predicted seconds of a launch of a kernel that takes at least `fastest`, with its flush: about twice
+    /// its roofline bound.
     fn launch_seconds(&self, fastest: Nanos) -> f64 {
-        self.launch + 2.0 * fastest.seconds()
+        let flush = self.flush.map_or(0.0, |flush| self.launch + flush.seconds);
+        self.launch + 2.0 * fastest.seconds() + flush
     }
 
     /// Returns the number of samples of a case whose kernel takes at least `fastest`. It depends on nothing else, so that a case
@@ -131,6 +175,7 @@ impl InitialCosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::AssetFiles;
 
     #[test]
     fn long_kernels_have_fewer_samples() {
@@ -141,6 +186,22 @@ mod tests {
         // sqrt(pi / 2 x 0.32 / 150e-6) samples of a kernel without duration.
         assert_eq!((counts[0], counts[6]), (58, 8));
         assert_eq!(InitialCosts::new(5, LaunchCount::Fixed(30)).sample_count(Nanos(1_000)), 30);
+    }
+
+    /// The flush reads 384 MiB and writes as much: about half a millisecond at 1.6 TB/s.
+    #[test]
+    fn a_cold_cache_costs_a_flush_before_each_launch() {
+        let profile =
+            DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in");
+        let hot = InitialCosts::new(5, LaunchCount::Fixed(20));
+        let cold = hot.with_cache(CacheState::Cold, &profile);
+        assert_eq!(cold.flush.map(|flush| flush.bytes), Some((2 * profile.l2_mib) << 20));
+        let launch = (cold.case_seconds(Nanos(1_000)) - hot.case_seconds(Nanos(1_000))) / 25.0;
+        assert!((4e-4..7e-4).contains(&launch), "{launch}");
+        let adaptive = InitialCosts::new(5, LaunchCount::Adaptive);
+        let samples = |costs: InitialCosts| costs.sample_count(Nanos(1_000));
+        assert!(samples(adaptive.with_cache(CacheState::Cold, &profile)) < samples(adaptive));
+        assert_eq!(cold.with_cache(CacheState::Hot, &profile).flush, None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{PlannedCase, RunPlan};
 use crate::{
     catalogue::{Catalogue, CatalogueEntry, ResolvedCall},
     database::{Database, DatabaseError, row_cases},
-    domain::{Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
+    domain::{CacheState, Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
 };
 
 /// Results of earlier runs for calls that ran as another kernel.
@@ -31,6 +31,7 @@ impl EqualCallEvidence {
 pub(super) struct EqualRows<'a> {
     database: &'a Database,
     catalogue: &'a Catalogue,
+    cache: CacheState,
     evidence: &'a EqualCallEvidence,
     /// Cases of the tables, with true if a row shows a measurement.
     tables: BTreeMap<KernelName, BTreeMap<CaseId, bool>>,
@@ -47,9 +48,10 @@ impl<'a> EqualRows<'a> {
     pub(super) const fn new(
         database: &'a Database,
         catalogue: &'a Catalogue,
+        cache: CacheState,
         evidence: &'a EqualCallEvidence,
     ) -> Self {
-        Self { database, catalogue, evidence, tables: BTreeMap::new() }
+        Self { database, catalogue, cache, evidence, tables: BTreeMap::new() }
     }
 
     /// Returns the measurement of a case as another kernel with the same call, under any of its names, the type first; `None`
@@ -75,8 +77,9 @@ impl<'a> EqualRows<'a> {
             let table = self.database.kernel_csv(kernel)?;
             let rows = if table.is_empty() { Vec::new() } else { row_cases(kernel, &table)? };
             for row in rows {
+                let is_shown = row.cells(self.cache).shown.is_some();
                 if let Ok(case) = row.case {
-                    *shown.entry(case.id()).or_default() |= row.shown.is_some();
+                    *shown.entry(case.id()).or_default() |= is_shown;
                 }
             }
             self.tables.insert(kernel.clone(), shown);

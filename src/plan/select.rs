@@ -13,7 +13,7 @@ use crate::{
     config::DeviceProfile,
     database::{Database, DatabaseError, KernelCsv, row_cases},
     domain::{
-        Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts,
+        CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts,
         nearest_name,
     },
     render::call_digest,
@@ -37,6 +37,8 @@ pub(crate) enum UpdateMode {
 #[derive(Debug)]
 pub(crate) struct CaseSelection<'a> {
     pub update: UpdateMode,
+    /// State of the cache that is measured; results in another one do not count.
+    pub(crate) cache: CacheState,
     /// Kernels to measure; all if empty.
     pub kernels: &'a [KernelName],
     /// Ids of cases, or their first digits; all cases if empty.
@@ -240,7 +242,7 @@ pub(crate) fn select_cases(
     let mut seen = BTreeSet::new();
     let mut has_weights = false;
     let mut selected = CaseFilter::new(selection.cases);
-    let mut equal_rows = EqualRows::new(database, catalogue, selection.equal_calls);
+    let mut equal_rows = EqualRows::new(database, catalogue, selection.cache, selection.equal_calls);
     let mut judge =
         RowJudge { catalogue, device, selection, refused: BTreeMap::new(), replaced: BTreeSet::new() };
     for kernel in kernels {
@@ -248,6 +250,7 @@ pub(crate) fn select_cases(
         let weights = selection.weight_column.and_then(|column| row_weights(&table, column));
         has_weights |= weights.is_some();
         for row in row_cases(&kernel, &table)? {
+            let shown_cells = row.cells(selection.cache).clone();
             let default_value = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
             let value = weights.as_ref().map_or(default_value, |weights| weights[row.row]);
             let case = match row.case {
@@ -262,14 +265,16 @@ pub(crate) fn select_cases(
             }
             let in_ledger = selection.measured.contains(case.id());
             let withdrawn = selection.withdrawn.get(case.id());
-            let is_withdrawn =
-                row.run.as_ref().is_some_and(|run| withdrawn.is_some_and(|found| found.runs.contains(run)));
+            let is_withdrawn = shown_cells
+                .run
+                .as_ref()
+                .is_some_and(|run| withdrawn.is_some_and(|found| found.runs.contains(run)));
             if let Some(median) = row.production.filter(|_| compares_production) {
                 plan.production.entry(case.id().clone()).or_insert(median);
             }
-            let shown = row.shown.map(|shown| shown.verdict).filter(|_| !is_withdrawn);
-            let is_unconfirmed =
-                shown == Some(Verdict::Suspicious) && row.interval.collections.is_none_or(|count| count < 2);
+            let shown = shown_cells.shown.as_ref().map(|shown| shown.verdict).filter(|_| !is_withdrawn);
+            let is_unconfirmed = shown == Some(Verdict::Suspicious)
+                && shown_cells.interval.collections.is_none_or(|count| count < 2);
             let is_accepted = shown == Some(Verdict::Ok)
                 || (shown == Some(Verdict::Suspicious) && in_ledger && !is_unconfirmed);
             if in_ledger && !is_accepted {
@@ -280,7 +285,12 @@ pub(crate) fn select_cases(
                 continue;
             }
             let ran_as_other = !is_accepted
-                && plan.add_ran_as_other(&case, row.ran_as_other, selection.equal_calls, &mut equal_rows)?;
+                && plan.add_ran_as_other(
+                    &case,
+                    shown_cells.ran_as_other,
+                    selection.equal_calls,
+                    &mut equal_rows,
+                )?;
             let is_imprecise = selection.imprecise.contains(case.id());
             if selection.update == UpdateMode::Missing
                 && !is_imprecise

@@ -6,7 +6,7 @@ use super::PinnedEnvironment;
 use crate::{
     catalogue::{CallArgument, ResolvedCall, group_size},
     domain::{
-        CaseId, CollectionEnd, ControlKernel, DataKind, Dtype, IdentifiedCase, LogicalDeviceId,
+        CacheState, CaseId, CollectionEnd, ControlKernel, DataKind, Dtype, IdentifiedCase, LogicalDeviceId,
         ProfilerSettings, Tensor, TensorFormat,
     },
 };
@@ -80,6 +80,11 @@ impl Manifest {
     fn has_input(&self, dims: &[u64]) -> bool {
         let inputs = self.cases.iter().flat_map(|case| &case.record.inputs);
         inputs.flatten().any(|tensor| tensor.dims == dims)
+    }
+
+    /// Returns the state of the cache before each launch.
+    pub(crate) const fn cache(&self) -> CacheState {
+        if self.flush_bytes.is_some() { CacheState::Cold } else { CacheState::Hot }
     }
 
     /// Returns the dimensions of the tensor of int32 that is read before each launch. It has two dimensions, unlike those

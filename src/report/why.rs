@@ -9,9 +9,10 @@ use super::{
     timestamp::format_duration,
 };
 use crate::{
-    domain::reason_cause,
+    domain::{CacheState, reason_cause},
     evidence::{
         BracketEvidence, CaseEvidence, CollectionEvidence, ControlEvidence, ReadingEvidence, ResultEvidence,
+        StateEvidence,
     },
     render::files::EVIDENCE,
     verify::RuleResult,
@@ -44,6 +45,9 @@ pub(crate) fn why_page(evidence: &CaseEvidence) -> String {
     match &evidence.result {
         Some(result) => add_result(&mut page, result),
         None => page.add("result", &missing_result(evidence)),
+    }
+    if let Some(other) = &evidence.other_state {
+        add_other_state(&mut page, other, evidence.cache);
     }
     add_references(&mut page, evidence);
     page.text.push('\n');
@@ -108,6 +112,23 @@ fn add_result(page: &mut Page, result: &ResultEvidence) {
     page.add("verdict", &format!("{}: {}", result.verdict, reason_cause(&result.reason)));
     result.remarks().for_each(|remark| page.add("remark", remark));
     page.add("software", result.software.as_deref().unwrap_or("not recorded"));
+}
+
+/// Adds the result in the state of the cache that the page does not explain.
+fn add_other_state(page: &mut Page, other: &StateEvidence, cache: CacheState) {
+    let StateEvidence { cache: state, result, production_ratio } = other;
+    let ratio = production_ratio
+        .map_or_else(String::new, |ratio| format!("; {:+.1} % of production", 100.0 * (ratio - 1.0)));
+    page.add(
+        &format!("{state} cache"),
+        &format!(
+            "{} us over {} of {}, {}{ratio}; the rest of the page is of the {cache} cache, `--cache {state}` explains it",
+            format_us(result.median_us),
+            format_count(result.samples, "sample"),
+            format_count(result.collections, "collection"),
+            result.verdict,
+        ),
+    );
 }
 
 /// Returns the reason why a case has no measurement.

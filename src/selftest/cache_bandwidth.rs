@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{
     evidence::{ScriptRequest, SelftestContext},
     finding::{EvidenceError, ExperimentFinding},
-    kernel_steps::{CacheState, LaunchStep, PREHEAT, StepKernel, StepRecords, WARM_UP},
+    kernel_steps::{LaunchStep, PREHEAT, StepCache, StepKernel, StepRecords, WARM_UP},
 };
 use crate::{config::DeviceProfile, domain::Nanos};
 
@@ -74,14 +74,14 @@ fn launch_steps(cache_mib: u64) -> Vec<LaunchStep> {
         let sets = ((2 * cache_mib).div_ceil(2 * mib) + 1).min(u64::from(launches));
         [
             hot,
-            LaunchStep { cache: CacheState::Rotated, sets, ..hot },
-            LaunchStep { cache: CacheState::Flushed, ..hot },
+            LaunchStep { cache: StepCache::Rotated, sets, ..hot },
+            LaunchStep { cache: StepCache::Flushed, ..hot },
         ]
     });
     let products = WEIGHT_MIB.into_iter().flat_map(|mib| {
         let kernel = StepKernel::Matmul { rows: ROWS, inner: INNER, columns: mib * COLUMNS_PER_MIB };
         let hot = LaunchStep::hot(kernel, launches);
-        [hot, LaunchStep { cache: CacheState::Flushed, ..hot }]
+        [hot, LaunchStep { cache: StepCache::Flushed, ..hot }]
     });
     copies.chain(products).collect()
 }
@@ -120,7 +120,7 @@ struct CacheBandwidths {
 
 impl CacheBandwidths {
     /// Returns the copies in one state of the cache, by MiB of source and destination, with their bandwidths in TB/s.
-    fn copies(&self, cache: CacheState) -> Vec<(u64, f64)> {
+    fn copies(&self, cache: StepCache) -> Vec<(u64, f64)> {
         let copy = |measured: &MeasuredStep| match measured.step.kernel {
             StepKernel::Copy { mib } if measured.step.cache == cache => Some((2 * mib, measured.bandwidth())),
             _ => None,
@@ -131,7 +131,7 @@ impl CacheBandwidths {
     /// Returns the hot step of a kernel.
     fn hot_step(&self, kernel: StepKernel) -> Option<&MeasuredStep> {
         let is_hot = |measured: &&MeasuredStep| {
-            measured.step.kernel == kernel && measured.step.cache == CacheState::Hot
+            measured.step.kernel == kernel && measured.step.cache == StepCache::Hot
         };
         self.measured.iter().find(is_hot)
     }
@@ -163,11 +163,8 @@ impl CacheBandwidths {
     /// Compares the size at which the bandwidth of hot copies falls with a cache of this size; returns a description of
     /// the bandwidths, and the problem.
     fn compare_knee(&self, cache_mib: u64) -> (String, Option<String>) {
-        let (hot, rotated, flushed) = (
-            self.copies(CacheState::Hot),
-            self.copies(CacheState::Rotated),
-            self.copies(CacheState::Flushed),
-        );
+        let (hot, rotated, flushed) =
+            (self.copies(StepCache::Hot), self.copies(StepCache::Rotated), self.copies(StepCache::Flushed));
         let best = highest(&hot);
         let knee = hot.iter().find(|(mib, rate)| *mib > best.0 && *rate < KNEE_SHARE * best.1);
         #[expect(clippy::cast_precision_loss, reason = "hundreds of MiB")]
@@ -199,13 +196,13 @@ impl CacheBandwidths {
 
     /// Returns the highest bandwidths of products, hot and flushed.
     fn product_bandwidths(&self) -> String {
-        let highest_of = |cache: CacheState| {
+        let highest_of = |cache: StepCache| {
             let is_product = |measured: &&MeasuredStep| {
                 matches!(measured.step.kernel, StepKernel::Matmul { .. }) && measured.step.cache == cache
             };
             self.measured.iter().filter(is_product).map(MeasuredStep::bandwidth).fold(0.0, f64::max)
         };
-        let [hot, flushed] = [CacheState::Hot, CacheState::Flushed].map(highest_of);
+        let [hot, flushed] = [StepCache::Hot, StepCache::Flushed].map(highest_of);
         format!("products up to {hot:.2} TB/s hot, {flushed:.2} TB/s flushed")
     }
 }
@@ -229,7 +226,7 @@ mod tests {
     fn device(cache_mib: u64) -> CacheBandwidths {
         let measured = |step: LaunchStep| {
             let work = step.kernel.work();
-            let is_cached = step.cache == CacheState::Hot && work.bytes <= (cache_mib << 20) as f64;
+            let is_cached = step.cache == StepCache::Hot && work.bytes <= (cache_mib << 20) as f64;
             let seconds = work.bytes / if is_cached { 2.5e12 } else { 1e12 } + 2e-6;
             let durations = vec![Nanos::from_seconds(seconds).0; 8];
             MeasuredStep { step, records: StepRecords { kernel: String::new(), durations } }
@@ -262,7 +259,7 @@ mod tests {
         let profile = profile();
         let mut device = device(profile.l2_mib);
         let step = LaunchStep {
-            cache: CacheState::Flushed,
+            cache: StepCache::Flushed,
             ..LaunchStep::hot(StepKernel::Copy { mib: 64 }, WARM_UP + MEASURED)
         };
         let place = device.measured.iter().position(|measured| measured.step == step).expect("a step");
@@ -279,7 +276,7 @@ mod tests {
 
     #[test]
     fn rotated_tensors_exceed_the_cache_twice_or_are_used_once() {
-        for step in launch_steps(192).iter().filter(|step| step.cache == CacheState::Rotated) {
+        for step in launch_steps(192).iter().filter(|step| step.cache == StepCache::Rotated) {
             let StepKernel::Copy { mib } = step.kernel else { panic!("{step:?}") };
             assert!(step.sets * 2 * mib > 2 * 192 || step.sets == u64::from(step.launches), "{step:?}");
         }

@@ -51,7 +51,7 @@ impl StepKernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-pub(super) enum CacheState {
+pub(super) enum StepCache {
     /// The launches before used the same tensors.
     Hot,
     /// Each launch uses other tensors than the one before.
@@ -65,7 +65,7 @@ pub(super) enum CacheState {
 pub(super) struct LaunchStep {
     #[serde(flatten)]
     pub(super) kernel: StepKernel,
-    pub(super) cache: CacheState,
+    pub(super) cache: StepCache,
     /// Number of sets of tensors that the launches use in turn.
     pub(super) sets: u64,
     /// Number of launches with those of the warm-up.
@@ -75,7 +75,7 @@ pub(super) struct LaunchStep {
 impl LaunchStep {
     /// Creates a step whose launches use the same tensors.
     pub(super) const fn hot(kernel: StepKernel, launches: u32) -> Self {
-        Self { kernel, cache: CacheState::Hot, sets: 1, launches }
+        Self { kernel, cache: StepCache::Hot, sets: 1, launches }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    domain::{CaseId, CheckOutcome, IdentifiedCase, KernelName},
+    domain::{CacheState, CaseId, CheckOutcome, IdentifiedCase, KernelName},
     files::FolderLock,
     ledger::{Ledger, NewCheck, StoredCheck},
     plan::{CaseSelection, EqualCallEvidence, PlannedCase, RunPlan, UpdateMode, select_cases},
@@ -64,6 +64,7 @@ impl DatabaseCheck {
         let selection = CaseSelection {
             withdrawn: &BTreeMap::new(),
             update: UpdateMode::All,
+            cache: CacheState::Hot,
             kernels,
             cases: &[],
             measured: &none,

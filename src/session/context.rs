@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{
-    BusyArg, CommandError, DeadlineOptions, RunOptions, WITHOUT_SELFTEST,
+    BusyArg, CommandError, RunOptions, WITHOUT_SELFTEST,
     device_choice::adapt_to_host,
     environment::{
         ProgramEnvironment, RehearsedDurations, check_path, lease_folder, lease_free_devices,
@@ -24,6 +24,7 @@ use crate::{
     domain::{DataKind, KernelName, LogicalDeviceId, SoftwareFingerprint},
     engine::{self, CollectionSettings, ResumedRun},
     events::RunEvent,
+    evidence::ProductionStates,
     exit::ExitStatus,
     files::ScratchFolder,
     ledger::Ledger,
@@ -50,6 +51,14 @@ pub(crate) struct RunContext {
     pub(super) software: SoftwareFingerprint,
     /// Variables of the host's programs.
     variables: Vec<(String, String)>,
+}
+
+/// End of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndedRun {
+    pub(crate) exit: ExitStatus,
+    /// True if a stop was requested.
+    pub(crate) is_stopped: bool,
 }
 
 /// Returns the logical numbers of the listed devices, and prints a note if they need one. Torch is imported for the
@@ -189,7 +198,7 @@ impl RunContext {
         let mut plan = unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?;
         plan.refuse_larger_gangs(self.chips.len());
         if let Some(ledger) = self.database.existing_ledger()? {
-            let generations = ledger.measured_generations()?;
+            let generations = ledger.measured_generations(options.cache)?;
             let notes = other_host_software(&generations, &self.software, options.update);
             notes.iter().for_each(|note| print_note(note));
         }
@@ -206,10 +215,10 @@ impl RunContext {
         mut options: RunOptions,
         plan: RunPlan,
         resumed: Option<ResumedRun>,
-        deadline: &DeadlineOptions,
+        budget: Option<f64>,
         format: OutputFormat,
-    ) -> Result<ExitStatus, CommandError> {
-        let Self { database, assets, catalogue, info, chips, numbering, .. } = self;
+    ) -> Result<EndedRun, CommandError> {
+        let Self { database, assets, catalogue, profile, info, chips, numbering, .. } = self;
         let folder = database.run_folder(run);
         // All listed chips, so that the names do not depend on the selection.
         let leases = lease_folder(&database, &options, &info.chips);
@@ -244,7 +253,7 @@ impl RunContext {
             failing: options.failing.clone(),
             expert_skew: options.expert_skew,
             aim: options.precision_aim(),
-            costs: InitialCosts::new(options.warm_up, options.launches),
+            costs: InitialCosts::new(options.warm_up, options.launches).with_cache(options.cache, &profile),
             catalogue,
             assets,
         };
@@ -258,7 +267,7 @@ impl RunContext {
             host: serde_json::to_string(&host).unwrap_or_default(),
             info,
             settings,
-            budget: deadline.seconds(),
+            budget,
             resumed,
         };
         let screen: Box<dyn EventSink> = match format {
@@ -270,7 +279,7 @@ impl RunContext {
         if update == UpdateMode::Missing
             && let Some(used) = ledger.run_software(run)?
         {
-            let generations = ledger.measured_generations()?;
+            let generations = ledger.measured_generations(options.cache)?;
             other_imported_software(&generations, &used).iter().for_each(|note| print_note(note));
         }
         if format == OutputFormat::Plain {
@@ -289,6 +298,9 @@ impl RunContext {
                     tables.join(", ")
                 ));
             }
+            if let Ok(Some(states)) = ProductionStates::read(&database) {
+                print_note(&states.to_string());
+            }
             print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
             match outcome.exit {
                 ExitStatus::Interrupted => {
@@ -302,6 +314,6 @@ impl RunContext {
                 _ => {}
             }
         }
-        Ok(outcome.exit)
+        Ok(EndedRun { exit: outcome.exit, is_stopped: outcome.is_stopped })
     }
 }

@@ -22,7 +22,7 @@ mod resume;
 mod selftest;
 
 pub(crate) use check::DatabaseCheck;
-pub(crate) use context::RunContext;
+pub(crate) use context::{EndedRun, RunContext};
 pub(crate) use device_choice::{
     CORRECT_DEVICE, DeviceChoice, check_profile_device, chip_of_host, choose_device, host_chips,
     soc_contradiction,

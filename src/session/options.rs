@@ -6,7 +6,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    domain::{FailingVerdicts, ProfilerSettings},
+    domain::{CacheState, FailingVerdicts, ProfilerSettings},
     fault_plan::FaultPlan,
     plan::{LaunchCount, UpdateMode},
     rehearsal,
@@ -63,6 +63,9 @@ fn seconds_until(now: &jiff::Zoned, until: jiff::civil::Time) -> Option<f64> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RunOptions {
     pub(crate) update: UpdateMode,
+    /// State of the cache that the run measures.
+    #[serde(default, skip_serializing_if = "CacheState::is_hot")]
+    pub(crate) cache: CacheState,
     pub(crate) kernels: Vec<String>,
     /// Ids of cases, or their first digits; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

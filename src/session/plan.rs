@@ -7,7 +7,9 @@ use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::Database,
-    domain::{CaseId, CaseOutcome, CheckMethod, CheckOutcome, CheckVerdict, IdentifiedCase, KernelName},
+    domain::{
+        CacheState, CaseId, CaseOutcome, CheckMethod, CheckOutcome, CheckVerdict, IdentifiedCase, KernelName,
+    },
     ledger::{Ledger, StoredCheck},
     plan::{CaseSelection, EqualCallEvidence, MissingTable, RefusedCall, RunPlan, select_cases},
     stats::PrecisionAim,
@@ -40,22 +42,22 @@ pub(super) fn unmerged_plan(
 ) -> Result<RunPlan, CommandError> {
     let existing = database.existing_ledger()?;
     let measured: BTreeSet<_> = match &existing {
-        Some(ledger) => ledger.measured_cases()?,
+        Some(ledger) => ledger.measured_cases(options.cache)?,
         None => BTreeSet::new(),
     };
     let imprecise = match (&existing, options.precision_aim()) {
-        (Some(ledger), Some(aim)) => imprecise_cases(ledger, aim)?,
+        (Some(ledger), Some(aim)) => imprecise_cases(ledger, options.cache, aim)?,
         _ => BTreeSet::new(),
     };
     let equal_calls = match &existing {
         Some(ledger) => EqualCallEvidence {
-            ran_as_other_reasons: ledger.ran_as_other_reasons()?,
-            cases_with_samples: ledger.cases_with_samples()?,
+            ran_as_other_reasons: ledger.ran_as_other_reasons(options.cache)?,
+            cases_with_samples: ledger.cases_with_samples(options.cache)?,
         },
         None => EqualCallEvidence::default(),
     };
     let mut withdrawn = match &existing {
-        Some(ledger) => ledger.all_withdrawn_attempts()?,
+        Some(ledger) => ledger.all_withdrawn_attempts(options.cache)?,
         None => BTreeMap::new(),
     };
     withdrawn.retain(|case, _| !equal_calls.cases_with_samples.contains(case));
@@ -68,6 +70,7 @@ pub(super) fn unmerged_plan(
     };
     let selection = CaseSelection {
         update: options.update,
+        cache: options.cache,
         kernels,
         cases: &options.cases,
         measured: &measured,
@@ -86,8 +89,12 @@ pub(super) fn unmerged_plan(
 }
 
 /// Returns the measured cases that another collection can bring to a precision, or is to confirm.
-fn imprecise_cases(ledger: &Ledger, aim: PrecisionAim) -> Result<BTreeSet<CaseId>, CommandError> {
-    let estimates = JointEstimates::from_ledger(ledger)?;
+fn imprecise_cases(
+    ledger: &Ledger,
+    cache: CacheState,
+    aim: PrecisionAim,
+) -> Result<BTreeSet<CaseId>, CommandError> {
+    let estimates = JointEstimates::from_ledger(ledger, cache)?;
     let mut cases: Vec<&CaseId> = estimates.measured_cases().collect();
     cases.sort();
     let repeated = estimates.cases_to_repeat(&cases, aim).into_iter().map(|case| cases[case]);

@@ -9,7 +9,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    domain::{CaseId, CaseOutcome, ControlReading, IdentifiedCase, KernelName},
+    domain::{CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, KernelName},
     engine::{AssessmentRules, ChangedCase, ReassessedCollection, find_changes, rewrite_rows},
     files::ScratchFolder,
     ledger::{AttemptChange, AttemptedCollection, Ledger},
@@ -60,7 +60,7 @@ pub(crate) fn reparse_runs(
             if writes && !changes.is_empty() {
                 ledger.replace_attempts(collection, &changes)?;
                 for AttemptChange { case, kernel, new_case, .. } in changes {
-                    add_changed(&mut changed, case, &kernel, new_case)?;
+                    add_changed(&mut changed, (case, collection.cache), &kernel, new_case)?;
                 }
             }
         }
@@ -78,14 +78,14 @@ fn reassess(
     collection: &AttemptedCollection,
     scratch: &ScratchFolder,
 ) -> Option<Result<ReassessedCollection, String>> {
-    let AttemptedCollection { collection: key, run, number, archive, has_launches } = collection;
+    let AttemptedCollection { collection: key, run, number, cache, archive, has_launches } = collection;
     let Some(digest) = archive else {
         let problem =
             "the ledger has no SHA-256 of its evidence, which was not written or is of an earlier version";
         return has_launches.then(|| Err(problem.to_owned()));
     };
     let unpacked = scratch.path().join(key.to_string());
-    let assessed = rules.reassess(&database.collection_folder(run, *number), digest, &unpacked);
+    let assessed = rules.reassess(&database.collection_folder(run, *number), digest, *cache, &unpacked);
     // The scratch folder is removed in any case.
     let _ = std::fs::remove_dir_all(&unpacked);
     Some(assessed)
@@ -135,12 +135,12 @@ fn add_assessed(
     Ok(changes)
 }
 
-/// Cases whose attempts changed, each with its kernel, and itself if it may have no row.
-type ChangedCases = BTreeMap<CaseId, (KernelName, Option<IdentifiedCase>)>;
+/// Cases whose attempts in a state of the cache changed, each with its kernel, and itself if it may have no row.
+type ChangedCases = BTreeMap<(CaseId, CacheState), (KernelName, Option<IdentifiedCase>)>;
 
 fn add_changed(
     changed: &mut ChangedCases,
-    case: CaseId,
+    case: (CaseId, CacheState),
     kernel: &str,
     new_case: Option<IdentifiedCase>,
 ) -> Result<(), CommandError> {
@@ -159,24 +159,28 @@ fn write_rows(
 ) -> Result<WrittenRows, CommandError> {
     let mut withdrawn = 0;
     if !changed.is_empty() {
-        let withdrawals = LowClocks::from_ledger(ledger)?.withdrawals(ledger, catalogue)?;
-        withdrawn = withdrawals.len();
-        let outcomes: Vec<(i64, CaseOutcome)> =
-            withdrawals.iter().map(|withdrawal| (withdrawal.attempt, withdrawal.outcome.clone())).collect();
-        if !outcomes.is_empty() {
-            ledger.withdraw_attempts(&outcomes)?;
-        }
-        for Withdrawal { case, .. } in withdrawals {
-            if let Some(kernel) = ledger.case_kernel(&case)? {
-                add_changed(&mut changed, case, &kernel, None)?;
+        for &cache in CacheState::ALL {
+            let withdrawals = LowClocks::from_ledger(ledger, cache)?.withdrawals(ledger, catalogue)?;
+            withdrawn += withdrawals.len();
+            let outcomes: Vec<(i64, CaseOutcome)> = withdrawals
+                .iter()
+                .map(|withdrawal| (withdrawal.attempt, withdrawal.outcome.clone()))
+                .collect();
+            if !outcomes.is_empty() {
+                ledger.withdraw_attempts(&outcomes)?;
+            }
+            for Withdrawal { case, .. } in withdrawals {
+                if let Some(kernel) = ledger.case_kernel(&case)? {
+                    add_changed(&mut changed, (case, cache), &kernel, None)?;
+                }
             }
         }
     }
     let mut cases = Vec::new();
-    for (case, (kernel, new_case)) in changed {
-        let verdicts = ledger.planned_verdicts(&case)?;
-        let verdict = verdicts.into_iter().rev().find_map(|planned| Some((planned.run, planned.outcome?)));
-        cases.push(ChangedCase { kernel, case, verdict, new_case });
+    for ((case, cache), (kernel, new_case)) in changed {
+        let verdicts = ledger.planned_verdicts(&case)?.into_iter().filter(|planned| planned.cache == cache);
+        let verdict = verdicts.rev().find_map(|planned| Some((planned.run, planned.outcome?)));
+        cases.push(ChangedCase { kernel, case, cache, verdict, new_case });
     }
     let written = rewrite_rows(database, ledger, &cases)?;
     let unwritten = written.unwritten.into_iter();

@@ -25,7 +25,9 @@ pub(crate) fn pool_attempts(
 ) -> Option<RowResult> {
     let newest = evidence.iter().rfind(|attempt| !attempt.samples.is_empty())?;
     let measured = evidence.iter().filter(|attempt| !attempt.samples.is_empty());
-    let used: Vec<&AttemptSamples> = measured.filter(|attempt| attempt.software == newest.software).collect();
+    let is_comparable =
+        |attempt: &&AttemptSamples| (attempt.cache, &attempt.software) == (newest.cache, &newest.software);
+    let used: Vec<&AttemptSamples> = measured.filter(is_comparable).collect();
     let last = used.last()?;
     let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
     let summary = SampleSummary::from_samples(&mut pooled)?;
@@ -71,6 +73,7 @@ pub(crate) fn pool_attempts(
     let outcome = CaseOutcome::with_remarks(verdict, &cause, remarks);
     Some(RowResult {
         case: case.clone(),
+        cache: newest.cache,
         run: last.run.clone(),
         outcome,
         measurement: Some(measurement),
@@ -129,10 +132,14 @@ fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{domain::SoftwareFingerprint, stats::CaseEstimate};
+    use crate::{
+        domain::{CacheState, SoftwareFingerprint},
+        stats::CaseEstimate,
+    };
 
     fn attempt(verdict: Verdict, samples: &[i64], counter: f64) -> AttemptSamples {
         AttemptSamples {
+            cache: CacheState::Hot,
             run: format!("run of {}", samples.len()),
             verdict,
             reason: "because".to_owned(),

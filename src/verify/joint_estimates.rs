@@ -7,7 +7,9 @@ use super::{
     samples::{TIMER_QUANTUM_NS, is_mostly_patterned, pattern_reason},
 };
 use crate::{
-    domain::{CaseId, CaseOutcome, CollectionSamples, IntervalMethod, Nanos, production_contradiction},
+    domain::{
+        CacheState, CaseId, CaseOutcome, CollectionSamples, IntervalMethod, Nanos, production_contradiction,
+    },
     ledger::{KnownCase, Ledger, LedgerError},
     stats::{
         CaseEstimate, CollectionMedian, EffectModel, MIN_OWN_COLLECTIONS, MIN_REPEATED_CASES, PrecisionAim,
@@ -90,6 +92,7 @@ pub(crate) struct EstimatedMedian {
 /// Estimates by case, from the collections of the case's newest software.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JointEstimates {
+    cache: CacheState,
     by_case: HashMap<CaseId, EstimatedMedian>,
     /// Number of collections of each case.
     collections: HashMap<CaseId, usize>,
@@ -158,23 +161,23 @@ impl EstimateInput {
 }
 
 impl JointEstimates {
-    /// Estimates all cases of a ledger. Fails with [`LedgerError`] if it cannot be read.
-    pub(crate) fn from_ledger(ledger: &Ledger) -> Result<Self, LedgerError> {
+    /// Estimates all cases of a ledger in one state of the cache. Fails with [`LedgerError`] if it cannot be read.
+    pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
         let mut input = EstimateInput::default();
-        ledger.for_each_measurement(|measured| input.add(measured))?;
-        Ok(input.estimate_cases(&ledger.cases_with_prefix("")?))
+        ledger.for_each_measurement(cache, |measured| input.add(measured))?;
+        Ok(JointEstimates { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
     }
 
-    /// Estimates all cases from the measurements of one run alone.
-    pub(crate) fn from_run(ledger: &Ledger, run: &str) -> Result<Self, LedgerError> {
+    /// Estimates all cases from the measurements of one run in one state of the cache alone.
+    pub(crate) fn from_run(ledger: &Ledger, run: &str, cache: CacheState) -> Result<Self, LedgerError> {
         let collections = ledger.collection_keys(run)?;
         let mut input = EstimateInput::default();
-        ledger.for_each_measurement(|measured| {
+        ledger.for_each_measurement(cache, |measured| {
             if collections.contains(&measured.collection) {
                 input.add(measured);
             }
         })?;
-        Ok(input.estimate_cases(&ledger.cases_with_prefix("")?))
+        Ok(JointEstimates { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
     }
 
     /// Returns the number of collections of a case, 0 without a measurement.
@@ -209,8 +212,9 @@ impl JointEstimates {
     /// confirm it.
     pub(crate) fn needs_confirmation(&self, case: &CaseId, production: Option<Nanos>) -> bool {
         let Some(references) = self.references_of(case) else { return false };
-        let by_production = production
-            .and_then(|production| production_contradiction(references.log_median.exp(), production));
+        let by_production = production.and_then(|production| {
+            production_contradiction(references.log_median.exp(), production, self.cache)
+        });
         (1..CONFIRMING_COLLECTIONS).contains(&self.collection_count(case))
             && (by_production.is_some() || references.contradiction().is_some())
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::equal_calls::{failed_as_other, is_measured_as};
 use crate::{
     catalogue::Catalogue,
-    domain::{CaseId, CaseOutcome, CollectionEnd, ControlKernel, KernelName, Verdict},
+    domain::{CacheState, CaseId, CaseOutcome, CollectionEnd, ControlKernel, KernelName, Verdict},
     ledger::{EqualAttempt, Ledger, LedgerError, StoredControl, StoredCycleRate},
     stats::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits},
 };
@@ -85,15 +85,19 @@ impl<'a> ComparedRate<'a> {
 }
 
 impl LowClocks {
-    /// Compares the cycles per time of all attempts with the same software. Fails with [`LedgerError`] if the ledger cannot be
-    /// read.
-    pub(crate) fn from_ledger(ledger: &Ledger) -> Result<Self, LedgerError> {
-        Ok(Self::from_rates(ledger.cycle_rates()?, &ledger.all_controls()?))
+    /// Compares the cycles per time of all attempts in one state of the cache with the same software. Fails with
+    /// [`LedgerError`] if the ledger cannot be read.
+    pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
+        Ok(Self::from_rates(ledger.cycle_rates(cache)?, &ledger.all_controls(cache)?))
     }
 
-    /// Compares those of the collections with the same software as this one.
-    pub(crate) fn of_software(ledger: &Ledger, collection: i64) -> Result<Self, LedgerError> {
-        Ok(Self::from_rates(ledger.cycle_rates_of_software(collection)?, &ledger.all_controls()?))
+    /// Compares those of the collections with the same software as this one, which has this state of the cache.
+    pub(crate) fn of_software(
+        ledger: &Ledger,
+        collection: i64,
+        cache: CacheState,
+    ) -> Result<Self, LedgerError> {
+        Ok(Self::from_rates(ledger.cycle_rates_of_software(collection)?, &ledger.all_controls(cache)?))
     }
 
     fn from_rates(rates: Vec<StoredCycleRate>, controls: &[StoredControl]) -> Self {

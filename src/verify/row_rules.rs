@@ -10,7 +10,7 @@ use super::{
     samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
 };
 use crate::{
-    domain::{Nanos, PRODUCTION_FACTOR, production_contradiction},
+    domain::{CacheState, Nanos, PRODUCTION_FACTOR, production_contradiction},
     stats::{
         DurationPattern, LEAST_CLOCK_DEFICIT, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR, find_common_trend,
         find_duration_pattern,
@@ -62,6 +62,8 @@ pub(crate) struct RowNumbers<'a> {
     pub(crate) references: Option<&'a CaseReferences>,
     /// Median of production profiles; `None` without one, or if it cannot be compared.
     pub(crate) production: Option<Nanos>,
+    /// State of the cache of all of these.
+    pub(crate) cache: CacheState,
     /// Roofline bound.
     pub(crate) fastest: Option<Nanos>,
     /// Differences of the collections' clocks from their median, relative.
@@ -200,7 +202,7 @@ fn production_result(row: &RowNumbers<'_>) -> RuleResult {
     let expected = production.0 as f64;
     RuleResult {
         rule: "production",
-        state: RuleState::broken_if(production_contradiction(row.median, production).is_some()),
+        state: RuleState::broken_if(production_contradiction(row.median, production, row.cache).is_some()),
         found: ratio_text(row.median, expected, "that of production", PRODUCTION_FACTOR),
     }
 }
@@ -260,6 +262,7 @@ mod tests {
         };
         let collections = [steady.as_slice(), rising.as_slice()];
         let row = RowNumbers {
+            cache: CacheState::Hot,
             attempts: 3,
             collections: &collections,
             outliers: 3,

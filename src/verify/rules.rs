@@ -155,7 +155,7 @@ fn reference_rules() -> impl Iterator<Item = VerificationRule> {
         (
             "production",
             format!(
-                "the median is at most {PRODUCTION_FACTOR} times that of production profiles, in either direction"
+                "the median is at most {PRODUCTION_FACTOR} times that of production profiles, in either direction; with a cold cache it may be longer"
             ),
         ),
         (

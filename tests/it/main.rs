@@ -5,6 +5,7 @@ mod attention_forms;
 mod attention_without_arguments;
 mod audit;
 mod bad_input;
+mod cache;
 mod campaigns;
 mod catalogue_attention;
 mod catalogue_cases;

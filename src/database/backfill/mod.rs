@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     domain::{
-        AttentionCall, AttentionCase, Case, CaseAttributes, KernelName, RUNTIME, attention_attribute,
-        best_shape_matches, common_attributes,
+        AttentionCall, AttentionCase, CacheState, Case, CaseAttributes, KernelName, RUNTIME,
+        attention_attribute, best_shape_matches, common_attributes,
     },
     profile::AttentionDump,
 };
@@ -194,8 +194,8 @@ fn cell_value(table: &KernelCsv, row: usize, column: &str) -> Option<String> {
 
 /// Returns true if the row has a result of a replay, a measurement or only a verdict.
 fn is_measured(table: &KernelCsv, row: &RowCase) -> bool {
-    row.shown.is_some()
-        || ["MicroBench Verdict", "MicroBench Case"]
+    CacheState::ALL.iter().any(|cache| row.cells(*cache).shown.is_some())
+        || ["MicroBench Verdict", "MicroBench Cold Verdict", "MicroBench Case"]
             .iter()
             .any(|column| table.cell_text(row.row, column).is_some_and(|cell| !cell.trim().is_empty()))
 }

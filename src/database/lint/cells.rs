@@ -11,7 +11,7 @@ use crate::{
         row_cases::{NO_SHAPES, RowColumns},
         zero_placeholders::ZeroFilled,
     },
-    domain::{CaseId, KernelName, Verdict},
+    domain::{CacheState, CaseId, KernelName, Verdict},
     table::raw_records::{CsvPosition, RawRecords},
 };
 
@@ -22,7 +22,8 @@ pub(crate) struct KernelRows<'a> {
     /// `None` if a column of the signature is missing.
     columns: Option<RowColumns>,
     measures: Vec<(usize, MeasureKind)>,
-    verdict: Option<usize>,
+    /// Columns of the verdicts.
+    verdicts: Vec<usize>,
     zeros: ZeroFilled,
     zero_rows: Option<(u64, usize)>,
     seen: HashMap<CaseId, (u64, Range<usize>)>,
@@ -31,6 +32,8 @@ pub(crate) struct KernelRows<'a> {
 impl<'a> KernelRows<'a> {
     pub(crate) fn new(kernel: Option<&KernelName>, header: &'a [String]) -> Self {
         let find = |name: &str| header.iter().position(|column| column == name);
+        let verdicts =
+            CacheState::ALL.iter().filter_map(|cache| columns::result_column(*cache, columns::VERDICT));
         let measures = header.iter().enumerate();
         let measures =
             measures.filter_map(|(index, name)| Some((index, columns::measured_kind(name)?))).collect();
@@ -40,7 +43,7 @@ impl<'a> KernelRows<'a> {
             kernel: kernel.cloned().or_else(|| KernelName::new("unnamed").ok()),
             columns: RowColumns::find_columns(header).ok(),
             measures,
-            verdict: find("MicroBench Verdict"),
+            verdicts: verdicts.filter_map(find).collect(),
             zeros: ZeroFilled::from_header(header),
             zero_rows: None,
             seen: HashMap::new(),
@@ -80,11 +83,13 @@ impl<'a> KernelRows<'a> {
                 );
             }
         }
-        if let Some(word) = self.verdict.map(|index| cells[index].trim()).filter(|word| !word.is_empty())
-            && word.parse::<Verdict>().is_err()
-        {
-            let text = format!("`MicroBench Verdict` is `{}`, which is not a verdict", quote_cell(word));
-            remarks.add_issue(place.line, LintIssueKind::Number, text);
+        for &index in &self.verdicts {
+            let word = cells[index].trim();
+            if !word.is_empty() && word.parse::<Verdict>().is_err() {
+                let column = &self.header[index];
+                let text = format!("`{column}` is `{}`, which is not a verdict", quote_cell(word));
+                remarks.add_issue(place.line, LintIssueKind::Number, text);
+            }
         }
     }
 

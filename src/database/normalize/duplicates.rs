@@ -14,12 +14,15 @@ const MOST: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ColumnGroup {
     Replay,
+    ColdReplay,
     Profile,
     Alone,
 }
 
 fn column_group(column: &str) -> ColumnGroup {
-    if column == columns::AVERAGE || column.starts_with("MicroBench ") {
+    if columns::is_cold_column(column) {
+        ColumnGroup::ColdReplay
+    } else if column == columns::AVERAGE || column.starts_with("MicroBench ") {
         ColumnGroup::Replay
     } else if column.starts_with("Profiling ") {
         ColumnGroup::Profile
@@ -89,7 +92,7 @@ fn is_empty(cell: &str) -> bool {
 /// other.
 fn is_mergeable(blocks: &[ColumnGroup], one: &[String], other: &[String]) -> bool {
     // Per column group: true if the first row, and the second, has a value that the other lacks.
-    let (mut replay, mut profile) = ((false, false), (false, false));
+    let [mut replay, mut cold, mut profile] = [(false, false); 3];
     for ((block, one), other) in blocks.iter().zip(one).zip(other) {
         let more = match (is_empty(one), is_empty(other)) {
             (true, true) => continue,
@@ -99,12 +102,13 @@ fn is_mergeable(blocks: &[ColumnGroup], one: &[String], other: &[String]) -> boo
         };
         let seen = match block {
             ColumnGroup::Replay => &mut replay,
+            ColumnGroup::ColdReplay => &mut cold,
             ColumnGroup::Profile => &mut profile,
             ColumnGroup::Alone => continue,
         };
         *seen = (seen.0 || more.0, seen.1 || more.1);
     }
-    replay != (true, true) && profile != (true, true)
+    ![replay, cold, profile].contains(&(true, true))
 }
 
 /// Fills empty cells; returns their indices.

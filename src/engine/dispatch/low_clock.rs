@@ -25,9 +25,10 @@ impl Dispatcher<'_> {
     /// it withdrew them. Cases that this run has measured are measured again, or end as `throttled` if they are not
     /// planned any more.
     pub(super) async fn judge_earlier_clocks(&mut self) -> Result<(), EngineError> {
-        let found = self.commit(|ledger| LowClocks::from_ledger(ledger)).await?;
+        let cache = self.context.settings.cache();
+        let found = self.commit(|ledger| LowClocks::from_ledger(ledger, cache)).await?;
         self.withdraw_attempts(&found).await?;
-        let withdrawn = self.commit(|ledger| ledger.all_withdrawn_attempts()).await?;
+        let withdrawn = self.commit(|ledger| ledger.all_withdrawn_attempts(cache)).await?;
         let outcomes: BTreeMap<&CaseId, &CaseOutcome> =
             withdrawn.iter().map(|(case, withdrawn)| (case, &withdrawn.outcome)).collect();
         for index in 0..self.store.predecided.len() {
@@ -50,7 +51,8 @@ impl Dispatcher<'_> {
         collection: i64,
         attempts: &mut [Attempt],
     ) -> Result<(), EngineError> {
-        let found = self.commit(|ledger| LowClocks::of_software(ledger, collection)).await?;
+        let cache = self.context.settings.cache();
+        let found = self.commit(|ledger| LowClocks::of_software(ledger, collection, cache)).await?;
         let withdrawn = self.withdraw_attempts(&found).await?;
         let (of_collection, earlier): (Vec<Withdrawal>, Vec<Withdrawal>) =
             withdrawn.into_iter().partition(|withdrawn| withdrawn.collection == collection);
@@ -143,7 +145,8 @@ impl Dispatcher<'_> {
     }
 
     async fn has_measurement(&mut self, case: &CaseId) -> Result<bool, EngineError> {
-        self.commit(|ledger| ledger.has_measurement(case)).await
+        let cache = self.context.settings.cache();
+        self.commit(|ledger| ledger.has_measurement(case, cache)).await
     }
 
     async fn exclude_slow_devices(&mut self, found: &LowClocks) -> Result<(), EngineError> {

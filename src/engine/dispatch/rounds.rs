@@ -64,7 +64,8 @@ impl Dispatcher<'_> {
         if self.round as usize > aim.max_collections {
             return Ok(Vec::new());
         }
-        let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger)).await?;
+        let cache = context.settings.cache();
+        let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger, cache)).await?;
         let mut cases = self.imprecise_cases(&estimates, aim);
         if aim.max_collections > 1 {
             cases.extend(self.unconfirmed_cases(&estimates));

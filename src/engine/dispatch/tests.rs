@@ -16,7 +16,8 @@ use crate::{
     config::{AssetFiles, DatabaseFile, DeviceProfile},
     device::{DeviceLease, DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
     domain::{
-        CaseId, DataKind, FailingVerdicts, Launch, Nanos, ProfilerSettings, RecordedTask, SoftwareFingerprint,
+        CacheState, CaseId, DataKind, FailingVerdicts, Launch, Nanos, ProfilerSettings, RecordedTask,
+        SoftwareFingerprint,
     },
     engine::{
         CollectionSettings, PausedDevices, ResumedRun,
@@ -111,6 +112,7 @@ impl Fixture {
         let assets = AssetFiles::embedded();
         let device = DeviceProfile::load(&assets, self.database.device()).expect("a device profile");
         let selection = CaseSelection {
+            cache: CacheState::Hot,
             update: self.update,
             kernels: &[],
             cases: &[],
@@ -182,7 +184,7 @@ impl Fixture {
         };
         ledger.begin_run(&new, &all).expect("the plan is stored");
         let costs = InitialCosts::new(0, LaunchCount::Fixed(10));
-        let rows = WriteBack::for_plan(&run, &plan);
+        let rows = WriteBack::for_plan(&run, CacheState::Hot, &plan);
         let settings = self.settings(&run, costs);
         let mut state = SchedulerState::new(
             scheduler_cases(&costs, &plan.cases),
@@ -544,7 +546,7 @@ fn damaged_table_does_not_end_the_run_and_the_next_run_writes_its_rows() {
         |outcome: &Option<CaseOutcome>| outcome.as_ref().is_some_and(|one| one.verdict == Verdict::Ok);
     let cases = ledger.run_cases(&run).expect("cases");
     assert!(cases.len() == 4 && cases.iter().all(|case| is_ok(&case.outcome)), "{cases:?}");
-    let measured = ledger.measured_cases().expect("cases");
+    let measured = ledger.measured_cases(CacheState::Hot).expect("cases");
     let plan = fixture.plan(&measured);
     assert_eq!((plan.cases.len(), plan.already_measured), (0, 4));
     let respond =

@@ -52,6 +52,7 @@ impl Fixture {
         let device =
             DeviceProfile::load(&AssetFiles::embedded(), database.device()).expect("a device profile");
         let selection = CaseSelection {
+            cache: CacheState::Hot,
             withdrawn: &self.withdrawn,
             update,
             kernels,

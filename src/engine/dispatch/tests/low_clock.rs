@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    domain::{Case, EqualCallAttempt},
+    domain::{CacheState, Case, EqualCallAttempt},
     stats::CycleRate,
 };
 
@@ -21,7 +21,7 @@ fn at_clock(
 
 /// Verdicts of all attempts on a device.
 fn verdicts_on(fixture: &Fixture, device: u32) -> BTreeSet<Verdict> {
-    let rates = fixture.database.ledger().expect("a ledger").cycle_rates().expect("rates");
+    let rates = fixture.database.ledger().expect("a ledger").cycle_rates(CacheState::Hot).expect("rates");
     rates.into_iter().filter(|stored| stored.device == device).map(|stored| stored.verdict).collect()
 }
 

@@ -36,8 +36,8 @@ fn few_cases_have_three_collections_and_more_have_two() {
             observed.events.iter().filter(|(_, event)| matches!(event, RunEvent::CaseFinished { .. }));
         assert_eq!(finished.count(), cases, "one verdict for each case");
         let ledger = fixture.database.ledger().expect("a ledger");
-        let measured = ledger.measured_cases().expect("cases");
-        let attempts = |case| ledger.attempt_samples(case).expect("attempts").len();
+        let measured = ledger.measured_cases(CacheState::Hot).expect("cases");
+        let attempts = |case| ledger.attempt_samples(case, CacheState::Hot).expect("attempts").len();
         assert!(measured.iter().all(|case| attempts(case) == expected.len() + 1));
     }
 }
