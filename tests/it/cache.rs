@@ -289,3 +289,21 @@ fn stop_requests_and_the_end_of_the_time_end_both_states() {
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("no time is left for the cold cache: `npubench run"), "{}", ran.stderr);
 }
+
+/// Each rank of a gang flushes its own cache, and calls that run as another kernel are cold results of that kernel.
+#[test]
+fn cold_gangs_and_calls_of_other_kernels_are_the_same_again_from_their_artefacts() {
+    for context in [crate::gang::database(&[64], &["2"]), crate::equal_kernels::products()] {
+        run(&context, &[]);
+        run(&context, &COLD);
+        let accepted = "SELECT count(*) FROM attempts a JOIN collections c USING (collection)
+                        WHERE c.cache = 'cold' AND a.verdict = 'ok'";
+        assert!(number(&ledger(&context).expect("a ledger"), accepted) > 0);
+        for arguments in [&["reparse", "--db", "db"][..], &["db", "check", "db"]] {
+            let ran = context.run(arguments);
+            assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        }
+        let said = run(&context, &COLD);
+        assert!(said.contains(": 0 cases on devices 0-3"), "{said}");
+    }
+}
