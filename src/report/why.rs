@@ -197,7 +197,7 @@ fn add_collections(page: &mut Page, evidence: &CaseEvidence) {
         page.text.push('\n');
         page.add(
             "controls",
-            "medians in us at the begin and the end; off: from other collections with the same software",
+            "medians in us at the start and the end; off: from other collections with the same software",
         );
         page.add_block(&table);
     }

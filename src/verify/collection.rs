@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     JournalLine, LaunchJournal,
     cache_flushes::CacheFlushes,
-    controls::{DeviceChange, control_readings, device_change},
+    controls::ControlFindings,
     equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
     ranks::{
         RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
@@ -180,7 +180,7 @@ pub fn assess_collection(
     let all = LaunchJournal::merge_all(journals);
     let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
     let running = left.next().filter(|_| !all.has_ended);
-    let change = device_change(&control_readings(manifest, journals, &records));
+    let controls = ControlFindings::of_collection(manifest, journals, &all, &records);
     let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
         let ordinal = case.ordinal;
         let evidence = ranks.iter().zip(&brackets).map(|(rank, brackets)| {
@@ -200,7 +200,7 @@ pub fn assess_collection(
         });
         let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
         match merge_ranks(ordinal, &ranks, evidence) {
-            Ok(evidence) => assess_case(manifest, case, expected, &evidence, software, change.as_ref()),
+            Ok(evidence) => assess_case(manifest, case, expected, &evidence, software, &controls),
             Err(outcome) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
                 Attempt::without_launches(case.case.clone(), launched, outcome)
@@ -294,7 +294,7 @@ fn assess_case(
     expected: &ExpectedLaunches<'_>,
     evidence: &[RankLaunches<'_>],
     software: &SoftwareChange,
-    change: Option<&DeviceChange>,
+    controls: &ControlFindings,
 ) -> Attempt {
     let own = slowest_records(evidence);
     let launched = evidence.first().map_or(0, |first| first.launched);
@@ -335,10 +335,7 @@ fn assess_case(
     if let Some(cause) = throttling(&used) {
         outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
     }
-    if let Some(DeviceChange { verdict, reason }) = change.filter(|change| change.verdict > outcome.verdict) {
-        outcome = CaseOutcome::with_remarks(*verdict, reason, reason_remarks(&outcome.reason));
-    }
-    let outcome = software.judge_outcome(outcome);
+    let outcome = software.judge_outcome(controls.judge_outcome(&outcome));
     let of_equal_calls = Vec::new();
     let case = case.case.clone();
     let measured = Attempt {

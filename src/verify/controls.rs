@@ -1,5 +1,7 @@
 //! Records of the control kernels of a collection, and the change of the device between its ends.
 
+use std::iter;
+
 use super::{
     LaunchJournal, RawRecord,
     ranks::{RankOutput, split_by_rank},
@@ -7,7 +9,7 @@ use super::{
     sentinels::sentinel_range,
 };
 use crate::{
-    domain::{CollectionEnd, ControlReading, Verdict},
+    domain::{CaseOutcome, CollectionEnd, ControlReading, Verdict, reason_cause, reason_remarks},
     render::{ControlCall, Manifest},
     stats::{ControlChange, LEAST_CLOCK_DEFICIT},
 };
@@ -65,16 +67,61 @@ fn control_reading(
     })
 }
 
-/// Change of a device between the begin and the end of a collection.
+/// Evidence on all cases of a collection from the launches beside theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DeviceChange {
+pub(super) struct ControlFindings {
+    change: Option<DeviceChange>,
+    /// Remarks on such launches that failed.
+    remarks: Vec<String>,
+}
+
+impl ControlFindings {
+    /// Reads the evidence of a collection from its records, and from its journals, `journal` of all processes together.
+    pub(super) fn of_collection(
+        manifest: &Manifest,
+        journals: &[LaunchJournal],
+        journal: &LaunchJournal,
+        records: &[RawRecord],
+    ) -> Self {
+        let change = device_change(&control_readings(manifest, journals, records));
+        Self { change, remarks: journal.remarks() }
+    }
+
+    /// Returns the outcome of a measured case: a change of the device is its cause if its verdict is the worse one, else a
+    /// remark.
+    pub(super) fn judge_outcome(&self, outcome: &CaseOutcome) -> CaseOutcome {
+        let remarks = self.remarks.iter().map(String::as_str);
+        match &self.change {
+            Some(DeviceChange { verdict, reason }) if *verdict > outcome.verdict => {
+                CaseOutcome::with_remarks(*verdict, reason, reason_remarks(&outcome.reason).chain(remarks))
+            }
+            change => {
+                let change = change.iter().map(|change| change.reason.as_str());
+                CaseOutcome::with_remarks(outcome.verdict, &outcome.reason, change.chain(remarks))
+            }
+        }
+    }
+}
+
+/// Beginning of the clause of a reason that states a change of the device.
+const CONTROL_CHANGE: &str = "the control kernel ";
+
+/// Returns the clause of a reason that states a change of the device.
+pub(super) fn control_change(reason: &str) -> Option<&str> {
+    let mut clauses = iter::once(reason_cause(reason)).chain(reason_remarks(reason));
+    clauses.find(|clause| clause.starts_with(CONTROL_CHANGE))
+}
+
+/// Change of a device between the start and the end of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct DeviceChange {
     /// `throttled` if the cycles per time fell as well, else `noisy`.
-    pub(super) verdict: Verdict,
-    pub(super) reason: String,
+    verdict: Verdict,
+    reason: String,
 }
 
 /// Returns the greatest change of a control kernel between the ends of a collection, if it is no chance.
-pub(super) fn device_change(readings: &[ControlReading]) -> Option<DeviceChange> {
+fn device_change(readings: &[ControlReading]) -> Option<DeviceChange> {
     let pairs = readings.iter().filter(|reading| reading.end == CollectionEnd::Begin).filter_map(|begin| {
         let is_same = |other: &&ControlReading| {
             other.end == CollectionEnd::End
@@ -96,9 +143,9 @@ pub(super) fn device_change(readings: &[ControlReading]) -> Option<DeviceChange>
         if fell > 5.0 * first.error.hypot(last.error) { fell } else { 0.0 }
     });
     let is_clock = fell >= LEAST_CLOCK_DEFICIT;
-    let clock = if is_clock { "; its cycles per time fell with it" } else { "" };
+    let clock = if is_clock { ", and its cycles per time fell with it" } else { "" };
     let reason = format!(
-        "the control kernel {} of device {} took {:+.1} % at the end of the collection, {:.2} instead of {:.2} us{clock}",
+        "{CONTROL_CHANGE}{} of device {} took {:+.1} % at the end of the collection, {:.2} instead of {:.2} us{clock}",
         begin.control,
         begin.device,
         change.log_change.exp_m1() * 100.0,

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{
     EstimatedMedian,
-    samples::{TIMER_QUANTUM_NS, noise_reason, pooled_patterns, published_interval},
+    controls::control_change,
+    samples::{TIMER_QUANTUM_NS, is_mostly_patterned, noise_reason, pooled_patterns, published_interval},
 };
 use crate::{
     domain::{
@@ -53,6 +54,8 @@ pub(crate) fn pool_attempts(
     let ends = interval.map(|interval| (interval.low, interval.high));
     let by_collection: Vec<&[i64]> = collections.iter().map(Vec::as_slice).collect();
     let (pattern, pattern_remarks) = pooled_patterns(&by_collection);
+    let change = PooledChange::of_attempts(&used);
+    let pattern = pattern.or_else(|| change.text.clone().filter(|_| change.is_of_most));
     let suspicious = used.iter().rfind(|attempt| attempt.verdict == Verdict::Suspicious);
     let (verdict, cause) = match (noise_reason(&pooled, ends, outliers), pattern) {
         (_, Some(pattern)) if used.len() > 1 => (Verdict::Noisy, pattern),
@@ -69,7 +72,8 @@ pub(crate) fn pool_attempts(
     };
     // Assumptions of one collection, such as a host without a selftest, concern the pooled samples as well.
     let remarks = used.iter().flat_map(|attempt| reason_remarks(&attempt.reason));
-    let remarks = remarks.chain(pattern_remarks.iter().map(String::as_str));
+    let remarks = remarks.filter(|remark| control_change(remark).is_none());
+    let remarks = remarks.chain(pattern_remarks.iter().chain(&change.text).map(String::as_str));
     let outcome = CaseOutcome::with_remarks(verdict, &cause, remarks);
     Some(RowResult {
         case: case.clone(),
@@ -80,6 +84,25 @@ pub(crate) fn pool_attempts(
         software: newest.software.clone(),
         withdrawn_runs: BTreeSet::new(),
     })
+}
+
+/// Changes of the devices during the collections of a row, by their control kernels.
+struct PooledChange {
+    /// The change in the last such collection, with their number; `None` without one.
+    text: Option<String>,
+    /// True if so many collections have one that the median is not known.
+    is_of_most: bool,
+}
+
+impl PooledChange {
+    fn of_attempts(used: &[&AttemptSamples]) -> Self {
+        let changes: Vec<&str> = used.iter().filter_map(|attempt| control_change(&attempt.reason)).collect();
+        let text = changes.last().map(|last| match used.len() {
+            1 => (*last).to_owned(),
+            all => format!("{last}, in {} of {all} collections", changes.len()),
+        });
+        Self { text, is_of_most: is_mostly_patterned(changes.len(), used.len()) }
+    }
 }
 
 /// Returns the interval of an estimate, widened by half a step of the timer; `None` if nothing bounds it.
@@ -238,6 +261,36 @@ mod tests {
         let apart = attempt(Verdict::Noisy, &[1300; 8], 1.0);
         assert_eq!(pooled(&[good, apart]), (16, Verdict::Noisy), "the spread between collections counts");
         assert_eq!(pool_attempts(&case, &[], None), None);
+    }
+
+    /// A device that changed leaves no trace in samples that are steady together.
+    #[test]
+    fn changes_of_the_device_in_half_of_the_collections_make_a_row_noisy() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let with = |verdict, reason: &str| AttemptSamples {
+            reason: reason.to_owned(),
+            ..attempt(verdict, &[10_000; 20], 1.0)
+        };
+        let outcome = |attempts: &[AttemptSamples]| {
+            let row = pool_attempts(&case, attempts, None).expect("evidence");
+            (row.outcome.verdict, row.outcome.reason)
+        };
+        let steady = with(Verdict::Ok, "every launch recorded");
+        let took = |percent: u32| format!("the control kernel copy of device 3 took +{percent} %");
+        let changed = |percent: u32| with(Verdict::Noisy, &format!("{}; without a selftest", took(percent)));
+        let also_wide = with(Verdict::Noisy, &format!("median known to 9 %, target 5 %; {}", took(6)));
+        let in_all = format!("{}, in 2 of 2 collections; without a selftest", took(7));
+        assert_eq!(outcome(&[changed(5), changed(7)]), (Verdict::Noisy, in_all));
+        let in_half = format!("{}, in 1 of 2 collections", took(6));
+        assert_eq!(outcome(&[also_wide.clone(), steady.clone()]), (Verdict::Noisy, in_half));
+        let in_a_third = format!(
+            "every launch recorded, steady over all collections together; without a selftest; {}, in 1 of 3 collections",
+            took(5)
+        );
+        assert_eq!(outcome(&[steady.clone(), changed(5), steady]), (Verdict::Ok, in_a_third));
+        for single in [changed(5), also_wide] {
+            assert_eq!(outcome(std::slice::from_ref(&single)), (Verdict::Noisy, single.reason));
+        }
     }
 
     #[test]

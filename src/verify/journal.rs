@@ -23,6 +23,9 @@ pub struct JournalLine {
     pub seconds: Option<f64>,
 }
 
+/// Greatest number of characters of an exception in a remark.
+const MOST_SUMMARY: usize = 160;
+
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PythonException {
     #[serde(rename = "type")]
@@ -55,6 +58,14 @@ impl PythonException {
     /// Returns true if the device failed, not the call: error codes 107xxx and 507xxx of the runtime.
     pub fn is_device_fault(&self) -> bool {
         self.error_codes().any(|code| matches!(code / 1000, 107 | 507))
+    }
+
+    /// Returns the class and the beginning of the message without details, which differ between equal errors, as one clause of
+    /// a reason.
+    fn summary(&self) -> String {
+        let text = format!("{}: {}", self.class, self.message);
+        let end = [";", " ("].iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
+        text[..end].chars().take(MOST_SUMMARY).collect::<String>().trim_end().to_owned()
     }
 
     /// Returns true for an error of CANN without a code, as torch_npu prints it with compact error output.
@@ -97,6 +108,8 @@ pub struct LaunchJournal {
     pub has_ended: bool,
     /// Exception that prevented the launches of the control kernels.
     pub controls_error: Option<PythonException>,
+    /// Exception that ended the launches that settle the clock before each case.
+    pub settling_error: Option<PythonException>,
 }
 
 impl LaunchJournal {
@@ -114,8 +127,20 @@ impl LaunchJournal {
             all.started_at = all.started_at.zip(journal.started_at).map(|(one, other)| one.max(other));
             all.is_done &= journal.is_done;
             all.has_ended &= journal.has_ended;
+            all.controls_error = all.controls_error.or_else(|| journal.controls_error.clone());
+            all.settling_error = all.settling_error.or_else(|| journal.settling_error.clone());
         }
         all
+    }
+
+    /// Returns remarks on launches beside those of the cases that failed.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let controls =
+            self.controls_error.as_ref().map(|error| format!("without control kernels: {}", error.summary()));
+        let settling = self.settling_error.as_ref();
+        let settling =
+            settling.map(|error| format!("the clock was not settled before each case: {}", error.summary()));
+        controls.into_iter().chain(settling).collect()
     }
 }
 
@@ -131,6 +156,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
         /// End of the collection at which the control kernels were launched, and the exception that prevented it.
         controls: Option<CollectionEnd>,
         error: Option<PythonException>,
+        settling_error: Option<PythonException>,
     }
     let mut journal = LaunchJournal::default();
     for line in fs::read_to_string(path).unwrap_or_default().lines() {
@@ -139,7 +165,14 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
             continue;
         }
         match serde_json::from_str::<JournalMark>(line) {
-            Ok(JournalMark { device_count: None, started: None, done: None, controls: None, .. })
+            Ok(JournalMark {
+                device_count: None,
+                started: None,
+                done: None,
+                controls: None,
+                settling_error: None,
+                ..
+            })
             | Err(_) => {
                 break;
             }
@@ -151,6 +184,7 @@ pub fn read_journal(path: &Path) -> LaunchJournal {
                 journal.is_done |= mark.done == Some(true);
                 journal.has_ended |= mark.done.is_some();
                 journal.controls_error = journal.controls_error.take().or(mark.error);
+                journal.settling_error = journal.settling_error.take().or(mark.settling_error);
             }
         }
     }
@@ -170,6 +204,20 @@ mod tests {
         let journal = read_journal(&path);
         assert_eq!((journal.lines.len(), journal.is_done), (1, false));
         assert_eq!(read_journal(&folder.path().join("missing")), LaunchJournal::default());
+    }
+
+    #[test]
+    fn failed_launches_beside_the_cases_are_read_from_every_process() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("j");
+        let text = "{\"settling_error\":{\"type\":\"A\",\"message\":\"a\"}}\n\
+                    {\"controls\":\"begin\",\"error\":{\"type\":\"B\",\"message\":\"b\"}}\n\
+                    {\"controls\":\"end\",\"error\":null}\n{\"done\":true}\n";
+        fs::write(&path, text).expect("written");
+        let merged = LaunchJournal::merge_all(&[LaunchJournal::default(), read_journal(&path)]);
+        let expected = ["without control kernels: B: b", "the clock was not settled before each case: A: a"];
+        assert_eq!(merged.remarks(), expected);
+        assert!(read_journal(&path).is_done);
     }
 
     /// Wordings of torch_npu and of CANN, from their sources and from logs of users.

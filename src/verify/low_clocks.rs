@@ -44,6 +44,8 @@ pub(crate) struct LowClocks {
 #[derive(Clone, Copy, Debug)]
 struct ComparedRate<'a> {
     collection: i64,
+    /// Device as the host numbers it: the processes of a gang have clocks of their own.
+    device: u32,
     place: LaunchPlace,
     kernel: ComparedKernel<'a>,
     rate: CycleRate,
@@ -73,6 +75,7 @@ impl<'a> ComparedRate<'a> {
         let StoredControl { collection, reading, .. } = stored;
         Some(Self {
             collection: *collection,
+            device: reading.device,
             place: match reading.end {
                 CollectionEnd::Begin => LaunchPlace::Begin,
                 CollectionEnd::End => LaunchPlace::End,
@@ -118,47 +121,55 @@ impl LowClocks {
     fn add_software(&mut self, rates: &[StoredCycleRate], controls: Vec<ComparedRate<'_>>) {
         let of_attempts = rates.iter().enumerate().map(|(index, stored)| ComparedRate {
             collection: stored.collection,
+            device: stored.device,
             place: LaunchPlace::Case,
             kernel: ComparedKernel::Case(&stored.case),
             rate: stored.rate,
             attempt: Some(index),
         });
         let mut compared: Vec<ComparedRate<'_>> = of_attempts.chain(controls).collect();
-        compared.sort_by_key(|one| (one.collection, one.place));
+        compared.sort_by_key(|one| (one.collection, one.device, one.place));
         let mut kernels: HashMap<ComparedKernel<'_>, usize> = HashMap::new();
-        let mut collections: BTreeMap<i64, usize> = BTreeMap::new();
+        let mut collections: BTreeMap<(i64, u32), usize> = BTreeMap::new();
         let readings: Vec<CycleReading> = compared
             .iter()
             .map(|one| {
                 let next = kernels.len();
                 let case = *kernels.entry(one.kernel).or_insert(next);
                 let next = collections.len();
-                let collection = *collections.entry(one.collection).or_insert(next);
+                let collection = *collections.entry((one.collection, one.device)).or_insert(next);
                 CycleReading { case, collection, rate: one.rate }
             })
             .collect();
         let all_deficits = find_clock_deficits(&readings);
         let mut deficits: Vec<Option<ClockDeficit>> = vec![None; rates.len()];
         let mut from = 0;
-        for of_collection in compared.chunk_by(|one, other| one.collection == other.collection) {
+        let is_same = |one: &ComparedRate<'_>, other: &ComparedRate<'_>| {
+            (one.collection, one.device) == (other.collection, other.device)
+        };
+        for of_collection in compared.chunk_by(is_same) {
             let found = &all_deficits[from..from + of_collection.len()];
             from += of_collection.len();
-            let mut low: Vec<f64> = found.iter().flatten().map(|found| found.deficit).collect();
-            let first = of_collection.iter().find_map(|one| one.attempt);
-            if let Some(first) = first.filter(|_| of_collection.len() >= LEAST_CASES)
-                && low.len() * 2 > of_collection.len()
+            // Control kernels help to find the deficits of cases, but are no cases.
+            let cases: Vec<(usize, Option<ClockDeficit>)> = of_collection
+                .iter()
+                .zip(found)
+                .filter_map(|(one, found)| Some((one.attempt?, *found)))
+                .collect();
+            let mut low: Vec<f64> = cases.iter().filter_map(|(_, found)| Some((*found)?.deficit)).collect();
+            if let Some((first, _)) = cases.first().copied().filter(|_| cases.len() >= LEAST_CASES)
+                && low.len() * 2 > cases.len()
             {
                 low.sort_unstable_by(f64::total_cmp);
                 let place = (rates[first].run.clone(), rates[first].device);
                 let collections = self.slow_collections.entry(place).or_default();
                 collections.insert(rates[first].collection, low[low.len() / 2]);
             }
-            for (one, found) in of_collection.iter().zip(found) {
-                if let (Some(attempt), Some(found)) = (one.attempt, found) {
-                    // The reference is a reading of the same case, so that it is one of an attempt.
-                    let reference = found.reference.and_then(|index| compared[index].attempt);
-                    deficits[attempt] = Some(ClockDeficit { reference, ..*found });
-                }
+            for (attempt, found) in cases {
+                // The reference is a reading of the same case, so that it is one of an attempt.
+                let reference =
+                    |found: ClockDeficit| found.reference.and_then(|index| compared[index].attempt);
+                deficits[attempt] = found.map(|found| ClockDeficit { reference: reference(found), ..found });
             }
         }
         for (stored, deficit) in rates.iter().zip(&deficits) {
@@ -351,5 +362,41 @@ mod tests {
         assert!(found.attempts[0].outcome.reason.starts_with(reason), "{:?}", found.attempts[0].outcome);
         let other = [control(1, 0, 1_650.0, "8.3"), control(2, 1, 1_585.0, "8.5")].concat();
         assert_eq!(LowClocks::from_rates(rates, &other), LowClocks::default());
+    }
+
+    /// Six readings of control kernels are no three cases.
+    #[test]
+    fn collections_of_one_case_are_not_judged_by_their_controls() {
+        let cases = |count: u32, collection: u32, device: u32, rate: f64| -> Vec<StoredCycleRate> {
+            (0..count).map(|case| stored(collection * 10 + case, collection, device, rate, "8.5")).collect()
+        };
+        let controls: Vec<StoredControl> = [(1, 0, 1_650.0), (2, 1, 1_585.0), (3, 1, 1_585.0)]
+            .into_iter()
+            .flat_map(|(collection, device, clock)| control(collection, device, clock, "8.5"))
+            .collect();
+        let slow = |count: u32| {
+            let rates =
+                [cases(6, 1, 0, 900.0), cases(count, 2, 1, 400.0), cases(count, 3, 1, 300.0)].concat();
+            LowClocks::from_rates(rates, &controls).slow_devices("r1").len()
+        };
+        assert_eq!([1, 2, 3, 6].map(slow), [0, 0, 1, 1]);
+    }
+
+    /// A slow device of a gang says nothing about the first one.
+    #[test]
+    fn controls_of_a_gang_are_those_of_their_own_devices() {
+        let cases = |collection: u32, device: u32| -> Vec<StoredCycleRate> {
+            (0..4).map(|case| stored(collection * 10 + case, collection, device, 400.0, "8.5")).collect()
+        };
+        let rates = [cases(1, 0), cases(2, 1)].concat();
+        let with_gang = |first: f64, second: f64| {
+            let of_gang =
+                [control(2, 1, first, "8.5"), control(2, 2, second, "8.5"), control(2, 3, second, "8.5")];
+            let controls = [control(1, 0, 1_650.0, "8.5"), of_gang.concat()].concat();
+            let found = LowClocks::from_rates(rates.clone(), &controls);
+            found.attempts.iter().map(|low| low.attempt.device).collect::<Vec<_>>()
+        };
+        assert_eq!(with_gang(1_650.0, 1_500.0), Vec::<u32>::new());
+        assert_eq!(with_gang(1_500.0, 1_650.0), [1; 4]);
     }
 }

@@ -180,8 +180,8 @@ fn control_rules() -> impl Iterator<Item = VerificationRule> {
             "control_change",
             Verdict::Noisy,
             format!(
-                "each control kernel takes less than {} % more or less at the end of the collection than at its begin, or the change is \
-                 below {CONTROL_CHANGE_ERRORS} standard errors",
+                "each control kernel takes less than {} % more or less at the end of the collection than at its start, or the change is \
+                 below {CONTROL_CHANGE_ERRORS} standard errors, in more than half of the collections of a row",
                 LEAST_CONTROL_CHANGE * 100.0
             ),
         ),

@@ -1,11 +1,16 @@
 //! Control kernels at the ends of collections, on the rehearsal host.
 
+use std::fs;
+
 use serde_json::Value;
 
 use crate::{
     context::Context,
+    gang,
     kill_resume::{ingested, ledger},
 };
+
+const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/replay.py.hbs");
 
 const RUN: [&str; 7] = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"];
 
@@ -91,4 +96,49 @@ fn cases_are_launched_at_the_clock_of_a_busy_device() {
     };
     let without = durations("faults: []\n");
     assert_eq!(durations("faults:\n  - idle_clock: {factor: 1.2, milliseconds: 3}\n"), without);
+}
+
+/// The launches that settle the clock are no launches of a case, whose verdict and whose gang do not depend on them.
+#[test]
+fn exception_of_the_settling_or_of_a_control_is_none_of_a_case() {
+    let template = fs::read_to_string(TEMPLATE).expect("it ships");
+    let reading = "return begin.elapsed_time(end)";
+    assert!(template.contains(reading));
+    let raising = |condition: &str| {
+        let raised = format!(
+            "if {condition}:\n            raise RuntimeError('NPU out of memory; no event')\n        {reading}"
+        );
+        template.replace(reading, &raised)
+    };
+    let run =
+        ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-model", "steady", "--assets", "assets"];
+    let reasons = |context: &Context, script: &str| {
+        context.write("assets/templates/replay.py.hbs", script);
+        let ran = context.run(&[&run[..], &["--devices", "0-1"]].concat());
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        assert_eq!(count(context, "SELECT count(*) FROM attempts WHERE verdict <> 'ok'"), 0);
+        let text = "SELECT group_concat(DISTINCT reason) FROM attempts";
+        let reasons: String =
+            ledger(context).expect("a ledger").query_row(text, [], |row| row.get(0)).expect("text");
+        reasons
+    };
+    let settling = "the clock was not settled before each case: RuntimeError: NPU out of memory";
+    let context = ingested();
+    // The third settling is that of the last control kernel, the fourth that of the first case.
+    let found = reasons(&context, &raising("len(self.settled) == 3"));
+    assert!(found.contains(settling) && !found.contains("without control"), "{found}");
+    let journal =
+        fs::read_to_string(gang::collections(&context)[0].join("launched.jsonl")).expect("a journal");
+    assert_eq!(journal.matches("settling_error").count(), 1, "{journal}");
+    let control = r#""torch.abs": lambda tensors: torch.abs(*tensors)"#;
+    assert!(template.contains(control));
+    let context = ingested();
+    let found =
+        reasons(&context, &template.replace(control, r#""torch.abs": lambda tensors: torch.mm(*tensors)"#));
+    assert!(found.contains("without control kernels: ") && !found.contains(settling), "{found}");
+    let row = &context.rows("db", "SwiGlu")[0];
+    assert!(row["MicroBench Reason"].contains("without control kernels: "), "{row:?}");
+    let gang = gang::database(&[64], &["2"]);
+    let found = reasons(&gang, &raising("os.environ.get('RANK') == '1' and len(self.settled) == 3"));
+    assert!(found.contains(settling), "{found}");
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     domain::{CollectionEnd, ControlKernel},
     render::{ControlCall, ControlLaunches},
+    verify::control_readings,
 };
 
 /// Adds the launches of a control kernel with the kernel and the shapes of the first case. Those at the end take longer by
@@ -14,7 +15,7 @@ fn add_controls(collection: &mut Collection, factor: f64, is_clock: bool) {
         control: ControlKernel::Matmul,
         api: "torch.mm".to_owned(),
         tensors,
-        dtype: "bfloat16".to_owned(),
+        dtype: "float16".to_owned(),
     };
     collection.manifest.controls =
         Some(ControlLaunches { warm_up: 1, measured: 8, kernels: vec![call], settling: None });
@@ -66,7 +67,7 @@ fn incomplete_controls_are_no_reading_and_no_problem_of_a_case() {
     let mut collection = Collection::without_faults();
     add_controls(&mut collection, 1.5, true);
     collection.records.remove(3);
-    assert_eq!(readings(&collection).len(), 1, "one launch at the begin is lost");
+    assert_eq!(readings(&collection).len(), 1, "one launch at the start is lost");
     assert!(collection.outcomes().iter().all(|outcome| outcome.verdict == Verdict::Ok));
     collection.records.truncate(collection.records.len() - 1);
     assert_eq!(readings(&collection), [], "the closing sentinel at the end is lost");
@@ -87,5 +88,38 @@ fn a_device_that_changes_within_a_collection_makes_its_cases_noisy_or_throttled(
             let is_named = outcome.reason.starts_with("the control kernel matmul of device 3 took");
             assert_eq!(is_named, expected != Verdict::Ok, "{outcome:?}");
         }
+    }
+}
+
+#[test]
+fn change_of_the_device_is_a_remark_where_a_case_has_another_cause() {
+    let mut collection = Collection::without_faults();
+    let mut number = 0;
+    for record in collection.own(0) {
+        number += 1;
+        record.duration = Nanos(1_000 + 400 * (number % 2));
+    }
+    let own_cause = collection.outcomes().swap_remove(0);
+    assert_eq!(own_cause.verdict, Verdict::Noisy, "{own_cause:?}");
+    add_controls(&mut collection, 1.06, false);
+    let outcome = collection.outcomes().swap_remove(0);
+    let change = "; the control kernel matmul of device 3 took +6.0 % at the end of the collection";
+    assert_eq!(outcome.verdict, Verdict::Noisy);
+    assert!(outcome.reason.starts_with(&format!("{}{change}", own_cause.reason)), "{outcome:?}");
+}
+
+#[test]
+fn launches_beside_the_cases_that_fail_are_remarks() {
+    let mut collection = Collection::without_faults();
+    let error = |message: &str| {
+        Some(PythonException { class: "RuntimeError".to_owned(), message: message.to_owned() })
+    };
+    collection.journal.controls_error =
+        error("NPU out of memory. Tried to allocate 64.00 MiB (NPU 0; 60.97 GiB)");
+    collection.journal.settling_error = error("no events; see the log");
+    for outcome in collection.outcomes() {
+        let expected = "every launch recorded; without control kernels: RuntimeError: NPU out of memory. Tried to allocate 64.00 MiB; \
+                        the clock was not settled before each case: RuntimeError: no events";
+        assert_eq!(outcome, CaseOutcome::new(Verdict::Ok, expected));
     }
 }
