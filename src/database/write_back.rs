@@ -32,7 +32,8 @@ pub(crate) struct WriteBackReport {
 }
 
 /// Writes results into the rows of their cases. A row keeps its measurement if the result is worse, see
-/// [`RowResult`]; with `compares_production` it is compared with the production profiles of the row. Cases of `insertable` without a row get one, see [`insert_rows`].
+/// [`RowResult`]; with `compares_production` it is compared with the production profiles of the row. Cases of `insertable`
+/// without a row get one, see [`insert_rows`].
 pub(super) fn write_back(
     kernel: &KernelName,
     table: &mut KernelCsv,

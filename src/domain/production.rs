@@ -32,6 +32,14 @@ impl RowResult {
 }
 
 impl CaseOutcome {
+    /// Returns the outcome of an attempt that something contradicts: `suspicious`, whatever its spread.
+    pub(crate) fn of_contradicted_attempt(&self, contradiction: &str) -> Self {
+        match self.verdict {
+            Verdict::Noisy => Self::with_remarks(Verdict::Suspicious, contradiction, [self.reason.as_str()]),
+            _ => self.with_contradiction(contradiction),
+        }
+    }
+
     /// Returns the outcome of a measurement that something contradicts: `suspicious` instead of `ok`; any other verdict gets
     /// the contradiction as a remark.
     pub(crate) fn with_contradiction(&self, contradiction: &str) -> Self {
@@ -66,5 +74,8 @@ mod tests {
         let of = |verdict| CaseOutcome::new(verdict, "a cause; a remark").with_contradiction("too slow");
         assert_eq!(of(Verdict::Ok), CaseOutcome::new(Verdict::Suspicious, "too slow; a remark"));
         assert_eq!(of(Verdict::Noisy), CaseOutcome::new(Verdict::Noisy, "a cause; a remark; too slow"));
+        let attempt =
+            CaseOutcome::new(Verdict::Noisy, "a cause; a remark").of_contradicted_attempt("too slow");
+        assert_eq!(attempt, CaseOutcome::new(Verdict::Suspicious, "too slow; a cause; a remark"));
     }
 }

@@ -35,6 +35,11 @@ impl RecordedTask {
     /// Unit of kernels that run on the host-like cores of the device.
     pub(crate) const AI_CPU: &str = "AI_CPU";
 
+    /// Returns true if it ran on the vector cores alone.
+    pub(crate) fn is_on_vector_cores(&self) -> bool {
+        matches!(self.core.as_str(), "AI_VECTOR_CORE" | "MIX_AIV")
+    }
+
     /// Returns true if it ran on an AI CPU instead of the AI cores.
     pub(crate) fn is_on_ai_cpu(&self) -> bool {
         self.core == Self::AI_CPU

@@ -537,7 +537,10 @@ impl<'a> Dispatcher<'a> {
         let suspicious = self.report_suspicious(&ledger).await?;
         let imprecise = self.report_precision(ledger.ledger_rows().estimates());
         self.store.rows.reopen_written(ledger);
-        self.store.rows.add_outdated(self.store.database);
+        let cases = self.store.rows.add_outdated(self.store.database);
+        if cases > 0 {
+            (self.emit)(&RunEvent::EarlierResultsSuspicious { cases });
+        }
         self.write_last_rows().await?;
         let planned = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
         let mut outcomes: Vec<(IdentifiedCase, CaseOutcome)> = Vec::new();

@@ -7,7 +7,7 @@ use crate::{
     database::{
         Database, DatabaseError, RowCase, ShownInterval, WriteBackReport, row_cases, write_back_kernel,
     },
-    domain::{CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult},
+    domain::{CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, Verdict},
     evidence::{LedgerComparison, RowComparison, case_row},
     ledger::Ledger,
     plan::{PlannedCase, RunPlan},
@@ -138,16 +138,21 @@ impl WriteBack {
     }
 
     /// Registers rows of other runs that differ from the ledger, such as those of a killed run. Tables that cannot be read are
-    /// left out.
-    pub(super) fn add_outdated(&mut self, database: &Database) {
-        let Some(ledger) = &self.ledger else { return };
+    /// left out. Returns the number of those that become suspicious.
+    pub(super) fn add_outdated(&mut self, database: &Database) -> usize {
+        let Some(ledger) = &self.ledger else { return 0 };
+        let mut suspicious = 0;
         for kernel in database.kernels().unwrap_or_default() {
-            let outdated = outdated_cases(database, &kernel, ledger).unwrap_or_default();
+            let outdated = outdated_rows(database, &kernel, ledger).unwrap_or_default();
+            let becomes_suspicious =
+                |row: &&OutdatedRow| row.becomes_suspicious && row.run.as_ref() != Some(&self.run);
+            suspicious += outdated.iter().filter(becomes_suspicious).count();
             if !outdated.is_empty() {
                 let finished = self.finished.entry(kernel).or_default();
-                finished.extend(outdated.into_iter().map(|case| (case, None)));
+                finished.extend(outdated.into_iter().map(|row| (row.case, None)));
             }
         }
+        suspicious
     }
 
     /// Makes the written cases pending again, with the estimates of the whole ledger. A table may have been replaced, or lost
@@ -240,21 +245,42 @@ fn rewrite_rows_of(
     Ok(())
 }
 
-/// Returns the measured cases of a table whose rows differ from the ledger. Rows of other ledgers and of earlier versions differ
-/// only if they lack the estimate from several collections.
-fn outdated_cases(
+/// A row that differs from the ledger.
+#[derive(Debug)]
+struct OutdatedRow {
+    case: CaseId,
+    /// Run that wrote the row.
+    run: Option<String>,
+    /// True if it is `ok` and suspicious by the ledger: newer measurements of other cases contradict it.
+    becomes_suspicious: bool,
+}
+
+/// Returns the measured rows of a table that differ from the ledger. Rows of other ledgers and of earlier versions differ only if
+/// they lack the estimate from several collections.
+fn outdated_rows(
     database: &Database,
     kernel: &KernelName,
     ledger: &LedgerComparison,
-) -> Result<Vec<CaseId>, DatabaseError> {
+) -> Result<Vec<OutdatedRow>, DatabaseError> {
     let table = database.kernel_csv(kernel)?;
-    let rows = row_cases(kernel, &table)?.into_iter().filter(|row| row.cells(ledger.cache()).shown.is_some());
-    let outdated = rows.filter(|row| match ledger.compare_row(&table, row) {
-        RowComparison::Behind | RowComparison::Different { .. } => true,
-        RowComparison::OtherLedger | RowComparison::EarlierVersion => lacks_estimate(ledger, row),
-        _ => false,
+    let rows = row_cases(kernel, &table)?.into_iter();
+    let outdated = rows.filter_map(|row| {
+        let cells = row.cells(ledger.cache());
+        let shown = cells.shown.as_ref()?;
+        let is_outdated = match ledger.compare_row(&table, &row) {
+            RowComparison::Behind | RowComparison::Different { .. } => true,
+            RowComparison::OtherLedger | RowComparison::EarlierVersion => lacks_estimate(ledger, &row),
+            _ => false,
+        };
+        let case = row.case.as_ref().ok().filter(|_| is_outdated)?.id();
+        let is_suspicious = || {
+            let judged = ledger.judged_row(&case, row.production);
+            judged.is_some_and(|judged| judged.outcome.verdict == Verdict::Suspicious)
+        };
+        let becomes_suspicious = shown.verdict == Verdict::Ok && is_suspicious();
+        Some(OutdatedRow { case, run: cells.run.clone(), becomes_suspicious })
     });
-    Ok(outdated.filter_map(|row| Some(row.case.ok()?.id())).collect())
+    Ok(outdated.collect())
 }
 
 /// Returns true if the ledger has an estimate from several collections, and the row another one or none.

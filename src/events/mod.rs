@@ -113,6 +113,10 @@ pub(crate) enum RunEvent {
         shapes: String,
         reason: String,
     },
+    /// Results of earlier runs that the measurements of this run contradict; their rows are no longer `ok`.
+    EarlierResultsSuspicious {
+        cases: usize,
+    },
     /// A device is paused after faults.
     DevicePaused {
         device: u32,

@@ -11,7 +11,7 @@ use crate::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, RowCase,
         columns, quote_cell, row_cases, row_count_text, row_differences,
     },
-    domain::{CacheState, Case, CaseId, IntervalMethod, KernelName, Nanos, RowResult},
+    domain::{CacheState, Case, CaseId, IntervalMethod, KernelName, Nanos, RowResult, Verdict},
     ledger::{Ledger, LedgerError, StoredArchive},
     render::files::EVIDENCE,
 };
@@ -71,11 +71,14 @@ impl LedgerComparison {
 
     /// Returns the row of a case that has this median in production profiles; `None` without a measurement.
     pub(crate) fn judged_row(&self, case: &CaseId, production: Option<Nanos>) -> Option<RowResult> {
-        let row = self.rows.row(case)?;
-        Some(match production.filter(|_| self.compares_production) {
+        Some(self.judge_by_production(self.rows.row(case)?, production))
+    }
+
+    fn judge_by_production(&self, row: RowResult, production: Option<Nanos>) -> RowResult {
+        match production.filter(|_| self.compares_production) {
             Some(production) => row.judged_by_production(production),
             None => row,
-        })
+        }
     }
 
     /// Returns the state of the cache.
@@ -157,14 +160,26 @@ impl LedgerComparison {
         let is_estimated =
             row.cells(self.cache).interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
         self.rows.earlier_rows(case).enumerate().any(|(newer, earlier)| {
+            let earlier = self.judge_by_production(earlier, row.production);
             let mut differences = row_differences(table, row.row, &earlier);
             differences.retain(|cell| columns::hot_column(&cell.column) != columns::REASON);
-            if is_estimated && (newer > 0 || self.is_unfinished) {
-                differences.retain(|cell| !cell.depends_on_other_cases());
+            if newer > 0 || self.is_unfinished {
+                differences.retain(|cell| !is_suspicion(cell));
+                if is_estimated {
+                    differences.retain(|cell| !cell.depends_on_other_cases());
+                }
             }
             differences.is_empty()
         })
     }
+}
+
+/// Returns true for a verdict that differs because measurements of other cases contradict the row, or did.
+fn is_suspicion(cell: &CellDifference) -> bool {
+    let is = |text: &str, verdict: Verdict| text == verdict.as_str();
+    columns::hot_column(&cell.column) == columns::VERDICT
+        && ((is(&cell.found, Verdict::Suspicious) && is(&cell.expected, Verdict::Ok))
+            || (is(&cell.found, Verdict::Ok) && is(&cell.expected, Verdict::Suspicious)))
 }
 
 /// Issues of the rows of one table in one state of the cache.

@@ -70,6 +70,12 @@ impl NoiseBudget {
         if let Some(first) = used.iter().nth(left_out) {
             all.retain(|measured| measured.samples.collection >= *first);
         }
+        // A container has a name of its own in each run: a host with a single run cannot be separated from it.
+        let hosts: BTreeSet<&str> = all.iter().map(|measured| measured.host.as_str()).collect();
+        let runs: BTreeSet<&str> = all.iter().map(|measured| measured.run.as_str()).collect();
+        if hosts.len() >= runs.len() {
+            all.iter_mut().for_each(|measured| measured.host.clear());
+        }
         let kernels: HashMap<CaseId, String> =
             ledger.cases_with_prefix("")?.into_iter().map(|known| (known.case, known.kernel)).collect();
         let controls = control_levels(&ledger.all_controls(cache)?);

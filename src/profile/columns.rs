@@ -49,6 +49,7 @@ pub(super) struct RecordColumns {
     pub(super) start: Option<usize>,
     pub(super) device: Option<usize>,
     pub(super) blocks: Option<usize>,
+    pub(super) stream: Option<usize>,
     pub(super) counters: [Option<usize>; COUNTERS.len()],
 }
 
@@ -70,11 +71,12 @@ const CORE: [&str; 2] = ["Accelerator Core", "Task Type"];
 const START: [&str; 2] = ["Start Time(us)", "Task Start Time(us)"];
 const DEVICE: [&str; 1] = ["Device_id"];
 const BLOCKS: [&str; 2] = ["Block Dim", "Block Num"];
+const STREAM: [&str; 1] = ["Stream ID"];
 
 /// Names of all columns that are read, in any version.
 fn read_columns() -> impl Iterator<Item = &'static str> {
-    let lists: [&[&'static str]; 10] =
-        [&KERNEL, &DURATION, &CELLS, &NAME, &STATE, &CORE, &START, &DEVICE, &BLOCKS, &COUNTERS];
+    let lists: [&[&'static str]; 11] =
+        [&KERNEL, &DURATION, &CELLS, &NAME, &STATE, &CORE, &START, &DEVICE, &BLOCKS, &STREAM, &COUNTERS];
     lists.into_iter().flatten().copied()
 }
 
@@ -124,6 +126,7 @@ impl RecordColumns {
             start: find(&START),
             device: find(&DEVICE),
             blocks: find(&BLOCKS),
+            stream: find(&STREAM),
             counters: COUNTERS.map(|name| find(&[name])),
         })
     }

@@ -308,6 +308,11 @@ impl<'a> KernelRow<'a> {
         std::str::from_utf8(self.optional_cell(self.table.columns.blocks)).ok()?.trim().parse().ok()
     }
 
+    /// Returns the stream; `None` if the table has no such column or the record no number in it.
+    pub(crate) fn stream(&self) -> Option<u32> {
+        std::str::from_utf8(self.optional_cell(self.table.columns.stream)).ok()?.trim().parse().ok()
+    }
+
     fn counter_millionths(&self) -> impl Iterator<Item = Option<i64>> + 'a {
         let record = *self;
         self.table.columns.counters.iter().map(move |column| record.counter_value((*column)?))

@@ -96,6 +96,12 @@ impl TextReporter {
                     reason_cause(reason)
                 ));
             }
+            RunEvent::EarlierResultsSuspicious { cases } => {
+                let cases = format_count(*cases, "result");
+                self.print_line(&format!(
+                    "{cases} of earlier runs became suspicious by new measurements; the next `npubench run` measures them again"
+                ));
+            }
             RunEvent::MeasurementsWithdrawn { cases, reason, .. } => {
                 let cases = format_count(*cases, "case");
                 self.print_line(&format!("results of {cases} are withdrawn and measured again: {reason}"));

@@ -157,6 +157,7 @@ pub(super) mod tests {
             outputs: vec![Some(input)],
             counters: Vec::new(),
             blocks: None,
+            stream: None,
             low_clock: None,
         }
     }

@@ -91,6 +91,7 @@ mod tests {
             outputs: vec![slot],
             counters: Vec::new(),
             blocks: None,
+            stream: None,
             low_clock: None,
         }
     }

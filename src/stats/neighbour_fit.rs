@@ -52,8 +52,8 @@ impl NeighbourFit {
 }
 
 /// Returns for each case the duration that its neighbours give it: a line of the logarithms of duration and size, which is
-/// the product of all dimensions; near ones count more. `None` with too few neighbours, and for the smallest and the largest of them, whose
-/// durations would be extrapolated.
+/// the product of all dimensions; near ones count more. `None` with too few neighbours, and for the smallest and the largest
+/// of them, whose durations would be extrapolated.
 pub(crate) fn fit_neighbours(points: &[ShapePoint]) -> Vec<Option<NeighbourFit>> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|one, other| points[*one].size().total_cmp(&points[*other].size()).then(one.cmp(other)));

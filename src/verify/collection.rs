@@ -48,6 +48,8 @@ pub struct RawRecord {
     pub counters: Vec<Option<f64>>,
     /// Number of blocks of the kernel; `None` if it is not recorded.
     pub blocks: Option<u32>,
+    /// Stream; `None` if it is not recorded.
+    pub stream: Option<u32>,
     /// Clock of the cores, if it was below the set one; `None` also if the profile does not show it.
     pub low_clock: Option<LowClock>,
 }
@@ -90,6 +92,9 @@ pub enum CollectionTermination {
 
 /// Greatest ratio of the median of a case to its roofline bound and [`LAUNCH_PART`] together. Recorded profiles reach 11.
 pub(super) const MOST_BOUNDS: i64 = 100;
+/// Size of the tensors of a case on the vector cores from which it should run on several blocks. Kernels on one block in
+/// recorded profiles have tensors of 48 KiB at most; those that treat a row of a vocabulary on one core may have more.
+pub(super) const ONE_BLOCK_BYTES: u64 = 4 << 20;
 /// Part of any duration that does not depend on the work.
 pub(super) const LAUNCH_PART: Nanos = Nanos(10_000);
 
@@ -154,6 +159,7 @@ fn raw_record(row: &KernelRow<'_>, clock: &CoreClock) -> Result<Option<RawRecord
         outputs: row.output_cells()?.parse().unwrap_or_default(),
         counters: row.counters().collect(),
         blocks: row.blocks(),
+        stream: row.stream(),
         low_clock: clock.low_clock(start, duration),
     }))
 }
@@ -329,8 +335,9 @@ fn assess_case(
     if let Some(remark) = rank_spread(&launches, &fastest_ranks) {
         outcome.reason = format!("{}; {remark}", outcome.reason);
     }
-    if let Some(contradiction) = far_above_roofline(&durations, expected) {
-        outcome = outcome.with_contradiction(&contradiction);
+    let contradictions = [far_above_roofline(&durations, expected), on_one_block(&used, expected.case)];
+    for contradiction in contradictions.into_iter().flatten() {
+        outcome = outcome.of_contradicted_attempt(&contradiction);
     }
     if let Some(cause) = throttling(&used) {
         outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
@@ -350,6 +357,16 @@ fn assess_case(
         of_equal_calls,
     };
     share_attempt(measured, expected, evidence.first().and_then(|first| first.ran_as))
+}
+
+/// Returns the size of the tensors of a case that ran on one block of the vector cores although they are large; `None` for other
+/// cases. The blocks of matrix products follow from the tiles of their output, which may be one.
+fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<String> {
+    let is_on_one = used.iter().all(|record| record.blocks == Some(1) && record.task.is_on_vector_cores());
+    let tensors = case.inputs.iter().chain(&case.outputs).flatten();
+    let bytes = tensors.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
+    (is_on_one && bytes >= ONE_BLOCK_BYTES)
+        .then(|| format!("it ran on one block, although its tensors have {} MiB", bytes >> 20))
 }
 
 /// Returns how the median of a case exceeds what its work explains; `None` if it does not, and for kernels on an AI CPU, which

@@ -50,7 +50,7 @@ pub(crate) fn pool_attempts(
     };
     // Pooled samples may be steadier than individual collections, or less steady.
     let outliers = used.iter().map(|attempt| attempt.outliers).sum();
-    let are_ok = used.iter().all(|attempt| attempt.verdict == Verdict::Ok);
+    let are_ok = used.iter().all(|attempt| attempt.verdict != Verdict::Noisy);
     let ends = interval.map(|interval| (interval.low, interval.high));
     let by_collection: Vec<&[i64]> = collections.iter().map(Vec::as_slice).collect();
     let (pattern, pattern_remarks) = pooled_patterns(&by_collection);
@@ -62,9 +62,6 @@ pub(crate) fn pool_attempts(
         (Some(why), None) if used.len() > 1 => {
             (Verdict::Noisy, format!("{why}, over {} collections", used.len()))
         }
-        (None, None) if let Some(attempt) = suspicious => {
-            (Verdict::Suspicious, reason_cause(&attempt.reason).to_owned())
-        }
         (None, None) if !are_ok && used.len() > 1 => {
             (Verdict::Ok, "every launch recorded, steady over all collections together".to_owned())
         }
@@ -74,7 +71,10 @@ pub(crate) fn pool_attempts(
     let remarks = used.iter().flat_map(|attempt| reason_remarks(&attempt.reason));
     let remarks = remarks.filter(|remark| control_change(remark).is_none());
     let remarks = remarks.chain(pattern_remarks.iter().chain(&change.text).map(String::as_str));
-    let outcome = CaseOutcome::with_remarks(verdict, &cause, remarks);
+    let mut outcome = CaseOutcome::with_remarks(verdict, &cause, remarks);
+    if let Some(attempt) = suspicious {
+        outcome = outcome.with_contradiction(reason_cause(&attempt.reason));
+    }
     Some(RowResult {
         case: case.clone(),
         cache: newest.cache,

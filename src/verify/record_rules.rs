@@ -53,7 +53,7 @@ pub(super) struct RecordRule {
 }
 
 /// Rules in the order in which they are applied.
-pub(super) const RECORD_RULES: [RecordRule; 17] = [
+pub(super) const RECORD_RULES: [RecordRule; 18] = [
     RecordRule {
         name: "device",
         verdict: Verdict::Implausible,
@@ -121,6 +121,12 @@ pub(super) const RECORD_RULES: [RecordRule; 17] = [
         verdict: Verdict::WrongKernel,
         condition: || "all launches used the same number of blocks".to_owned(),
         find_problem: several_block_counts,
+    },
+    RecordRule {
+        name: "stream",
+        verdict: Verdict::Implausible,
+        condition: || "all launches ran on the same stream, one after the other".to_owned(),
+        find_problem: several_streams,
     },
     RecordRule {
         name: "timer_step",
@@ -262,6 +268,13 @@ fn several_block_counts(case: &CaseRecords<'_>) -> Option<String> {
     let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
     (counts.len() > 1)
         .then(|| format!("its launches used different numbers of blocks: {}", counts.join(", ")))
+}
+
+/// The script launches on one stream. On several, launches may overlap each other.
+fn several_streams(case: &CaseRecords<'_>) -> Option<String> {
+    let streams: BTreeSet<u32> = case.own.iter().filter_map(|record| record.stream).collect();
+    let streams: Vec<String> = streams.iter().map(ToString::to_string).collect();
+    (streams.len() > 1).then(|| format!("its launches ran on different streams: {}", streams.join(", ")))
 }
 
 /// Returns the shortest launch with its number.

@@ -66,7 +66,7 @@ struct NeighbourClass {
     points: Vec<ShapePoint>,
 }
 
-/// Returns with what the medians of cases are compared. `cases` has their signatures.
+/// Returns the reference durations of each case. `cases` has their signatures.
 pub(super) fn find_references(
     medians: Vec<CaseMedian>,
     cases: &[KnownCase],

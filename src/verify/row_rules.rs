@@ -7,7 +7,7 @@ use super::{
     collection::{LAUNCH_PART, MOST_BOUNDS},
     record_rules::RECORD_RULES,
     references::{CONFIRMING_COLLECTIONS, HISTORY_FACTOR},
-    samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
+    samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS, is_mostly_patterned},
 };
 use crate::{
     domain::{CacheState, Nanos, PRODUCTION_FACTOR, production_contradiction},
@@ -114,21 +114,25 @@ fn pattern_result(
     is_kind: fn(&DurationPattern) -> bool,
 ) -> RuleResult {
     let all = row.collections.len();
-    let found: Vec<DurationPattern> = row
-        .collections
-        .iter()
-        .filter_map(|samples| find_duration_pattern(samples, TIMER_QUANTUM_NS).filter(is_kind))
-        .collect();
-    let common = find_common_trend(row.collections, TIMER_QUANTUM_NS).filter(is_kind);
-    let found = match (found.last(), common) {
-        (Some(pattern), _) => format!("{pattern}, in {} of {}", found.len(), count_text(all)),
-        (None, Some(trend)) => format!("{trend}, in {} together", count_text(all)),
-        (None, None) => {
-            let found = format!("none in {}", count_text(all));
-            return RuleResult { rule, state: RuleState::Fulfilled, found };
+    let (mut patterns, mut steady) = (Vec::new(), Vec::new());
+    for &samples in row.collections {
+        match find_duration_pattern(samples, TIMER_QUANTUM_NS) {
+            Some(pattern) => patterns.push(pattern),
+            None => steady.push(samples),
         }
+    }
+    let is_mostly_patterned = is_mostly_patterned(patterns.len(), all);
+    patterns.retain(is_kind);
+    let common = find_common_trend(&steady, TIMER_QUANTUM_NS).filter(is_kind);
+    let common = common.filter(|_| steady.len() > 1 && !is_mostly_patterned);
+    let (is_broken, found) = match (patterns.last(), common) {
+        (_, Some(trend)) => (true, format!("{trend}, in {} together", count_text(steady.len()))),
+        (Some(pattern), None) => {
+            (is_mostly_patterned, format!("{pattern}, in {} of {}", patterns.len(), count_text(all)))
+        }
+        (None, None) => (false, format!("none in {}", count_text(all))),
     };
-    RuleResult { rule, state: RuleState::Broken, found }
+    RuleResult { rule, state: RuleState::broken_if(is_broken), found }
 }
 
 fn outlier_result(row: &RowNumbers<'_>) -> RuleResult {

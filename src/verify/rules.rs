@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    collection::{LAUNCH_PART, MOST_BOUNDS},
+    collection::{LAUNCH_PART, MOST_BOUNDS, ONE_BLOCK_BYTES},
     record_rules::RECORD_RULES,
     recorded_clock::MOST_THROTTLED,
     references::{CONFIRMING_COLLECTIONS, HISTORY_FACTOR},
@@ -148,7 +148,7 @@ fn reference_rules() -> impl Iterator<Item = VerificationRule> {
         (
             "neighbours",
             format!(
-                "the median is at most {NEIGHBOUR_FACTOR} times, or {NEIGHBOUR_DEVIATIONS} standard deviations, from the line \
+                "the median is at most the greater of {NEIGHBOUR_FACTOR} times and {NEIGHBOUR_DEVIATIONS} standard deviations from the line \
                  through the nearest cases of other sizes, or so in {CONFIRMING_COLLECTIONS} collections"
             ),
         ),
@@ -156,6 +156,13 @@ fn reference_rules() -> impl Iterator<Item = VerificationRule> {
             "production",
             format!(
                 "the median is at most {PRODUCTION_FACTOR} times that of production profiles, in either direction; with a cold cache it may be longer"
+            ),
+        ),
+        (
+            "one_block",
+            format!(
+                "a case on the vector cores whose tensors have {} MiB or more runs on several blocks",
+                ONE_BLOCK_BYTES >> 20
             ),
         ),
         (

@@ -1,12 +1,25 @@
 //! Durations that contradict other known durations of their case.
 
+use std::{fs, path::PathBuf};
+
 use crate::{
     context::{Context, profile},
-    kill_resume::ingested,
+    kill_resume::{ingested, ledger},
 };
 
 const KERNELS: [&str; 10] =
     ["Add", "GatherV2", "MatMulV2", "MatMulV3", "Mul", "RmsNorm", "Slice", "Sort", "SwiGlu", "TensorMove"];
+
+/// Record of an `Add` of two vectors.
+fn add_record(size: &u32) -> String {
+    format!("Add,2.060,\"\"\"{size};{size}\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"{size}\"\"\",FLOAT,ND")
+}
+
+/// Tables with their content.
+fn csv_files(context: &Context) -> Vec<(PathBuf, Vec<u8>)> {
+    let paths = KERNELS.map(|kernel| context.path("db").join(format!("{kernel}.csv")));
+    paths.map(|path| (path.clone(), fs::read(path).expect("a table"))).to_vec()
+}
 
 /// Verdicts and reasons of all rows of the decoder layer.
 fn rows(context: &Context) -> Vec<[String; 3]> {
@@ -27,7 +40,7 @@ fn durations_far_from_production_are_suspicious_on_all_devices() {
     command.env_remove("NPUBENCH_MAX_COLLECTIONS");
     let ran = context.ran(&command.output().expect("it runs"));
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let text = "20 suspicious results, `npubench why` explains each; the first is Add ";
+    let text = "20 suspicious results, `npubench why` explains each; the first is ";
     assert!(ran.stderr.contains(text), "{}", ran.stderr);
     for [verdict, reason, collections] in rows(&context) {
         assert_eq!(verdict, "suspicious", "{reason}");
@@ -102,10 +115,7 @@ fn changes_by_software_need_a_second_collection() {
 fn durations_far_from_cases_of_other_sizes_are_suspicious() {
     let context = Context::new();
     let sizes: Vec<u32> = (12..23).map(|power| 1 << power).collect();
-    let record = |size: &u32| {
-        format!("Add,2.060,\"\"\"{size};{size}\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"{size}\"\"\",FLOAT,ND")
-    };
-    let records: Vec<String> = sizes.iter().map(record).collect();
+    let records: Vec<String> = sizes.iter().map(add_record).collect();
     context.write("db.csv", &profile(&records.iter().map(String::as_str).collect::<Vec<_>>()));
     assert_eq!(context.run(&["ingest", "db.csv", "--db", "db", "--kind", "rehearsal"]).code, 0);
     let fault =
@@ -129,4 +139,57 @@ fn durations_far_from_cases_of_other_sizes_are_suspicious() {
     let ran = context.run(&arguments);
     assert!(ran.stderr.contains(": 1 case on devices 0-1; 10 already measured"), "{}", ran.stderr);
     assert_eq!(verdicts(), expected("noisy"));
+}
+
+/// The verdict of a run is that of its own attempts: a case that fails is not suspicious by the numbers of an earlier run.
+#[test]
+fn failed_cases_keep_their_verdict() {
+    let context = ingested();
+    let run = |plan: &str, more: &[&str]| {
+        context.write("faults.yaml", plan);
+        let command = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"];
+        context.run(&[&command[..], &["--rehearsal-faults", "faults.yaml"], more].concat())
+    };
+    assert_eq!(run("faults:\n- slow_kernels: {factor: 1.6}\n", &[]).code, 1);
+    let earlier: Vec<_> = csv_files(&context);
+    let faults = "faults:\n- slow_kernels: {factor: 1.6}\n- out_of_memory:\n  where: {kernel: SwiGlu}\n";
+    let ran = run(faults, &["--update", "all"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("19 suspicious results, "), "{}", ran.stderr);
+    let ledger = ledger(&context).expect("a ledger");
+    let sql = "SELECT v.verdict FROM verdicts v JOIN cases c USING (case_id)
+               WHERE c.kernel = 'SwiGlu' ORDER BY v.at_ns DESC LIMIT 1";
+    let verdict: String = ledger.query_row(sql, [], |row| row.get(0)).expect("a verdict");
+    assert_eq!(verdict, "oom");
+    assert_eq!(context.run(&["db", "check", "db"]).code, 0);
+    // Rows of the first run are behind the ledger, not wrong.
+    for (path, bytes) in earlier {
+        fs::write(path, bytes).expect("written");
+    }
+    let checked = context.run(&["db", "check", "db"]);
+    assert_eq!(checked.code, 0, "{}", checked.stdout);
+    assert!(checked.stdout.contains("without the newest result of the ledger"), "{}", checked.stdout);
+}
+
+/// New sizes of a kernel contradict a row of an earlier run, which is named and measured again by the next run.
+#[test]
+fn rows_of_earlier_runs_that_become_suspicious_are_counted() {
+    let context = Context::new();
+    let ingest = |sizes: &[u32]| {
+        let records: Vec<String> = sizes.iter().map(add_record).collect();
+        context.write("db.csv", &profile(&records.iter().map(String::as_str).collect::<Vec<_>>()));
+        assert_eq!(context.run(&["ingest", "db.csv", "--db", "db", "--kind", "rehearsal"]).code, 0);
+    };
+    let arguments = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0,1"];
+    ingest(&[131_072]);
+    context.write("faults.yaml", "faults:\n- unsteady_kernel: {pattern: step, factor: 4, launch: 1}\n");
+    assert_eq!(context.run(&[&arguments[..], &["--rehearsal-faults", "faults.yaml"]].concat()).code, 0);
+    let sizes: Vec<u32> = (12..23).map(|power| 1 << power).filter(|size| *size != 131_072).collect();
+    ingest(&sizes);
+    let ran = context.run(&arguments);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let text = "1 result of earlier runs became suspicious by new measurements; the next `npubench run` measures them again";
+    assert!(ran.stderr.contains(text), "{}", ran.stderr);
+    let ran = context.run(&arguments);
+    assert!(ran.stderr.contains(": 1 case on devices 0-1; 10 already measured"), "{}", ran.stderr);
 }

@@ -137,7 +137,7 @@ impl Dispatcher<'_> {
     }
 
     /// Returns the verdict of a planned case or of one of its equal cases; `None` while it is open.
-    fn concluded_verdict(&self, index: usize, case: &CaseId) -> Option<Verdict> {
+    pub(super) fn concluded_verdict(&self, index: usize, case: &CaseId) -> Option<Verdict> {
         let outcome = self.outcomes[index].as_ref()?;
         let is_planned = self.context.cases[index].case.id() == case;
         let of_equal_call = self.equal_calls.outcome(case).filter(|_| !is_planned);

@@ -8,7 +8,8 @@ use std::{
 
 use super::{Dispatcher, EngineError, case_finished, unix_time};
 use crate::{
-    domain::{CaseId, CaseOutcome, Verdict},
+    database::{Database, DatabaseError, row_cases},
+    domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
     events::RunEvent,
     evidence::LedgerComparison,
     sched::SchedEvent,
@@ -79,42 +80,46 @@ impl Dispatcher<'_> {
     fn unconfirmed_cases(&self, estimates: &JointEstimates) -> Vec<usize> {
         let mut cases = self.repeatable_cases();
         cases.retain(|index| {
-            let case = self.context.cases[*index].case.id();
+            let planned = &self.context.cases[*index];
             let outcome = self.outcomes[*index].as_ref();
-            let is_far_above_roofline = outcome.is_some_and(|outcome| outcome.verdict == Verdict::Suspicious)
-                && estimates.collection_count(case) == 1;
-            is_far_above_roofline
-                || estimates.needs_confirmation(case, self.store.production.get(case).copied())
+            let is_contradicted = outcome.is_some_and(|outcome| outcome.verdict == Verdict::Suspicious)
+                && estimates.collection_count(planned.case.id()) == 1;
+            let production = |case: &CaseId| self.store.production.get(case).copied();
+            let mut cases = planned.cases().map(IdentifiedCase::id);
+            is_contradicted || cases.any(|case| estimates.needs_confirmation(case, production(case)))
         });
         cases
     }
 
-    /// Reports the measured cases of the run whose rows are suspicious, and stores that as their verdict.
+    /// Reports the cases that the run has measured whose rows are suspicious, and stores that as their verdict.
     pub(super) async fn report_suspicious(
         &mut self,
         ledger: &LedgerComparison,
     ) -> Result<BTreeMap<CaseId, CaseOutcome>, EngineError> {
         let context = Arc::clone(&self.context);
-        let mut first = None;
-        let mut suspicious = BTreeMap::new();
-        for planned in &context.cases {
-            for case in planned.cases() {
-                let production = self.store.production.get(case.id()).copied();
-                let Some(row) = ledger.judged_row(case.id(), production) else { continue };
-                if row.outcome.verdict == Verdict::Suspicious {
-                    first = first.or_else(|| Some((case, row.outcome.reason.clone())));
-                    suspicious.insert(case.id().clone(), row.outcome);
-                }
-            }
-        }
-        let Some((case, reason)) = first else { return Ok(suspicious) };
+        let planned = context.cases.iter().enumerate();
+        let measured = planned.flat_map(|(index, planned)| planned.cases().map(move |case| (index, case)));
+        let measured: BTreeMap<&CaseId, &IdentifiedCase> = measured
+            .filter(|(index, case)| {
+                self.concluded_verdict(*index, case.id()).is_some_and(Verdict::has_samples)
+            })
+            .map(|(_, case)| (case.id(), case))
+            .collect();
+        let kernels: BTreeSet<&KernelName> = measured.values().map(|case| &case.kernel).collect();
+        let suspicious: BTreeMap<CaseId, CaseOutcome> = kernels
+            .into_iter()
+            .flat_map(|kernel| suspicious_rows(self.store.database, kernel, ledger).unwrap_or_default())
+            .filter(|(case, _)| measured.contains_key(case))
+            .collect();
+        let Some((first, outcome)) = suspicious.first_key_value() else { return Ok(suspicious) };
+        let (first, reason) = (measured[first], outcome.reason.clone());
         let verdicts: Vec<(CaseId, CaseOutcome)> =
             suspicious.iter().map(|(case, outcome)| (case.clone(), outcome.clone())).collect();
         self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), &verdicts)).await?;
         (self.emit)(&RunEvent::ResultsSuspicious {
             cases: suspicious.len(),
-            kernel: case.kernel.clone(),
-            shapes: case.shapes(),
+            kernel: first.kernel.clone(),
+            shapes: first.shapes(),
             reason,
         });
         Ok(suspicious)
@@ -167,4 +172,20 @@ impl Dispatcher<'_> {
             (earlier.verdict, outcome.verdict) == (Verdict::Throttled, Verdict::RanAsOther);
         earlier.verdict <= outcome.verdict && !is_measured_at_last
     }
+}
+
+/// Returns the suspicious rows of a table by the whole ledger, each as it is written.
+fn suspicious_rows(
+    database: &Database,
+    kernel: &KernelName,
+    ledger: &LedgerComparison,
+) -> Result<Vec<(CaseId, CaseOutcome)>, DatabaseError> {
+    let table = database.kernel_csv(kernel)?;
+    let rows = row_cases(kernel, &table)?.into_iter();
+    let judged = rows.filter_map(|row| {
+        let case = row.case.ok()?.id();
+        let outcome = ledger.judged_row(&case, row.production)?.outcome;
+        (outcome.verdict == Verdict::Suspicious).then_some((case, outcome))
+    });
+    Ok(judged.collect())
 }

@@ -136,6 +136,7 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
         task: RecordedTask::default(),
         counters: vec![Some(f64::from(u32::try_from(duration).unwrap_or_default())); COUNTERS.len()],
         blocks: None,
+        stream: None,
         low_clock: None,
     }
 }
@@ -273,6 +274,35 @@ fn launches_on_other_units_or_with_fewer_blocks_are_not_those_of_one_kernel() {
     assert_eq!(reason, "its launches used different numbers of blocks: 1, 24");
     let (verdict, _) = after(|c| c.own(0).for_each(|record| record.blocks = Some(24)));
     assert_eq!(verdict, Verdict::Ok);
+}
+
+#[test]
+fn launches_on_several_streams_are_implausible() {
+    let (verdict, reason) = after(|c| {
+        c.own(0).for_each(|record| record.stream = Some(3));
+        c.own(0).skip(9).for_each(|record| record.stream = Some(11));
+    });
+    assert_eq!(verdict, Verdict::Implausible);
+    assert_eq!(reason, "its launches ran on different streams: 3, 11");
+    let (verdict, _) = after(|c| c.own(0).for_each(|record| record.stream = Some(3)));
+    assert_eq!(verdict, Verdict::Ok);
+}
+
+/// The call was compiled for one core, or all others were reserved.
+#[test]
+fn large_case_on_one_block_is_suspicious() {
+    let mut collection = Collection::without_faults();
+    collection.own(0).for_each(|record| {
+        record.blocks = Some(1);
+        record.task.core = "AI_VECTOR_CORE".to_owned();
+    });
+    let records: Vec<RawRecord> = collection.own(0).map(|record| record.clone()).collect();
+    let used: Vec<&RawRecord> = records.iter().collect();
+    let mut case = collection.cases[0].clone();
+    assert_eq!(on_one_block(&used, &case), None, "{case:?}");
+    case.outputs = vec![Some(Tensor::new([1024, 1024], Dtype::Float))];
+    let found = on_one_block(&used, &case).expect("a large case");
+    assert!(found.starts_with("it ran on one block, although its tensors have 4 MiB"), "{found}");
 }
 
 /// With an unknown number of blocks, cycles per block of one collection would be those of all blocks in another.
