@@ -1,6 +1,6 @@
 //! Comparison of the replay's median with that of the same case in production profiles.
 
-use super::{CacheState, CaseOutcome, Nanos, RowResult, Verdict, reason_remarks};
+use super::{CacheState, CaseOutcome, Nanos, RowResult, Verdict, reason_remarks, verdict::CLAUSE_SEPARATOR};
 
 /// Greatest factor between the medians of replay and production, in either direction. Caches, other kernels on the device and
 /// another clock account for less in most kernels.
@@ -47,6 +47,8 @@ impl CaseOutcome {
             Verdict::Ok => {
                 Self::with_remarks(Verdict::Suspicious, contradiction, reason_remarks(&self.reason))
             }
+            // It is the cause or a remark already.
+            _ if self.reason.split(CLAUSE_SEPARATOR).any(|clause| clause == contradiction) => self.clone(),
             verdict => Self::with_remarks(verdict, &self.reason, [contradiction]),
         }
     }
@@ -77,5 +79,7 @@ mod tests {
         let attempt =
             CaseOutcome::new(Verdict::Noisy, "a cause; a remark").of_contradicted_attempt("too slow");
         assert_eq!(attempt, CaseOutcome::new(Verdict::Suspicious, "too slow; a cause; a remark"));
+        let suspicious = CaseOutcome::new(Verdict::Suspicious, "too slow; a remark");
+        assert_eq!(suspicious.with_contradiction("too slow"), suspicious);
     }
 }

@@ -152,7 +152,7 @@ impl CaseOutcome {
 }
 
 /// Separator of the clauses of a reason.
-const CLAUSE_SEPARATOR: &str = "; ";
+pub(super) const CLAUSE_SEPARATOR: &str = "; ";
 
 /// Returns the first clause of a reason: the cause of the verdict.
 pub(crate) fn reason_cause(reason: &str) -> &str {

@@ -47,15 +47,21 @@ pub(in crate::rehearsal) struct LaunchedOperation {
 }
 
 impl LaunchedOperation {
-    /// Cores that it occupies: one for every 16 KiB that it writes, as far as there are cores.
+    /// Cores that it occupies, as far as there are cores: one for every 16 KiB that it writes, and of the vector cores for every
+    /// 16 KiB that it reads, because recorded reductions of large tensors run on all of them.
     pub(in crate::rehearsal) fn blocks(&self, profile: &DeviceProfile) -> u64 {
-        let written = self.outputs.iter().fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
+        let add = |sum: u64, tensor: &Tensor| sum.saturating_add(tensor.bytes());
+        let written = self.outputs.iter().fold(0, add);
+        let work = match self.task {
+            TaskEngine::Vector => self.inputs.iter().flatten().fold(0, add).max(written),
+            _ => written,
+        };
         let cores = match self.task {
             TaskEngine::Cube => profile.cube_cores,
             TaskEngine::Vector => profile.vector_cores,
             TaskEngine::Random | TaskEngine::AiCpu | TaskEngine::Communication => return 0,
         };
-        written.div_ceil(16 << 10).clamp(1, u64::from(cores.max(1)))
+        work.div_ceil(16 << 10).clamp(1, u64::from(cores.max(1)))
     }
 }
 
