@@ -36,4 +36,4 @@ pub(crate) use paused::{PausedDevices, pause_file};
 pub(crate) use reassess::{AssessmentRules, ReassessedCollection};
 pub(crate) use request::{ResumedRun, RunOutcome, RunRequest};
 pub(crate) use run::execute_run;
-pub(crate) use write_back::{ChangedCase, rewrite_rows};
+pub(crate) use write_back::rewrite_rows;

@@ -13,6 +13,21 @@ use crate::{
     plan::{PlannedCase, RunPlan},
 };
 
+/// A case whose row is to be written.
+#[derive(Clone, Debug)]
+struct FinishedCase {
+    case: CaseId,
+    /// Verdict of a row without a measurement; `None` for a result of the ledger that the row does not show.
+    verdict: Option<RunVerdict>,
+}
+
+/// Verdict of a case in a run.
+#[derive(Clone, Debug)]
+struct RunVerdict {
+    run: String,
+    outcome: CaseOutcome,
+}
+
 /// Open and finished cases of each kernel.
 #[derive(Debug)]
 pub(super) struct WriteBack {
@@ -20,10 +35,10 @@ pub(super) struct WriteBack {
     /// State of the cache whose results are written.
     cache: CacheState,
     open: BTreeMap<KernelName, BTreeSet<CaseId>>,
-    /// Cases whose rows are to be written; `None` for a result of an earlier run that the row does not show.
-    finished: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
+    /// Cases whose rows are to be written.
+    finished: BTreeMap<KernelName, Vec<FinishedCase>>,
     /// Cases whose rows were written.
-    written: BTreeMap<KernelName, Vec<(CaseId, Option<CaseOutcome>)>>,
+    written: BTreeMap<KernelName, Vec<FinishedCase>>,
     /// All measurements of the ledger with their estimates; `None` until the run ends, so that rows written before have the
     /// intervals of their own samples.
     ledger: Option<LedgerComparison>,
@@ -47,15 +62,21 @@ impl WriteBack {
             rows.open.entry(case.kernel.clone()).or_default().insert(case.id().clone());
         }
         for (kernel, cases) in &plan.missing_in_csv {
-            let stored = cases.iter().map(|case| (case.clone(), None));
-            rows.finished.entry(kernel.clone()).or_default().extend(stored);
+            cases.iter().for_each(|case| rows.add_finished(kernel, case, None));
         }
         for (case, outcome) in &plan.ran_as_other_verdicts {
-            let finished = rows.finished.entry(case.kernel.clone()).or_default();
-            finished.push((case.id().clone(), Some(outcome.clone())));
+            rows.add_finished(&case.kernel, case.id(), Some((run, outcome)));
         }
         plan.rows_to_insert.iter().for_each(|case| rows.add_unplanned(case));
         rows
+    }
+
+    /// Registers a case whose row is to be written, with a run and its verdict for a row without a measurement.
+    fn add_finished(&mut self, kernel: &KernelName, case: &CaseId, verdict: Option<(&str, &CaseOutcome)>) {
+        let verdict =
+            verdict.map(|(run, outcome)| RunVerdict { run: run.to_owned(), outcome: outcome.clone() });
+        let finished = FinishedCase { case: case.clone(), verdict };
+        self.finished.entry(kernel.clone()).or_default().push(finished);
     }
 
     /// Returns true if the case is planned and has no verdict yet.
@@ -65,7 +86,7 @@ impl WriteBack {
 
     /// Registers a case that is measured in the ledger but not planned.
     pub(super) fn add_unplanned(&mut self, case: &IdentifiedCase) {
-        self.finished.entry(case.kernel.clone()).or_default().push((case.id().clone(), None));
+        self.add_finished(&case.kernel, case.id(), None);
         self.insertable.insert(case.id().clone(), case.clone());
     }
 
@@ -73,7 +94,8 @@ impl WriteBack {
     pub(super) fn finish_case(&mut self, kernel: &KernelName, case: &CaseId, outcome: &CaseOutcome) -> bool {
         // The result of a case that was not launched does not change its row.
         if !outcome.verdict.keeps_the_row() {
-            self.finished.entry(kernel.clone()).or_default().push((case.clone(), Some(outcome.clone())));
+            let run = self.run.clone();
+            self.add_finished(kernel, case, Some((&run, outcome)));
         }
         let Some(open) = self.open.get_mut(kernel) else { return false };
         open.remove(case) && open.is_empty()
@@ -92,8 +114,8 @@ impl WriteBack {
         ledger: &Ledger,
     ) -> Result<WriteBackReport, EngineError> {
         let mut results = HashMap::new();
-        for (case, outcome) in self.finished.get(kernel).into_iter().flatten() {
-            results.extend(self.row_result(case, outcome.as_ref(), ledger)?.map(|row| (case.clone(), row)));
+        for FinishedCase { case, verdict } in self.finished.get(kernel).into_iter().flatten() {
+            results.extend(self.row_result(case, verdict.as_ref(), ledger)?.map(|row| (case.clone(), row)));
         }
         let report = write_back_kernel(database, kernel, &results, &self.insertable_of(kernel))?;
         let finished = self.finished.remove(kernel).unwrap_or_default();
@@ -101,12 +123,12 @@ impl WriteBack {
         Ok(report)
     }
 
-    /// Returns the result for the row of a case: its measurement, else its verdict in this run, else that of its
-    /// withdrawn attempts. `None` without any of them.
+    /// Returns the result for the row of a case: its measurement, else its verdict, else that of its withdrawn attempts.
+    /// `None` without any of them.
     fn row_result(
         &self,
         case: &CaseId,
-        outcome: Option<&CaseOutcome>,
+        verdict: Option<&RunVerdict>,
         ledger: &Ledger,
     ) -> Result<Option<RowResult>, EngineError> {
         let (measured, withdrawn) = match &self.ledger {
@@ -114,12 +136,12 @@ impl WriteBack {
             None => (case_row(ledger, case, self.cache)?, ledger.withdrawn_attempts(case, self.cache)?),
         };
         let withdrawn_runs = withdrawn.as_ref().map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
-        let row = match (measured, outcome, withdrawn) {
+        let row = match (measured, verdict, withdrawn) {
             (Some(row), ..) => Some(RowResult { withdrawn_runs, ..row }),
-            (None, Some(outcome), _) => Some(RowResult {
+            (None, Some(RunVerdict { run, outcome }), _) => Some(RowResult {
                 case: case.clone(),
                 cache: self.cache,
-                run: self.run.clone(),
+                run: run.clone(),
                 outcome: outcome.clone(),
                 measurement: None,
                 software: None,
@@ -140,17 +162,14 @@ impl WriteBack {
     /// Registers rows of other runs that differ from the ledger, such as those of a killed run. Tables that cannot be read are
     /// left out. Returns the number of those that become suspicious.
     pub(super) fn add_outdated(&mut self, database: &Database) -> usize {
-        let Some(ledger) = &self.ledger else { return 0 };
         let mut suspicious = 0;
         for kernel in database.kernels().unwrap_or_default() {
+            let Some(ledger) = &self.ledger else { break };
             let outdated = outdated_rows(database, &kernel, ledger).unwrap_or_default();
             let becomes_suspicious =
                 |row: &&OutdatedRow| row.becomes_suspicious && row.run.as_ref() != Some(&self.run);
             suspicious += outdated.iter().filter(becomes_suspicious).count();
-            if !outdated.is_empty() {
-                let finished = self.finished.entry(kernel).or_default();
-                finished.extend(outdated.into_iter().map(|row| (row.case, None)));
-            }
+            outdated.iter().for_each(|row| self.add_finished(&kernel, &row.case, None));
         }
         suspicious
     }
@@ -165,18 +184,6 @@ impl WriteBack {
     }
 }
 
-/// A case whose attempts in the ledger were replaced.
-#[derive(Clone, Debug)]
-pub(crate) struct ChangedCase {
-    pub(crate) kernel: KernelName,
-    pub(crate) case: CaseId,
-    pub(crate) cache: CacheState,
-    /// Run with the newest verdict of the case, and the verdict; `None` if no run has planned it.
-    pub(crate) verdict: Option<(String, CaseOutcome)>,
-    /// The case, if it may have no row.
-    pub(crate) new_case: Option<IdentifiedCase>,
-}
-
 /// Rows that were written from the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct RewriteReport {
@@ -185,51 +192,25 @@ pub(crate) struct RewriteReport {
     pub(crate) unwritten: BTreeMap<KernelName, String>,
 }
 
-/// Writes the rows of changed cases, and all others that differ from the ledger. No row is replaced by something worse,
-/// except by withdrawn measurements.
+/// Writes the rows of all cases of the ledger that differ from it, and new rows for the measured cases among
+/// `insertable` that have none. No row is replaced by something worse, except by withdrawn measurements.
 pub(crate) fn rewrite_rows(
     database: &Database,
     ledger: &Ledger,
-    changed: &[ChangedCase],
+    insertable: &[IdentifiedCase],
 ) -> Result<RewriteReport, EngineError> {
     let mut report = RewriteReport::default();
     for &cache in CacheState::ALL {
-        rewrite_rows_of(database, ledger, changed, cache, &mut report)?;
-    }
-    Ok(report)
-}
-
-/// Writes the rows of changed cases in one state of the cache.
-fn rewrite_rows_of(
-    database: &Database,
-    ledger: &Ledger,
-    changed: &[ChangedCase],
-    cache: CacheState,
-    report: &mut RewriteReport,
-) -> Result<(), EngineError> {
-    // The run that a row without a measurement names is that of its verdict.
-    let mut by_run: BTreeMap<&str, Vec<&ChangedCase>> = BTreeMap::from([("", Vec::new())]);
-    for case in changed.iter().filter(|case| case.cache == cache) {
-        let run = case.verdict.as_ref().map_or("", |(run, _)| run);
-        by_run.entry(run).or_default().push(case);
-    }
-    let mut comparison = LedgerComparison::read(ledger, database, cache)?;
-    for (run, changed) in by_run {
-        let mut rows = WriteBack::for_plan(run, cache, &RunPlan::default());
-        for ChangedCase { kernel, case, verdict, new_case, .. } in changed {
-            match new_case {
-                Some(new) => rows.add_unplanned(new),
-                None => {
-                    let outcome = verdict.as_ref().map(|(_, outcome)| outcome.clone());
-                    let outcome = outcome.filter(|outcome| !outcome.verdict.keeps_the_row());
-                    rows.finished.entry(kernel.clone()).or_default().push((case.clone(), outcome));
-                }
-            }
+        let mut rows = WriteBack::for_plan("", cache, &RunPlan::default());
+        rows.ledger = Some(LedgerComparison::read(ledger, database, cache)?);
+        rows.add_outdated(database);
+        let verdicts = ledger.newest_row_verdicts(cache)?;
+        for (case, kernel) in ledger.attempted_cases(cache)? {
+            let Ok(kernel) = KernelName::new(&kernel) else { continue };
+            let verdict = verdicts.get(&case).map(|(run, outcome)| (run.as_str(), outcome));
+            rows.add_finished(&kernel, &case, verdict);
         }
-        rows.ledger = Some(comparison);
-        if run.is_empty() {
-            rows.add_outdated(database);
-        }
+        insertable.iter().for_each(|case| rows.add_unplanned(case));
         for kernel in rows.pending_kernels() {
             match rows.write_kernel(&kernel, database, ledger) {
                 Ok(written) => report.rows += written.changed,
@@ -239,10 +220,8 @@ fn rewrite_rows_of(
                 Err(error) => return Err(error),
             }
         }
-        let Some(read) = rows.ledger else { break };
-        comparison = read;
     }
-    Ok(())
+    Ok(report)
 }
 
 /// A row that differs from the ledger.

@@ -281,6 +281,30 @@ impl Ledger {
         })
     }
 
+    /// Returns the newest verdict of each planned case in one state of the cache that its row shows if there is no
+    /// measurement, with its run.
+    pub(crate) fn newest_row_verdicts(
+        &self,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, (String, CaseOutcome)>, LedgerError> {
+        let sql = format!(
+            "SELECT v.case_id, r.run, v.verdict, v.reason FROM verdicts v JOIN runs r USING (run)
+             JOIN planned p ON p.run = v.run AND p.case_id = v.case_id
+             WHERE {RUN_CACHE} = ?1 ORDER BY r.started_ns, r.run"
+        );
+        let mut newest = BTreeMap::new();
+        let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
+            let verdict: Option<Verdict> = row.get::<_, String>(2)?.parse().ok();
+            if let Some(verdict) = verdict.filter(|verdict| !verdict.keeps_the_row()) {
+                let case = CaseId::from_stored(row.get::<_, String>(0)?);
+                let outcome = CaseOutcome::new(verdict, row.get::<_, String>(3)?);
+                newest.insert(case, (row.get(1)?, outcome));
+            }
+            Ok(())
+        })?;
+        Ok(newest)
+    }
+
     /// Returns the readings of devices from some time before a collection to its end; the last one before it counts, because
     /// sensors are read every few seconds.
     pub(crate) fn readings_during(

@@ -1,7 +1,7 @@
 //! Attempts of a collection as content that can be compared with another assessment of its evidence, and replaced by
 //! it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Transaction, params};
 
@@ -138,11 +138,20 @@ impl Ledger {
         })
     }
 
-    /// Returns the kernel of a case; `None` for an unknown one.
-    pub(crate) fn case_kernel(&self, case: &CaseId) -> Result<Option<String>, LedgerError> {
-        let kernels: Vec<String> =
-            self.read_rows("SELECT kernel FROM cases WHERE case_id = ?1", [case.as_str()], |row| row.get(0))?;
-        Ok(kernels.into_iter().next())
+    /// Returns the ids of all planned cases.
+    pub(crate) fn planned_cases(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
+        self.read_rows("SELECT DISTINCT case_id FROM planned", [], |row| {
+            Ok(CaseId::from_stored(row.get::<_, String>(0)?))
+        })
+    }
+
+    /// Returns the cases with attempts in one state of the cache, each with its kernel.
+    pub(crate) fn attempted_cases(&self, cache: CacheState) -> Result<Vec<(CaseId, String)>, LedgerError> {
+        let sql = "SELECT DISTINCT a.case_id, k.kernel FROM attempts a JOIN collections c USING (collection)
+                   JOIN cases k USING (case_id) WHERE c.cache = ?1 ORDER BY a.case_id";
+        self.read_rows(sql, [cache.as_str()], |row| {
+            Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?))
+        })
     }
 
     /// Replaces attempts of a collection in one transaction. A verdict of its run that was that of a replaced attempt,

@@ -1,7 +1,5 @@
 //! `npubench reparse`: the collections of the ledger, assessed again from their artefacts.
 
-use std::collections::BTreeMap;
-
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 
 use super::CommandError;
@@ -9,20 +7,20 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
-    domain::{CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, KernelName},
-    engine::{AssessmentRules, ChangedCase, ReassessedCollection, find_changes, rewrite_rows},
+    domain::{CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase},
+    engine::{AssessmentRules, ReassessedCollection, find_changes, rewrite_rows},
     files::ScratchFolder,
     ledger::{AttemptChange, AttemptedCollection, Ledger},
     report::{AttemptDifference, LeftEvidence, ReparseReport, WrittenRows},
-    verify::{LowClocks, Withdrawal},
+    verify::LowClocks,
 };
 
 /// Number of collections whose assessments are in memory at once.
 const AT_ONCE: usize = 64;
 
 /// Compares the attempts of a run, or of all runs, with their artefacts by the rules of this version. If it `writes`,
-/// it replaces those that differ and writes the rows that follow from the ledger; else it writes nothing. The caller
-/// holds the lock of the database.
+/// it replaces those that differ and writes all rows that differ from the ledger, also those that an interrupted call
+/// left; else it writes nothing. The caller holds the lock of the database.
 pub(crate) fn reparse_runs(
     database: &Database,
     ledger: &mut Ledger,
@@ -35,7 +33,8 @@ pub(crate) fn reparse_runs(
     let rules = AssessmentRules { catalogue: &catalogue, device: &device };
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let mut report = ReparseReport::default();
-    let mut changed = BTreeMap::new();
+    let planned = ledger.planned_cases()?;
+    let mut unplanned = Vec::new();
     let collections = ledger.attempted_collections(run)?;
     for collections in collections.chunks(AT_ONCE) {
         let assessed: Vec<Option<Result<ReassessedCollection, String>>> = collections
@@ -50,6 +49,9 @@ pub(crate) fn reparse_runs(
                 }
                 Some(Ok(assessed)) => {
                     compare_controls(&mut report, ledger, collection, &assessed.controls, writes)?;
+                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
+                    let equal = equal.map(|equal| &equal.case).filter(|case| !planned.contains(case.id()));
+                    unplanned.extend(equal.cloned());
                     add_assessed(&mut report, ledger, collection, assessed)?
                 }
                 Some(Err(problem)) => {
@@ -59,14 +61,11 @@ pub(crate) fn reparse_runs(
             };
             if writes && !changes.is_empty() {
                 ledger.replace_attempts(collection, &changes)?;
-                for AttemptChange { case, kernel, new_case, .. } in changes {
-                    add_changed(&mut changed, (case, collection.cache), &kernel, new_case)?;
-                }
             }
         }
     }
     if writes {
-        report.written = Some(write_rows(database, ledger, &catalogue, changed)?);
+        report.written = Some(write_rows(database, ledger, &catalogue, &unplanned)?);
     }
     Ok(report)
 }
@@ -135,54 +134,26 @@ fn add_assessed(
     Ok(changes)
 }
 
-/// Cases whose attempts in a state of the cache changed, each with its kernel, and itself if it may have no row.
-type ChangedCases = BTreeMap<(CaseId, CacheState), (KernelName, Option<IdentifiedCase>)>;
-
-fn add_changed(
-    changed: &mut ChangedCases,
-    case: (CaseId, CacheState),
-    kernel: &str,
-    new_case: Option<IdentifiedCase>,
-) -> Result<(), CommandError> {
-    let kernel = KernelName::new(kernel)?;
-    let known = changed.entry(case).or_insert((kernel, None));
-    known.1 = known.1.take().or(new_case);
-    Ok(())
-}
-
-/// Compares the clocks of all collections if attempts changed, as the next run would, and writes the rows.
+/// Compares the clocks of all collections, as the next run would, and writes the rows that differ from the ledger.
+/// Measured cases of `unplanned` get a row. A call that was interrupted after it changed the ledger has the same work
+/// left, so nothing here depends on what this call has changed.
 fn write_rows(
     database: &Database,
     ledger: &mut Ledger,
     catalogue: &Catalogue,
-    mut changed: ChangedCases,
+    unplanned: &[IdentifiedCase],
 ) -> Result<WrittenRows, CommandError> {
     let mut withdrawn = 0;
-    if !changed.is_empty() {
-        for &cache in CacheState::ALL {
-            let withdrawals = LowClocks::from_ledger(ledger, cache)?.withdrawals(ledger, catalogue)?;
-            withdrawn += withdrawals.len();
-            let outcomes: Vec<(i64, CaseOutcome)> = withdrawals
-                .iter()
-                .map(|withdrawal| (withdrawal.attempt, withdrawal.outcome.clone()))
-                .collect();
-            if !outcomes.is_empty() {
-                ledger.withdraw_attempts(&outcomes)?;
-            }
-            for Withdrawal { case, .. } in withdrawals {
-                if let Some(kernel) = ledger.case_kernel(&case)? {
-                    add_changed(&mut changed, (case, cache), &kernel, None)?;
-                }
-            }
+    for &cache in CacheState::ALL {
+        let withdrawals = LowClocks::from_ledger(ledger, cache)?.withdrawals(ledger, catalogue)?;
+        withdrawn += withdrawals.len();
+        let outcomes: Vec<(i64, CaseOutcome)> =
+            withdrawals.into_iter().map(|withdrawal| (withdrawal.attempt, withdrawal.outcome)).collect();
+        if !outcomes.is_empty() {
+            ledger.withdraw_attempts(&outcomes)?;
         }
     }
-    let mut cases = Vec::new();
-    for ((case, cache), (kernel, new_case)) in changed {
-        let verdicts = ledger.planned_verdicts(&case)?.into_iter().filter(|planned| planned.cache == cache);
-        let verdict = verdicts.rev().find_map(|planned| Some((planned.run, planned.outcome?)));
-        cases.push(ChangedCase { kernel, case, cache, verdict, new_case });
-    }
-    let written = rewrite_rows(database, ledger, &cases)?;
+    let written = rewrite_rows(database, ledger, unplanned)?;
     let unwritten = written.unwritten.into_iter();
     let unwritten = unwritten.map(|(kernel, problem)| (kernel.as_str().to_owned(), problem)).collect();
     Ok(WrittenRows { rows: written.rows, withdrawn, unwritten })

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, fs, io::Write as _, path::PathBuf, process::Stdio, thread, time::Duration};
 
+use rusqlite::Connection;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
     context::{Context, Ran},
-    kill_resume::{RUN, ingested, killed_after, ledger, number},
+    kill_resume::{RUN, ingested, ledger, number},
 };
 
 fn measured(more: &[&str]) -> Context {
@@ -263,35 +264,113 @@ fn removed_and_changed_archives_are_named_and_their_results_kept() {
     assert!(csv_files(&context).keys().eq(before.keys()));
 }
 
+/// Starts the program and kills it once `is_reached`; returns false if it has ended before.
+fn killed_when(context: &Context, arguments: &[&str], is_reached: impl Fn(&Connection) -> bool) -> bool {
+    let mut command = context.command(arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    // A new ledger has no tables yet.
+    while !ledger(context).is_some_and(|ledger| is_reached(&ledger)) {
+        if child.try_wait().expect("asked").is_some() {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    let was_running = child.try_wait().expect("asked").is_none();
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
+    was_running
+}
+
+/// A count of the ledger; `None` without tables.
+fn count(ledger: &Connection, sql: &str) -> Option<i64> {
+    ledger.query_row(sql, [], |row| row.get(0)).ok()
+}
+
+/// A database whose only run was killed between its first and its last attempt.
+fn interrupted_run() -> Context {
+    let open =
+        "SELECT count(*) FROM planned p JOIN runs r USING (run) LEFT JOIN verdicts v USING (run, case_id)
+                WHERE r.ended_ns IS NULL AND v.verdict IS NULL";
+    for _ in 0..10 {
+        let context = ingested();
+        let is_begun = |ledger: &Connection| count(ledger, "SELECT count(*) FROM attempts") > Some(0);
+        let was_running = killed_when(&context, &RUN, is_begun);
+        let ledger = ledger(&context).expect("a ledger");
+        if was_running && number(&ledger, open) > 0 {
+            assert!(number(&ledger, "SELECT count(*) FROM attempts") > 0);
+            return context;
+        }
+    }
+    panic!("no run was killed between its first and its last attempt");
+}
+
 #[test]
 fn interrupted_run_is_compared_before_and_after_it_is_resumed() {
-    let context = ingested();
-    let mut delay = 300;
-    loop {
-        if killed_after(&context, &RUN, Duration::from_millis(delay))
-            && ledger(&context).is_some_and(|ledger| {
-                // On a slow machine it has no tables yet.
-                let count = ledger.query_row("SELECT count(*) FROM attempts", [], |row| row.get(0));
-                count.is_ok_and(|count: i64| count > 0)
-            })
-        {
-            break;
-        }
-        let ended = context.run(&["resume", "--db", "db"]);
-        if ended.code == 0 {
-            break;
-        }
-        delay += 100;
-    }
+    let context = interrupted_run();
     // A collection may have been stored without the digest of its evidence.
     let (_, compared) = report(&context, &[]);
     assert_eq!(differences(&compared), [], "{compared}");
     let resumed = context.run(&["resume", "--db", "db"]);
-    assert!(matches!(resumed.code, 0 | 3), "{}", resumed.stderr);
+    assert_eq!(resumed.code, 0, "{}", resumed.stderr);
     let before = csv_files(&context);
     let (_, written) = report(&context, &["--write"]);
     assert_eq!(differences(&written), [], "{written}");
     assert!(csv_files(&context) == before);
+}
+
+/// Rows without a measurement show nothing from which a later run would see that they are out of date.
+#[test]
+fn second_call_writes_the_rows_that_a_killed_one_left() {
+    let context = measured(&[]);
+    let before = (csv_files(&context), content(&context));
+    let damage = "UPDATE attempts SET verdict = 'implausible', reason = 'changed';
+                  UPDATE verdicts SET verdict = 'implausible', reason = 'changed'";
+    let changed = "SELECT count(*) FROM attempts WHERE reason = 'changed'";
+    let mut interrupted = 0;
+    for kill in 0..10 {
+        change(&context, damage);
+        for path in before.0.keys() {
+            let text = fs::read_to_string(context.path(&path.to_string_lossy())).expect("a table");
+            fs::write(context.path(&path.to_string_lossy()), without_measurements(&text)).expect("written");
+        }
+        let is_changing = |ledger: &Connection| count(ledger, changed) == Some(0);
+        let was_running = killed_when(&context, &["reparse", "--db", "db", "--write"], is_changing);
+        let is_stale = csv_files(&context) != before.0;
+        interrupted += u32::from(was_running && is_stale);
+        // The ledger of the killed call is complete.
+        assert_eq!(report(&context, &[]).0, 0, "kill {kill}");
+        let (code, second) = report(&context, &["--write"]);
+        assert_eq!((code, differences(&second)), (0, Vec::new()), "kill {kill}: {second}");
+        assert_eq!(content(&context), before.1, "kill {kill}");
+        assert!(csv_files(&context) == before.0, "kill {kill}: rows are left out of date");
+        assert_eq!(second["written"]["rows"].as_u64() > Some(0), is_stale, "kill {kill}: {second}");
+        if interrupted == 3 {
+            return;
+        }
+    }
+    assert!(interrupted > 0, "each call had written its rows before it was killed");
+}
+
+/// A table whose rows show the verdict of `implausible` measurements.
+fn without_measurements(table: &str) -> String {
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    let header = reader.headers().expect("a header").clone();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(&header).expect("written");
+    for row in reader.records() {
+        let row = row.expect("a row");
+        writer
+            .write_record(header.iter().zip(&row).map(|(column, cell)| match column {
+                "MicroBench Verdict" => "implausible",
+                "MicroBench Reason" => "changed",
+                "MicroBench Case" | "MicroBench Run" => cell,
+                "Average Duration(us)" => "",
+                _ if column.starts_with("MicroBench ") => "",
+                _ => cell,
+            }))
+            .expect("written");
+    }
+    String::from_utf8(writer.into_inner().expect("written")).expect("text")
 }
 
 /// Collections of earlier versions have no `conditions.json` in their evidence; unknown runs and a held lock are
