@@ -25,6 +25,23 @@ pub(crate) struct StoredControl {
 const CONTROL: &str =
     "o.control, o.position, o.device, o.kernel, o.durations_ns, o.cycle_rate, o.cycle_rate_error";
 
+/// Readings with their collections, see [`read_stored_control`].
+const STORED_CONTROLS: &str =
+    "SELECT o.control, o.position, o.device, o.kernel, o.durations_ns, o.cycle_rate,
+                                      o.cycle_rate_error, o.collection, c.run, c.number, c.software
+                               FROM controls o JOIN collections c USING (collection)";
+const CONTROL_ORDER: &str = "ORDER BY o.collection, o.device, o.control, o.position";
+
+fn read_stored_control(row: &Row<'_>) -> rusqlite::Result<StoredControl> {
+    Ok(StoredControl {
+        collection: row.get(7)?,
+        run: row.get(8)?,
+        number: row.get(9)?,
+        software: row.get(10)?,
+        reading: read_control(row)?,
+    })
+}
+
 fn read_control(row: &Row<'_>) -> rusqlite::Result<ControlReading> {
     let (rate, error): (Option<f64>, Option<f64>) = (row.get(5)?, row.get(6)?);
     Ok(ControlReading {
@@ -57,20 +74,17 @@ impl Ledger {
 
     /// Returns the readings of all collections with one state of the cache, in the order of collections.
     pub(crate) fn all_controls(&self, cache: CacheState) -> Result<Vec<StoredControl>, LedgerError> {
+        let sql = format!("{STORED_CONTROLS} WHERE c.cache = ?1 {CONTROL_ORDER}");
+        self.read_rows(&sql, [cache.as_str()], read_stored_control)
+    }
+
+    /// Returns those of the collections with the same state of the cache and the same software as this one.
+    pub(crate) fn controls_of_software(&self, collection: i64) -> Result<Vec<StoredControl>, LedgerError> {
         let sql = format!(
-            "SELECT {CONTROL}, o.collection, c.run, c.number, c.software FROM controls o JOIN collections c USING (collection)
-             WHERE c.cache = ?1 ORDER BY o.collection, o.device, o.control, o.position"
+            "{STORED_CONTROLS} WHERE c.software IS (SELECT software FROM collections WHERE collection = ?1)
+             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1) {CONTROL_ORDER}"
         );
-        self.read_rows(&sql, [cache.as_str()], |row| {
-            let reading = read_control(row)?;
-            Ok(StoredControl {
-                collection: row.get(7)?,
-                run: row.get(8)?,
-                number: row.get(9)?,
-                software: row.get(10)?,
-                reading,
-            })
-        })
+        self.read_rows(&sql, [collection], read_stored_control)
     }
 }
 
@@ -127,5 +141,20 @@ mod tests {
         let all = ledger.all_controls(CacheState::Hot).expect("read");
         assert_eq!(all.iter().map(|stored| &stored.reading).collect::<Vec<_>>(), [&first[0]]);
         assert_eq!((all[0].run.as_str(), all[0].number, &all[0].software), ("r", 1, &None));
+        assert_eq!(ledger.controls_of_software(1).expect("read"), all);
+        let rows = "INSERT INTO software VALUES ('new', '{}');
+                    INSERT INTO collections (collection, run, number, device, started_ns, software, cache)
+                    VALUES (2, 'r', 2, 5, 1, NULL, 'cold'), (3, 'r', 3, 5, 1, 'new', 'hot'), (4, 'r', 4, 5, 1, NULL, 'hot');";
+        ledger.connection.execute_batch(rows).expect("rows");
+        for collection in [2, 3, 4] {
+            ledger.set_controls(collection, &first).expect("stored");
+        }
+        let collections = |collection: i64| {
+            let read = ledger.controls_of_software(collection).expect("read");
+            read.iter().map(|stored| stored.collection).collect::<Vec<_>>()
+        };
+        assert_eq!(collections(1), [1, 4, 4]);
+        assert_eq!(collections(2), [2; 2]);
+        assert_eq!(collections(3), [3; 2]);
     }
 }

@@ -178,7 +178,7 @@ impl SchedulerState {
                 self.stop_new_work("the run was stopped before its turn", &mut actions);
             }
             SchedEvent::MeasureAgain(cases) => self.reopen_cases(cases),
-            SchedEvent::DeviceTooSlow { device, reason } => {
+            SchedEvent::DeviceDeviates { device, reason } => {
                 actions.extend(self.exclude_device(device, reason));
             }
             SchedEvent::NewWorkPaused => self.is_paused = true,

@@ -2,9 +2,12 @@
 //! time depend on the kernel, so that a case is compared with itself in other collections, and a collection with the others
 //! by all of its cases.
 
-use super::median_of_sorted;
+mod device_votes;
 
-/// Smallest relative deficit of cycles per time that is reported.
+use super::median_of_sorted;
+use device_votes::{ClockStanding, judge_devices};
+
+/// Smallest relative difference of cycles per time that is reported.
 pub(crate) const LEAST_CLOCK_DEFICIT: f64 = 0.02;
 /// Deficit of a case in standard errors from which it is not chance.
 const CASE_ERRORS: f64 = 5.0;
@@ -70,19 +73,25 @@ pub struct CycleReading {
     pub case: usize,
     /// Number of the collection.
     pub collection: usize,
+    /// Number of the run.
+    pub run: usize,
+    /// Device as the host numbers it.
+    pub device: u32,
     /// Its cycles per time.
     pub rate: CycleRate,
 }
 
-/// Clock of a reading that is lower than that of others.
+/// Clock of a reading that is lower than that of others, or higher than that of most devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockDeficit {
-    /// Relative difference of the clocks, from 0 to 1.
+    /// Relative difference of the clocks: up to 1 for a lower one, below 0 for a higher one.
     pub deficit: f64,
-    /// Index of the reading of the same case with the higher clock; `None` if the deficit is that of the neighbours.
+    /// Index of the reading of the same case with which it was compared; `None` if the deficit is that of the neighbours.
     pub reference: Option<usize>,
     /// Number of cases whose deficits were combined.
     pub cases: usize,
+    /// True if the device has a lower clock than another one, and no majority of devices shows which one is right.
+    pub is_undecided: bool,
 }
 
 /// Logarithmic deficit with its standard error.
@@ -102,25 +111,32 @@ impl Deficit {
 
 /// Returns for each reading how much lower the clock was than elsewhere; `None` if it was not, or if nothing shows it.
 /// Readings of a collection are in the order of their launches. A case whose clock cannot be compared, or not exactly enough,
-/// is judged by its neighbours in the same collection.
+/// is judged by its neighbours in the same collection. A device with a higher clock than most devices is no reference of
+/// others, and has deficits below 0.
 pub fn find_clock_deficits(readings: &[CycleReading]) -> Vec<Option<ClockDeficit>> {
+    let standings = judge_devices(readings);
     let by_case = group_by(readings, |reading| reading.case);
     let by_collection = group_by(readings, |reading| reading.collection);
     let mut of_neighbours: Vec<Option<Deficit>> = vec![None; readings.len()];
     let mut own = Vec::new();
     for _ in 0..PASSES {
-        own = own_deficits(readings, &by_case, &of_neighbours);
+        own = own_deficits(readings, &standings, &by_case, &of_neighbours);
         of_neighbours = neighbour_deficits(&by_collection, &own);
     }
-    let judged = own.iter().zip(&of_neighbours).map(|(own, neighbours)| {
+    let judged = own.iter().zip(&of_neighbours).zip(&standings).map(|((own, neighbours), standing)| {
+        // Differences of a device with a higher clock are judged as those of one with a lower clock are.
+        let sign = if *standing == ClockStanding::Fast { -1.0 } else { 1.0 };
+        let signed = |found: Deficit| Deficit { value: sign * found.value, ..found };
+        let (own, neighbours) = (own.map(signed), neighbours.map(signed));
         let own_deficit = own.filter(|own| own.is_significant(CASE_ERRORS));
         let is_refuted =
             own.is_some_and(|own| own.value + NEIGHBOUR_ERRORS * own.error < LEAST_CLOCK_DEFICIT);
         let neighbours = neighbours.filter(|found| !is_refuted && found.is_significant(NEIGHBOUR_ERRORS));
         own_deficit.or(neighbours).map(|Deficit { value, reference, cases, .. }| ClockDeficit {
-            deficit: -(-value).exp_m1(),
+            deficit: -(-sign * value).exp_m1(),
             reference,
             cases,
+            is_undecided: *standing == ClockStanding::Undecided,
         })
     });
     judged.collect()
@@ -134,10 +150,11 @@ fn group_by(readings: &[CycleReading], group: impl Fn(&CycleReading) -> usize) -
     grouped
 }
 
-/// Returns the deficit of each reading compared with the highest clock of the same case in other collections. The level
-/// of a collection with a low clock is corrected by the deficit of its cases.
+/// Returns the deficit of each reading compared with the highest clock of the same case in other collections, but not on
+/// devices with a higher clock than most. The level of a collection with a low clock is corrected by the deficit of its cases.
 fn own_deficits(
     readings: &[CycleReading],
+    standings: &[ClockStanding],
     by_case: &[Vec<usize>],
     of_neighbours: &[Option<Deficit>],
 ) -> Vec<Option<Deficit>> {
@@ -153,10 +170,10 @@ fn own_deficits(
     let mut deficits = vec![None; readings.len()];
     for of_case in by_case {
         // The highest reading is the reference of all but those of its own collection.
-        let highest = highest_level(of_case.iter().copied(), &levels);
+        let references = || of_case.iter().copied().filter(|&index| standings[index] != ClockStanding::Fast);
+        let highest = highest_level(references(), &levels);
         let collection = highest.map(|index| readings[index].collection);
-        let of_others =
-            of_case.iter().copied().filter(|&index| Some(readings[index].collection) != collection);
+        let of_others = references().filter(|&index| Some(readings[index].collection) != collection);
         let second = highest_level(of_others, &levels);
         for &index in of_case {
             let is_of_highest = Some(readings[index].collection) == collection;
@@ -194,18 +211,18 @@ fn neighbour_deficits(by_collection: &[Vec<usize>], own: &[Option<Deficit>]) -> 
             let after =
                 middle + usize::from(compared.get(middle).is_some_and(|(other, _)| *other == position));
             let range = middle.saturating_sub(NEIGHBOURS)..(after + NEIGHBOURS).min(compared.len());
-            combined[*index] = combined_deficit(&compared[range]);
+            combined[*index] = combined_deficit(compared[range].iter().map(|(_, found)| *found).collect());
         }
     }
     combined
 }
 
-fn combined_deficit(compared: &[(usize, Deficit)]) -> Option<Deficit> {
-    if compared.len() < LEAST_NEIGHBOURS {
+/// Returns the weighted median of deficits; `None` if they are too few.
+fn combined_deficit(mut sorted: Vec<Deficit>) -> Option<Deficit> {
+    if sorted.len() < LEAST_NEIGHBOURS {
         return None;
     }
     let weight = |found: &Deficit| found.error.powi(-2);
-    let mut sorted: Vec<Deficit> = compared.iter().map(|(_, found)| *found).collect();
     sorted.sort_unstable_by(|one, other| one.value.total_cmp(&other.value));
     let total: f64 = sorted.iter().map(weight).sum();
     let mut sum = 0.0;
@@ -214,7 +231,7 @@ fn combined_deficit(compared: &[(usize, Deficit)]) -> Option<Deficit> {
         sum >= total / 2.0
     })?;
     let error = (1.2533 / total.sqrt()).max(COLLECTION_SD);
-    Some(Deficit { value: median.value, error, reference: None, cases: compared.len() })
+    Some(Deficit { value: median.value, error, reference: None, cases: sorted.len() })
 }
 
 #[cfg(test)]

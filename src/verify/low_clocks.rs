@@ -1,4 +1,4 @@
-//! Attempts of a ledger during which the clock of the device was lower than during others.
+//! Attempts of a ledger during which the clock of the device was lower than during others, or higher than that of most devices.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,11 +13,11 @@ use crate::{
 /// Least number of cases by which a collection is judged.
 const LEAST_CASES: usize = 3;
 
-/// An attempt at a low clock.
+/// An attempt at a clock that deviates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LowClockAttempt {
     pub(crate) attempt: StoredCycleRate,
-    /// `throttled`, with the deficit and what it was compared with.
+    /// `throttled`, with the difference and what it was compared with.
     pub(crate) outcome: CaseOutcome,
 }
 
@@ -32,18 +32,36 @@ pub(crate) struct Withdrawal {
     pub(crate) outcome: CaseOutcome,
 }
 
-/// Attempts at a low clock, and the collections with a low clock.
+/// Attempts and collections at a clock that deviates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LowClocks {
     pub(crate) attempts: Vec<LowClockAttempt>,
-    /// Keys of the collections of which most cases had a low clock, by run and device, with the median deficit.
-    slow_collections: BTreeMap<(String, u32), BTreeMap<i64, f64>>,
+    /// Keys of the collections of which most cases had such a clock, by run and device.
+    collections: BTreeMap<(String, u32), BTreeMap<i64, CollectionDeficit>>,
+}
+
+/// Deficit of the clock of a collection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct CollectionDeficit {
+    /// Median of its cases; below 0 for a higher clock.
+    median: f64,
+    is_undecided: bool,
+}
+
+/// A device with several collections at a clock that deviates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviatingDevice {
+    pub(crate) device: u32,
+    pub(crate) reason: String,
+    /// True if no majority of devices shows that it is this one that deviates.
+    pub(crate) is_undecided: bool,
 }
 
 /// Cycles per time of a case or of a control kernel in a collection.
 #[derive(Clone, Copy, Debug)]
 struct ComparedRate<'a> {
     collection: i64,
+    run: &'a str,
     /// Device as the host numbers it: the processes of a gang have clocks of their own.
     device: u32,
     place: LaunchPlace,
@@ -72,9 +90,10 @@ enum ComparedKernel<'a> {
 impl<'a> ComparedRate<'a> {
     /// Returns the rate of a control kernel; `None` without cycles.
     fn of_control(stored: &'a StoredControl) -> Option<Self> {
-        let StoredControl { collection, reading, .. } = stored;
+        let StoredControl { collection, run, reading, .. } = stored;
         Some(Self {
             collection: *collection,
+            run,
             device: reading.device,
             place: match reading.end {
                 CollectionEnd::Begin => LaunchPlace::Begin,
@@ -94,13 +113,10 @@ impl LowClocks {
         Ok(Self::from_rates(ledger.cycle_rates(cache)?, &ledger.all_controls(cache)?))
     }
 
-    /// Compares those of the collections with the same software as this one, which has this state of the cache.
-    pub(crate) fn of_software(
-        ledger: &Ledger,
-        collection: i64,
-        cache: CacheState,
-    ) -> Result<Self, LedgerError> {
-        Ok(Self::from_rates(ledger.cycle_rates_of_software(collection)?, &ledger.all_controls(cache)?))
+    /// Compares those of the collections with the same software and state of the cache as this one.
+    pub(crate) fn of_software(ledger: &Ledger, collection: i64) -> Result<Self, LedgerError> {
+        let rates = ledger.cycle_rates_of_software(collection)?;
+        Ok(Self::from_rates(rates, &ledger.controls_of_software(collection)?))
     }
 
     fn from_rates(rates: Vec<StoredCycleRate>, controls: &[StoredControl]) -> Self {
@@ -121,6 +137,7 @@ impl LowClocks {
     fn add_software(&mut self, rates: &[StoredCycleRate], controls: Vec<ComparedRate<'_>>) {
         let of_attempts = rates.iter().enumerate().map(|(index, stored)| ComparedRate {
             collection: stored.collection,
+            run: &stored.run,
             device: stored.device,
             place: LaunchPlace::Case,
             kernel: ComparedKernel::Case(&stored.case),
@@ -131,6 +148,7 @@ impl LowClocks {
         compared.sort_by_key(|one| (one.collection, one.device, one.place));
         let mut kernels: HashMap<ComparedKernel<'_>, usize> = HashMap::new();
         let mut collections: BTreeMap<(i64, u32), usize> = BTreeMap::new();
+        let mut runs: HashMap<&str, usize> = HashMap::new();
         let readings: Vec<CycleReading> = compared
             .iter()
             .map(|one| {
@@ -138,7 +156,9 @@ impl LowClocks {
                 let case = *kernels.entry(one.kernel).or_insert(next);
                 let next = collections.len();
                 let collection = *collections.entry((one.collection, one.device)).or_insert(next);
-                CycleReading { case, collection, rate: one.rate }
+                let next = runs.len();
+                let run = *runs.entry(one.run).or_insert(next);
+                CycleReading { case, collection, run, device: one.device, rate: one.rate }
             })
             .collect();
         let all_deficits = find_clock_deficits(&readings);
@@ -156,14 +176,15 @@ impl LowClocks {
                 .zip(found)
                 .filter_map(|(one, found)| Some((one.attempt?, *found)))
                 .collect();
-            let mut low: Vec<f64> = cases.iter().filter_map(|(_, found)| Some((*found)?.deficit)).collect();
+            let mut off: Vec<ClockDeficit> = cases.iter().filter_map(|(_, found)| *found).collect();
             if let Some((first, _)) = cases.first().copied().filter(|_| cases.len() >= LEAST_CASES)
-                && low.len() * 2 > cases.len()
+                && off.len() * 2 > cases.len()
             {
-                low.sort_unstable_by(f64::total_cmp);
+                off.sort_unstable_by(|one, other| one.deficit.total_cmp(&other.deficit));
+                let ClockDeficit { deficit: median, is_undecided, .. } = off[off.len() / 2];
                 let place = (rates[first].run.clone(), rates[first].device);
-                let collections = self.slow_collections.entry(place).or_default();
-                collections.insert(rates[first].collection, low[low.len() / 2]);
+                let collections = self.collections.entry(place).or_default();
+                collections.insert(rates[first].collection, CollectionDeficit { median, is_undecided });
             }
             for (attempt, found) in cases {
                 // The reference is a reading of the same case, so that it is one of an attempt.
@@ -176,12 +197,12 @@ impl LowClocks {
             let Some(deficit) = deficit.as_ref().filter(|_| stored.verdict != Verdict::Throttled) else {
                 continue;
             };
-            let outcome = CaseOutcome::new(Verdict::Throttled, deficit_reason(stored, deficit, rates));
+            let outcome = deficit_outcome(stored, deficit, rates);
             self.attempts.push(LowClockAttempt { attempt: stored.clone(), outcome });
         }
     }
 
-    /// Returns true if an attempt at a low clock is accepted.
+    /// Returns true if an attempt at a clock that deviates is accepted.
     pub(crate) const fn has_accepted(&self) -> bool {
         !self.attempts.is_empty()
     }
@@ -211,23 +232,28 @@ impl LowClocks {
         Ok(withdrawn.into_values().collect())
     }
 
-    /// Returns the devices of a run with several collections at a low clock, each with a reason.
-    pub(crate) fn slow_devices(&self, run: &str) -> Vec<(u32, String)> {
-        let slow =
-            self.slow_collections.iter().filter(|((of, _), collections)| of == run && collections.len() > 1);
-        let slow = slow.map(|((_, device), collections)| {
-            let (least, most) = collections
-                .values()
-                .fold((f64::INFINITY, 0.0_f64), |(least, most), value| (least.min(*value), most.max(*value)));
+    /// Returns the devices of a run with several collections at a clock that deviates, each with a reason.
+    pub(crate) fn deviating_devices(&self, run: &str) -> Vec<DeviatingDevice> {
+        let several =
+            self.collections.iter().filter(|((of, _), collections)| of == run && collections.len() > 1);
+        let devices = several.map(|((_, device), collections)| {
+            let mut medians: Vec<f64> = collections.values().map(|found| found.median).collect();
+            medians.sort_unstable_by(f64::total_cmp);
+            let is_fast = medians[medians.len() / 2] < 0.0;
+            medians.retain(|median| (*median < 0.0) == is_fast);
+            let percent = medians.iter().map(|median| median.abs() * 100.0);
+            let least = percent.clone().fold(f64::INFINITY, f64::min);
+            let most = percent.fold(0.0, f64::max);
+            let is_undecided = collections.values().all(|found| found.is_undecided);
+            let direction = if is_fast { HIGHER } else { LOWER };
+            let undecided = if is_undecided { format!("; {UNDECIDED}") } else { String::new() };
+            let count = medians.len();
             let reason = format!(
-                "its clock was {:.1} to {:.1} % lower than that of other collections, in {} collections",
-                least * 100.0,
-                most * 100.0,
-                collections.len()
+                "its clock was {least:.1} to {most:.1} % {direction}, in {count} collections{undecided}"
             );
-            (*device, reason)
+            DeviatingDevice { device: *device, reason, is_undecided }
         });
-        slow.collect()
+        devices.collect()
     }
 }
 
@@ -242,161 +268,51 @@ fn equal_outcome(other: &EqualAttempt, outcome: &CaseOutcome, catalogue: &Catalo
     is_measured_as(&other.outcome, kernel).then(|| failed_as_other(kernel, outcome))
 }
 
-/// Returns the deficit of an attempt, and what it was compared with.
-fn deficit_reason(stored: &StoredCycleRate, found: &ClockDeficit, rates: &[StoredCycleRate]) -> String {
-    let percent = found.deficit * 100.0;
-    let Some(reference) = found.reference.and_then(|index| rates.get(index)) else {
-        let cases = found.cases;
-        return format!(
-            "the clock of device {} was {percent:.1} % lower than that of other collections, by the cycles of {cases} kernels \
-             launched beside it",
-            stored.device
-        );
+/// With what a low clock and a high one is compared.
+const LOWER: &str = "lower than that of other collections";
+const HIGHER: &str = "higher than that of most devices";
+/// Remark on a clock that is lower than another one, while it is not known which device deviates.
+const UNDECIDED: &str =
+    "undecided: no majority of devices or earlier runs shows which clock is right, the highest counts";
+/// Relative difference of the measured rate of a reference from the expected one that is stated.
+const STATED_DIFFERENCE: f64 = 0.002;
+
+/// Returns the outcome of an attempt at a clock that deviates, with what it was compared with.
+fn deficit_outcome(stored: &StoredCycleRate, found: &ClockDeficit, rates: &[StoredCycleRate]) -> CaseOutcome {
+    let is_fast = found.deficit < 0.0;
+    let (device, percent) = (stored.device, 100.0 * found.deficit.abs());
+    let reference = found.reference.and_then(|index| rates.get(index));
+    let cause = match reference {
+        None => format!(
+            "the clock of device {device} was {percent:.1} % {}, by the cycles of {} kernels launched beside it",
+            if is_fast { HIGHER } else { LOWER },
+            found.cases
+        ),
+        Some(reference) => {
+            let other = if reference.run == stored.run { "" } else { &format!(" of run {}", reference.run) };
+            let direction =
+                if is_fast { format!("{HIGHER}, such as") } else { "lower than that of".to_owned() };
+            let own = stored.rate.per_microsecond;
+            // The clock that the others have; the reference itself may have had a lower one, which is corrected.
+            let expected = own / (1.0 - found.deficit);
+            let measured = reference.rate.per_microsecond;
+            let corrected = if (measured / expected - 1.0).abs() > STATED_DIFFERENCE {
+                format!(", of which {measured:.0} were measured there at its lower clock")
+            } else {
+                String::new()
+            };
+            format!(
+                "the clock of device {device} was {percent:.1} % {direction} device {} in collection {}{other}: {own:.0} instead of \
+                 {expected:.0} cycles per block and us{corrected}",
+                reference.device, reference.number
+            )
+        }
     };
-    let run = if reference.run == stored.run { String::new() } else { format!(" of run {}", reference.run) };
-    format!(
-        "the clock of device {} was {percent:.1} % lower than that of device {} in collection {}{run}: {:.0} instead of {:.0} cycles \
-         per block and us",
-        stored.device,
-        reference.device,
-        reference.number,
-        stored.rate.per_microsecond,
-        reference.rate.per_microsecond
-    )
+    // A device whose own clock was higher at another time does not need the others.
+    let is_own = reference.is_some_and(|reference| reference.device == device);
+    let remark = (found.is_undecided && !is_own).then_some(UNDECIDED);
+    CaseOutcome::with_remarks(Verdict::Throttled, &cause, remark)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::ControlReading;
-
-    fn stored(case: u32, collection: u32, device: u32, rate: f64, software: &str) -> StoredCycleRate {
-        StoredCycleRate {
-            attempt: i64::from(collection * 100 + case),
-            case: CaseId::from_stored(format!("{case:016x}")),
-            collection: i64::from(collection),
-            run: "r1".to_owned(),
-            number: collection,
-            device,
-            software: Some(software.to_owned()),
-            verdict: Verdict::Ok,
-            rate: CycleRate { per_microsecond: rate, error: 0.001 },
-        }
-    }
-
-    fn collection(collection: u32, device: u32, rate: f64, software: &str) -> Vec<StoredCycleRate> {
-        (0..6).map(|case| stored(case, collection, device, rate, software)).collect()
-    }
-
-    #[test]
-    fn device_with_two_slow_collections_is_named_with_the_range_of_its_deficits() {
-        let one = [collection(1, 0, 1_650.0, "8.5"), collection(2, 1, 1_600.0, "8.5")].concat();
-        let found = LowClocks::from_rates(one.clone(), &[]);
-        assert_eq!(found.attempts.len(), 6);
-        let reason = "the clock of device 1 was 3.0 % lower than that of device 0 in collection 1: 1600 instead of 1650 cycles per \
-                      block and us";
-        assert_eq!(found.attempts[0].outcome, CaseOutcome::new(Verdict::Throttled, reason));
-        assert_eq!(found.slow_devices("r1"), []);
-        let again = [one, collection(3, 1, 1_570.0, "8.5")].concat();
-        let reason = "its clock was 3.0 to 4.8 % lower than that of other collections, in 2 collections";
-        assert_eq!(LowClocks::from_rates(again.clone(), &[]).slow_devices("r1"), [(1, reason.to_owned())]);
-        assert_eq!(LowClocks::from_rates(again, &[]).slow_devices("r2"), []);
-    }
-
-    /// They are evidence of a slow device, but have their reason already.
-    #[test]
-    fn attempts_that_are_throttled_are_not_found_again() {
-        let mut rates = [1, 2, 3].map(|number| collection(number, 1, 1_600.0, "8.5")).concat();
-        rates.extend(collection(4, 0, 1_650.0, "8.5"));
-        rates[..12].iter_mut().for_each(|stored| stored.verdict = Verdict::Throttled);
-        let found = LowClocks::from_rates(rates, &[]);
-        let collections = found.attempts.iter().map(|low| low.attempt.collection);
-        assert_eq!(collections.collect::<Vec<_>>(), [3; 6]);
-        let reason = "its clock was 3.0 to 3.0 % lower than that of other collections, in 3 collections";
-        assert_eq!(found.slow_devices("r1"), [(1, reason.to_owned())]);
-    }
-
-    /// Another version of a kernel may wait more.
-    #[test]
-    fn collections_of_other_software_are_no_reference() {
-        let rates = [collection(1, 0, 1_650.0, "8.3"), collection(2, 1, 1_500.0, "8.5")].concat();
-        assert_eq!(LowClocks::from_rates(rates, &[]), LowClocks::default());
-    }
-
-    fn control(collection: u32, device: u32, rate: f64, software: &str) -> Vec<StoredControl> {
-        let reading = |control: ControlKernel, end: CollectionEnd| ControlReading {
-            control,
-            end,
-            device,
-            kernel: control.to_string(),
-            durations: vec![1_000; 8],
-            cycle_rate: Some(CycleRate { per_microsecond: rate, error: 0.001 }),
-        };
-        let all = [ControlKernel::Matmul, ControlKernel::Copy, ControlKernel::Vector].into_iter().flat_map(
-            |control| {
-                CollectionEnd::ALL.iter().map(move |&end| StoredControl {
-                    collection: i64::from(collection),
-                    run: "r1".to_owned(),
-                    number: collection,
-                    software: Some(software.to_owned()),
-                    reading: reading(control, end),
-                })
-            },
-        );
-        all.collect()
-    }
-
-    /// In the first round of a large plan no case is measured twice.
-    #[test]
-    fn controls_show_the_clock_of_collections_without_a_common_case() {
-        let cases = |first: u32, collection: u32, device: u32, rate: f64| -> Vec<StoredCycleRate> {
-            (first..first + 6).map(|case| stored(case, collection, device, rate, "8.5")).collect()
-        };
-        let rates = [cases(0, 1, 0, 900.0), cases(10, 2, 1, 400.0)].concat();
-        let at = |clock: f64| [control(1, 0, 1_650.0, "8.5"), control(2, 1, clock, "8.5")].concat();
-        assert_eq!(LowClocks::from_rates(rates.clone(), &at(1_645.0)), LowClocks::default());
-        let found = LowClocks::from_rates(rates.clone(), &at(1_585.0));
-        let collections = found.attempts.iter().map(|low| low.attempt.collection);
-        assert_eq!(collections.collect::<Vec<_>>(), [2; 6]);
-        let reason = "the clock of device 1 was 3.9 % lower than that of other collections, by the cycles of";
-        assert!(found.attempts[0].outcome.reason.starts_with(reason), "{:?}", found.attempts[0].outcome);
-        let other = [control(1, 0, 1_650.0, "8.3"), control(2, 1, 1_585.0, "8.5")].concat();
-        assert_eq!(LowClocks::from_rates(rates, &other), LowClocks::default());
-    }
-
-    /// Six readings of control kernels are no three cases.
-    #[test]
-    fn collections_of_one_case_are_not_judged_by_their_controls() {
-        let cases = |count: u32, collection: u32, device: u32, rate: f64| -> Vec<StoredCycleRate> {
-            (0..count).map(|case| stored(collection * 10 + case, collection, device, rate, "8.5")).collect()
-        };
-        let controls: Vec<StoredControl> = [(1, 0, 1_650.0), (2, 1, 1_585.0), (3, 1, 1_585.0)]
-            .into_iter()
-            .flat_map(|(collection, device, clock)| control(collection, device, clock, "8.5"))
-            .collect();
-        let slow = |count: u32| {
-            let rates =
-                [cases(6, 1, 0, 900.0), cases(count, 2, 1, 400.0), cases(count, 3, 1, 300.0)].concat();
-            LowClocks::from_rates(rates, &controls).slow_devices("r1").len()
-        };
-        assert_eq!([1, 2, 3, 6].map(slow), [0, 0, 1, 1]);
-    }
-
-    /// A slow device of a gang says nothing about the first one.
-    #[test]
-    fn controls_of_a_gang_are_those_of_their_own_devices() {
-        let cases = |collection: u32, device: u32| -> Vec<StoredCycleRate> {
-            (0..4).map(|case| stored(collection * 10 + case, collection, device, 400.0, "8.5")).collect()
-        };
-        let rates = [cases(1, 0), cases(2, 1)].concat();
-        let with_gang = |first: f64, second: f64| {
-            let of_gang =
-                [control(2, 1, first, "8.5"), control(2, 2, second, "8.5"), control(2, 3, second, "8.5")];
-            let controls = [control(1, 0, 1_650.0, "8.5"), of_gang.concat()].concat();
-            let found = LowClocks::from_rates(rates.clone(), &controls);
-            found.attempts.iter().map(|low| low.attempt.device).collect::<Vec<_>>()
-        };
-        assert_eq!(with_gang(1_650.0, 1_500.0), Vec::<u32>::new());
-        assert_eq!(with_gang(1_500.0, 1_650.0), [1; 4]);
-    }
-}
+mod tests;

@@ -112,7 +112,7 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
             "cycle_rate",
             format!(
                 "cycles per block and time are less than {} % below those of other collections of the case, of its neighbours or of \
-                 the control kernels, or within their error",
+                 the control kernels, or above those of most devices, or within their error",
                 percent(LEAST_CLOCK_DEFICIT)
             ),
         ),

@@ -57,7 +57,7 @@ fn readings_of_halves(launches: &[(String, u32, f64, i64)], factor: f64) -> Vec<
             let next = cases.len();
             let case = *cases.entry(key).or_insert(next);
             let rate = CycleRate::from_launches(&of_case[&key], key.1).expect("launches");
-            readings.push(CycleReading { case, collection, rate });
+            readings.push(CycleReading { case, collection, run: 0, device: 0, rate });
         }
     }
     readings
@@ -81,6 +81,29 @@ fn recorded_step_is_healthy_and_its_stretched_half_is_not() {
     let (slow, all) = accused(1);
     assert_eq!(accused(0).0, 0);
     assert!(slow * 100 >= all * 95, "{slow} of {all}");
+}
+
+/// A device whose kernels take less time for the same cycles is the one that deviates, not the others.
+#[test]
+fn results_of_a_device_with_a_high_clock_are_measured_elsewhere() {
+    let context = ingested();
+    context.write("plan.yaml", "faults:\n  - slow_kernels: {factor: 0.9}\n    where: {devices: 1}\n");
+    let arguments =
+        ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-2", "--max-collections", "3"];
+    let ran = context.run(&[&arguments[..], &["--rehearsal-faults", "plan.yaml"]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let ledger = ledger(&context).expect("a ledger");
+    let count = |condition: &str| -> i64 {
+        let sql = format!(
+            "SELECT count(*) FROM attempts a JOIN collections c USING (collection) WHERE {condition}"
+        );
+        ledger.query_row(&sql, [], |row| row.get(0)).expect("a count")
+    };
+    assert_eq!(count("c.device = 1 AND a.verdict IN ('ok', 'noisy')"), 0, "{}", ran.stderr);
+    let reason = "a.verdict = 'throttled' AND a.reason LIKE 'the clock of device 1 was 11.% % higher than that of most devices%'";
+    assert!(count(reason) > 0, "{}", ran.stderr);
+    let excluded = "% higher than that of most devices, in";
+    assert!(ran.stderr.contains(excluded), "{}", ran.stderr);
 }
 
 /// A device whose kernels take longer for the same cycles, while no reading shows its lower clock: with several collections

@@ -26,7 +26,7 @@ const fn unproven(name: &'static str, fault: &'static str) -> WrongNumberFault {
 }
 
 /// The first ones are tried by default.
-const FAULTS: [WrongNumberFault; 30] = [
+const FAULTS: [WrongNumberFault; 31] = [
     fault("one device 10 % slow", "slow_kernels: {factor: 1.1}\n  where: {devices: 0}", 0.01),
     fault("drift of 20 %", "unsteady_kernel: {pattern: drift, factor: 1.2, launch: 25}", 0.01),
     fault("coarse timer", "coarse_timer: {step: 1000}", 0.01),
@@ -36,6 +36,7 @@ const FAULTS: [WrongNumberFault; 30] = [
     fault("one device throttled by 4 %", "throttling: {factor: 1.04}\n  where: {devices: 0}", 0.01),
     fault("one device throttled by 10 %", "throttling: {factor: 1.1}\n  where: {devices: 0}", 0.01),
     fault("one device throttled by 40 %", "throttling: {factor: 1.4}\n  where: {devices: 0}", 0.01),
+    fault("one device 10 % fast", "slow_kernels: {factor: 0.9}\n  where: {devices: 0}", 0.01),
     fault("all slow after 1.5 s", "slow_kernels: {factor: 1.4}\n  when: {from: 1.5}", 0.01),
     // Only the production profile shows these.
     fault("all 1.5 times as slow", "slow_kernels: {factor: 1.5}", 0.01),

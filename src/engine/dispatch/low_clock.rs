@@ -1,4 +1,5 @@
-//! Attempts at a low clock are withdrawn, their cases measured again elsewhere, and devices that stay slow excluded.
+//! Attempts at a low clock, or at a higher one than most devices have, are withdrawn, their cases measured again elsewhere, and
+//! devices that keep such a clock excluded.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +8,7 @@ use crate::{
     domain::{Attempt, CaseId, CaseOutcome, IdentifiedCase, Verdict},
     events::RunEvent,
     sched::SchedEvent,
-    verify::{LowClocks, Withdrawal},
+    verify::{DeviatingDevice, LowClocks, Withdrawal},
 };
 
 /// A concluded case whose only measurement was withdrawn.
@@ -39,7 +40,7 @@ impl Dispatcher<'_> {
             }
         }
         self.measure_again(&outcomes).await?;
-        self.exclude_slow_devices(&found).await
+        self.exclude_deviating_devices(&found).await
     }
 
     /// Compares the clock of a finished collection, whose key is `collection`, with that of all others with its
@@ -51,8 +52,7 @@ impl Dispatcher<'_> {
         collection: i64,
         attempts: &mut [Attempt],
     ) -> Result<(), EngineError> {
-        let cache = self.context.settings.cache();
-        let found = self.commit(|ledger| LowClocks::of_software(ledger, collection, cache)).await?;
+        let found = self.commit(|ledger| LowClocks::of_software(ledger, collection)).await?;
         let withdrawn = self.withdraw_attempts(&found).await?;
         let (of_collection, earlier): (Vec<Withdrawal>, Vec<Withdrawal>) =
             withdrawn.into_iter().partition(|withdrawn| withdrawn.collection == collection);
@@ -63,7 +63,7 @@ impl Dispatcher<'_> {
         }
         let earlier = earlier.iter().map(|withdrawn| (&withdrawn.case, &withdrawn.outcome)).collect();
         self.measure_again(&earlier).await?;
-        self.exclude_slow_devices(&found).await
+        self.exclude_deviating_devices(&found).await
     }
 
     /// Withdraws all accepted attempts at a low clock, with those that share their launches; returns them.
@@ -149,10 +149,13 @@ impl Dispatcher<'_> {
         self.commit(|ledger| ledger.has_measurement(case, cache)).await
     }
 
-    async fn exclude_slow_devices(&mut self, found: &LowClocks) -> Result<(), EngineError> {
+    async fn exclude_deviating_devices(&mut self, found: &LowClocks) -> Result<(), EngineError> {
         let run = self.context.settings.run.clone();
-        for (device, reason) in found.slow_devices(&run) {
-            self.on_event(SchedEvent::DeviceTooSlow { device, reason }).await?;
+        for DeviatingDevice { device, reason, is_undecided } in found.deviating_devices(&run) {
+            // Of two devices that differ, the third one will show which is right.
+            if !is_undecided || self.devices.len() <= 2 {
+                self.on_event(SchedEvent::DeviceDeviates { device, reason }).await?;
+            }
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ fn reading(case: usize, collection: usize, nanos: f64, clock: f64, seed: u64) ->
         })
         .collect();
     let rate = CycleRate::from_launches(&launches, 24).expect("launches");
-    CycleReading { case, collection, rate }
+    CycleReading { case, collection, run: 0, device: collection as u32, rate }
 }
 
 /// Typical duration of a case: 2 us to 2 ms.

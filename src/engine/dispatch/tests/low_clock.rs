@@ -28,8 +28,8 @@ fn verdicts_on(fixture: &Fixture, device: u32) -> BTreeSet<Verdict> {
 const AIM: PrecisionAim = PrecisionAim { half_width: 0.01, max_collections: 8 };
 
 #[test]
-fn device_with_a_low_clock_measures_no_row_and_is_excluded() {
-    for clock in [1_640.0, 1_200.0] {
+fn device_with_another_clock_than_most_measures_no_row_and_is_excluded() {
+    for clock in [1_640.0, 1_200.0, 1_890.0] {
         let fixture = Fixture { aim: Some(AIM), ..Fixture::new(25) };
         let observed = fixture.run_all(&[0, 1, 2], &|context, _, start| {
             let rate = if start.devices == [1] { clock } else { 1_700.0 };
@@ -40,9 +40,10 @@ fn device_with_a_low_clock_measures_no_row_and_is_excluded() {
             (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 25)]))
         );
         assert_eq!(verdicts_on(&fixture, 1), BTreeSet::from([Verdict::Throttled]));
-        for device in [0, 2] {
-            assert_eq!(verdicts_on(&fixture, device), BTreeSet::from([Verdict::Ok]));
-        }
+        // The first two of three devices are a tie, in which the higher clock counts until the third one has measured.
+        let others = [0, 2].map(|device| verdicts_on(&fixture, device));
+        assert!(others.iter().all(|verdicts| verdicts.contains(&Verdict::Ok)), "{others:?}");
+        assert!(clock > 1_700.0 || others.iter().all(|verdicts| verdicts.len() == 1), "{others:?}");
         let reasons: Vec<&String> = observed
             .events
             .iter()

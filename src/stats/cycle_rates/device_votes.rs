@@ -1,0 +1,279 @@
+//! Devices whose clock deviates from that of most: a device in a run is compared with the others of the run, and with devices
+//! of other runs, by the launches that they have in common.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{COLLECTION_SD, CycleReading, Deficit, LEAST_CLOCK_DEFICIT, NEIGHBOUR_ERRORS, combined_deficit};
+
+/// Smallest difference between all readings of two devices by which one has the higher clock. It is below the reported one,
+/// because the lowest of one device is compared with the highest of the other.
+const LEAST_DIFFERENCE: f64 = LEAST_CLOCK_DEFICIT / 2.0;
+/// Most devices of other runs, the nearest ones, with which one is compared.
+const MOST_OTHERS: usize = 64;
+
+/// Clock of a device in a run beside that of other devices and runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClockStanding {
+    /// As high as most, or lower than most.
+    Usual,
+    /// Lower than that of another device, while no majority shows which one is right.
+    Undecided,
+    /// Higher than that of most devices, which agree with each other.
+    Fast,
+}
+
+/// A device in a run.
+#[derive(Debug)]
+struct DeviceInRun {
+    run: usize,
+    device: u32,
+    /// The lowest and the highest reading of each case, as logarithms with their errors, in the order of the cases.
+    extremes: Vec<(usize, [Reading; 2])>,
+}
+
+/// Logarithm of cycles per time with its error.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    value: f64,
+    error: f64,
+}
+
+/// Returns for each reading the standing of its device in its run.
+pub(super) fn judge_devices(readings: &[CycleReading]) -> Vec<ClockStanding> {
+    let mut grouped: BTreeMap<(usize, u32), BTreeMap<usize, [Reading; 2]>> = BTreeMap::new();
+    for reading in readings {
+        let one = Reading {
+            value: reading.rate.per_microsecond.ln(),
+            error: reading.rate.error.hypot(COLLECTION_SD),
+        };
+        let of_device = grouped.entry((reading.run, reading.device)).or_default();
+        let [lowest, highest] = of_device.entry(reading.case).or_insert([one; 2]);
+        // By their bounds, so that an inexact reading is no extreme.
+        if one.value + 2.0 * one.error < lowest.value + 2.0 * lowest.error {
+            *lowest = one;
+        }
+        if one.value - 2.0 * one.error > highest.value - 2.0 * highest.error {
+            *highest = one;
+        }
+    }
+    let devices: Vec<DeviceInRun> = grouped
+        .into_iter()
+        .map(|((run, device), extremes)| DeviceInRun {
+            run,
+            device,
+            extremes: extremes.into_iter().collect(),
+        })
+        .collect();
+    let standings: HashMap<(usize, u32), ClockStanding> = (0..devices.len())
+        .map(|place| ((devices[place].run, devices[place].device), standing(&devices, place)))
+        .collect();
+    readings.iter().map(|reading| standings[&(reading.run, reading.device)]).collect()
+}
+
+/// Returns true if all readings of a device are higher than those of another one; `None` if too little is common to both.
+fn is_above(one: &DeviceInRun, other: &DeviceInRun) -> Option<bool> {
+    let mut rest = other.extremes.as_slice();
+    let mut differences = Vec::new();
+    for (case, [lowest, _]) in &one.extremes {
+        let skipped = rest.iter().position(|(other, _)| other >= case).unwrap_or(rest.len());
+        rest = &rest[skipped..];
+        let Some((_, [_, highest])) = rest.first().filter(|(other, _)| other == case) else { continue };
+        differences.push(Deficit {
+            value: lowest.value - highest.value,
+            error: lowest.error.hypot(highest.error),
+            reference: None,
+            cases: 1,
+        });
+    }
+    let Deficit { value, error, .. } = combined_deficit(differences)?;
+    let is_exact = NEIGHBOUR_ERRORS * error <= LEAST_CLOCK_DEFICIT;
+    let is_higher = value >= LEAST_DIFFERENCE && value > NEIGHBOUR_ERRORS * error;
+    (is_exact || is_higher).then_some(is_higher)
+}
+
+/// Clock of a device in a run beside the judged one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherClock {
+    Lower,
+    Equal,
+    Higher,
+}
+
+/// Clocks of another device, or of the judged one in other runs.
+#[derive(Clone, Debug, Default)]
+struct DeviceVote {
+    /// In the run of the judged one, with its place.
+    in_run: Option<(OtherClock, usize)>,
+    in_other_runs: Vec<(OtherClock, usize)>,
+}
+
+impl DeviceVote {
+    /// Returns the clock of the device in most other runs, else that in the same run, with the place of one that has it.
+    fn clock(&self) -> Option<(OtherClock, usize)> {
+        let most = [OtherClock::Lower, OtherClock::Equal, OtherClock::Higher].into_iter().find_map(|clock| {
+            let has_it = |(other, _): &&(OtherClock, usize)| *other == clock;
+            let count = self.in_other_runs.iter().filter(has_it).count();
+            let is_most = 2 * count > self.in_other_runs.len();
+            self.in_other_runs.iter().find(has_it).copied().filter(|_| is_most)
+        });
+        most.or(self.in_run)
+    }
+
+    fn all(&self) -> impl Iterator<Item = OtherClock> {
+        self.in_run.iter().chain(&self.in_other_runs).map(|(clock, _)| *clock)
+    }
+}
+
+/// Returns the standing of a device by the votes of all devices. Each has one vote, so that a device with many runs is no
+/// majority; other runs of the judged one have a vote if they contradict it.
+fn standing(devices: &[DeviceInRun], place: usize) -> ClockStanding {
+    let judged = &devices[place];
+    let mut nearest: Vec<usize> =
+        (0..devices.len()).filter(|&other| devices[other].run != judged.run).collect();
+    nearest.sort_by_key(|&other| other.abs_diff(place));
+    nearest.truncate(MOST_OTHERS);
+    let of_run = (0..devices.len()).filter(|&other| other != place && devices[other].run == judged.run);
+    let mut votes: BTreeMap<u32, DeviceVote> = BTreeMap::new();
+    for other in of_run.chain(nearest) {
+        let clock = match (is_above(judged, &devices[other]), is_above(&devices[other], judged)) {
+            (Some(true), _) => OtherClock::Lower,
+            (_, Some(true)) => OtherClock::Higher,
+            (Some(false), Some(false)) => OtherClock::Equal,
+            _ => continue,
+        };
+        let vote = votes.entry(devices[other].device).or_default();
+        if devices[other].run == judged.run {
+            vote.in_run = Some((clock, other));
+        } else {
+            vote.in_other_runs.push((clock, other));
+        }
+    }
+    let contradicts = |device: u32, clock: OtherClock| device != judged.device || clock != OtherClock::Equal;
+    let clocks: Vec<(OtherClock, usize)> = votes
+        .iter()
+        .filter_map(|(device, vote)| vote.clock().filter(|(clock, _)| contradicts(*device, *clock)))
+        .collect();
+    let is_majority = |count: usize| count > 1 && 2 * count > clocks.len() + 1;
+    let lower: Vec<usize> =
+        clocks.iter().filter(|(clock, _)| *clock == OtherClock::Lower).map(|(_, other)| *other).collect();
+    // A run whose devices all have a higher clock than those of other runs is none that deviates.
+    let in_run = || votes.values().filter_map(|vote| vote.in_run);
+    let lower_in_run = in_run().filter(|(clock, _)| *clock == OtherClock::Lower).count();
+    let deviates_in_run = in_run().next().is_none() || 2 * lower_in_run > in_run().count();
+    if deviates_in_run && is_majority(lower.len()) && is_majority(most_that_agree(devices, &lower)) {
+        return ClockStanding::Fast;
+    }
+    let higher = clocks.iter().filter(|(clock, _)| *clock == OtherClock::Higher).count();
+    let is_lower = votes.values().flat_map(DeviceVote::all).any(|clock| clock == OtherClock::Higher);
+    if is_lower && !is_majority(higher) { ClockStanding::Undecided } else { ClockStanding::Usual }
+}
+
+/// Returns the number of devices of which none has a higher clock than a certain one of them, or a lower one.
+fn most_that_agree(devices: &[DeviceInRun], places: &[usize]) -> usize {
+    let agrees = |one: usize, other: usize| {
+        is_above(&devices[one], &devices[other]) == Some(false)
+            && is_above(&devices[other], &devices[one]) == Some(false)
+    };
+    let counts =
+        places.iter().map(|&one| places.iter().filter(|&&other| one == other || agrees(one, other)).count());
+    counts.max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{CycleRate, find_clock_deficits},
+        *,
+    };
+
+    /// Readings of six kernels on devices with these clocks, each with its run.
+    fn readings(clocks: &[(usize, u32, f64)]) -> Vec<CycleReading> {
+        let of_device = |(collection, &(run, device, clock)): (usize, &(usize, u32, f64))| {
+            (0..6).map(move |case| CycleReading {
+                case,
+                collection,
+                run,
+                device,
+                rate: CycleRate { per_microsecond: clock, error: 0.001 },
+            })
+        };
+        clocks.iter().enumerate().flat_map(of_device).collect()
+    }
+
+    /// Sign of the deficit of each collection; 0 without one. The second digit of undecided ones is 5.
+    fn judged(clocks: &[(usize, u32, f64)]) -> Vec<f64> {
+        let found = find_clock_deficits(&readings(clocks));
+        let sign = |of_collection: &[Option<super::super::ClockDeficit>]| {
+            of_collection[0]
+                .map_or(0.0, |found| found.deficit.signum() + if found.is_undecided { 0.5 } else { 0.0 })
+        };
+        found.chunks(6).map(sign).collect()
+    }
+
+    #[test]
+    fn single_device_deviates_in_either_direction() {
+        let of_three = |clock: f64| judged(&[(0, 0, clock), (0, 1, 1_650.0), (0, 2, 1_650.0)]);
+        assert_eq!(of_three(1_833.0), [-1.0, 0.0, 0.0]);
+        assert_eq!(of_three(1_690.0), [-1.0, 0.0, 0.0]);
+        assert_eq!(of_three(1_670.0), [0.0; 3]);
+        assert_eq!(of_three(1_610.0), [1.0, 0.0, 0.0]);
+        assert_eq!(of_three(1_200.0), [1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn tie_of_devices_is_undecided_and_earlier_runs_decide_it() {
+        assert_eq!(judged(&[(0, 0, 1_833.0), (0, 1, 1_650.0)]), [0.0, 1.5]);
+        let of_four = [(0, 0, 1_833.0), (0, 1, 1_650.0), (0, 2, 1_650.0), (0, 3, 1_833.0)];
+        assert_eq!(judged(&of_four), [0.0, 1.5, 1.5, 0.0]);
+        let before = [(0, 0, 1_650.0), (0, 1, 1_650.0)];
+        assert_eq!(
+            judged(&[&before[..], &[(1, 0, 1_833.0), (1, 1, 1_650.0)]].concat()),
+            [0.0, 0.0, -1.0, 0.0]
+        );
+        assert_eq!(judged(&[&before[..], &[(1, 0, 1_833.0)]].concat()), [0.0, 0.0, -1.0]);
+        // A device that is fast in all runs is no majority against two others.
+        let of_run = |run: usize| [(run, 0, 1_833.0), (run, 1, 1_650.0), (run, 2, 1_650.0)];
+        assert_eq!(judged(&[of_run(0), of_run(1), of_run(2)].concat()), [-1.0, 0.0, 0.0].repeat(3));
+        assert_eq!(
+            judged(&[&before[..], &[(1, 0, 1_500.0), (1, 1, 1_650.0)]].concat()),
+            [0.0, 0.0, 1.0, 0.0]
+        );
+    }
+
+    /// Three of four devices are throttled alike: without earlier runs they are the majority.
+    #[test]
+    fn earlier_runs_show_that_most_devices_are_slow() {
+        let now = [(1, 0, 1_650.0), (1, 1, 1_500.0), (1, 2, 1_500.0), (1, 3, 1_500.0)];
+        assert_eq!(judged(&now), [-1.0, 0.0, 0.0, 0.0]);
+        let before = [0, 1, 2, 3].map(|device| (0, device, 1_650.0));
+        assert_eq!(judged(&[before, now].concat())[4..], [0.0, 1.0, 1.0, 1.0]);
+    }
+
+    /// All devices were slow in two runs: the third one does not deviate.
+    #[test]
+    fn run_with_a_higher_clock_on_all_devices_is_a_reference() {
+        let of_run = |run: usize, clock: f64| [0, 1, 2].map(|device| (run, device, clock));
+        let found = judged(&[of_run(0, 1_500.0), of_run(1, 1_500.0), of_run(2, 1_650.0)].concat());
+        assert!(found[..6].iter().all(|sign| *sign >= 1.0), "{found:?}");
+        assert_eq!(found[6..], [0.0; 3]);
+        // Also that of one device after many slow runs of it.
+        let of_one: Vec<(usize, u32, f64)> =
+            (0..9).map(|run| (run, 0, if run == 8 { 1_650.0 } else { 1_500.0 })).collect();
+        assert_eq!(judged(&of_one)[8], 0.0);
+    }
+
+    /// Devices that agree with nothing are no majority.
+    #[test]
+    fn highest_of_different_clocks_is_the_reference() {
+        assert_eq!(judged(&[(0, 0, 1_650.0), (0, 1, 1_600.0), (0, 2, 1_550.0)])[0], 0.0);
+    }
+
+    /// A device whose clock fell is no fast one, although the others had a low clock all the time.
+    #[test]
+    fn device_whose_clock_fell_shows_the_clock() {
+        let clocks = [(0, 0, 1_650.0), (0, 0, 1_200.0), (0, 1, 1_200.0), (0, 2, 1_200.0)];
+        let found = judged(&clocks);
+        assert_eq!(found[0], 0.0);
+        assert!(found[1..].iter().all(|sign| *sign >= 1.0), "{found:?}");
+    }
+}
