@@ -47,7 +47,7 @@ pub(super) struct RunCommandOptions {
     /// Seed of input values and of the durations of the rehearsal host
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Samples per case and collection; `auto` takes 8 to 64, the fewer the longer the kernel
+    /// Samples per case and collection; `auto` takes 10 to 64, the fewer the longer the kernel
     ///
     /// `auto` is the number that gives the narrowest interval for a device time, by the predicted duration of the kernel.
     #[arg(long, value_name = "N", default_value_t, env = "NPUBENCH_LAUNCHES")]
@@ -109,6 +109,9 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         environment: None,
         faults,
     };
+    if let Some(missing) = options.launches.unjudged_patterns() {
+        print_note(&format!("note: {missing}"));
+    }
     let (started, budget) = (Instant::now(), selection.deadline.seconds());
     // Held over all runs of the command.
     let mut held = None;

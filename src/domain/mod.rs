@@ -67,4 +67,4 @@ pub(crate) use vendor_check::CheckVerdict;
 pub use vendor_check::{CheckMethod, CheckOutcome};
 pub(crate) use verdict::FailingVerdicts;
 pub use verdict::{CaseOutcome, Verdict};
-pub(crate) use verdict::{reason_cause, reason_remarks};
+pub(crate) use verdict::{find_clause, reason_cause, reason_remarks};

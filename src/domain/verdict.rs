@@ -164,6 +164,11 @@ pub(crate) fn reason_remarks(reason: &str) -> impl Iterator<Item = &str> {
     reason.split(CLAUSE_SEPARATOR).skip(1)
 }
 
+/// Returns the first clause of a reason that begins so.
+pub(crate) fn find_clause<'a>(reason: &'a str, beginning: &str) -> Option<&'a str> {
+    reason.split(CLAUSE_SEPARATOR).find(|clause| clause.starts_with(beginning))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +187,8 @@ mod tests {
         assert_eq!(reason_remarks(&outcome.reason).collect::<Vec<_>>(), ["skewed", "warm"]);
         assert_eq!(reason_cause(&outcome.reason), "recorded");
         assert_eq!(reason_remarks("recorded").next(), None);
+        assert_eq!(find_clause(&outcome.reason, "wa"), Some("warm"));
+        assert_eq!(find_clause(&outcome.reason, "arm"), None);
     }
 
     #[test]

@@ -464,6 +464,7 @@ fn rule_results(
         cache: row.cache,
         attempts: collections.len(),
         collections: &samples,
+        reasons: &used().map(|one| one.reason.as_str()).collect::<Vec<_>>(),
         outliers: used().map(|one| one.outliers_ns.len()).sum(),
         median: measured.summary.median,
         interval: measured.interval.map(|interval| (interval.low, interval.high)),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
     domain::{CacheState, Dtype, Nanos},
-    stats::CaseCosts,
+    stats::{CaseCosts, LEAST_SAMPLES},
 };
 
 /// Share of a case in the start and the export of a collection, in seconds: 15 s for 50 cases.
@@ -61,6 +61,18 @@ impl TryFrom<StoredLaunches> for LaunchCount {
             StoredLaunches::Number(number) => Ok(Self::Fixed(number)),
             StoredLaunches::Text(text) => text.parse(),
         }
+    }
+}
+
+impl LaunchCount {
+    /// Returns what so few launches do not show; `None` for enough of them.
+    pub(crate) fn unjudged_patterns(self) -> Option<String> {
+        let Self::Fixed(launches) = self else { return None };
+        ((launches as usize) < LEAST_SAMPLES).then(|| {
+            format!(
+                "trends, steps and modes in a collection are not found with {launches} launches, only with {LEAST_SAMPLES} or more"
+            )
+        })
     }
 }
 
@@ -184,7 +196,7 @@ mod tests {
         let counts = [1, 10, 100, 500, 1_000, 5_000, 100_000].map(samples);
         assert!(counts.is_sorted_by(|one, other| one >= other), "{counts:?}");
         // sqrt(pi / 2 x 0.32 / 150e-6) samples of a kernel without duration.
-        assert_eq!((counts[0], counts[6]), (58, 8));
+        assert_eq!((counts[0], counts[6]), (58, 10));
         assert_eq!(InitialCosts::new(5, LaunchCount::Fixed(30)).sample_count(Nanos(1_000)), 30);
     }
 

@@ -28,6 +28,9 @@ pub struct DeviceEvidence {
     pub sources: Vec<&'static str>,
 }
 
+/// Beginning of the name of the folder of a device in a `PROF_*` folder.
+const DEVICE_FOLDER: &str = "device_";
+
 /// Names of msprof for the numbers of platforms, as its exporter writes them into `NPU_INFO`.
 const PLATFORMS: [(&str, &str); 6] = [
     ("0", "Ascend310"),
@@ -131,8 +134,16 @@ fn info_files(file: &Path) -> Vec<PathBuf> {
     prof_folders(file).iter().flat_map(|prof| info_files_of(prof)).collect()
 }
 
+/// Returns the number of the only device of a `PROF_*` folder, by its folder `device_N`; `None` if it has none or several.
+pub(crate) fn only_device(prof: &Path) -> Option<u32> {
+    let names = entries(prof, DEVICE_FOLDER).into_iter().filter(|path| path.is_dir());
+    let mut devices =
+        names.filter_map(|path| path.file_name()?.to_str()?.strip_prefix(DEVICE_FOLDER)?.parse().ok());
+    devices.next().filter(|_| devices.next().is_none())
+}
+
 fn info_files_of(prof: &Path) -> impl Iterator<Item = PathBuf> {
-    entries(prof, "device_").into_iter().flat_map(|device| entries(&device, "info.json"))
+    entries(prof, DEVICE_FOLDER).into_iter().flat_map(|device| entries(&device, "info.json"))
 }
 
 /// Returns what msprof states about the first device of a `PROF_*` folder in `info.json`; `None` without such a file.
@@ -231,6 +242,19 @@ mod tests {
             );
         }
         assert!(device_of_profile(&folder.path().join("missing.csv")).facts.is_empty());
+    }
+
+    #[test]
+    fn only_device_is_that_of_a_single_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let add = |name: &str| fs::create_dir(folder.path().join(name)).expect("created");
+        assert_eq!(only_device(folder.path()), None);
+        add("device_log");
+        add("device_11");
+        fs::write(folder.path().join("device_2"), "a file").expect("written");
+        assert_eq!(only_device(folder.path()), Some(11));
+        add("device_3");
+        assert_eq!(only_device(folder.path()), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Rounds of measurement: how many launches a case has in a collection, and which cases are measured in another one.
 
-use super::{CaseEstimate, EffectComponents, MIN_REPEATED_CASES};
+use super::{CaseEstimate, EffectComponents, LEAST_SAMPLES, MIN_REPEATED_CASES};
 
 /// Collections of a case from which its own medians give an interval.
 pub const MIN_OWN_COLLECTIONS: usize = 3;
@@ -10,8 +10,9 @@ const FORECAST_MARGIN: f64 = 1.15;
 const SMALL_PLAN: usize = 400;
 /// One of so many cases of a larger plan is measured twice.
 const REPEATED_PART: usize = 5;
-/// Launches of a case in a collection.
-const LEAST_LAUNCHES: f64 = 8.0;
+/// Launches of a case in a collection; with fewer, patterns of the durations are not found.
+#[expect(clippy::cast_precision_loss, reason = "10")]
+const LEAST_LAUNCHES: f64 = LEAST_SAMPLES as f64;
 const MOST_LAUNCHES: f64 = 64.0;
 /// Variance of the median of normal samples, in units of the variance of a sample divided by their number: π / 2.
 pub(super) const MEDIAN_VARIANCE: f64 = std::f64::consts::FRAC_PI_2;
@@ -146,7 +147,7 @@ mod tests {
                 let seconds = fixed + f64::from(launches) * launch;
                 seconds * (ratio * ratio + MEDIAN_VARIANCE / f64::from(launches))
             };
-            let best = (8..=64).min_by(|one, other| variance_rate(*one).total_cmp(&variance_rate(*other)));
+            let best = (10..=64).min_by(|one, other| variance_rate(*one).total_cmp(&variance_rate(*other)));
             assert!(costs.best_launches(ratio).abs_diff(best.expect("some")) <= 1, "{costs:?}");
         }
     }

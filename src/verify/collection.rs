@@ -21,9 +21,12 @@ use super::{
 use crate::{
     domain::{
         Attempt, Case, CaseOutcome, DataKind, IdentifiedCase, KernelName, Launch, LogicalDeviceId, Nanos,
-        RecordedTask, Slot, Verdict, reason_remarks,
+        RecordedTask, Slot, Verdict, find_clause, reason_remarks,
     },
-    profile::{COUNTERS, CoreClock, KernelRow, LowClock, ProfileError, RecordReader, collection_summaries},
+    profile::{
+        COUNTERS, CoreClock, KernelRow, LowClock, ProfileError, RecordReader, collection_summaries,
+        only_device,
+    },
     render::{Manifest, ManifestCase},
     stats::median_of_sorted,
 };
@@ -95,6 +98,8 @@ pub(super) const MOST_BOUNDS: i64 = 100;
 /// Size of the tensors of a case on the vector cores from which it should run on several blocks. Kernels on one block in
 /// recorded profiles have tensors of 48 KiB at most; those that treat a row of a vocabulary on one core may have more.
 pub(super) const ONE_BLOCK_BYTES: u64 = 4 << 20;
+/// Beginning of the clause of a reason that states that a large case ran on one block.
+const ON_ONE_BLOCK: &str = "it ran on one block";
 /// Part of any duration that does not depend on the work.
 pub(super) const LAUNCH_PART: Nanos = Nanos(10_000);
 
@@ -123,11 +128,13 @@ pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
     }
     for table in collection_summaries(profile)? {
         let mut reader = RecordReader::open(&table.0)?;
-        let clock = table.0.ancestors().nth(2).map(CoreClock::read).unwrap_or_default();
+        let folder = table.0.ancestors().nth(2);
+        let clock = folder.map(CoreClock::read).unwrap_or_default();
+        let only_device = folder.and_then(only_device);
         loop {
             let record = match reader.read_record() {
                 Ok(None) => break,
-                Ok(Some(row)) => raw_record(&row, &clock),
+                Ok(Some(row)) => raw_record(&row, &clock, only_device),
                 Err(error) => Err(error),
             };
             match record {
@@ -144,14 +151,19 @@ pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
     Ok(read)
 }
 
-/// Returns the record of a row; `None` for a row without start or duration.
-fn raw_record(row: &KernelRow<'_>, clock: &CoreClock) -> Result<Option<RawRecord>, ProfileError> {
+/// Returns the record of a row; `None` for a row without start or duration. `only_device` is the device of the profile, which is
+/// that of the records of a table without a column for it.
+fn raw_record(
+    row: &KernelRow<'_>,
+    clock: &CoreClock,
+    only_device: Option<u32>,
+) -> Result<Option<RawRecord>, ProfileError> {
     let (Some(start), Some(duration)) = (row.start()?, row.duration()?) else { return Ok(None) };
     Ok(Some(RawRecord {
         kernel: kernel_name(row.kernel()),
         start,
         duration,
-        device: row.device().map(LogicalDeviceId),
+        device: row.device().or(only_device.filter(|_| !row.has_device_column())).map(LogicalDeviceId),
         task: row.task(),
         has_device_column: row.has_device_column(),
         // A helper whose cells cannot be read is still a record; it matches no case.
@@ -366,7 +378,12 @@ fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<String> {
     let tensors = case.inputs.iter().chain(&case.outputs).flatten();
     let bytes = tensors.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
     (is_on_one && bytes >= ONE_BLOCK_BYTES)
-        .then(|| format!("it ran on one block, although its tensors have {} MiB", bytes >> 20))
+        .then(|| format!("{ON_ONE_BLOCK}, although its tensors have {} MiB", bytes >> 20))
+}
+
+/// Returns the clause of a reason that states that a large case ran on one block.
+pub(super) fn one_block(reason: &str) -> Option<&str> {
+    find_clause(reason, ON_ONE_BLOCK)
 }
 
 /// Returns how the median of a case exceeds what its work explains; `None` if it does not, and for kernels on an AI CPU, which
@@ -418,9 +435,6 @@ fn noise_outcome(
     if !foreign.is_empty() {
         let kernels: Vec<&str> = foreign.into_iter().collect();
         remarks.push(format!("the call also launched {}", kernels.join(", ")));
-    }
-    if evidence.iter().flat_map(|evidence| evidence.records).any(|record| record.device.is_none()) {
-        remarks.push("the profile has no column for the device".to_owned());
     }
     let noise = || noise_reason(durations, published_interval(&[durations.to_vec()], 0), outliers);
     let (verdict, first) = match pattern_reason(durations).or_else(noise) {

@@ -1,15 +1,14 @@
 //! Records of the control kernels of a collection, and the change of the device between its ends.
 
-use std::iter;
-
 use super::{
     LaunchJournal, RawRecord,
     ranks::{RankOutput, split_by_rank},
+    record_rules::first_overlap,
     recorded_clock::cycle_rate,
     sentinels::sentinel_range,
 };
 use crate::{
-    domain::{CaseOutcome, CollectionEnd, ControlReading, Verdict, reason_cause, reason_remarks},
+    domain::{CaseOutcome, CollectionEnd, ControlReading, Verdict, find_clause, reason_remarks},
     render::{ControlCall, Manifest},
     stats::{ControlChange, LEAST_CLOCK_DEFICIT},
 };
@@ -71,6 +70,8 @@ fn control_reading(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ControlFindings {
     change: Option<DeviceChange>,
+    /// Contradiction of the durations of the control kernels by their starts.
+    overlap: Option<String>,
     /// Remarks on such launches that failed.
     remarks: Vec<String>,
 }
@@ -84,13 +85,17 @@ impl ControlFindings {
         records: &[RawRecord],
     ) -> Self {
         let change = device_change(&control_readings(manifest, journals, records));
-        Self { change, remarks: journal.remarks() }
+        Self { change, overlap: control_overlap(manifest, journals, records), remarks: journal.remarks() }
     }
 
-    /// Returns the outcome of a measured case: a change of the device is its cause if its verdict is the worse one, else a
+    /// Returns the outcome of a measured case: `implausible` if the control kernels contradict the unit of the durations, which
+    /// those of short cases do not show; a change of the device is its cause if its verdict is the worse one, else a
     /// remark.
     pub(super) fn judge_outcome(&self, outcome: &CaseOutcome) -> CaseOutcome {
         let remarks = self.remarks.iter().map(String::as_str);
+        if let Some(overlap) = &self.overlap {
+            return CaseOutcome::with_remarks(Verdict::Implausible, overlap, remarks);
+        }
         match &self.change {
             Some(DeviceChange { verdict, reason }) if *verdict > outcome.verdict => {
                 CaseOutcome::with_remarks(*verdict, reason, reason_remarks(&outcome.reason).chain(remarks))
@@ -103,13 +108,29 @@ impl ControlFindings {
     }
 }
 
+/// Returns how the control kernels, which follow each other closely, lasted beyond the starts of their next launches. The table
+/// then has durations in another unit than its starts, whatever the case.
+fn control_overlap(manifest: &Manifest, journals: &[LaunchJournal], records: &[RawRecord]) -> Option<String> {
+    let controls = manifest.controls.as_ref()?;
+    split_by_rank(manifest, journals, records).iter().find_map(|rank| {
+        let places = CollectionEnd::ALL.iter().flat_map(|&end| (0..controls.kernels.len()).map(move |place| (end, place)));
+        places.into_iter().find_map(|(end, place)| {
+            let between = sentinel_range(manifest, &rank.records, manifest.control_ordinal(end, place))?;
+            let launches: Vec<&RawRecord> = rank.records[between].iter().collect();
+            let (overlap, control) = (first_overlap(&launches)?, controls.kernels[place].control);
+            Some(format!(
+                "the durations of the collection contradict their starts: {overlap}, of the control kernel {control}"
+            ))
+        })
+    })
+}
+
 /// Beginning of the clause of a reason that states a change of the device.
 const CONTROL_CHANGE: &str = "the control kernel ";
 
 /// Returns the clause of a reason that states a change of the device.
 pub(super) fn control_change(reason: &str) -> Option<&str> {
-    let mut clauses = iter::once(reason_cause(reason)).chain(reason_remarks(reason));
-    clauses.find(|clause| clause.starts_with(CONTROL_CHANGE))
+    find_clause(reason, CONTROL_CHANGE)
 }
 
 /// Change of a device between the start and the end of a collection.
@@ -120,7 +141,7 @@ struct DeviceChange {
     reason: String,
 }
 
-/// Returns the greatest change of a control kernel between the ends of a collection, if it is no chance.
+/// Returns the greatest change of a control kernel between the ends of a collection, if it is significant.
 fn device_change(readings: &[ControlReading]) -> Option<DeviceChange> {
     let pairs = readings.iter().filter(|reading| reading.end == CollectionEnd::Begin).filter_map(|begin| {
         let is_same = |other: &&ControlReading| {

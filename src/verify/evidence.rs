@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::{
     EstimatedMedian,
     controls::control_change,
-    samples::{TIMER_QUANTUM_NS, is_mostly_patterned, noise_reason, pooled_patterns, published_interval},
+    row_patterns::{RowPatterns, is_mostly_patterned},
+    samples::{TIMER_QUANTUM_NS, noise_reason, published_interval},
 };
 use crate::{
     domain::{
@@ -53,11 +54,13 @@ pub(crate) fn pool_attempts(
     let are_ok = used.iter().all(|attempt| attempt.verdict != Verdict::Noisy);
     let ends = interval.map(|interval| (interval.low, interval.high));
     let by_collection: Vec<&[i64]> = collections.iter().map(Vec::as_slice).collect();
-    let (pattern, pattern_remarks) = pooled_patterns(&by_collection);
+    let patterns = RowPatterns::of_collections(&by_collection);
+    let (pattern, pattern_remarks) = patterns.cause_and_remarks();
     let change = PooledChange::of_attempts(&used);
     let pattern = pattern.or_else(|| change.text.clone().filter(|_| change.is_of_most));
     let suspicious = used.iter().rfind(|attempt| attempt.verdict == Verdict::Suspicious);
-    let (verdict, cause) = match (noise_reason(&pooled, ends, outliers), pattern) {
+    let noise = noise_reason(&pooled, ends, outliers).or_else(|| patterns.disagreement_reason());
+    let (verdict, cause) = match (noise, pattern) {
         (_, Some(pattern)) if used.len() > 1 => (Verdict::Noisy, pattern),
         (Some(why), None) if used.len() > 1 => {
             (Verdict::Noisy, format!("{why}, over {} collections", used.len()))

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
     references::{CONFIRMING_COLLECTIONS, CaseMedian, CaseReferences, find_references, judge_contradiction},
-    samples::{TIMER_QUANTUM_NS, is_mostly_patterned, pattern_reason},
+    row_patterns::is_mostly_patterned,
+    samples::{TIMER_QUANTUM_NS, pattern_reason},
 };
 use crate::{
     domain::{

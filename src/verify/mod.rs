@@ -16,6 +16,7 @@ mod ranks;
 mod record_rules;
 mod recorded_clock;
 mod references;
+mod row_patterns;
 mod row_rules;
 mod rules;
 mod samples;

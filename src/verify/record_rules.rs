@@ -63,7 +63,9 @@ pub(super) const RECORD_RULES: [RecordRule; 18] = [
     RecordRule {
         name: "device_number",
         verdict: Verdict::Implausible,
-        condition: || "each record has a device if the table has a column for it".to_owned(),
+        condition: || {
+            "each record has a device, by the column of its table or by the only folder `device_N` of the profile".to_owned()
+        },
         find_problem: missing_device,
     },
     RecordRule {
@@ -202,10 +204,14 @@ fn other_device(case: &CaseRecords<'_>) -> Option<String> {
 }
 
 fn missing_device(case: &CaseRecords<'_>) -> Option<String> {
-    let is_nameless = |record: &&RawRecord| record.device.is_none() && record.has_device_column;
-    let nameless = case.records.iter().filter(is_nameless).count();
-    let (name, all) = (case.rank.device_name(), case.records.len());
-    (nameless > 0).then(|| format!("launched on {name}, but {nameless} of {all} records name no device"))
+    let nameless = || case.records.iter().filter(|record| record.device.is_none());
+    let (name, all, number) = (case.rank.device_name(), case.records.len(), nameless().count());
+    nameless().next().map(|record| match record.has_device_column {
+        true => format!("launched on {name}, but {number} of {all} records name no device"),
+        false => format!(
+            "launched on {name}, but the profile has no column for the device, and not one folder `device_N` that replaces it"
+        ),
+    })
 }
 
 fn other_kernel(case: &CaseRecords<'_>) -> Option<String> {
@@ -349,9 +355,13 @@ fn below_roofline(case: &CaseRecords<'_>) -> Option<String> {
     })
 }
 
-/// Launches of one stream follow each other.
 fn overlapping_launches(case: &CaseRecords<'_>) -> Option<String> {
-    case.own.windows(2).enumerate().find_map(|(number, pair)| {
+    first_overlap(case.own)
+}
+
+/// Returns the first launch that lasted beyond the start of the next one; launches of one stream follow each other.
+pub(super) fn first_overlap(launches: &[&RawRecord]) -> Option<String> {
+    launches.windows(2).enumerate().find_map(|(number, pair)| {
         let [record, next] = pair else { return None };
         let until_next = next.start.0.saturating_sub(record.start.0);
         let tolerance = record.duration.0 / OVERLAP_DIVISOR + MAX_OVERLAP.0;

@@ -4,17 +4,16 @@ use serde::Serialize;
 
 use super::{
     CaseReferences,
-    collection::{LAUNCH_PART, MOST_BOUNDS},
+    collection::{LAUNCH_PART, MOST_BOUNDS, one_block},
+    controls::control_change,
     record_rules::RECORD_RULES,
     references::{CONFIRMING_COLLECTIONS, HISTORY_FACTOR},
-    samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS, is_mostly_patterned},
+    row_patterns::{MOST_DISAGREEMENT, RowPatterns, is_mostly_patterned},
+    samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
 };
 use crate::{
     domain::{CacheState, Nanos, PRODUCTION_FACTOR, production_contradiction},
-    stats::{
-        DurationPattern, LEAST_CLOCK_DEFICIT, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR, find_common_trend,
-        find_duration_pattern,
-    },
+    stats::{DurationPattern, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR},
 };
 
 /// State of a rule for a row.
@@ -54,6 +53,8 @@ pub(crate) struct RowNumbers<'a> {
     pub(crate) attempts: usize,
     /// Accepted samples of the collections in the row, each in launch order.
     pub(crate) collections: &'a [&'a [i64]],
+    /// Reasons of their verdicts.
+    pub(crate) reasons: &'a [&'a str],
     /// Number of severe outliers of these collections.
     pub(crate) outliers: usize,
     pub(crate) median: f64,
@@ -72,7 +73,7 @@ pub(crate) struct RowNumbers<'a> {
 
 /// Returns the result of each rule for a row.
 pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
-    let patterns = [
+    let kinds = [
         ("trend", is_trend as fn(&DurationPattern) -> bool),
         ("step", |pattern| matches!(pattern, DurationPattern::Step { .. })),
         ("modes", |pattern| matches!(pattern, DurationPattern::TwoModes { .. })),
@@ -87,16 +88,26 @@ pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
             count_text(row.attempts)
         ),
     };
-    let of_patterns = patterns.map(|(rule, is_kind)| pattern_result(row, rule, is_kind));
-    let of_samples = [outlier_result(row), interval_result(row)];
+    let patterns = RowPatterns::of_collections(row.collections);
+    let of_patterns = kinds.map(|(rule, is_kind)| pattern_result(row, &patterns, rule, is_kind));
+    let of_samples = [outlier_result(row), interval_result(row), agreement_result(&patterns)];
     let of_references =
         [history_result(row), neighbour_result(row), production_result(row), roofline_result(row)];
     let all = [records].into_iter().chain(of_patterns).chain(of_samples).chain(of_references);
-    all.chain([clock_result(row)]).collect()
+    let of_reasons = [
+        clause_result(row, "one_block", one_block, |broken, _| broken > 0),
+        clause_result(row, "control_change", control_change, is_mostly_patterned),
+    ];
+    all.chain(of_reasons).chain([clock_result(row)]).collect()
 }
 
 const fn is_trend(pattern: &DurationPattern) -> bool {
     matches!(pattern, DurationPattern::Trend { .. })
+}
+
+/// Returns the collections of a number of them, in words.
+fn each_text(collections: usize) -> String {
+    if collections == 1 { "the collection".to_owned() } else { format!("each of {collections} collections") }
 }
 
 /// Returns a number of collections in words.
@@ -110,25 +121,24 @@ fn not_judged(rule: &'static str, reason: &str) -> RuleResult {
 
 fn pattern_result(
     row: &RowNumbers<'_>,
+    patterns: &RowPatterns<'_>,
     rule: &'static str,
     is_kind: fn(&DurationPattern) -> bool,
 ) -> RuleResult {
     let all = row.collections.len();
-    let (mut patterns, mut steady) = (Vec::new(), Vec::new());
-    for &samples in row.collections {
-        match find_duration_pattern(samples, TIMER_QUANTUM_NS) {
-            Some(pattern) => patterns.push(pattern),
-            None => steady.push(samples),
-        }
+    // A trend is that of all samples together.
+    let samples = row.collections.iter().map(|samples| samples.len());
+    let judged = if rule == "trend" { samples.sum() } else { samples.max().unwrap_or_default() };
+    if judged < LEAST_SAMPLES {
+        return not_judged(rule, &format!("below {LEAST_SAMPLES} samples in {}", each_text(all)));
     }
-    let is_mostly_patterned = is_mostly_patterned(patterns.len(), all);
-    patterns.retain(is_kind);
-    let common = find_common_trend(&steady, TIMER_QUANTUM_NS).filter(is_kind);
-    let common = common.filter(|_| steady.len() > 1 && !is_mostly_patterned);
-    let (is_broken, found) = match (patterns.last(), common) {
-        (_, Some(trend)) => (true, format!("{trend}, in {} together", count_text(steady.len()))),
+    let mut of_kind = patterns.of_collections.iter().filter(|pattern| is_kind(pattern));
+    let number = of_kind.clone().count();
+    let common = patterns.common.as_ref().filter(|pattern| is_kind(pattern));
+    let (is_broken, found) = match (of_kind.next_back(), common) {
+        (_, Some(trend)) => (true, format!("{trend}, in {} together", count_text(patterns.steady.len()))),
         (Some(pattern), None) => {
-            (is_mostly_patterned, format!("{pattern}, in {} of {}", patterns.len(), count_text(all)))
+            (patterns.is_of_most, format!("{pattern}, in {number} of {}", count_text(all)))
         }
         (None, None) => (false, format!("none in {}", count_text(all))),
     };
@@ -161,6 +171,43 @@ fn interval_result(row: &RowNumbers<'_>) -> RuleResult {
             NOISE_TARGET * 100.0,
             Nanos(TIMER_QUANTUM_NS)
         ),
+    }
+}
+
+fn agreement_result(patterns: &RowPatterns<'_>) -> RuleResult {
+    let Some(agreement) = patterns.agreement() else {
+        return not_judged("agreement", "the row has fewer than two collections without a pattern");
+    };
+    RuleResult {
+        rule: "agreement",
+        state: RuleState::broken_if(agreement.is_poor),
+        found: format!(
+            "the medians differ by {:.2} %, the error of their mean is {:.2} %; at most {:.1} %",
+            100.0 * agreement.difference,
+            100.0 * agreement.error,
+            100.0 * MOST_DISAGREEMENT
+        ),
+    }
+}
+
+/// Returns the result of a rule that is judged in each collection, by the clause that it adds to a reason. `is_broken` takes the
+/// number of collections with this clause and that of all.
+fn clause_result(
+    row: &RowNumbers<'_>,
+    rule: &'static str,
+    clause: fn(&str) -> Option<&str>,
+    is_broken: fn(usize, usize) -> bool,
+) -> RuleResult {
+    let broken: Vec<&str> = row.reasons.iter().filter_map(|reason| clause(reason)).collect();
+    let all = row.reasons.len();
+    RuleResult {
+        rule,
+        state: RuleState::broken_if(is_broken(broken.len(), row.reasons.len())),
+        found: match broken.last() {
+            Some(last) if all == 1 => (*last).to_owned(),
+            Some(last) => format!("{last}, in {} of {all} collections", broken.len()),
+            None => format!("none in {}", count_text(all)),
+        },
     }
 }
 
@@ -269,6 +316,7 @@ mod tests {
             cache: CacheState::Hot,
             attempts: 3,
             collections: &collections,
+            reasons: &["every launch recorded", "the control kernel copy of device 3 took +3.1 %"],
             outliers: 3,
             median: 10_050.0,
             interval: Some((9_900.0, 10_300.0)),
@@ -281,6 +329,7 @@ mod tests {
         let bare = RowNumbers {
             attempts: 1,
             collections: &collections[..1],
+            reasons: &["it ran on one block, although its tensors have 64 MiB"],
             outliers: 0,
             interval: None,
             references: None,

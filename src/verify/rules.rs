@@ -7,6 +7,7 @@ use super::{
     record_rules::RECORD_RULES,
     recorded_clock::MOST_THROTTLED,
     references::{CONFIRMING_COLLECTIONS, HISTORY_FACTOR},
+    row_patterns::MOST_DISAGREEMENT,
     samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
 };
 use crate::{
@@ -96,6 +97,14 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
                 Nanos(TIMER_QUANTUM_NS)
             ),
         ),
+        (
+            "agreement",
+            format!(
+                "the standard error of the mean of the medians of a row's collections without a pattern is at most {} %, or they differ by two steps of \
+                 the timer at most",
+                percent(MOST_DISAGREEMENT)
+            ),
+        ),
     ];
     let of_samples = samples
         .into_iter()
@@ -183,6 +192,11 @@ fn reference_rules() -> impl Iterator<Item = VerificationRule> {
 /// Returns the rules on the control kernels at the ends of a collection.
 fn control_rules() -> impl Iterator<Item = VerificationRule> {
     let rules = [
+        (
+            "control_overlap",
+            Verdict::Implausible,
+            "no launch of a control kernel took longer than until the start of the next one, with the limits of `overlap`".to_owned(),
+        ),
         (
             "control_change",
             Verdict::Noisy,

@@ -1,8 +1,8 @@
 //! Acceptance of samples, the published interval, and the limit of its width.
 
 use crate::stats::{
-    OutlierFence, OutlierKind, find_common_trend, find_duration_pattern, median_interval,
-    median_interval_of_collections, median_of_sorted,
+    OutlierFence, OutlierKind, find_duration_pattern, median_interval, median_interval_of_collections,
+    median_of_sorted,
 };
 
 /// Limit of the relative half width of the 95 % interval of the median; a wider case is `noisy`.
@@ -67,38 +67,6 @@ pub(super) fn pattern_reason(durations: &[i64]) -> Option<String> {
     find_duration_pattern(durations, TIMER_QUANTUM_NS).map(|pattern| pattern.to_string())
 }
 
-/// Returns the patterns of the durations of several collections, if at least half of them have one, or the others together have
-/// a trend; and remarks on the patterns of fewer collections, whose samples count as well: leaving them out would select by the
-/// result.
-pub(super) fn pooled_patterns(collections: &[&[i64]]) -> (Option<String>, Vec<String>) {
-    let all = collections.len();
-    let (mut patterns, mut steady) = (Vec::new(), Vec::new());
-    for &samples in collections {
-        match pattern_reason(samples) {
-            Some(pattern) => patterns.push(pattern),
-            None => steady.push(samples),
-        }
-    }
-    let text = patterns.last().map(|last| match all {
-        1 => last.clone(),
-        all => format!("{last}, in {} of {all} collections", patterns.len()),
-    });
-    if is_mostly_patterned(patterns.len(), all) {
-        return (text, Vec::new());
-    }
-    let common = find_common_trend(&steady, TIMER_QUANTUM_NS).filter(|_| steady.len() > 1);
-    let trend = common.map(|trend| match steady.len() {
-        count if count == all => format!("{trend}, in {all} collections together"),
-        count => format!("{trend}, in {count} of {all} collections together"),
-    });
-    (trend, text.into_iter().collect())
-}
-
-/// Returns true if so many of a case's collections have a pattern that its median is not known.
-pub(super) const fn is_mostly_patterned(patterned: usize, collections: usize) -> bool {
-    patterned > 0 && patterned * 2 >= collections
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,31 +110,6 @@ mod tests {
             noise_of(&[vec![1000; 5]], 0, 1).as_deref(),
             Some("5 samples are too few for an interval")
         );
-    }
-
-    /// Two of three collections have no pattern of their own.
-    #[test]
-    fn trend_of_all_collections_is_a_pattern() {
-        let rising = |scatter: i64| -> Vec<i64> {
-            (0..15).map(|number| 100_000 + 300 * number + scatter * (number * 7 % 5 - 2)).collect()
-        };
-        let (steady, all) = (rising(1_000), [rising(300), rising(1_000), rising(1_000)]);
-        assert!(pattern_reason(&all[0]).is_some() && pattern_reason(&steady).is_none());
-        let by_collection: Vec<&[i64]> = all.iter().map(Vec::as_slice).collect();
-        let (pattern, remarks) = pooled_patterns(&by_collection);
-        assert_eq!(
-            pattern.as_deref(),
-            Some("the durations rose by 4.1 % over the launches, in 2 of 3 collections together")
-        );
-        assert_eq!(remarks, ["the durations rose by 4.1 % over the launches, in 1 of 3 collections"]);
-        assert_eq!(pooled_patterns(&by_collection[1..2]), (None, Vec::new()));
-        let (pattern, _) = pooled_patterns(&by_collection[1..]);
-        assert!(pattern.is_some_and(|pattern| pattern.ends_with("in 2 collections together")));
-        // The trend of one collection is not that of the others.
-        let flat: Vec<i64> = (0..15).map(|number| 100_000 + 1_000 * (number * 7 % 5 - 2)).collect();
-        let (pattern, remarks) = pooled_patterns(&[&all[0], &flat, &flat]);
-        assert_eq!((pattern, remarks.len()), (None, 1));
-        assert_eq!(pooled_patterns(&[]), (None, Vec::new()));
     }
 
     #[test]

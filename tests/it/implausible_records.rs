@@ -22,6 +22,20 @@ fn durations_in_another_unit_are_not_accepted() {
     assert!(found.contains("but the next one started"), "{found}");
 }
 
+/// Durations of short kernels, which follow each other with gaps, do not show a small factor: those of the control kernels do.
+#[test]
+fn small_factor_of_durations_rejects_the_whole_collection() {
+    let context = Context::new();
+    context.small_database("db");
+    let found = run_with_faults(&context, "faults: [{wrong_unit: {factor: 1.3}}]");
+    assert!(
+        found.starts_with("implausible the durations of the collection contradict their starts: launch"),
+        "{found}"
+    );
+    let verdicts = "SELECT DISTINCT verdict FROM verdicts";
+    assert_eq!(ledger(&context, "db", verdicts), "implausible");
+}
+
 #[test]
 fn kernels_without_binary_for_the_ai_cores_are_wrong_kernels() {
     let context = Context::new();

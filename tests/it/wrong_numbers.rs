@@ -50,6 +50,7 @@ const FAULTS: [WrongNumberFault; 31] = [
     fault("burst of 10 %", "unsteady_kernel: {pattern: burst, factor: 1.1, launch: 10}", 0.01),
     fault("neighbour", "neighbour: {factor: 1.3, share: 0.3}\n  where: {devices: 0}", 0.01),
     fault("microseconds as nanoseconds", "wrong_unit: {factor: 1000}", 0.01),
+    unproven("durations 1.3 times as long as they were", "wrong_unit: {factor: 1.3}"),
     unproven("AI CPU", "ai_cpu_fallback: {}"),
     // Without a production profile, tensors below 4 MiB and products on one block are not found.
     fault("one core", "one_core: {}", 0.0),
