@@ -100,6 +100,7 @@ pub(crate) enum RunEvent {
     /// Results are withdrawn, because later collections show that the clock was low; their cases are measured again.
     MeasurementsWithdrawn {
         cases: usize,
+        case_ids: Vec<CaseId>,
         /// Number of the cases by the verdict that does not hold any more.
         verdicts: Vec<(Verdict, usize)>,
         /// Reason of the first of them.

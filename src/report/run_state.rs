@@ -2,7 +2,7 @@
 //!
 //! The computation is pure: its inputs are events and times, and it neither reads nor writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -138,6 +138,9 @@ pub(crate) struct RunState {
     /// Start of the first collection.
     #[serde(skip)]
     pub(super) launched: Option<Timestamp>,
+    /// Verdict of each case that has one. A case whose verdict changes, such as by another collection, is finished again.
+    #[serde(skip)]
+    pub(super) finished: HashMap<CaseId, Verdict>,
 }
 
 impl RunState {
@@ -156,7 +159,9 @@ impl RunState {
                     ..Self::default()
                 };
             }
-            RunEvent::CaseFinished { outcome, .. } => {
+            RunEvent::CaseFinished { case, outcome, .. } => {
+                self.reopen_case(case);
+                self.finished.insert(case.clone(), outcome.verdict);
                 *self.verdicts.entry(outcome.verdict).or_default() += 1;
                 if let Some(launched) = self.launched
                     && outcome.verdict != Verdict::NotRun
@@ -166,13 +171,8 @@ impl RunState {
                     self.cases_per_minute = cases_per_minute(self.done, now.seconds_since(launched));
                 }
             }
-            RunEvent::MeasurementsWithdrawn { cases, verdicts, .. } => {
-                for (verdict, count) in verdicts {
-                    let known = self.verdicts.entry(*verdict).or_default();
-                    *known = known.saturating_sub(*count);
-                }
-                self.verdicts.retain(|_, count| *count > 0);
-                self.done = self.done.saturating_sub(*cases);
+            RunEvent::MeasurementsWithdrawn { case_ids, .. } => {
+                case_ids.iter().for_each(|case| self.reopen_case(case));
                 self.open = self.cases.saturating_sub(self.done);
             }
             RunEvent::Progress { open, in_time, seconds } => {
@@ -191,6 +191,17 @@ impl RunState {
                 self.eta = None;
             }
             other => self.on_device_event(now, other),
+        }
+    }
+
+    /// Removes a case that is finished already from the numbers.
+    fn reopen_case(&mut self, case: &CaseId) {
+        let Some(verdict) = self.finished.remove(case) else { return };
+        let known = self.verdicts.entry(verdict).or_default();
+        *known = known.saturating_sub(1);
+        self.verdicts.retain(|_, count| *count > 0);
+        if self.launched.is_some() && verdict != Verdict::NotRun {
+            self.done = self.done.saturating_sub(1);
         }
     }
 
@@ -295,9 +306,9 @@ mod tests {
         }
     }
 
-    fn finished(verdict: Verdict) -> RunEvent {
+    fn finished(case: &str, verdict: Verdict) -> RunEvent {
         RunEvent::CaseFinished {
-            case: CaseId::from_stored("c"),
+            case: CaseId::from_stored(case),
             kernel: KernelName::new("Add").expect("a name"),
             shapes: String::new(),
             outcome: CaseOutcome::new(verdict, ""),
@@ -365,11 +376,11 @@ mod tests {
     fn only_launched_cases_count_as_done() {
         let (mut state, start) = (RunState::default(), Timestamp(Nanos(0)));
         state.on_event(start, &started(&[0]));
-        state.on_event(start, &finished(Verdict::Unsupported));
+        state.on_event(start, &finished("a", Verdict::Unsupported));
         state.on_event(start, &collection(1, &[0]));
-        state.on_event(start.plus_seconds(30.0), &finished(Verdict::Ok));
+        state.on_event(start.plus_seconds(30.0), &finished("b", Verdict::Ok));
         state.on_event(start.plus_seconds(30.0), &RunEvent::Progress { open: 3, in_time: 2, seconds: 15.0 });
-        state.on_event(start.plus_seconds(40.0), &finished(Verdict::NotRun));
+        state.on_event(start.plus_seconds(40.0), &finished("c", Verdict::NotRun));
         assert_eq!((state.cases, state.done, state.open, state.not_in_time), (4, 1, 3, 1));
         assert_eq!(state.eta, Some(start.plus_seconds(45.0)));
         assert_eq!(state.deadline, Some(start.plus_seconds(100.0)));
@@ -379,6 +390,30 @@ mod tests {
         let text = serde_json::to_string(&state).expect("JSON");
         let back: RunState = serde_json::from_str(&text).expect("read back");
         assert_eq!(serde_json::to_string(&back).expect("JSON"), text);
+    }
+
+    /// A noisy case that is steady over further collections, and one whose result is withdrawn.
+    #[test]
+    fn cases_that_are_finished_again_are_counted_once() {
+        let (mut state, start) = (RunState::default(), Timestamp(Nanos(0)));
+        state.on_event(start, &started(&[0]));
+        state.on_event(start, &collection(1, &[0]));
+        for (case, verdict) in [("a", Verdict::Noisy), ("b", Verdict::Ok), ("a", Verdict::Ok)] {
+            state.on_event(start, &finished(case, verdict));
+        }
+        assert_eq!((state.done, state.open, state.verdicts.clone()), (2, 2, [(Verdict::Ok, 2)].into()));
+        state.on_event(
+            start,
+            &RunEvent::MeasurementsWithdrawn {
+                cases: 1,
+                case_ids: vec![CaseId::from_stored("b")],
+                verdicts: vec![(Verdict::Ok, 1)],
+                reason: "a low clock".to_owned(),
+            },
+        );
+        assert_eq!((state.done, state.open, state.verdicts.clone()), (1, 3, [(Verdict::Ok, 1)].into()));
+        state.on_event(start, &finished("b", Verdict::Throttled));
+        assert_eq!((state.done, state.open), (2, 2));
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl Dispatcher<'_> {
         indices.sort_unstable();
         indices.dedup();
         let cases = reopened.len();
+        let case_ids = reopened.iter().map(|one| one.case.id().clone()).collect();
         let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
         for ReopenedCase { index, case, earlier, outcome } in reopened {
             *counts.entry(earlier).or_default() += 1;
@@ -109,7 +110,7 @@ impl Dispatcher<'_> {
             }
         }
         let verdicts = counts.into_iter().collect();
-        (self.emit)(&RunEvent::MeasurementsWithdrawn { cases, verdicts, reason });
+        (self.emit)(&RunEvent::MeasurementsWithdrawn { cases, case_ids, verdicts, reason });
         self.on_event(SchedEvent::MeasureAgain(indices)).await
     }
 
