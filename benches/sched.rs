@@ -79,7 +79,7 @@ fn main() {
         .map(|case| SchedCase {
             kernel: case % 60,
             seconds: seconds_of(case),
-            launches: 25,
+            records: 25,
             equal_cases: 0,
             value: f64::from(u32::try_from(case * 7919 % 1000).unwrap_or(0)),
             devices: 1,

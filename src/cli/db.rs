@@ -10,7 +10,7 @@ use crate::{
         Database, IssueSeverity, LintReport, NormalizeReport, copy_shapes, lint_database, normalize_database,
         tables_left_out,
     },
-    evidence::compare_database,
+    evidence::{DatabaseComparison, compare_database},
     exit::ExitStatus,
     report::{format_count, print_data, print_note},
     session::CommandError,
@@ -103,9 +103,9 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
 
 fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     let mut checked = lint_database(&options.folder)?;
-    if let Ok(database) = Database::open(&options.folder) {
-        checked.add_issues(compare_database(&database));
-    }
+    let compared = Database::open(&options.folder).map(|database| compare_database(&database));
+    let DatabaseComparison { issues, production_rows } = compared.unwrap_or_default();
+    checked.add_issues(issues);
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
         .map(|severity| checked.count_severity(severity));
     print_data(&match options.output.format {
@@ -120,7 +120,7 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
             let findings: Vec<serde_json::Value> = findings.collect();
             let all = serde_json::json!({
                 "files": checked.files, "errors": errors, "warnings": warnings, "notes": notes,
-                "findings": findings,
+                "findings": findings, "production_not_compared": production_rows,
             });
             format!("{all}\n")
         }
@@ -133,6 +133,12 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
         format_count(checked.files, "file"),
         options.folder.display()
     ));
+    if production_rows > 0 {
+        print_note(&format!(
+            "the `Profiling` cells of {} are not compared: the database does not have the profiles",
+            format_count(production_rows, "row")
+        ));
+    }
     Ok(if errors + warnings == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 

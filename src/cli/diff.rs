@@ -13,7 +13,7 @@ use crate::{
     domain::CacheState,
     evidence::{MeasuredSide, compare_sides},
     exit::ExitStatus,
-    report::{diff_json, diff_summary, diff_table, print_data, print_note},
+    report::{diff_json, diff_summary, diff_table, failed_note, print_data, print_note},
     session::CommandError,
 };
 
@@ -116,6 +116,9 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
             let names = [first_name.as_str(), second_name.as_str()];
             print_data(&diff_summary(&difference, names, [&first, &second], options.margin));
         }
+    }
+    for (cases, [side, other]) in difference.failed_in_other.iter().zip([["A", "B"], ["B", "A"]]) {
+        failed_note(cases, side, other).iter().for_each(|note| print_note(note));
     }
     if difference.without_interval > 0 {
         print_note(&format!(

@@ -24,7 +24,7 @@ use super::{
     lane_context::{LaneContext, unix_time},
     ledger_writer::{WriteWait, commit},
     stop_requests::StopRequests,
-    write_back::WriteBack,
+    write_back::{NewlySuspicious, WriteBack},
 };
 use crate::{
     database::{Database, DatabaseError, WriteBackReport},
@@ -537,9 +537,9 @@ impl<'a> Dispatcher<'a> {
         let suspicious = self.report_suspicious(&ledger).await?;
         let imprecise = self.report_precision(ledger.ledger_rows().estimates());
         self.store.rows.reopen_written(ledger);
-        let cases = self.store.rows.add_outdated(self.store.database);
+        let NewlySuspicious { cases, open } = self.store.rows.add_outdated(self.store.database);
         if cases > 0 {
-            (self.emit)(&RunEvent::EarlierResultsSuspicious { cases });
+            (self.emit)(&RunEvent::EarlierResultsSuspicious { cases, open, cache });
         }
         self.write_last_rows().await?;
         let planned = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));

@@ -64,10 +64,10 @@ struct IdealHost {
 
 impl SimulatedHost for IdealHost {
     fn finish_collection(&mut self, now: Seconds, start: &StartCollection) -> CollectionFinished {
-        let PriorCosts { startup, export, export_launch, .. } = self.prior;
-        let launches: f64 = start.cases.iter().map(|case| f64::from(self.jobs[*case].launches)).sum();
+        let PriorCosts { startup, export, export_record, .. } = self.prior;
+        let records: f64 = start.cases.iter().map(|case| f64::from(self.jobs[*case].records)).sum();
         let seconds: Seconds = start.cases.iter().map(|case| self.jobs[*case].seconds).sum();
-        let total = startup + seconds + export + export_launch * launches;
+        let total = startup + seconds + export + export_record * records;
         self.collections += 1;
         self.devices.extend(&start.devices);
         let device = start.devices.first().copied().unwrap_or_default();

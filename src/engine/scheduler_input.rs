@@ -10,7 +10,7 @@ use crate::{
 
 /// Predicted costs of a collection on the rehearsal host, on a machine with other load.
 const REHEARSAL_COSTS: PriorCosts =
-    PriorCosts { startup: 0.3, export: 0.2, export_launch: 1e-4, hang_timeout: 10.0 };
+    PriorCosts { startup: 0.3, export: 0.2, export_record: 1e-4, hang_timeout: 10.0 };
 
 /// Seconds of a launch of a control kernel with its part of the tensors.
 const CONTROL_SECONDS: Seconds = 5e-4;
@@ -33,7 +33,7 @@ fn with_controls(prior: PriorCosts) -> PriorCosts {
     let launches = f64::from(ControlLaunches::default().launch_count());
     PriorCosts {
         startup: prior.startup + launches / 2.0 * CONTROL_SECONDS,
-        export: prior.export + launches * (CONTROL_SECONDS / 2.0 + prior.export_launch),
+        export: prior.export + launches * (CONTROL_SECONDS / 2.0 + prior.export_record),
         ..prior
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn scheduler_cases(costs: &InitialCosts, cases: &[PlannedCase]) -> Ve
     let convert = |planned: &PlannedCase| SchedCase {
         kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
         seconds: costs.case_seconds(planned.fastest),
-        launches: costs.launch_count(planned.fastest),
+        records: costs.record_count(planned.fastest),
         equal_cases: planned.equal_cases.len(),
         value: planned.value,
         devices: planned.devices,

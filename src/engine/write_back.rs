@@ -10,7 +10,7 @@ use crate::{
     domain::{CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, Verdict},
     evidence::{LedgerComparison, RowComparison, case_row},
     ledger::Ledger,
-    plan::{PlannedCase, RunPlan},
+    plan::{CONFIRMING_COLLECTIONS, PlannedCase, RunPlan},
 };
 
 /// A case whose row is to be written.
@@ -19,6 +19,14 @@ struct FinishedCase {
     case: CaseId,
     /// Verdict of a row without a measurement; `None` for a result of the ledger that the row does not show.
     verdict: Option<RunVerdict>,
+}
+
+/// Numbers of the cases whose rows of earlier runs become suspicious.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NewlySuspicious {
+    pub(super) cases: usize,
+    /// Those that the next run measures again.
+    pub(super) open: usize,
 }
 
 /// Verdict of a case in a run.
@@ -160,15 +168,17 @@ impl WriteBack {
     }
 
     /// Registers rows of other runs that differ from the ledger, such as those of a killed run. Tables that cannot be read are
-    /// left out. Returns the number of those that become suspicious.
-    pub(super) fn add_outdated(&mut self, database: &Database) -> usize {
-        let mut suspicious = 0;
+    /// left out. Returns the numbers of those that become suspicious.
+    pub(super) fn add_outdated(&mut self, database: &Database) -> NewlySuspicious {
+        let mut suspicious = NewlySuspicious::default();
         for kernel in database.kernels().unwrap_or_default() {
             let Some(ledger) = &self.ledger else { break };
             let outdated = outdated_rows(database, &kernel, ledger).unwrap_or_default();
-            let becomes_suspicious =
-                |row: &&OutdatedRow| row.becomes_suspicious && row.run.as_ref() != Some(&self.run);
-            suspicious += outdated.iter().filter(becomes_suspicious).count();
+            let of_other_runs = outdated.iter().filter(|row| row.run.as_ref() != Some(&self.run));
+            for collections in of_other_runs.filter_map(|row| row.suspicious_collections) {
+                suspicious.cases += 1;
+                suspicious.open += usize::from(collections < CONFIRMING_COLLECTIONS);
+            }
             outdated.iter().for_each(|row| self.add_finished(&kernel, &row.case, None));
         }
         suspicious
@@ -230,8 +240,8 @@ struct OutdatedRow {
     case: CaseId,
     /// Run that wrote the row.
     run: Option<String>,
-    /// True if it is `ok` and suspicious by the ledger: newer measurements of other cases contradict it.
-    becomes_suspicious: bool,
+    /// Number of its collections if it is `ok` and suspicious by the ledger: newer measurements of other cases contradict it.
+    suspicious_collections: Option<usize>,
 }
 
 /// Returns the measured rows of a table that differ from the ledger. Rows of other ledgers and of earlier versions differ only if
@@ -248,16 +258,19 @@ fn outdated_rows(
         let shown = cells.shown.as_ref()?;
         let is_outdated = match ledger.compare_row(&table, &row) {
             RowComparison::Behind | RowComparison::Different { .. } => true,
-            RowComparison::OtherLedger | RowComparison::EarlierVersion => lacks_estimate(ledger, &row),
+            RowComparison::OtherLedger | RowComparison::UnknownRun { .. } | RowComparison::EarlierVersion => {
+                lacks_estimate(ledger, &row)
+            }
             _ => false,
         };
         let case = row.case.as_ref().ok().filter(|_| is_outdated)?.id();
-        let is_suspicious = || {
-            let judged = ledger.judged_row(&case, row.production);
-            judged.is_some_and(|judged| judged.outcome.verdict == Verdict::Suspicious)
+        let suspicious_collections = || {
+            let judged = ledger.judged_row(&case, row.production)?;
+            let measured = judged.measurement.filter(|_| judged.outcome.verdict == Verdict::Suspicious)?;
+            Some(measured.collections)
         };
-        let becomes_suspicious = shown.verdict == Verdict::Ok && is_suspicious();
-        Some(OutdatedRow { case, run: cells.run.clone(), becomes_suspicious })
+        let suspicious_collections = (shown.verdict == Verdict::Ok).then(suspicious_collections).flatten();
+        Some(OutdatedRow { case, run: cells.run.clone(), suspicious_collections })
     });
     Ok(outdated.collect())
 }

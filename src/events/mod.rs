@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::domain::{CaseId, CaseOutcome, CollectionPurpose, DataKind, KernelName, Verdict};
+use crate::domain::{CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, KernelName, Verdict};
 
 /// Event of a run. Its JSON form has the name of the variant as `event`.
 #[derive(Clone, Debug, Serialize)]
@@ -117,6 +117,9 @@ pub(crate) enum RunEvent {
     /// Results of earlier runs that the measurements of this run contradict; their rows are no longer `ok`.
     EarlierResultsSuspicious {
         cases: usize,
+        /// Number of those of one collection, which the next run in this state of the cache measures again.
+        open: usize,
+        cache: CacheState,
     },
     /// A device is paused after faults.
     DevicePaused {

@@ -411,6 +411,9 @@ fn relation_text(compared: RowComparison, cache: CacheState) -> String {
             "the row is of an earlier version of npubench and not compared with the ledger".to_owned()
         }
         RowComparison::OtherLedger => "the row is of a run that is not in the ledger".to_owned(),
+        RowComparison::UnknownRun { .. } => {
+            "the row names no run of the ledger, which has a result of this case".to_owned()
+        }
         RowComparison::Different { cells, .. } => {
             let cells = cells.iter().map(|CellDifference { column, found, expected }| {
                 format!("`{column}` is `{found}`, the ledger has `{expected}`")

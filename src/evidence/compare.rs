@@ -28,8 +28,12 @@ pub(crate) enum RowComparison {
     Behind,
     /// A version that computed intervals in another way wrote the row.
     EarlierVersion,
-    /// A run that is not in the ledger wrote the row, or none is named.
+    /// A run that is not in the ledger wrote the row, or none is named. The ledger has no measurement that would have
+    /// replaced that of the row.
     OtherLedger,
+    /// The row names a run that is not in the ledger, or none, although the ledger has a measurement of the case that
+    /// would have replaced that of the row.
+    UnknownRun { run: String, cells: Vec<CellDifference> },
     /// Cells that the ledger contradicts. `is_rewritten` is true if the next run writes the ledger's values.
     Different { cells: Vec<CellDifference>, is_rewritten: bool },
     /// The row shows a measurement of a case that has none in the ledger.
@@ -91,13 +95,9 @@ impl LedgerComparison {
         let Ok(case) = row.case.as_ref().map(Case::id) else { return RowComparison::Equal };
         let expected = self.judged_row(&case, row.production);
         let found = row.cells(self.cache);
-        let Some(run) = &found.run else {
-            let is_shown = found.shown.is_some() && expected.is_some();
-            return if is_shown { RowComparison::OtherLedger } else { RowComparison::Equal };
+        let Some(run) = found.run.as_ref().filter(|run| self.runs.contains(*run)) else {
+            return self.compare_unknown_run(table, row, expected.as_ref());
         };
-        if !self.runs.contains(run) {
-            return RowComparison::OtherLedger;
-        }
         let cell = |column| {
             let column = columns::result_column(self.cache, column);
             column.and_then(|column| table.cell_text(row.row, column)).unwrap_or_default().trim().to_owned()
@@ -126,6 +126,30 @@ impl LedgerComparison {
             RowComparison::Behind
         } else {
             RowComparison::Different { cells, is_rewritten: expected.replaces_shown(shown) }
+        }
+    }
+
+    /// Compares a row that names no run of the ledger with the row that the ledger determines.
+    fn compare_unknown_run(
+        &self,
+        table: &KernelCsv,
+        row: &RowCase,
+        expected: Option<&RowResult>,
+    ) -> RowComparison {
+        let found = row.cells(self.cache);
+        match (&found.shown, expected) {
+            (None, Some(_)) => RowComparison::Behind,
+            // Rows of older tools have neither run nor samples.
+            (Some(shown), Some(expected)) if found.run.is_some() || shown.samples.is_some() => {
+                if self.is_unfinished || !expected.replaces_shown(shown) {
+                    return RowComparison::OtherLedger;
+                }
+                let run = found.run.clone().unwrap_or_default();
+                RowComparison::UnknownRun { run, cells: row_differences(table, row.row, expected) }
+            }
+            (Some(_), Some(_)) => RowComparison::OtherLedger,
+            (_, None) if found.run.is_some() => RowComparison::OtherLedger,
+            (_, None) => RowComparison::Equal,
         }
     }
 
@@ -187,12 +211,25 @@ fn is_suspicion(cell: &CellDifference) -> bool {
 struct TableComparison {
     cache: CacheState,
     issues: Vec<(u64, String)>,
+    /// Rows that name no run of the ledger, which has a measurement of their cases.
+    unknown: Vec<(u64, String)>,
     /// First line and number of rows that are behind the ledger.
     behind: Option<(u64, usize)>,
     /// First line and number of rows of other ledgers.
     others: Option<(u64, usize)>,
     /// First line and number of rows of earlier versions.
     earlier: Option<(u64, usize)>,
+}
+
+/// Lists the first different cells with the values of row and ledger.
+fn list_cells(cells: &[CellDifference]) -> String {
+    let listed = cells.iter().take(MOST_CELLS).map(|CellDifference { column, found, expected }| {
+        format!("`{column}` is `{}`, the ledger has `{}`", quote_cell(found), quote_cell(expected))
+    });
+    let listed: Vec<String> = listed.collect();
+    let more = cells.len().saturating_sub(MOST_CELLS);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    listed.join("; ") + &more
 }
 
 impl TableComparison {
@@ -208,17 +245,6 @@ impl TableComparison {
             RowComparison::OtherLedger => return count(&mut self.others),
             RowComparison::EarlierVersion => return count(&mut self.earlier),
             RowComparison::Different { cells, is_rewritten } => {
-                let listed =
-                    cells.iter().take(MOST_CELLS).map(|CellDifference { column, found, expected }| {
-                        format!(
-                            "`{column}` is `{}`, the ledger has `{}`",
-                            quote_cell(found),
-                            quote_cell(expected)
-                        )
-                    });
-                let listed: Vec<String> = listed.collect();
-                let more = cells.len().saturating_sub(MOST_CELLS);
-                let more = if more > 0 { format!("; and {more} more") } else { String::new() };
                 let fix = match is_rewritten {
                     true => format!("the next {run} writes the values of the ledger"),
                     false => {
@@ -226,7 +252,22 @@ impl TableComparison {
                             .to_owned()
                     }
                 };
-                format!("{}{more}: {fix}", listed.join("; "))
+                format!("{}: {fix}", list_cells(&cells))
+            }
+            RowComparison::UnknownRun { run: named, mut cells } => {
+                cells.retain(|cell| columns::hot_column(&cell.column) != columns::RUN);
+                let others = match cells.is_empty() {
+                    true => "all other cells are those of the ledger".to_owned(),
+                    false => list_cells(&cells),
+                };
+                let text = format!(
+                    "`{}` is `{}`, which is not a run of the ledger, although it has a result of this case; {others}: \
+                     empty the measured cells of the row, so that {run} writes the ledger's, unless it is of another host",
+                    column(columns::RUN),
+                    quote_cell(&named)
+                );
+                self.unknown.push((line, text));
+                return;
             }
             RowComparison::NoMeasurement { case, average } => format!(
                 "`{}` is `{}`, the ledger has no measurement of case {case}: restore the row's shapes, or empty its \
@@ -248,6 +289,9 @@ impl TableComparison {
         let mut issues = FileIssues::new(file);
         for (line, text) in self.issues {
             issues.add_issue(line, LintIssueKind::LedgerMismatch, text);
+        }
+        for (line, text) in self.unknown {
+            issues.add_issue(line, LintIssueKind::UnknownRun, text);
         }
         if let Some((line, rows)) = self.behind {
             let text = format!(
@@ -292,9 +336,10 @@ fn compare_table(
     comparisons: &[LedgerComparison],
     database: &Database,
     kernel: &KernelName,
-) -> Result<Vec<LintIssue>, DatabaseError> {
+) -> Result<DatabaseComparison, DatabaseError> {
     let table = database.kernel_csv(kernel)?;
     let rows = row_cases(kernel, &table)?;
+    let production_rows = rows.iter().filter(|row| row.production.is_some()).count();
     let file = table.path().file_name().unwrap_or_default().to_string_lossy();
     let issues = comparisons.iter().flat_map(|comparison| {
         let mut compared = TableComparison { cache: comparison.cache, ..TableComparison::default() };
@@ -303,12 +348,20 @@ fn compare_table(
         }
         compared.into_issues(&file)
     });
-    Ok(issues.collect())
+    Ok(DatabaseComparison { issues: issues.collect(), production_rows })
+}
+
+/// Rows of a database compared with its ledger.
+#[derive(Debug, Default)]
+pub(crate) struct DatabaseComparison {
+    pub(crate) issues: Vec<LintIssue>,
+    /// Number of rows with values of production profiles. They are not compared: a database does not have the profiles.
+    pub(crate) production_rows: usize,
 }
 
 /// Compares every row of a database with its ledger, if there is one, and writes nothing. Tables that cannot be read are left
 /// out: they are issues of their own. A ledger that cannot be read is one note.
-pub(crate) fn compare_database(database: &Database) -> Vec<LintIssue> {
+pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     let path = database.ledger_path();
     let not_compared = |problem: String| {
         let mut issues =
@@ -318,10 +371,10 @@ pub(crate) fn compare_database(database: &Database) -> Vec<LintIssue> {
             LintIssueKind::NotCompared,
             format!("rows are not compared with the ledger: {problem}"),
         );
-        issues.list
+        DatabaseComparison { issues: issues.list, production_rows: 0 }
     };
     if !path.is_file() {
-        return Vec::new();
+        return DatabaseComparison::default();
     }
     let mut issues = Vec::new();
     let comparisons = match Ledger::open_unchanged(&path) {
@@ -340,11 +393,13 @@ pub(crate) fn compare_database(database: &Database) -> Vec<LintIssue> {
         Ok(comparisons) => comparisons,
         Err(error) => return not_compared(quote_cell(&error.to_string())),
     };
-    let kernels = database.kernels().unwrap_or_default();
-    let of_tables =
-        kernels.iter().flat_map(|kernel| compare_table(&comparisons, database, kernel).unwrap_or_default());
-    issues.extend(of_tables);
-    issues
+    let mut compared = DatabaseComparison { issues, production_rows: 0 };
+    for kernel in database.kernels().unwrap_or_default() {
+        let table = compare_table(&comparisons, database, &kernel).unwrap_or_default();
+        compared.issues.extend(table.issues);
+        compared.production_rows += table.production_rows;
+    }
+    compared
 }
 
 /// Returns an issue for each archive of evidence that was changed after its collection or cannot be read; removed ones

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     domain::{CacheState, CaseId, KernelName, SoftwareFingerprint, Verdict},
-    ledger::{KnownCase, Ledger, LedgerError},
+    ledger::{FailedAttempt, KnownCase, Ledger, LedgerError},
     stats::{ComparisonVerdict, EstimateDifference, compare_estimates},
     verify::{EstimatedMedian, JointEstimates, timer_resolution},
 };
@@ -18,6 +18,8 @@ const MAX_CYCLE_SHARE: f64 = 0.25;
 #[derive(Debug)]
 pub(crate) struct MeasuredSide {
     cases: BTreeMap<CaseId, KnownCase>,
+    /// Newest attempt of each case that was launched without a result that counts.
+    failures: BTreeMap<CaseId, FailedAttempt>,
     estimates: JointEstimates,
     /// Mean logarithm of cycles / (blocks x time) of each case, for the software of its newest collection.
     log_cycle_rates: HashMap<CaseId, f64>,
@@ -40,6 +42,7 @@ impl MeasuredSide {
             software = ledger.run_software(&record.run)?.or(software);
         }
         Ok(Self {
+            failures: ledger.newest_failures(run, cache)?,
             cases: cases.map(|known| (known.case.clone(), known)).collect(),
             estimates,
             log_cycle_rates: log_cycle_rates(ledger, run, cache)?,
@@ -99,6 +102,14 @@ pub(crate) struct CaseDifference {
     pub(crate) remark: Option<String>,
 }
 
+/// A case that one side has measured, and its newest attempt on the other side.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedCase {
+    pub(crate) kernel: String,
+    pub(crate) case: CaseId,
+    pub(crate) attempt: FailedAttempt,
+}
+
 /// Result of a comparison.
 #[derive(Debug)]
 pub(crate) struct LedgerDifference {
@@ -106,6 +117,8 @@ pub(crate) struct LedgerDifference {
     pub(crate) cases: Vec<CaseDifference>,
     /// Number of cases that only one side has measured.
     pub(crate) only: [usize; 2],
+    /// Those that the other side has attempted without a result that counts, such as withdrawn ones.
+    pub(crate) failed_in_other: [Vec<FailedCase>; 2],
     /// Number of cases of both sides that have no interval over collections on one of them.
     pub(crate) without_interval: usize,
 }
@@ -134,7 +147,18 @@ pub(crate) fn compare_sides(sides: [&MeasuredSide; 2], margin: f64) -> LedgerDif
         one.verdict.cmp(&other.verdict).then_with(|| size(other).total_cmp(&size(one)))
     });
     let only = [first, second].map(|side| side.cases.len() - common.len());
-    LedgerDifference { cases, only, without_interval }
+    let failed_in_other = [failed_in_other(first, second), failed_in_other(second, first)];
+    LedgerDifference { cases, only, failed_in_other, without_interval }
+}
+
+/// Returns the cases of a side that the other one has attempted and not measured.
+fn failed_in_other(side: &MeasuredSide, other: &MeasuredSide) -> Vec<FailedCase> {
+    let missing = side.cases.values().filter(|known| !other.cases.contains_key(&known.case));
+    let failed = missing.filter_map(|known| {
+        let attempt = other.failures.get(&known.case)?.clone();
+        Some(FailedCase { kernel: known.kernel.clone(), case: known.case.clone(), attempt })
+    });
+    failed.collect()
 }
 
 fn difference_of(sides: [&MeasuredSide; 2], case: &CaseId) -> Option<EstimateDifference> {

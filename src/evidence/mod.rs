@@ -20,9 +20,9 @@ pub(crate) use case_evidence::{
     StateEvidence,
 };
 pub(crate) use clock::ClockEvidence;
-pub(crate) use compare::{LedgerComparison, RowComparison, compare_database};
+pub(crate) use compare::{DatabaseComparison, LedgerComparison, RowComparison, compare_database};
 pub(crate) use controls::{ControlEvidence, ControlLevel, control_evidence, control_levels};
-pub(crate) use difference::{CaseDifference, LedgerDifference, MeasuredSide, compare_sides};
+pub(crate) use difference::{CaseDifference, FailedCase, LedgerDifference, MeasuredSide, compare_sides};
 pub(crate) use find_case::{CaseLookupError, find_case};
 pub(crate) use ledger_rows::{LedgerRows, case_row};
 pub(crate) use noise_budget::NoiseBudget;

@@ -194,7 +194,33 @@ pub(crate) struct PlannedVerdict {
     pub(crate) outcome: Option<CaseOutcome>,
 }
 
+/// An attempt without a result that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FailedAttempt {
+    pub(crate) outcome: CaseOutcome,
+    /// True if its result was accepted first.
+    pub(crate) is_withdrawn: bool,
+}
+
 impl Ledger {
+    /// Returns the newest launched attempt without a result that counts of each case that has one, in one run or in all.
+    pub(crate) fn newest_failures(
+        &self,
+        run: Option<&str>,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, FailedAttempt>, LedgerError> {
+        let sql = "SELECT a.case_id, a.verdict, a.reason, a.is_withdrawn
+                   FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.cache = ?1 AND (?2 IS NULL OR c.run = ?2) AND a.launched > 0
+                   AND a.verdict NOT IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt";
+        self.read_rows(sql, params![cache.as_str(), run], |row| {
+            let verdict = row.get::<_, String>(1)?.parse().unwrap_or(Verdict::NotRun);
+            let outcome = CaseOutcome::new(verdict, row.get::<_, String>(2)?);
+            let attempt = FailedAttempt { outcome, is_withdrawn: row.get(3)? };
+            Ok((CaseId::from_stored(row.get::<_, String>(0)?), attempt))
+        })
+    }
+
     /// Returns the cases whose id begins with a text, in the order of their ids.
     pub(crate) fn cases_with_prefix(&self, prefix: &str) -> Result<Vec<KnownCase>, LedgerError> {
         let sql = "SELECT case_id, kernel, signature FROM cases WHERE substr(case_id, 1, length(?1)) = ?1

@@ -30,7 +30,7 @@ pub(crate) use checks::{NewCheck, StoredCheck};
 pub(crate) use clock::{EqualAttempt, StoredCycleRate};
 pub(crate) use controls::StoredControl;
 pub(crate) use error::LedgerError;
-pub(crate) use evidence::{CaseAttempt, KnownCase, PlannedVerdict, StoredArchive};
+pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};
 pub(crate) use reassess::{AttemptChange, AttemptState, AttemptedCollection, StoredAttempt};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};

@@ -178,6 +178,13 @@ impl InitialCosts {
         self.warm_up + self.sample_count(fastest)
     }
 
+    /// Returns the number of records that the launches of a case leave in the profile: a flush of the cache has one of its
+    /// own.
+    pub(crate) fn record_count(&self, fastest: Nanos) -> u32 {
+        let of_launch = if self.flush.is_some() { 2 } else { 1 };
+        self.launch_count(fastest).saturating_mul(of_launch)
+    }
+
     /// Returns the predicted seconds of a case whose kernel takes at least `fastest`.
     pub(crate) fn case_seconds(&self, fastest: Nanos) -> f64 {
         self.case + SETTLING + f64::from(self.launch_count(fastest)) * self.launch_seconds(fastest)

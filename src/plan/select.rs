@@ -19,6 +19,9 @@ use crate::{
     render::call_digest,
 };
 
+/// Least number of collections of a suspicious result that is not measured again.
+pub(crate) const CONFIRMING_COLLECTIONS: usize = 2;
+
 /// Reason of cases whose kernel is not in the catalogue.
 const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
 
@@ -274,7 +277,7 @@ pub(crate) fn select_cases(
             }
             let shown = shown_cells.shown.as_ref().map(|shown| shown.verdict).filter(|_| !is_withdrawn);
             let is_unconfirmed = shown == Some(Verdict::Suspicious)
-                && shown_cells.interval.collections.is_none_or(|count| count < 2);
+                && shown_cells.interval.collections.is_none_or(|count| count < CONFIRMING_COLLECTIONS);
             let is_accepted = shown == Some(Verdict::Ok)
                 || (shown == Some(Verdict::Suspicious) && in_ledger && !is_unconfirmed);
             if in_ledger && !is_accepted {

@@ -10,8 +10,8 @@ use super::{
     text::format_count,
 };
 use crate::{
-    domain::{KernelName, signature_attributes, split_signature},
-    evidence::{CaseDifference, LedgerDifference, MeasuredSide},
+    domain::{KernelName, Verdict, signature_attributes, split_signature},
+    evidence::{CaseDifference, FailedCase, LedgerDifference, MeasuredSide},
     stats::{ComparisonVerdict, FALSE_DISCOVERY_RATE},
 };
 
@@ -115,6 +115,23 @@ pub(crate) fn diff_summary(
         FALSE_DISCOVERY_RATE * 100.0,
     ));
     lines.join("\n") + "\n"
+}
+
+/// Returns a note about the cases that only `side` has measured and `other` has attempted; `None` without one.
+pub(crate) fn failed_note(cases: &[FailedCase], side: &str, other: &str) -> Option<String> {
+    let FailedCase { kernel, case, attempt } = cases.first()?;
+    let mut verdicts: BTreeMap<Verdict, usize> = BTreeMap::new();
+    cases.iter().for_each(|case| *verdicts.entry(case.attempt.outcome.verdict).or_default() += 1);
+    let verdicts: Vec<String> =
+        verdicts.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
+    let withdrawn = cases.iter().filter(|case| case.attempt.is_withdrawn).count();
+    let withdrawn = if withdrawn > 0 { format!("; {withdrawn} of them withdrawn") } else { String::new() };
+    Some(format!(
+        "{} of the cases only in {side} failed in {other}: {}{withdrawn}; the first is {kernel} {case}: {}",
+        cases.len(),
+        verdicts.join(", "),
+        attempt.outcome.reason
+    ))
 }
 
 /// Returns the median and the quartiles of the changes of all cases.

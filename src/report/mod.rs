@@ -31,7 +31,7 @@ mod timestamp;
 mod why;
 
 pub(crate) use audit::{audit_json, audit_table};
-pub(crate) use diff::{diff_json, diff_summary, diff_table};
+pub(crate) use diff::{diff_json, diff_summary, diff_table, failed_note};
 pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_table};
 pub(crate) use grid_plot::coverage_plot;
 pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table};

@@ -7,7 +7,7 @@ use std::{
 
 use super::{EventSink, print_note, progress::ProgressDisplay, timestamp::format_duration};
 use crate::{
-    domain::{CollectionPurpose, Verdict, reason_cause},
+    domain::{CacheState, CollectionPurpose, Verdict, reason_cause},
     events::RunEvent,
 };
 
@@ -96,11 +96,8 @@ impl TextReporter {
                     reason_cause(reason)
                 ));
             }
-            RunEvent::EarlierResultsSuspicious { cases } => {
-                let cases = format_count(*cases, "result");
-                self.print_line(&format!(
-                    "{cases} of earlier runs became suspicious by new measurements; the next `npubench run` measures them again"
-                ));
+            RunEvent::EarlierResultsSuspicious { cases, open, cache } => {
+                self.print_line(&suspicious_text(*cases, *open, *cache));
             }
             RunEvent::MeasurementsWithdrawn { cases, reason, .. } => {
                 let cases = format_count(*cases, "case");
@@ -138,6 +135,21 @@ impl TextReporter {
             _ => {}
         }
     }
+}
+
+/// Returns a line about results of earlier runs that became suspicious; `open` of them are measured again.
+fn suspicious_text(cases: usize, open: usize, cache: CacheState) -> String {
+    let run = match cache {
+        CacheState::Hot => "`npubench run`",
+        CacheState::Cold => "`npubench run --cache cold`",
+    };
+    let rest = match (open, cases.saturating_sub(open)) {
+        (0, _) => "several collections agree, so that they are not measured again".to_owned(),
+        (1, 0) => format!("the next {run} measures it again"),
+        (_, 0) => format!("the next {run} measures them again"),
+        (open, _) => format!("the next {run} measures {open} again, those of a single collection"),
+    };
+    format!("{} of earlier runs became suspicious by new measurements; {rest}", format_count(cases, "result"))
 }
 
 /// Returns a count with its noun: `1 case`, `2 cases`.
@@ -275,6 +287,25 @@ mod tests {
         let note =
             |rows| kept_rows_note(rows, "Add").replace(" results with more samples than the ledger has", "");
         assert_eq!([note(1), note(2)], ["1 row of Add keeps", "2 rows of Add keep"]);
+    }
+
+    #[test]
+    fn suspicious_results_of_one_collection_are_measured_again() {
+        let rest = |cases, open, cache| {
+            let text = suspicious_text(cases, open, cache);
+            text.split_once("; ").map(|(_, rest)| rest.to_owned()).expect("two parts")
+        };
+        let again = [(1, 1), (3, 3), (3, 2), (3, 0)].map(|(cases, open)| rest(cases, open, CacheState::Hot));
+        assert_eq!(
+            again,
+            [
+                "the next `npubench run` measures it again",
+                "the next `npubench run` measures them again",
+                "the next `npubench run` measures 2 again, those of a single collection",
+                "several collections agree, so that they are not measured again",
+            ]
+        );
+        assert_eq!(rest(1, 1, CacheState::Cold), "the next `npubench run --cache cold` measures it again");
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl LearnedCosts {
     pub(super) fn new(kernels: usize, prior: &PriorCosts) -> Self {
         Self {
             startup: prior.startup,
-            export: FittedLine::new(prior.export, prior.export_launch),
+            export: FittedLine::new(prior.export, prior.export_record),
             hang_timeout: prior.hang_timeout,
             kernels: vec![None; kernels],
             overall: 1.0,
@@ -45,14 +45,14 @@ impl LearnedCosts {
 
     /// Returns the predicted seconds of a case in a collection.
     pub(super) fn case_seconds(&self, job: &SchedCase) -> Seconds {
-        self.kernel_seconds(job.kernel, job.seconds, u64::from(job.launches))
+        self.kernel_seconds(job.kernel, job.seconds, u64::from(job.records))
     }
 
     /// Returns the predicted seconds of cases of a kernel, from the sum of their initial predictions.
-    #[expect(clippy::cast_precision_loss, reason = "a count of launches")]
-    pub(super) fn kernel_seconds(&self, kernel: usize, seconds: Seconds, launches: u64) -> Seconds {
+    #[expect(clippy::cast_precision_loss, reason = "a count of records")]
+    pub(super) fn kernel_seconds(&self, kernel: usize, seconds: Seconds, records: u64) -> Seconds {
         let factor = self.kernels.get(kernel).copied().flatten().unwrap_or(self.overall);
-        seconds * factor + self.export.slope * launches as f64
+        seconds * factor + self.export.slope * records as f64
     }
 
     /// Returns the predicted seconds of a collection without its cases.
@@ -92,11 +92,11 @@ impl LearnedCosts {
         let Some(start) = ended.startup else { return };
         self.startup = smoothed(self.startup, start);
         let mut cases = 0.0;
-        let mut launches = 0.0;
+        let mut records = 0.0;
         for result in &ended.results {
             let (Some(seconds), job) = (result.seconds, &jobs[result.case]) else { return };
             cases += seconds;
-            launches += f64::from(job.launches);
+            records += f64::from(job.records);
             if job.seconds > 0.0 {
                 let ratio = seconds / job.seconds;
                 self.overall = smoothed(self.overall, ratio);
@@ -104,7 +104,7 @@ impl LearnedCosts {
                 *known = Some(known.map_or(ratio, |known| smoothed(known, ratio)));
             }
         }
-        self.export.observe_point(launches, (ended.total - start - cases).max(0.0));
+        self.export.observe_point(records, (ended.total - start - cases).max(0.0));
         self.completed += 1;
         if purpose == CollectionPurpose::Measure && predicted > 0.0 {
             let error = (ended.total / predicted - 1.0).max(0.0);
@@ -175,7 +175,7 @@ mod tests {
     };
 
     fn job(kernel: usize) -> SchedCase {
-        SchedCase { kernel, seconds: 0.1, launches: 25, equal_cases: 0, value: 1.0, devices: 1, memory: 0 }
+        SchedCase { kernel, seconds: 0.1, records: 25, equal_cases: 0, value: 1.0, devices: 1, memory: 0 }
     }
 
     /// A collection with a startup of 3 s, an export of 2 s and 0.4 ms per launch, and cases that take `factor` times

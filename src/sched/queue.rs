@@ -45,7 +45,7 @@ pub(super) struct CaseQueue {
     count: usize,
     /// Initially predicted seconds of the waiting cases by kernel; a learned factor per kernel corrects them.
     seconds: Vec<Seconds>,
-    launches: Vec<u64>,
+    records: Vec<u64>,
 }
 
 /// Limits of one collection.
@@ -56,7 +56,7 @@ pub(super) struct CollectionBudget {
     /// Maximum predicted seconds of its first case: the remaining time of the run.
     pub(super) first_case_seconds: Seconds,
     pub(super) cases: usize,
-    pub(super) launches: u32,
+    pub(super) records: u32,
 }
 
 fn queue_key(jobs: &[SchedCase], case: usize) -> QueueKey {
@@ -70,7 +70,7 @@ impl CaseQueue {
             kernels: vec![empty; kernels],
             count: 0,
             seconds: vec![0.0; kernels],
-            launches: vec![0; kernels],
+            records: vec![0; kernels],
         }
     }
 
@@ -79,7 +79,7 @@ impl CaseQueue {
         if self.kernels[job.kernel].waiting.insert(queue_key(jobs, case)) {
             self.count += 1;
             self.seconds[job.kernel] += job.seconds;
-            self.launches[job.kernel] += u64::from(job.launches);
+            self.records[job.kernel] += u64::from(job.records);
         }
     }
 
@@ -88,7 +88,7 @@ impl CaseQueue {
         if self.kernels[job.kernel].waiting.remove(&queue_key(jobs, case)) {
             self.count -= 1;
             self.seconds[job.kernel] = (self.seconds[job.kernel] - job.seconds).max(0.0);
-            self.launches[job.kernel] -= u64::from(job.launches);
+            self.records[job.kernel] -= u64::from(job.records);
         }
     }
 
@@ -97,8 +97,8 @@ impl CaseQueue {
     }
 
     pub(super) fn predicted_seconds(&self, costs: &LearnedCosts) -> Seconds {
-        let kernels = self.seconds.iter().zip(&self.launches).enumerate();
-        kernels.map(|(kernel, (seconds, launches))| costs.kernel_seconds(kernel, *seconds, *launches)).sum()
+        let kernels = self.seconds.iter().zip(&self.records).enumerate();
+        kernels.map(|(kernel, (seconds, records))| costs.kernel_seconds(kernel, *seconds, *records)).sum()
     }
 
     /// Removes and returns all cases, in the order of their indices.
@@ -106,7 +106,7 @@ impl CaseQueue {
         let mut cases: Vec<usize> = Vec::with_capacity(self.count);
         for (kernel, waiting) in self.kernels.iter_mut().enumerate() {
             cases.extend(std::mem::take(&mut waiting.waiting).into_iter().map(|(_, _, case)| case));
-            (self.seconds[kernel], self.launches[kernel]) = (0.0, 0);
+            (self.seconds[kernel], self.records[kernel]) = (0.0, 0);
         }
         self.count = 0;
         cases.sort_unstable();
@@ -131,7 +131,7 @@ impl CaseQueue {
     ) -> (Vec<usize>, Seconds) {
         let mut taken = Vec::new();
         let mut seconds = 0.0;
-        let mut launches = 0;
+        let mut records = 0;
         let mut counts = vec![0; self.kernels.len()];
         while taken.len() < budget.cases {
             let fits = |case: usize| {
@@ -139,13 +139,13 @@ impl CaseQueue {
                 let is_first = taken.is_empty() && longer <= budget.first_case_seconds;
                 (is_first || seconds + longer <= budget.seconds)
                     && is_suitable(case)
-                    && (taken.is_empty() || launches + jobs[case].launches <= budget.launches)
+                    && (taken.is_empty() || records + jobs[case].records <= budget.records)
             };
             let Some(case) = self.best_case(&counts, fits) else { break };
             self.remove_case(jobs, case);
             counts[jobs[case].kernel] += 1;
             seconds += costs.case_seconds(&jobs[case]);
-            launches += jobs[case].launches;
+            records += jobs[case].records;
             taken.push(case);
         }
         taken.sort_unstable();
@@ -179,7 +179,7 @@ mod tests {
     use crate::sched::PriorCosts;
 
     fn job(kernel: usize, value: f64, seconds: Seconds) -> SchedCase {
-        SchedCase { kernel, seconds, launches: 0, equal_cases: 0, value, devices: 1, memory: 0 }
+        SchedCase { kernel, seconds, records: 0, equal_cases: 0, value, devices: 1, memory: 0 }
     }
 
     fn ready(jobs: &[SchedCase]) -> CaseQueue {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     const BUDGET: CollectionBudget =
-        CollectionBudget { seconds: 100.0, first_case_seconds: 100.0, cases: 100, launches: 1000 };
+        CollectionBudget { seconds: 100.0, first_case_seconds: 100.0, cases: 100, records: 1000 };
 
     #[test]
     fn most_valuable_cases_are_taken_first_and_the_cheaper_of_equals() {

@@ -173,7 +173,7 @@ impl SchedulerState {
             seconds: (wanted * 1.001).min(longest).min(left),
             first_case_seconds: left,
             cases: self.costs.max_cases(self.limits.max_cases),
-            launches: self.limits.max_launches,
+            records: self.limits.max_records,
         })
     }
 

@@ -74,7 +74,7 @@ struct FaultyHost {
 }
 
 fn job(kernel: usize, seconds: Seconds) -> SchedCase {
-    SchedCase { kernel, seconds, launches: 25, equal_cases: 0, value: 1.0, devices: 1, memory: 1 }
+    SchedCase { kernel, seconds, records: 25, equal_cases: 0, value: 1.0, devices: 1, memory: 1 }
 }
 
 impl FaultyHost {

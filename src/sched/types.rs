@@ -12,8 +12,8 @@ pub struct SchedCase {
     pub kernel: usize,
     /// Initial prediction of the seconds for building its tensors and launching it.
     pub seconds: Seconds,
-    /// Launches, warm-up included.
-    pub launches: u32,
+    /// Records of its launches in the profile, with warm-up and flushes of the cache.
+    pub records: u32,
     /// Number of other cases with the same call: its launches measure them too.
     pub equal_cases: usize,
     /// Priority: the greatest value comes first.
@@ -33,8 +33,8 @@ pub struct SchedLimits {
     pub longest_collection: Seconds,
     /// Maximum number of cases of a collection.
     pub max_cases: usize,
-    /// Maximum number of launches of a collection: the profiler's output grows with them.
-    pub max_launches: u32,
+    /// Maximum number of records of the launches of a collection's cases: the profiler's output grows with them.
+    pub max_records: u32,
     /// Pause of a device after a collection without evidence: nothing was launched, or its profile is unreadable and no
     /// profile of the run has been read. Each further one in a row triples it.
     pub first_pause: Seconds,
@@ -47,10 +47,10 @@ pub struct SchedLimits {
 pub struct PriorCosts {
     /// Time until its script can use the device: start of Python, torch, CANN and msprof.
     pub startup: Seconds,
-    /// Export and reading of the profile, without the part that grows with the launches.
+    /// Export and reading of the profile, without the part that grows with the records.
     pub export: Seconds,
-    /// Export and reading per launch.
-    pub export_launch: Seconds,
+    /// Export and reading per record.
+    pub export_record: Seconds,
     /// Time beyond the prediction after which a collection counts as hung: a first start loads libraries from a cold
     /// disk, and a first launch may compile.
     pub hang_timeout: Seconds,
@@ -59,7 +59,7 @@ pub struct PriorCosts {
 impl Default for PriorCosts {
     /// Values for an Atlas host with its libraries on a local disk.
     fn default() -> Self {
-        Self { startup: 10.0, export: 5.0, export_launch: 1e-3, hang_timeout: 300.0 }
+        Self { startup: 10.0, export: 5.0, export_record: 1e-3, hang_timeout: 300.0 }
     }
 }
 
@@ -70,7 +70,7 @@ impl Default for SchedLimits {
             deadline: None,
             longest_collection: 240.0,
             max_cases: 256,
-            max_launches: 50_000,
+            max_records: 50_000,
             first_pause: 10.0,
             prior: PriorCosts::default(),
         }

@@ -1,6 +1,6 @@
 //! Change between two sets of launches of the same kernel.
 
-use super::median_of_sorted;
+use super::{median_of_floats, median_of_sorted};
 
 /// Least relative change that matters.
 pub(crate) const LEAST_CONTROL_CHANGE: f64 = 0.03;
@@ -41,10 +41,8 @@ fn log_median(durations: &[i64]) -> Option<(f64, f64)> {
     let mut sorted = durations.to_vec();
     sorted.sort_unstable();
     let median = median_of_sorted(&sorted).filter(|_| sorted[0] > 0)?;
-    let mut deviations: Vec<i64> =
-        sorted.iter().map(|duration| (duration * 2 - (median * 2.0) as i64).abs()).collect();
-    deviations.sort_unstable();
-    let observed = 1.4826 * median_of_sorted(&deviations)? / 2.0 / median;
+    let mut deviations: Vec<f64> = sorted.iter().map(|duration| (*duration as f64 - median).abs()).collect();
+    let observed = 1.4826 * median_of_floats(&mut deviations)? / median;
     let deviation = observed.max(LAUNCH_SD + LAUNCH_SD_NS / median);
     Some((median.ln(), MEDIAN_ERROR * deviation / (sorted.len() as f64).sqrt()))
 }
@@ -57,6 +55,15 @@ mod tests {
     /// Launches of a kernel of 0.5 ms with noise of 1 %.
     fn launches(series: u64, factor: f64) -> Vec<i64> {
         (0..8).map(|n| (500_000.0 * factor * (1.0 + 0.01 * normal_deviate(series * 8 + n))) as i64).collect()
+    }
+
+    #[test]
+    fn durations_of_any_size_are_compared() {
+        let longest = [i64::MAX; 8];
+        let change = ControlChange::between(&longest, &longest).expect("launches");
+        assert!(change.log_change == 0.0 && !change.is_significant());
+        let change = ControlChange::between(&[i64::MAX, i64::MAX - 9, 1], &[1; 3]).expect("launches");
+        assert!(change.log_change < -40.0 && change.error.is_finite(), "{change:?}");
     }
 
     #[test]

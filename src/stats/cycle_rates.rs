@@ -59,7 +59,7 @@ impl CycleRate {
     }
 }
 
-fn median_of_floats(values: &mut [f64]) -> Option<f64> {
+pub(crate) fn median_of_floats(values: &mut [f64]) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;

@@ -24,8 +24,8 @@ mod variance_sources;
 pub(crate) use bootstrap::median_interval_of_collections;
 pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVERY_RATE, compare_estimates};
 pub(crate) use control_change::{CONTROL_CHANGE_ERRORS, ControlChange, LEAST_CONTROL_CHANGE};
-pub(crate) use cycle_rates::LEAST_CLOCK_DEFICIT;
 pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
+pub(crate) use cycle_rates::{LEAST_CLOCK_DEFICIT, median_of_floats};
 pub(crate) use deviates::{
     dependent_deviate, exponential, hash_numbers, hash_text, log_uniform_deviate, normal_deviate,
     pick_number, signed_unit_deviate,

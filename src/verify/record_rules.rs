@@ -305,7 +305,8 @@ fn coarse_timer(case: &CaseRecords<'_>) -> Option<String> {
     durations.sort_unstable();
     let median = *durations.get(durations.len() / 2)?;
     let step = timer_step(&case.rank.records)?;
-    (step >= COARSE_STEP && step.0 * STEP_DIVISOR > median).then(|| {
+    let is_coarse = i128::from(step.0) * i128::from(STEP_DIVISOR) > i128::from(median);
+    (step >= COARSE_STEP && is_coarse).then(|| {
         format!(
             "all times of the collection are multiples of {step} us, so that a median of {} us is not known to {} %",
             Nanos(median),

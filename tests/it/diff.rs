@@ -54,6 +54,29 @@ fn lower_clock_of_all_devices_is_found_in_every_case() {
     assert!(plain.stdout.contains("20 cases in both, 0 only in A, 0 only in B"), "{}", plain.stdout);
 }
 
+/// A pair that is missing because the result of one side was withdrawn is stated.
+#[test]
+fn withdrawn_results_of_a_side_are_stated() {
+    let context = Context::new();
+    context.small_database("db");
+    measured_copy(&context, "first", &[]);
+    measured_copy(&context, "second", &[]);
+    let ledger = rusqlite::Connection::open(context.path("second/.npubench/ledger.db")).expect("a ledger");
+    let withdraw = "UPDATE attempts SET verdict = 'throttled', reason = 'a low clock', is_withdrawn = 1
+                    WHERE case_id IN (SELECT case_id FROM cases WHERE kernel = 'Add')";
+    ledger.execute_batch(withdraw).expect("withdrawn");
+    for (sides, [only, other]) in [(["first", "second"], ["A", "B"]), (["second", "first"], ["B", "A"])] {
+        let ran = context.run(&["diff", sides[0], sides[1]]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let note = format!(
+            "1 of the cases only in {only} failed in {other}: 1 throttled; 1 of them withdrawn; the first is Add "
+        );
+        assert!(ran.stderr.contains(&note) && ran.stderr.contains(": a low clock"), "{}", ran.stderr);
+    }
+    let same = context.run(&["diff", "first", "first"]);
+    assert!(!same.stderr.contains("failed in"), "{}", same.stderr);
+}
+
 /// A run compared with its database, and databases without measurements or of another kind.
 #[test]
 fn sides_are_folders_or_runs_and_have_measurements_of_one_kind() {

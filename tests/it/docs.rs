@@ -43,6 +43,73 @@ fn linked_files_exist() {
     }
 }
 
+/// The table of events names each event with its keys.
+#[test]
+fn every_event_and_its_keys_are_documented() {
+    let source = read("src/events/mod.rs");
+    let variants = source.split("pub(crate) enum RunEvent {").nth(1).expect("the events");
+    let runs = read("docs/runs.md");
+    let table = runs.split("## Events").nth(1).expect("a section");
+    let mut row = "";
+    let mut events = 0;
+    for line in variants.lines().take_while(|line| *line != "}") {
+        let is_of =
+            |indent: &str| line.strip_prefix(indent).filter(|rest| !rest.starts_with([' ', '/', '#', '}']));
+        if let Some(variant) = is_of("    ") {
+            let variant = variant.trim_end_matches([' ', '{', ',']);
+            let mut name = String::new();
+            for character in variant.chars() {
+                if character.is_uppercase() && !name.is_empty() {
+                    name.push('_');
+                }
+                name.extend(character.to_lowercase());
+            }
+            let found =
+                table.lines().find(|row| row.split('|').nth(1).is_some_and(|cell| cell.contains(&name)));
+            row = found.unwrap_or_else(|| panic!("the event `{name}` is not documented"));
+            events += 1;
+        } else if let Some((key, _)) = is_of("        ").and_then(|field| field.split_once(':')) {
+            // An outcome has two keys; the path of the ledger is that of its file.
+            let keys = if key == "outcome" && !row.contains("`outcome`") {
+                vec!["verdict", "reason"]
+            } else {
+                vec![key]
+            };
+            let is_named = keys.iter().all(|key| row.contains(&format!("`{key}`")));
+            assert!(is_named, "the key `{key}` is not documented in {row}");
+        }
+    }
+    assert!(events > 20, "{events} events");
+}
+
+/// Keys of the commands whose JSON has a table or a list in docs/runs.md.
+#[test]
+fn keys_of_json_are_documented() {
+    let context = crate::context::Context::new();
+    context.small_database("db");
+    let ran = context.run(&["plan", "--db", "db", "--devices", "0", "--cache", "both", "--format", "json"]);
+    let mut outputs = vec![ran];
+    assert!(context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-1"]).code <= 1);
+    for command in ["reparse", "why", "noise", "runs", "show", "status"] {
+        let case: &[&str] = if command == "why" { &["SwiGlu.csv:2"] } else { &[] };
+        let ran = context.run(&[&[command], case, &["--db", "db", "--format", "json"]].concat());
+        assert!(ran.code <= 1 || command == "status" || command == "noise", "{command}: {}", ran.stderr);
+        outputs.push(ran);
+    }
+    let runs = read("docs/runs.md");
+    let mut keys = 0;
+    for ran in outputs {
+        for line in ran.stdout.lines() {
+            let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            for key in object.as_object().expect("an object").keys() {
+                assert!(runs.contains(&format!("`{key}`")), "`{key}` is not documented: {line}");
+                keys += 1;
+            }
+        }
+    }
+    assert!(keys > 40, "{keys} keys");
+}
+
 #[test]
 fn every_entry_states_the_vendors_schema() {
     let Some(listed) = crate::requirements::shared("vendor/torch_npu-2.9.0.post9-schemas.txt") else {

@@ -225,6 +225,75 @@ fn rows_of_other_ledgers_are_not_compared() {
     assert!(!issues.contains("RmsNorm"), "{issues}");
 }
 
+/// A number that was changed with the name of its run is found, as the ledger has a result of the case.
+#[test]
+fn row_of_an_unknown_run_is_compared_if_the_ledger_has_its_case() {
+    let context = ingested();
+    measure(&context, &[]);
+    let row = context.rows("db", "SwiGlu").remove(0);
+    let before = tables(&context);
+    let ledger = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("the ledger");
+    edit(&context, "SwiGlu", "Average Duration(us)", double);
+    for run in ["rehearsal-20250101-000000-1", ""] {
+        edit(&context, "SwiGlu", "MicroBench Run", |_| run.to_owned());
+        let (code, issues) = check(&context);
+        assert_eq!(code, 1, "{issues}");
+        let expected = format!(
+            "db/SwiGlu.csv:2: warning: `MicroBench Run` is `{run}`, which is not a run of the ledger, although it has a result \
+             of this case; `Average Duration(us)` is `{}`, the ledger has `{}`: empty the measured cells of the row, so that \
+             `npubench run` writes the ledger's, unless it is of another host [unknown-run]\n",
+            double(&row["Average Duration(us)"]),
+            row["Average Duration(us)"]
+        );
+        assert_eq!(issues, expected);
+        // The run that it names is another one of the ledger.
+        ledger
+            .execute_batch("INSERT INTO runs SELECT 'rehearsal-20250101-000000-1', kind, seed, options, host, 1, 2, 0 FROM runs")
+            .expect("a run");
+        let (_, issues) = check(&context);
+        assert!(run.is_empty() || issues.ends_with("[ledger-mismatch]\n"), "{issues}");
+        ledger.execute_batch("DELETE FROM runs WHERE run = 'rehearsal-20250101-000000-1'").expect("removed");
+    }
+    // The next run keeps the row: it may be of another host.
+    measure(&context, &[]);
+    assert_eq!(context.rows("db", "SwiGlu")[0]["Average Duration(us)"], double(&row["Average Duration(us)"]));
+    // A row with more samples is of another ledger.
+    edit(&context, "SwiGlu", "MicroBench Run", |_| "rehearsal-20250101-000000-1".to_owned());
+    edit(&context, "SwiGlu", "MicroBench Samples", |_| "400".to_owned());
+    let (code, issues) = check(&context);
+    assert!(code == 0 && issues.ends_with("[not-compared]\n"), "{issues}");
+    // Emptied results are written again.
+    for column in row.keys() {
+        if column == "Average Duration(us)" || column.starts_with("MicroBench ") {
+            edit(&context, "SwiGlu", column, |_| String::new());
+        }
+    }
+    let note = "db/SwiGlu.csv:2: note: 1 row from here on without the newest result of the ledger; the next `npubench run` \
+                writes it [behind-ledger]\n";
+    assert_eq!(check(&context), (0, note.to_owned()));
+    measure(&context, &[]);
+    assert!(tables(&context) == before);
+    assert_eq!(check(&context), (0, String::new()));
+}
+
+/// A database does not have the profiles of its production values.
+#[test]
+fn production_values_are_stated_not_to_be_compared() {
+    let context = ingested();
+    let text = "are not compared: the database does not have the profiles";
+    assert!(
+        !context.run(&["db", "check", "db"]).stderr.contains(text),
+        "nothing is compared without a ledger"
+    );
+    measure(&context, &[]);
+    edit(&context, "SwiGlu", "Profiling Average Duration(us)", double);
+    let ran = context.run(&["db", "check", "db"]);
+    assert!(ran.stderr.contains(&format!("the `Profiling` cells of 20 rows {text}")), "{}", ran.stderr);
+    let ran = context.run(&["db", "check", "db", "--format", "json"]);
+    let checked: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(checked["production_not_compared"], 20);
+}
+
 /// The archive has the tables that were read, and a changed one is found.
 #[test]
 fn compressed_evidence_of_each_collection_is_checked() {

@@ -188,7 +188,7 @@ fn rows_of_earlier_runs_that_become_suspicious_are_counted() {
     ingest(&sizes);
     let ran = context.run(&arguments);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let text = "1 result of earlier runs became suspicious by new measurements; the next `npubench run` measures them again";
+    let text = "1 result of earlier runs became suspicious by new measurements; the next `npubench run` measures it again";
     assert!(ran.stderr.contains(text), "{}", ran.stderr);
     let ran = context.run(&arguments);
     assert!(ran.stderr.contains(": 1 case on devices 0-1; 10 already measured"), "{}", ran.stderr);

@@ -28,6 +28,8 @@ pub enum LintIssueKind {
     DamagedLedger,
     /// Measured cells that are not those of the ledger.
     LedgerMismatch,
+    /// Rows of a run that is not in the ledger, although it has a measurement of their cases.
+    UnknownRun,
     /// Compressed evidence that is not what its collection wrote.
     ChangedEvidence,
     /// Results of the ledger that the row does not show yet.
@@ -91,6 +93,7 @@ impl LintIssueKind {
         match self {
             Self::NoShapes
             | Self::Duplicate
+            | Self::UnknownRun
             | Self::ByteOrderMark
             | Self::LineEndings
             | Self::OldColumn

@@ -57,6 +57,18 @@ struct Observed {
     started: Vec<(Seconds, StartCollection)>,
 }
 
+/// The profile of a collection has a limited number of records, and each flush of the cache has one.
+#[test]
+fn launches_with_a_flushed_cache_have_two_records() {
+    let fixture = Fixture::new(1);
+    let plan = fixture.plan(&BTreeSet::new());
+    let costs = InitialCosts::new(5, LaunchCount::Fixed(20));
+    let profile = DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name());
+    let cold = costs.with_cache(CacheState::Cold, &profile.expect("built in"));
+    let records = [costs, cold].map(|costs| scheduler_cases(&costs, &plan.cases)[0].records);
+    assert_eq!(records, [25, 50]);
+}
+
 type PreparedResult = (Seconds, Result<CollectionResult, EngineError>);
 
 /// Sends a prepared result for each collection, after a delay in virtual time.

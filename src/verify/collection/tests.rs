@@ -237,6 +237,18 @@ fn medians_of_few_steps_of_a_coarse_timer_are_implausible() {
     assert_eq!([20, 1_000].map(with_few), [Verdict::Ok, Verdict::Implausible]);
 }
 
+/// Steps of years: fifty of them are more than the type of durations has.
+#[test]
+fn steps_of_any_size_are_implausible() {
+    let verdicts = |duration: fn(i64) -> i64| {
+        let mut collection = Collection::without_faults();
+        (1..).zip(&mut collection.records).for_each(|(number, record)| record.duration.0 = duration(number));
+        collection.outcomes().into_iter().map(|outcome| outcome.verdict).collect::<Vec<_>>()
+    };
+    assert_eq!(verdicts(|number| i64::MAX / 49 * number), [Verdict::Implausible; 2]);
+    assert_eq!(verdicts(|_| i64::MAX), [Verdict::Implausible; 2]);
+}
+
 #[test]
 fn launches_at_a_lower_clock_are_throttled_but_warm_ups_are_not() {
     let low = Some(LowClock { mhz: 1_321.4, set_mhz: 1_850.0 });

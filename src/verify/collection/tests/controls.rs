@@ -63,6 +63,16 @@ fn controls_with_kernel_and_shapes_of_a_case_are_not_among_its_launches() {
 }
 
 #[test]
+fn controls_of_any_duration_are_compared() {
+    let mut collection = Collection::without_faults();
+    add_controls(&mut collection, 1.0, false);
+    let end = collection.records.len() - 1;
+    collection.records[end - 9..end].iter_mut().for_each(|record| record.duration.0 = i64::MAX);
+    assert_eq!(readings(&collection)[1], (CollectionEnd::End, i64::MAX));
+    assert!(collection.outcomes().iter().all(|outcome| outcome.verdict != Verdict::Ok));
+}
+
+#[test]
 fn incomplete_controls_are_no_reading_and_no_problem_of_a_case() {
     let mut collection = Collection::without_faults();
     add_controls(&mut collection, 1.5, true);
