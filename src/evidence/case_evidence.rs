@@ -459,13 +459,15 @@ fn rule_results(
     let measured = row.measurement.as_ref()?;
     let used = || collections.iter().filter(|one| one.is_used);
     let samples: Vec<&[i64]> = used().map(|one| one.samples_ns.as_slice()).collect();
+    let left_out =
+        collections.iter().filter(|one| !one.is_used).map(|one| (one.verdict, one.reason.as_str()));
     let clocks =
         used().filter_map(|one| one.clock.as_ref()?.difference_percent.map(|percent| percent / 100.0));
     #[expect(clippy::cast_possible_truncation, reason = "durations of kernels")]
     let fastest = roofline.and_then(|roofline| Some(Nanos((roofline.bound_us? * 1e3).round() as i64)));
     Some(judge_row_rules(&RowNumbers {
         cache: row.cache,
-        attempts: collections.len(),
+        left_out: &left_out.collect::<Vec<_>>(),
         collections: &samples,
         reasons: &used().map(|one| one.reason.as_str()).collect::<Vec<_>>(),
         outliers: used().map(|one| one.outliers_ns.len()).sum(),

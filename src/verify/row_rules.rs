@@ -12,7 +12,7 @@ use super::{
     samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
 };
 use crate::{
-    domain::{CacheState, Nanos, PRODUCTION_FACTOR, production_contradiction},
+    domain::{CacheState, Nanos, PRODUCTION_FACTOR, Verdict, production_contradiction, reason_cause},
     stats::{DurationPattern, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR},
 };
 
@@ -49,8 +49,8 @@ pub(crate) struct RuleResult {
 /// Numbers of a row that the rules judge. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowNumbers<'a> {
-    /// Number of all collections of the case.
-    pub(crate) attempts: usize,
+    /// Verdict and reason of each collection of the case that is not in the row, oldest first.
+    pub(crate) left_out: &'a [(Verdict, &'a str)],
     /// Accepted samples of the collections in the row, each in launch order.
     pub(crate) collections: &'a [&'a [i64]],
     /// Reasons of their verdicts.
@@ -78,27 +78,35 @@ pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
         ("step", |pattern| matches!(pattern, DurationPattern::Step { .. })),
         ("modes", |pattern| matches!(pattern, DurationPattern::TwoModes { .. })),
     ];
-    let records = RuleResult {
-        rule: "records",
-        state: RuleState::broken_if(row.collections.is_empty()),
-        found: format!(
-            "the {} rules on records are fulfilled in {} of {}",
-            RECORD_RULES.len(),
-            row.collections.len(),
-            count_text(row.attempts)
-        ),
-    };
     let patterns = RowPatterns::of_collections(row.collections);
     let of_patterns = kinds.map(|(rule, is_kind)| pattern_result(row, &patterns, rule, is_kind));
     let of_samples = [outlier_result(row), interval_result(row), agreement_result(&patterns)];
     let of_references =
         [history_result(row), neighbour_result(row), production_result(row), roofline_result(row)];
-    let all = [records].into_iter().chain(of_patterns).chain(of_samples).chain(of_references);
+    let all = [record_result(row)].into_iter().chain(of_patterns).chain(of_samples).chain(of_references);
     let of_reasons = [
         clause_result(row, "one_block", one_block, |broken, _| broken > 0),
         clause_result(row, "control_change", control_change, is_mostly_patterned),
     ];
     all.chain(of_reasons).chain([clock_result(row)]).collect()
+}
+
+/// Returns the result of the rules on records: a collection that breaks one of them is not in the row.
+fn record_result(row: &RowNumbers<'_>) -> RuleResult {
+    let all = row.collections.len() + row.left_out.len();
+    let failed = || row.left_out.iter().filter(|(verdict, _)| !verdict.is_recorded());
+    let (rules, fulfilled) = (RECORD_RULES.len(), all - failed().count());
+    let text = format!("the {rules} rules on records are fulfilled in {fulfilled} of {}", count_text(all));
+    RuleResult {
+        rule: "records",
+        state: RuleState::broken_if(fulfilled == 0),
+        found: match failed().next_back() {
+            Some((verdict, reason)) => {
+                format!("{text}; else, the last one: {verdict}, {}", reason_cause(reason))
+            }
+            None => text,
+        },
+    }
 }
 
 const fn is_trend(pattern: &DurationPattern) -> bool {
@@ -224,10 +232,11 @@ fn history_result(row: &RowNumbers<'_>) -> RuleResult {
     let Some((references, earlier)) = earlier else {
         return not_judged("history", "not measured with earlier software");
     };
+    let median = references.log_median.exp();
     RuleResult {
         rule: "history",
         state: reference_state(row, references.history_contradiction().is_some()),
-        found: ratio_text(row.median, earlier.exp(), "that with earlier software", HISTORY_FACTOR),
+        found: ratio_text(median, earlier.exp(), "that with earlier software", HISTORY_FACTOR),
     }
 }
 
@@ -241,7 +250,7 @@ fn neighbour_result(row: &RowNumbers<'_>) -> RuleResult {
     RuleResult {
         rule: "neighbours",
         state: reference_state(row, references.neighbour_contradiction().is_some()),
-        found: ratio_text(row.median, fit.log_duration.exp(), &what, limit),
+        found: ratio_text(references.log_median.exp(), fit.log_duration.exp(), &what, limit),
     }
 }
 
@@ -273,15 +282,20 @@ fn roofline_result(row: &RowNumbers<'_>) -> RuleResult {
 }
 
 fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
+    let throttled = row.left_out.iter().filter(|(verdict, _)| *verdict == Verdict::Throttled).count();
+    let left_out = match throttled {
+        0 => String::new(),
+        number => format!("; {} throttled and left out", count_text(number)),
+    };
     let Some(lowest) = row.clocks.iter().copied().min_by(f64::total_cmp) else {
-        return not_judged("cycle_rate", "fewer than two collections with cycles");
+        return not_judged("cycle_rate", &format!("fewer than two collections with cycles{left_out}"));
     };
     RuleResult {
         rule: "cycle_rate",
         // A difference within its error is none; collections at a low clock are not in the row.
         state: RuleState::Fulfilled,
         found: format!(
-            "{:+.2} % in the slowest collection of the row; {:.0} % and significant make it throttled",
+            "{:+.2} % in the slowest collection of the row; {:.0} % and significant make it throttled{left_out}",
             100.0 * lowest,
             -100.0 * LEAST_CLOCK_DEFICIT
         ),
@@ -314,7 +328,10 @@ mod tests {
         let collections = [steady.as_slice(), rising.as_slice()];
         let row = RowNumbers {
             cache: CacheState::Hot,
-            attempts: 3,
+            left_out: &[
+                (Verdict::LostRecords, "20 launches, 19 records; warm"),
+                (Verdict::Throttled, "the clock was 4 % low; warm"),
+            ],
             collections: &collections,
             reasons: &["every launch recorded", "the control kernel copy of device 3 took +3.1 %"],
             outliers: 3,
@@ -327,7 +344,7 @@ mod tests {
         };
         insta::assert_snapshot!(table(&judge_row_rules(&row)));
         let bare = RowNumbers {
-            attempts: 1,
+            left_out: &[],
             collections: &collections[..1],
             reasons: &["it ran on one block, although its tensors have 64 MiB"],
             outliers: 0,
