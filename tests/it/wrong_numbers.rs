@@ -26,7 +26,7 @@ const fn unproven(name: &'static str, fault: &'static str) -> WrongNumberFault {
 }
 
 /// The first ones are tried by default.
-const FAULTS: [WrongNumberFault; 32] = [
+const FAULTS: &[WrongNumberFault] = &[
     fault("one device 10 % slow", "slow_kernels: {factor: 1.1}\n  where: {devices: 0}", 0.01),
     fault("drift of 20 %", "unsteady_kernel: {pattern: drift, factor: 1.2, launch: 25}", 0.01),
     fault("coarse timer", "coarse_timer: {step: 1000}", 0.01),
