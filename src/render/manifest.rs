@@ -149,14 +149,21 @@ pub(crate) struct ClockSettling {
     pub(crate) tolerance: f64,
     /// Device time in milliseconds over which readings that do not fall count as settled at another clock.
     pub(crate) steady_ms: f64,
-    /// Greatest time in milliseconds, by the host's clock.
+    /// Greatest device time in milliseconds; four times as much by the host's clock.
     pub(crate) most_ms: f64,
+    /// Device time in milliseconds of the first readings of a collection, which find a clock that rises late.
+    #[serde(default)]
+    pub(crate) first_ms: f64,
+    /// Relative difference from the fastest readings of the collection above which readings are not settled.
+    #[serde(default)]
+    pub(crate) excess: f64,
 }
 
 impl Default for ClockSettling {
-    /// One launch of 0.5 ms at the clock of the case before; 20 launches after a longer pause.
+    /// One launch of 0.5 ms at the clock of the case before; 20 launches after a longer pause. The excess is above the effect
+    /// of a busy host, whose launches are part of the readings.
     fn default() -> Self {
-        Self { tolerance: 0.02, steady_ms: 10.0, most_ms: 50.0 }
+        Self { tolerance: 0.02, steady_ms: 10.0, most_ms: 50.0, first_ms: 100.0, excess: 0.04 }
     }
 }
 

@@ -354,7 +354,7 @@ fn assess_case(
     if let Some(cause) = throttling(&used) {
         outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
     }
-    let outcome = software.judge_outcome(controls.judge_outcome(&outcome));
+    let outcome = software.judge_outcome(controls.judge_outcome(case.ordinal, &outcome));
     let of_equal_calls = Vec::new();
     let case = case.case.clone();
     let measured = Attempt {

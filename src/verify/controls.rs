@@ -1,5 +1,7 @@
 //! Records of the control kernels of a collection, and the change of the device between its ends.
 
+use std::collections::BTreeMap;
+
 use super::{
     LaunchJournal, RawRecord,
     ranks::{RankOutput, split_by_rank},
@@ -74,6 +76,8 @@ pub(super) struct ControlFindings {
     overlap: Option<String>,
     /// Remarks on such launches that failed.
     remarks: Vec<String>,
+    /// Remarks on single cases, by their ordinals.
+    of_cases: BTreeMap<u32, String>,
 }
 
 impl ControlFindings {
@@ -85,14 +89,17 @@ impl ControlFindings {
         records: &[RawRecord],
     ) -> Self {
         let change = device_change(&control_readings(manifest, journals, records));
-        Self { change, overlap: control_overlap(manifest, journals, records), remarks: journal.remarks() }
+        let of_case = |ordinal: &u32| Some((*ordinal, journal.unsettled_remark(*ordinal)?));
+        let of_cases = journal.lines.keys().filter_map(of_case).collect();
+        let overlap = control_overlap(manifest, journals, records);
+        Self { change, overlap, remarks: journal.remarks(), of_cases }
     }
 
     /// Returns the outcome of a measured case: `implausible` if the control kernels contradict the unit of the durations, which
     /// those of short cases do not show; a change of the device is its cause if its verdict is the worse one, else a
     /// remark.
-    pub(super) fn judge_outcome(&self, outcome: &CaseOutcome) -> CaseOutcome {
-        let remarks = self.remarks.iter().map(String::as_str);
+    pub(super) fn judge_outcome(&self, ordinal: u32, outcome: &CaseOutcome) -> CaseOutcome {
+        let remarks = self.remarks.iter().chain(self.of_cases.get(&ordinal)).map(String::as_str);
         if let Some(overlap) = &self.overlap {
             return CaseOutcome::with_remarks(Verdict::Implausible, overlap, remarks);
         }

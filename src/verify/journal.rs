@@ -21,6 +21,10 @@ pub struct JournalLine {
     /// Seconds of the case, including the construction of its tensors.
     #[serde(default)]
     pub seconds: Option<f64>,
+    /// Part by which the product before the case took longer than the fastest of the collection, if its clock had not risen
+    /// again.
+    #[serde(default)]
+    pub unsettled: Option<f64>,
 }
 
 /// Greatest number of characters of an exception in a remark.
@@ -122,6 +126,8 @@ impl LaunchJournal {
             for (ordinal, line) in &mut all.lines {
                 let other = journal.lines.get(ordinal).and_then(|line| line.seconds);
                 line.seconds = line.seconds.zip(other).map(|(one, other)| one.max(other));
+                let other = journal.lines.get(ordinal).and_then(|line| line.unsettled);
+                line.unsettled = line.unsettled.into_iter().chain(other).reduce(f64::max);
             }
             all.is_started &= journal.is_started;
             all.started_at = all.started_at.zip(journal.started_at).map(|(one, other)| one.max(other));
@@ -131,6 +137,15 @@ impl LaunchJournal {
             all.settling_error = all.settling_error.or_else(|| journal.settling_error.clone());
         }
         all
+    }
+
+    /// Returns the remark on a case before which the clock had not risen; `None` if it had.
+    pub(super) fn unsettled_remark(&self, ordinal: u32) -> Option<String> {
+        let unsettled = self.lines.get(&ordinal)?.unsettled?;
+        let percent = 100.0 * unsettled;
+        Some(format!(
+            "the clock had not risen before its launches: a matrix product took {percent:.1} % longer than its fastest in the collection"
+        ))
     }
 
     /// Returns remarks on launches beside those of the cases that failed.

@@ -76,6 +76,7 @@ fn slow_device_is_found_by_controls_before_a_case_is_measured_twice() {
 }
 
 /// The clock falls while the host prepares a case: without launches until it has risen, those of a short kernel are 20 % slower.
+/// For longer than the launches before the controls of a collection last, the lower clock looks settled.
 #[test]
 fn cases_are_launched_at_the_clock_of_a_busy_device() {
     let durations = |faults: &str| {
@@ -95,7 +96,31 @@ fn cases_are_launched_at_the_clock_of_a_busy_device() {
             .map(|sql| -> String { ledger.query_row(sql, [], |row| row.get(0)).expect("text") })
     };
     let without = durations("faults: []\n");
-    assert_eq!(durations("faults:\n  - idle_clock: {factor: 1.2, milliseconds: 3}\n"), without);
+    for milliseconds in [3, 30] {
+        let plan = format!("faults:\n  - idle_clock: {{factor: 1.2, milliseconds: {milliseconds}}}\n");
+        assert_eq!(durations(&plan), without, "{milliseconds} ms");
+    }
+}
+
+/// The clock rises later than the launches before a case may last, but not later than those before the control kernels.
+#[test]
+fn case_before_which_the_clock_did_not_rise_has_a_remark() {
+    let context = ingested();
+    context.write("plan.yaml", "faults:\n  - idle_clock: {factor: 1.2, milliseconds: 80}\n");
+    let more = ["--rehearsal-model", "steady", "--rehearsal-faults", "plan.yaml", "--max-collections", "1"];
+    let ran = context.run(&[&RUN[..6], &["0", "--kernels", "Mul"], &more].concat());
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    let remark = "the clock had not risen before its launches: a matrix product took 20.% % longer than its fastest in the collection";
+    let attempts = |condition: &str| {
+        count(&context, &format!("SELECT count(*) FROM attempts WHERE launched > 0 AND {condition}"))
+    };
+    let collections = count(&context, "SELECT count(*) FROM collections");
+    // The first case of a collection is launched after its control kernels.
+    assert_eq!(attempts(&format!("reason NOT LIKE '%{remark}%'")), collections, "{}", ran.stderr);
+    assert!(attempts(&format!("reason LIKE '%{remark}%'")) > 0, "{}", ran.stderr);
+    assert_eq!(attempts("verdict = 'ok'"), 0, "the control kernels at the end show the lower clock");
+    let same = context.run(&["reparse", "--db", "db"]);
+    assert_eq!(same.code, 0, "{}{}", same.stdout, same.stderr);
 }
 
 /// The launches that settle the clock are no launches of a case, whose verdict and whose gang do not depend on them.

@@ -42,7 +42,7 @@ const ALONE: [(&str, &str, ExpectedFailures); 21] = [
     ),
     ("no memory", "- out_of_memory: {at: arguments}\n  where: {kernel: Sort}", &[("Sort", "oom")]),
     ("no memory once", "- out_of_memory: {at: arguments}\n  where: {kernel: RmsNorm}\n  times_each: 1", &[]),
-    ("lost head", "- lost_records: {head: 40, tail: 0}\n  times: 2", &[]),
+    ("lost head", "- lost_records: {head: 300, tail: 0}\n  times: 2", &[]),
     ("lost tail", "- lost_records: {head: 0, tail: 40}\n  times: 2", &[]),
     ("cut table", "- truncated_csv: {keeps: 0.5}\n  times: 2", &[]),
     ("ragged table", "- ragged_csv: {rows: 2}\n  times: 2", &[]),

@@ -106,7 +106,7 @@ fn failed_attempts_are_the_same_again() {
     let plans = [
         "- crash: {signal: SIGKILL, records: none}\n  where: {kernel: Sort}\n\
          - out_of_memory: {at: arguments}\n  where: {kernel: RmsNorm}\n",
-        "- ragged_csv: {rows: 2}\n  times: 2\n- lost_records: {head: 40, tail: 0}\n  times: 4\n",
+        "- ragged_csv: {rows: 2}\n  times: 2\n- lost_records: {head: 300, tail: 0}\n  times: 4\n",
         "- disk_full: {keeps: 0.2, second_export: false}\n  times: 2\n",
         "- throttling: {factor: 1.4, temperature: 98}\n  where: {devices: 1}\n- unsteady_kernel: {}\n  \
          where: {kernel: SwiGlu}\n",

@@ -59,7 +59,7 @@ const FAULTS: &[WrongNumberFault] = &[
     fault("records twice", "repeated_records: {}", 0.0),
     unproven("another kernel", "renamed_kernel: {}"),
     unproven("another kernel from launch 12", "renamed_kernel: {launch: 12}"),
-    fault("lost records", "lost_records: {head: 40}", 0.0),
+    fault("lost records", "lost_records: {head: 300}", 0.0),
     fault("cut table", "truncated_csv: {keeps: 0.5}", 0.0),
     unproven("another device", "wrong_device_id: {}"),
 ];

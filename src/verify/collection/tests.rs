@@ -85,6 +85,7 @@ impl Collection {
                     error: None,
                     usable: true,
                     seconds: None,
+                    unsettled: None,
                 },
             )
         });
