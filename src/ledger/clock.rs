@@ -70,6 +70,19 @@ impl Ledger {
         self.read_rows(&sql, [collection], read_cycle_rate)
     }
 
+    /// Returns the runs and devices with cycles per time in collections with the software and the state of the cache of a
+    /// run's last collection with them.
+    pub(crate) fn compared_clocks(&self, run: &str) -> Result<BTreeSet<(String, u32)>, LedgerError> {
+        const WITH_CYCLES: &str = "EXISTS (SELECT 1 FROM attempts a WHERE a.collection = c.collection AND a.cycle_rate IS NOT NULL)";
+        let sql = format!(
+            "WITH last AS (SELECT c.software, c.cache FROM collections c WHERE c.run = ?1 AND {WITH_CYCLES}
+                           ORDER BY c.collection DESC LIMIT 1)
+             SELECT DISTINCT c.run, c.device FROM collections c JOIN last ON c.software IS last.software AND c.cache = last.cache
+             WHERE {WITH_CYCLES}"
+        );
+        self.read_rows(&sql, [run], |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+
     /// Replaces the outcomes of attempts that were accepted: their samples do not count any more.
     pub(crate) fn withdraw_attempts(&mut self, withdrawn: &[(i64, CaseOutcome)]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
@@ -209,6 +222,9 @@ mod tests {
             rates.expect("rates").iter().map(|stored| stored.collection).collect::<Vec<_>>()
         };
         assert_eq!(collections(ledger.cycle_rates(CacheState::Hot)), [1, 2, 3, 4, 5]);
+        let compared = ledger.compared_clocks("r").expect("clocks");
+        assert_eq!(compared, BTreeSet::from([("r".to_owned(), 0)]));
+        assert_eq!(ledger.compared_clocks("other").expect("clocks"), BTreeSet::new());
         for (collection, same) in
             [(1, vec![1, 4]), (2, vec![2, 5]), (3, vec![3]), (4, vec![1, 4]), (6, vec![6])]
         {

@@ -24,7 +24,7 @@ use crate::{
     domain::{DataKind, KernelName, LogicalDeviceId, SoftwareFingerprint},
     engine::{self, CollectionSettings, ResumedRun},
     events::RunEvent,
-    evidence::ProductionStates,
+    evidence::{ProductionStates, clock_limits},
     exit::ExitStatus,
     files::ScratchFolder,
     ledger::Ledger,
@@ -300,6 +300,9 @@ impl RunContext {
             }
             if let Ok(Some(states)) = ProductionStates::read(&database) {
                 print_note(&states.to_string());
+            }
+            if let Ok(Some(limits)) = clock_limits(&ledger, run) {
+                print_note(&limits);
             }
             print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
             match outcome.exit {

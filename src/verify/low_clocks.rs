@@ -245,7 +245,7 @@ impl LowClocks {
             let least = percent.clone().fold(f64::INFINITY, f64::min);
             let most = percent.fold(0.0, f64::max);
             let is_undecided = collections.values().all(|found| found.is_undecided);
-            let direction = if is_fast { HIGHER } else { LOWER };
+            let direction = if is_fast { HIGHER.to_owned() } else { format!("{LOWER}{WAITING}") };
             let undecided = if is_undecided { format!("; {UNDECIDED}") } else { String::new() };
             let count = medians.len();
             let reason = format!(
@@ -270,6 +270,8 @@ fn equal_outcome(other: &EqualAttempt, outcome: &CaseOutcome, catalogue: &Catalo
 
 /// With what a low clock and a high one is compared.
 const LOWER: &str = "lower than that of other collections";
+/// Where most launches wait, cycles per time cannot separate these from a low clock.
+const WAITING: &str = ", or its kernels waited for another process";
 const HIGHER: &str = "higher than that of most devices";
 /// Remark on a clock that is lower than another one, while it is not known which device deviates.
 const UNDECIDED: &str =

@@ -288,7 +288,9 @@ fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
         number => format!("; {} throttled and left out", count_text(number)),
     };
     let Some(lowest) = row.clocks.iter().copied().min_by(f64::total_cmp) else {
-        return not_judged("cycle_rate", &format!("fewer than two collections with cycles{left_out}"));
+        let found =
+            "fewer than two collections with cycles: only control kernels and neighbours show the clock";
+        return not_judged("cycle_rate", &format!("{found}{left_out}"));
     };
     RuleResult {
         rule: "cycle_rate",

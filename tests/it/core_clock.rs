@@ -106,6 +106,34 @@ fn results_of_a_device_with_a_high_clock_are_measured_elsewhere() {
     assert!(ran.stderr.contains(excluded), "{}", ran.stderr);
 }
 
+/// Nothing shows a low clock of a whole host, until a run of another time is compared.
+#[test]
+fn end_of_a_run_names_the_clocks_that_it_cannot_judge() {
+    let context = ingested();
+    let run = |devices: &str| {
+        let ran = context.run(&[
+            "run",
+            "--db",
+            "db",
+            "--host",
+            "rehearsal",
+            "--devices",
+            devices,
+            "--update",
+            "all",
+            "--max-collections",
+            "1",
+        ]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stderr.lines().filter(|line| line.contains("clock: ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [line] = run("0").try_into().expect("one line");
+    assert!(line.ends_with(
+        "clock: one device, no other run with this software: a clock that is low all the time cannot be seen"
+    ));
+    assert_eq!(run("0-3"), Vec::<String>::new());
+}
+
 /// A device whose kernels take longer for the same cycles, while no reading shows its lower clock: with several collections
 /// per case, none of its results is accepted, and no other device is accused.
 #[test]

@@ -37,7 +37,7 @@ fn device_with_two_slow_collections_is_named_with_the_range_of_its_deficits() {
     assert_eq!(found.attempts[0].outcome, CaseOutcome::new(Verdict::Throttled, reason));
     assert_eq!(excluded(&found), []);
     let again = [one, collection(4, 1, 1_570.0, "8.5")].concat();
-    let reason = "its clock was 3.0 to 4.8 % lower than that of other collections, in 2 collections";
+    let reason = "its clock was 3.0 to 4.8 % lower than that of other collections, or its kernels waited for another process, in 2 collections";
     assert_eq!(excluded(&LowClocks::from_rates(again.clone(), &[])), [(1, reason.to_owned())]);
     assert_eq!(LowClocks::from_rates(again, &[]).deviating_devices("r2"), []);
 }
@@ -94,7 +94,7 @@ fn attempts_that_are_throttled_are_not_found_again() {
     let found = LowClocks::from_rates(rates, &[]);
     let collections = found.attempts.iter().map(|low| low.attempt.collection);
     assert_eq!(collections.collect::<Vec<_>>(), [3; 6]);
-    let reason = "its clock was 3.0 to 3.0 % lower than that of other collections, in 3 collections";
+    let reason = "its clock was 3.0 to 3.0 % lower than that of other collections, or its kernels waited for another process, in 3 collections";
     assert_eq!(excluded(&found), [(1, format!("{reason}; {UNDECIDED}"))]);
 }
 

@@ -101,6 +101,23 @@ fn a_device_that_changes_within_a_collection_makes_its_cases_noisy_or_throttled(
     }
 }
 
+/// Another process makes most kernels at the end wait, for the same cycles; the others show that the clock did not fall.
+#[test]
+fn fall_of_cycles_in_a_part_of_the_launches_is_none_of_the_clock() {
+    let mut collection = Collection::without_faults();
+    add_controls(&mut collection, 1.3, true);
+    let count = collection.records.len();
+    for place in [3, 6] {
+        let record = &mut collection.records[count - 1 - place];
+        record.duration = Nanos((record.duration.0 as f64 / 1.3) as i64);
+    }
+    for CaseOutcome { verdict, reason } in collection.outcomes() {
+        assert_eq!(verdict, Verdict::Noisy, "{reason}");
+        let cause = "and cycles per time fell in a part of its launches: another process may use the device";
+        assert!(reason.contains(cause), "{reason}");
+    }
+}
+
 #[test]
 fn change_of_the_device_is_a_remark_where_a_case_has_another_cause() {
     let mut collection = Collection::without_faults();
