@@ -163,6 +163,8 @@ parameters! {
         name: String = "RenamedKernel".to_owned(),
         /// Launch of the case, from 1, from which on it has the name.
         launch: u32 = 1,
+        /// True if the type stays, and the name is that of the operator: another binary of the kernel.
+        operator_only: bool = false,
     }
     ClockJump {
         /// Seconds forwards, or backwards if negative.

@@ -21,7 +21,7 @@ pub(crate) use defects::HostDefect;
 pub(crate) use kinds::{
     CoarseTimer, CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
     HeldResource, IdleClock, LeftoverProcess, MemoryAt, MissingOutput, NeighbourProgram, ProcessCrash,
-    RecordsKept, UnsteadyKernel, UnsteadyPattern, WrongUnit,
+    RecordsKept, RenamedKernel, UnsteadyKernel, UnsteadyPattern, WrongUnit,
 };
 pub(crate) use lifelike_noise::NoisyLaunch;
 pub(crate) use noise::RehearsedNoise;

@@ -243,6 +243,14 @@ impl<'a> KernelRow<'a> {
         self.optional_cell(self.table.columns.core).trim_ascii()
     }
 
+    /// Returns the operator's name without its parts that are numbers, such as `aclnnAdd_AddAiCore_Add`; empty without such a
+    /// column. Graphs number the operators of a type.
+    pub(crate) fn operator(&self) -> String {
+        let name = String::from_utf8_lossy(self.name().trim_ascii());
+        let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        name.split('_').filter(|part| !is_number(part)).collect::<Vec<_>>().join("_")
+    }
+
     /// Returns the state and the unit of the kernel's task.
     pub(crate) fn task(&self) -> RecordedTask {
         let text =

@@ -35,6 +35,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct RawRecord {
     pub kernel: String,
+    /// Name of the operator without numbers; empty if it is not recorded.
+    pub operator: String,
     pub start: Nanos,
     /// Device time.
     pub duration: Nanos,
@@ -161,6 +163,7 @@ fn raw_record(
     let (Some(start), Some(duration)) = (row.start()?, row.duration()?) else { return Ok(None) };
     Ok(Some(RawRecord {
         kernel: kernel_name(row.kernel()),
+        operator: row.operator(),
         start,
         duration,
         device: row.device().or(only_device.filter(|_| !row.has_device_column())).map(LogicalDeviceId),

@@ -53,7 +53,7 @@ pub(super) struct RecordRule {
 }
 
 /// Rules in the order in which they are applied.
-pub(super) const RECORD_RULES: [RecordRule; 18] = [
+pub(super) const RECORD_RULES: [RecordRule; 19] = [
     RecordRule {
         name: "device",
         verdict: Verdict::Implausible,
@@ -99,6 +99,14 @@ pub(super) const RECORD_RULES: [RecordRule; 18] = [
         verdict: Verdict::WrongKernel,
         condition: || "shapes, types and formats of each record are those of the case".to_owned(),
         find_problem: other_signature,
+    },
+    RecordRule {
+        name: "variant",
+        verdict: Verdict::WrongKernel,
+        condition: || {
+            "all launches have the same `OP State` and, but for numbers, the same `Op Name`: they ran the same binary".to_owned()
+        },
+        find_problem: several_variants,
     },
     RecordRule {
         name: "ai_cpu",
@@ -252,6 +260,15 @@ fn ai_cpu(case: &CaseRecords<'_>) -> Option<String> {
     let reason =
         "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call";
     (is_there && !case.expected.is_on_ai_cpu).then(|| reason.to_owned())
+}
+
+/// The type of a kernel does not show which of its binaries ran.
+fn several_variants(case: &CaseRecords<'_>) -> Option<String> {
+    let variants = case.own.iter().map(|record| (record.operator.as_str(), record.task.state.as_str()));
+    let variants: BTreeSet<(&str, &str)> = variants.collect();
+    let texts: Vec<String> =
+        variants.iter().map(|(operator, state)| format!("{operator} ({state})")).collect();
+    (texts.len() > 1).then(|| format!("its launches ran as different operators: {}", texts.join(", ")))
 }
 
 /// Launches of one stream start one after the other: two records with the same start are of one launch, so that the record of

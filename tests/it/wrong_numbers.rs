@@ -60,6 +60,7 @@ const FAULTS: &[WrongNumberFault] = &[
     unproven("another kernel", "renamed_kernel: {}"),
     unproven("another kernel from launch 12", "renamed_kernel: {launch: 12}"),
     fault("lost records", "lost_records: {head: 300}", 0.0),
+    unproven("another binary from launch 12", "renamed_kernel: {launch: 12, operator_only: true}"),
     fault("cut table", "truncated_csv: {keeps: 0.5}", 0.0),
     unproven("another device", "wrong_device_id: {}"),
 ];

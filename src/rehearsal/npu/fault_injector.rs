@@ -182,7 +182,7 @@ impl FaultInjector {
         log.case = None;
         log.is_on_ai_cpu = false;
         log.is_on_one_core = false;
-        log.kernel_in_records = None;
+        log.renaming = None;
         log.unsteadiness = 1.0;
         self.launches = 0;
         self.case_faults = self.faults.fire_for_case(case);
@@ -215,7 +215,7 @@ impl FaultInjector {
                 FaultKind::AiCpuFallback(_) => log.is_on_ai_cpu = true,
                 FaultKind::OneCore(_) => log.is_on_one_core = true,
                 FaultKind::RenamedKernel(renamed) if self.launches >= renamed.launch => {
-                    log.kernel_in_records = Some(renamed.name.clone());
+                    log.renaming = Some(renamed.clone());
                 }
                 FaultKind::UnsteadyKernel(unsteady) => {
                     let ordinal = self.case.unwrap_or_default();

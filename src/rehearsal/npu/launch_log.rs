@@ -11,7 +11,7 @@ use crate::{
     domain::{
         AicMetrics, Case, CaseAttributes, CaseId, Dtype, KernelName, LogicalDeviceId, Nanos, Slot, Tensor,
     },
-    fault_plan::{HostDefect, IdleClock, NeighbourProgram},
+    fault_plan::{HostDefect, IdleClock, NeighbourProgram, RenamedKernel},
     rehearsal::{
         HostConfig,
         timing::{self, LaunchContext, TICK_NS},
@@ -133,8 +133,8 @@ pub(super) struct LaunchLog {
     pub(super) is_on_ai_cpu: bool,
     /// True if the launches of the current case use one core.
     pub(super) is_on_one_core: bool,
-    /// Type of the kernel in the records of the current case's launches, in place of their own.
-    pub(super) kernel_in_records: Option<String>,
+    /// Type of the kernel or name of the operator in the records of the current case's launches, in place of their own.
+    pub(super) renaming: Option<RenamedKernel>,
     /// Another program that uses the device.
     pub(super) neighbour: Option<NeighbourProgram>,
     /// Factor of the duration of the current case's next launch, in as many more cycles.
@@ -194,7 +194,7 @@ impl LaunchLog {
                 .is_none_or(|manifest| manifest.profiler.aic_metrics != AicMetrics::Disabled),
             is_on_ai_cpu: false,
             is_on_one_core: false,
-            kernel_in_records: None,
+            renaming: None,
             neighbour: None,
             unsteadiness: 1.0,
         }
@@ -360,8 +360,9 @@ impl LaunchLog {
             if is_on_one_core { total * operation.blocks(&self.profile).max(1) as f64 } else { total };
         let duration = if total == 1.0 { duration } else { timing::stretched(duration, total) };
         self.busy_since_idle = Nanos(self.busy_since_idle.0.saturating_add(duration.0));
-        if let Some(name) = self.kernel_in_records.as_ref().filter(|_| self.case.is_some()) {
-            operation.kernel.clone_from(name);
+        if let Some(renamed) = self.renaming.as_ref().filter(|_| self.case.is_some()) {
+            let name = if renamed.operator_only { &mut operation.name } else { &mut operation.kernel };
+            name.clone_from(&renamed.name);
         }
         if let Some(stream) = self.streams.get_mut(&device) {
             let pause = GAP_NS + pick_number(&[seed, stream.tasks], GAP_TICKS) * TICK_NS.unsigned_abs();

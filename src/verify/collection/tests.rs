@@ -130,6 +130,7 @@ fn sentinel(length: u64) -> RawRecord {
 fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
     RawRecord {
         kernel: kernel.to_owned(),
+        operator: String::new(),
         start: Nanos(0),
         duration: Nanos(duration),
         device: Some(LogicalDeviceId(3)),
@@ -641,6 +642,24 @@ fn record_without_a_device_is_implausible() {
     assert_eq!(outcome.verdict, Verdict::Implausible);
     let reason = "launched on device 3, but the profile has no column for the device, and not one folder `device_N` that replaces it";
     assert_eq!(outcome.reason, reason);
+}
+
+#[test]
+fn launches_of_another_binary_are_a_wrong_kernel() {
+    let name = |collection: &mut Collection, operator: &str, from: usize| {
+        collection.own(0).skip(from).for_each(|record| record.operator = operator.to_owned());
+    };
+    let mut collection = Collection::without_faults();
+    name(&mut collection, "aclnnAdd_AddAiCore_Add", 0);
+    assert_eq!(collection.outcomes()[0].verdict, Verdict::Ok);
+    name(&mut collection, "aclnnAdd_AddV3_Add", 4);
+    let outcome = collection.outcomes().remove(0);
+    assert_eq!(outcome.verdict, Verdict::WrongKernel);
+    let reason = "its launches ran as different operators: aclnnAdd_AddAiCore_Add (), aclnnAdd_AddV3_Add ()";
+    assert_eq!(outcome.reason, reason);
+    let mut collection = Collection::without_faults();
+    collection.own(0).take(1).for_each(|record| record.task.state = "static".to_owned());
+    assert_eq!(collection.outcomes()[0].verdict, Verdict::WrongKernel);
 }
 
 /// Tables of earlier versions of the profiler have no column for the device.
