@@ -47,7 +47,8 @@ pub(super) struct IngestOptions {
     /// Merge profiles of different CANN or torch_npu versions
     #[arg(long)]
     mix_stacks: bool,
-    /// Number of ranks that share the experts, for rows of DispatchFFNCombine and DispatchFFNCombineBF16; the profiler does not record it
+    /// Number of ranks that share the experts, for rows of DispatchFFNCombine and DispatchFFNCombineBF16; the profiler
+    /// does not record it
     #[arg(long, value_name = "N")]
     ep_size: Option<NonZeroU32>,
     #[command(flatten)]

@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(large, Nanos::from_seconds(beyond / profile.hbm_bytes_per_second()));
     }
 
-    /// The formulas of docs/device-profiles.md: operations per cycle and core by type, and 110 bytes per cycle and core from the cache
-    /// with a margin of 1.5.
+    /// The formulas of docs/device-profiles.md: operations per cycle and core by type, and 110 bytes per cycle and core
+    /// from the cache with a margin of 1.5.
     #[test]
     fn rates_follow_cores_and_clock() {
         let profiles = DeviceProfile::load_all(&AssetFiles::embedded()).expect("the built-in profiles");

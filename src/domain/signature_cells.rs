@@ -1,7 +1,7 @@
 //! The three CSV cells (shapes, types, formats) of a kernel's inputs or outputs. An empty shape with a type is a
 //! scalar, a slot with an undefined type an omitted input. Tools differ in the number of slots: a type behind the last
-//! shape is a scalar, a shape behind the last type a tensor of undefined type. The profiler's literal quotes are stripped here and
-//! nowhere else.
+//! shape is a scalar, a shape behind the last type a tensor of undefined type. The profiler's literal quotes are
+//! stripped here and nowhere else.
 
 use super::{Dtype, Slot, Tensor, TensorFormat};
 

@@ -73,7 +73,7 @@ impl Nanos {
     }
 
     pub(crate) fn from_seconds(seconds: f64) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "saturates, which is what a limit wants")]
+        #[expect(clippy::cast_possible_truncation, reason = "saturates, as a limit should")]
         Self((seconds * 1e9).round() as i64)
     }
 

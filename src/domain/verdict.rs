@@ -105,7 +105,8 @@ impl FailingVerdicts {
     }
 }
 
-/// All verdicts but `ok`, `ran_as_other` and `no_entry`: profiles of models have kernels that no call of torch_npu launches alone.
+/// All verdicts but `ok`, `ran_as_other` and `no_entry`: profiles of models have kernels that no call of torch_npu
+/// launches alone.
 impl Default for FailingVerdicts {
     fn default() -> Self {
         let is_failure = |verdict: &Verdict| !verdict.is_done() && *verdict != Verdict::NoEntry;

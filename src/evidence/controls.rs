@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     domain::{CollectionEnd, ControlKernel, ControlReading},
     ledger::StoredControl,
-    stats::ControlChange,
+    stats::{ControlChange, median_of_floats},
 };
 
 /// A control kernel in a collection.
@@ -39,20 +39,21 @@ pub(crate) fn control_evidence(all: &[StoredControl], run: &str, number: u32) ->
         let change = at(CollectionEnd::Begin).zip(at(CollectionEnd::End)).and_then(|(begin, end)| {
             Some(100.0 * ControlChange::between(&begin.durations, &end.durations)?.log_change.exp_m1())
         });
-        let others: Vec<f64> = all
+        let mut others: Vec<f64> = all
             .iter()
             .filter(|other| other.collection != readings[0].collection && is_same_kernel(other, readings[0]))
             .filter_map(|other| other.reading.median())
             .collect();
-        let own_medians = readings.iter().filter_map(|stored| stored.reading.median()).collect();
+        let mut own_medians: Vec<f64> =
+            readings.iter().filter_map(|stored| stored.reading.median()).collect();
         ControlEvidence {
             control: control.to_string(),
             device,
             begin_us: median(CollectionEnd::Begin),
             end_us: median(CollectionEnd::End),
             change_percent: change,
-            off_percent: middle(own_medians)
-                .zip(middle(others))
+            off_percent: median_of_floats(&mut own_medians)
+                .zip(median_of_floats(&mut others))
                 .map(|(own, others)| 100.0 * (own / others - 1.0)),
         }
     });
@@ -78,8 +79,10 @@ pub(crate) fn control_levels(all: &[StoredControl]) -> Vec<ControlLevel> {
         let kernel = (stored.reading.control, stored.reading.kernel.as_str());
         medians.entry(kernel).or_default().extend(stored.reading.median());
     }
-    let overall: BTreeMap<(ControlKernel, &str), f64> =
-        medians.into_iter().filter_map(|(kernel, medians)| Some((kernel, middle(medians)?))).collect();
+    let overall: BTreeMap<(ControlKernel, &str), f64> = medians
+        .into_iter()
+        .filter_map(|(kernel, mut medians)| Some((kernel, median_of_floats(&mut medians)?)))
+        .collect();
     let mut places: BTreeMap<(&str, u32), Vec<&StoredControl>> = BTreeMap::new();
     for stored in same {
         places.entry((&stored.run, stored.reading.device)).or_default().push(stored);
@@ -94,7 +97,9 @@ pub(crate) fn control_levels(all: &[StoredControl]) -> Vec<ControlLevel> {
             let level = level.map(|(own, overall)| 100.0 * (own / overall - 1.0));
             off.entry(control.to_string()).or_default().extend(level);
         }
-        let off = off.into_iter().filter_map(|(control, levels)| Some((control, middle(levels)?)));
+        let off = off
+            .into_iter()
+            .filter_map(|(control, mut levels)| Some((control, median_of_floats(&mut levels)?)));
         ControlLevel {
             run: run.to_owned(),
             device,
@@ -109,13 +114,6 @@ fn is_same_kernel(one: &StoredControl, other: &StoredControl) -> bool {
     one.software == other.software
         && one.reading.control == other.reading.control
         && one.reading.kernel == other.reading.kernel
-}
-
-/// Returns the median; `None` without values.
-fn middle(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    Some(f64::midpoint(values[(values.len() - 1) / 2], upper))
 }
 
 #[cfg(test)]

@@ -8,7 +8,10 @@ use super::{ControlLevel, control_levels};
 use crate::{
     domain::{CacheState, CaseId, CollectionSamples},
     ledger::{Ledger, LedgerError},
-    stats::{CollectionMedian, CollectionPlace, MeasurementDesign, VarianceSources, median_of_sorted},
+    stats::{
+        CollectionMedian, CollectionPlace, MeasurementDesign, VarianceSources, median_of_floats,
+        median_of_sorted,
+    },
     verify::TIMER_QUANTUM_NS,
 };
 
@@ -125,19 +128,18 @@ fn budget_of(
         of_cases.values().map(|places| places.iter().map(number).collect::<BTreeSet<_>>().len()).collect()
     };
     let design = MeasurementDesign {
-        launches: middle_count(launches)?,
-        collections: middle_count(of_cases.values().map(Vec::len).collect())?,
-        devices: middle_count(distinct(|place| place.device))?,
-        runs: middle_count(distinct(|place| place.run))?,
-        hosts: middle_count(distinct(|place| place.host))?,
+        launches: median_count(launches)?,
+        collections: median_count(of_cases.values().map(Vec::len).collect())?,
+        devices: median_count(distinct(|place| place.device))?,
+        runs: median_count(distinct(|place| place.run))?,
+        hosts: median_count(distinct(|place| place.host))?,
     };
     let sources = VarianceSources::fit(&medians, cases.len(), &places, design.launches)?;
     let kernel_noise = |(kernel, (cases, mut noise)): (&str, (BTreeSet<usize>, Vec<f64>))| {
-        noise.sort_unstable_by(f64::total_cmp);
-        let launch_percent = 100.0 * noise[noise.len() / 2];
-        KernelNoise { kernel: kernel.to_owned(), cases: cases.len(), launch_percent }
+        let launch_percent = 100.0 * median_of_floats(&mut noise)?;
+        Some(KernelNoise { kernel: kernel.to_owned(), cases: cases.len(), launch_percent })
     };
-    let mut kernels: Vec<KernelNoise> = by_kernel.into_iter().map(kernel_noise).collect();
+    let mut kernels: Vec<KernelNoise> = by_kernel.into_iter().filter_map(kernel_noise).collect();
     kernels.sort_by(|one, other| other.launch_percent.total_cmp(&one.launch_percent));
     Some(NoiseBudget {
         sources,
@@ -154,7 +156,7 @@ fn budget_of(
 }
 
 /// Returns the median of counts; `None` without one.
-fn middle_count(counts: Vec<usize>) -> Option<f64> {
+fn median_count(counts: Vec<usize>) -> Option<f64> {
     let mut counts: Vec<i64> =
         counts.into_iter().map(|count| i64::try_from(count).unwrap_or(i64::MAX)).collect();
     counts.sort_unstable();

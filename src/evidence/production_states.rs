@@ -5,12 +5,13 @@ use std::fmt;
 use crate::{
     database::{Database, DatabaseError, RowCase, row_cases},
     domain::CacheState,
+    stats::median_of_floats,
 };
 
 /// Rows with a production median and a measurement, by state of the cache.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ProductionStates {
-    /// Ratios of the medians of replay and production, hot and cold, sorted.
+    /// Ratios of the medians of replay and production, hot and cold.
     ratios: [Vec<f64>; 2],
     /// Number of rows with either state.
     rows: usize,
@@ -36,7 +37,6 @@ impl ProductionStates {
                 states.add_row(production.micros(), measured_medians(&row));
             }
         }
-        states.ratios.iter_mut().for_each(|ratios| ratios.sort_unstable_by(f64::total_cmp));
         Ok((!states.ratios[1].is_empty()).then_some(states))
     }
 
@@ -65,19 +65,13 @@ fn measured_medians(row: &RowCase) -> [Option<f64>; 2] {
     })
 }
 
-/// Returns the median of a sorted list; `None` without values.
-fn middle(sorted: &[f64]) -> Option<f64> {
-    let upper = *sorted.get(sorted.len() / 2)?;
-    Some(f64::midpoint(sorted[(sorted.len() - 1) / 2], upper))
-}
-
 impl fmt::Display for ProductionStates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = if self.rows == 1 { "1 row has".to_owned() } else { format!("{} rows have", self.rows) };
         write!(f, "{rows} a median of production and a measurement: ")?;
         for (place, (cache, ratios)) in CacheState::ALL.iter().zip(&self.ratios).enumerate() {
             let separator = if place > 0 { ", " } else { "" };
-            match middle(ratios) {
+            match median_of_floats(&mut ratios.clone()) {
                 Some(ratio) => {
                     write!(f, "{separator}{cache} / production is {ratio:.3} ({} rows)", ratios.len())?;
                 }
@@ -106,7 +100,6 @@ mod tests {
         ] {
             states.add_row(production, medians);
         }
-        states.ratios.iter_mut().for_each(|ratios| ratios.sort_unstable_by(f64::total_cmp));
         insta::assert_snapshot!(states, @"5 rows have a median of production and a measurement: hot / production is 0.750 (4 rows), cold / production is 1.075 (4 rows); of 3 with both states, hot is nearer in 1 and cold in 2");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Row, params};
 
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, WITH_SAMPLES};
 use crate::{
     domain::{CacheState, CaseId, CaseOutcome, Verdict, WithdrawnAttempts},
     stats::CycleRate,
@@ -28,12 +28,16 @@ pub(crate) struct StoredCycleRate {
     pub(crate) rate: CycleRate,
 }
 
-/// Attempts with cycles, see [`read_cycle_rate`].
-const CYCLE_RATES: &str = "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software,
+/// Returns the query of attempts with cycles, see [`read_cycle_rate`]; `rest` are further conditions and the order.
+fn cycle_rates_sql(rest: &str) -> String {
+    format!(
+        "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software,
                                   a.verdict, a.cycle_rate, a.cycle_rate_error
                            FROM attempts a JOIN collections c USING (collection)
-                           WHERE a.verdict IN ('ok', 'noisy', 'suspicious', 'throttled') AND a.cycle_rate IS NOT NULL
-                                 AND a.cycle_rate_error IS NOT NULL";
+                           WHERE a.verdict IN ({WITH_SAMPLES}, 'throttled') AND a.cycle_rate IS NOT NULL
+                                 AND a.cycle_rate_error IS NOT NULL {rest}"
+    )
+}
 
 fn read_cycle_rate(row: &Row<'_>) -> rusqlite::Result<StoredCycleRate> {
     Ok(StoredCycleRate {
@@ -53,7 +57,7 @@ impl Ledger {
     /// Returns the cycles per time of all attempts with recorded launches in one state of the cache, in the order of
     /// collections and launches.
     pub(crate) fn cycle_rates(&self, cache: CacheState) -> Result<Vec<StoredCycleRate>, LedgerError> {
-        let sql = format!("{CYCLE_RATES} AND c.cache = ?1 ORDER BY a.collection, a.attempt");
+        let sql = cycle_rates_sql("AND c.cache = ?1 ORDER BY a.collection, a.attempt");
         self.read_rows(&sql, [cache.as_str()], read_cycle_rate)
     }
 
@@ -62,10 +66,10 @@ impl Ledger {
         &self,
         collection: i64,
     ) -> Result<Vec<StoredCycleRate>, LedgerError> {
-        let sql = format!(
-            "{CYCLE_RATES} AND c.software IS (SELECT software FROM collections WHERE collection = ?1)
+        let sql = cycle_rates_sql(
+            "AND c.software IS (SELECT software FROM collections WHERE collection = ?1)
              AND c.cache = (SELECT cache FROM collections WHERE collection = ?1)
-             ORDER BY a.collection, a.attempt"
+             ORDER BY a.collection, a.attempt",
         );
         self.read_rows(&sql, [collection], read_cycle_rate)
     }
@@ -122,16 +126,17 @@ impl Ledger {
     /// Returns true if a case has a measurement in this state of the cache that counts: its own, or that of the kernel
     /// as which it ran.
     pub(crate) fn has_measurement(&self, case: &CaseId, cache: CacheState) -> Result<bool, LedgerError> {
-        let sql = "SELECT 1 FROM attempts a JOIN collections c USING (collection)
-                   WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ('ok', 'noisy', 'suspicious', 'ran_as_other') LIMIT 1";
-        let found: Vec<i64> = self.read_rows(sql, [case.as_str(), cache.as_str()], |row| row.get(0))?;
+        let sql = format!("SELECT 1 FROM attempts a JOIN collections c USING (collection)
+                   WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ({WITH_SAMPLES}, 'ran_as_other') LIMIT 1");
+        let found: Vec<i64> = self.read_rows(&sql, [case.as_str(), cache.as_str()], |row| row.get(0))?;
         Ok(!found.is_empty())
     }
 
     /// Returns the accepted attempts of the same collection at cases with the signature of an attempt's case, but for
     /// the kernel: those that share its launches, and those that ran as another kernel.
     pub(crate) fn attempts_of_same_signature(&self, attempt: i64) -> Result<Vec<EqualAttempt>, LedgerError> {
-        let sql = "SELECT other.attempt, other.case_id, other.verdict, other.reason, own_case.kernel
+        let sql = format!(
+            "SELECT other.attempt, other.case_id, other.verdict, other.reason, own_case.kernel
                    FROM attempts own JOIN cases own_case USING (case_id)
                    JOIN attempts other ON other.collection = own.collection AND other.attempt <> own.attempt
                    JOIN cases other_case ON other_case.case_id = other.case_id
@@ -139,9 +144,10 @@ impl Ledger {
                    AND substr(own_case.signature, length(own_case.kernel) + 1)
                        = substr(other_case.signature, length(other_case.kernel) + 1)
                    AND (other.verdict = 'ran_as_other'
-                        OR (other.verdict IN ('ok', 'noisy', 'suspicious') AND other.cycle_rate = own.cycle_rate
-                            AND other.cycle_rate_error = own.cycle_rate_error))";
-        self.read_rows(sql, [attempt], |row| {
+                        OR (other.verdict IN ({WITH_SAMPLES}) AND other.cycle_rate = own.cycle_rate
+                            AND other.cycle_rate_error = own.cycle_rate_error))"
+        );
+        self.read_rows(&sql, [attempt], |row| {
             let verdict = row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy);
             Ok(EqualAttempt {
                 attempt: row.get(0)?,

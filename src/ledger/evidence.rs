@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rusqlite::{Error, Row, params, types::Type};
 
-use super::{DeviceReading, Ledger, LedgerError, software::stored_fingerprint};
+use super::{DeviceReading, Ledger, LedgerError, WITH_SAMPLES, software::stored_fingerprint};
 use crate::{
     domain::{
         AttemptSamples, CacheState, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint,
@@ -67,7 +67,7 @@ impl Ledger {
         let sql = format!(
             "SELECT {ATTEMPT}, s.fingerprint FROM attempts a
              JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
-             WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt"
+             WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
         );
         let place = [case.as_str(), cache.as_str()];
         let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(&sql, place, |row| {
@@ -95,7 +95,7 @@ impl Ledger {
             })?;
         let sql = format!(
             "SELECT {ATTEMPT}, a.case_id, c.software FROM attempts a JOIN collections c USING (collection)
-             WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt"
+             WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
         );
         let mut attempts: BTreeMap<i64, (String, AttemptSamples)> =
             self.read_rows(&sql, [cache.as_str()], |row| {
@@ -104,11 +104,12 @@ impl Ledger {
                     row.get::<_, Option<String>>(9)?.and_then(|digest| known.get(&digest)?.clone());
                 Ok((key, (row.get(8)?, AttemptSamples { software, ..attempt })))
             })?;
-        let sql =
+        let sql = format!(
             "SELECT s.attempt, s.duration_ns, s.is_accepted FROM samples s JOIN attempts a USING (attempt)
                    JOIN collections c USING (collection)
-                   WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY s.attempt, s.number";
-        let _: Vec<()> = self.read_rows(sql, [cache.as_str()], |row| {
+                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY s.attempt, s.number"
+        );
+        let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
             if let Some((_, attempt)) = attempts.get_mut(&row.get(0)?) {
                 add_sample(attempt, row.get(1)?, row.get(2)?);
             }
@@ -209,11 +210,13 @@ impl Ledger {
         run: Option<&str>,
         cache: CacheState,
     ) -> Result<BTreeMap<CaseId, FailedAttempt>, LedgerError> {
-        let sql = "SELECT a.case_id, a.verdict, a.reason, a.is_withdrawn
+        let sql = format!(
+            "SELECT a.case_id, a.verdict, a.reason, a.is_withdrawn
                    FROM attempts a JOIN collections c USING (collection)
                    WHERE c.cache = ?1 AND (?2 IS NULL OR c.run = ?2) AND a.launched > 0
-                   AND a.verdict NOT IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt";
-        self.read_rows(sql, params![cache.as_str(), run], |row| {
+                   AND a.verdict NOT IN ({WITH_SAMPLES}) ORDER BY a.attempt"
+        );
+        self.read_rows(&sql, params![cache.as_str(), run], |row| {
             let verdict = row.get::<_, String>(1)?.parse().unwrap_or(Verdict::NotRun);
             let outcome = CaseOutcome::new(verdict, row.get::<_, String>(2)?);
             let attempt = FailedAttempt { outcome, is_withdrawn: row.get(3)? };

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Transaction, params};
 
-use super::{Ledger, LedgerError, evidence::read_cache, insert_case, insert_launches};
+use super::{
+    AttemptState, Ledger, LedgerError,
+    attempts::{insert_attempt, insert_case},
+    evidence::read_cache,
+};
 use crate::{
-    domain::{
-        Attempt, CacheState, CaseId, CaseOutcome, IdentifiedCase, Launch, Nanos, RecordedTask, Verdict,
-    },
+    domain::{CacheState, CaseId, CaseOutcome, IdentifiedCase, Launch, Nanos, RecordedTask, Verdict},
     stats::CycleRate,
 };
 
@@ -25,34 +27,6 @@ pub(crate) struct AttemptedCollection {
     pub(crate) archive: Option<String>,
     /// True if a case was launched.
     pub(crate) has_launches: bool,
-}
-
-/// Content of an attempt.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct AttemptState {
-    pub(crate) launched: u32,
-    pub(crate) launches: Vec<Launch>,
-    /// Means of the counters, as JSON.
-    pub(crate) counters: String,
-    pub(crate) task: RecordedTask,
-    pub(crate) cycle_rate: Option<CycleRate>,
-    pub(crate) outcome: CaseOutcome,
-    /// True for an attempt that was accepted and does not count any more.
-    pub(crate) is_withdrawn: bool,
-}
-
-impl From<&Attempt> for AttemptState {
-    fn from(attempt: &Attempt) -> Self {
-        Self {
-            launched: attempt.launched,
-            launches: attempt.launches.clone(),
-            counters: serde_json::to_string(&attempt.counters).unwrap_or_default(),
-            task: attempt.task.clone(),
-            cycle_rate: attempt.cycle_rate,
-            outcome: attempt.outcome.clone(),
-            is_withdrawn: false,
-        }
-    }
 }
 
 /// An attempt of the ledger.
@@ -172,44 +146,16 @@ fn replace_attempt(
     collection: &AttemptedCollection,
     change: &AttemptChange,
 ) -> rusqlite::Result<()> {
-    let AttemptState { launched, launches, counters, task, cycle_rate, outcome, is_withdrawn } =
-        &change.after;
-    let CaseOutcome { verdict, reason } = outcome;
     let case = change.case.as_str();
     change.new_case.iter().try_for_each(|case| insert_case(tx, case))?;
     let key = change.before.as_ref().map(|(key, _)| *key);
-    // Without a key, NULL makes a new one.
-    tx.prepare_cached(
-        "INSERT INTO attempts (attempt, collection, case_id, launched, verdict, reason, counters, op_state, core, cycle_rate,
-                               cycle_rate_error, is_withdrawn)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
-         ON CONFLICT (attempt) DO UPDATE
-         SET launched = excluded.launched, verdict = excluded.verdict, reason = excluded.reason,
-             counters = excluded.counters, op_state = excluded.op_state, core = excluded.core,
-             cycle_rate = excluded.cycle_rate, cycle_rate_error = excluded.cycle_rate_error,
-             is_withdrawn = excluded.is_withdrawn",
-    )?
-    .execute(params![
-        key,
-        collection.collection,
-        case,
-        launched,
-        verdict.as_str(),
-        reason,
-        counters,
-        task.state,
-        task.core,
-        cycle_rate.map(|rate| rate.per_microsecond),
-        cycle_rate.map(|rate| rate.error),
-        is_withdrawn,
-    ])?;
-    let Some((key, before)) = &change.before else {
-        return insert_launches(tx, tx.last_insert_rowid(), launches);
-    };
-    if before.launches != *launches {
+    if let Some(key) = key {
         tx.prepare_cached("DELETE FROM launches WHERE attempt = ?1")?.execute([key])?;
-        insert_launches(tx, *key, launches)?;
+        tx.prepare_cached("DELETE FROM attempts WHERE attempt = ?1")?.execute([key])?;
     }
+    insert_attempt(tx, collection.collection, &change.case, key, &change.after)?;
+    let Some((_, before)) = &change.before else { return Ok(()) };
+    let CaseOutcome { verdict, reason } = &change.after.outcome;
     tx.prepare_cached(
         "UPDATE verdicts SET verdict = ?5, reason = ?6
          WHERE run = ?1 AND case_id = ?2 AND verdict = ?3 AND reason = ?4

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Error, Row, params, types::Type};
 use serde::Serialize;
 
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, WITH_SAMPLES};
 use crate::domain::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -69,10 +69,12 @@ impl Ledger {
         &self,
         cache: CacheState,
     ) -> Result<BTreeMap<CaseId, Vec<u32>>, LedgerError> {
-        let sql = "SELECT a.case_id, c.device FROM attempts a JOIN collections c USING (collection)
-                   WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious') ORDER BY a.attempt";
+        let sql = format!(
+            "SELECT a.case_id, c.device FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
+        );
         let measured: Vec<(String, u32)> =
-            self.read_rows(sql, [cache.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            self.read_rows(&sql, [cache.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let mut devices: BTreeMap<CaseId, Vec<u32>> = BTreeMap::new();
         for (case, device) in measured {
             devices.entry(CaseId::from_stored(case)).or_default().push(device);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Row, Transaction, params};
 
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, WITH_SAMPLES};
 use crate::domain::{CacheState, CaseId, SoftwareFingerprint, Verdict};
 
 /// Cases whose newest measurement is of one software.
@@ -58,15 +58,17 @@ impl Ledger {
         &self,
         cache: CacheState,
     ) -> Result<Vec<SoftwareGeneration>, LedgerError> {
-        let sql =
+        let sql = format!(
             "SELECT a.case_id, a.verdict, c.software FROM attempts a JOIN collections c USING (collection)
-                   WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious', 'ran_as_other') ORDER BY a.attempt";
-        let attempts: Vec<(String, bool, Option<String>)> = self.read_rows(sql, [cache.as_str()], |row| {
-            let verdict: String = row.get(1)?;
-            let is_accepted =
-                [Verdict::Ok, Verdict::Suspicious].iter().any(|accepted| accepted.as_str() == verdict);
-            Ok((row.get(0)?, is_accepted, row.get(2)?))
-        })?;
+                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}, 'ran_as_other') ORDER BY a.attempt"
+        );
+        let attempts: Vec<(String, bool, Option<String>)> =
+            self.read_rows(&sql, [cache.as_str()], |row| {
+                let verdict: String = row.get(1)?;
+                let is_accepted =
+                    [Verdict::Ok, Verdict::Suspicious].iter().any(|accepted| accepted.as_str() == verdict);
+                Ok((row.get(0)?, is_accepted, row.get(2)?))
+            })?;
         let mut newest: BTreeMap<String, Option<String>> = BTreeMap::new();
         let mut accepted: BTreeSet<(String, Option<String>)> = BTreeSet::new();
         for (case, is_accepted, software) in attempts {
@@ -145,9 +147,11 @@ impl Ledger {
 
     /// Returns every case with samples in one state of the cache.
     pub(crate) fn cases_with_samples(&self, cache: CacheState) -> Result<BTreeSet<CaseId>, LedgerError> {
-        let sql = "SELECT DISTINCT a.case_id FROM attempts a JOIN collections c USING (collection)
-                   WHERE c.cache = ?1 AND a.verdict IN ('ok', 'noisy', 'suspicious')";
-        self.read_rows(sql, [cache.as_str()], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))
+        let sql = format!(
+            "SELECT DISTINCT a.case_id FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})"
+        );
+        self.read_rows(&sql, [cache.as_str()], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))
     }
 
     /// Returns every case with an accepted measurement of its newest software in one state of the cache.

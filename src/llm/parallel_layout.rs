@@ -196,21 +196,24 @@ mod tests {
 
     #[test]
     fn what_does_not_divide_is_refused_with_the_reason() {
-        let said = |name, tp, ep, dp| {
+        let refusal = |name, tp, ep, dp| {
             let refused = model(name).share(ParallelLayout { tp, ep, dp });
             refused.expect_err("it does not divide").to_string()
         };
-        assert_eq!(said("Qwen3-32B", 0, 1, 1), "tp must be at least 1");
-        assert_eq!(said("Qwen3-32B", 3, 1, 1), "attention heads (64) cannot be cut into 3 equal parts (tp)");
-        assert_eq!(said("Qwen3-32B", 2, 2, 1), "ep 2 needs experts, and the model has none");
-        assert_eq!(said("DeepSeek-V3", 2, 8, 2), "ep 8 does not divide the 4 devices of tp x dp");
-        assert_eq!(said("DeepSeek-V3", 8, 24, 3), "experts (256) cannot be cut into 24 equal parts (ep)");
+        assert_eq!(refusal("Qwen3-32B", 0, 1, 1), "tp must be at least 1");
         assert_eq!(
-            said("Qwen3-30B-A3B", 1, 1, 512),
+            refusal("Qwen3-32B", 3, 1, 1),
+            "attention heads (64) cannot be cut into 3 equal parts (tp)"
+        );
+        assert_eq!(refusal("Qwen3-32B", 2, 2, 1), "ep 2 needs experts, and the model has none");
+        assert_eq!(refusal("DeepSeek-V3", 2, 8, 2), "ep 8 does not divide the 4 devices of tp x dp");
+        assert_eq!(refusal("DeepSeek-V3", 8, 24, 3), "experts (256) cannot be cut into 24 equal parts (ep)");
+        assert_eq!(
+            refusal("Qwen3-30B-A3B", 1, 1, 512),
             "an expert's width (768) cannot be cut into 512 equal parts (tp x dp / ep)"
         );
         assert_eq!(
-            said("GLM-4.5", 12, 1, 1),
+            refusal("GLM-4.5", 12, 1, 1),
             "8 key and value heads can be neither dealt out to tp 12 nor repeated evenly"
         );
     }

@@ -11,8 +11,8 @@
 //! | lifelike | base × collection's offset (normal, sd 0.5 %, by seed, collection and device) × launch's noise (log-normal, sd 1 %), or other noise of a plan; the first three launches of a signature in a process are slower: × 1.10 + 8 µs, × 1.03 + 2 µs, × 1.01 + 0.5 µs |
 //!
 //! Of a script without cases, as those of a selftest, launches whose tensors are not in the cache have all their traffic
-//! at the bandwidth of device memory, and so have launches of cases after a kernel that flushes the cache. Other launches of cases
-//! have a warm cache, from which a part of the traffic up to its size comes.
+//! at the bandwidth of device memory, and so have launches of cases after a kernel that flushes the cache. Other
+//! launches of cases have a warm cache, from which a part of the traffic up to its size comes.
 //!
 //! Durations are multiples of 20 ns, as of the device's 50 MHz counter, and never below `fastest(work)`. Nothing was
 //! fitted to a device: the numbers contain no information about a kernel.

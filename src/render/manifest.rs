@@ -67,8 +67,8 @@ impl Manifest {
         }
     }
 
-    /// Sets the least size of the tensor that is read before each launch. It gets a shape that no case reads, so that the records of
-    /// flushes are known by kernel and shape, also beside a case of the same kernel.
+    /// Sets the least size of the tensor that is read before each launch. It gets a shape that no case reads, so that
+    /// the records of flushes are known by kernel and shape, also beside a case of the same kernel.
     pub(crate) fn set_flush(&mut self, bytes: Option<u64>) {
         self.flush_bytes = bytes;
         while let Some(dims) = self.flush_dims().filter(|dims| self.has_input(dims)) {
@@ -181,7 +181,7 @@ pub(crate) struct ControlCall {
 
 impl Default for ControlLaunches {
     /// A product of about 0.5 ms, a copy of 64 MiB and a kernel of a few microseconds. With eight readings of kernels that vary
-    /// by 1 %, a change of 4 % between the ends is no chance. All devices have half precision, but not all have bfloat16.
+    /// by 1 %, a change of 4 % between the ends is significant. All devices have half precision, but not all have bfloat16.
     fn default() -> Self {
         let call = |control, api: &str, tensors: &[&[u64]]| ControlCall {
             control,

@@ -47,7 +47,8 @@ pub(crate) const PINNED_VARIABLES: [PinnedSetting; 5] = [
     },
 ];
 
-/// Switches of torch_npu, which the replay script sets after it has opened its device. The values are its defaults, with which inference engines run.
+/// Switches of torch_npu, which the replay script sets after it has opened its device. The values are its defaults,
+/// with which inference engines run.
 pub(crate) const PINNED_SWITCHES: [PinnedSetting; 3] = [
     PinnedSetting {
         name: "matmul.allow_hf32",

@@ -97,7 +97,8 @@ pub enum SchedEvent {
     /// Concluded cases that are measured in another collection: each on a device that it has not had, as far as there is one,
     /// and beside other cases than before. Handled like cases of the plan; each is concluded again.
     MeasureAgain(Vec<usize>),
-    /// The device is slower or faster than others: no further collection is started on it, unless it is the last one that can be used.
+    /// The device is slower or faster than others: no further collection is started on it, unless it is the last one
+    /// that can be used.
     DeviceDeviates {
         device: u32,
         reason: String,

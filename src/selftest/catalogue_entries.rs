@@ -48,7 +48,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     if let Some(reason) = nothing_launched(&observed) {
         return Err(EvidenceError::Missing(reason));
     }
-    // A case that breaks its collection costs the cases before it their records, and those after it their launches.
+    // After a case that breaks its collection, the cases before it have no records and those after it no launches.
     let shared = |observation: &EntryObservation| {
         observation.is_shared && matches!(observation.outcome.verdict, Verdict::NotRun | Verdict::LostRecords)
     };

@@ -124,7 +124,8 @@ fn missing_tables(
 }
 
 /// Outcome and digest of each call that the installed torch_npu refused in `npubench check`, or whose operator has another
-/// schema there. Outcomes of other versions do not count; without an installed torch_npu (on the rehearsal host) all outcomes count.
+/// schema there. Outcomes of other versions do not count; without an installed torch_npu (on the rehearsal host) all
+/// outcomes count.
 fn refused_calls(
     ledger: &Ledger,
     installed: impl Fn() -> Option<String>,

@@ -1,8 +1,8 @@
 //! Patterns of the durations of a collection that make its median depend on when it was measured: a trend, a step, and two
 //! modes.
 //!
-//! The tests find nothing in almost all series of independent samples, whatever their spread: less than two of a thousand series of
-//! 10 to 60 normal samples have a pattern (test `independent_samples_have_no_pattern`).
+//! The tests find nothing in almost all series of independent samples, whatever their spread: less than two of a
+//! thousand series of 10 to 60 normal samples have a pattern (test `independent_samples_have_no_pattern`).
 
 use std::fmt;
 
@@ -134,8 +134,8 @@ fn concordance_variance(sorted: &[i64]) -> f64 {
     (term(sorted.len()) - ties) / 18.0
 }
 
-/// Returns the least value of Student's t between the samples before and after a step. One of 2,000 series of normal samples has a
-/// greater one at its best division, by simulation: 7.2 of 10 samples, 5.4 of 20, 4.7 of 60.
+/// Returns the least value of Student's t between the samples before and after a step. One of 2,000 series of normal
+/// samples has a greater one at its best division, by simulation: 7.2 of 10 samples, 5.4 of 20, 4.7 of 60.
 fn least_step_statistic(count: usize) -> f64 {
     4.2 + 25.0 / count as f64
 }

@@ -9,12 +9,10 @@ use nix::{
 use serde_json::Value;
 
 use crate::{
-    context::{ADD, Context, SWIGLU, profile},
+    context::{ADD, Context, STEADY_RUN, SWIGLU, profile},
     kill_resume::{ingested, killed_after, ledger, number},
 };
 
-const RUN: [&str; 9] =
-    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "steady"];
 const COLD: [&str; 2] = ["--cache", "cold"];
 const COLD_MEDIAN: &str = "MicroBench Cold Median Duration(us)";
 const MEDIAN: &str = "MicroBench Median Duration(us)";
@@ -32,7 +30,7 @@ fn database() -> Context {
 }
 
 fn run(context: &Context, more: &[&str]) -> String {
-    let ran = context.run(&[&RUN[..], more].concat());
+    let ran = context.run(&[&STEADY_RUN[..], more].concat());
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     ran.stderr
 }
@@ -43,21 +41,10 @@ fn cell(context: &Context, kernel: &str, column: &str) -> f64 {
 }
 
 /// Medians of the model by kernel, of all runs with a cold or a hot cache.
-fn true_medians(context: &Context, is_cold: bool) -> BTreeMap<String, f64> {
-    let files = context.snapshot("db/.npubench/runs");
-    let of_state = files.iter().filter(|(path, _)| {
-        let run = path.components().nth(3).expect("a run").as_os_str().to_string_lossy().into_owned();
-        path.ends_with("host/truth.csv") && run.ends_with("-cold") == is_cold
-    });
-    let mut medians = BTreeMap::new();
-    for (_, content) in of_state {
-        let mut reader = csv::Reader::from_reader(content.as_slice());
-        for row in reader.records() {
-            let row = row.expect("a row");
-            medians.insert(row[1].to_owned(), row[2].parse().expect("a number"));
-        }
-    }
-    medians
+fn medians_by_kernel(context: &Context, is_cold: bool) -> BTreeMap<String, f64> {
+    let medians = context.true_medians().into_iter();
+    let of_state = medians.filter(|median| median.run.ends_with("-cold") == is_cold);
+    of_state.map(|median| (median.kernel, median.micros)).collect()
 }
 
 fn assert_near(found: f64, truth: f64) {
@@ -80,7 +67,7 @@ fn cold_results_have_columns_of_their_own_and_leave_hot_cells_as_they_are() {
             assert!(new.strip_prefix(old).is_some_and(|rest| rest.starts_with(',')), "{old}\n{new}");
         }
     }
-    let (hot, cold) = (true_medians(&context, false), true_medians(&context, true));
+    let (hot, cold) = (medians_by_kernel(&context, false), medians_by_kernel(&context, true));
     for kernel in ["SwiGlu", "Add", "Mul"] {
         assert_near(cell(&context, kernel, MEDIAN), hot[kernel]);
         assert_near(cell(&context, kernel, COLD_MEDIAN), cold[kernel]);
@@ -105,7 +92,7 @@ fn later_samples_join_those_of_their_state() {
     run(&context, &[&COLD[..], &precise].concat());
     run(&context, &precise);
     run(&context, &[&COLD[..], &precise].concat());
-    let (hot, cold) = (true_medians(&context, false), true_medians(&context, true));
+    let (hot, cold) = (medians_by_kernel(&context, false), medians_by_kernel(&context, true));
     for kernel in ["SwiGlu", "Add", "Mul"] {
         assert_near(cell(&context, kernel, MEDIAN), hot[kernel]);
         assert_near(cell(&context, kernel, "MicroBench Estimate(us)"), hot[kernel]);
@@ -195,7 +182,7 @@ fn both_states_are_measured_one_after_the_other_and_compared_with_production() {
         lines.filter_map(|line| line["cost_s"].as_f64()).sum()
     };
     assert!(cost("cold") > 1.2 * cost("hot"), "each launch is flushed: {} {}", cost("hot"), cost("cold"));
-    let ran = context.run(&[&RUN[..], &["--cache", "both"]].concat());
+    let ran = context.run(&[&STEADY_RUN[..], &["--cache", "both"]].concat());
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     let runs = number(&ledger(&context).expect("a ledger"), "SELECT count(*) FROM runs");
     assert_eq!(runs, 2, "{}", ran.stderr);
@@ -233,7 +220,7 @@ fn both_states_are_measured_one_after_the_other_and_compared_with_production() {
 fn resumed_cold_runs_stay_cold() {
     for delay in [1500, 1000, 700, 400, 2500] {
         let context = ingested();
-        let arguments = [&RUN[..], &COLD].concat();
+        let arguments = [&STEADY_RUN[..], &COLD].concat();
         if !killed_after(&context, &arguments, Duration::from_millis(delay)) {
             continue;
         }
@@ -259,7 +246,7 @@ fn resumed_cold_runs_stay_cold() {
 #[test]
 fn stop_requests_and_the_end_of_the_time_end_both_states() {
     let context = ingested();
-    let arguments = [&RUN[..], &["--cache", "both"]].concat();
+    let arguments = [&STEADY_RUN[..], &["--cache", "both"]].concat();
     let mut command = context.command(&arguments);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
     let has_collection = || {
@@ -285,7 +272,7 @@ fn stop_requests_and_the_end_of_the_time_end_both_states() {
     assert_eq!(number(&ledger(&context).expect("a ledger"), "SELECT count(*) FROM runs"), 1);
     // A minute is no more than a minute when the first state is measured.
     let context = database();
-    let ran = context.run(&[&RUN[..], &["--cache", "both", "--budget", "1m"]].concat());
+    let ran = context.run(&[&STEADY_RUN[..], &["--cache", "both", "--budget", "1m"]].concat());
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("no time is left for the cold cache: `npubench run"), "{}", ran.stderr);
 }

@@ -16,8 +16,8 @@ use nix::{
 };
 
 use crate::{
-    context::Context,
-    kill_resume::{RUN, ingested, ledger, number, processes_in, tables},
+    context::{Context, STEADY_RUN},
+    kill_resume::{ingested, ledger, number, processes_in, tables},
 };
 
 /// Number of faults: the value of a variable, or a small one.
@@ -33,7 +33,7 @@ fn fraction(n: u64) -> f64 {
 /// Starts the run and waits until it has started a collection.
 fn start_run(context: &Context) -> Child {
     let mut child =
-        context.command(&RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        context.command(&STEADY_RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let has_collection = || {
         ledger(context).is_some_and(|ledger| {
             let count = ledger.query_row("SELECT count(*) FROM collections", [], |row| row.get::<_, i64>(0));
@@ -143,7 +143,7 @@ fn faulty_table_costs_no_other_row() {
         }
         assert_eq!(others(tables(&context)), others(expected.clone()), "{fault:?} of {name} at {n}");
         fs::write(&table, original).expect("restored");
-        let repaired = context.run(&RUN);
+        let repaired = context.run(&STEADY_RUN);
         assert_eq!(repaired.code, 0, "{fault:?} of {name}: {}", repaired.stderr);
         assert_eq!(tables(&context), expected, "{fault:?} of {name} at {n}");
     }

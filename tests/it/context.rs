@@ -28,6 +28,26 @@ static SEARCH_PATH: LazyLock<OsString> = LazyLock::new(|| {
     std::env::join_paths(folders).expect("folders without colons")
 });
 
+/// A run of the rehearsal host on four devices, with the durations of the steady model.
+pub(crate) const STEADY_RUN: [&str; 9] =
+    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "steady"];
+/// The same with those of the lifelike model.
+pub(crate) const LIFELIKE_RUN: [&str; 9] =
+    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
+/// Kernels of the decoder layer in `examples`.
+pub(crate) const DECODER_KERNELS: [&str; 10] =
+    ["Add", "GatherV2", "MatMulV2", "MatMulV3", "Mul", "RmsNorm", "Slice", "Sort", "SwiGlu", "TensorMove"];
+
+/// Median of a case in the model of the rehearsal host.
+#[derive(Clone, Debug)]
+pub(crate) struct TrueMedian {
+    /// Id of the run; that of a cold run ends with `-cold`.
+    pub(crate) run: String,
+    pub(crate) case: String,
+    pub(crate) kernel: String,
+    pub(crate) micros: f64,
+}
+
 /// Temporary folder of a test.
 pub(crate) struct Context {
     root: TempDir,
@@ -110,6 +130,38 @@ impl Context {
             }
         }
         files
+    }
+
+    /// Returns the tables of the database `db` with their content.
+    pub(crate) fn csv_files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let is_csv = |path: &PathBuf| {
+            path.components().count() == 2 && path.extension().is_some_and(|end| end == "csv")
+        };
+        self.snapshot("db").into_iter().filter(|(path, _)| is_csv(path)).collect()
+    }
+
+    /// Returns the medians of the rehearsal host's model in all runs of the database `db`.
+    pub(crate) fn true_medians(&self) -> Vec<TrueMedian> {
+        let files = self.snapshot("db/.npubench/runs").into_iter();
+        let truth = files.filter(|(path, _)| path.ends_with("host/truth.csv"));
+        let medians = truth.flat_map(|(path, content)| {
+            let run = path.components().nth(3).expect("a run").as_os_str().to_string_lossy().into_owned();
+            let mut reader = csv::Reader::from_reader(content.as_slice());
+            let rows = reader.records().map(|row| row.expect("a row"));
+            let median = |row: csv::StringRecord| TrueMedian {
+                run: run.clone(),
+                case: row[0].to_owned(),
+                kernel: row[1].to_owned(),
+                micros: row[2].parse().expect("a number"),
+            };
+            rows.map(median).collect::<Vec<_>>()
+        });
+        medians.collect()
+    }
+
+    /// Returns these medians by case.
+    pub(crate) fn true_medians_by_case(&self) -> BTreeMap<String, f64> {
+        self.true_medians().into_iter().map(|median| (median.case, median.micros)).collect()
     }
 
     /// Creates a database of kind `rehearsal` with one case of `SwiGlu` and one of `Add`.

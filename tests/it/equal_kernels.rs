@@ -7,12 +7,10 @@ use std::{
 };
 
 use crate::{
-    context::{Context, Ran, profile},
+    context::{Context, Ran, STEADY_RUN, profile},
     kill_resume::{killed_after, ledger, number, processes_in, tables},
 };
 
-const RUN: [&str; 9] =
-    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "steady"];
 /// Kernels of small and of large products.
 const FAMILIES: [[&str; 2]; 2] = [["MatMulV2", "MatMulV3"], ["BatchMatMulV2", "BatchMatMulV3"]];
 
@@ -85,7 +83,7 @@ fn assert_measured_once(context: &Context) {
 fn assert_nothing_is_launched(context: &Context) {
     let collections = || number(&ledger(context).expect("a run"), "SELECT count(*) FROM collections");
     let (before, of_tables) = (collections(), tables(context));
-    let again = context.run(&RUN);
+    let again = context.run(&STEADY_RUN);
     assert_eq!((again.code, again.stdout.as_str()), (0, ""), "{}", again.stderr);
     assert_eq!(collections(), before);
     assert_eq!(tables(context), of_tables);
@@ -94,7 +92,7 @@ fn assert_nothing_is_launched(context: &Context) {
 #[test]
 fn each_product_of_a_grid_is_measured_once_under_the_kernel_that_ran() {
     let context = products();
-    let ran = context.run(&RUN);
+    let ran = context.run(&STEADY_RUN);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains("ran_as_other"), "{}", ran.stdout);
     assert_measured_once(&context);
@@ -111,19 +109,19 @@ fn each_product_of_a_grid_is_measured_once_under_the_kernel_that_ran() {
 
 fn finish(context: &Context) -> Ran {
     let ran = context.run(&["resume", "--db", "db"]);
-    if ran.code == 3 { context.run(&RUN) } else { ran }
+    if ran.code == 3 { context.run(&STEADY_RUN) } else { ran }
 }
 
 #[test]
 fn killed_runs_lose_no_measurement_of_another_kernel() {
     let undisturbed = products();
     let begun = Instant::now();
-    assert_eq!(undisturbed.run(&RUN).code, 0);
+    assert_eq!(undisturbed.run(&STEADY_RUN).code, 0);
     let takes = begun.elapsed();
     let expected = tables(&undisturbed);
     for kill in 1..=4_u32 {
         let context = products();
-        killed_after(&context, &RUN, takes.mul_f64(f64::from(kill) / 5.0));
+        killed_after(&context, &STEADY_RUN, takes.mul_f64(f64::from(kill) / 5.0));
         if kill % 2 == 0 {
             killed_after(&context, &["resume", "--db", "db"], takes.mul_f64(f64::from(5 - kill) / 7.0));
         }
@@ -139,10 +137,10 @@ fn killed_runs_lose_no_measurement_of_another_kernel() {
 #[test]
 fn lost_rows_of_another_kernel_are_written_again_from_the_ledger() {
     let context = products();
-    assert_eq!(context.run(&RUN).code, 0);
+    assert_eq!(context.run(&STEADY_RUN).code, 0);
     let before = tables(&context);
     std::fs::remove_file(context.path("db/MatMulV3.csv")).expect("removed");
-    let ran = context.run(&[&RUN[..], &["--kernels", "MatMulV2"]].concat());
+    let ran = context.run(&[&STEADY_RUN[..], &["--kernels", "MatMulV2"]].concat());
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     assert_eq!(tables(&context), before);
     assert_eq!(
@@ -182,7 +180,7 @@ fn rows_of_one_call_share_its_launches() {
     {
         let records = names.map(|name| (name, shapes, "DT_BF16", output));
         let context = ingested(&records);
-        let ran = context.run(&RUN);
+        let ran = context.run(&STEADY_RUN);
         assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
         let measured: BTreeSet<String> = runs.iter().map(|name| result(&context, name).1).collect();
         assert!(measured.len() == 1 && !measured.contains(""), "one measurement for {runs:?}: {measured:?}");
@@ -209,7 +207,7 @@ fn product_without_a_batch_is_a_call_of_the_other_kernels() {
             let records = [&[name][..], others].concat();
             let records: Vec<_> = records.iter().map(|name| (*name, shapes, "DT_BF16", output)).collect();
             let context = ingested(&records);
-            let ran = context.run(&RUN);
+            let ran = context.run(&STEADY_RUN);
             assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
             assert_eq!(result(&context, name), ("ran_as_other".to_owned(), String::new()), "{name}");
             let [row] = <[Row; 1]>::try_from(context.rows("db", name)).expect("a row");
@@ -228,7 +226,7 @@ fn product_without_a_batch_is_a_call_of_the_other_kernels() {
 fn call_measured_under_another_name_is_not_launched_again() {
     let shapes = "16,512;512,512";
     let context = ingested(&["MatMulCommon", "MatMulV3"].map(|name| (name, shapes, "DT_BF16", "16,512")));
-    let ran = context.run(&RUN);
+    let ran = context.run(&STEADY_RUN);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     assert_eq!(result(&context, "MatMulCommon").0, "ok");
     assert_eq!(result(&context, "MatMulV3"), ("ran_as_other".to_owned(), String::new()));
@@ -259,7 +257,7 @@ fn cases_with_one_call_are_planned_and_counted_each() {
     assert_eq!(launched_as, [none, none, first, first]);
     assert!(lines.iter().all(|line| line["device"] == 0), "{lines:?}");
 
-    let ran = context.run(&[&RUN[..], &["--format", "json"]].concat());
+    let ran = context.run(&[&STEADY_RUN[..], &["--format", "json"]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let (mut done, mut forecasts) = (0, Vec::new());
     for event in json(&ran.stdout) {
@@ -279,7 +277,7 @@ fn cases_with_one_call_are_planned_and_counted_each() {
 #[test]
 fn noisy_measurement_of_another_kernel_counts_after_an_interruption() {
     let context = ingested(&[("MatMulV3", "16,512;512,512", "DT_BF16", "16,512")]);
-    assert_eq!(context.run(&RUN).code, 0);
+    assert_eq!(context.run(&STEADY_RUN).code, 0);
     let interrupted = "UPDATE runs SET ended_ns = NULL, exit_code = NULL";
     let resumed = |context: &Context| context.run(&["resume", "--db", "db"]).code;
     ledger(&context).expect("a run").execute_batch(interrupted).expect("changed");
@@ -298,7 +296,7 @@ fn kernels_recorded_by_names_of_graphs_are_replayed_as_their_kernel() {
         ("SoftmaxAiCore", "64,512", "FLOAT", "64,512"),
         ("NegAiCore", "64,512", "DT_BF16", "64,512"),
     ]);
-    let ran = context.run(&RUN);
+    let ran = context.run(&STEADY_RUN);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     for name in ["MatMulCommon", "AddAiCore", "BatchMatMulNd", "SoftmaxAiCore", "NegAiCore"] {
         assert_eq!(result(&context, name).0, "ok", "{name}");
@@ -314,7 +312,7 @@ fn many_concatenated_tensors_are_another_kernel() {
     let many = vec!["2,64"; 33].join(";");
     let few = vec!["2,64"; 32].join(";");
     let context = ingested(&[("ConcatD", &many, "DT_BF16", "66,64"), ("ConcatD", &few, "DT_BF16", "64,64")]);
-    let ran = context.run(&RUN);
+    let ran = context.run(&STEADY_RUN);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     let verdicts: Vec<String> =
         context.rows("db", "ConcatD").iter().map(|row| row["MicroBench Verdict"].clone()).collect();

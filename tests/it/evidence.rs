@@ -3,15 +3,12 @@
 use std::{fs, time::Duration};
 
 use crate::{
-    context::{Context, Ran},
+    context::{Context, LIFELIKE_RUN, Ran},
     kill_resume::{ingested, killed_after, tables},
 };
 
-const RUN: [&str; 9] =
-    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
-
 fn measure(context: &Context, more: &[&str]) -> Ran {
-    let ran = context.run(&[&RUN[..], more].concat());
+    let ran = context.run(&[&LIFELIKE_RUN[..], more].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     ran
 }
@@ -126,7 +123,7 @@ fn verdicts_and_shapes_without_evidence_are_found() {
     let context = ingested();
     let faults =
         context.write("faults.yaml", "faults:\n- out_of_memory: {at: arguments}\n  where: {kernel: Sort}\n");
-    let ran = context.run(&[&RUN[..], &["--rehearsal-faults", &faults.to_string_lossy()]].concat());
+    let ran = context.run(&[&LIFELIKE_RUN[..], &["--rehearsal-faults", &faults.to_string_lossy()]].concat());
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     assert_eq!(context.rows("db", "Sort")[0]["MicroBench Verdict"], "oom");
     assert_eq!(check(&context), (0, String::new()));
@@ -171,7 +168,7 @@ fn rows_of_a_killed_run_are_behind_the_ledger_until_it_is_resumed() {
     for delay in [400, 900, 1500] {
         let context = ingested();
         measure(&context, &[]);
-        let again = [&RUN[..], &["--update", "all"]].concat();
+        let again = [&LIFELIKE_RUN[..], &["--update", "all"]].concat();
         killed_after(&context, &again, Duration::from_millis(delay));
         let (code, issues) = check(&context);
         // The kill may hit the write of a table.

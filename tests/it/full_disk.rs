@@ -18,8 +18,8 @@ use nix::{
 };
 
 use crate::{
-    context::{Context, Ran},
-    kill_resume::{RUN, ingested, ledger, number, processes_in, tables},
+    context::{Context, Ran, STEADY_RUN},
+    kill_resume::{ingested, ledger, number, processes_in, tables},
     requirements,
 };
 
@@ -115,7 +115,7 @@ impl SmallDisk {
 
     /// Starts a run and waits until it writes events: before that, a full disk is an error of the command.
     fn start_run(&self) -> Child {
-        let mut command = self.npubench(&RUN);
+        let mut command = self.npubench(&STEADY_RUN);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
         while self.events().is_none() {
             assert!(child.try_wait().expect("a status").is_none(), "the run ended before its start");
@@ -151,7 +151,7 @@ fn fraction(n: u64) -> f64 {
 fn undisturbed() -> (Vec<(String, String)>, Duration) {
     let context = ingested();
     let started = Instant::now();
-    let ran = context.run(&RUN);
+    let ran = context.run(&STEADY_RUN);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     (tables(&context), started.elapsed())
 }

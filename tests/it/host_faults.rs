@@ -9,7 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::kill_resume::{RUN, ingested, processes_in, tables};
+use crate::context::STEADY_RUN;
+use crate::kill_resume::{ingested, processes_in, tables};
 
 /// Time limit of a query of `npu-smi`.
 const QUERY: Duration = Duration::from_secs(60);
@@ -34,7 +35,7 @@ fn find_file(folder: PathBuf, name: &str) -> Option<PathBuf> {
 fn run_does_not_wait_for_a_hung_npu_smi_at_its_end() {
     let context = ingested();
     let mut child =
-        context.command(&RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        context.command(&STEADY_RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
     let runs = context.path("db/.npubench/runs");
     // The run has read its devices when the first collection has a folder.
     while find_file(runs.clone(), "00001").is_none() {
@@ -62,7 +63,7 @@ fn limit_of_open_files_ends_a_run_as_a_fault_of_the_host() {
     let mut codes = Vec::new();
     for files in (4..30).step_by(3) {
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(program).args(RUN);
+        command.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(program).args(STEADY_RUN);
         let output = command.current_dir(context.path(".")).output().expect("a shell");
         let ran = context.ran(&output);
         if ran.code == 0 {
@@ -76,13 +77,13 @@ fn limit_of_open_files_ends_a_run_as_a_fault_of_the_host() {
         codes.push(ran.code);
     }
     assert!(codes.contains(&4), "{codes:?}");
-    assert_eq!(context.run(&[&RUN[..], &["--update", "all"]].concat()).code, 0);
+    assert_eq!(context.run(&[&STEADY_RUN[..], &["--update", "all"]].concat()).code, 0);
 }
 
 #[test]
 fn tables_deleted_during_a_run_are_named_at_its_end_and_written_later() {
     let undisturbed = ingested();
-    assert_eq!(undisturbed.run(&RUN).code, 0);
+    assert_eq!(undisturbed.run(&STEADY_RUN).code, 0);
     let context = ingested();
     let before = tables(&context);
     let originals: Vec<(PathBuf, Vec<u8>)> = before
@@ -91,7 +92,7 @@ fn tables_deleted_during_a_run_are_named_at_its_end_and_written_later() {
         .map(|path| (path.clone(), fs::read(&path).expect("a table")))
         .collect();
     let mut child =
-        context.command(&RUN).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
+        context.command(&STEADY_RUN).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
     while find_file(context.path("db/.npubench/runs"), "00001").is_none() {
         assert!(child.try_wait().expect("a status").is_none(), "the run ended before its first collection");
         thread::sleep(Duration::from_millis(2));
@@ -112,12 +113,12 @@ fn tables_deleted_during_a_run_are_named_at_its_end_and_written_later() {
     assert_eq!(named, before.len(), "{note}");
     // Tables that stay deleted are named by the next run as well.
     fs::write(&originals[0].0, &originals[0].1).expect("restored");
-    let ran = context.run(&RUN);
+    let ran = context.run(&STEADY_RUN);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
     let missing = ran.stderr.lines().filter(|line| line.contains("whose table is missing: restore it"));
     assert_eq!(missing.count(), before.len() - 1, "{}", ran.stderr);
     originals.iter().for_each(|(path, bytes)| fs::write(path, bytes).expect("restored"));
-    let ran = context.run(&RUN);
+    let ran = context.run(&STEADY_RUN);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(tables(&context), tables(&undisturbed));
 }

@@ -8,12 +8,9 @@ use nix::{
 };
 
 use crate::{
-    context::Context,
+    context::{Context, LIFELIKE_RUN},
     kill_resume::{ingested, ledger, tables},
 };
-
-const RUN: [&str; 9] =
-    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
 
 /// Durations of the accepted samples of each collection of each case, in nanoseconds.
 fn samples(context: &Context) -> BTreeMap<String, Vec<Vec<i64>>> {
@@ -39,17 +36,6 @@ fn median(samples: &[i64]) -> f64 {
         0 => (sorted[middle - 1] + sorted[middle]) as f64 / 2.0,
         _ => sorted[middle] as f64,
     }
-}
-
-/// True medians of the rehearsal host, in microseconds by case.
-fn true_medians(context: &Context) -> BTreeMap<String, f64> {
-    let files = context.snapshot("db/.npubench/runs");
-    let truth = files.iter().filter(|(path, _)| path.ends_with("host/truth.csv"));
-    let texts = truth.map(|(_, text)| String::from_utf8(text.clone()).expect("text"));
-    let lines: Vec<String> =
-        texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
-    let cells = lines.iter().map(|line| line.split(',').collect::<Vec<_>>());
-    cells.filter_map(|cells| Some((cells[0].to_owned(), cells[2].parse().ok()?))).collect()
 }
 
 /// Cells of all measured rows.
@@ -79,7 +65,7 @@ fn interval_cells(row: &BTreeMap<String, String>) -> [f64; 3] {
 #[test]
 fn repeated_cases_have_the_interval_of_the_joint_fit() {
     let context = ingested();
-    assert_eq!(context.run(&RUN).code, 0);
+    assert_eq!(context.run(&LIFELIKE_RUN).code, 0);
     let first = samples(&context);
     for row in measured_rows(&context) {
         assert_eq!(row["MicroBench CI95 Method"], "launches");
@@ -88,7 +74,7 @@ fn repeated_cases_have_the_interval_of_the_joint_fit() {
             (row["MicroBench Median Duration(us)"].as_str(), "")
         );
     }
-    let again = context.run(&[&RUN[..], &["--update", "all"]].concat());
+    let again = context.run(&[&LIFELIKE_RUN[..], &["--update", "all"]].concat());
     assert_eq!(again.code, 0, "{}", again.stderr);
     let all = samples(&context);
     let rows = measured_rows(&context);
@@ -109,7 +95,7 @@ fn repeated_cases_have_the_interval_of_the_joint_fit() {
     }
     // The draws depend on the order in which devices become free, and the cases of a collection miss the truth together: a
     // test of the share of intervals with the truth would fail now and then. Three times the half width is never exceeded.
-    let truth = true_medians(&context);
+    let truth = context.true_medians_by_case();
     for row in &rows {
         let [low, estimate, high] = interval_cells(row);
         let distance = (truth[&row["MicroBench Case"]] - estimate).abs();
@@ -117,7 +103,7 @@ fn repeated_cases_have_the_interval_of_the_joint_fit() {
     }
     // A run that measures nothing changes no byte.
     let before = tables(&context);
-    assert_eq!(context.run(&RUN).code, 0);
+    assert_eq!(context.run(&LIFELIKE_RUN).code, 0);
     assert_eq!(tables(&context), before);
 }
 
@@ -148,7 +134,7 @@ fn demanded_precision_repeats_cases_on_other_devices_also_after_an_interruption(
 }
 
 fn completes_interrupted_rounds(signal: Signal, completion: &str) {
-    let precise = [&RUN[..], &["--precision", "1.5"]].concat();
+    let precise = [&LIFELIKE_RUN[..], &["--precision", "1.5"]].concat();
     let context = ingested();
     let mut method = "joint fit";
     // Cases of a small plan need three collections, so that a run stopped in the second round is never complete.
@@ -211,11 +197,11 @@ fn invalid_precision_is_refused() {
         ("nan", "`nan` is not between 0.1 and 50 percent"),
         ("fine", "`fine` is no number"),
     ] {
-        let ran = context.run(&[&RUN[..], &["--precision", wrong]].concat());
+        let ran = context.run(&[&LIFELIKE_RUN[..], &["--precision", wrong]].concat());
         assert_eq!(ran.code, 2);
         assert!(ran.stderr.contains(problem), "{}", ran.stderr);
     }
-    let none = context.run(&[&RUN[..], &["--max-collections", "0"]].concat());
+    let none = context.run(&[&LIFELIKE_RUN[..], &["--max-collections", "0"]].concat());
     assert_eq!(none.code, 2);
     assert!(none.stderr.contains("0 is not in 1..=100"), "{}", none.stderr);
 }

@@ -10,10 +10,7 @@ use std::{
 
 use rusqlite::Connection;
 
-use crate::context::{Context, Ran};
-
-pub(crate) const RUN: [&str; 9] =
-    ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "steady"];
+use crate::context::{Context, Ran, STEADY_RUN};
 
 /// Number of killed commands; an environment variable raises it.
 pub(crate) fn kills(otherwise: u32) -> u32 {
@@ -87,7 +84,7 @@ fn finish(context: &Context) -> Ran {
     let ran = context.run(&["resume", "--db", "db"]);
     if ran.code == 3 {
         assert!(ran.stderr.contains("was interrupted"), "{}", ran.stderr);
-        return context.run(&RUN);
+        return context.run(&STEADY_RUN);
     }
     ran
 }
@@ -96,7 +93,7 @@ fn finish(context: &Context) -> Ran {
 fn run_killed_at_any_time_ends_in_the_same_rows_after_resume() {
     let undisturbed = ingested();
     let begun = Instant::now();
-    let ran = undisturbed.run(&RUN);
+    let ran = undisturbed.run(&STEADY_RUN);
     let takes = begun.elapsed();
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     let expected = tables(&undisturbed);
@@ -105,7 +102,7 @@ fn run_killed_at_any_time_ends_in_the_same_rows_after_resume() {
         let context = ingested();
         // Spread over the whole run, and twice during the resumed run.
         let part = |n: u64| takes.mul_f64(f64::from(u32::try_from(n * 389 % 1000).unwrap_or(0)) / 1000.0);
-        cut += u32::from(killed_after(&context, &RUN, part(kill)));
+        cut += u32::from(killed_after(&context, &STEADY_RUN, part(kill)));
         if kill % 2 == 1 {
             killed_after(&context, &["resume", "--db", "db"], part(kill * 7 + 3));
         }
@@ -132,7 +129,7 @@ fn resume_without_an_interrupted_run_is_an_error() {
     error: no run of `ROOT/db` was interrupted
     hint: `npubench run` measures what is missing
     ");
-    context.run(&RUN);
+    context.run(&STEADY_RUN);
     assert_eq!(context.run(&["resume", "--db", "db"]).code, 3);
     let ran = context.run(&["resume", "no-such-run", "--db", "db"]);
     assert_eq!(ran.code, 3);
@@ -143,7 +140,7 @@ fn resume_without_an_interrupted_run_is_an_error() {
 fn resumed_run_keeps_its_id() {
     let context = ingested();
     let mut child = context
-        .command(&[&RUN[..6], &["0", "--rehearsal-model", "steady"]].concat())
+        .command(&[&STEADY_RUN[..6], &["0", "--rehearsal-model", "steady"]].concat())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -184,14 +181,14 @@ fn invalid_deadlines_and_weight_columns_are_rejected() {
         (["--budget", "soon"], "is not a length of time"),
         (["--budget", "20s"], "less than a minute"),
     ] {
-        let ran = context.run(&[&RUN[..], &arguments[..]].concat());
+        let ran = context.run(&[&STEADY_RUN[..], &arguments[..]].concat());
         assert_eq!(ran.code, 2);
         assert!(ran.stderr.contains(message), "{}", ran.stderr);
     }
-    let ran = context.run(&[&RUN[..], &["--weight-column", "Wieght"]].concat());
+    let ran = context.run(&[&STEADY_RUN[..], &["--weight-column", "Wieght"]].concat());
     assert_eq!(ran.code, 3);
     assert!(ran.stderr.contains("no kernel of the database has a column `Wieght`"), "{}", ran.stderr);
-    let ran = context.run(&[&RUN[..], &["--budget", "5m"]].concat());
+    let ran = context.run(&[&STEADY_RUN[..], &["--budget", "5m"]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("time limit 5 minutes"), "{}", ran.stderr);
 }

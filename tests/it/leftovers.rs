@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{context::Context, kill_resume::RUN};
+use crate::context::{Context, STEADY_RUN};
 
 const KILLS: u32 = 12;
 
@@ -52,18 +52,18 @@ fn next_command_removes_temporary_folders_of_killed_ones() {
     let foreign = names(&context.path("tmp"));
     context.small_database("db");
     let started = Instant::now();
-    assert_eq!(run_in_folder(&context, &RUN, None), Some(0));
+    assert_eq!(run_in_folder(&context, &STEADY_RUN, None), Some(0));
     let whole = started.elapsed();
     assert_eq!(names(&context.path("tmp")), foreign);
     let mut left = 0;
     for kill in 0..KILLS {
-        let again = [&RUN[..], &["--update", "all"]].concat();
+        let again = [&STEADY_RUN[..], &["--update", "all"]].concat();
         run_in_folder(&context, &again, Some(whole * kill / KILLS));
         left += names(&context.path("tmp")).len() - foreign.len();
     }
     assert!(left > 0, "no kill left a folder");
     // Collections of the last killed run are ended by this one, after its own first folder was created.
-    assert_eq!(run_in_folder(&context, &RUN, None), Some(0));
+    assert_eq!(run_in_folder(&context, &STEADY_RUN, None), Some(0));
     let deadline = Instant::now() + Duration::from_secs(60);
     while names(&context.path("tmp")) != foreign {
         assert!(Instant::now() < deadline, "{:?}", names(&context.path("tmp")));
@@ -96,7 +96,7 @@ fn temporary_folder_may_be_relative() {
     let context = Context::new();
     context.small_database("db");
     fs::create_dir(context.path("tmp")).expect("created");
-    let mut command = context.command(&RUN);
+    let mut command = context.command(&STEADY_RUN);
     let ran = context.ran(&command.env("TMPDIR", "tmp").output().expect("npubench runs"));
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     assert_eq!(names(&context.path("tmp")), Vec::<String>::new());

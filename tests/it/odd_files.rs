@@ -12,8 +12,8 @@ use std::{
 use nix::{sys::stat::Mode, unistd::mkfifo};
 
 use crate::{
-    context::{Context, Ran},
-    kill_resume::{RUN, ingested, tables},
+    context::{Context, Ran, STEADY_RUN},
+    kill_resume::{ingested, tables},
 };
 
 /// Time limit of a command that reads a pipe without a writer.
@@ -101,11 +101,11 @@ fn overwrite(path: &Path, offset: u64, length: usize) {
 #[test]
 fn damaged_ledger_has_one_exit_code_and_its_hint_leads_out() {
     let original = ingested();
-    assert_eq!(original.run(&RUN).code, 0);
+    assert_eq!(original.run(&STEADY_RUN).code, 0);
     let ledger = original.path("db/.npubench/ledger.db");
     let intact = fs::read(&ledger).expect("a ledger");
     let expected = tables(&original);
-    let all = [&RUN[..], &["--update", "all"]].concat();
+    let all = [&STEADY_RUN[..], &["--update", "all"]].concat();
     // The header, and everything after the first page.
     for (offset, length) in [(0, 100), (4096, intact.len() - 4096)] {
         fs::write(&ledger, &intact).expect("restored");
@@ -134,7 +134,7 @@ fn damaged_ledger_has_one_exit_code_and_its_hint_leads_out() {
     let moved = original.path("db/.npubench/ledger.db.damaged");
     fs::rename(&ledger, &moved).expect("moved");
     // The rows keep their results, so that nothing is left to measure.
-    let ran = original.run(&RUN);
+    let ran = original.run(&STEADY_RUN);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(tables(&original), expected);
     assert!(moved.exists());
@@ -145,7 +145,7 @@ fn damaged_ledger_has_one_exit_code_and_its_hint_leads_out() {
 fn ledger_that_is_damaged_during_a_run_ends_it_as_bad_input() {
     let context = ingested();
     let mut child =
-        context.command(&RUN).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
+        context.command(&STEADY_RUN).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it runs");
     let ledger = context.path("db/.npubench/ledger.db");
     let deadline = Instant::now() + LIMIT;
     while fs::metadata(&ledger).map_or(0, |found| found.len()) < 20_000 {

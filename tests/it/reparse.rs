@@ -7,13 +7,13 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    context::{Context, Ran},
-    kill_resume::{RUN, ingested, ledger, number},
+    context::{Context, Ran, STEADY_RUN},
+    kill_resume::{ingested, ledger, number},
 };
 
 fn measured(more: &[&str]) -> Context {
     let context = ingested();
-    let ran = context.run(&[&RUN[..], more].concat());
+    let ran = context.run(&[&STEADY_RUN[..], more].concat());
     assert!(ran.code <= 1, "{}", ran.stderr);
     context
 }
@@ -32,12 +32,6 @@ fn report(context: &Context, more: &[&str]) -> (i32, Value) {
 /// All files of the database but that of its lock, which names its last owner.
 fn files(context: &Context) -> BTreeMap<PathBuf, Vec<u8>> {
     context.snapshot("db").into_iter().filter(|(path, _)| !path.ends_with(".npubench/lock")).collect()
-}
-
-fn csv_files(context: &Context) -> BTreeMap<PathBuf, Vec<u8>> {
-    let is_csv =
-        |path: &PathBuf| path.components().count() == 2 && path.extension().is_some_and(|end| end == "csv");
-    context.snapshot("db").into_iter().filter(|(path, _)| is_csv(path)).collect()
 }
 
 /// Content of the ledger: attempts with their launches, and verdicts.
@@ -92,12 +86,12 @@ fn artefacts_give_the_results_of_the_ledger() {
 
 /// Compares and writes; nothing may differ.
 fn assert_reproduced(context: &Context, about: &str) {
-    let before = (csv_files(context), content(context));
+    let before = (context.csv_files(), content(context));
     let (_, written) = report(context, &["--write"]);
     assert_eq!(differences(&written), [], "{about}: {written}");
     assert_eq!(written["written"]["rows"], 0, "{about}: {written}");
     assert_eq!(content(context), before.1, "{about}");
-    assert!(csv_files(context) == before.0, "{about}");
+    assert!(context.csv_files() == before.0, "{about}");
 }
 
 /// Results that are no measurements: exceptions, lost and unreadable records, crashes, and cases that were not reached.
@@ -115,7 +109,7 @@ fn failed_attempts_are_the_same_again() {
         let context = ingested();
         let indented: String = plan.lines().map(|line| format!("  {line}\n")).collect();
         context.write("plan.yaml", &format!("faults:\n{indented}"));
-        let ran = context.run(&[&RUN[..], &["--rehearsal-faults", "plan.yaml"]].concat());
+        let ran = context.run(&[&STEADY_RUN[..], &["--rehearsal-faults", "plan.yaml"]].concat());
         assert!(ran.code <= 1, "{plan}{}", ran.stderr);
         let failed = "SELECT count(*) FROM attempts WHERE verdict <> 'ok'";
         assert!(number(&ledger(&context).expect("a ledger"), failed) > 0, "{plan}{}", ran.stdout);
@@ -127,13 +121,13 @@ fn failed_attempts_are_the_same_again() {
 #[test]
 fn launches_of_other_kernels_and_of_gangs_are_the_same_again() {
     let products = crate::equal_kernels::products();
-    let ran = products.run(&RUN);
+    let ran = products.run(&STEADY_RUN);
     assert!(ran.code <= 1, "{}", ran.stderr);
     let other = "SELECT count(*) FROM attempts WHERE verdict = 'ran_as_other'";
     assert!(number(&ledger(&products).expect("a ledger"), other) > 0, "{}", ran.stdout);
     assert_reproduced(&products, "products");
     let gangs = crate::gang::database(&[64], &["2"]);
-    let ran = gangs.run(&RUN);
+    let ran = gangs.run(&STEADY_RUN);
     assert!(ran.code <= 1, "{}", ran.stderr);
     assert_reproduced(&gangs, "gangs");
 }
@@ -150,7 +144,7 @@ fn attempts_withdrawn_for_a_low_clock_stay_withdrawn() {
     assert!(ran.code <= 1, "{}", ran.stderr);
     let withdrawn = "SELECT count(*) FROM attempts WHERE is_withdrawn";
     assert!(number(&ledger(&context).expect("a ledger"), withdrawn) > 0, "{}", ran.stderr);
-    let before = (csv_files(&context), content(&context));
+    let before = (context.csv_files(), content(&context));
     let (code, compared) = report(&context, &["--write"]);
     assert_eq!((code, differences(&compared)), (0, Vec::new()), "{compared}");
     assert_eq!(content(&context), before.1);
@@ -163,13 +157,13 @@ fn attempts_withdrawn_for_a_low_clock_stay_withdrawn() {
     assert_eq!(code, 0, "{written}");
     assert!(written["written"]["withdrawn"].as_u64() > Some(0), "{written}");
     assert_eq!(report(&context, &[]).0, 0);
-    assert!(csv_files(&context) == before.0);
+    assert!(context.csv_files() == before.0);
 }
 
 #[test]
 fn changed_results_are_found_and_restored() {
     let context = measured(&[]);
-    let before = (csv_files(&context), content(&context));
+    let before = (context.csv_files(), content(&context));
     let cases: Vec<String> = {
         let ledger = ledger(&context).expect("a ledger");
         let mut statement = ledger.prepare("SELECT case_id FROM attempts ORDER BY attempt").expect("a query");
@@ -186,9 +180,9 @@ fn changed_results_are_found_and_restored() {
     );
     change(&context, &sql);
     // A run writes the rows of the changed ledger.
-    let ran = context.run(&[&RUN[..], &["--kernels", "Sort"]].concat());
+    let ran = context.run(&[&STEADY_RUN[..], &["--kernels", "Sort"]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(csv_files(&context) != before.0, "the rows show the changed ledger");
+    assert!(context.csv_files() != before.0, "the rows show the changed ledger");
     let changed = content(&context);
     let (code, compared) = report(&context, &[]);
     assert_eq!(code, 1, "{compared}");
@@ -211,7 +205,7 @@ fn changed_results_are_found_and_restored() {
 
     let (code, written) = report(&context, &["--write"]);
     assert_eq!(code, 0, "{written}");
-    assert!(csv_files(&context) == before.0, "the rows are as they were");
+    assert!(context.csv_files() == before.0, "the rows are as they were");
     let restored = content(&context);
     let without_run = |content: &[String]| -> Vec<String> {
         let first = &before.1;
@@ -240,7 +234,7 @@ fn removed_and_changed_archives_are_named_and_their_results_kept() {
         fs::remove_dir_all(archive.with_file_name("profile")).expect("removed");
     }
     assert_eq!(report(&context, &[]).0, 0);
-    let before = csv_files(&context);
+    let before = context.csv_files();
     fs::remove_file(&found[0]).expect("removed");
     let mut bytes = fs::read(&found[1]).expect("an archive");
     let middle = bytes.len() / 2;
@@ -261,7 +255,7 @@ fn removed_and_changed_archives_are_named_and_their_results_kept() {
         "SELECT count(*) FROM attempts a JOIN collections c USING (collection) WHERE a.reason = 'changed' AND c.number > 2",
     );
     assert_eq!(kept, 0, "the other collections are restored");
-    assert!(csv_files(&context).keys().eq(before.keys()));
+    assert!(context.csv_files().keys().eq(before.keys()));
 }
 
 /// Starts the program and kills it once `is_reached`; returns false if it has ended before.
@@ -294,7 +288,7 @@ fn interrupted_run() -> Context {
     for _ in 0..10 {
         let context = ingested();
         let is_begun = |ledger: &Connection| count(ledger, "SELECT count(*) FROM attempts") > Some(0);
-        let was_running = killed_when(&context, &RUN, is_begun);
+        let was_running = killed_when(&context, &STEADY_RUN, is_begun);
         let ledger = ledger(&context).expect("a ledger");
         if was_running && number(&ledger, open) > 0 {
             assert!(number(&ledger, "SELECT count(*) FROM attempts") > 0);
@@ -312,17 +306,17 @@ fn interrupted_run_is_compared_before_and_after_it_is_resumed() {
     assert_eq!(differences(&compared), [], "{compared}");
     let resumed = context.run(&["resume", "--db", "db"]);
     assert_eq!(resumed.code, 0, "{}", resumed.stderr);
-    let before = csv_files(&context);
+    let before = context.csv_files();
     let (_, written) = report(&context, &["--write"]);
     assert_eq!(differences(&written), [], "{written}");
-    assert!(csv_files(&context) == before);
+    assert!(context.csv_files() == before);
 }
 
 /// Rows without a measurement show nothing from which a later run would see that they are out of date.
 #[test]
 fn second_call_writes_the_rows_that_a_killed_one_left() {
     let context = measured(&[]);
-    let before = (csv_files(&context), content(&context));
+    let before = (context.csv_files(), content(&context));
     let damage = "UPDATE attempts SET verdict = 'implausible', reason = 'changed';
                   UPDATE verdicts SET verdict = 'implausible', reason = 'changed'";
     let changed = "SELECT count(*) FROM attempts WHERE reason = 'changed'";
@@ -335,14 +329,14 @@ fn second_call_writes_the_rows_that_a_killed_one_left() {
         }
         let is_changing = |ledger: &Connection| count(ledger, changed) == Some(0);
         let was_running = killed_when(&context, &["reparse", "--db", "db", "--write"], is_changing);
-        let is_stale = csv_files(&context) != before.0;
+        let is_stale = context.csv_files() != before.0;
         interrupted += u32::from(was_running && is_stale);
         // The ledger of the killed call is complete.
         assert_eq!(report(&context, &[]).0, 0, "kill {kill}");
         let (code, second) = report(&context, &["--write"]);
         assert_eq!((code, differences(&second)), (0, Vec::new()), "kill {kill}: {second}");
         assert_eq!(content(&context), before.1, "kill {kill}");
-        assert!(csv_files(&context) == before.0, "kill {kill}: rows are left out of date");
+        assert!(context.csv_files() == before.0, "kill {kill}: rows are left out of date");
         assert_eq!(second["written"]["rows"].as_u64() > Some(0), is_stale, "kill {kill}: {second}");
         if interrupted == 3 {
             return;
@@ -422,7 +416,7 @@ fn evidence_without_conditions_is_named_and_an_active_run_refused() {
 #[test]
 fn other_rules_withdraw_a_result_and_other_calls_are_left() {
     let context = measured(&[]);
-    let before = (csv_files(&context), content(&context));
+    let before = (context.csv_files(), content(&context));
     let entry = |name: &str, from: &str, to: &str| {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/op_replay/SwiGlu.yaml");
         let text = fs::read_to_string(path).expect("an entry");
@@ -449,5 +443,5 @@ fn other_rules_withdraw_a_result_and_other_calls_are_left() {
     assert_eq!(report(&context, &[]).0, 1);
     assert_eq!(report(&context, &["--write"]).0, 0);
     assert_eq!(content(&context), before.1);
-    assert!(csv_files(&context) == before.0);
+    assert!(context.csv_files() == before.0);
 }

@@ -1,29 +1,20 @@
 //! Durations that contradict other known durations of their case.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use crate::{
-    context::{Context, profile},
+    context::{Context, DECODER_KERNELS, profile},
     kill_resume::{ingested, ledger},
 };
-
-const KERNELS: [&str; 10] =
-    ["Add", "GatherV2", "MatMulV2", "MatMulV3", "Mul", "RmsNorm", "Slice", "Sort", "SwiGlu", "TensorMove"];
 
 /// Record of an `Add` of two vectors.
 fn add_record(size: &u32) -> String {
     format!("Add,2.060,\"\"\"{size};{size}\"\"\",FLOAT;FLOAT,ND;ND,\"\"\"{size}\"\"\",FLOAT,ND")
 }
 
-/// Tables with their content.
-fn csv_files(context: &Context) -> Vec<(PathBuf, Vec<u8>)> {
-    let paths = KERNELS.map(|kernel| context.path("db").join(format!("{kernel}.csv")));
-    paths.map(|path| (path.clone(), fs::read(path).expect("a table"))).to_vec()
-}
-
 /// Verdicts and reasons of all rows of the decoder layer.
 fn rows(context: &Context) -> Vec<[String; 3]> {
-    let rows = KERNELS.into_iter().flat_map(|kernel| context.rows("db", kernel));
+    let rows = DECODER_KERNELS.into_iter().flat_map(|kernel| context.rows("db", kernel));
     let cells = ["MicroBench Verdict", "MicroBench Reason", "MicroBench Collections"];
     rows.map(|row| cells.map(|column| row[column].clone())).collect()
 }
@@ -151,7 +142,7 @@ fn failed_cases_keep_their_verdict() {
         context.run(&[&command[..], &["--rehearsal-faults", "faults.yaml"], more].concat())
     };
     assert_eq!(run("faults:\n- slow_kernels: {factor: 1.6}\n", &[]).code, 1);
-    let earlier: Vec<_> = csv_files(&context);
+    let earlier = context.csv_files();
     let faults = "faults:\n- slow_kernels: {factor: 1.6}\n- out_of_memory:\n  where: {kernel: SwiGlu}\n";
     let ran = run(faults, &["--update", "all"]);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
@@ -164,7 +155,7 @@ fn failed_cases_keep_their_verdict() {
     assert_eq!(context.run(&["db", "check", "db"]).code, 0);
     // Rows of the first run are behind the ledger, not wrong.
     for (path, bytes) in earlier {
-        fs::write(path, bytes).expect("written");
+        fs::write(context.path(&path.to_string_lossy()), bytes).expect("written");
     }
     let checked = context.run(&["db", "check", "db"]);
     assert_eq!(checked.code, 0, "{}", checked.stdout);

@@ -1,8 +1,9 @@
 //! Rows with verdict `ok` and a wrong number, under faults of the device and of the profiler.
 
-use std::collections::BTreeMap;
-
-use crate::{context::Context, kill_resume::ingested};
+use crate::{
+    context::{Context, DECODER_KERNELS},
+    kill_resume::ingested,
+};
 
 /// Largest relative deviation of a median from the true one that is not wrong.
 const TOLERANCE: f64 = 0.03;
@@ -65,9 +66,6 @@ const FAULTS: &[WrongNumberFault] = &[
     unproven("another device", "wrong_device_id: {}"),
 ];
 
-const KERNELS: [&str; 10] =
-    ["Add", "GatherV2", "MatMulV2", "MatMulV3", "Mul", "RmsNorm", "Slice", "Sort", "SwiGlu", "TensorMove"];
-
 /// Number of runs of each fault: `NPUBENCH_FAULT_RUNS` for all faults, or for those with `NPUBENCH_FAULT` in their names; else
 /// one of the first three.
 fn campaign() -> (u32, Vec<&'static WrongNumberFault>) {
@@ -77,16 +75,6 @@ fn campaign() -> (u32, Vec<&'static WrongNumberFault>) {
         Some(runs) => (runs, FAULTS.iter().filter(|fault| fault.name.contains(&name)).collect()),
         None => (1, FAULTS[..3].iter().collect()),
     }
-}
-
-/// True medians of the rehearsal host in microseconds, by case.
-fn true_medians(context: &Context) -> BTreeMap<String, f64> {
-    let files = context.snapshot("db/.npubench/runs").into_iter();
-    let texts = files.filter(|(path, _)| path.ends_with("host/truth.csv"));
-    let texts: Vec<String> = texts.map(|(_, text)| String::from_utf8(text).expect("text")).collect();
-    let lines = texts.iter().flat_map(|text| text.lines());
-    let cells = lines.map(|line| line.split(',').collect::<Vec<_>>());
-    cells.filter_map(|cells| Some((cells[0].to_owned(), cells[2].parse().ok()?))).collect()
 }
 
 /// Measures the decoder layer on four devices with a fault plan.
@@ -105,9 +93,9 @@ fn measured(plan: &str, seed: u32) -> Context {
 #[expect(clippy::print_stdout, reason = "wrong rows of a campaign")]
 fn count_rows(fault: &WrongNumberFault, seed: u32) -> [usize; 3] {
     let context = measured(&format!("faults:\n- {}\n", fault.fault), seed);
-    let truth = true_medians(&context);
+    let truth = context.true_medians_by_case();
     let mut counts = [0; 3];
-    for row in KERNELS.into_iter().flat_map(|kernel| context.rows("db", kernel)) {
+    for row in DECODER_KERNELS.into_iter().flat_map(|kernel| context.rows("db", kernel)) {
         counts[0] += 1;
         if row["MicroBench Verdict"] != "ok" {
             continue;
@@ -156,12 +144,12 @@ fn wrong_medians_are_not_ok() {
 /// other than `ok` and `noisy`, and at most 2 % of the measurements are caused by suspicion. A run of 20 cases by default,
 /// `NPUBENCH_FAULT_RUNS` of them otherwise.
 #[test]
-fn healthy_cases_are_not_accused() {
+fn healthy_cases_are_not_suspicious() {
     let (runs, _) = campaign();
     let (mut rows, mut ok, mut accused, mut attempts, mut suspected) = (0_u32, 0_u32, 0_u32, 0_u32, 0_u32);
     for seed in 1..=runs {
         let context = measured("noise: {launch: [0.002, 0.05], offset: 1}\n", seed);
-        for row in KERNELS.into_iter().flat_map(|kernel| context.rows("db", kernel)) {
+        for row in DECODER_KERNELS.into_iter().flat_map(|kernel| context.rows("db", kernel)) {
             rows += 1;
             match row["MicroBench Verdict"].as_str() {
                 "ok" => ok += 1,

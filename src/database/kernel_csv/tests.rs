@@ -67,7 +67,7 @@ fn update_with_equal_cells_changes_nothing() {
 fn ragged_and_doubled_files_are_refused_with_their_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("K.csv");
-    for (text, said) in [
+    for (text, expected) in [
         ("A,B\n1,2\n1\n", ":3: 1 fields, the header has 2"),
         ("A,A\n1,2\n", ":1: a column name stands twice"),
         ("", ":1: the file is empty"),
@@ -75,7 +75,7 @@ fn ragged_and_doubled_files_are_refused_with_their_line() {
     ] {
         fs::write(&path, text).expect("written");
         let error = KernelCsv::load(&path).expect_err("refused").to_string();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 

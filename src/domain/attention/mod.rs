@@ -288,13 +288,13 @@ mod tests {
     #[test]
     fn attention_signature_has_lengths_without_implied_attributes() {
         let bare = decode();
-        let mut said = bare.clone();
+        let mut with_lengths = bare.clone();
         for (name, value) in AttentionCase::new(&bare).implied_attributes().iter() {
-            said.attributes.set(name, value);
+            with_lengths.attributes.set(name, value);
         }
-        assert_eq!(said.signature(), bare.signature());
-        said.attributes.set(name::AVG_SEQ_LEN, "4096.0");
-        assert_ne!(said.signature(), bare.signature(), "as recorded in tables without the lengths");
+        assert_eq!(with_lengths.signature(), bare.signature());
+        with_lengths.attributes.set(name::AVG_SEQ_LEN, "4096.0");
+        assert_ne!(with_lengths.signature(), bare.signature(), "as recorded in tables without the lengths");
         let mut lengths = bare.clone();
         lengths.attributes.set(name::KV_LENGTHS, "4096,4096");
         let short = lengths.signature();

@@ -161,8 +161,8 @@ fn collectives_are_counted_as_in_a_csv() {
     let reduced = &groups.without_shapes["hcom_allReduce_"];
     assert_eq!((reduced.duration, reduced.core.as_str()), (Nanos(2), "COMMUNICATION"));
     let rehearsed = "UPDATE STRING_IDS SET value = 'rehearsal_hcom' WHERE id = 42";
-    let told = error(&create_database(&[TABLES, RECORDS, COLLECTIVES, rehearsed]));
-    assert!(told.contains("(COMMUNICATION_OP, opId 2): a record of the rehearsal host"), "{told}");
+    let message = error(&create_database(&[TABLES, RECORDS, COLLECTIVES, rehearsed]));
+    assert!(message.contains("(COMMUNICATION_OP, opId 2): a record of the rehearsal host"), "{message}");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn missing_optional_tables_and_names_are_tolerated() {
 
 #[test]
 fn invalid_cells_are_reported_with_column() {
-    for (change, said) in [
+    for (change, expected) in [
         ("DROP TABLE TASK", "`DIR/msprof_20250109161616.db` has no table `TASK`"),
         (
             "DROP TABLE COMPUTE_TASK_INFO",
@@ -217,8 +217,8 @@ fn invalid_cells_are_reported_with_column() {
             "(globalTaskId 20): a record of the rehearsal",
         ),
     ] {
-        let told = error(&create_database(&[TABLES, RECORDS, change]));
-        assert!(told.contains(said), "{change}: {told}");
+        let message = error(&create_database(&[TABLES, RECORDS, change]));
+        assert!(message.contains(expected), "{change}: {message}");
     }
     let shapeless = TABLES.replace("Formats INTEGER", "A INTEGER");
     let shapeless =
@@ -245,7 +245,7 @@ fn long_call_stacks_in_string_table_are_ignored() {
 fn invalid_database_files_are_classified() {
     let whole = create_database(&[TABLES, RECORDS]);
     let bytes = fs::read(&whole.path).expect("there");
-    for (content, said) in [
+    for (content, expected) in [
         (&b""[..], "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
         (b"Type,Duration(us)\n", "is not an SQLite database"),
@@ -253,8 +253,8 @@ fn invalid_database_files_are_classified() {
         (&bytes[..bytes.len() - 1], "is truncated: "),
     ] {
         fs::write(&whole.path, content).expect("written");
-        let told = error(&whole);
-        assert!(told.contains(said), "{told}");
+        let message = error(&whole);
+        assert!(message.contains(expected), "{message}");
     }
     let mut garbage = bytes.clone();
     garbage[100..].fill(0xA5);

@@ -94,7 +94,7 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
             "output" => output = Some(PathBuf::from(value)),
             "export" if value == "on" || value == "off" => exports = value == "on",
             "task-time" if ["l0", "l1", "on"].contains(&value) => content.has_types = value != "l0",
-            "task-time" => return wrong(format!("--task-time={value}: the stand-in knows l0, l1, on")),
+            "task-time" => return wrong(format!("--task-time={value}: the stand-in supports l0, l1, on")),
             "ai-core" if value == "on" || value == "off" => counts = value == "on",
             "aic-metrics" => match parse_metrics(value) {
                 Some(parsed) => content.metrics = parsed,
@@ -104,7 +104,7 @@ pub(super) fn parse(arguments: &[String]) -> MsprofCommand {
             _ => match ACCEPTED.iter().find(|(known, _)| *known == name) {
                 Some((_, values)) if values.contains(&value) => {}
                 Some((_, values)) => {
-                    return wrong(format!("--{name}={value}: the stand-in knows {}", values.join(", ")));
+                    return wrong(format!("--{name}={value}: the stand-in supports {}", values.join(", ")));
                 }
                 None => return wrong(format!("`{word}` is not an option of the stand-in")),
             },

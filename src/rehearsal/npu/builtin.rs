@@ -181,7 +181,7 @@ fn scale(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, 
     let target = tensor_handle(&bound, "self")?;
     let TensorOperand { tensor, location, .. } = readable(session, "torch.Tensor.mul_", target)?;
     match bound.get("other") {
-        Some(PyValue::Tensor(_)) => return Err(runtime("rehearsal: mul_ knows numbers only")),
+        Some(PyValue::Tensor(_)) => return Err(runtime("rehearsal: mul_ supports numbers only")),
         Some(PyValue::Float(_)) if !tensor.dtype.is_float() => {
             let problem =
                 format!("result type Float can't be cast to the desired output type {}", tensor.dtype);
@@ -250,7 +250,7 @@ fn format_cast(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiR
     let TensorOperand { tensor, dims, location, contents, layout } =
         readable(session, "npu_format_cast", source)?;
     if int_argument(&bound, "acl_format") != Some(FRACTAL_NZ) {
-        return Err(runtime("rehearsal: npu_format_cast knows FRACTAL_NZ (29) only"));
+        return Err(runtime("rehearsal: npu_format_cast supports FRACTAL_NZ (29) only"));
     }
     if layout != OperandLayout::Contiguous {
         return Err(runtime(

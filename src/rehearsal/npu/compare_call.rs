@@ -13,8 +13,8 @@ use crate::{
     render::ManifestCase,
 };
 
-/// Compares the arguments of a call with those of the case that the installed schema has, and returns the NPU that holds the tensors. A difference is
-/// a `RuntimeError` with the argument, the manifest's value and the call's.
+/// Compares the arguments of a call with those of the case that the installed schema has, and returns the NPU that
+/// holds the tensors. A difference is a `RuntimeError` with the argument, the manifest's value and the call's.
 pub(super) fn compare_call(
     case: &ManifestCase,
     schema: &OperatorSchema,

@@ -172,7 +172,7 @@ fn arange(bound: &BoundArguments) -> Result<NewTensor, PyError> {
     let (start, end) = (int_argument(bound, "start"), int_argument(bound, "end"));
     let step = if bound.contains_key("step") { int_argument(bound, "step") } else { Some(1) };
     let (Some(start), Some(end), Some(step)) = (start, end, step) else {
-        return Err(runtime("rehearsal: arange knows whole numbers only"));
+        return Err(runtime("rehearsal: arange supports whole numbers only"));
     };
     if step < 1 || end < start {
         return Err(runtime("upper bound and lower bound inconsistent with step sign"));

@@ -1,0 +1,167 @@
+//! Attempts of cases with their launches.
+
+use rusqlite::{Transaction, params};
+
+use super::{Ledger, LedgerError, WITH_SAMPLES, software::store_software};
+use crate::{
+    domain::{
+        Attempt, CacheState, CaseId, CaseOutcome, CollectionSamples, EqualCallAttempt, IdentifiedCase,
+        Launch, Nanos, RecordedTask, SoftwareFingerprint,
+    },
+    stats::CycleRate,
+};
+
+/// Content of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AttemptState {
+    pub(crate) launched: u32,
+    pub(crate) launches: Vec<Launch>,
+    /// Means of the counters, as JSON.
+    pub(crate) counters: String,
+    pub(crate) task: RecordedTask,
+    pub(crate) cycle_rate: Option<CycleRate>,
+    pub(crate) outcome: CaseOutcome,
+    /// True for an attempt that was accepted and does not count any more.
+    pub(crate) is_withdrawn: bool,
+}
+
+impl From<&Attempt> for AttemptState {
+    fn from(attempt: &Attempt) -> Self {
+        Self {
+            launched: attempt.launched,
+            launches: attempt.launches.clone(),
+            counters: serde_json::to_string(&attempt.counters).unwrap_or_default(),
+            task: attempt.task.clone(),
+            cycle_rate: attempt.cycle_rate,
+            outcome: attempt.outcome.clone(),
+            is_withdrawn: false,
+        }
+    }
+}
+
+impl Ledger {
+    /// Stores all results of a collection in one transaction, with the software that it used. Results of other cases with
+    /// the same calls are stored under their cases, which need not be planned.
+    pub fn finish_collection(
+        &mut self,
+        collection: i64,
+        ended: Nanos,
+        outcome: &str,
+        software: &SoftwareFingerprint,
+        attempts: &[Attempt],
+    ) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            let software = store_software(tx, software)?;
+            tx.execute(
+                "UPDATE collections SET ended_ns = ?2, outcome = ?3, software = ?4 WHERE collection = ?1",
+                params![collection, ended.0, outcome, software],
+            )?;
+            for attempt in attempts {
+                insert_attempt(tx, collection, &attempt.case, None, &AttemptState::from(attempt))?;
+            }
+            for EqualCallAttempt { case, attempt } in attempts.iter().flat_map(|own| &own.of_equal_calls) {
+                insert_case(tx, case)?;
+                insert_attempt(tx, collection, &attempt.case, None, &AttemptState::from(attempt))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Passes the accepted samples of every attempt with a measurement in one state of the cache to `read`, oldest
+    /// first.
+    pub(crate) fn for_each_measurement(
+        &self,
+        cache: CacheState,
+        mut read: impl FnMut(&CollectionSamples),
+    ) -> Result<(), LedgerError> {
+        let sql = format!(
+            "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns, c.device
+                   FROM attempts a JOIN collections c USING (collection) JOIN samples l USING (attempt)
+                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) AND l.is_accepted
+                   ORDER BY a.attempt, l.number"
+        );
+        let mut read_all = || -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare_cached(&sql)?;
+            let mut rows = statement.query([cache.as_str()])?;
+            let mut current: Option<(i64, CollectionSamples)> = None;
+            while let Some(row) = rows.next()? {
+                let (attempt, duration) = (row.get(0)?, row.get(4)?);
+                if let Some((key, measured)) = &mut current
+                    && *key == attempt
+                {
+                    measured.samples.push(duration);
+                    continue;
+                }
+                let next = CollectionSamples {
+                    case: CaseId::from_stored(row.get::<_, String>(1)?),
+                    collection: row.get(2)?,
+                    software: row.get(3)?,
+                    samples: vec![duration],
+                    device: row.get(5)?,
+                };
+                if let Some((_, complete)) = current.replace((attempt, next)) {
+                    read(&complete);
+                }
+            }
+            current.iter().for_each(|(_, complete)| read(complete));
+            Ok(())
+        };
+        read_all().map_err(self.sqlite_error())
+    }
+}
+
+/// Stores a case unless it is stored.
+pub(super) fn insert_case(tx: &Transaction<'_>, case: &IdentifiedCase) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO cases (case_id, kernel, signature) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+    let mut insert = tx.prepare_cached(sql)?;
+    insert.execute(params![case.id().as_str(), case.kernel.as_str(), case.signature()])?;
+    Ok(())
+}
+
+/// Stores an attempt with its launches, under a key of its own unless one is given; a second one for a case of the same
+/// collection is left out.
+pub(super) fn insert_attempt(
+    tx: &Transaction<'_>,
+    collection: i64,
+    case: &CaseId,
+    key: Option<i64>,
+    state: &AttemptState,
+) -> rusqlite::Result<()> {
+    let AttemptState { launched, launches, counters, task, cycle_rate, outcome, is_withdrawn } = state;
+    let inserted = tx
+        .prepare_cached(
+            "INSERT INTO attempts (attempt, collection, case_id, launched, verdict, reason, counters, op_state, core,
+                                   cycle_rate, cycle_rate_error, is_withdrawn)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT (collection, case_id) DO NOTHING",
+        )?
+        .execute(params![
+            key,
+            collection,
+            case.as_str(),
+            launched,
+            outcome.verdict.as_str(),
+            outcome.reason,
+            counters,
+            task.state,
+            task.core,
+            cycle_rate.map(|rate| rate.per_microsecond),
+            cycle_rate.map(|rate| rate.error),
+            is_withdrawn,
+        ])?;
+    if inserted == 0 {
+        return Ok(());
+    }
+    insert_launches(tx, tx.last_insert_rowid(), launches)
+}
+
+/// Stores the launches of the attempt with this key.
+fn insert_launches(tx: &Transaction<'_>, attempt: i64, launches: &[Launch]) -> rusqlite::Result<()> {
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO launches (attempt, number, is_measured, is_accepted, start_ns, duration_ns)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    for Launch { number, is_measured, is_accepted, start, duration } in launches {
+        insert.execute(params![attempt, number, is_measured, is_accepted, start.0, duration.0])?;
+    }
+    Ok(())
+}
