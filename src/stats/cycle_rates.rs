@@ -151,7 +151,8 @@ fn group_by(readings: &[CycleReading], group: impl Fn(&CycleReading) -> usize) -
 }
 
 /// Returns the deficit of each reading compared with the highest clock of the same case in other collections, but not on
-/// devices with a higher clock than most. The level of a collection with a low clock is corrected by the deficit of its cases.
+/// devices with a higher clock than most. The level of a collection with a low clock is corrected by the deficit of its cases,
+/// but not that of a case with a lower clock elsewhere: where the clock fell within the collection, it may be one before the fall.
 fn own_deficits(
     readings: &[CycleReading],
     standings: &[ClockStanding],
@@ -161,8 +162,10 @@ fn own_deficits(
     let levels: Vec<(f64, f64)> = readings
         .iter()
         .zip(of_neighbours)
-        .map(|(CycleReading { rate: CycleRate { per_microsecond, error }, .. }, neighbours)| {
-            let corrected = neighbours.filter(|found| found.is_significant(NEIGHBOUR_ERRORS));
+        .map(|(reading, neighbours)| {
+            let CycleRate { per_microsecond, error } = reading.rate;
+            let is_higher = || by_case[reading.case].iter().any(|&other| is_above(reading, &readings[other]));
+            let corrected = neighbours.filter(|found| found.is_significant(NEIGHBOUR_ERRORS) && !is_higher());
             let (by, its_error) = corrected.map_or((0.0, 0.0), |found| (found.value, found.error));
             (per_microsecond.ln() + by, error.hypot(COLLECTION_SD).hypot(its_error))
         })
@@ -189,6 +192,13 @@ fn own_deficits(
         }
     }
     deficits
+}
+
+/// Returns true if the clock of a reading was higher than that of another one, by more than chance.
+fn is_above(one: &CycleReading, other: &CycleReading) -> bool {
+    let difference = (one.rate.per_microsecond / other.rate.per_microsecond).ln();
+    let error = one.rate.error.hypot(other.rate.error).hypot(COLLECTION_SD);
+    Deficit { value: difference, error, reference: None, cases: 1 }.is_significant(CASE_ERRORS)
 }
 
 /// Returns the reading with the highest lower bound of its level.

@@ -70,6 +70,21 @@ fn only_cases_after_a_fall_of_the_clock_are_slow() {
     }
 }
 
+/// The clock falls within short collections, on all devices at once: no case is slow by more than the fall, although the others
+/// of its collection are slow.
+#[test]
+fn common_fall_of_the_clock_is_not_exaggerated() {
+    for seed in 0..40 {
+        let readings = crossed(20, 4, seed, |_, place| if place % 5 >= 2 { 1.0 / 1.4 } else { 1.0 });
+        let found = find_clock_deficits(&readings);
+        for (reading, found) in readings.iter().zip(&found) {
+            let Some(found) = found else { continue };
+            let chance = 4.0 * reading.rate.error;
+            assert!(found.deficit < 0.3 + chance, "{seed} {reading:?} {found:?}");
+        }
+    }
+}
+
 /// Two of four collections are slow, so that some cases were slow both times: the others of their collections show it.
 #[test]
 fn cases_that_were_slow_in_all_their_collections_are_found() {
