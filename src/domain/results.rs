@@ -127,6 +127,8 @@ pub(crate) struct CollectionSamples {
     pub(crate) device: u32,
     /// Digest of the collection's software; `None` for collections of versions that did not record it.
     pub(crate) software: Option<String>,
+    /// Reason of a collection with verdict `noisy`.
+    pub(crate) noise: Option<String>,
     /// Durations in nanoseconds, in launch order.
     pub(crate) samples: Vec<i64>,
 }

@@ -75,7 +75,8 @@ impl Ledger {
         mut read: impl FnMut(&CollectionSamples),
     ) -> Result<(), LedgerError> {
         let sql = format!(
-            "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns, c.device
+            "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns, c.device,
+                          CASE a.verdict WHEN 'noisy' THEN a.reason END
                    FROM attempts a JOIN collections c USING (collection) JOIN samples l USING (attempt)
                    WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) AND l.is_accepted
                    ORDER BY a.attempt, l.number"
@@ -98,6 +99,7 @@ impl Ledger {
                     software: row.get(3)?,
                     samples: vec![duration],
                     device: row.get(5)?,
+                    noise: row.get(6)?,
                 };
                 if let Some((_, complete)) = current.replace((attempt, next)) {
                     read(&complete);

@@ -115,6 +115,7 @@ fn committed_results_survive_reopening() {
         software: None,
         samples: vec![10, 11],
         device: 3,
+        noise: None,
     };
     assert_eq!(measurements, [expected]);
     let cases = ledger.run_cases("r1").expect("read");

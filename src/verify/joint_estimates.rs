@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
+    controls::control_change,
     references::{CONFIRMING_COLLECTIONS, CaseMedian, CaseReferences, find_references, judge_contradiction},
     row_patterns::is_mostly_patterned,
     samples::{TIMER_QUANTUM_NS, pattern_reason},
@@ -97,7 +98,8 @@ pub(crate) struct JointEstimates {
     by_case: HashMap<CaseId, EstimatedMedian>,
     /// Number of collections of each case.
     collections: HashMap<CaseId, usize>,
-    /// Number of the collections of a case whose durations have a pattern; cases without one are left out.
+    /// Number of the collections of a case whose durations have a pattern, or in which the control kernels show a change of the
+    /// device; cases without one are left out.
     patterned: HashMap<CaseId, usize>,
     references: HashMap<CaseId, CaseReferences>,
 }
@@ -121,7 +123,8 @@ impl EstimateInput {
         if let Some(earlier) = earlier.filter(|earlier| *earlier != measured.software) {
             self.earlier.insert(measured.case.clone(), earlier);
         }
-        if pattern_reason(&measured.samples).is_some() {
+        let has_changed = || measured.noise.as_deref().and_then(control_change).is_some();
+        if pattern_reason(&measured.samples).is_some() || has_changed() {
             let place = (measured.case.clone(), measured.software.clone());
             *self.patterned.entry(place).or_default() += 1;
         }
@@ -279,13 +282,35 @@ mod tests {
         let software = Some(software.to_owned());
         let case = CaseId::from_stored(format!("{case:016x}"));
         let device = u32::try_from(collection % 3).expect("a device");
-        CollectionSamples { case, collection, device, software, samples }
+        CollectionSamples { case, collection, device, software, noise: None, samples }
     }
 
     fn estimates(measurements: &[CollectionSamples]) -> JointEstimates {
         let mut input = EstimateInput::default();
         measurements.iter().for_each(|measured| input.add(measured));
         input.estimate_cases(&[])
+    }
+
+    /// Precise cases: the collections of one of them had another clock at their end, and the last one shows that it was theirs.
+    #[test]
+    fn cases_of_a_device_that_changed_are_measured_in_three_collections() {
+        let aim = PrecisionAim { half_width: 0.05, max_collections: 8 };
+        let cases: Vec<CaseId> = (0..30).map(|case| CaseId::from_stored(format!("{case:016x}"))).collect();
+        let cases: Vec<&CaseId> = cases.iter().collect();
+        let mut all: Vec<CollectionSamples> = Vec::new();
+        for collection in 1..=3 {
+            all.extend((0..30).map(|case| measured(case, collection, "8.5", 100_000)));
+            let reason = "the control kernel copy of device 1 took +4.0 % at the end of the collection";
+            all.iter_mut()
+                .filter(|one| one.case == *cases[7])
+                .for_each(|one| one.noise = Some(reason.to_owned()));
+            let repeated = estimates(&all).cases_to_repeat(&cases, aim);
+            match collection {
+                1 => assert_eq!(repeated.len(), 30, "few cases are measured twice"),
+                2 => assert_eq!(repeated, [7]),
+                _ => assert_eq!(repeated, [0; 0]),
+            }
+        }
     }
 
     #[test]
