@@ -51,7 +51,8 @@ pub(crate) use production::{PRODUCTION_FACTOR, production_contradiction};
 pub use profiler_settings::{AicMetrics, ProfilerSettings};
 pub use results::{Attempt, AttemptSamples, EqualCallAttempt, Launch, RecordedTask, RowResult};
 pub(crate) use results::{
-    CollectionSamples, IntervalMethod, Measurement, MedianInterval, ShownResult, WithdrawnAttempts,
+    CONFIRMING_COLLECTIONS, CollectionSamples, IntervalMethod, Measurement, MedianInterval, ShownResult,
+    WithdrawnAttempts,
 };
 pub(crate) use signature::{keeps_input_shapes, signature_attributes, split_signature, split_signature_dims};
 pub use signature_cells::{CellsError, SignatureCells};

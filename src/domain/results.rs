@@ -22,6 +22,9 @@ pub struct Launch {
     pub duration: Nanos,
 }
 
+/// Number of collections that agree from which an unusual median is that of the case, which is not measured again for it.
+pub(crate) const CONFIRMING_COLLECTIONS: usize = 2;
+
 /// State and unit of a kernel's task, as the profiler shows them; empty if it does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedTask {

@@ -7,10 +7,13 @@ use crate::{
     database::{
         Database, DatabaseError, RowCase, ShownInterval, WriteBackReport, row_cases, write_back_kernel,
     },
-    domain::{CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult, Verdict},
+    domain::{
+        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult,
+        Verdict,
+    },
     evidence::{LedgerComparison, RowComparison, case_row},
     ledger::Ledger,
-    plan::{CONFIRMING_COLLECTIONS, PlannedCase, RunPlan},
+    plan::{PlannedCase, RunPlan},
 };
 
 /// A case whose row is to be written.
@@ -144,6 +147,8 @@ impl WriteBack {
             None => (case_row(ledger, case, self.cache)?, ledger.withdrawn_attempts(case, self.cache)?),
         };
         let withdrawn_runs = withdrawn.as_ref().map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
+        // The measurement of such a verdict was withdrawn by a later run, which did not plan the case.
+        let verdict = verdict.filter(|verdict| !verdict.outcome.verdict.has_samples());
         let row = match (measured, verdict, withdrawn) {
             (Some(row), ..) => Some(RowResult { withdrawn_runs, ..row }),
             (None, Some(RunVerdict { run, outcome }), _) => Some(RowResult {
@@ -184,6 +189,23 @@ impl WriteBack {
         suspicious
     }
 
+    /// Returns the cases whose rows may be of another ledger, such as that of another host. Tables that cannot be read are left
+    /// out.
+    fn cases_of_other_ledgers(&self, database: &Database) -> BTreeSet<CaseId> {
+        let mut cases = BTreeSet::new();
+        let Some(ledger) = &self.ledger else { return cases };
+        for kernel in database.kernels().unwrap_or_default() {
+            let Ok(table) = database.kernel_csv(&kernel) else { continue };
+            let rows = row_cases(&kernel, &table).unwrap_or_default().into_iter();
+            let is_foreign = |row: &RowCase| {
+                let compared = ledger.compare_row(&table, row);
+                matches!(compared, RowComparison::OtherLedger | RowComparison::UnknownRun { .. })
+            };
+            cases.extend(rows.filter(is_foreign).filter_map(|row| Some(row.case.as_ref().ok()?.id())));
+        }
+        cases
+    }
+
     /// Makes the written cases pending again, with the estimates of the whole ledger. A table may have been replaced, or lost
     /// rows, after they were written.
     pub(super) fn reopen_written(&mut self, ledger: LedgerComparison) {
@@ -203,7 +225,8 @@ pub(crate) struct RewriteReport {
 }
 
 /// Writes the rows of all cases of the ledger that differ from it, and new rows for the measured cases among
-/// `insertable` that have none. No row is replaced by something worse, except by withdrawn measurements.
+/// `insertable` that have none. No row is replaced by something worse, except by withdrawn measurements; rows that may be of
+/// another ledger are kept.
 pub(crate) fn rewrite_rows(
     database: &Database,
     ledger: &Ledger,
@@ -215,7 +238,9 @@ pub(crate) fn rewrite_rows(
         rows.ledger = Some(LedgerComparison::read(ledger, database, cache)?);
         rows.add_outdated(database);
         let verdicts = ledger.newest_row_verdicts(cache)?;
-        for (case, kernel) in ledger.attempted_cases(cache)? {
+        let foreign = rows.cases_of_other_ledgers(database);
+        let attempted = ledger.attempted_cases(cache)?.into_iter();
+        for (case, kernel) in attempted.filter(|(case, _)| !foreign.contains(case)) {
             let Ok(kernel) = KernelName::new(&kernel) else { continue };
             let verdict = verdicts.get(&case).map(|(run, outcome)| (run.as_str(), outcome));
             rows.add_finished(&kernel, &case, verdict);

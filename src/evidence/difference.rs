@@ -18,7 +18,7 @@ const MAX_CYCLE_SHARE: f64 = 0.25;
 #[derive(Debug)]
 pub(crate) struct MeasuredSide {
     cases: BTreeMap<CaseId, KnownCase>,
-    /// Newest attempt of each case that was launched without a result that counts.
+    /// Newest attempt of each case that was launched without an accepted result.
     failures: BTreeMap<CaseId, FailedAttempt>,
     estimates: JointEstimates,
     /// Mean logarithm of cycles / (blocks x time) of each case, for the software of its newest collection.
@@ -117,7 +117,7 @@ pub(crate) struct LedgerDifference {
     pub(crate) cases: Vec<CaseDifference>,
     /// Number of cases that only one side has measured.
     pub(crate) only: [usize; 2],
-    /// Those that the other side has attempted without a result that counts, such as withdrawn ones.
+    /// Those that the other side has attempted without an accepted result, such as withdrawn ones.
     pub(crate) failed_in_other: [Vec<FailedCase>; 2],
     /// Number of cases of both sides that have no interval over collections on one of them.
     pub(crate) without_interval: usize,

@@ -195,7 +195,7 @@ pub(crate) struct PlannedVerdict {
     pub(crate) outcome: Option<CaseOutcome>,
 }
 
-/// An attempt without a result that counts.
+/// An attempt without an accepted result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedAttempt {
     pub(crate) outcome: CaseOutcome,
@@ -204,7 +204,8 @@ pub(crate) struct FailedAttempt {
 }
 
 impl Ledger {
-    /// Returns the newest launched attempt without a result that counts of each case that has one, in one run or in all.
+    /// Returns the newest launched attempt without an accepted result of each case that has one, in one run or in all. Cases that ran as
+    /// another kernel are measured there.
     pub(crate) fn newest_failures(
         &self,
         run: Option<&str>,
@@ -214,7 +215,8 @@ impl Ledger {
             "SELECT a.case_id, a.verdict, a.reason, a.is_withdrawn
                    FROM attempts a JOIN collections c USING (collection)
                    WHERE c.cache = ?1 AND (?2 IS NULL OR c.run = ?2) AND a.launched > 0
-                   AND a.verdict NOT IN ({WITH_SAMPLES}) ORDER BY a.attempt"
+                   AND a.verdict NOT IN ({WITH_SAMPLES}, '{ran_as_other}') ORDER BY a.attempt",
+            ran_as_other = Verdict::RanAsOther
         );
         self.read_rows(&sql, params![cache.as_str(), run], |row| {
             let verdict = row.get::<_, String>(1)?.parse().unwrap_or(Verdict::NotRun);

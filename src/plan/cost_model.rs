@@ -70,7 +70,7 @@ impl LaunchCount {
         let Self::Fixed(launches) = self else { return None };
         ((launches as usize) < LEAST_SAMPLES).then(|| {
             format!(
-                "trends, steps and modes in a collection are not found with {launches} launches, only with {LEAST_SAMPLES} or more"
+                "trends, steps and modes are not found in collections with {launches} samples of a case, only with {LEAST_SAMPLES} or more"
             )
         })
     }

@@ -9,6 +9,6 @@ mod select;
 pub(crate) use cost_model::{DEFAULT_LAUNCHES, InitialCosts, LaunchCount};
 pub(crate) use equal_calls::EqualCallEvidence;
 pub(crate) use select::{
-    CONFIRMING_COLLECTIONS, CaseSelection, MissingTable, PlanError, PlannedCase, RefusedCall, RunPlan,
-    UpdateMode, planned_case, select_cases,
+    CaseSelection, MissingTable, PlanError, PlannedCase, RefusedCall, RunPlan, UpdateMode, planned_case,
+    select_cases,
 };

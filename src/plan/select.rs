@@ -13,14 +13,11 @@ use crate::{
     config::DeviceProfile,
     database::{Database, DatabaseError, KernelCsv, row_cases},
     domain::{
-        CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts,
-        nearest_name,
+        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos,
+        Verdict, WithdrawnAttempts, nearest_name,
     },
     render::call_digest,
 };
-
-/// Least number of collections of a suspicious result that is not measured again.
-pub(crate) const CONFIRMING_COLLECTIONS: usize = 2;
 
 /// Reason of cases whose kernel is not in the catalogue.
 const NO_ENTRY: &str = "the catalogue has no entry for this kernel";

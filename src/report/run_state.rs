@@ -138,9 +138,10 @@ pub(crate) struct RunState {
     /// Start of the first collection.
     #[serde(skip)]
     pub(super) launched: Option<Timestamp>,
-    /// Verdict of each case that has one. A case whose verdict changes, such as by another collection, is finished again.
+    /// Verdict of each case that has one, and true if it counts as done: those before the first collection do not. A case whose
+    /// verdict changes, such as by another collection, is finished again.
     #[serde(skip)]
-    pub(super) finished: HashMap<CaseId, Verdict>,
+    pub(super) finished: HashMap<CaseId, (Verdict, bool)>,
 }
 
 impl RunState {
@@ -161,11 +162,10 @@ impl RunState {
             }
             RunEvent::CaseFinished { case, outcome, .. } => {
                 self.reopen_case(case);
-                self.finished.insert(case.clone(), outcome.verdict);
+                let is_done = self.launched.is_some() && outcome.verdict != Verdict::NotRun;
+                self.finished.insert(case.clone(), (outcome.verdict, is_done));
                 *self.verdicts.entry(outcome.verdict).or_default() += 1;
-                if let Some(launched) = self.launched
-                    && outcome.verdict != Verdict::NotRun
-                {
+                if let Some(launched) = self.launched.filter(|_| is_done) {
                     self.done += 1;
                     self.open = self.cases.saturating_sub(self.done);
                     self.cases_per_minute = cases_per_minute(self.done, now.seconds_since(launched));
@@ -196,13 +196,11 @@ impl RunState {
 
     /// Removes a case that is finished already from the numbers.
     fn reopen_case(&mut self, case: &CaseId) {
-        let Some(verdict) = self.finished.remove(case) else { return };
+        let Some((verdict, was_done)) = self.finished.remove(case) else { return };
         let known = self.verdicts.entry(verdict).or_default();
         *known = known.saturating_sub(1);
         self.verdicts.retain(|_, count| *count > 0);
-        if self.launched.is_some() && verdict != Verdict::NotRun {
-            self.done = self.done.saturating_sub(1);
-        }
+        self.done -= usize::from(was_done);
     }
 
     /// Returns true if no collection runs, and none can be started for now: no device can be used, or the disk is full.
@@ -397,17 +395,19 @@ mod tests {
     fn cases_that_are_finished_again_are_counted_once() {
         let (mut state, start) = (RunState::default(), Timestamp(Nanos(0)));
         state.on_event(start, &started(&[0]));
+        // The measurement of a resumed run, before its first collection.
+        state.on_event(start, &finished("d", Verdict::Ok));
         state.on_event(start, &collection(1, &[0]));
         for (case, verdict) in [("a", Verdict::Noisy), ("b", Verdict::Ok), ("a", Verdict::Ok)] {
             state.on_event(start, &finished(case, verdict));
         }
-        assert_eq!((state.done, state.open, state.verdicts.clone()), (2, 2, [(Verdict::Ok, 2)].into()));
+        assert_eq!((state.done, state.open, state.verdicts.clone()), (2, 2, [(Verdict::Ok, 3)].into()));
         state.on_event(
             start,
             &RunEvent::MeasurementsWithdrawn {
-                cases: 1,
-                case_ids: vec![CaseId::from_stored("b")],
-                verdicts: vec![(Verdict::Ok, 1)],
+                cases: 2,
+                case_ids: ["b", "d"].map(CaseId::from_stored).to_vec(),
+                verdicts: vec![(Verdict::Ok, 2)],
                 reason: "a low clock".to_owned(),
             },
         );

@@ -1,13 +1,13 @@
 //! Event sink for users: a progress display on a terminal, otherwise plain lines.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     io::{self, IsTerminal as _},
 };
 
 use super::{EventSink, print_note, progress::ProgressDisplay, timestamp::format_duration};
 use crate::{
-    domain::{CacheState, CollectionPurpose, Verdict, reason_cause},
+    domain::{CacheState, CaseId, CollectionPurpose, Verdict, reason_cause},
     events::RunEvent,
 };
 
@@ -20,7 +20,7 @@ pub(crate) struct TextReporter {
     display: Option<ProgressDisplay>,
     not_launched: NotLaunchedGroups,
     launched: bool,
-    finished: usize,
+    finished: HashSet<CaseId>,
     total: usize,
     /// Line of a collection, printed after its cases are counted.
     pending: Option<String>,
@@ -34,7 +34,7 @@ impl TextReporter {
             display,
             not_launched: NotLaunchedGroups::new(),
             launched: false,
-            finished: 0,
+            finished: HashSet::new(),
             total: 0,
             pending: None,
         }
@@ -52,7 +52,7 @@ impl TextReporter {
             // A resumed run may have only further rounds to do.
             let progress = match self.total {
                 0 => String::new(),
-                total => format!("; {} of {} done", self.finished, format_count(total, "case")),
+                total => format!("; {} of {} done", self.finished.len(), format_count(total, "case")),
             };
             self.print_line(&format!("{line}{progress}"));
         }
@@ -246,14 +246,18 @@ impl EventSink for TextReporter {
                     *kernels.entry(kernel.to_string()).or_default() += 1;
                     return;
                 }
-                self.finished += usize::from(outcome.verdict != Verdict::NotRun);
+                if outcome.verdict != Verdict::NotRun {
+                    self.finished.insert(case.clone());
+                }
                 if !outcome.verdict.is_done() && outcome.verdict != Verdict::NotRun {
                     let verdict = outcome.verdict;
                     self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", outcome.reason));
                 }
             }
-            RunEvent::MeasurementsWithdrawn { cases, .. } => {
-                self.finished = self.finished.saturating_sub(*cases);
+            RunEvent::MeasurementsWithdrawn { case_ids, .. } => {
+                case_ids.iter().for_each(|case| {
+                    self.finished.remove(case);
+                });
                 self.print_host_event(event);
             }
             RunEvent::StopRequested { running, at_once } => {

@@ -1,5 +1,7 @@
 //! `npubench reparse`: the collections of the ledger, assessed again from their artefacts.
 
+use std::collections::BTreeMap;
+
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 
 use super::CommandError;
@@ -34,7 +36,7 @@ pub(crate) fn reparse_runs(
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let mut report = ReparseReport::default();
     let planned = ledger.planned_cases()?;
-    let mut unplanned = Vec::new();
+    let mut unplanned: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
     let collections = ledger.attempted_collections(run)?;
     for collections in collections.chunks(AT_ONCE) {
         let assessed: Vec<Option<Result<ReassessedCollection, String>>> = collections
@@ -51,7 +53,7 @@ pub(crate) fn reparse_runs(
                     compare_controls(&mut report, ledger, collection, &assessed.controls, writes)?;
                     let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
                     let equal = equal.map(|equal| &equal.case).filter(|case| !planned.contains(case.id()));
-                    unplanned.extend(equal.cloned());
+                    unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
                     add_assessed(&mut report, ledger, collection, assessed)?
                 }
                 Some(Err(problem)) => {
@@ -65,6 +67,7 @@ pub(crate) fn reparse_runs(
         }
     }
     if writes {
+        let unplanned: Vec<IdentifiedCase> = unplanned.into_values().collect();
         report.written = Some(write_rows(database, ledger, &catalogue, &unplanned)?);
     }
     Ok(report)

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     domain::{CaseOutcome, CollectionEnd, ControlReading, Verdict, find_clause, reason_remarks},
-    render::{ControlCall, Manifest},
+    render::Manifest,
     stats::{ControlChange, LEAST_CLOCK_DEFICIT},
 };
 
@@ -26,24 +26,25 @@ pub(crate) fn control_readings(
     let mut readings = Vec::new();
     for rank in split_by_rank(manifest, journals, records) {
         for &end in CollectionEnd::ALL {
-            for (place, call) in controls.kernels.iter().enumerate() {
-                let ordinal = manifest.control_ordinal(end, place);
-                let Some(between) = sentinel_range(manifest, &rank.records, ordinal) else { continue };
-                readings.extend(control_reading(manifest, call, end, &rank, &rank.records[between]));
-            }
+            let places = 0..controls.kernels.len();
+            readings.extend(places.filter_map(|place| control_reading(manifest, place, end, &rank)));
         }
     }
     readings
 }
 
-fn control_reading(
+/// Returns the records of the launches of a control kernel; `None` if they are not all recorded, or not as one kernel with its
+/// shapes.
+fn control_launches<'a>(
     manifest: &Manifest,
-    call: &ControlCall,
+    place: usize,
     end: CollectionEnd,
-    rank: &RankOutput<'_>,
-    records: &[RawRecord],
-) -> Option<ControlReading> {
+    rank: &'a RankOutput<'_>,
+) -> Option<&'a [RawRecord]> {
     let controls = manifest.controls.as_ref()?;
+    let call = controls.kernels.get(place)?;
+    let between = sentinel_range(manifest, &rank.records, manifest.control_ordinal(end, place))?;
+    let records = &rank.records[between];
     let first = records.first()?;
     // A copy reads its second tensor only.
     let is_own = |record: &RawRecord| {
@@ -54,9 +55,20 @@ fn control_reading(
             && record.duration.0 > 0
     };
     let is_complete = records.len() == (controls.warm_up + controls.measured) as usize;
-    if !is_complete || !records.iter().all(is_own) {
-        return None;
-    }
+    // One launch recorded twice, and another one lost.
+    let is_repeated = records.windows(2).any(|pair| pair[0].start == pair[1].start);
+    (is_complete && !is_repeated && records.iter().all(is_own)).then_some(records)
+}
+
+fn control_reading(
+    manifest: &Manifest,
+    place: usize,
+    end: CollectionEnd,
+    rank: &RankOutput<'_>,
+) -> Option<ControlReading> {
+    let records = control_launches(manifest, place, end, rank)?;
+    let controls = manifest.controls.as_ref()?;
+    let (call, first) = (controls.kernels.get(place)?, records.first()?);
     let read: Vec<&RawRecord> = records.iter().skip(controls.warm_up as usize).collect();
     Some(ControlReading {
         control: call.control,
@@ -122,8 +134,7 @@ fn control_overlap(manifest: &Manifest, journals: &[LaunchJournal], records: &[R
     split_by_rank(manifest, journals, records).iter().find_map(|rank| {
         let places = CollectionEnd::ALL.iter().flat_map(|&end| (0..controls.kernels.len()).map(move |place| (end, place)));
         places.into_iter().find_map(|(end, place)| {
-            let between = sentinel_range(manifest, &rank.records, manifest.control_ordinal(end, place))?;
-            let launches: Vec<&RawRecord> = rank.records[between].iter().collect();
+            let launches: Vec<&RawRecord> = control_launches(manifest, place, end, rank)?.iter().collect();
             let (overlap, control) = (first_overlap(&launches)?, controls.kernels[place].control);
             Some(format!(
                 "the durations of the collection contradict their starts: {overlap}, of the control kernel {control}"

@@ -1,16 +1,17 @@
 //! Estimates of the cases of a ledger from all collections of the same software together.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{
     controls::control_change,
-    references::{CONFIRMING_COLLECTIONS, CaseMedian, CaseReferences, find_references, judge_contradiction},
-    row_patterns::is_mostly_patterned,
+    references::{CaseMedian, CaseReferences, find_references, judge_contradiction},
+    row_patterns::{MedianAgreement, is_mostly_patterned},
     samples::{TIMER_QUANTUM_NS, pattern_reason},
 };
 use crate::{
     domain::{
-        CacheState, CaseId, CaseOutcome, CollectionSamples, IntervalMethod, Nanos, production_contradiction,
+        CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseOutcome, CollectionSamples, IntervalMethod, Nanos,
+        production_contradiction,
     },
     ledger::{KnownCase, Ledger, LedgerError},
     stats::{
@@ -101,6 +102,8 @@ pub(crate) struct JointEstimates {
     /// Number of the collections of a case whose durations have a pattern, or in which the control kernels show a change of the
     /// device; cases without one are left out.
     patterned: HashMap<CaseId, usize>,
+    /// Cases whose collections disagree.
+    disagreeing: HashSet<CaseId>,
     references: HashMap<CaseId, CaseReferences>,
 }
 
@@ -133,13 +136,8 @@ impl EstimateInput {
     /// Estimates all cases; `cases` has their signatures.
     fn estimate_cases(&self, cases: &[KnownCase]) -> JointEstimates {
         let mut all = JointEstimates::default();
-        let means: BTreeMap<&Option<String>, Vec<f64>> = self
-            .by_software
-            .iter()
-            .map(|(software, medians)| {
-                (software, medians.by_case().iter().map(|of_case| mean(of_case)).collect())
-            })
-            .collect();
+        let log_medians: BTreeMap<&Option<String>, Vec<Vec<f64>>> =
+            self.by_software.iter().map(|(software, medians)| (software, medians.by_case())).collect();
         let mut of_cases = Vec::new();
         for (number, (software, medians)) in self.by_software.iter().enumerate() {
             let estimates = medians.estimate_cases();
@@ -151,9 +149,14 @@ impl EstimateInput {
                     all.collections.insert(case.clone(), collections[index]);
                     let patterned = self.patterned.get(&(case.clone(), software.clone()));
                     all.patterned.extend(patterned.map(|count| (case.clone(), *count)));
-                    let log_median = means[software][index];
+                    let of_case = &log_medians[software][index];
+                    if disagree(of_case) {
+                        all.disagreeing.insert(case.clone());
+                    }
+                    let log_median = mean(of_case);
                     let earlier = self.earlier.get(case).and_then(|earlier| {
-                        Some(means.get(earlier)?[*self.by_software.get(earlier)?.cases.get(case)?])
+                        let index = self.by_software.get(earlier)?.cases.get(case)?;
+                        Some(mean(&log_medians.get(earlier)?[*index]))
                     });
                     of_cases.push(CaseMedian { case: case.clone(), log_median, earlier, software: number });
                 }
@@ -232,18 +235,18 @@ impl JointEstimates {
     }
 
     /// Returns true if another collection of the case is to show whether the pattern of its durations is its own or one of a
-    /// collection.
+    /// collection, or which of its collections is right.
     fn has_open_pattern(&self, case: &CaseId, aim: PrecisionAim) -> bool {
-        let Some(&patterned) = self.patterned.get(case) else { return false };
+        let patterned = self.patterned.get(case).copied().unwrap_or_default();
         let collections = self.collection_count(case);
-        is_mostly_patterned(patterned, collections)
+        (is_mostly_patterned(patterned, collections) || self.disagreeing.contains(case))
             && collections < MIN_OWN_COLLECTIONS.min(aim.max_collections)
     }
 
     /// Returns the indices of the cases that another collection is to measure for a precision. Until the variance between
     /// collections is known, these are cases of one collection: all of a small plan, else a fifth; then the cases whose
-    /// intervals are too wide and can reach the precision. Cases whose durations have a pattern are measured in up to three
-    /// collections. A case without measurements is not among them.
+    /// intervals are too wide and can reach the precision. Cases whose durations have a pattern, or whose collections disagree,
+    /// are measured in up to three collections. A case without measurements is not among them.
     pub(crate) fn cases_to_repeat(&self, cases: &[&CaseId], aim: PrecisionAim) -> Vec<usize> {
         let count = |index: &usize| self.collections.get(cases[*index]).copied().unwrap_or_default();
         let measured: Vec<usize> = (0..cases.len()).filter(|index| count(index) > 0).collect();
@@ -273,6 +276,12 @@ impl JointEstimates {
     }
 }
 
+/// Returns true if the logarithms of the medians of a case's collections disagree.
+fn disagree(log_medians: &[f64]) -> bool {
+    let medians: Vec<f64> = log_medians.iter().map(|median| median.exp()).collect();
+    MedianAgreement::of_medians(&medians).is_some_and(|agreement| agreement.is_poor)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,6 +298,22 @@ mod tests {
         let mut input = EstimateInput::default();
         measurements.iter().for_each(|measured| input.add(measured));
         input.estimate_cases(&[])
+    }
+
+    /// Precise cases, two collections of one of which are 10 % apart.
+    #[test]
+    fn cases_whose_collections_disagree_are_measured_in_three_collections() {
+        let aim = PrecisionAim { half_width: 0.5, max_collections: 8 };
+        let cases: Vec<CaseId> = (0..30).map(|case| CaseId::from_stored(format!("{case:016x}"))).collect();
+        let cases: Vec<&CaseId> = cases.iter().collect();
+        let median = |case, collection| if (case, collection) == (7, 2) { 110_000 } else { 100_000 };
+        let all = |collections| -> Vec<CollectionSamples> {
+            let each = (1..=collections).flat_map(|collection| (0..30).map(move |case| (case, collection)));
+            each.map(|(case, collection)| measured(case, collection, "8.5", median(case, collection)))
+                .collect()
+        };
+        assert_eq!(estimates(&all(2)).cases_to_repeat(&cases, aim), [7]);
+        assert_eq!(estimates(&all(3)).cases_to_repeat(&cases, aim), [0; 0]);
     }
 
     /// Precise cases: the collections of one of them had another clock at their end, and the last one shows that it was theirs.

@@ -4,15 +4,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::{
-    domain::{CaseId, CaseOutcome, KernelName, Nanos, split_signature_dims},
+    domain::{CONFIRMING_COLLECTIONS, CaseId, CaseOutcome, KernelName, Nanos, split_signature_dims},
     ledger::KnownCase,
     stats::{NeighbourFit, ShapePoint, fit_neighbours},
 };
 
 /// Greatest factor between the medians of a case with the newest software and with the one before it, in either direction.
 pub(super) const HISTORY_FACTOR: f64 = 1.3;
-/// Number of collections that agree from which an unusual median is that of the case.
-pub(super) const CONFIRMING_COLLECTIONS: usize = 2;
 
 /// Median of a case over its collections with the newest software, and with the software before that.
 #[derive(Clone, Debug, PartialEq)]

@@ -89,7 +89,11 @@ impl MedianAgreement {
             sorted.sort_unstable();
             median_of_sorted(&sorted)
         });
-        let medians: Vec<f64> = medians.collect();
+        Self::of_medians(&medians.collect::<Vec<_>>())
+    }
+
+    /// Compares medians of collections in nanoseconds; `None` for fewer than two.
+    pub(super) fn of_medians(medians: &[f64]) -> Option<Self> {
         if medians.len() < 2 {
             return None;
         }
@@ -130,7 +134,7 @@ mod tests {
         assert_eq!(reason(&[302_300, 332_500]).as_deref(), Some(far));
         // Two nights with other clocks.
         assert!(reason(&[332_700, 328_000, 299_800, 301_300]).is_some());
-        // One of eight is far off, as chance has it.
+        // One of eight is far off, which noise can cause.
         assert_eq!(reason(&[300_000, 301_000, 299_000, 300_500, 299_500, 302_000, 298_000, 330_000]), None);
         // Two steps of the timer.
         assert_eq!(reason(&[500, 540]), None);

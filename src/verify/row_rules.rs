@@ -7,12 +7,15 @@ use super::{
     collection::{LAUNCH_PART, MOST_BOUNDS, one_block},
     controls::control_change,
     record_rules::RECORD_RULES,
-    references::{CONFIRMING_COLLECTIONS, HISTORY_FACTOR},
+    references::HISTORY_FACTOR,
     row_patterns::{MOST_DISAGREEMENT, RowPatterns, is_mostly_patterned},
     samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
 };
 use crate::{
-    domain::{CacheState, Nanos, PRODUCTION_FACTOR, Verdict, production_contradiction, reason_cause},
+    domain::{
+        CONFIRMING_COLLECTIONS, CacheState, Nanos, PRODUCTION_FACTOR, Verdict, production_contradiction,
+        reason_cause,
+    },
     stats::{DurationPattern, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR},
 };
 

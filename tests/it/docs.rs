@@ -64,8 +64,9 @@ fn every_event_and_its_keys_are_documented() {
                 }
                 name.extend(character.to_lowercase());
             }
-            let found =
-                table.lines().find(|row| row.split('|').nth(1).is_some_and(|cell| cell.contains(&name)));
+            let found = table
+                .lines()
+                .find(|row| row.split('|').nth(1).is_some_and(|cell| cell.contains(&format!("`{name}`"))));
             row = found.unwrap_or_else(|| panic!("the event `{name}` is not documented"));
             events += 1;
         } else if let Some((key, _)) = is_of("        ").and_then(|field| field.split_once(':')) {

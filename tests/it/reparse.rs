@@ -160,6 +160,32 @@ fn attempts_withdrawn_for_a_low_clock_stay_withdrawn() {
     assert!(context.csv_files() == before.0);
 }
 
+/// A later run withdraws the result of a case that it does not plan: the verdict of the run that measured it does not hold.
+#[test]
+fn verdict_of_a_withdrawn_result_is_not_written() {
+    let context = measured(&[]);
+    let row = context.rows("db", "SwiGlu").remove(0);
+    assert_eq!(row["MicroBench Verdict"], "ok");
+    let case = &row["MicroBench Case"];
+    change(
+        &context,
+        &format!(
+            "UPDATE attempts SET verdict = 'throttled', reason = 'the clock was low', is_withdrawn = 1 WHERE case_id = '{case}'"
+        ),
+    );
+    let (_, written) = report(&context, &["--write"]);
+    assert_eq!(written["written"]["rows"], 1, "{written}");
+    let row = context.rows("db", "SwiGlu").remove(0);
+    assert_eq!(
+        (row["MicroBench Verdict"].as_str(), row["Average Duration(us)"].as_str()),
+        ("throttled", ""),
+        "{row:?}"
+    );
+    let before = context.csv_files();
+    assert_eq!(report(&context, &["--write"]).1["written"]["rows"], 0);
+    assert!(context.csv_files() == before);
+}
+
 #[test]
 fn changed_results_are_found_and_restored() {
     let context = measured(&[]);

@@ -46,6 +46,34 @@ fn readings(collection: &Collection) -> Vec<(CollectionEnd, i64)> {
     found.iter().map(|reading| (reading.end, reading.durations[0])).collect()
 }
 
+/// Durations that last beyond the next start contradict all cases; a control kernel with a launch recorded twice is not read.
+#[test]
+fn control_launches_that_overlap_contradict_the_collection() {
+    let with_last = |change: &dyn Fn(&mut RawRecord, Nanos)| {
+        let mut collection = Collection::without_faults();
+        add_controls(&mut collection, 1.0, false);
+        let last = collection.records.len() - 2;
+        let start = collection.records[last - 1].start;
+        change(&mut collection.records[last], start);
+        (readings(&collection).len(), collection.outcomes())
+    };
+    let (read, outcomes) = with_last(&|_, _| ());
+    assert_eq!(read, 2);
+    assert!(outcomes.iter().all(|outcome| outcome.verdict == Verdict::Ok), "{outcomes:?}");
+    let (read, outcomes) = with_last(&|record, before| record.start = Nanos(before.0 + 300_000));
+    assert_eq!(read, 2);
+    for CaseOutcome { verdict, reason } in outcomes {
+        assert_eq!(verdict, Verdict::Implausible);
+        assert!(
+            reason.starts_with("the durations of the collection contradict their starts: launch 7 took"),
+            "{reason}"
+        );
+    }
+    let (read, outcomes) = with_last(&|record, before| record.start = before);
+    assert_eq!(read, 1);
+    assert!(outcomes.iter().all(|outcome| outcome.verdict == Verdict::Ok), "{outcomes:?}");
+}
+
 #[test]
 fn controls_with_kernel_and_shapes_of_a_case_are_not_among_its_launches() {
     let mut collection = Collection::without_faults();
