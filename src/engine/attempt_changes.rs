@@ -14,7 +14,7 @@ const NOT_LAUNCHED: &str = "assessed again: the launches of its collection are n
 /// Returns the changes that make the `stored` attempts of a collection those of another assessment. `is_complete` is
 /// true if every case of the collection was assessed.
 ///
-/// An attempt that was withdrawn for a low clock, which other collections have shown, stays withdrawn if it would be a
+/// An attempt that was withdrawn for a clock that deviates, as other collections show, stays withdrawn if it would be a
 /// measurement and its launches have the same cycles. An accepted attempt that is no measurement any more is withdrawn.
 pub(crate) fn find_changes(
     stored: Vec<StoredAttempt>,
@@ -76,8 +76,8 @@ fn change(
         return Some(AttemptChange { case: case.id().clone(), kernel, before: None, after, new_case });
     };
     let is_measured = is_measurement(after.outcome.verdict);
-    let is_low_clock = state.is_withdrawn && state.outcome.verdict == Verdict::Throttled;
-    if is_low_clock && is_measured && has_same_cycles {
+    let has_deviating_clock = state.is_withdrawn && state.outcome.verdict == Verdict::Throttled;
+    if has_deviating_clock && is_measured && has_same_cycles {
         after.outcome = state.outcome.clone();
         after.is_withdrawn = true;
     } else {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn low_clock_holds_while_the_cycles_are_the_same() {
+    fn withdrawal_for_a_clock_holds_while_the_cycles_are_the_same() {
         let throttled = || vec![stored("Add", Verdict::Throttled, "the clock was lower", true)];
         let find = |rate| find_changes(throttled(), &[attempt("Add", Verdict::Ok, rate)], true);
         assert!(find(1_700.0).is_empty());

@@ -97,7 +97,7 @@ pub(crate) enum RunEvent {
         /// Number of those that further collections can bring to it.
         open: usize,
     },
-    /// Results are withdrawn, because later collections show that the clock was low; their cases are measured again.
+    /// Results are withdrawn, because later collections show that the clock deviated; their cases are measured again.
     MeasurementsWithdrawn {
         cases: usize,
         case_ids: Vec<CaseId>,

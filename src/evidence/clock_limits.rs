@@ -2,35 +2,37 @@
 
 use std::collections::BTreeSet;
 
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{ClockOfRun, Ledger, LedgerError};
 
-/// Returns a line about the clocks that a run could not have found; `None` if earlier runs with its software show them, or if
-/// the run has no cycles at all.
+/// Returns a line about the clocks that a run could not have found; `None` if other runs with its software and its
+/// state of the cache show them, or if the run has no cycles at all.
 pub(crate) fn clock_limits(ledger: &Ledger, run: &str) -> Result<Option<String>, LedgerError> {
-    let compared = ledger.compared_clocks(run)?;
-    Ok(limits_of(&compared, run))
+    Ok(limits_of(&ledger.clocks_of_software(run)?, run))
 }
 
-fn limits_of(compared: &BTreeSet<(String, u32)>, run: &str) -> Option<String> {
-    let devices = compared.iter().filter(|(of, _)| of == run).count();
-    if devices < compared.len() {
+fn limits_of(clocks: &[ClockOfRun], run: &str) -> Option<String> {
+    let (own, others): (Vec<&ClockOfRun>, Vec<&ClockOfRun>) =
+        clocks.iter().partition(|clock| clock.run == run);
+    if others.iter().any(|clock| clock.is_compared) {
         return None;
     }
-    match devices {
-        0 => None,
-        1 => Some(
-            "clock: one device, no other run with this software: a clock that is low all the time cannot be seen"
-                .to_owned(),
+    let devices =
+        own.iter().filter(|clock| clock.is_compared).map(|clock| clock.device).collect::<BTreeSet<_>>();
+    let no_other = if others.is_empty() {
+        "no other run with this software"
+    } else {
+        "no other run with this software in this state of the cache"
+    };
+    let (devices, limit) = match devices.len() {
+        0 => return None,
+        1 => ("one device".to_owned(), "a clock that is low all the time cannot be seen"),
+        2 => (
+            "two devices".to_owned(),
+            "a low clock of both cannot be seen, and of two that differ the higher one counts",
         ),
-        2 => Some(
-            "clock: two devices, no other run with this software: a low clock of both cannot be seen, and of two that differ \
-             the higher one counts"
-                .to_owned(),
-        ),
-        _ => Some(format!(
-            "clock: {devices} devices, no other run with this software: a low clock of most of them cannot be seen"
-        )),
-    }
+        count => (format!("{count} devices"), "a low clock of most of them cannot be seen"),
+    };
+    Some(format!("clock: {devices}, {no_other}: {limit}"))
 }
 
 #[cfg(test)]
@@ -39,20 +41,23 @@ mod tests {
 
     #[test]
     fn line_names_what_nothing_shows() {
-        let found = |clocks: &[(&str, u32)]| {
-            let clocks = clocks.iter().map(|(run, device)| ((*run).to_owned(), *device)).collect();
-            limits_of(&clocks, "r2")
+        let clock = |run: &str, device: u32, is_compared: bool| ClockOfRun {
+            run: run.to_owned(),
+            device,
+            is_compared,
         };
+        let found = |clocks: &[ClockOfRun]| limits_of(clocks, "r2");
         assert_eq!(found(&[]), None);
-        assert_eq!(found(&[("r1", 0), ("r2", 0)]), None);
-        let of = |count: u32| {
-            let all: Vec<(&str, u32)> = (0..count).map(|device| ("r2", device)).collect();
-            found(&all).expect("a line")
-        };
-        insta::assert_snapshot!([1, 2, 4].map(of).join("\n"), @r"
+        assert_eq!(found(&[clock("r1", 0, true), clock("r2", 0, true)]), None);
+        assert_eq!(found(&[clock("r1", 0, false)]), None);
+        let of = |count: u32| (0..count).map(|device| clock("r2", device, true)).collect::<Vec<_>>();
+        let other_state = [of(2), vec![clock("r1", 0, false)]].concat();
+        let all = [of(1), of(2), of(4), other_state];
+        insta::assert_snapshot!(all.map(|clocks| found(&clocks).expect("a line")).join("\n"), @r"
         clock: one device, no other run with this software: a clock that is low all the time cannot be seen
         clock: two devices, no other run with this software: a low clock of both cannot be seen, and of two that differ the higher one counts
         clock: 4 devices, no other run with this software: a low clock of most of them cannot be seen
+        clock: two devices, no other run with this software in this state of the cache: a low clock of both cannot be seen, and of two that differ the higher one counts
         ");
     }
 }

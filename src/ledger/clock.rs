@@ -28,6 +28,15 @@ pub(crate) struct StoredCycleRate {
     pub(crate) rate: CycleRate,
 }
 
+/// A device whose cycles per time were read in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClockOfRun {
+    pub(crate) run: String,
+    pub(crate) device: u32,
+    /// True for the state of the cache with which it is compared: hot and cold kernels differ in cycles per time.
+    pub(crate) is_compared: bool,
+}
+
 /// Returns the query of attempts with cycles, see [`read_cycle_rate`]; `rest` are further conditions and the order.
 fn cycle_rates_sql(rest: &str) -> String {
     format!(
@@ -74,17 +83,20 @@ impl Ledger {
         self.read_rows(&sql, [collection], read_cycle_rate)
     }
 
-    /// Returns the runs and devices with cycles per time in collections with the software and the state of the cache of a
-    /// run's last collection with them.
-    pub(crate) fn compared_clocks(&self, run: &str) -> Result<BTreeSet<(String, u32)>, LedgerError> {
+    /// Returns the runs and devices with cycles per time in collections with the software of a run's last collection
+    /// with them, in the order of the runs.
+    pub(crate) fn clocks_of_software(&self, run: &str) -> Result<Vec<ClockOfRun>, LedgerError> {
         const WITH_CYCLES: &str = "EXISTS (SELECT 1 FROM attempts a WHERE a.collection = c.collection AND a.cycle_rate IS NOT NULL)";
         let sql = format!(
             "WITH last AS (SELECT c.software, c.cache FROM collections c WHERE c.run = ?1 AND {WITH_CYCLES}
                            ORDER BY c.collection DESC LIMIT 1)
-             SELECT DISTINCT c.run, c.device FROM collections c JOIN last ON c.software IS last.software AND c.cache = last.cache
-             WHERE {WITH_CYCLES}"
+             SELECT DISTINCT c.run, c.device, c.cache = last.cache
+             FROM collections c JOIN last ON c.software IS last.software
+             WHERE {WITH_CYCLES} ORDER BY 1, 2, 3"
         );
-        self.read_rows(&sql, [run], |row| Ok((row.get(0)?, row.get(1)?)))
+        self.read_rows(&sql, [run], |row| {
+            Ok(ClockOfRun { run: row.get(0)?, device: row.get(1)?, is_compared: row.get(2)? })
+        })
     }
 
     /// Replaces the outcomes of attempts that were accepted: their samples do not count any more.
@@ -228,9 +240,9 @@ mod tests {
             rates.expect("rates").iter().map(|stored| stored.collection).collect::<Vec<_>>()
         };
         assert_eq!(collections(ledger.cycle_rates(CacheState::Hot)), [1, 2, 3, 4, 5]);
-        let compared = ledger.compared_clocks("r").expect("clocks");
-        assert_eq!(compared, BTreeSet::from([("r".to_owned(), 0)]));
-        assert_eq!(ledger.compared_clocks("other").expect("clocks"), BTreeSet::new());
+        let clock = |is_compared: bool| ClockOfRun { run: "r".to_owned(), device: 0, is_compared };
+        assert_eq!(ledger.clocks_of_software("r").expect("clocks"), [clock(false), clock(true)]);
+        assert_eq!(ledger.clocks_of_software("other").expect("clocks"), []);
         for (collection, same) in
             [(1, vec![1, 4]), (2, vec![2, 5]), (3, vec![3]), (4, vec![1, 4]), (6, vec![6])]
         {

@@ -28,7 +28,7 @@ mod tests;
 
 pub(crate) use attempts::AttemptState;
 pub(crate) use checks::{NewCheck, StoredCheck};
-pub(crate) use clock::{EqualAttempt, StoredCycleRate};
+pub(crate) use clock::{ClockOfRun, EqualAttempt, StoredCycleRate};
 pub(crate) use controls::StoredControl;
 pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};

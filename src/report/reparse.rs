@@ -222,7 +222,7 @@ pub(crate) fn reparse_summary(report: &ReparseReport) -> String {
     if let Some(WrittenRows { rows, withdrawn, unwritten }) = &report.written {
         let withdrawn = match withdrawn {
             0 => String::new(),
-            _ => format!("; {} withdrawn for a low clock", format_count(*withdrawn, "attempt")),
+            _ => format!("; {} withdrawn for a clock that deviates", format_count(*withdrawn, "attempt")),
         };
         let replaced = format_count(report.differences.len(), "attempt");
         let rows = format_count(*rows, "row");

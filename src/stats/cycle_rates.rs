@@ -2,10 +2,10 @@
 //! time depend on the kernel, so that a case is compared with itself in other collections, and a collection with the others
 //! by all of its cases.
 
-mod device_votes;
+mod device_clocks;
 
 use super::median_of_sorted;
-use device_votes::{ClockStanding, judge_devices};
+use device_clocks::{ClockStanding, judge_devices};
 
 /// Smallest relative difference of cycles per time that is reported.
 pub(crate) const LEAST_CLOCK_DEFICIT: f64 = 0.02;
@@ -112,7 +112,7 @@ impl Deficit {
 /// Returns for each reading how much lower the clock was than elsewhere; `None` if it was not, or if nothing shows it.
 /// Readings of a collection are in the order of their launches. A case whose clock cannot be compared, or not exactly enough,
 /// is judged by its neighbours in the same collection. A device with a higher clock than most devices is no reference of
-/// others, and has deficits below 0.
+/// others, and has deficits below 0 if another device of its run confirms it.
 pub fn find_clock_deficits(readings: &[CycleReading]) -> Vec<Option<ClockDeficit>> {
     let standings = judge_devices(readings);
     let by_case = group_by(readings, |reading| reading.case);
@@ -150,9 +150,10 @@ fn group_by(readings: &[CycleReading], group: impl Fn(&CycleReading) -> usize) -
     grouped
 }
 
-/// Returns the deficit of each reading compared with the highest clock of the same case in other collections, but not on
-/// devices with a higher clock than most. The level of a collection with a low clock is corrected by the deficit of its cases,
-/// but not that of a case with a lower clock elsewhere: where the clock fell within the collection, it may be one before the fall.
+/// Returns the deficit of each reading compared with the highest clock of the same case in other collections, but not
+/// on devices with a higher clock than most; one for which this is not confirmed is compared with itself. The level of
+/// a collection with a low clock is corrected by the deficit of its cases, but not that of a case with a lower clock
+/// elsewhere: where the clock fell within the collection, it may be one before the fall.
 fn own_deficits(
     readings: &[CycleReading],
     standings: &[ClockStanding],
@@ -164,7 +165,8 @@ fn own_deficits(
         .zip(of_neighbours)
         .map(|(reading, neighbours)| {
             let CycleRate { per_microsecond, error } = reading.rate;
-            let is_higher = || by_case[reading.case].iter().any(|&other| is_above(reading, &readings[other]));
+            let is_higher =
+                || by_case[reading.case].iter().any(|&other| is_reading_above(reading, &readings[other]));
             let corrected = neighbours.filter(|found| found.is_significant(NEIGHBOUR_ERRORS) && !is_higher());
             let (by, its_error) = corrected.map_or((0.0, 0.0), |found| (found.value, found.error));
             (per_microsecond.ln() + by, error.hypot(COLLECTION_SD).hypot(its_error))
@@ -172,30 +174,51 @@ fn own_deficits(
         .collect();
     let mut deficits = vec![None; readings.len()];
     for of_case in by_case {
-        // The highest reading is the reference of all but those of its own collection.
-        let references = || of_case.iter().copied().filter(|&index| standings[index] != ClockStanding::Fast);
-        let highest = highest_level(references(), &levels);
-        let collection = highest.map(|index| readings[index].collection);
-        let of_others = references().filter(|&index| Some(readings[index].collection) != collection);
-        let second = highest_level(of_others, &levels);
-        for &index in of_case {
-            let is_of_highest = Some(readings[index].collection) == collection;
-            let Some(reference) = (if is_of_highest { second } else { highest }) else { continue };
-            let (highest, its_error) = levels[reference];
-            let CycleRate { per_microsecond, error } = readings[index].rate;
-            deficits[index] = Some(Deficit {
-                value: highest - per_microsecond.ln(),
-                error: its_error.hypot(error).hypot(COLLECTION_SD),
-                reference: Some(reference),
-                cases: 1,
-            });
+        let is_unconfirmed = |index: &usize| standings[*index] == ClockStanding::Unconfirmed;
+        let (mut unconfirmed, compared): (Vec<usize>, Vec<usize>) =
+            of_case.iter().partition(|index| is_unconfirmed(index));
+        let references: Vec<usize> =
+            compared.iter().copied().filter(|&index| standings[index] != ClockStanding::Fast).collect();
+        compare_with_highest(&compared, &references, readings, &levels, &mut deficits);
+        let device = |index: usize| (readings[index].run, readings[index].device);
+        unconfirmed.sort_by_key(|&index| device(index));
+        for of_device in unconfirmed.chunk_by(|&one, &other| device(one) == device(other)) {
+            compare_with_highest(of_device, of_device, readings, &levels, &mut deficits);
         }
     }
     deficits
 }
 
+/// Sets the deficits of readings of a case beside the highest of its `references`, which is that of all but the
+/// readings of its own collection.
+fn compare_with_highest(
+    compared: &[usize],
+    references: &[usize],
+    readings: &[CycleReading],
+    levels: &[(f64, f64)],
+    deficits: &mut [Option<Deficit>],
+) {
+    let highest = highest_level(references.iter().copied(), levels);
+    let collection = highest.map(|index| readings[index].collection);
+    let of_others =
+        references.iter().copied().filter(|&index| Some(readings[index].collection) != collection);
+    let second = highest_level(of_others, levels);
+    for &index in compared {
+        let is_of_highest = Some(readings[index].collection) == collection;
+        let Some(reference) = (if is_of_highest { second } else { highest }) else { continue };
+        let (highest, its_error) = levels[reference];
+        let CycleRate { per_microsecond, error } = readings[index].rate;
+        deficits[index] = Some(Deficit {
+            value: highest - per_microsecond.ln(),
+            error: its_error.hypot(error).hypot(COLLECTION_SD),
+            reference: Some(reference),
+            cases: 1,
+        });
+    }
+}
+
 /// Returns true if the clock of a reading was higher than that of another one, by more than chance.
-fn is_above(one: &CycleReading, other: &CycleReading) -> bool {
+fn is_reading_above(one: &CycleReading, other: &CycleReading) -> bool {
     let difference = (one.rate.per_microsecond / other.rate.per_microsecond).ln();
     let error = one.rate.error.hypot(other.rate.error).hypot(COLLECTION_SD);
     Deficit { value: difference, error, reference: None, cases: 1 }.is_significant(CASE_ERRORS)

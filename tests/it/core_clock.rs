@@ -109,8 +109,7 @@ fn results_of_a_device_with_a_high_clock_are_measured_elsewhere() {
 /// Nothing shows a low clock of a whole host, until a run of another time is compared.
 #[test]
 fn end_of_a_run_names_the_clocks_that_it_cannot_judge() {
-    let context = ingested();
-    let run = |devices: &str| {
+    let run_in = |context: &crate::context::Context, devices: &str, cache: &str| {
         let ran = context.run(&[
             "run",
             "--db",
@@ -123,15 +122,24 @@ fn end_of_a_run_names_the_clocks_that_it_cannot_judge() {
             "all",
             "--max-collections",
             "1",
+            "--cache",
+            cache,
         ]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         ran.stderr.lines().filter(|line| line.contains("clock: ")).map(str::to_owned).collect::<Vec<_>>()
     };
-    let [line] = run("0").try_into().expect("one line");
-    assert!(line.ends_with(
-        "clock: one device, no other run with this software: a clock that is low all the time cannot be seen"
-    ));
-    assert_eq!(run("0-3"), Vec::<String>::new());
+    let ends = |state: &str| {
+        format!(
+            "clock: one device, no other run with this software{state}: a clock that is low all the time cannot be seen"
+        )
+    };
+    let context = ingested();
+    let [line] = run_in(&context, "0", "hot").try_into().expect("one line");
+    assert!(line.ends_with(&ends("")), "{line}");
+    assert_eq!(run_in(&context, "0-3", "hot"), Vec::<String>::new());
+    let [hot, cold] = run_in(&ingested(), "0", "both").try_into().expect("two lines");
+    assert!(hot.ends_with(&ends("")), "{hot}");
+    assert!(cold.ends_with(&ends(" in this state of the cache")), "{cold}");
 }
 
 /// A device whose kernels take longer for the same cycles, while no reading shows its lower clock: with several collections

@@ -22,9 +22,9 @@ struct ReopenedCase {
 }
 
 impl Dispatcher<'_> {
-    /// Withdraws attempts at a low clock that earlier runs have accepted, and those of this run if it was killed before
-    /// it withdrew them. Cases that this run has measured are measured again, or end as `throttled` if they are not
-    /// planned any more.
+    /// Withdraws attempts that earlier runs have accepted at a clock that deviates, and those of this run if it was
+    /// killed before it withdrew them. Cases that this run has measured are measured again, or end as `throttled` if
+    /// they are not planned any more.
     pub(super) async fn judge_earlier_clocks(&mut self) -> Result<(), EngineError> {
         let cache = self.context.settings.cache();
         let found = self.commit(|ledger| LowClocks::from_ledger(ledger, cache)).await?;
@@ -44,9 +44,9 @@ impl Dispatcher<'_> {
     }
 
     /// Compares the clock of a finished collection, whose key is `collection`, with that of all others with its
-    /// software. Its attempts at a low clock become `throttled`, so that the scheduler measures their cases again.
-    /// Accepted attempts of other collections for which it shows a low clock are withdrawn; cases of the run without
-    /// other measurements are measured again.
+    /// software. Its attempts at a clock that deviates become `throttled`, so that the scheduler measures their cases
+    /// again. Accepted attempts of other collections for which it shows such a clock are withdrawn; cases of the run
+    /// without other measurements are measured again.
     pub(super) async fn judge_clocks(
         &mut self,
         collection: i64,
@@ -66,7 +66,7 @@ impl Dispatcher<'_> {
         self.exclude_deviating_devices(&found).await
     }
 
-    /// Withdraws all accepted attempts at a low clock, with those that share their launches; returns them.
+    /// Withdraws all accepted attempts at a clock that deviates, with those that share their launches; returns them.
     async fn withdraw_attempts(&mut self, found: &LowClocks) -> Result<Vec<Withdrawal>, EngineError> {
         if !found.has_accepted() {
             return Ok(Vec::new());

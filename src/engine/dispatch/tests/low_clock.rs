@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    domain::{CacheState, Case, EqualCallAttempt},
+    domain::{CacheState, Case, CollectionEnd, ControlKernel, ControlReading, EqualCallAttempt},
     stats::CycleRate,
 };
 
@@ -19,10 +19,40 @@ fn at_clock(
     Ok(result)
 }
 
+/// The same with control kernels, as every collection of a run has them.
+fn with_controls(
+    context: &LaneContext,
+    start: &StartCollection,
+    per_microsecond: f64,
+) -> Result<CollectionResult, EngineError> {
+    let mut result = at_clock(context, start, per_microsecond)?;
+    let kernels = [ControlKernel::Matmul, ControlKernel::Copy, ControlKernel::Vector];
+    result.controls = kernels
+        .map(|control| ControlReading {
+            control,
+            end: CollectionEnd::Begin,
+            device: start.devices[0],
+            kernel: control.to_string(),
+            durations: vec![1_000; 8],
+            cycle_rate: Some(CycleRate { per_microsecond, error: 0.001 }),
+        })
+        .to_vec();
+    Ok(result)
+}
+
 /// Verdicts of all attempts on a device.
 fn verdicts_on(fixture: &Fixture, device: u32) -> BTreeSet<Verdict> {
     let rates = fixture.database.ledger().expect("a ledger").cycle_rates(CacheState::Hot).expect("rates");
     rates.into_iter().filter(|stored| stored.device == device).map(|stored| stored.verdict).collect()
+}
+
+/// Returns the number of collections with an attempt that fulfils a condition.
+fn collections_with(fixture: &Fixture, condition: &str) -> i64 {
+    let ledger = rusqlite::Connection::open(fixture.database.ledger_path()).expect("a ledger");
+    let sql = format!(
+        "SELECT count(DISTINCT collection) FROM attempts a JOIN collections c USING (collection) WHERE {condition}"
+    );
+    ledger.query_row(&sql, [], |row| row.get(0)).expect("a count")
 }
 
 const AIM: PrecisionAim = PrecisionAim { half_width: 0.01, max_collections: 8 };
@@ -33,7 +63,7 @@ fn device_with_another_clock_than_most_measures_no_row_and_is_excluded() {
         let fixture = Fixture { aim: Some(AIM), ..Fixture::new(25) };
         let observed = fixture.run_all(&[0, 1, 2], &|context, _, start| {
             let rate = if start.devices == [1] { clock } else { 1_700.0 };
-            (1.0, at_clock(context, start, rate))
+            (1.0, with_controls(context, start, rate))
         });
         assert_eq!(
             (observed.exit(), observed.verdicts()),
@@ -41,9 +71,15 @@ fn device_with_another_clock_than_most_measures_no_row_and_is_excluded() {
         );
         assert_eq!(verdicts_on(&fixture, 1), BTreeSet::from([Verdict::Throttled]));
         // The first two of three devices are a tie, in which the higher clock counts until the third one has measured.
+        let ok = BTreeSet::from([Verdict::Ok]);
         let others = [0, 2].map(|device| verdicts_on(&fixture, device));
-        assert!(others.iter().all(|verdicts| verdicts.contains(&Verdict::Ok)), "{others:?}");
-        assert!(clock > 1_700.0 || others.iter().all(|verdicts| verdicts.len() == 1), "{others:?}");
+        assert!(others.iter().all(|verdicts| verdicts.is_superset(&ok)), "{others:?}");
+        let of_others = "a.verdict <> 'ok' AND c.device <> 1";
+        let withdrawn = collections_with(&fixture, of_others);
+        assert!(withdrawn <= i64::from(clock > 1_700.0), "{withdrawn} at {clock}");
+        let decided =
+            collections_with(&fixture, &format!("{of_others} AND a.reason NOT LIKE '%undecided: %'"));
+        assert_eq!(decided, 0, "at {clock}");
         let reasons: Vec<&String> = observed
             .events
             .iter()
@@ -62,6 +98,55 @@ fn device_with_another_clock_than_most_measures_no_row_and_is_excluded() {
         assert!(!observed.started.iter().any(|(started, start)| started > at && start.devices == [1]));
         assert_eq!(fixture.csv().matches(",ok,").count(), 25, "{}", fixture.csv());
     }
+}
+
+/// Most devices of the earlier run agree, and were slow all alike: the healthy run is not withdrawn. Alone, a device of
+/// it shows nothing about the earlier run; several show that it was slow.
+#[test]
+fn healthy_run_after_a_slow_one_is_not_withdrawn() {
+    type Prepare = fn(&LaneContext, &StartCollection, f64) -> Result<CollectionResult, EngineError>;
+    let prepared: [Prepare; 2] = [at_clock, with_controls];
+    let all =
+        [&[0][..], &[0, 1, 2]].into_iter().flat_map(|devices| prepared.map(|prepare| (devices, prepare)));
+    for (devices, prepare) in all {
+        let fixture = Fixture { aim: Some(AIM), update: UpdateMode::All, ..Fixture::new(25) };
+        let at = |clock: f64| {
+            move |context: &LaneContext, _, start: &StartCollection| (1.0, prepare(context, start, clock))
+        };
+        fixture.run_all(&[0, 1, 2], &at(1_640.0));
+        let of_run = |run: u32, verdict: &str| {
+            count_attempts(&fixture, &format!("c.run = '{RUN}-{run}' AND a.verdict {verdict}"))
+        };
+        let earlier = of_run(0, "= 'ok'");
+        assert!(earlier >= 50, "{earlier}");
+        let healthy = fixture.run_all(devices, &at(1_700.0));
+        assert_eq!(
+            (healthy.exit(), healthy.verdicts()),
+            (ExitStatus::Done, BTreeMap::from([(Verdict::Ok, 25)]))
+        );
+        let withdrawn = |event: &RunEvent| {
+            matches!(event, RunEvent::MeasurementsWithdrawn { .. } | RunEvent::DevicePaused { .. })
+        };
+        assert!(!healthy.events.iter().any(|(_, event)| withdrawn(event)), "{devices:?}");
+        assert_eq!(of_run(1, "<> 'ok'"), 0, "{devices:?}");
+        assert_eq!(of_run(0, "= 'throttled'"), if devices.len() == 1 { 0 } else { earlier }, "{devices:?}");
+    }
+}
+
+/// A device with a fast timer finishes first: that alone does not withdraw what earlier runs have measured.
+#[test]
+fn fast_device_that_finishes_first_withdraws_nothing_of_earlier_runs() {
+    let fixture = Fixture { aim: Some(AIM), update: UpdateMode::All, ..Fixture::new(25) };
+    fixture.run_all(&[0, 1, 2], &|context, _, start| (1.0, at_clock(context, start, 1_700.0)));
+    let observed = fixture.run_all(&[0, 1, 2], &|context, _, start| {
+        let (seconds, clock) = if start.devices == [0] { (1.0, 1_890.0) } else { (1.5, 1_700.0) };
+        (seconds, at_clock(context, start, clock))
+    });
+    assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::Ok, 25)]));
+    let fast = format!("c.run = '{RUN}-1' AND c.device = 0");
+    assert_eq!(count_attempts(&fixture, &format!("{fast} AND a.verdict <> 'throttled'")), 0);
+    assert!(count_attempts(&fixture, &fast) > 0);
+    assert_eq!(count_attempts(&fixture, &format!("NOT ({fast}) AND a.verdict <> 'ok'")), 0);
 }
 
 /// The only collection of a case has no reference, until a later run measures it elsewhere.

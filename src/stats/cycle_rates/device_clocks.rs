@@ -1,7 +1,10 @@
 //! Devices whose clock deviates from that of most: a device in a run is compared with the others of the run, and with devices
 //! of other runs, by the launches that they have in common.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+};
 
 use super::{COLLECTION_SD, CycleReading, Deficit, LEAST_CLOCK_DEFICIT, NEIGHBOUR_ERRORS, combined_deficit};
 
@@ -18,7 +21,10 @@ pub(super) enum ClockStanding {
     Usual,
     /// Lower than that of another device, while no majority shows which one is right.
     Undecided,
-    /// Higher than that of most devices, which agree with each other.
+    /// Higher than that of most devices in other runs, which agree with each other, while no other device of its run
+    /// shows whether it is this device or the run that differs.
+    Unconfirmed,
+    /// Higher than that of most devices, also of its run, which agree with each other.
     Fast,
 }
 
@@ -70,8 +76,26 @@ pub(super) fn judge_devices(readings: &[CycleReading]) -> Vec<ClockStanding> {
     readings.iter().map(|reading| standings[&(reading.run, reading.device)]).collect()
 }
 
+/// Clock of a device in a run beside the judged one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherClock {
+    Lower,
+    Equal,
+    Higher,
+}
+
+/// Returns the clock of `other` beside that of `one`; `None` if too little is common to both.
+fn compare_devices(one: &DeviceInRun, other: &DeviceInRun) -> Option<OtherClock> {
+    match (has_higher_readings(one, other), has_higher_readings(other, one)) {
+        (Some(true), _) => Some(OtherClock::Lower),
+        (_, Some(true)) => Some(OtherClock::Higher),
+        (Some(false), Some(false)) => Some(OtherClock::Equal),
+        _ => None,
+    }
+}
+
 /// Returns true if all readings of a device are higher than those of another one; `None` if too little is common to both.
-fn is_above(one: &DeviceInRun, other: &DeviceInRun) -> Option<bool> {
+fn has_higher_readings(one: &DeviceInRun, other: &DeviceInRun) -> Option<bool> {
     let mut rest = other.extremes.as_slice();
     let mut differences = Vec::new();
     for (case, [lowest, _]) in &one.extremes {
@@ -91,23 +115,15 @@ fn is_above(one: &DeviceInRun, other: &DeviceInRun) -> Option<bool> {
     (is_exact || is_higher).then_some(is_higher)
 }
 
-/// Clock of a device in a run beside the judged one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OtherClock {
-    Lower,
-    Equal,
-    Higher,
-}
-
-/// Clocks of another device, or of the judged one in other runs.
+/// Clocks of another device, or of the judged one in other runs, beside that of the judged one.
 #[derive(Clone, Debug, Default)]
-struct DeviceVote {
+struct ComparedDevice {
     /// In the run of the judged one, with its place.
     in_run: Option<(OtherClock, usize)>,
     in_other_runs: Vec<(OtherClock, usize)>,
 }
 
-impl DeviceVote {
+impl ComparedDevice {
     /// Returns the clock of the device in most other runs, else that in the same run, with the place of one that has it.
     fn clock(&self) -> Option<(OtherClock, usize)> {
         let most = [OtherClock::Lower, OtherClock::Equal, OtherClock::Higher].into_iter().find_map(|clock| {
@@ -124,56 +140,76 @@ impl DeviceVote {
     }
 }
 
-/// Returns the standing of a device by the votes of all devices. Each has one vote, so that a device with many runs is no
-/// majority; other runs of the judged one have a vote if they contradict it.
+/// Returns the standing of a device beside all others. Each counts once, so that a device with many runs is no
+/// majority. The judged one counts as well if it had another clock in most other runs.
 fn standing(devices: &[DeviceInRun], place: usize) -> ClockStanding {
     let judged = &devices[place];
-    let mut nearest: Vec<usize> =
-        (0..devices.len()).filter(|&other| devices[other].run != judged.run).collect();
-    nearest.sort_by_key(|&other| other.abs_diff(place));
-    nearest.truncate(MOST_OTHERS);
-    let of_run = (0..devices.len()).filter(|&other| other != place && devices[other].run == judged.run);
-    let mut votes: BTreeMap<u32, DeviceVote> = BTreeMap::new();
-    for other in of_run.chain(nearest) {
-        let clock = match (is_above(judged, &devices[other]), is_above(&devices[other], judged)) {
-            (Some(true), _) => OtherClock::Lower,
-            (_, Some(true)) => OtherClock::Higher,
-            (Some(false), Some(false)) => OtherClock::Equal,
-            _ => continue,
-        };
-        let vote = votes.entry(devices[other].device).or_default();
-        if devices[other].run == judged.run {
-            vote.in_run = Some((clock, other));
+    let run = devices.partition_point(|other| other.run < judged.run)
+        ..devices.partition_point(|other| other.run <= judged.run);
+    let of_run = || run.clone().filter(|&other| other != place);
+    let mut compared: BTreeMap<u32, ComparedDevice> = BTreeMap::new();
+    for other in of_run().chain(nearest_of_other_runs(&run, place, devices.len())) {
+        let Some(clock) = compare_devices(judged, &devices[other]) else { continue };
+        let device = compared.entry(devices[other].device).or_default();
+        if run.contains(&other) {
+            device.in_run = Some((clock, other));
         } else {
-            vote.in_other_runs.push((clock, other));
+            device.in_other_runs.push((clock, other));
         }
     }
-    let contradicts = |device: u32, clock: OtherClock| device != judged.device || clock != OtherClock::Equal;
-    let clocks: Vec<(OtherClock, usize)> = votes
+    let counts = |device: u32, clock: OtherClock| device != judged.device || clock != OtherClock::Equal;
+    let clocks: Vec<(OtherClock, usize)> = compared
         .iter()
-        .filter_map(|(device, vote)| vote.clock().filter(|(clock, _)| contradicts(*device, *clock)))
+        .filter_map(|(device, compared)| compared.clock().filter(|(clock, _)| counts(*device, *clock)))
         .collect();
     let is_majority = |count: usize| count > 1 && 2 * count > clocks.len() + 1;
     let lower: Vec<usize> =
         clocks.iter().filter(|(clock, _)| *clock == OtherClock::Lower).map(|(_, other)| *other).collect();
-    // A run whose devices all have a higher clock than those of other runs is none that deviates.
-    let in_run = || votes.values().filter_map(|vote| vote.in_run);
-    let lower_in_run = in_run().filter(|(clock, _)| *clock == OtherClock::Lower).count();
-    let deviates_in_run = in_run().next().is_none() || 2 * lower_in_run > in_run().count();
-    if deviates_in_run && is_majority(lower.len()) && is_majority(most_that_agree(devices, &lower)) {
-        return ClockStanding::Fast;
+    if is_majority(lower.len()) && is_majority(most_that_agree(devices, &lower)) {
+        let clock_in_run = |other: usize| {
+            let in_run = compared.get(&devices[other].device).and_then(|compared| compared.in_run);
+            in_run.map(|(clock, _)| clock).or_else(|| clock_by_lower_devices(devices, other, &lower))
+        };
+        let in_run: Vec<OtherClock> = of_run().filter_map(clock_in_run).collect();
+        let lower_in_run = in_run.iter().filter(|clock| **clock == OtherClock::Lower).count();
+        if in_run.is_empty() {
+            return ClockStanding::Unconfirmed;
+        }
+        // A run of which most devices have a higher clock than those of other runs is none that deviates.
+        if 2 * lower_in_run > in_run.len() {
+            return ClockStanding::Fast;
+        }
     }
     let higher = clocks.iter().filter(|(clock, _)| *clock == OtherClock::Higher).count();
-    let is_lower = votes.values().flat_map(DeviceVote::all).any(|clock| clock == OtherClock::Higher);
+    let is_lower = compared.values().flat_map(ComparedDevice::all).any(|clock| clock == OtherClock::Higher);
     if is_lower && !is_majority(higher) { ClockStanding::Undecided } else { ClockStanding::Usual }
+}
+
+/// Returns the places of other runs that are nearest to one in a run, of `count` places in the order of the runs.
+fn nearest_of_other_runs(run: &Range<usize>, place: usize, count: usize) -> Vec<usize> {
+    let before = run.start.saturating_sub(MOST_OTHERS)..run.start;
+    let after = run.end..(run.end + MOST_OTHERS).min(count);
+    let mut nearest: Vec<usize> = before.chain(after).collect();
+    nearest.sort_by_key(|other| other.abs_diff(place));
+    nearest.truncate(MOST_OTHERS);
+    nearest
+}
+
+/// Returns the clock of another device of the run that has no common launches with the judged one, by devices that are
+/// lower than the judged one: if it is higher than most of them as well, it is taken as equal. `None` if it has none in
+/// common with them.
+fn clock_by_lower_devices(devices: &[DeviceInRun], other: usize, lower: &[usize]) -> Option<OtherClock> {
+    let clocks = lower.iter().filter_map(|&place| compare_devices(&devices[other], &devices[place]));
+    let clocks: Vec<OtherClock> = clocks.collect();
+    let below = clocks.iter().filter(|clock| **clock == OtherClock::Lower).count();
+    let clock = if 2 * below > clocks.len() { OtherClock::Equal } else { OtherClock::Lower };
+    (!clocks.is_empty()).then_some(clock)
 }
 
 /// Returns the number of devices of which none has a higher clock than a certain one of them, or a lower one.
 fn most_that_agree(devices: &[DeviceInRun], places: &[usize]) -> usize {
-    let agrees = |one: usize, other: usize| {
-        is_above(&devices[one], &devices[other]) == Some(false)
-            && is_above(&devices[other], &devices[one]) == Some(false)
-    };
+    let agrees =
+        |one: usize, other: usize| compare_devices(&devices[one], &devices[other]) == Some(OtherClock::Equal);
     let counts =
         places.iter().map(|&one| places.iter().filter(|&&other| one == other || agrees(one, other)).count());
     counts.max().unwrap_or_default()
@@ -200,7 +236,7 @@ mod tests {
         clocks.iter().enumerate().flat_map(of_device).collect()
     }
 
-    /// Sign of the deficit of each collection; 0 without one. The second digit of undecided ones is 5.
+    /// Sign of the deficit of each collection, 0 without one; that of an undecided one is 1.5.
     fn judged(clocks: &[(usize, u32, f64)]) -> Vec<f64> {
         let found = find_clock_deficits(&readings(clocks));
         let sign = |of_collection: &[Option<super::super::ClockDeficit>]| {
@@ -230,7 +266,6 @@ mod tests {
             judged(&[&before[..], &[(1, 0, 1_833.0), (1, 1, 1_650.0)]].concat()),
             [0.0, 0.0, -1.0, 0.0]
         );
-        assert_eq!(judged(&[&before[..], &[(1, 0, 1_833.0)]].concat()), [0.0, 0.0, -1.0]);
         // A device that is fast in all runs is no majority against two others.
         let of_run = |run: usize| [(run, 0, 1_833.0), (run, 1, 1_650.0), (run, 2, 1_650.0)];
         assert_eq!(judged(&[of_run(0), of_run(1), of_run(2)].concat()), [-1.0, 0.0, 0.0].repeat(3));
@@ -260,6 +295,62 @@ mod tests {
         let of_one: Vec<(usize, u32, f64)> =
             (0..9).map(|run| (run, 0, if run == 8 { 1_650.0 } else { 1_500.0 })).collect();
         assert_eq!(judged(&of_one)[8], 0.0);
+    }
+
+    /// The first device of a run with a higher clock than before: another one of the run shows which was wrong.
+    #[test]
+    fn device_alone_in_its_run_is_neither_withdrawn_nor_a_reference() {
+        let before = [0, 1, 2].map(|device| (0, device, 1_500.0));
+        let with = |now: &[(usize, u32, f64)]| judged(&[&before[..], now].concat());
+        assert_eq!(with(&[(1, 0, 1_650.0)]), [0.0; 4]);
+        assert_eq!(with(&[(1, 3, 1_650.0)]), [0.0; 4]);
+        let healthy = with(&[(1, 0, 1_650.0), (1, 1, 1_650.0)]);
+        assert!(healthy[..3].iter().all(|sign| *sign >= 1.0), "{healthy:?}");
+        assert_eq!(healthy[3..], [0.0; 2]);
+        assert_eq!(with(&[(1, 0, 1_650.0), (1, 1, 1_500.0)]), [0.0, 0.0, 0.0, -1.0, 0.0]);
+        // Its own collections are compared with each other.
+        assert_eq!(
+            with(&[(1, 0, 1_650.0), (1, 0, 1_600.0), (1, 0, 1_650.0)]),
+            [0.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+        );
+        // A run between others that agree with each other.
+        let after = [0, 1, 2].map(|device| (2, device, 1_500.0));
+        assert_eq!(with(&[&[(1, 0, 1_650.0)], &after[..]].concat()), [0.0; 7]);
+    }
+
+    /// Two devices of a run without common launches are compared with the same devices of an earlier run.
+    #[test]
+    fn devices_of_a_run_are_compared_by_those_of_other_runs() {
+        let of_run = |now: [f64; 2]| {
+            let before = readings(&[0, 1, 2].map(|device| (0, device, 1_500.0)));
+            let mut all: Vec<CycleReading> =
+                before.iter().flat_map(|&one| [one, CycleReading { case: one.case + 6, ..one }]).collect();
+            for (device, clock) in now.into_iter().enumerate() {
+                all.extend(readings(&[(1, device as u32, clock)]).into_iter().map(|one| CycleReading {
+                    case: one.case + 6 * device,
+                    collection: 3 + device,
+                    ..one
+                }));
+            }
+            let found = find_clock_deficits(&all);
+            let signs = found.iter().map(|found| found.map_or(0.0, |found| found.deficit.signum()));
+            signs.collect::<Vec<_>>()
+        };
+        let healthy = of_run([1_650.0; 2]);
+        assert_eq!((&healthy[..36], &healthy[36..]), (&[1.0; 36][..], &[0.0; 12][..]));
+        let fast = of_run([1_650.0, 1_500.0]);
+        assert_eq!(
+            (&fast[..36], &fast[36..42], &fast[42..]),
+            (&[0.0; 36][..], &[-1.0; 6][..], &[0.0; 6][..])
+        );
+    }
+
+    #[test]
+    fn nearest_places_of_other_runs_are_those_on_both_sides() {
+        assert_eq!(nearest_of_other_runs(&(2..4), 3, 6), [4, 1, 5, 0]);
+        assert_eq!(nearest_of_other_runs(&(0..2), 0, 2), [0; 0]);
+        let near = nearest_of_other_runs(&(100..102), 100, 300);
+        assert_eq!((near.len(), near.iter().min(), near.iter().max()), (64, Some(&67), Some(&132)));
     }
 
     /// Devices that agree with nothing are no majority.
