@@ -160,7 +160,7 @@ fn own_deficits(
     by_case: &[Vec<usize>],
     of_neighbours: &[Option<Deficit>],
 ) -> Vec<Option<Deficit>> {
-    let levels: Vec<(f64, f64)> = readings
+    let levels: Vec<ClockLevel> = readings
         .iter()
         .zip(of_neighbours)
         .map(|(reading, neighbours)| {
@@ -169,7 +169,11 @@ fn own_deficits(
                 || by_case[reading.case].iter().any(|&other| is_reading_above(reading, &readings[other]));
             let corrected = neighbours.filter(|found| found.is_significant(NEIGHBOUR_ERRORS) && !is_higher());
             let (by, its_error) = corrected.map_or((0.0, 0.0), |found| (found.value, found.error));
-            (per_microsecond.ln() + by, error.hypot(COLLECTION_SD).hypot(its_error))
+            ClockLevel {
+                value: per_microsecond.ln() + by,
+                error: error.hypot(COLLECTION_SD).hypot(its_error),
+                is_corrected: corrected.is_some(),
+            }
         })
         .collect();
     let mut deficits = vec![None; readings.len()];
@@ -195,7 +199,7 @@ fn compare_with_highest(
     compared: &[usize],
     references: &[usize],
     readings: &[CycleReading],
-    levels: &[(f64, f64)],
+    levels: &[ClockLevel],
     deficits: &mut [Option<Deficit>],
 ) {
     let highest = highest_level(references.iter().copied(), levels);
@@ -206,11 +210,11 @@ fn compare_with_highest(
     for &index in compared {
         let is_of_highest = Some(readings[index].collection) == collection;
         let Some(reference) = (if is_of_highest { second } else { highest }) else { continue };
-        let (highest, its_error) = levels[reference];
+        let highest = levels[reference];
         let CycleRate { per_microsecond, error } = readings[index].rate;
         deficits[index] = Some(Deficit {
-            value: highest - per_microsecond.ln(),
-            error: its_error.hypot(error).hypot(COLLECTION_SD),
+            value: highest.value - per_microsecond.ln(),
+            error: highest.error.hypot(error).hypot(COLLECTION_SD),
             reference: Some(reference),
             cases: 1,
         });
@@ -224,10 +228,22 @@ fn is_reading_above(one: &CycleReading, other: &CycleReading) -> bool {
     Deficit { value: difference, error, reference: None, cases: 1 }.is_significant(CASE_ERRORS)
 }
 
-/// Returns the reading with the highest lower bound of its level.
-fn highest_level(indices: impl Iterator<Item = usize>, levels: &[(f64, f64)]) -> Option<usize> {
-    let least = |index: &usize| levels[*index].0 - 2.0 * levels[*index].1;
-    indices.max_by(|one, other| least(one).total_cmp(&least(other)))
+/// Logarithm of the cycles per time of a reading, corrected by the deficit of its neighbours.
+#[derive(Clone, Copy, Debug)]
+struct ClockLevel {
+    value: f64,
+    error: f64,
+    is_corrected: bool,
+}
+
+/// Returns the reading with the highest lower bound of its level. A corrected level counts only where all are corrected: the
+/// highest of several corrected ones exceeds the true clock, and would raise the others with each pass.
+fn highest_level(indices: impl Iterator<Item = usize>, levels: &[ClockLevel]) -> Option<usize> {
+    let rank = |index: usize| (!levels[index].is_corrected, levels[index].value - 2.0 * levels[index].error);
+    indices.max_by(|&one, &other| {
+        let ((one, one_level), (other, other_level)) = (rank(one), rank(other));
+        one.cmp(&other).then(one_level.total_cmp(&other_level))
+    })
 }
 
 /// Returns the weighted median of the deficits of each reading and its nearest neighbours.

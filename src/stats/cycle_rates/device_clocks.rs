@@ -165,7 +165,9 @@ fn standing(devices: &[DeviceInRun], place: usize) -> ClockStanding {
     let is_majority = |count: usize| count > 1 && 2 * count > clocks.len() + 1;
     let lower: Vec<usize> =
         clocks.iter().filter(|(clock, _)| *clock == OtherClock::Lower).map(|(_, other)| *other).collect();
-    if is_majority(lower.len()) && is_majority(most_that_agree(devices, &lower)) {
+    // Half of all devices that agree with each other are enough where others are lower still.
+    let agreeing = most_that_agree(devices, &lower);
+    if is_majority(lower.len()) && agreeing > 1 && 2 * agreeing > clocks.len() {
         let clock_in_run = |other: usize| {
             let in_run = compared.get(&devices[other].device).and_then(|compared| compared.in_run);
             in_run.map(|(clock, _)| clock).or_else(|| clock_by_lower_devices(devices, other, &lower))
@@ -254,6 +256,18 @@ mod tests {
         assert_eq!(of_three(1_670.0), [0.0; 3]);
         assert_eq!(of_three(1_610.0), [1.0, 0.0, 0.0]);
         assert_eq!(of_three(1_200.0), [1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn slow_and_fast_device_beside_two_that_agree_both_deviate() {
+        let of_four =
+            |slow: f64, fast: f64| judged(&[(0, 0, slow), (0, 1, fast), (0, 2, 1_650.0), (0, 3, 1_650.0)]);
+        assert_eq!(of_four(1_586.0, 1_718.0), [1.0, -1.0, 0.0, 0.0]);
+        assert_eq!(of_four(1_500.0, 1_833.0), [1.0, -1.0, 0.0, 0.0]);
+        // Two of five are no more than two others.
+        let of_five =
+            judged(&[(0, 0, 1_586.0), (0, 1, 1_586.0), (0, 2, 1_718.0), (0, 3, 1_650.0), (0, 4, 1_650.0)]);
+        assert!(of_five[2] >= 0.0, "{of_five:?}");
     }
 
     #[test]
