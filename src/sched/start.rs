@@ -41,11 +41,11 @@ impl SchedulerState {
             let budget =
                 self.collection_budget(now, self.ready.predicted_seconds(&self.costs), lanes, others);
             let Some(budget) = budget else { break };
-            // A case that is measured again runs on a device that it has not had, as far as there is one.
+            // A case that is measured again runs on a device that it has had least often: on all of them before one has it again.
             let progress = &self.progress;
             let is_suitable = |case: usize| {
-                let had = &progress[case].measured_on;
-                !had.contains(&device) || usable.iter().all(|other| had.contains(other))
+                let times = |id: u32| progress[case].measured_on.iter().filter(|had| **had == id).count();
+                usable.iter().all(|other| times(*other) >= times(device))
             };
             let (cases, seconds) = self.ready.take_batch(&self.jobs, &self.costs, budget, is_suitable);
             free.remove(0);

@@ -92,6 +92,27 @@ pub(crate) fn find_common_trend(collections: &[&[i64]], step: i64) -> Option<Dur
     (samples >= LEAST_SAMPLES && is_valid).then(|| common_trend(collections, step)).flatten()
 }
 
+/// Returns the two modes that the samples of several collections have together, each sample relative to the mean of its
+/// collection: collections differ for other reasons. A few samples of a collection do not show modes beside their spread. `None`
+/// for fewer than ten samples.
+pub(crate) fn find_common_modes(collections: &[&[i64]], step: i64) -> Option<DurationPattern> {
+    let count: usize = collections.iter().map(|samples| samples.len()).sum();
+    let mean =
+        |samples: &[i64]| samples.iter().map(|&sample| sample as f64).sum::<f64>() / samples.len() as f64;
+    let means: Vec<f64> = collections.iter().map(|samples| mean(samples)).collect();
+    if count < LEAST_SAMPLES || means.iter().any(|mean| mean.is_nan() || *mean <= 0.0) {
+        return None;
+    }
+    let level = means.iter().sum::<f64>() / means.len() as f64;
+    let of_collection = |(samples, mean): (&&[i64], &f64)| {
+        let scale = level / mean;
+        samples.iter().map(move |&sample| (sample as f64 * scale).round() as i64).collect::<Vec<_>>()
+    };
+    let mut sorted: Vec<i64> = collections.iter().zip(&means).flat_map(of_collection).collect();
+    sorted.sort_unstable();
+    two_modes(&sorted, step)
+}
+
 /// Returns the change over a series if the sum of Kendall's S is too far from 0 for independent samples (H. B. Mann, Econometrica
 /// 13, 1945; its sum over series: R. M. Hirsch, J. R. Slack and R. A. Smith, Water Resour. Res. 18, 1982); the slope is the
 /// median of all pairs' (H. Theil, 1950; P. K. Sen, 1968), relative to the median of their series.
@@ -266,6 +287,29 @@ mod tests {
         assert_eq!(find_duration_pattern(&rounded, STEP), None);
         assert_eq!(find_duration_pattern(&[1_000, 2_000, 1_000, 2_000], STEP), None, "too few");
         assert_eq!(find_duration_pattern(&[], STEP), None);
+    }
+
+    /// Four collections with offsets of their own, of 15 samples with 3 % noise.
+    #[test]
+    fn modes_of_collections_together_are_found() {
+        let modes_of = |seed: u64, high: f64, offset: f64| {
+            let collections: Vec<Vec<i64>> = (0..4)
+                .map(|collection| {
+                    let level = (offset * normal_deviate(hash_numbers(&[seed, collection, 77]))).exp();
+                    let mode = |number| hash_numbers(&[seed, collection, number, 5]) % 10 < 6;
+                    let shape = move |number| level * if mode(number) { high } else { 1.0 };
+                    series(seed * 31 + collection, 15, 0.03, shape)
+                })
+                .collect();
+            let collections: Vec<&[i64]> = collections.iter().map(Vec::as_slice).collect();
+            find_common_modes(&collections, STEP)
+        };
+        let count = |high, offset| (0..500).filter(|&seed| modes_of(seed, high, offset).is_some()).count();
+        assert!(count(1.0, 0.0) <= 2, "{}", count(1.0, 0.0));
+        assert!(count(1.0, 0.04) <= 2, "{}", count(1.0, 0.04));
+        assert!(count(1.15, 0.005) >= 350, "{}", count(1.15, 0.005));
+        assert!(count(1.2, 0.03) >= 440, "{}", count(1.2, 0.03));
+        assert_eq!(find_common_modes(&[&[1_000; 20], &[]], STEP), None);
     }
 
     #[test]

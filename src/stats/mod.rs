@@ -31,7 +31,7 @@ pub(crate) use deviates::{
     pick_number, signed_unit_deviate,
 };
 pub(crate) use duration_pattern::{
-    DurationPattern, LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_common_trend,
+    DurationPattern, LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_common_modes, find_common_trend,
     find_duration_pattern,
 };
 pub(crate) use interval::median_interval;

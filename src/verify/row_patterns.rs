@@ -1,7 +1,9 @@
 //! Patterns of the durations of a row's collections, and the agreement of their medians.
 
 use super::samples::{NOISE_TARGET, TIMER_QUANTUM_NS};
-use crate::stats::{DurationPattern, find_common_trend, find_duration_pattern, median_of_sorted};
+use crate::stats::{
+    DurationPattern, find_common_modes, find_common_trend, find_duration_pattern, median_of_sorted,
+};
 
 /// Greatest relative standard error of the mean of the medians of a row's collections: two of them are the noise target.
 pub(super) const MOST_DISAGREEMENT: f64 = NOISE_TARGET / 2.0;
@@ -13,7 +15,7 @@ pub(super) struct RowPatterns<'a> {
     pub(super) of_collections: Vec<DurationPattern>,
     /// Samples of the other collections.
     pub(super) steady: Vec<&'a [i64]>,
-    /// Trend that these have together; `None` also if most collections have a pattern of their own.
+    /// Trend or modes that these have together; `None` also if most collections have a pattern of their own.
     pub(super) common: Option<DurationPattern>,
     /// True if so many collections have a pattern that the median is not known.
     pub(super) is_of_most: bool,
@@ -30,12 +32,16 @@ impl<'a> RowPatterns<'a> {
             }
         }
         let is_of_most = is_mostly_patterned(patterns.len(), collections.len());
-        let common =
-            if is_of_most || steady.len() < 2 { None } else { find_common_trend(&steady, TIMER_QUANTUM_NS) };
+        let common = if is_of_most || steady.len() < 2 {
+            None
+        } else {
+            find_common_trend(&steady, TIMER_QUANTUM_NS)
+                .or_else(|| find_common_modes(&steady, TIMER_QUANTUM_NS))
+        };
         Self { of_collections: patterns, steady, common, is_of_most }
     }
 
-    /// Returns the pattern that makes the row noisy: that of at least half of the collections, or the trend of the others
+    /// Returns the pattern that makes the row noisy: that of at least half of the collections, or the trend or the modes of the others
     /// together; and remarks on the patterns of fewer collections, whose samples count as well: leaving them out would select
     /// by the result.
     pub(super) fn cause_and_remarks(&self) -> (Option<String>, Vec<String>) {

@@ -70,6 +70,19 @@ fn repeated_cases_run_on_other_devices_beside_other_cases() {
     assert!(others > 360, "{others} of 400 cases");
 }
 
+/// A single case has each device once before one has it again: the first free device would have it each time.
+#[test]
+fn repetitions_are_divided_among_the_devices() {
+    let (mut state, mut host) = (state(1, 3), RecordingHost::default());
+    simulate(&mut state, &mut host, Vec::new());
+    for _ in 0..6 {
+        simulate(&mut state, &mut host, vec![(1000.0, SchedEvent::MeasureAgain(vec![0]))]);
+    }
+    let times = [0, 1, 2].map(|device| host.devices[&0].iter().filter(|had| **had == device).count());
+    assert_eq!(host.devices[&0].len(), 7);
+    assert!(times.iter().all(|count| (2..=3).contains(count)), "{times:?}");
+}
+
 #[test]
 fn device_is_used_twice_if_there_is_no_other() {
     let (mut state, mut host) = (state(30, 1), RecordingHost::default());
