@@ -2,12 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use crate::ledger::{ClockOfRun, Ledger, LedgerError};
+use crate::{
+    ledger::{ClockOfRun, Ledger, LedgerError},
+    verify::UNDECIDED_CLOCK,
+};
 
-/// Returns a line about the clocks that a run could not have found; `None` if other runs with its software and its
-/// state of the cache show them, or if the run has no cycles at all.
-pub(crate) fn clock_limits(ledger: &Ledger, run: &str) -> Result<Option<String>, LedgerError> {
-    Ok(limits_of(&ledger.clocks_of_software(run)?, run))
+/// Returns lines about the clocks that a run could not have found, unless other runs with its software and its state of the
+/// cache show them or it has no cycles at all, and about devices that differ without a majority.
+pub(crate) fn clock_limits(ledger: &Ledger, run: &str) -> Result<Vec<String>, LedgerError> {
+    let undecided = undecided_line(ledger.count_attempts_with(run, UNDECIDED_CLOCK)?);
+    Ok(limits_of(&ledger.clocks_of_software(run)?, run).into_iter().chain(undecided).collect())
+}
+
+/// Returns the line about attempts that were rejected at a clock that may be the right one; `None` without one.
+fn undecided_line(attempts: u32) -> Option<String> {
+    (attempts > 0).then(|| {
+        let attempts = if attempts == 1 { "1 attempt was".to_owned() } else { format!("{attempts} attempts were") };
+        format!(
+            "clock: devices differ, and no majority of them shows which clock is right; {attempts} rejected because the highest counts: \
+             `npubench run --update all` on more devices decides it"
+        )
+    })
 }
 
 fn limits_of(clocks: &[ClockOfRun], run: &str) -> Option<String> {
@@ -38,6 +53,14 @@ fn limits_of(clocks: &[ClockOfRun], run: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_counts_attempts_without_a_majority() {
+        assert_eq!(undecided_line(0), None);
+        let line = undecided_line(3).expect("a line");
+        let start = "clock: devices differ, and no majority of them shows which clock is right; 3 attempts were rejected";
+        assert!(line.starts_with(start), "{line}");
+    }
 
     #[test]
     fn line_names_what_nothing_shows() {

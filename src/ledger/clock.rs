@@ -99,6 +99,14 @@ impl Ledger {
         })
     }
 
+    /// Returns the number of attempts of a run whose reason has a clause.
+    pub(crate) fn count_attempts_with(&self, run: &str, clause: &str) -> Result<u32, LedgerError> {
+        let sql = "SELECT count(*) FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.run = ?1 AND instr(a.reason, ?2) > 0";
+        let counts: Vec<u32> = self.read_rows(sql, [run, clause], |row| row.get(0))?;
+        Ok(counts.into_iter().sum())
+    }
+
     /// Replaces the outcomes of attempts that were accepted: their samples do not count any more.
     pub(crate) fn withdraw_attempts(&mut self, withdrawn: &[(i64, CaseOutcome)]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {

@@ -301,8 +301,8 @@ impl RunContext {
             if let Ok(Some(states)) = ProductionStates::read(&database) {
                 print_note(&states.to_string());
             }
-            if let Ok(Some(limits)) = clock_limits(&ledger, run) {
-                print_note(&limits);
+            if let Ok(limits) = clock_limits(&ledger, run) {
+                limits.iter().for_each(|line| print_note(line));
             }
             print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
             match outcome.exit {

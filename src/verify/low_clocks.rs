@@ -246,7 +246,7 @@ impl LowClocks {
             let most = percent.fold(0.0, f64::max);
             let is_undecided = collections.values().all(|found| found.is_undecided);
             let direction = if is_fast { HIGHER.to_owned() } else { format!("{LOWER}{WAITING}") };
-            let undecided = if is_undecided { format!("; {UNDECIDED}") } else { String::new() };
+            let undecided = if is_undecided { format!("; {UNDECIDED_CLOCK}") } else { String::new() };
             let count = medians.len();
             let reason = format!(
                 "its clock was {least:.1} to {most:.1} % {direction}, in {count} collections{undecided}"
@@ -274,7 +274,7 @@ const LOWER: &str = "lower than that of other collections";
 const WAITING: &str = ", or its kernels waited for another process";
 const HIGHER: &str = "higher than that of most devices";
 /// Remark on a clock that is lower than another one, while it is not known which device deviates.
-const UNDECIDED: &str =
+pub(crate) const UNDECIDED_CLOCK: &str =
     "undecided: no majority of devices or earlier runs shows which clock is right, the highest counts";
 /// Relative difference of the measured rate of a reference from the expected one that is stated.
 const STATED_DIFFERENCE: f64 = 0.002;
@@ -312,7 +312,7 @@ fn deficit_outcome(stored: &StoredCycleRate, found: &ClockDeficit, rates: &[Stor
     };
     // A device whose own clock was higher at another time does not need the others.
     let is_own = reference.is_some_and(|reference| reference.device == device);
-    let remark = (found.is_undecided && !is_own).then_some(UNDECIDED);
+    let remark = (found.is_undecided && !is_own).then_some(UNDECIDED_CLOCK);
     CaseOutcome::with_remarks(Verdict::Throttled, &cause, remark)
 }
 

@@ -95,7 +95,7 @@ fn attempts_that_are_throttled_are_not_found_again() {
     let collections = found.attempts.iter().map(|low| low.attempt.collection);
     assert_eq!(collections.collect::<Vec<_>>(), [3; 6]);
     let reason = "its clock was 3.0 to 3.0 % lower than that of other collections, or its kernels waited for another process, in 3 collections";
-    assert_eq!(excluded(&found), [(1, format!("{reason}; {UNDECIDED}"))]);
+    assert_eq!(excluded(&found), [(1, format!("{reason}; {UNDECIDED_CLOCK}"))]);
 }
 
 /// Another version of a kernel may wait more.
