@@ -14,13 +14,13 @@ pub(crate) fn clock_limits(ledger: &Ledger, run: &str) -> Result<Vec<String>, Le
     Ok(limits_of(&ledger.clocks_of_software(run)?, run).into_iter().chain(undecided).collect())
 }
 
-/// Returns the line about attempts that were rejected at a clock that may be the right one; `None` without one.
+/// Returns the line about attempts that were rejected at a clock that may have been the right one; `None` without one.
 fn undecided_line(attempts: u32) -> Option<String> {
     (attempts > 0).then(|| {
         let attempts = if attempts == 1 { "1 attempt was".to_owned() } else { format!("{attempts} attempts were") };
         format!(
-            "clock: devices differ, and no majority of them shows which clock is right; {attempts} rejected because the highest counts: \
-             `npubench run --update all` on more devices decides it"
+            "clock: {attempts} rejected while no majority of devices showed which clock was right, because the highest counts; if rows differ \
+             from production, `npubench run --update all` on more devices decides it"
         )
     })
 }
@@ -58,7 +58,8 @@ mod tests {
     fn line_counts_attempts_without_a_majority() {
         assert_eq!(undecided_line(0), None);
         let line = undecided_line(3).expect("a line");
-        let start = "clock: devices differ, and no majority of them shows which clock is right; 3 attempts were rejected";
+        let start =
+            "clock: 3 attempts were rejected while no majority of devices showed which clock was right";
         assert!(line.starts_with(start), "{line}");
     }
 
