@@ -206,9 +206,16 @@ impl RecordGroups {
             count_record(&mut self.without_duration, kernel);
             return Ok(());
         };
-        if duration.0 < 0 {
+        let problem = match duration {
+            duration if duration.0 < 0 => Some("is negative"),
+            duration if duration > Nanos::LONGEST_KERNEL => {
+                Some("is more than an hour, which no kernel takes")
+            }
+            _ => None,
+        };
+        if let Some(problem) = problem {
             let cell = duration.to_string();
-            return Err(record.bad_cell("Duration(us)", cell.as_bytes(), "is negative".into()));
+            return Err(record.bad_cell("Duration(us)", cell.as_bytes(), problem.into()));
         }
         self.set_key(record);
         let index = match self.by_cells.get(&self.key) {

@@ -299,7 +299,7 @@ fn deficit_outcome(stored: &StoredCycleRate, found: &ClockDeficit, rates: &[Stor
             let expected = own / (1.0 - found.deficit);
             let measured = reference.rate.per_microsecond;
             let corrected = if (measured / expected - 1.0).abs() > STATED_DIFFERENCE {
-                format!(", of which {measured:.0} were measured there at its lower clock")
+                format!(", the {measured:.0} of that collection corrected for its own lower clock")
             } else {
                 String::new()
             };

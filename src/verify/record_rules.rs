@@ -9,8 +9,6 @@ use super::{
 };
 use crate::domain::{CaseOutcome, DataKind, Nanos, Verdict, signature_mismatch};
 
-/// Greatest duration of a launch: far above the time after which the runtime ends a kernel.
-const MAX_DURATION: Nanos = Nanos(3_600_000_000_000);
 /// Durations below this fraction of the roofline bound are implausible; the margin covers clocks above their rating
 /// and rounding.
 const PLAUSIBLE: f64 = 0.95;
@@ -186,7 +184,7 @@ pub(super) const RECORD_RULES: [RecordRule; 19] = [
     RecordRule {
         name: "longest_launch",
         verdict: Verdict::Implausible,
-        condition: || format!("no launch took more than {} s", MAX_DURATION.seconds()),
+        condition: || format!("no launch took more than {} s", Nanos::LONGEST_KERNEL.seconds()),
         find_problem: absurd_duration,
     },
 ];
@@ -201,7 +199,7 @@ pub(super) fn broken_rule(records: &CaseRecords<'_>) -> Option<CaseOutcome> {
 
 fn absurd_duration(case: &CaseRecords<'_>) -> Option<String> {
     let (number, longest) = case.own.iter().enumerate().max_by_key(|(_, record)| record.duration)?;
-    (longest.duration > MAX_DURATION)
+    (longest.duration > Nanos::LONGEST_KERNEL)
         .then(|| format!("launch {number} took {} us, longer than any kernel may", longest.duration))
 }
 
@@ -325,9 +323,9 @@ fn coarse_timer(case: &CaseRecords<'_>) -> Option<String> {
     let is_coarse = i128::from(step.0) * i128::from(STEP_DIVISOR) > i128::from(median);
     (step >= COARSE_STEP && is_coarse).then(|| {
         format!(
-            "all times of the collection are multiples of {step} us, so that a median of {} us is not known to {} %",
-            Nanos(median),
-            50 / STEP_DIVISOR
+            "all times of the collection are multiples of {step} us, more than {} % of the median, {} us",
+            100 / STEP_DIVISOR,
+            Nanos(median)
         )
     })
 }

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, process::Command};
 
 use crate::{
-    context::{Context, HEADER, SWIGLU, profile},
+    context::{ADD, Context, HEADER, SWIGLU, profile},
     requirements,
 };
 
@@ -329,4 +329,22 @@ fn asset_folder_may_be_relative() {
     context.write("my/op_replay/SwiGlu.yaml", include_str!("../../op_replay/SwiGlu.yaml"));
     let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--assets", "my"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+/// A file in another unit, or a damaged one.
+#[test]
+fn durations_that_no_kernel_has_are_refused() {
+    let context = Context::new();
+    for (duration, problem) in [
+        ("7200000000.000", "is more than an hour, which no kernel takes"),
+        ("-1.000", "is negative"),
+        ("nan", "is not a number of microseconds"),
+        ("1e15", "is not a number of microseconds"),
+    ] {
+        context.write("k.csv", &profile(&[&ADD.replace("2.060", duration)]));
+        let ran = context.run(&["ingest", "k.csv", "--db", "db", "--kind", "rehearsal"]);
+        assert!(ran.code != 0 && ran.stderr.contains(problem), "{duration}: {} {}", ran.code, ran.stderr);
+        assert!(ran.stderr.contains("k.csv`:2"), "{}", ran.stderr);
+        assert!(!context.path("db").exists());
+    }
 }

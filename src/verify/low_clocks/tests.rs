@@ -81,7 +81,7 @@ fn clock_that_is_stated_is_the_one_that_was_compared() {
     let found = LowClocks::from_rates(rates, &[]);
     let last = found.attempts.last().expect("collection 4");
     let reason = "the clock of device 4 was 8.1 % lower than that of device 3 in collection 3: 1516 instead of 1650 cycles per \
-                  block and us, of which 1520 were measured there at its lower clock";
+                  block and us, the 1520 of that collection corrected for its own lower clock";
     assert_eq!(last.outcome.reason.split("; ").next(), Some(reason));
 }
 
