@@ -68,6 +68,32 @@ pub(crate) fn processes_in(folder: &Path) -> Vec<String> {
     working.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
+/// Starts the program and kills it once `is_reached`; returns false if it has ended before.
+pub(crate) fn killed_when(
+    context: &Context,
+    arguments: &[&str],
+    is_reached: impl Fn(&Connection) -> bool,
+) -> bool {
+    let mut command = context.command(arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    // A new ledger has no tables yet.
+    while !ledger(context).is_some_and(|ledger| is_reached(&ledger)) {
+        if child.try_wait().expect("asked").is_some() {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    let was_running = child.try_wait().expect("asked").is_none();
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
+    was_running
+}
+
+/// A count of the ledger; `None` without tables.
+pub(crate) fn count(ledger: &Connection, sql: &str) -> Option<i64> {
+    ledger.query_row(sql, [], |row| row.get(0)).ok()
+}
+
 /// Starts a run and kills it after a delay; returns true if it was still running.
 pub(crate) fn killed_after(context: &Context, arguments: &[&str], delay: Duration) -> bool {
     let mut command = context.command(arguments);

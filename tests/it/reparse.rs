@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     context::{Context, Ran, STEADY_RUN},
-    kill_resume::{ingested, ledger, number},
+    kill_resume::{count, ingested, killed_when, ledger, number},
 };
 
 fn measured(more: &[&str]) -> Context {
@@ -282,28 +282,6 @@ fn removed_and_changed_archives_are_named_and_their_results_kept() {
     );
     assert_eq!(kept, 0, "the other collections are restored");
     assert!(context.csv_files().keys().eq(before.keys()));
-}
-
-/// Starts the program and kills it once `is_reached`; returns false if it has ended before.
-fn killed_when(context: &Context, arguments: &[&str], is_reached: impl Fn(&Connection) -> bool) -> bool {
-    let mut command = context.command(arguments);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
-    // A new ledger has no tables yet.
-    while !ledger(context).is_some_and(|ledger| is_reached(&ledger)) {
-        if child.try_wait().expect("asked").is_some() {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    let was_running = child.try_wait().expect("asked").is_none();
-    child.kill().expect("killed");
-    child.wait().expect("reaped");
-    was_running
-}
-
-/// A count of the ledger; `None` without tables.
-fn count(ledger: &Connection, sql: &str) -> Option<i64> {
-    ledger.query_row(sql, [], |row| row.get(0)).ok()
 }
 
 /// A database whose only run was killed between its first and its last attempt.
