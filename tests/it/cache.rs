@@ -223,7 +223,9 @@ fn resumed_cold_runs_stay_cold() {
         let context = ingested();
         let arguments = [&STEADY_RUN[..], &COLD].concat();
         let is_begun = |ledger: &Connection| count(ledger, "SELECT count(*) FROM attempts") > Some(0);
-        if !killed_when(&context, &arguments, is_begun) {
+        let was_running = killed_when(&context, &arguments, is_begun);
+        let unended = "SELECT count(*) FROM runs WHERE ended_ns IS NULL";
+        if !was_running || number(&ledger(&context).expect("a ledger"), unended) == 0 {
             continue;
         }
         let ran = context.run(&["resume", "--db", "db"]);
