@@ -327,7 +327,11 @@ mod tests {
                 samples: samples.len(),
                 collections: 1,
                 counters: Vec::new(),
-                task: RecordedTask { state: "dynamic".to_owned(), core: core.to_owned() },
+                task: RecordedTask {
+                    state: "dynamic".to_owned(),
+                    core: core.to_owned(),
+                    ..RecordedTask::default()
+                },
             }),
             cache: CacheState::Hot,
             software: None,

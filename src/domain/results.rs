@@ -25,18 +25,30 @@ pub struct Launch {
 /// Number of collections that agree from which an unusual median is that of the case, which is not measured again for it.
 pub(crate) const CONFIRMING_COLLECTIONS: usize = 2;
 
-/// State and unit of a kernel's task, as the profiler shows them; empty if it does not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Operator, state and unit of a kernel's task, as the profiler shows them; empty if it does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecordedTask {
     /// `OP State`: `dynamic` or `static`.
     pub(crate) state: String,
     /// `Accelerator Core`, or `Task Type` in `op_summary`: `AI_CORE`, `AI_VECTOR_CORE`, `MIX_AIC` …
     pub(crate) core: String,
+    /// `Op Name` without numbers, such as `aclnnAdd_AddAiCore_Add`.
+    pub(crate) operator: String,
 }
 
 impl RecordedTask {
     /// Unit of kernels that run on the host-like cores of the device.
     pub(crate) const AI_CPU: &str = "AI_CPU";
+
+    /// Returns the name of an operator without its parts that are numbers, and without a number behind the kernel's type: a graph
+    /// numbers its operators, and torch_npu those that it compiles (`Conv2D7`), in the order of the process.
+    pub(crate) fn unnumbered_operator(name: &str, kernel: &str) -> String {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_numbered_kernel = |part: &str| part.strip_prefix(kernel).is_some_and(is_number);
+        let parts = name.split('_').filter(|part| !is_number(part));
+        let parts = parts.map(|part| if is_numbered_kernel(part) { kernel } else { part });
+        parts.collect::<Vec<_>>().join("_")
+    }
 
     /// Returns true if it ran on the vector cores alone.
     pub(crate) fn is_on_vector_cores(&self) -> bool {
@@ -61,7 +73,7 @@ pub struct Attempt {
     pub fastest_ranks: Vec<Nanos>,
     /// Means of the profiler's counters over the accepted launches.
     pub counters: Vec<Option<f64>>,
-    /// State and unit of the first accepted launch.
+    /// Operator, state and unit of the first accepted launch.
     pub(crate) task: RecordedTask,
     /// Cycles per time of the accepted launches; `None` if the profile does not show them, and for gangs.
     pub(crate) cycle_rate: Option<CycleRate>,
@@ -114,7 +126,7 @@ pub struct AttemptSamples {
     pub(crate) outliers: usize,
     /// Means of the counters over the same launches.
     pub(crate) counters: Vec<Option<f64>>,
-    /// State and unit; empty for attempts of versions that did not record them.
+    /// Operator, state and unit; empty for attempts of versions that did not record them.
     pub(crate) task: RecordedTask,
     /// Software of the collection; `None` for collections of versions that did not record it.
     pub(crate) software: Option<SoftwareFingerprint>,
@@ -213,7 +225,7 @@ pub(crate) struct Measurement {
     pub(crate) collections: usize,
     /// Means of the profiler's counters over the same launches.
     pub(crate) counters: Vec<Option<f64>>,
-    /// State and unit of the newest of these launches that shows them.
+    /// Operator, state and unit of the newest of these launches that shows them.
     pub(crate) task: RecordedTask,
 }
 
@@ -282,5 +294,19 @@ impl RowResult {
                 Ordering::Greater => shown.samples.is_some() && more.is_gt(),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_follow_the_order_of_a_process_are_no_part_of_an_operator() {
+        let name = RecordedTask::unnumbered_operator;
+        assert_eq!(name("aclnnMm_MatMulV3Common_MatMulV3", "MatMulV3"), "aclnnMm_MatMulV3Common_MatMulV3");
+        assert_eq!(name("Conv2D7", "Conv2D"), "Conv2D");
+        assert_eq!(name("Add_12", "Add"), name("Add_3", "Add"));
+        assert_eq!(name("12", ""), "");
     }
 }

@@ -12,7 +12,7 @@ use crate::{
         CellDifference, Database, DatabaseError, ProductionRow, RowCase, columns, production_rows, row_cases,
     },
     domain::{
-        CacheState, Case, CaseId, IdentifiedCase, IntervalMethod, KernelName, Nanos, RowResult,
+        CacheState, Case, CaseId, IdentifiedCase, IntervalMethod, KernelName, Nanos, RecordedTask, RowResult,
         SoftwareFingerprint, Verdict, reason_remarks,
     },
     ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, StoredControl},
@@ -111,6 +111,8 @@ pub(crate) struct CollectionEvidence {
     /// Reason why its samples are not part of the row.
     pub(crate) left_out: Option<String>,
     pub(crate) software: Option<String>,
+    /// Operator, state and unit of its launches.
+    pub(crate) task: RecordedTask,
     pub(crate) clock: Option<ClockEvidence>,
     /// Control kernels at the ends of the collection.
     pub(crate) controls: Vec<ControlEvidence>,
@@ -337,6 +339,7 @@ impl EvidenceSources<'_> {
             is_used: left_out.is_none(),
             left_out,
             software: software.as_ref().map(software_text),
+            task: attempt.task.clone(),
             clock: attempt.cycle_rate.map(ClockEvidence::from),
             controls: control_evidence(controls, run, *collection),
             readings: readings.into_iter().map(ReadingEvidence::from).collect(),
@@ -470,6 +473,7 @@ fn rule_results(
         left_out: &left_out.collect::<Vec<_>>(),
         collections: &samples,
         reasons: &used().map(|one| one.reason.as_str()).collect::<Vec<_>>(),
+        tasks: &used().map(|one| &one.task).collect::<Vec<_>>(),
         outliers: used().map(|one| one.outliers_ns.len()).sum(),
         median: measured.summary.median,
         interval: measured.interval.map(|interval| (interval.low, interval.high)),

@@ -133,8 +133,8 @@ pub(super) fn insert_attempt(
     let inserted = tx
         .prepare_cached(
             "INSERT INTO attempts (attempt, collection, case_id, launched, verdict, reason, counters, op_state, core,
-                                   cycle_rate, cycle_rate_error, is_withdrawn)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT (collection, case_id) DO NOTHING",
+                                   cycle_rate, cycle_rate_error, is_withdrawn, operator)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT (collection, case_id) DO NOTHING",
         )?
         .execute(params![
             key,
@@ -149,6 +149,7 @@ pub(super) fn insert_attempt(
             cycle_rate.map(|rate| rate.per_microsecond),
             cycle_rate.map(|rate| rate.error),
             is_withdrawn,
+            task.operator,
         ])?;
     if inserted == 0 {
         return Ok(());

@@ -121,7 +121,7 @@ mod tests {
     fn readings_of_a_collection_are_stored_and_replaced_also_in_a_ledger_of_the_layout_before() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ledger.db");
-        let rows = "DROP TABLE controls; ALTER TABLE collections DROP COLUMN cache; PRAGMA user_version = 8;
+        let rows = "DROP TABLE controls; ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator; PRAGMA user_version = 8;
                     INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
                     INSERT INTO collections (collection, run, number, device, started_ns) VALUES (1, 'r', 1, 5, 1);";
         Ledger::open(&path).expect("created").connection.execute_batch(rows).expect("the layout before");

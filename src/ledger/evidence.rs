@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// Columns of an attempt with a measurement, see [`read_attempt`].
-const ATTEMPT: &str = "a.attempt, c.run, a.verdict, a.reason, a.counters, a.op_state, a.core, c.cache";
+const ATTEMPT: &str =
+    "a.attempt, c.run, a.verdict, a.reason, a.counters, a.op_state, a.core, c.cache, a.operator";
 
 /// State of the cache of a run `r`, by its options: a run measures one.
 const RUN_CACHE: &str =
@@ -36,7 +37,7 @@ fn read_attempt(row: &Row<'_>) -> rusqlite::Result<(i64, AttemptSamples)> {
         outliers: 0,
         counters: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
         software: None,
-        task: RecordedTask { state: row.get(5)?, core: row.get(6)? },
+        task: RecordedTask { state: row.get(5)?, core: row.get(6)?, operator: row.get(8)? },
         cache: read_cache(row, 7)?,
     };
     Ok((row.get(0)?, attempt))
@@ -72,7 +73,7 @@ impl Ledger {
         let place = [case.as_str(), cache.as_str()];
         let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(&sql, place, |row| {
             let (key, attempt) = read_attempt(row)?;
-            Ok((key, AttemptSamples { software: stored_fingerprint(row, 8)?, ..attempt }))
+            Ok((key, AttemptSamples { software: stored_fingerprint(row, 9)?, ..attempt }))
         })?;
         let sql = "SELECT duration_ns, is_accepted FROM samples WHERE attempt = ?1 ORDER BY number";
         for (key, attempt) in &mut attempts {
@@ -101,8 +102,8 @@ impl Ledger {
             self.read_rows(&sql, [cache.as_str()], |row| {
                 let (key, attempt) = read_attempt(row)?;
                 let software =
-                    row.get::<_, Option<String>>(9)?.and_then(|digest| known.get(&digest)?.clone());
-                Ok((key, (row.get(8)?, AttemptSamples { software, ..attempt })))
+                    row.get::<_, Option<String>>(10)?.and_then(|digest| known.get(&digest)?.clone());
+                Ok((key, (row.get(9)?, AttemptSamples { software, ..attempt })))
             })?;
         let sql = format!(
             "SELECT s.attempt, s.duration_ns, s.is_accepted FROM samples s JOIN attempts a USING (attempt)
@@ -169,6 +170,7 @@ pub(crate) struct CaseAttempt {
     /// Cycles per block and microsecond of the accepted launches.
     pub(crate) cycle_rate: Option<CycleRate>,
     pub(crate) software: Option<SoftwareFingerprint>,
+    pub(crate) task: RecordedTask,
     /// SHA-256 of the collection's compressed evidence.
     pub(crate) archive: Option<String>,
     /// Recorded launches, in order.
@@ -240,7 +242,8 @@ impl Ledger {
     pub(crate) fn case_attempts(&self, case: &CaseId) -> Result<Vec<CaseAttempt>, LedgerError> {
         let sql =
             "SELECT a.attempt, c.run, c.number, c.device, c.gang, c.started_ns, c.ended_ns, a.verdict, a.reason,
-                    a.launched, a.cycle_rate, s.fingerprint, c.archive, a.cycle_rate_error, c.cache
+                    a.launched, a.cycle_rate, s.fingerprint, c.archive, a.cycle_rate_error, c.cache,
+                    a.op_state, a.core, a.operator
              FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
              WHERE a.case_id = ?1 ORDER BY a.attempt";
         let mut attempts: Vec<(i64, CaseAttempt)> = self.read_rows(sql, [case.as_str()], |row| {
@@ -263,6 +266,7 @@ impl Ledger {
                     .map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
                 software: stored_fingerprint(row, 11)?,
                 archive: row.get(12)?,
+                task: RecordedTask { state: row.get(15)?, core: row.get(16)?, operator: row.get(17)? },
                 launches: Vec::new(),
             };
             Ok((row.get(0)?, attempt))

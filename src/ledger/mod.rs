@@ -39,7 +39,7 @@ pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
 /// SQL list of the verdicts with samples, see [`Verdict::has_samples`](crate::domain::Verdict::has_samples).
 const WITH_SAMPLES: &str = "'ok', 'noisy', 'suspicious'";
 
-const LAYOUT: i64 = 10;
+const LAYOUT: i64 = 11;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
@@ -59,6 +59,8 @@ const READINGS: &str = include_str!("ledger_readings.sql");
 const CONTROLS: &str = include_str!("ledger_controls.sql");
 /// Difference of layout 10 from layout 9.
 const CACHE: &str = include_str!("ledger_cache.sql");
+/// Difference of layout 11 from layout 10.
+const OPERATORS: &str = include_str!("ledger_operators.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -112,7 +114,8 @@ pub struct DeviceReading {
 fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps = [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES, READINGS, CONTROLS, CACHE];
+    let steps =
+        [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES, READINGS, CONTROLS, CACHE, OPERATORS];
     let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
     for step in &steps[done..] {
         transaction.execute_batch(step)?;

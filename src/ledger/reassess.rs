@@ -90,7 +90,7 @@ impl Ledger {
         let mut launches: BTreeMap<i64, Vec<Launch>> = BTreeMap::new();
         all.into_iter().for_each(|(attempt, launch)| launches.entry(attempt).or_default().push(launch));
         let sql = "SELECT a.attempt, a.case_id, c.kernel, a.launched, a.verdict, a.reason, a.counters, a.op_state, a.core,
-                          a.cycle_rate, a.cycle_rate_error, a.is_withdrawn
+                          a.cycle_rate, a.cycle_rate_error, a.is_withdrawn, a.operator
                    FROM attempts a JOIN cases c USING (case_id) WHERE a.collection = ?1 ORDER BY a.attempt";
         self.read_rows(sql, [collection], |row| {
             let attempt = row.get(0)?;
@@ -100,7 +100,7 @@ impl Ledger {
                 launched: row.get(3)?,
                 launches: launches.remove(&attempt).unwrap_or_default(),
                 counters: row.get(6)?,
-                task: RecordedTask { state: row.get(7)?, core: row.get(8)? },
+                task: RecordedTask { state: row.get(7)?, core: row.get(8)?, operator: row.get(12)? },
                 cycle_rate: rate
                     .zip(error)
                     .map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),

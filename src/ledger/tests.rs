@@ -57,7 +57,11 @@ fn attempt(case: &IdentifiedCase, verdict: Verdict, durations: &[i64]) -> Attemp
         launches: launches.collect(),
         fastest_ranks: Vec::new(),
         counters: vec![Some(1.5), None],
-        task: RecordedTask { state: "dynamic".to_owned(), core: "AI_CORE".to_owned() },
+        task: RecordedTask {
+            state: "dynamic".to_owned(),
+            core: "AI_CORE".to_owned(),
+            operator: "aclnnAdd_AddAiCore_Add".to_owned(),
+        },
         cycle_rate: None,
         outcome: CaseOutcome::new(verdict, "because"),
         of_equal_calls: Vec::new(),
@@ -100,7 +104,7 @@ fn committed_results_survive_reopening() {
     assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
     assert_eq!(evidence[0].outliers, 1);
     assert_eq!(evidence[0].counters, [Some(1.5), None]);
-    assert_eq!(evidence[0].task.core, "AI_CORE");
+    assert_eq!(evidence[0].task, attempt(&first, Verdict::Ok, &[]).task);
     assert!(
         ledger.attempt_samples(second.id(), CacheState::Hot).expect("read").is_empty(),
         "no measurement, no evidence"
@@ -161,7 +165,8 @@ fn readings_of_a_collection_are_found_by_an_index_also_in_older_ledgers() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ledger.db");
     let older = "DROP INDEX readings_by_device; DROP INDEX withdrawn_attempts; DROP TABLE controls; \
-                 ALTER TABLE collections DROP COLUMN cache; PRAGMA user_version = 7";
+                 ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator; \
+                 PRAGMA user_version = 7";
     Ledger::open(&path).expect("created").connection.execute_batch(older).expect("the layout before");
     let ledger = Ledger::open(&path).expect("updated");
     for (sql, index) in [
@@ -188,7 +193,8 @@ fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
         let mut ledger = Ledger::open(&path).expect("created");
         ledger.begin_run(&run("r1"), slice::from_ref(&measured)).expect("started");
     }
-    let earlier = "ALTER TABLE collections DROP COLUMN cache; PRAGMA user_version = 9;
+    let earlier = "ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator;
+                   PRAGMA user_version = 9;
                    INSERT INTO collections (run, number, device, started_ns, outcome) VALUES ('r1', 7, 5, 1, 'done')";
     let opened = Connection::open(&path).expect("opened");
     opened.execute_batch(earlier).expect("the layout before");

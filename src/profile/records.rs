@@ -243,20 +243,13 @@ impl<'a> KernelRow<'a> {
         self.optional_cell(self.table.columns.core).trim_ascii()
     }
 
-    /// Returns the operator's name without its parts that are numbers, such as `aclnnAdd_AddAiCore_Add`; empty without such a
-    /// column. Graphs number the operators of a type.
-    pub(crate) fn operator(&self) -> String {
-        let name = String::from_utf8_lossy(self.name().trim_ascii());
-        let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        name.split('_').filter(|part| !is_number(part)).collect::<Vec<_>>().join("_")
-    }
-
-    /// Returns the state and the unit of the kernel's task.
+    /// Returns the operator, the state and the unit of the kernel's task.
     pub(crate) fn task(&self) -> RecordedTask {
         let text =
             |cell: &[u8]| String::from_utf8_lossy(cell.trim_ascii()).replace(char::is_control, "\u{fffd}");
         let state = text(self.optional_cell(self.table.columns.state));
-        RecordedTask { state, core: text(self.core()) }
+        let operator = RecordedTask::unnumbered_operator(&text(self.name()), &text(self.kernel()));
+        RecordedTask { state, core: text(self.core()), operator }
     }
 
     /// Returns the six cells of the signature: shapes, types, formats of inputs, then of outputs.

@@ -105,7 +105,8 @@ impl AttemptDifference {
                 ("samples", before.launches != after.launches),
                 ("launched", before.launched != after.launched),
                 ("counters", before.counters != after.counters),
-                ("task", before.task != after.task),
+                ("operator", before.task.operator != after.task.operator),
+                ("task", (&before.task.state, &before.task.core) != (&after.task.state, &after.task.core)),
                 ("cycles", before.cycle_rate != after.cycle_rate),
                 ("withdrawn", before.is_withdrawn != after.is_withdrawn),
             ]

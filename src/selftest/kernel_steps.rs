@@ -148,7 +148,6 @@ pub(super) mod tests {
     pub(in crate::selftest) fn record(kernel: &str, input: Tensor, start: i64, duration: i64) -> RawRecord {
         RawRecord {
             kernel: kernel.to_owned(),
-            operator: String::new(),
             start: Nanos(start),
             duration: Nanos(duration),
             device: Some(LogicalDeviceId(0)),

@@ -82,7 +82,6 @@ mod tests {
         let slot = Some(Tensor::new([length], Dtype::Int32));
         RawRecord {
             kernel: "Neg".to_owned(),
-            operator: String::new(),
             start: Nanos(start),
             duration: Nanos(1_500),
             device: Some(LogicalDeviceId(0)),

@@ -35,8 +35,6 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct RawRecord {
     pub kernel: String,
-    /// Name of the operator without numbers; empty if it is not recorded.
-    pub operator: String,
     pub start: Nanos,
     /// Device time.
     pub duration: Nanos,
@@ -47,7 +45,7 @@ pub struct RawRecord {
     /// Input slots; empty if the profiler shows none.
     pub inputs: Vec<Slot>,
     pub outputs: Vec<Slot>,
-    /// State and unit.
+    /// Operator, state and unit.
     pub task: RecordedTask,
     /// Values of [`COUNTERS`].
     pub counters: Vec<Option<f64>>,
@@ -163,7 +161,6 @@ fn raw_record(
     let (Some(start), Some(duration)) = (row.start()?, row.duration()?) else { return Ok(None) };
     Ok(Some(RawRecord {
         kernel: kernel_name(row.kernel()),
-        operator: row.operator(),
         start,
         duration,
         device: row.device().or(only_device.filter(|_| !row.has_device_column())).map(LogicalDeviceId),

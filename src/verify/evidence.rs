@@ -7,6 +7,7 @@ use super::{
     controls::control_change,
     row_patterns::{RowPatterns, is_mostly_patterned},
     samples::{TIMER_QUANTUM_NS, noise_reason, published_interval},
+    variants::variant_contradiction,
 };
 use crate::{
     domain::{
@@ -75,6 +76,11 @@ pub(crate) fn pool_attempts(
     let remarks = remarks.filter(|remark| control_change(remark).is_none());
     let remarks = remarks.chain(pattern_remarks.iter().chain(&change.text).map(String::as_str));
     let mut outcome = CaseOutcome::with_remarks(verdict, &cause, remarks);
+    // Whatever the spread: there is no common median.
+    let tasks: Vec<&RecordedTask> = used.iter().map(|attempt| &attempt.task).collect();
+    if let Some(difference) = variant_contradiction(&tasks) {
+        outcome = outcome.of_contradicted_attempt(&difference);
+    }
     if let Some(attempt) = suspicious {
         outcome = outcome.with_contradiction(reason_cause(&attempt.reason));
     }
@@ -131,7 +137,7 @@ fn sample_interval(collections: &[Vec<i64>], median: f64, seed: u64) -> Option<M
     Some(MedianInterval { estimate: median, low, high, method, correction: None })
 }
 
-/// Returns state and unit of the newest attempt that has them.
+/// Returns operator, state and unit of the newest attempt that has a unit.
 fn newest_task(used: &[&AttemptSamples]) -> RecordedTask {
     let known = used.iter().rfind(|attempt| !attempt.task.core.is_empty());
     known.map(|attempt| attempt.task.clone()).unwrap_or_default()
@@ -218,6 +224,31 @@ mod tests {
         );
         let without_samples = of(Some("8.5"), Verdict::Ok, &[]);
         assert_eq!(samples(&[old.clone(), old, without_samples]), nine);
+    }
+
+    #[test]
+    fn attempts_of_different_binaries_are_suspicious_whatever_their_spread() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let of = |operator: &str, cann: &str, samples: &[i64]| AttemptSamples {
+            task: RecordedTask { operator: operator.to_owned(), ..RecordedTask::default() },
+            software: Some(SoftwareFingerprint { cann: Some(cann.to_owned()), ..Default::default() }),
+            ..attempt(Verdict::Ok, samples, 1.0)
+        };
+        let outcome = |attempts: &[AttemptSamples]| {
+            let row = pool_attempts(&case, attempts, None).expect("evidence");
+            (row.outcome.verdict, row.outcome.reason)
+        };
+        let (one, other, unknown) = ("AddAiCore", "AddV3", "");
+        let steady = [10_000; 20];
+        let text = "its collections ran as different operators: AddAiCore in 2, AddV3 in 1";
+        let mixed = [of(one, "8.5", &steady), of(other, "8.5", &steady), of(one, "8.5", &steady)];
+        assert_eq!(outcome(&mixed), (Verdict::Suspicious, text.to_owned()));
+        let apart = [of(one, "8.5", &steady), of(other, "8.5", &[13_000; 20]), of(one, "8.5", &steady)];
+        let (verdict, reason) = outcome(&apart);
+        assert_eq!(verdict, Verdict::Suspicious, "{reason}");
+        assert!(reason.starts_with(&format!("{text}; ")), "{reason}");
+        assert_eq!(outcome(&[of(one, "8.5", &steady), of(unknown, "8.5", &steady)]).0, Verdict::Ok);
+        assert_eq!(outcome(&[of(one, "8.3", &steady), of(other, "8.5", &steady)]).0, Verdict::Ok);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod rules;
 mod samples;
 mod sentinels;
 mod software_change;
+mod variants;
 
 pub(crate) use collection::RawRecord;
 pub use collection::{

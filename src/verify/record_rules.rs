@@ -262,7 +262,7 @@ fn ai_cpu(case: &CaseRecords<'_>) -> Option<String> {
 
 /// The type of a kernel does not show which of its binaries ran.
 fn several_variants(case: &CaseRecords<'_>) -> Option<String> {
-    let variants = case.own.iter().map(|record| (record.operator.as_str(), record.task.state.as_str()));
+    let variants = case.own.iter().map(|record| (record.task.operator.as_str(), record.task.state.as_str()));
     let variants: BTreeSet<(&str, &str)> = variants.collect();
     let texts: Vec<String> =
         variants.iter().map(|(operator, state)| format!("{operator} ({state})")).collect();

@@ -10,11 +10,12 @@ use super::{
     references::HISTORY_FACTOR,
     row_patterns::{MOST_DISAGREEMENT, RowPatterns, is_mostly_patterned},
     samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
+    variants::variant_contradiction,
 };
 use crate::{
     domain::{
-        CONFIRMING_COLLECTIONS, CacheState, Nanos, PRODUCTION_FACTOR, Verdict, production_contradiction,
-        reason_cause,
+        CONFIRMING_COLLECTIONS, CacheState, Nanos, PRODUCTION_FACTOR, RecordedTask, Verdict,
+        production_contradiction, reason_cause,
     },
     stats::{DurationPattern, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR},
 };
@@ -58,6 +59,8 @@ pub(crate) struct RowNumbers<'a> {
     pub(crate) collections: &'a [&'a [i64]],
     /// Reasons of their verdicts.
     pub(crate) reasons: &'a [&'a str],
+    /// Operator, state and unit of each of them.
+    pub(crate) tasks: &'a [&'a RecordedTask],
     /// Number of severe outliers of these collections.
     pub(crate) outliers: usize,
     pub(crate) median: f64,
@@ -83,7 +86,8 @@ pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
     ];
     let patterns = RowPatterns::of_collections(row.collections);
     let of_patterns = kinds.map(|(rule, is_kind)| pattern_result(row, &patterns, rule, is_kind));
-    let of_samples = [outlier_result(row), interval_result(row), agreement_result(&patterns)];
+    let of_samples =
+        [outlier_result(row), interval_result(row), agreement_result(&patterns), variant_result(row)];
     let of_references =
         [history_result(row), neighbour_result(row), production_result(row), roofline_result(row)];
     let all = [record_result(row)].into_iter().chain(of_patterns).chain(of_samples).chain(of_references);
@@ -198,6 +202,21 @@ fn agreement_result(patterns: &RowPatterns<'_>) -> RuleResult {
             100.0 * agreement.error,
             100.0 * MOST_DISAGREEMENT
         ),
+    }
+}
+
+fn variant_result(row: &RowNumbers<'_>) -> RuleResult {
+    let is_known = |task: &&&RecordedTask| !(task.operator.is_empty() && task.state.is_empty());
+    let difference = variant_contradiction(row.tasks);
+    match (difference, row.tasks.iter().filter(is_known).count()) {
+        (None, 0 | 1) => {
+            not_judged("row_variant", "fewer than two collections of the row with `Op Name` or `OP State`")
+        }
+        (difference, _) => RuleResult {
+            rule: "row_variant",
+            state: RuleState::broken_if(difference.is_some()),
+            found: difference.unwrap_or_else(|| format!("the same in {}", count_text(row.tasks.len()))),
+        },
     }
 }
 
@@ -331,6 +350,7 @@ mod tests {
             neighbours: Some(NeighbourFit { log_duration: 9_800_f64.ln(), deviation: 0.1, neighbours: 8 }),
         };
         let collections = [steady.as_slice(), rising.as_slice()];
+        let task = |operator: &str| RecordedTask { operator: operator.to_owned(), ..RecordedTask::default() };
         let row = RowNumbers {
             cache: CacheState::Hot,
             left_out: &[
@@ -346,6 +366,7 @@ mod tests {
             production: Some(Nanos(6_000)),
             fastest: Some(Nanos(4_000)),
             clocks: &[0.001, -0.004],
+            tasks: &[&task("AddAiCore"), &task("AddV3")],
         };
         insta::assert_snapshot!(table(&judge_row_rules(&row)));
         let bare = RowNumbers {
@@ -358,6 +379,7 @@ mod tests {
             production: None,
             fastest: None,
             clocks: &[],
+            tasks: &[&task("AddAiCore")],
             ..row
         };
         insta::assert_snapshot!(table(&judge_row_rules(&bare)));

@@ -23,7 +23,7 @@ use crate::{
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum RuleScope {
-    /// The records of a case in a collection.
+    /// The records of a case in a collection, and those of the collections of a row.
     Records,
     /// The samples of a case in a collection, and those of a row.
     Samples,
@@ -135,8 +135,15 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
         Verdict::Implausible,
         "the software of the host did not change during the collection".to_owned(),
     );
+    let same_variant = other(
+        "row_variant",
+        RuleScope::Records,
+        Verdict::Suspicious,
+        "all collections of a row have the same `OP State`, unit and, but for numbers, `Op Name`, as far as they are recorded".to_owned(),
+    );
     of_records
         .chain(of_samples)
+        .chain([same_variant])
         .chain(reference_rules())
         .chain(control_rules())
         .chain(of_clock)

@@ -73,6 +73,7 @@ mod selftest;
 mod software;
 mod suspicious;
 mod unsteady_kernels;
+mod variants;
 mod vendor;
 mod vendor_check;
 mod why;

@@ -437,7 +437,11 @@ fn other_rules_withdraw_a_result_and_other_calls_are_left() {
     assert_eq!(code, 0, "{written}");
     let rows = context.rows("db", "SwiGlu");
     let found: Vec<String> = differences(&written).into_iter().map(|(_, _, differs)| differs).collect();
-    assert_eq!(found, vec!["verdict reason samples counters task cycles withdrawn"; rows.len()], "{written}");
+    assert_eq!(
+        found,
+        vec!["verdict reason samples counters operator task cycles withdrawn"; rows.len()],
+        "{written}"
+    );
     for row in rows {
         assert_eq!(row["MicroBench Verdict"], "implausible", "{row:?}");
         assert!(row["MicroBench Reason"].contains("roofline"), "{row:?}");

@@ -62,6 +62,13 @@ const FAULTS: &[WrongNumberFault] = &[
     unproven("another kernel from launch 12", "renamed_kernel: {launch: 12}"),
     fault("lost records", "lost_records: {head: 300}", 0.0),
     unproven("another binary from launch 12", "renamed_kernel: {launch: 12, operator_only: true}"),
+    // A case that is not measured on the first device has no reference.
+    fault(
+        "another binary on three of four devices, 5 % slower",
+        "renamed_kernel: {operator_only: true}\n  where: {devices: [1, 2, 3]}\n\
+         - unsteady_kernel: {pattern: step, factor: 1.05, launch: 1}\n  where: {devices: [1, 2, 3]}",
+        0.0,
+    ),
     fault("cut table", "truncated_csv: {keeps: 0.5}", 0.0),
     unproven("another device", "wrong_device_id: {}"),
 ];

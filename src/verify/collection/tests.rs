@@ -130,7 +130,6 @@ fn sentinel(length: u64) -> RawRecord {
 fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
     RawRecord {
         kernel: kernel.to_owned(),
-        operator: String::new(),
         start: Nanos(0),
         duration: Nanos(duration),
         device: Some(LogicalDeviceId(3)),
@@ -647,7 +646,7 @@ fn record_without_a_device_is_implausible() {
 #[test]
 fn launches_of_another_binary_are_a_wrong_kernel() {
     let name = |collection: &mut Collection, operator: &str, from: usize| {
-        collection.own(0).skip(from).for_each(|record| record.operator = operator.to_owned());
+        collection.own(0).skip(from).for_each(|record| record.task.operator = operator.to_owned());
     };
     let mut collection = Collection::without_faults();
     name(&mut collection, "aclnnAdd_AddAiCore_Add", 0);

@@ -1,0 +1,73 @@
+//! Collections of one case that ran as different binaries of its kernel.
+
+use crate::{
+    context::{Context, Ran},
+    kill_resume::ledger,
+};
+
+/// Measures the small database on one device; `plan` is that of the host.
+fn measure(context: &Context, device: &str, plan: &str, more: &[&str]) -> Ran {
+    context.write("host.yaml", plan);
+    let command = ["run", "--db", "db", "--host", "rehearsal", "--rehearsal-faults", "host.yaml"];
+    context.run(&[&command[..], &["--rehearsal-model", "steady", "--devices", device], more].concat())
+}
+
+/// Verdict, reason and number of collections of the row of a kernel.
+fn row(context: &Context, kernel: &str) -> [String; 3] {
+    let row = context.rows("db", kernel).remove(0);
+    ["MicroBench Verdict", "MicroBench Reason", "MicroBench Collections"].map(|column| row[column].clone())
+}
+
+/// Verdicts, reasons and operators of all attempts.
+fn attempts(context: &Context) -> Vec<[String; 3]> {
+    let ledger = ledger(context).expect("a ledger");
+    let sql = "SELECT verdict, reason, operator FROM attempts ORDER BY attempt";
+    let mut statement = ledger.prepare(sql).expect(sql);
+    let rows = statement.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));
+    rows.expect(sql).map(|row| row.expect(sql)).collect()
+}
+
+/// The second night, one kernel runs as another binary in all of its launches, which no rule on one collection finds.
+#[test]
+fn collections_with_different_operators_have_no_common_median() {
+    let context = Context::new();
+    context.small_database("db");
+    assert_eq!(measure(&context, "0", "speed: 10\n", &[]).code, 0);
+    let plan = "speed: 10\nfaults:\n- renamed_kernel: {name: OtherBinary, operator_only: true}\n  \
+                where: {kernel: SwiGlu}\n";
+    let ran = measure(&context, "1", plan, &["--update", "all"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 suspicious result, `npubench why` explains each"), "{}", ran.stderr);
+    let [verdict, reason, collections] = row(&context, "SwiGlu");
+    assert_eq!((verdict.as_str(), collections.as_str()), ("suspicious", "2"), "{reason}");
+    assert!(
+        reason.starts_with("its collections ran as different operators: rehearsal_OtherBinary in 1, "),
+        "{reason}"
+    );
+    assert_eq!(context.run(&["db", "check", "db"]).code, 0);
+    let why = context.run(&["why", "SwiGlu.csv:2", "--db", "db"]).stdout;
+    let rule = why.lines().find(|line| line.trim_start().starts_with("row_variant ")).expect("the rule");
+    assert!(rule.contains(" broken ") && rule.contains("OtherBinary in 1"), "{rule}");
+
+    // Measuring again cannot show which binary is right.
+    let before = context.csv_files();
+    let ran = measure(&context, "0", "speed: 10\n", &[]);
+    assert!(ran.stderr.contains(": 0 cases on device 0; "), "{}", ran.stderr);
+    assert!(context.csv_files() == before, "the rows are unchanged");
+
+    // The ledger of an earlier version has no operators until its evidence is assessed again.
+    assert_eq!(context.run(&["reparse", "--db", "db"]).code, 0);
+    let recorded = attempts(&context);
+    assert!(recorded.iter().all(|[.., operator]| !operator.is_empty()), "{recorded:?}");
+    let earlier = "ALTER TABLE attempts DROP COLUMN operator; PRAGMA user_version = 10";
+    ledger(&context).expect("a ledger").execute_batch(earlier).expect("the layout before");
+    let compared = context.run(&["reparse", "--db", "db", "--format", "json"]);
+    assert_eq!(compared.code, 1, "{}", compared.stderr);
+    let report: serde_json::Value = serde_json::from_str(&compared.stdout).expect("JSON");
+    let differences = report["differences"].as_array().expect("a list");
+    assert_eq!(differences.len(), recorded.len());
+    assert!(differences.iter().all(|found| found["differs"] == serde_json::json!(["operator"])), "{report}");
+    assert_eq!(context.run(&["reparse", "--db", "db", "--write"]).code, 0);
+    assert_eq!(attempts(&context), recorded);
+    assert!(context.csv_files() == before, "the rows follow from the operators again");
+}
