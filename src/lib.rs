@@ -8,7 +8,7 @@
 //! | 0 | `exit`, `stats`, `domain` |
 //! | 1 | `files`, `table`, `config`, `events` |
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
-//! | 3 | `render`, `ledger`, `database`, `grid`, `fault_plan` |
+//! | 3 | `render`, `ledger`, `database`, `lookup`, `grid`, `fault_plan` |
 //! | 4 | `device`, `plan`, `sched`, `verify`, `evidence` |
 //! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
@@ -28,6 +28,7 @@ mod files;
 pub mod grid;
 mod ledger;
 pub mod llm;
+pub mod lookup;
 mod plan;
 pub mod process;
 pub mod profile;

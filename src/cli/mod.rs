@@ -2,7 +2,7 @@
 //! and exit code.
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
-//! `ledger`, `database`, `grid`, `device`, `plan`, `verify`, `evidence`, `rehearsal`, `engine`, `vendor_check`, `report`,
+//! `ledger`, `database`, `lookup`, `grid`, `device`, `plan`, `verify`, `evidence`, `rehearsal`, `engine`, `vendor_check`, `report`,
 //! `selftest` and `session`.
 //! It holds no logic of its own.
 
@@ -21,6 +21,7 @@ mod noise;
 pub(crate) mod options;
 mod pause;
 mod plan;
+mod query;
 mod render;
 mod reparse;
 mod resume;
@@ -68,6 +69,7 @@ enum TopCommand {
     Rules(rules::RulesOptions),
     Reparse(reparse::ReparseOptions),
     Render(render::RenderOptions),
+    Query(query::QueryOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
     #[command(subcommand)]
@@ -156,6 +158,7 @@ pub fn main() -> u8 {
         TopCommand::Reparse(options) => reparse::run(&options),
         TopCommand::Why(options) => why::run(&options),
         TopCommand::Render(options) => render::run(&options),
+        TopCommand::Query(options) => query::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),
         TopCommand::NewKernel(options) => new_kernel::run(&options),
         TopCommand::Db(command) => db::run(&command),

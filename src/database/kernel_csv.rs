@@ -224,6 +224,34 @@ impl KernelCsv {
         }
     }
 
+    /// Visits some cells of all rows in order, much faster than [`Self::for_each_row`]. A cell is empty if a row of
+    /// another length lacks it. A quoted cell may still have its quotes.
+    pub(crate) fn for_each_cells(&self, columns: &[usize], mut visit: impl FnMut(usize, &[&[u8]])) {
+        let mut index = CsvIndex::default();
+        let mut next = 0;
+        while next < self.rows.len() {
+            let (piece, rows) = self.original_piece(next);
+            let bytes = &self.original[piece];
+            if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == rows {
+                let mut picked = Vec::with_capacity(columns.len());
+                for cells in index.rows(bytes) {
+                    picked.clear();
+                    picked.extend(columns.iter().map(|column| cells.get(*column)));
+                    visit(next, &picked);
+                    next += 1;
+                }
+            } else {
+                for row in next..next + rows {
+                    let cells = self.row_byte_cells(row);
+                    let picked: Vec<&[u8]> =
+                        columns.iter().map(|column| cells.get(*column).unwrap_or_default()).collect();
+                    visit(row, &picked);
+                }
+                next += rows;
+            }
+        }
+    }
+
     /// Returns the bytes of unchanged rows from `first` on, as many as make a piece, and their number; a changed row
     /// is returned alone and without bytes.
     fn original_piece(&self, first: usize) -> (Range<usize>, usize) {

@@ -171,6 +171,12 @@ impl RowColumns {
         self.signature[cell]
     }
 
+    /// Returns all columns that a case is parsed from, those of the signature first.
+    pub(crate) fn case_columns(&self) -> Vec<usize> {
+        let others = self.attributes.iter().chain(&self.shape_labels).map(|(_, index)| *index);
+        self.signature.into_iter().chain(others).collect()
+    }
+
     /// Parses the case of a row; the error is the reason why it is none.
     pub(crate) fn parse_case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
         let text = |index: usize| {

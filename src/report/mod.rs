@@ -1,7 +1,7 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
-//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database`, `grid`,
-//! `verify` and `evidence`.
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database`, `lookup`,
+//! `grid`, `verify` and `evidence`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
@@ -12,6 +12,7 @@ mod grid_plot;
 mod history;
 mod json;
 mod kernel_gaps;
+mod lookup;
 mod noise;
 mod output_format;
 mod plan;
@@ -37,6 +38,7 @@ pub(crate) use grid_plot::coverage_plot;
 pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table};
 pub(crate) use json::JsonLines;
 pub(crate) use kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, gaps_json, gaps_table};
+pub(crate) use lookup::{LookupReport, lookup_json, lookup_text};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};

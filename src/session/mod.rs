@@ -2,8 +2,8 @@
 //! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
-//! `render`, `ledger`, `database`, `grid`, `fault_plan`, `device`, `plan`, `verify`, `evidence`, `rehearsal`,
-//! `engine`, `vendor_check`, `report` and `selftest`.
+//! `render`, `ledger`, `database`, `lookup`, `grid`, `fault_plan`, `device`, `plan`, `verify`, `evidence`,
+//! `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
 mod check;
 mod context;

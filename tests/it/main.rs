@@ -60,6 +60,7 @@ mod plan;
 mod previous_version;
 mod profile_formats;
 mod profiler_databases;
+mod query;
 mod real_profiles;
 mod recorded_attributes;
 mod rehearsal;

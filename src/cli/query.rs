@@ -1,0 +1,184 @@
+//! `npubench query`: looks one operator or kernel up in a database.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
+use crate::{
+    database::Database,
+    domain::{DataKind, Dtype, TensorFormat, did_you_mean_or},
+    exit::ExitStatus,
+    lookup::{
+        AnswerSource, LookupEngine, OpQuery, QueryTensor,
+        op_mapping::{MAPPING_FILE, OpMapping},
+    },
+    report::{LookupReport, lookup_json, lookup_text, print_data, print_note},
+    session::CommandError,
+};
+
+/// Rows that a miss shows.
+const NEAREST_ROWS: usize = 5;
+
+/// Looks one operator or kernel up, as a performance model does
+///
+/// Prints the latency with its source, the rule that led to it, and the rows that it is from; for a miss the reason and the
+/// nearest rows. The rules are in docs/lookup.md. Nothing is written.
+#[derive(Debug, Args)]
+pub(super) struct QueryOptions {
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Operator of the mapping, such as `aten.mm.default`, or kernel, such as `MatMulV2`
+    #[arg(long, value_name = "NAME")]
+    op: String,
+    /// Shapes of the inputs, such as `136,5120;5120,768`
+    #[arg(long, value_name = "SHAPES", value_parser = parse_shapes)]
+    inputs: ShapeList,
+    /// Element types of the inputs, one for all or one for each: `bf16`, `INT8;INT8;FLOAT`. By default types are not
+    /// compared, and rows of different types are a miss
+    #[arg(long, value_name = "TYPES", default_value = "", hide_default_value = true)]
+    dtypes: String,
+    /// Formats of the inputs, one for all or one for each: `ND;FRACTAL_NZ`. By default formats are not compared, and
+    /// row-major ones precede others
+    #[arg(long, value_name = "FORMATS", default_value = "", hide_default_value = true)]
+    formats: String,
+    /// Shapes of the outputs, where they do not follow from the inputs
+    #[arg(long, value_name = "SHAPES", value_parser = parse_shapes)]
+    outputs: Option<ShapeList>,
+    /// Element types of the outputs, one for all or one for each
+    #[arg(long, value_name = "TYPES", default_value = "", hide_default_value = true)]
+    output_dtypes: String,
+    /// Ranks that share the matrices of a layer
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    tp: Option<u64>,
+    /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
+    #[arg(long, value_name = "FILE")]
+    mapping: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+/// Shapes of a side.
+#[derive(Clone, Debug)]
+struct ShapeList(Vec<Vec<u64>>);
+
+/// Parses `136,5120;5120,768`, also with parentheses around each shape and the quotes of CSVs around all.
+fn parse_shapes(text: &str) -> Result<ShapeList, String> {
+    let shapes = text.trim().trim_matches('"');
+    let shape = |(at, shape): (usize, &str)| {
+        let bare = shape.trim();
+        let bare = bare.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(bare);
+        let bare = bare.trim().trim_end_matches(',');
+        if bare.is_empty() {
+            return Ok(Vec::new());
+        }
+        let dims: Result<Vec<u64>, _> = bare.split(',').map(|dim| dim.trim().parse()).collect();
+        dims.map_err(|_| {
+            format!(
+                "shape {} is `{}`, expected lengths such as `136,5120`, and `;` between shapes",
+                at + 1,
+                shape.trim()
+            )
+        })
+    };
+    Ok(ShapeList(shapes.split(';').enumerate().map(shape).collect::<Result<_, _>>()?))
+}
+
+/// Returns the items of a list for `count` tensors: one for all, or one for each; `None` where nothing is given.
+fn spread<T: Clone>(
+    list: &str,
+    count: usize,
+    what: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<Option<T>>, CommandError> {
+    if list.trim().is_empty() {
+        return Ok(vec![None; count]);
+    }
+    let items: Vec<Option<T>> = list.split([';', ',']).map(|item| parse(item.trim())).collect();
+    match items.len() {
+        1 => Ok(vec![items[0].clone(); count]),
+        given if given == count => Ok(items),
+        given => Err(CommandError::bad_input(
+            format!("{given} {what} are given for {count} shapes"),
+            format!("give one of the {what} for all shapes, or one for each, with `;` between them"),
+        )),
+    }
+}
+
+/// Parses a type in the spelling of torch or of the profiler, in any case.
+fn parse_dtype(name: &str) -> Option<Dtype> {
+    Dtype::from_torch(&name.to_lowercase()).or_else(|| Dtype::parse(&name.to_uppercase()))
+}
+
+fn tensors(shapes: &ShapeList, dtypes: &str, formats: &str) -> Result<Vec<QueryTensor>, CommandError> {
+    let count = shapes.0.len();
+    let dtypes = spread(dtypes, count, "types", parse_dtype)?;
+    let formats = spread(formats, count, "formats", |name| TensorFormat::parse(&name.to_uppercase()))?;
+    let tensors = shapes.0.iter().zip(dtypes).zip(formats);
+    Ok(tensors.map(|((dims, dtype), format)| QueryTensor { dims: dims.clone(), dtype, format }).collect())
+}
+
+fn load_mapping(options: &QueryOptions, database: &Database) -> Result<Option<OpMapping>, CommandError> {
+    let own = database.folder().join(MAPPING_FILE);
+    match &options.mapping {
+        Some(file) => Ok(Some(OpMapping::load(file)?)),
+        None if own.is_file() => Ok(Some(OpMapping::load(&own)?)),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(&options.database.db)?;
+    let query = OpQuery {
+        op: options.op.clone(),
+        inputs: tensors(&options.inputs, &options.dtypes, &options.formats)?,
+        outputs: match &options.outputs {
+            Some(outputs) => tensors(outputs, &options.output_dtypes, "")?,
+            None => Vec::new(),
+        },
+        tp_size: options.tp,
+    };
+    query.check().map_err(|error| {
+        CommandError::bad_input(error.to_string(), "give the shapes as the framework has them")
+    })?;
+    let mapping = load_mapping(options, &database)?;
+    let kind = database.kind();
+    let engine = LookupEngine::new(database, mapping)?;
+    let answer = engine.lookup(&query)?;
+    let is_miss = answer.source == AnswerSource::Miss;
+    let nearest = if is_miss { engine.nearest_rows(&query, NEAREST_ROWS)? } else { Vec::new() };
+    let report = LookupReport { query: &query, answer: &answer, nearest: &nearest, kind };
+    match options.output.format {
+        OutputFormat::Plain => print_data(&lookup_text(&report)),
+        OutputFormat::Json => print_data(&lookup_json(&report)),
+    }
+    if kind == DataKind::Rehearsal {
+        print_note("the durations of this database are simulated");
+    }
+    if is_miss && !engine.knows(&query.op) {
+        let hint = did_you_mean_or(&query.op, engine.known_names(), || {
+            "give an operator of the mapping, or a kernel of the database".to_owned()
+        });
+        print_note(&format!("hint: {hint}"));
+    }
+    Ok(if is_miss { ExitStatus::SomeNotOk } else { ExitStatus::Done })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_read_in_all_usual_spellings() {
+        for text in ["1,136;5120,768", "(1, 136);(5120, 768)", "\"1,136;5120,768\"", "(1,136,) ; (5120,768)"]
+        {
+            assert_eq!(parse_shapes(text).expect(text).0, [vec![1, 136], vec![5120, 768]], "{text}");
+        }
+        assert_eq!(parse_shapes("7;;()").expect("scalars").0, [vec![7], vec![], vec![]]);
+        for text in ["1x2", "-1", "1;a", "1,,2", "((1))"] {
+            assert!(parse_shapes(text).is_err(), "{text}");
+        }
+        let problem = parse_shapes("4;4,x").expect_err("a letter");
+        assert!(problem.starts_with("shape 2 is `4,x`, expected lengths"), "{problem}");
+    }
+}

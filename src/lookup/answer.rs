@@ -1,0 +1,172 @@
+//! Answers of lookups.
+
+use std::fmt;
+
+use strum::{Display, IntoStaticStr};
+
+use super::rules::MatchRule;
+use crate::domain::{KernelName, Tensor};
+
+/// A duration in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Micros(pub f64);
+
+/// Kind of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum AnswerSource {
+    /// A row of the database.
+    Measured,
+    /// None.
+    Miss,
+}
+
+/// Column of a latency, in the order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LatencyColumn {
+    /// Mean of a replay.
+    Replay,
+    /// Mean of production profiles.
+    Production,
+    /// Duration in tables that repeat a profile.
+    Profile,
+}
+
+impl LatencyColumn {
+    /// Number of columns.
+    pub const COUNT: usize = 3;
+    /// All columns in the order of preference.
+    pub const ALL: [Self; Self::COUNT] = [Self::Replay, Self::Production, Self::Profile];
+
+    /// Returns the names of the column, the present one first.
+    pub const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Replay => &["Average Duration(us)", "MicroBench Duration(us)"],
+            Self::Production => &["Profiling Average Duration(us)"],
+            Self::Profile => &["Duration(us)"],
+        }
+    }
+}
+
+/// Row that an answer uses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UsedRow {
+    /// Kernel whose table has the row.
+    pub kernel: KernelName,
+    /// Line in the table, from 1.
+    pub line: u32,
+    /// Column of the latency.
+    pub column: LatencyColumn,
+    /// Latency of the row.
+    pub latency: Micros,
+}
+
+/// Row near a query that has no answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NearestRow {
+    /// Kernel whose table has the row.
+    pub kernel: KernelName,
+    /// Line in the table, from 1.
+    pub line: u32,
+    /// Its inputs.
+    pub inputs: Vec<Tensor>,
+    /// Its latency, if it has one.
+    pub latency: Option<Micros>,
+    /// Sum of the logarithms of the ratios of dimensions.
+    pub distance: f64,
+}
+
+/// Reason for a miss.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MissReason {
+    /// The mapping does not have the operator.
+    Unmapped,
+    /// The database has no table of these kernels.
+    CsvNotFound(Vec<String>),
+    /// No row has these shapes.
+    ShapeMismatch,
+    /// Rows have another number of inputs.
+    InputCountMismatch,
+    /// Rows with these shapes have other element types.
+    DtypeMismatch,
+    /// Rows with these shapes have other formats.
+    FormatMismatch,
+    /// Rows with these shapes have different element types, and the query names none.
+    AmbiguousDtype,
+    /// Rows with these shapes have no usable latency.
+    NotMeasured,
+    /// Rows of a kernel whose mapping requires agreement fit equally well, and differ.
+    AmbiguousSemanticMatch(String),
+    /// No row has this output.
+    ElementwiseOutputShapeMismatch,
+    /// The shapes do not fit the rewriting of dimensions under tensor parallelism.
+    TpProjectionInvalid(String),
+    /// Lookups of this kind do not exist.
+    UnsupportedQueryMode(&'static str),
+}
+
+impl fmt::Display for MissReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unmapped => f.write_str("unmapped"),
+            Self::CsvNotFound(kernels) => write!(f, "csv_not_found: {}", kernels.join(", ")),
+            Self::ShapeMismatch => f.write_str("shape_mismatch"),
+            Self::InputCountMismatch => f.write_str("input_count_mismatch"),
+            Self::DtypeMismatch => f.write_str("dtype_mismatch"),
+            Self::FormatMismatch => f.write_str("format_mismatch"),
+            Self::AmbiguousDtype => f.write_str("ambiguous_dtype"),
+            Self::NotMeasured => f.write_str("not_measured"),
+            Self::AmbiguousSemanticMatch(kernel) => write!(f, "ambiguous_semantic_match:{kernel}"),
+            Self::ElementwiseOutputShapeMismatch => f.write_str("elementwise_output_shape_mismatch"),
+            Self::TpProjectionInvalid(what) => write!(f, "tp_projection_invalid:{what}"),
+            Self::UnsupportedQueryMode(mode) => write!(f, "unsupported query mode {mode}"),
+        }
+    }
+}
+
+/// Answer of a lookup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LookupAnswer {
+    /// Latency; `None` for a miss.
+    pub latency: Option<Micros>,
+    /// Kind of the answer.
+    pub source: AnswerSource,
+    /// Trust in the latency, from 0 to 1.
+    pub confidence: f64,
+    /// Rule that led to the rows; `None` for a miss.
+    pub rule: Option<MatchRule>,
+    /// Rows that the latency is from.
+    pub rows: Vec<UsedRow>,
+    /// Number of rows that fit equally well, of which the first of [`Self::rows`] has the median latency.
+    pub equal_rows: usize,
+    /// Reason for a miss.
+    pub miss: Option<MissReason>,
+}
+
+impl LookupAnswer {
+    /// Creates a miss.
+    pub(crate) const fn missed(reason: MissReason) -> Self {
+        Self {
+            latency: None,
+            source: AnswerSource::Miss,
+            confidence: 0.0,
+            rule: None,
+            rows: Vec::new(),
+            equal_rows: 0,
+            miss: Some(reason),
+        }
+    }
+
+    /// Creates an answer without rows: no kernel runs.
+    pub(crate) const fn zero(rule: MatchRule) -> Self {
+        Self {
+            latency: Some(Micros(0.0)),
+            source: AnswerSource::Measured,
+            confidence: 1.0,
+            rule: Some(rule),
+            rows: Vec::new(),
+            equal_rows: 0,
+            miss: None,
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The order in which an operator is looked up.
+
+use super::{
+    answer::{AnswerSource, LookupAnswer, MissReason, NearestRow},
+    elementwise,
+    index::{DatabaseIndex, LookupError},
+    kernel_index::KernelIndex,
+    match_rows::{InputComparison, RowMatch, RowsSeen, choose_row, find_exact, find_padded, token_variants},
+    nearest::nearest_rows,
+    op_mapping::{MappedKernel, MappedOperator, OpMapping, OperatorRoute, ShardAxis, TpLinearProjection},
+    query::{InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs},
+    rules::{MatchRule, RuleKind},
+};
+use crate::{
+    database::{Database, DatabaseError},
+    domain::KernelName,
+};
+
+/// Lookups in a database.
+#[derive(Debug)]
+pub struct LookupEngine {
+    mapping: OpMapping,
+    index: DatabaseIndex,
+}
+
+/// Kernels of a lookup in the order of preference.
+struct CandidateKernels<'e> {
+    indices: Vec<&'e KernelIndex>,
+    missing: Vec<String>,
+}
+
+impl LookupEngine {
+    /// Creates an engine. Tables are read when a lookup first needs them.
+    pub fn new(database: Database, mapping: Option<OpMapping>) -> Result<Self, DatabaseError> {
+        Ok(Self { mapping: mapping.unwrap_or_default(), index: DatabaseIndex::new(database)? })
+    }
+
+    /// Reads all tables; returns the number of rows.
+    pub fn load_all(&self) -> Result<usize, LookupError> {
+        let mut rows = 0;
+        for kernel in self.index.kernels() {
+            rows += self.index.kernel(kernel, &self.mapping)?.map_or(0, |index| index.rows.rows.len());
+        }
+        Ok(rows)
+    }
+
+    /// Returns true if the mapping has the operator, or the database a table of the name.
+    pub fn knows(&self, op: &str) -> bool {
+        self.mapping.operator(op).is_some() || self.index.kernels().any(|kernel| kernel.as_str() == op)
+    }
+
+    /// Returns the names that a query can have.
+    pub fn known_names(&self) -> impl Iterator<Item = &str> {
+        let operators = self.mapping.operators().map(|(name, _)| name);
+        operators.chain(self.index.kernels().map(KernelName::as_str))
+    }
+
+    /// Looks an operator up. Fails with [`LookupError`] if a table cannot be read.
+    pub fn lookup(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
+        let Some(operator) = self.mapping.operator(&query.op) else {
+            return match KernelName::new(&query.op) {
+                Ok(kernel) => self.lookup_kernel(&kernel, query),
+                Err(_) => Ok(LookupAnswer::missed(MissReason::Unmapped)),
+            };
+        };
+        Ok(match &operator.route {
+            OperatorRoute::ZeroCost => LookupAnswer::zero(MatchRule::of_kind(RuleKind::ZeroCost)),
+            OperatorRoute::AcceptedMiss => LookupAnswer::zero(MatchRule::of_kind(RuleKind::AcceptedMiss)),
+            OperatorRoute::Compute => return self.lookup_compute(operator, query),
+            OperatorRoute::Elementwise => return self.lookup_elementwise(operator, query),
+            OperatorRoute::MtpProjection(kernel) => {
+                return self.lookup_mtp_projection(operator, kernel.as_ref(), query);
+            }
+            other => LookupAnswer::missed(MissReason::UnsupportedQueryMode(other.name())),
+        })
+    }
+
+    /// Returns the rows that are nearest to a query, for a miss.
+    pub fn nearest_rows(&self, query: &OpQuery, limit: usize) -> Result<Vec<NearestRow>, LookupError> {
+        let (kernels, is_operator) = match self.mapping.operator(&query.op) {
+            Some(operator) => (ordered_kernels(operator, &query.inputs), true),
+            None => (KernelName::new(&query.op).into_iter().map(unmapped).collect(), false),
+        };
+        let mut rows = Vec::new();
+        for index in self.candidates(&kernels)?.indices {
+            let slots = recorded_slots(index, input_slots(&query.inputs), is_operator);
+            rows.extend(nearest_rows(index, &slots, limit));
+        }
+        rows.sort_by(|one, other| one.distance.total_cmp(&other.distance));
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
+    fn candidates(&self, kernels: &[MappedKernel]) -> Result<CandidateKernels<'_>, LookupError> {
+        let mut found = CandidateKernels { indices: Vec::new(), missing: Vec::new() };
+        for kernel in kernels {
+            match self.index.kernel(&kernel.name, &self.mapping)? {
+                Some(index) => found.indices.push(index),
+                None if kernel.line == 0 => found.missing.push(kernel.name.as_str().to_owned()),
+                None => {
+                    let file = self.mapping.file().display();
+                    found.missing.push(format!("{} ({file}:{})", kernel.name.as_str(), kernel.line));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Looks a kernel up by its own name, with the inputs in its own order.
+    fn lookup_kernel(&self, kernel: &KernelName, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
+        let kernels = self.candidates(&[unmapped(kernel.clone())])?;
+        if kernels.indices.is_empty() {
+            return Ok(LookupAnswer::missed(MissReason::Unmapped));
+        }
+        let comparison = InputComparison { is_prefix: false, formats: &[] };
+        Ok(self.match_kernels(&kernels, &input_slots(&query.inputs), comparison, false))
+    }
+
+    fn lookup_compute(
+        &self,
+        operator: &MappedOperator,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let mut slots = input_slots(&query.inputs);
+        if let Some(count) = operator.input_count {
+            slots.truncate(count);
+        }
+        if let Some(rule) = &operator.tp_projection
+            && let Err(reason) = project_under_tp(rule, &mut slots, query.tp_size)
+        {
+            return Ok(LookupAnswer::missed(reason));
+        }
+        let kernels = self.candidates(&ordered_kernels(operator, &query.inputs))?;
+        let comparison =
+            InputComparison { is_prefix: operator.input_count.is_some(), formats: &operator.formats };
+        Ok(self.match_kernels(&kernels, &slots, comparison, true))
+    }
+
+    /// Finds rows that fit exactly, then padded ones, each in the order of the kernels.
+    fn match_kernels(
+        &self,
+        kernels: &CandidateKernels<'_>,
+        slots: &[InputSlot<'_>],
+        comparison: InputComparison<'_>,
+        is_operator: bool,
+    ) -> LookupAnswer {
+        if kernels.indices.is_empty() {
+            return LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing.clone()));
+        }
+        let has_dtypes = slots.iter().all(|slot| slot.dtype.is_some());
+        let mut seen = RowsSeen::default();
+        let mut relaxed: Option<(&KernelIndex, Vec<RowMatch>)> = None;
+        let variants: Vec<(&KernelIndex, Vec<InputVariant<'_>>)> = kernels
+            .indices
+            .iter()
+            .map(|index| {
+                let slots = recorded_slots(index, slots.to_vec(), is_operator);
+                (*index, input_variants(index.traits, slots))
+            })
+            .collect();
+        for (index, variants) in &variants {
+            let mut of_kernel = RowsSeen::default();
+            let matches = find_exact(index, variants, comparison, &mut of_kernel);
+            seen.merge(of_kernel);
+            let is_exact = matches.iter().any(|found| !found.rule.has_relaxed_dtype);
+            if is_exact {
+                return self.choose(index, &matches, has_dtypes);
+            }
+            if !matches.is_empty() && relaxed.is_none() {
+                relaxed = Some((index, matches));
+            }
+        }
+        if let Some((index, matches)) = relaxed {
+            return self.choose(index, &matches, has_dtypes);
+        }
+        for (index, variants) in &variants {
+            let variants = token_variants(variants);
+            let matches = find_padded(index, &variants, comparison);
+            if !matches.is_empty() {
+                return self.choose(index, &matches, has_dtypes);
+            }
+        }
+        let counts = variants.iter().flat_map(|(index, variants)| {
+            let forms = index.rows.forms.iter();
+            forms.map(|form| (form.inputs.len(), variants[0].slots.len()))
+        });
+        seen.same_count =
+            counts.into_iter().any(|(row, query)| row == query || comparison.is_prefix && row > query);
+        LookupAnswer::missed(seen.reason())
+    }
+
+    fn choose(&self, index: &KernelIndex, matches: &[RowMatch], has_dtypes: bool) -> LookupAnswer {
+        let policy = self.mapping.policy(index.rows.kernel.as_str());
+        choose_row(index, matches, policy, has_dtypes).unwrap_or_else(LookupAnswer::missed)
+    }
+
+    /// Looks an element-wise operator up: by its inputs, then by its output.
+    fn lookup_elementwise(
+        &self,
+        operator: &MappedOperator,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let kernels = self.candidates(&operator.kernels)?;
+        if kernels.indices.is_empty() {
+            return Ok(LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing)));
+        }
+        let slots = input_slots(&query.inputs);
+        let has_dtypes = slots.iter().all(|slot| slot.dtype.is_some());
+        let comparison = InputComparison { is_prefix: false, formats: &[] };
+        let mut seen = RowsSeen::default();
+        for index in &kernels.indices {
+            let variants = input_variants(index.traits, slots.clone());
+            let matches = find_exact(index, &variants, comparison, &mut seen);
+            if !matches.is_empty() {
+                return Ok(self.choose(index, &matches, has_dtypes));
+            }
+        }
+        let Some(output) = elementwise::output_of_query(query) else {
+            return Ok(LookupAnswer::missed(seen.reason()));
+        };
+        for is_scaled in [false, true] {
+            for index in &kernels.indices {
+                let matches = elementwise::find_by_output(index, &output, &slots, is_scaled);
+                if !matches.is_empty() {
+                    return Ok(self.choose(index, &matches, true));
+                }
+            }
+        }
+        let reason = seen.reason();
+        Ok(LookupAnswer::missed(match reason {
+            MissReason::NotMeasured => reason,
+            _ => MissReason::ElementwiseOutputShapeMismatch,
+        }))
+    }
+
+    /// Looks a projection that halves its input up as a plain product, any other one as its operator.
+    fn lookup_mtp_projection(
+        &self,
+        operator: &MappedOperator,
+        kernel: Option<&MappedKernel>,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        if let (Some(kernel), [input, weight, ..], [output, ..]) = (kernel, &*query.inputs, &*query.outputs)
+            && let (&[tokens, width], &[one, other], &[out_tokens, out_width]) =
+                (&*input.dims, &*weight.dims, &*output.dims)
+            && tokens == out_tokens
+            && out_width.checked_mul(2) == Some(width)
+            && ((one, other) == (width, out_width) || (one, other) == (out_width, width))
+        {
+            let plain = |tensor: &QueryTensor| QueryTensor { dtype: output.dtype.clone(), ..tensor.clone() };
+            let inputs = [plain(input), plain(weight)];
+            let kernels = self.candidates(std::slice::from_ref(kernel))?;
+            let comparison = InputComparison { is_prefix: true, formats: &[] };
+            let answer = self.match_kernels(&kernels, &input_slots(&inputs), comparison, true);
+            if answer.source != AnswerSource::Miss {
+                return Ok(answer);
+            }
+        }
+        self.lookup_compute(operator, query)
+    }
+}
+
+const fn unmapped(name: KernelName) -> MappedKernel {
+    MappedKernel { name, line: 0 }
+}
+
+/// Returns the kernels of an operator for these inputs, in the order of preference.
+fn ordered_kernels(operator: &MappedOperator, inputs: &[QueryTensor]) -> Vec<MappedKernel> {
+    let rank = inputs.iter().find(|tensor| !tensor.dims.is_empty()).map(|tensor| tensor.dims.len());
+    let preferred = rank.and_then(|rank| operator.kernels_by_rank.get(&rank));
+    let degenerate = operator.degenerate_bmm_kernel.as_ref().filter(|_| is_outer_product(inputs));
+    let mut kernels: Vec<MappedKernel> = Vec::new();
+    for kernel in preferred.into_iter().flatten().chain(&operator.kernels).chain(degenerate) {
+        if kernels.iter().all(|other| other.name != kernel.name) {
+            kernels.push(kernel.clone());
+        }
+    }
+    kernels
+}
+
+/// Returns true for a product of batches whose contracted dimension is 1.
+fn is_outer_product(inputs: &[QueryTensor]) -> bool {
+    match inputs {
+        [one, other, ..] => matches!((&*one.dims, &*other.dims), (&[_, _, 1], &[_, 1, _])),
+        _ => false,
+    }
+}
+
+/// Returns the inputs as the rows of a kernel have them.
+fn recorded_slots<'q>(
+    index: &KernelIndex,
+    slots: Vec<InputSlot<'q>>,
+    is_operator: bool,
+) -> Vec<InputSlot<'q>> {
+    let recorded = is_operator.then(|| recorded_inputs(index.traits, &slots)).flatten();
+    recorded.unwrap_or(slots)
+}
+
+/// Divides the dimension that all ranks have together.
+fn project_under_tp(
+    rule: &TpLinearProjection,
+    slots: &mut [InputSlot<'_>],
+    tp_size: Option<u64>,
+) -> Result<(), MissReason> {
+    let [input, weight, ..] = slots else {
+        return Err(MissReason::TpProjectionInvalid("two inputs are needed".to_owned()));
+    };
+    let (&[tokens, width], &[rows, columns]) = (input.dims.as_slice(), weight.dims.as_slice()) else {
+        return Err(MissReason::TpProjectionInvalid("matrices are needed".to_owned()));
+    };
+    let shared = match rule.shard_axis {
+        ShardAxis::Input => width,
+        ShardAxis::Output => columns,
+    };
+    let tp = match tp_size {
+        _ if !rule.logical_global_dims.contains(&shared) => return Ok(()),
+        Some(1) => return Ok(()),
+        Some(tp) if tp > 1 && shared % tp == 0 && width == rows => tp,
+        _ => {
+            let axis = match rule.shard_axis {
+                ShardAxis::Input => "input",
+                ShardAxis::Output => "output",
+            };
+            let tp = tp_size.map_or("unknown".to_owned(), |tp| tp.to_string());
+            let what = format!("logical_dim={shared};shard_axis={axis};tp_size={tp}");
+            return Err(MissReason::TpProjectionInvalid(what));
+        }
+    };
+    match rule.shard_axis {
+        ShardAxis::Input => {
+            input.dims.as_mut_slice().copy_from_slice(&[tokens, width / tp]);
+            weight.dims.as_mut_slice().copy_from_slice(&[rows / tp, columns]);
+        }
+        ShardAxis::Output => weight.dims.as_mut_slice().copy_from_slice(&[rows, columns / tp]),
+    }
+    Ok(())
+}

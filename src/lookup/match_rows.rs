@@ -1,0 +1,333 @@
+//! Search for the rows of one kernel that fit the inputs of a query, and the choice among them.
+
+use super::{
+    answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
+    kernel_index::KernelIndex,
+    kernel_rows::RowForm,
+    op_mapping::KernelPolicy,
+    query::{InputSlot, InputVariant},
+    rules::{LONGEST_PADDING, MatchRule, Padding, RuleKind, match_padding},
+};
+use crate::domain::{Dtype, Verdict};
+
+/// Inputs that are compared, and the formats that a mapping expects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InputComparison<'m> {
+    /// True if a row may have more inputs than the query.
+    pub(crate) is_prefix: bool,
+    /// Formats of the first inputs that are preferred.
+    pub(crate) formats: &'m [String],
+}
+
+/// Row that fits a query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowMatch {
+    pub(crate) row: u32,
+    pub(crate) rule: MatchRule,
+    /// Factor of the latency, 1 but for other element types.
+    pub(crate) scale: f64,
+    /// 0 for the preferred formats.
+    format_rank: u8,
+}
+
+impl RowMatch {
+    /// Creates a match whose latency is multiplied by a factor.
+    pub(crate) const fn scaled(row: u32, rule: MatchRule, scale: f64) -> Self {
+        Self { row, rule, scale, format_rank: 0 }
+    }
+}
+
+/// Properties of rows that were compared, for the reason of a miss.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RowsSeen {
+    pub(crate) same_inputs: bool,
+    pub(crate) other_dtype: bool,
+    pub(crate) other_format: bool,
+    pub(crate) unmeasured: bool,
+    pub(crate) same_count: bool,
+}
+
+impl RowsSeen {
+    /// Adds what another kernel has.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.same_inputs |= other.same_inputs;
+        self.other_dtype |= other.other_dtype;
+        self.other_format |= other.other_format;
+        self.unmeasured |= other.unmeasured;
+        self.same_count |= other.same_count;
+    }
+
+    /// Returns the reason of a miss.
+    pub(crate) fn reason(self) -> MissReason {
+        if self.unmeasured {
+            MissReason::NotMeasured
+        } else if self.other_format {
+            MissReason::FormatMismatch
+        } else if self.other_dtype {
+            MissReason::DtypeMismatch
+        } else if self.same_count {
+            MissReason::ShapeMismatch
+        } else {
+            MissReason::InputCountMismatch
+        }
+    }
+}
+
+/// Comparison of a form with the inputs of a query.
+enum FormFit {
+    Fits { is_relaxed: bool, format_rank: u8 },
+    OtherDtype,
+    OtherFormat,
+}
+
+fn compare_form(
+    index: &KernelIndex,
+    form: &RowForm,
+    slots: &[InputSlot<'_>],
+    comparison: InputComparison<'_>,
+) -> FormFit {
+    let mut is_relaxed = false;
+    for (slot, input) in slots.iter().zip(&form.inputs) {
+        if let Some(dtype) = slot.dtype {
+            let (fits, relaxed) = index.traits.match_dtype(dtype, &input.dtype);
+            if !fits {
+                return FormFit::OtherDtype;
+            }
+            is_relaxed |= relaxed;
+        }
+    }
+    let has_other_format = slots
+        .iter()
+        .zip(&form.inputs)
+        .any(|(slot, input)| slot.format.is_some_and(|format| !format.same_layout(&input.format)));
+    if has_other_format {
+        return FormFit::OtherFormat;
+    }
+    let is_preferred = if comparison.formats.is_empty() {
+        !form.has_blocked_input()
+    } else {
+        let is_expected = |(input, expected): (&super::kernel_rows::TensorForm, &String)| {
+            input.format.private().unwrap_or("ND") == expected
+        };
+        form.inputs.iter().zip(comparison.formats).all(is_expected)
+    };
+    FormFit::Fits { is_relaxed, format_rank: u8::from(!is_preferred) }
+}
+
+/// Finds the rows whose inputs equal those of the query by a rule without padding.
+pub(crate) fn find_exact(
+    index: &KernelIndex,
+    variants: &[InputVariant<'_>],
+    comparison: InputComparison<'_>,
+    seen: &mut RowsSeen,
+) -> Vec<RowMatch> {
+    let mut matches: Vec<RowMatch> = Vec::new();
+    for variant in variants {
+        let count = variant.slots.len();
+        for (number, row) in index.rows_with_inputs(&variant.slots) {
+            let form = index.rows.form(row);
+            if form.inputs.len() != count && !comparison.is_prefix {
+                continue;
+            }
+            let Some(kind) = match_inputs(index, variant, row) else { continue };
+            seen.same_inputs = true;
+            let (is_relaxed, format_rank) = match compare_form(index, form, &variant.slots, comparison) {
+                FormFit::Fits { is_relaxed, format_rank } => (is_relaxed, format_rank),
+                FormFit::OtherDtype => {
+                    seen.other_dtype = true;
+                    continue;
+                }
+                FormFit::OtherFormat => {
+                    seen.other_format = true;
+                    continue;
+                }
+            };
+            if row.latency().is_none() {
+                seen.unmeasured = true;
+                continue;
+            }
+            let rule = MatchRule { has_relaxed_dtype: is_relaxed, ..MatchRule::of_kind(kind) };
+            if matches.iter().all(|other| other.row != number) {
+                matches.push(RowMatch { row: number, rule, scale: 1.0, format_rank });
+            }
+        }
+    }
+    matches
+}
+
+/// Returns the rule by which all inputs fit; the first one that is no identity names it.
+fn match_inputs(
+    index: &KernelIndex,
+    variant: &InputVariant<'_>,
+    row: &super::kernel_rows::IndexedRow,
+) -> Option<RuleKind> {
+    let mut found = variant.kind;
+    for (input, slot) in variant.slots.iter().enumerate() {
+        let kind = index.traits.match_slot(input, &slot.dims, &index.rows.logical_input(row, input))?;
+        if found == RuleKind::Identity {
+            found = kind;
+        }
+    }
+    Some(found)
+}
+
+/// Returns the forms in which tokens are the first dimension: as they are, and without batches of one.
+pub(crate) fn token_variants<'q>(variants: &[InputVariant<'q>]) -> Vec<InputVariant<'q>> {
+    let mut found: Vec<InputVariant<'q>> = Vec::new();
+    for variant in variants {
+        let strip =
+            |slot: &InputSlot<'q>| InputSlot { dims: slot.dims.without_leading_ones(2), ..slot.clone() };
+        let stripped: Vec<InputSlot<'q>> = variant.slots.iter().map(strip).collect();
+        let is_changed = stripped.iter().zip(&variant.slots).any(|(new, old)| new.dims != old.dims);
+        found.push(variant.clone());
+        if is_changed {
+            let kind = if variant.kind == RuleKind::Identity { RuleKind::BatchStrip } else { variant.kind };
+            found.push(InputVariant { kind, slots: stripped });
+        }
+    }
+    found
+}
+
+/// Form of a kernel that fits the types and formats of a query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FittingForm {
+    pub(crate) form: u32,
+    pub(crate) is_relaxed: bool,
+    pub(crate) format_rank: u8,
+}
+
+/// Returns the forms that fit the ranks, types and formats of a query, best first.
+pub(crate) fn fitting_forms(
+    index: &KernelIndex,
+    slots: &[InputSlot<'_>],
+    comparison: InputComparison<'_>,
+) -> Vec<FittingForm> {
+    let mut fitting = Vec::new();
+    for (number, form) in (0..).zip(&index.rows.forms) {
+        let count = form.inputs.len();
+        if count != slots.len() && !(comparison.is_prefix && count > slots.len()) {
+            continue;
+        }
+        let has_ranks = slots.iter().zip(&form.inputs).all(|(slot, input)| {
+            let rank = slot.dims.as_slice().len();
+            rank == input.rank || input.format.private().is_some() && rank + 2 == input.rank
+        });
+        if !has_ranks {
+            continue;
+        }
+        if let FormFit::Fits { is_relaxed, format_rank } = compare_form(index, form, slots, comparison) {
+            fitting.push(FittingForm { form: number, is_relaxed, format_rank });
+        }
+    }
+    fitting.sort_by_key(|fit| (fit.is_relaxed, fit.format_rank, fit.form));
+    fitting
+}
+
+/// Finds the rows nearest in tokens to a query whose tokens are padded, or that have padded tokens themselves.
+pub(crate) fn find_padded(
+    index: &KernelIndex,
+    variants: &[InputVariant<'_>],
+    comparison: InputComparison<'_>,
+) -> Vec<RowMatch> {
+    let mut best: Option<(u64, Vec<RowMatch>)> = None;
+    for variant in variants {
+        let Some(&tokens) = variant.slots.first().and_then(|slot| slot.dims.as_slice().first()) else {
+            continue;
+        };
+        for fit in fitting_forms(index, &variant.slots, comparison) {
+            for rows in index.rows_by_tokens(fit.form, &variant.slots) {
+                let from = rows.partition_point(|(other, _)| *other < tokens.saturating_sub(LONGEST_PADDING));
+                let near = rows[from..]
+                    .iter()
+                    .take_while(|(other, _)| *other <= tokens.saturating_add(LONGEST_PADDING));
+                for (other, row) in near {
+                    let Some(padding) = match_padding(tokens, *other) else { continue };
+                    let rule = MatchRule {
+                        padding,
+                        has_relaxed_dtype: fit.is_relaxed,
+                        ..MatchRule::of_kind(variant.kind)
+                    };
+                    let found = RowMatch { row: *row, rule, scale: 1.0, format_rank: fit.format_rank };
+                    let distance = tokens.abs_diff(*other);
+                    match &mut best {
+                        Some((least, matches)) if *least == distance => matches.push(found),
+                        Some((least, _)) if *least < distance => {}
+                        _ => best = Some((distance, vec![found])),
+                    }
+                }
+            }
+        }
+    }
+    best.map(|(_, matches)| matches).unwrap_or_default()
+}
+
+/// Chooses among the rows of a kernel that fit: exact types and preferred formats first, then the column of the latency.
+/// Of several equal ones the answer has the median, so that it does not depend on the order of rows.
+pub(crate) fn choose_row(
+    index: &KernelIndex,
+    matches: &[RowMatch],
+    policy: KernelPolicy,
+    has_dtypes: bool,
+) -> Result<LookupAnswer, MissReason> {
+    let rank = |found: &RowMatch| {
+        let column = index.rows.rows[found.row as usize].latency().map(|(column, _)| column);
+        let is_other = policy.prefers_profiling && column != Some(LatencyColumn::Production);
+        (found.rule.has_relaxed_dtype, found.format_rank, is_other, column)
+    };
+    let Some(least) = matches.iter().map(rank).min() else { return Err(MissReason::ShapeMismatch) };
+    let mut equal: Vec<(&RowMatch, LatencyColumn, f64)> = matches
+        .iter()
+        .filter(|found| rank(found) == least)
+        .filter_map(|found| {
+            let (column, latency) = index.rows.rows[found.row as usize].latency()?;
+            Some((found, column, latency * found.scale))
+        })
+        .collect();
+    equal.sort_by(|one, other| one.2.total_cmp(&other.2).then(one.0.row.cmp(&other.0.row)));
+    if !has_dtypes {
+        let dtypes = |found: &RowMatch| -> Vec<&Dtype> {
+            let form = index.rows.form(&index.rows.rows[found.row as usize]);
+            form.inputs.iter().map(|input| &input.dtype).collect()
+        };
+        if equal.iter().any(|(found, ..)| dtypes(found) != dtypes(equal[0].0)) {
+            return Err(MissReason::AmbiguousDtype);
+        }
+    }
+    let differ = equal.last().is_some_and(|last| last.2 - equal[0].2 > 1e-12);
+    if policy.requires_unique && differ {
+        return Err(MissReason::AmbiguousSemanticMatch(index.rows.kernel.as_str().to_owned()));
+    }
+    let (found, column, latency) = equal[(equal.len() - 1) / 2];
+    let row = &index.rows.rows[found.row as usize];
+    Ok(LookupAnswer {
+        latency: Some(Micros(latency)),
+        source: AnswerSource::Measured,
+        confidence: confidence(found.rule)
+            * verdict_factor(row.verdict.filter(|_| column == LatencyColumn::Replay)),
+        rule: Some(found.rule),
+        rows: vec![UsedRow {
+            kernel: index.rows.kernel.clone(),
+            line: row.line,
+            column,
+            latency: Micros(latency / found.scale),
+        }],
+        equal_rows: equal.len(),
+        miss: None,
+    })
+}
+
+fn confidence(rule: MatchRule) -> f64 {
+    let is_approximate = rule.has_relaxed_dtype
+        || rule.padding != Padding::None
+        || matches!(rule.kind, RuleKind::ElementwiseOutput | RuleKind::ElementwiseBytes);
+    if is_approximate { 0.9 } else { 1.0 }
+}
+
+/// Returns the factor of the confidence in a replay with this verdict.
+pub(crate) const fn verdict_factor(verdict: Option<Verdict>) -> f64 {
+    match verdict {
+        Some(Verdict::Noisy) => 0.9,
+        Some(Verdict::Suspicious) => 0.7,
+        _ => 1.0,
+    }
+}

@@ -1,0 +1,26 @@
+//! Answers to the questions of performance models: the latency of an operator from the rows of a database.
+//!
+//! Layer 3: imports `domain`, `files`, `config` and `database`.
+
+mod answer;
+mod elementwise;
+mod engine;
+mod index;
+mod kernel_index;
+mod kernel_rows;
+mod match_rows;
+mod nearest;
+pub mod op_mapping;
+#[cfg(test)]
+mod property_tests;
+mod query;
+mod rules;
+mod slot_dims;
+#[cfg(test)]
+mod tests;
+
+pub use answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, UsedRow};
+pub use engine::LookupEngine;
+pub use index::LookupError;
+pub use query::{OpQuery, QueryError, QueryTensor};
+pub use rules::{MatchRule, Padding, RuleKind};

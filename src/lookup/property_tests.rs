@@ -1,0 +1,118 @@
+//! The index against a comparison of every row, in databases of random rows.
+
+use proptest::prelude::*;
+
+use super::{
+    kernel_index::KernelIndex,
+    match_rows::{InputComparison, RowsSeen, find_exact},
+    query::{InputVariant, input_slots, input_variants},
+    tests::{TestDatabase, query, shown, tensors},
+};
+use crate::{
+    database::Database,
+    domain::KernelName,
+    lookup::{kernel_rows::KernelRows, op_mapping::KernelPolicy},
+};
+
+const KERNELS: [&str; 6] = ["MatMulV2", "GroupedMatmul", "DynamicQuant", "RmsNorm", "Index", "Add"];
+
+fn shape() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(prop::sample::select(vec![1_u64, 2, 3, 6, 16]), 1..=4)
+}
+
+/// Shapes of a row with its types.
+fn inputs() -> impl Strategy<Value = (Vec<Vec<u64>>, Vec<&'static str>)> {
+    prop::collection::vec(shape(), 1..=3).prop_flat_map(|shapes| {
+        let count = shapes.len();
+        let dtypes = prop::collection::vec(prop::sample::select(vec!["DT_BF16", "FLOAT", "INT8"]), count);
+        (Just(shapes), dtypes)
+    })
+}
+
+fn join(shapes: &[Vec<u64>]) -> String {
+    let shape = |dims: &Vec<u64>| dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    shapes.iter().map(shape).collect::<Vec<_>>().join(";")
+}
+
+fn row_text((shapes, dtypes): &(Vec<Vec<u64>>, Vec<&str>), latency: usize) -> String {
+    let blocked = shapes.iter().map(|shape| if shape.len() == 4 { "FRACTAL_NZ" } else { "ND" });
+    let formats = blocked.collect::<Vec<_>>().join(";");
+    format!("{} | {} | {formats} | | | {latency}", join(shapes), dtypes.join(";"))
+}
+
+fn load(database: &TestDatabase, kernel: &str) -> KernelIndex {
+    let kernel = KernelName::new(kernel).expect("a name");
+    let table = Database::open(database.path()).and_then(|database| database.kernel_csv(&kernel));
+    let rows = KernelRows::load(&kernel, &table.expect("a table"), KernelPolicy::default());
+    KernelIndex::new(rows.expect("rows"))
+}
+
+/// Compares every row with every form of the inputs.
+fn compare_all_rows(index: &KernelIndex, variants: &[InputVariant<'_>], is_prefix: bool) -> Vec<u32> {
+    let fits = |row: &super::kernel_rows::IndexedRow| {
+        let form = index.rows.form(row);
+        variants.iter().any(|variant| {
+            let count = variant.slots.len();
+            (form.inputs.len() == count || is_prefix && form.inputs.len() > count)
+                && variant.slots.iter().enumerate().all(|(input, slot)| {
+                    let recorded = index.rows.logical_input(row, input);
+                    let dtype = slot.dtype.expect("a type");
+                    index.traits.match_slot(input, &slot.dims, &recorded).is_some()
+                        && index.traits.match_dtype(dtype, &form.inputs[input].dtype).0
+                })
+        })
+    };
+    (0..).zip(&index.rows.rows).filter(|(_, row)| fits(row)).map(|(number, _)| number).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_index_finds_the_rows_that_a_comparison_of_all_finds(
+        kernel in prop::sample::select(KERNELS.to_vec()),
+        rows in prop::collection::vec(inputs(), 1..40),
+        wanted in inputs(),
+        is_prefix in any::<bool>(),
+    ) {
+        let texts: Vec<String> = rows.iter().enumerate().map(|(at, row)| row_text(row, at + 1)).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let database = TestDatabase::new(&[(kernel, &texts)]);
+        let index = load(&database, kernel);
+        prop_assert_eq!(index.rows.rows.len(), rows.len());
+        for (shapes, dtypes) in rows.iter().chain([&wanted]) {
+            let inputs = tensors(&join(shapes), &dtypes.join(";"));
+            let variants = input_variants(index.traits, input_slots(&inputs));
+            let comparison = InputComparison { is_prefix, formats: &[] };
+            let found = find_exact(&index, &variants, comparison, &mut RowsSeen::default());
+            let mut found: Vec<u32> = found.iter().map(|found| found.row).collect();
+            found.sort_unstable();
+            prop_assert_eq!(found, compare_all_rows(&index, &variants, is_prefix));
+        }
+    }
+
+    /// Each row answers its own inputs, unless an equal row has another latency. No answer is from a row of another type.
+    #[test]
+    fn rows_answer_for_themselves_and_for_no_other_type(rows in prop::collection::vec(inputs(), 1..30)) {
+        let texts: Vec<String> =
+            rows.iter().enumerate().map(|(at, row)| row_text(row, at + 1).replace("FRACTAL_NZ", "ND")).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let database = TestDatabase::new(&[("Concat", &texts)]);
+        let engine = database.engine("");
+        for (shapes, dtypes) in &rows {
+            let wanted = query("Concat", &join(shapes), &dtypes.join(";"));
+            let answer = engine.lookup(&wanted).expect("readable");
+            prop_assert_eq!(answer.confidence.to_bits(), 1.0_f64.to_bits(), "{}", shown(&answer));
+            let (row_shapes, row_dtypes) = &rows[answer.rows[0].line as usize - 2];
+            let bare = |shape: &Vec<u64>| {
+                let ones = shape.iter().take_while(|dim| **dim == 1).count().min(shape.len() - 1);
+                shape[ones..].to_vec()
+            };
+            prop_assert_eq!(row_dtypes, dtypes);
+            prop_assert_eq!(
+                row_shapes.iter().map(bare).collect::<Vec<_>>(),
+                shapes.iter().map(bare).collect::<Vec<_>>()
+            );
+        }
+    }
+}

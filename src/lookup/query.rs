@@ -1,0 +1,220 @@
+//! Queries, and the forms in which a row may show their inputs.
+
+use super::{
+    rules::{KernelTraits, RuleKind},
+    slot_dims::{MAX_RANK, SlotDims},
+};
+use crate::domain::{Dtype, TensorFormat};
+
+/// Tensor of a query. An element type or a format that is not given is not compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryTensor {
+    /// Dimensions as the framework has them.
+    pub dims: Vec<u64>,
+    /// Element type.
+    pub dtype: Option<Dtype>,
+    /// Memory format.
+    pub format: Option<TensorFormat>,
+}
+
+/// Query for the latency of an operator or a kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpQuery {
+    /// Operator of the framework, or a kernel.
+    pub op: String,
+    /// Input tensors; scalars are ignored.
+    pub inputs: Vec<QueryTensor>,
+    /// Output tensors, if they are known.
+    pub outputs: Vec<QueryTensor>,
+    /// Ranks that share the matrices of a layer.
+    pub tp_size: Option<u64>,
+}
+
+/// Query beyond the limits of tensors.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{tensor} has {rank} dimensions, the limit is {MAX_RANK}")]
+pub struct QueryError {
+    tensor: String,
+    rank: usize,
+}
+
+impl OpQuery {
+    /// Checks the limits of a query.
+    pub fn check(&self) -> Result<(), QueryError> {
+        let inputs = self.inputs.iter().enumerate().map(|(at, tensor)| ("input", at, tensor));
+        let outputs = self.outputs.iter().enumerate().map(|(at, tensor)| ("output", at, tensor));
+        let wrong = inputs.chain(outputs).find(|(_, _, tensor)| tensor.dims.len() > MAX_RANK);
+        match wrong {
+            Some((side, at, tensor)) => {
+                Err(QueryError { tensor: format!("{side} {}", at + 1), rank: tensor.dims.len() })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Input of a query, ready to be compared.
+#[derive(Clone, Debug)]
+pub(crate) struct InputSlot<'q> {
+    pub(crate) dims: SlotDims,
+    pub(crate) dtype: Option<&'q Dtype>,
+    pub(crate) format: Option<&'q TensorFormat>,
+}
+
+/// Inputs of a query in one form.
+#[derive(Clone, Debug)]
+pub(crate) struct InputVariant<'q> {
+    /// The rule that made this form of the query.
+    pub(crate) kind: RuleKind,
+    pub(crate) slots: Vec<InputSlot<'q>>,
+}
+
+/// Returns the tensors of a query that are compared: those with dimensions, or scalars if there are no others.
+pub(crate) fn compared_tensors(tensors: &[QueryTensor]) -> impl Iterator<Item = &QueryTensor> {
+    let only_scalars = tensors.iter().all(|tensor| tensor.dims.is_empty());
+    tensors.iter().filter(move |tensor| only_scalars || !tensor.dims.is_empty())
+}
+
+/// Returns the inputs of a query as they are.
+pub(crate) fn input_slots(inputs: &[QueryTensor]) -> Vec<InputSlot<'_>> {
+    let slot = |tensor: &'_ QueryTensor| -> SlotDims { SlotDims::new(&tensor.dims) };
+    compared_tensors(inputs)
+        .map(|tensor| InputSlot {
+            dims: slot(tensor),
+            dtype: tensor.dtype.as_ref(),
+            format: tensor.format.as_ref(),
+        })
+        .collect()
+}
+
+/// Returns the inputs as the profiler records those of an operator with this kernel, where frameworks arrange them in
+/// another way.
+pub(crate) fn recorded_inputs<'q>(
+    traits: KernelTraits,
+    inputs: &[InputSlot<'q>],
+) -> Option<Vec<InputSlot<'q>>> {
+    match inputs {
+        [gate, up] if traits.is_swiglu => concatenated(gate, up).map(|slot| vec![slot]),
+        [query, key, rest @ ..] if traits.is_rope => {
+            let heads_last = |slot: &InputSlot<'q>| match slot.dims.as_slice() {
+                &[batch, heads, length, dim] => slot.with_dims(&[batch, length, heads, dim]),
+                _ => slot.clone(),
+            };
+            let with_head = |slot: &InputSlot<'q>| match slot.dims.as_slice() {
+                &[batch, length, dim] => slot.with_dims(&[batch, length, 1, dim]),
+                _ => slot.clone(),
+            };
+            let mut slots = vec![heads_last(key), heads_last(query)];
+            match rest {
+                [cosine, sine, ..] => slots.extend([with_head(cosine), with_head(sine)]),
+                _ => slots.extend(rest.iter().cloned()),
+            }
+            Some(slots)
+        }
+        [key, value, cache, mapping] if traits.writes_cache => {
+            let with_head = |slot: &InputSlot<'q>| match slot.dims.as_slice() {
+                &[tokens, dim] => Some(slot.with_dims(&[tokens, 1, dim])),
+                _ => None,
+            };
+            let one_cache = match cache.dims.as_slice() {
+                [2, blocks @ ..] if !blocks.is_empty() => cache.with_dims(blocks),
+                _ => return None,
+            };
+            Some(vec![with_head(key)?, with_head(value)?, one_cache.clone(), one_cache, mapping.clone()])
+        }
+        _ => None,
+    }
+}
+
+impl InputSlot<'_> {
+    fn with_dims(&self, dims: &[u64]) -> Self {
+        Self { dims: SlotDims::new(dims), ..self.clone() }
+    }
+}
+
+/// Returns two tensors of equal outer dimensions as one, concatenated along the last dimension.
+fn concatenated<'q>(gate: &InputSlot<'q>, up: &InputSlot<'q>) -> Option<InputSlot<'q>> {
+    let (one, other) = (gate.dims.without_leading_ones(2), up.dims.without_leading_ones(2));
+    match (one.as_slice(), other.as_slice()) {
+        ([outer @ .., width], [same @ .., more]) if outer == same && gate.dtype == up.dtype => {
+            let mut dims = SlotDims::new(outer);
+            dims.push(width.saturating_add(*more));
+            Some(InputSlot { dims, ..gate.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the forms in which a row of a kernel may show these inputs.
+pub(crate) fn input_variants<'q>(traits: KernelTraits, slots: Vec<InputSlot<'q>>) -> Vec<InputVariant<'q>> {
+    let reshaped = |kind: RuleKind, reshape: fn(u64, u64, u64) -> [u64; 2]| {
+        let has_three = slots.iter().any(|slot| slot.dims.as_slice().len() == 3);
+        let slot = |slot: &InputSlot<'q>| match slot.dims.as_slice() {
+            &[one, two, three] => slot.with_dims(&reshape(one, two, three)),
+            _ => slot.clone(),
+        };
+        has_three.then(|| InputVariant { kind, slots: slots.iter().map(slot).collect() })
+    };
+    let flat = traits
+        .flattens_batch
+        .then(|| reshaped(RuleKind::FlattenThreeDims, |b, s, d| [b.saturating_mul(s), d]))
+        .flatten();
+    let merged = traits
+        .merges_last_dims
+        .then(|| reshaped(RuleKind::MergeLastDims, |t, h, d| [t, h.saturating_mul(d)]))
+        .flatten();
+    let mut variants = vec![InputVariant { kind: RuleKind::Identity, slots }];
+    variants.extend(flat);
+    variants.extend(merged);
+    variants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::KernelName;
+
+    fn recorded(kernel: &str, inputs: &[&[u64]]) -> Option<Vec<Vec<u64>>> {
+        let tensor = |dims: &&[u64]| QueryTensor { dims: dims.to_vec(), dtype: None, format: None };
+        let tensors: Vec<QueryTensor> = inputs.iter().map(tensor).collect();
+        let traits = KernelTraits::of_kernel(&KernelName::new(kernel).expect("a name"));
+        let recorded = recorded_inputs(traits, &input_slots(&tensors))?;
+        Some(recorded.iter().map(|slot| slot.dims.as_slice().to_vec()).collect())
+    }
+
+    #[test]
+    fn inputs_are_arranged_as_kernels_record_them() {
+        assert_eq!(recorded("SwiGlu", &[&[1, 7, 64], &[7, 64]]), Some(vec![vec![7, 128]]));
+        assert_eq!(recorded("SwiGlu", &[&[7, 64], &[8, 64]]), None);
+        assert_eq!(recorded("SwiGlu", &[&[7, 128]]), None);
+        assert_eq!(
+            recorded(
+                "_triton_rope",
+                &[&[1, 64, 136, 128], &[1, 8, 136, 128], &[1, 136, 128], &[1, 136, 128]]
+            ),
+            Some(vec![
+                vec![1, 136, 8, 128],
+                vec![1, 136, 64, 128],
+                vec![1, 136, 1, 128],
+                vec![1, 136, 1, 128]
+            ])
+        );
+        assert_eq!(
+            recorded("ApplyRotaryPosEmb", &[&[1, 64, 136, 128], &[1, 8, 136, 128]]),
+            Some(vec![vec![1, 136, 8, 128], vec![1, 136, 64, 128]])
+        );
+        let cache: [&[u64]; 4] = [&[9, 128], &[9, 128], &[2, 100, 128, 1, 128], &[9]];
+        assert_eq!(
+            recorded("reshape_and_cache_200000000", &cache),
+            Some(vec![
+                vec![9, 1, 128],
+                vec![9, 1, 128],
+                vec![100, 128, 1, 128],
+                vec![100, 128, 1, 128],
+                vec![9]
+            ])
+        );
+        assert_eq!(recorded("ReshapeAndCacheNdKernel", &[&[9, 128], &[9, 128], &[100, 128], &[9]]), None);
+        assert_eq!(recorded("Add", &[&[9, 128], &[9, 128]]), None);
+    }
+}

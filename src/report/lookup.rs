@@ -1,0 +1,92 @@
+//! Answer of a lookup, as text or JSON.
+
+use serde_json::json;
+
+use super::summary_tables::{align_right, plain_table, trim_lines};
+use crate::{
+    domain::DataKind,
+    lookup::{LookupAnswer, NearestRow, OpQuery},
+};
+
+/// A query with its answer.
+#[derive(Debug)]
+pub(crate) struct LookupReport<'a> {
+    pub(crate) query: &'a OpQuery,
+    pub(crate) answer: &'a LookupAnswer,
+    /// For a miss.
+    pub(crate) nearest: &'a [NearestRow],
+    pub(crate) kind: DataKind,
+}
+
+/// Returns an answer as a table of two columns; for a miss the reason and the nearest rows.
+pub(crate) fn lookup_text(report: &LookupReport<'_>) -> String {
+    let answer = report.answer;
+    let Some(latency) = answer.latency else {
+        let reason = answer.miss.as_ref().map(ToString::to_string).unwrap_or_default();
+        return format!("no answer: {reason}\n{}", nearest_table(report.nearest));
+    };
+    let mut text = format!("latency     {} us\n", number(latency.0));
+    text.push_str(&format!("source      {}, confidence {}\n", answer.source, number(answer.confidence)));
+    if let Some(rule) = answer.rule {
+        text.push_str(&format!("rule        {rule}\n"));
+    }
+    for (at, row) in answer.rows.iter().enumerate() {
+        let title = if at == 0 { "rows" } else { "" };
+        let file = row.kernel.file_stem();
+        let (column, latency) = (row.column.names()[0], number(row.latency.0));
+        text.push_str(&format!("{title:<12}{file}.csv:{}  {column} {latency}\n", row.line));
+    }
+    if answer.equal_rows > 1 {
+        text.push_str(&format!("            median of {} rows that fit equally well\n", answer.equal_rows));
+    }
+    text
+}
+
+fn nearest_table(nearest: &[NearestRow]) -> String {
+    if nearest.is_empty() {
+        return String::new();
+    }
+    let mut table = plain_table(["nearest row", "inputs", "latency us"]);
+    for row in nearest {
+        let inputs: Vec<String> = row.inputs.iter().map(ToString::to_string).collect();
+        table.add_row([
+            format!("{}.csv:{}", row.kernel.file_stem(), row.line),
+            inputs.join(" "),
+            row.latency.map_or("not measured".to_owned(), |latency| number(latency.0)),
+        ]);
+    }
+    align_right(&mut table, 2..);
+    trim_lines(&table)
+}
+
+/// Formats a number with at most six decimals.
+fn number(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Returns an answer as a line of JSON.
+pub(crate) fn lookup_json(report: &LookupReport<'_>) -> String {
+    let answer = report.answer;
+    let rows = answer.rows.iter().map(|row| {
+        json!({
+            "kernel": row.kernel.as_str(), "file": format!("{}.csv", row.kernel.file_stem()), "line": row.line,
+            "column": row.column.names()[0], "latency_us": row.latency.0,
+        })
+    });
+    let nearest = report.nearest.iter().map(|row| {
+        json!({
+            "kernel": row.kernel.as_str(), "file": format!("{}.csv", row.kernel.file_stem()), "line": row.line,
+            "inputs": row.inputs.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "latency_us": row.latency.map(|latency| latency.0), "distance": row.distance,
+        })
+    });
+    let object = json!({
+        "op": report.query.op, "kind": report.kind.as_str(), "latency_us": answer.latency.map(|latency| latency.0),
+        "source": answer.source.to_string(), "confidence": answer.confidence,
+        "rule": answer.rule.map(|rule| rule.to_string()), "rows": rows.collect::<Vec<_>>(),
+        "equal_rows": answer.equal_rows, "reason": answer.miss.as_ref().map(ToString::to_string),
+        "nearest": nearest.collect::<Vec<_>>(),
+    });
+    format!("{object}\n")
+}

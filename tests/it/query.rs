@@ -1,0 +1,117 @@
+//! `query`: one lookup, with the rule that answered.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{context::Context, requirements};
+
+const HEADER: &str = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
+                      Average Duration(us),Profiling Average Duration(us)\n";
+
+/// A database of two kernels with a mapping.
+fn database() -> Context {
+    let context = Context::new();
+    let rows = [
+        "\"136,5120;768,5120\",DT_BF16;DT_BF16,ND;ND,\"136,768\",DT_BF16,ND,21.5,22\n",
+        "\"4096,5120;768,5120\",DT_BF16;DT_BF16,ND;ND,\"4096,768\",DT_BF16,ND,,190.25\n",
+        "\"64,5120;768,5120\",DT_BF16;DT_BF16,ND;ND,\"64,768\",DT_BF16,ND,,\n",
+    ];
+    context.write("db/MatMulV2.csv", &(HEADER.to_owned() + &rows.concat()));
+    context.write(
+        "db/Add.csv",
+        &(HEADER.to_owned() + "\"8,64;8,64\",DT_BF16;DT_BF16,ND;ND,\"8,64\",DT_BF16,ND,3,\n"),
+    );
+    let mapping = "operator_mappings:\n  aten.mm.default: {kernel_type: MatMulV2}\n  \
+                   aten.add.Tensor: {kernel_type: Add, query_mode: elementwise}\n  aten.view.default: {zero_cost: true}\n  \
+                   tensor_cast.attention.default: {kernel_type: FusedInferAttentionScore, query_mode: attention_special}\n  \
+                   aten.convolution.default: {kernel_type: Conv2D}\n";
+    context.write("db/op_mapping.yaml", mapping);
+    context
+}
+
+fn run_query(context: &Context, arguments: &[&str]) -> String {
+    let ran = context.run(&[&["query", "--db", "db"], arguments].concat());
+    format!("$ query {}\n[{}]\n{}{}", arguments.join(" "), ran.code, ran.stdout, ran.stderr)
+}
+
+#[test]
+fn answers_have_latency_source_rule_and_rows() {
+    let context = database();
+    let shown: Vec<String> = [
+        &["--op", "aten.mm.default", "--inputs", "(1, 144, 5120);(5120, 768)", "--dtypes", "bfloat16"][..],
+        &["--op", "MatMulV2", "--inputs", "4096,5120;5120,768", "--dtypes", "bf16", "--formats", "nd"],
+        &["--op", "torch.ops.aten.add.Tensor", "--inputs", "8,64;8,64", "--dtypes", "float32"],
+        &["--op", "aten.view.default", "--inputs", "8,64"],
+        &["--op", "aten.mm.default", "--inputs", "64,5120;5120,768", "--dtypes", "bf16"],
+        &["--op", "aten.mm.default", "--inputs", "130,5120;5120,768", "--dtypes", "bf16"],
+        &["--op", "aten.mn.default", "--inputs", "1"],
+        &["--op", "tensor_cast.attention.default", "--inputs", "1"],
+        &["--op", "aten.convolution.default", "--inputs", "1"],
+        &["--op", "MatMulV2", "--inputs", "4096,5120;5120,768", "--dtypes", "bf16", "--format", "json"],
+        &["--op", "MatMulV2", "--inputs", "4096,5120", "--format", "json"],
+    ]
+    .iter()
+    .map(|arguments| run_query(&context, arguments))
+    .collect();
+    insta::assert_snapshot!(shown.join("\n"));
+}
+
+#[test]
+fn bad_queries_are_refused() {
+    let context = database();
+    context.write("cyclic.yaml", "operator_mappings:\n  a: {composite: true, sub_kernels: [a]}\n");
+    context.write("db/Mul.csv", "version https://git-lfs.github.com/spec/v1\noid sha256:62a5\nsize 5528\n");
+    let before = context.snapshot("");
+    let shown: Vec<String> = [
+        &["--op", "MatMulV2", "--inputs", "4096x5120"][..],
+        &["--op", "MatMulV2", "--inputs", "1;2;3", "--dtypes", "bf16;int8"],
+        &["--op", "MatMulV2", "--inputs", "1,1,1,1,1,1,1,1,1"],
+        &["--op", "MatMulV2", "--inputs", "1", "--mapping", "missing.yaml"],
+        &["--op", "MatMulV2", "--inputs", "1", "--mapping", "cyclic.yaml"],
+        &["--op", "Mul", "--inputs", "1"],
+        &["--op", "MatMulV2", "--inputs", "18446744073709551616"],
+    ]
+    .iter()
+    .map(|arguments| run_query(&context, arguments))
+    .collect();
+    assert_eq!(context.snapshot(""), before);
+    insta::assert_snapshot!(shown.join("\n"));
+}
+
+/// The keys of the JSON are documented.
+#[test]
+fn keys_of_the_answer_are_documented() {
+    let context = database();
+    let documented =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/lookup.md")).expect("a document");
+    for inputs in ["136,5120;5120,768", "7,7"] {
+        let arguments = ["query", "--db", "db", "--op", "MatMulV2", "--inputs", inputs, "--format", "json"];
+        let answer: Value = serde_json::from_str(&context.run(&arguments).stdout).expect("JSON");
+        let lists = ["rows", "nearest"].map(|list| answer[list].as_array().cloned().unwrap_or_default());
+        for object in lists.concat().iter().chain([&answer]) {
+            for key in object.as_object().expect("an object").keys() {
+                assert!(documented.contains(&format!("`{key}`")), "`{key}` is not documented");
+            }
+        }
+    }
+}
+
+/// A mapping that the superseded tool ships: its kernels without tables are misses with the line of the mapping.
+#[test]
+fn real_mapping_is_read() {
+    let Some(mapping) = requirements::shared("op_mapping/vllm0.18.0_torch2.9.0_cann8.5.yaml") else { return };
+    let context = database();
+    fs::copy(mapping, context.path("db/op_mapping.yaml")).expect("copied");
+    let mm = run_query(
+        &context,
+        &["--op", "aten.mm.default", "--inputs", "136,5120;5120,768", "--dtypes", "bf16"],
+    );
+    assert!(mm.contains("[0]\nlatency     21.5 us\n"), "{mm}");
+    let cast = run_query(&context, &["--op", "aten.to.dtype", "--inputs", "136,5120", "--dtypes", "bf16"]);
+    assert!(cast.contains("[1]\nno answer: csv_not_found: Cast ("), "{cast}");
+    let text = fs::read_to_string(context.path("db/op_mapping.yaml")).expect("read");
+    let line = cast.split("op_mapping.yaml:").nth(1).and_then(|rest| rest.split(')').next()).expect("a line");
+    let line: usize = line.parse().expect("a number");
+    assert_eq!(text.lines().nth(line - 1), Some("    kernel_type: Cast"));
+}
