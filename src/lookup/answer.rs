@@ -17,6 +17,8 @@ pub struct Micros(pub f64);
 pub enum AnswerSource {
     /// A row of the database.
     Measured,
+    /// Several rows.
+    Interpolated,
     /// None.
     Miss,
 }
@@ -95,6 +97,8 @@ pub enum MissReason {
     AmbiguousDtype,
     /// Rows with these shapes have no usable latency.
     NotMeasured,
+    /// Rows with these shapes have attributes that a query by shapes leaves open.
+    OpenAttributes(Vec<String>),
     /// Rows of a kernel whose mapping requires agreement fit equally well, and differ.
     AmbiguousSemanticMatch(String),
     /// No row has this output.
@@ -116,6 +120,7 @@ impl fmt::Display for MissReason {
             Self::FormatMismatch => f.write_str("format_mismatch"),
             Self::AmbiguousDtype => f.write_str("ambiguous_dtype"),
             Self::NotMeasured => f.write_str("not_measured"),
+            Self::OpenAttributes(names) => write!(f, "open_attributes: {}", names.join(", ")),
             Self::AmbiguousSemanticMatch(kernel) => write!(f, "ambiguous_semantic_match:{kernel}"),
             Self::ElementwiseOutputShapeMismatch => f.write_str("elementwise_output_shape_mismatch"),
             Self::TpProjectionInvalid(what) => write!(f, "tp_projection_invalid:{what}"),

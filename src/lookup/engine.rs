@@ -4,12 +4,17 @@ use super::{
     answer::{AnswerSource, LookupAnswer, MissReason, NearestRow},
     elementwise,
     index::{DatabaseIndex, LookupError},
+    interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
     kernel_index::KernelIndex,
     match_rows::{InputComparison, RowMatch, RowsSeen, choose_row, find_exact, find_padded, token_variants},
     nearest::nearest_rows,
-    op_mapping::{MappedKernel, MappedOperator, OpMapping, OperatorRoute, ShardAxis, TpLinearProjection},
+    op_mapping::{
+        ComputeSubcategory, MappedKernel, MappedOperator, OpMapping, OperatorRoute, ShardAxis,
+        TpLinearProjection,
+    },
     query::{InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs},
     rules::{MatchRule, RuleKind},
+    slot_dims::SlotDims,
 };
 use crate::{
     database::{Database, DatabaseError},
@@ -27,6 +32,23 @@ pub struct LookupEngine {
 struct CandidateKernels<'e> {
     indices: Vec<&'e KernelIndex>,
     missing: Vec<String>,
+}
+
+/// Query of the kernels of an operator.
+struct KernelsQuery<'q> {
+    slots: Vec<InputSlot<'q>>,
+    outputs: Vec<SlotDims>,
+    comparison: InputComparison<'q>,
+    kind: InterpolationKind,
+    /// True if the inputs are those of a framework.
+    is_operator: bool,
+}
+
+impl<'q> KernelsQuery<'q> {
+    const fn new(comparison: InputComparison<'q>) -> Self {
+        let kind = InterpolationKind::Kernel;
+        Self { slots: Vec::new(), outputs: Vec::new(), comparison, kind, is_operator: false }
+    }
 }
 
 impl LookupEngine {
@@ -113,7 +135,9 @@ impl LookupEngine {
             return Ok(LookupAnswer::missed(MissReason::Unmapped));
         }
         let comparison = InputComparison { is_prefix: false, formats: &[] };
-        Ok(self.match_kernels(&kernels, &input_slots(&query.inputs), comparison, false))
+        let slots = input_slots(&query.inputs);
+        let outputs = output_dims(kernel.as_str(), &slots, &query.outputs);
+        Ok(self.match_kernels(&kernels, &KernelsQuery { slots, outputs, ..KernelsQuery::new(comparison) }))
     }
 
     fn lookup_compute(
@@ -133,17 +157,19 @@ impl LookupEngine {
         let kernels = self.candidates(&ordered_kernels(operator, &query.inputs))?;
         let comparison =
             InputComparison { is_prefix: operator.input_count.is_some(), formats: &operator.formats };
-        Ok(self.match_kernels(&kernels, &slots, comparison, true))
+        let kind = match operator.subcategory {
+            Some(ComputeSubcategory::ComputeScale) => InterpolationKind::Scale,
+            Some(ComputeSubcategory::QuantizedMatmul) | None => InterpolationKind::Kernel,
+        };
+        let name = operator.kernels.first().map_or("", |kernel| kernel.name.as_str());
+        let outputs = output_dims(name, &slots, &query.outputs);
+        Ok(self
+            .match_kernels(&kernels, &KernelsQuery { slots, outputs, comparison, kind, is_operator: true }))
     }
 
-    /// Finds rows that fit exactly, then padded ones, each in the order of the kernels.
-    fn match_kernels(
-        &self,
-        kernels: &CandidateKernels<'_>,
-        slots: &[InputSlot<'_>],
-        comparison: InputComparison<'_>,
-        is_operator: bool,
-    ) -> LookupAnswer {
+    /// Finds rows that fit exactly, then padded ones, then rows to interpolate between, each in the order of the kernels.
+    fn match_kernels(&self, kernels: &CandidateKernels<'_>, query: &KernelsQuery<'_>) -> LookupAnswer {
+        let (slots, comparison) = (&query.slots, query.comparison);
         if kernels.indices.is_empty() {
             return LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing.clone()));
         }
@@ -154,7 +180,7 @@ impl LookupEngine {
             .indices
             .iter()
             .map(|index| {
-                let slots = recorded_slots(index, slots.to_vec(), is_operator);
+                let slots = recorded_slots(index, slots.clone(), query.is_operator);
                 (*index, input_variants(index.traits, slots))
             })
             .collect();
@@ -178,6 +204,14 @@ impl LookupEngine {
             let matches = find_padded(index, &variants, comparison);
             if !matches.is_empty() {
                 return self.choose(index, &matches, has_dtypes);
+            }
+        }
+        for (index, variants) in &variants {
+            let (outputs, kind) = (&query.outputs, query.kind);
+            let interpolation = InterpolationQuery { variants, outputs, comparison, kind };
+            let policy = self.mapping.policy(index.rows.kernel.as_str());
+            if has_dtypes && let Some(answer) = interpolate_rows(index, interpolation, policy) {
+                return answer;
             }
         }
         let counts = variants.iter().flat_map(|(index, variants)| {
@@ -218,13 +252,23 @@ impl LookupEngine {
         let Some(output) = elementwise::output_of_query(query) else {
             return Ok(LookupAnswer::missed(seen.reason()));
         };
-        for is_scaled in [false, true] {
-            for index in &kernels.indices {
+        let by_output = |is_scaled: bool| {
+            kernels.indices.iter().find_map(|index| {
                 let matches = elementwise::find_by_output(index, &output, &slots, is_scaled);
-                if !matches.is_empty() {
-                    return Ok(self.choose(index, &matches, true));
-                }
-            }
+                (!matches.is_empty()).then(|| self.choose(index, &matches, true))
+            })
+        };
+        let interpolated = || {
+            kernels.indices.iter().filter(|_| has_dtypes).find_map(|index| {
+                let variants = input_variants(index.traits, slots.clone());
+                let (variants, outputs, kind) =
+                    (&*variants, &[output.dims][..], InterpolationKind::Elementwise);
+                let query = InterpolationQuery { variants, outputs, comparison, kind };
+                interpolate_rows(index, query, self.mapping.policy(index.rows.kernel.as_str()))
+            })
+        };
+        if let Some(answer) = by_output(false).or_else(interpolated).or_else(|| by_output(true)) {
+            return Ok(answer);
         }
         let reason = seen.reason();
         Ok(LookupAnswer::missed(match reason {
@@ -251,7 +295,9 @@ impl LookupEngine {
             let inputs = [plain(input), plain(weight)];
             let kernels = self.candidates(std::slice::from_ref(kernel))?;
             let comparison = InputComparison { is_prefix: true, formats: &[] };
-            let answer = self.match_kernels(&kernels, &input_slots(&inputs), comparison, true);
+            let slots = input_slots(&inputs);
+            let query = KernelsQuery { slots, is_operator: true, ..KernelsQuery::new(comparison) };
+            let answer = self.match_kernels(&kernels, &query);
             if answer.source != AnswerSource::Miss {
                 return Ok(answer);
             }
@@ -276,6 +322,18 @@ fn ordered_kernels(operator: &MappedOperator, inputs: &[QueryTensor]) -> Vec<Map
         }
     }
     kernels
+}
+
+/// Returns the dimensions of the outputs: the given ones, or those of a table from which rows are gathered.
+fn output_dims(kernel: &str, inputs: &[InputSlot<'_>], outputs: &[QueryTensor]) -> Vec<SlotDims> {
+    match inputs {
+        [table, indices, ..] if outputs.is_empty() && kernel.starts_with("Gather") => {
+            let mut dims = indices.dims;
+            table.dims.as_slice().iter().skip(1).for_each(|dim| dims.push(*dim));
+            vec![dims]
+        }
+        _ => outputs.iter().map(|tensor| SlotDims::new(&tensor.dims)).collect(),
+    }
 }
 
 /// Returns true for a product of batches whose contracted dimension is 1.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    axis_tables::AxisTables,
     kernel_rows::{IndexedRow, KernelRows},
     query::InputSlot,
     rules::KernelTraits,
@@ -24,6 +25,7 @@ pub(crate) struct KernelIndex {
     /// By the number of compared inputs.
     exact: Vec<OnceLock<ExactTable>>,
     tokens: Vec<OnceLock<TokenTable>>,
+    axes: AxisTables,
     outputs: OnceLock<HashMap<SlotDims, Vec<u32>, foldhash::fast::FixedState>>,
 }
 
@@ -51,8 +53,13 @@ impl KernelIndex {
             rows,
             exact: (0..=MAX_INPUTS).map(|_| OnceLock::new()).collect(),
             tokens: (0..=MAX_INPUTS).map(|_| OnceLock::new()).collect(),
+            axes: AxisTables::default(),
             outputs: OnceLock::new(),
         }
+    }
+
+    pub(crate) const fn axis_tables(&self) -> &AxisTables {
+        &self.axes
     }
 
     /// Returns the rows whose first output has these dimensions, but for ones in front.

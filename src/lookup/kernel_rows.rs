@@ -14,8 +14,21 @@ use super::{
 };
 use crate::{
     database::{DatabaseError, KernelCsv, columns, row_cases::RowColumns},
-    domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, Verdict},
+    domain::{
+        Case, CaseAttributes, Dtype, EP_SIZE, KernelName, Slot, Tensor, TensorFormat, Verdict,
+        attention_attribute,
+    },
 };
+
+/// Attributes without which shapes do not determine the work of a kernel.
+const WORK_ATTRIBUTES: [&str; 6] = [
+    EP_SIZE,
+    attention_attribute::QUERY_LENGTHS,
+    attention_attribute::KV_LENGTHS,
+    attention_attribute::AVG_SEQ_LEN,
+    attention_attribute::VALID_BLOCKS,
+    "Runtime sparse_indices_valid_count",
+];
 
 /// Element type, format and rank of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +50,11 @@ impl RowForm {
     /// Returns true if an input has a blocked layout.
     pub(crate) fn has_blocked_input(&self) -> bool {
         self.inputs.iter().any(|input| input.format.private().is_some())
+    }
+
+    /// Returns the attributes without which shapes do not determine the work.
+    pub(crate) fn work_attributes(&self) -> impl Iterator<Item = &str> {
+        self.attributes.iter().map(|(name, _)| name).filter(|name| WORK_ATTRIBUTES.contains(name))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Search for the rows of one kernel that fit the inputs of a query, and the choice among them.
 
+use std::collections::BTreeSet;
+
 use super::{
     answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
     kernel_index::KernelIndex,
@@ -38,13 +40,15 @@ impl RowMatch {
 }
 
 /// Properties of rows that were compared, for the reason of a miss.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RowsSeen {
     pub(crate) same_inputs: bool,
     pub(crate) other_dtype: bool,
     pub(crate) other_format: bool,
     pub(crate) unmeasured: bool,
     pub(crate) same_count: bool,
+    /// Attributes of rows with the same inputs that a query by shapes leaves open.
+    pub(crate) open_attributes: Vec<String>,
 }
 
 impl RowsSeen {
@@ -55,11 +59,16 @@ impl RowsSeen {
         self.other_format |= other.other_format;
         self.unmeasured |= other.unmeasured;
         self.same_count |= other.same_count;
+        self.open_attributes.extend(other.open_attributes);
+        self.open_attributes.sort();
+        self.open_attributes.dedup();
     }
 
     /// Returns the reason of a miss.
     pub(crate) fn reason(self) -> MissReason {
-        if self.unmeasured {
+        if !self.open_attributes.is_empty() {
+            MissReason::OpenAttributes(self.open_attributes)
+        } else if self.unmeasured {
             MissReason::NotMeasured
         } else if self.other_format {
             MissReason::FormatMismatch
@@ -75,9 +84,14 @@ impl RowsSeen {
 
 /// Comparison of a form with the inputs of a query.
 enum FormFit {
-    Fits { is_relaxed: bool, format_rank: u8 },
+    Fits {
+        is_relaxed: bool,
+        format_rank: u8,
+    },
     OtherDtype,
     OtherFormat,
+    /// Shapes do not determine the work of the rows.
+    OpenAttributes,
 }
 
 fn compare_form(
@@ -102,6 +116,9 @@ fn compare_form(
         .any(|(slot, input)| slot.format.is_some_and(|format| !format.same_layout(&input.format)));
     if has_other_format {
         return FormFit::OtherFormat;
+    }
+    if form.work_attributes().next().is_some() {
+        return FormFit::OpenAttributes;
     }
     let is_preferred = if comparison.formats.is_empty() {
         !form.has_blocked_input()
@@ -139,6 +156,10 @@ pub(crate) fn find_exact(
                 }
                 FormFit::OtherFormat => {
                     seen.other_format = true;
+                    continue;
+                }
+                FormFit::OpenAttributes => {
+                    seen.open_attributes = form.work_attributes().map(str::to_owned).collect();
                     continue;
                 }
             };
@@ -204,23 +225,46 @@ pub(crate) fn fitting_forms(
 ) -> Vec<FittingForm> {
     let mut fitting = Vec::new();
     for (number, form) in (0..).zip(&index.rows.forms) {
-        let count = form.inputs.len();
-        if count != slots.len() && !(comparison.is_prefix && count > slots.len()) {
-            continue;
-        }
         let has_ranks = slots.iter().zip(&form.inputs).all(|(slot, input)| {
             let rank = slot.dims.as_slice().len();
             rank == input.rank || input.format.private().is_some() && rank + 2 == input.rank
         });
-        if !has_ranks {
-            continue;
+        if has_ranks {
+            fitting.extend(compare_class(index, number, slots, comparison));
         }
-        if let FormFit::Fits { is_relaxed, format_rank } = compare_form(index, form, slots, comparison) {
-            fitting.push(FittingForm { form: number, is_relaxed, format_rank });
-        }
+    }
+    if have_different_attributes(index, fitting.iter().map(|fit| fit.form)) {
+        return Vec::new();
     }
     fitting.sort_by_key(|fit| (fit.is_relaxed, fit.format_rank, fit.form));
     fitting
+}
+
+/// Compares a form with the inputs of a query, but not their ranks.
+pub(crate) fn compare_class(
+    index: &KernelIndex,
+    number: u32,
+    slots: &[InputSlot<'_>],
+    comparison: InputComparison<'_>,
+) -> Option<FittingForm> {
+    let form = &index.rows.forms[number as usize];
+    let count = form.inputs.len();
+    if count != slots.len() && !(comparison.is_prefix && count > slots.len()) {
+        return None;
+    }
+    match compare_form(index, form, slots, comparison) {
+        FormFit::Fits { is_relaxed, format_rank } => {
+            Some(FittingForm { form: number, is_relaxed, format_rank })
+        }
+        FormFit::OtherDtype | FormFit::OtherFormat | FormFit::OpenAttributes => None,
+    }
+}
+
+/// Returns true if forms differ in attributes, which a query by shapes leaves open.
+pub(crate) fn have_different_attributes(index: &KernelIndex, mut forms: impl Iterator<Item = u32>) -> bool {
+    let attributes = |form: u32| &index.rows.forms[form as usize].attributes;
+    let first = forms.next();
+    first.is_some_and(|first| forms.any(|form| attributes(form) != attributes(first)))
 }
 
 /// Finds the rows nearest in tokens to a query whose tokens are padded, or that have padded tokens themselves.
@@ -294,6 +338,15 @@ pub(crate) fn choose_row(
         }
     }
     let differ = equal.last().is_some_and(|last| last.2 - equal[0].2 > 1e-12);
+    let attributes = |found: &RowMatch| &index.rows.form(&index.rows.rows[found.row as usize]).attributes;
+    if differ
+        && let Some((other, ..)) =
+            equal.iter().find(|(found, ..)| attributes(found) != attributes(equal[0].0))
+    {
+        let names =
+            attributes(other).iter().chain(attributes(equal[0].0).iter()).map(|(name, _)| name.to_owned());
+        return Err(MissReason::OpenAttributes(names.collect::<BTreeSet<_>>().into_iter().collect()));
+    }
     if policy.requires_unique && differ {
         return Err(MissReason::AmbiguousSemanticMatch(index.rows.kernel.as_str().to_owned()));
     }

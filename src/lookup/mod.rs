@@ -3,11 +3,15 @@
 //! Layer 3: imports `domain`, `files`, `config` and `database`.
 
 mod answer;
+mod axis_tables;
+mod broadcast;
 mod elementwise;
 mod engine;
 mod index;
+mod interpolation;
 mod kernel_index;
 mod kernel_rows;
+mod linear;
 mod match_rows;
 mod nearest;
 pub mod op_mapping;
@@ -23,4 +27,4 @@ pub use answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, 
 pub use engine::LookupEngine;
 pub use index::LookupError;
 pub use query::{OpQuery, QueryError, QueryTensor};
-pub use rules::{MatchRule, Padding, RuleKind};
+pub use rules::{LookupAxes, MatchRule, Padding, RuleKind};

@@ -30,6 +30,12 @@ pub enum RuleKind {
     ZeroCost,
     /// A kernel without rows, which counts as 0.
     AcceptedMiss,
+    /// Interpolated along one axis.
+    InterpolatedOneDim,
+    /// Interpolated along two axes.
+    InterpolatedTwoDims,
+    /// Interpolated along three axes.
+    InterpolatedThreeDims,
 }
 
 /// Tile padding in a match.
@@ -53,11 +59,13 @@ pub struct MatchRule {
     pub padding: Padding,
     /// True if an element type FLOAT stands for DT_BF16 or the other way round.
     pub has_relaxed_dtype: bool,
+    /// Axes of an interpolation.
+    pub axes: LookupAxes,
 }
 
 impl MatchRule {
     pub(crate) const fn of_kind(kind: RuleKind) -> Self {
-        Self { kind, padding: Padding::None, has_relaxed_dtype: false }
+        Self { kind, padding: Padding::None, has_relaxed_dtype: false, axes: LookupAxes::NONE }
     }
 }
 
@@ -76,6 +84,9 @@ impl fmt::Display for MatchRule {
             RuleKind::ElementwiseBytes => "elementwise+dtype_scale",
             RuleKind::ZeroCost => "zero_cost",
             RuleKind::AcceptedMiss => "accepted_miss",
+            RuleKind::InterpolatedOneDim => "interpolated_1d_linear",
+            RuleKind::InterpolatedTwoDims => "interpolated_2d_griddata_linear",
+            RuleKind::InterpolatedThreeDims => "interpolated_3d_griddata_linear",
         };
         match (self.padding, self.kind) {
             (Padding::None, _) => f.write_str(name)?,
@@ -87,7 +98,36 @@ impl fmt::Display for MatchRule {
         if self.has_relaxed_dtype {
             f.write_str("+relaxed_dtype")?;
         }
-        Ok(())
+        match self.axes {
+            LookupAxes::NONE => Ok(()),
+            axes => write!(f, " over {axes}"),
+        }
+    }
+}
+
+/// Axes that vary between rows of an interpolation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LookupAxes(&'static str);
+
+impl LookupAxes {
+    /// No axes.
+    pub const NONE: Self = Self("");
+    /// First dimension of the inputs.
+    pub const TOKENS: Self = Self("axis 0");
+    /// Number of elements of the output.
+    pub const OUTPUT_ELEMENTS: Self = Self("output_numel");
+    /// Number of elements that are read and written.
+    pub const MOVED_ELEMENTS: Self = Self("io_numel");
+
+    /// Creates a group of named axes.
+    pub(crate) const fn named(name: &'static str) -> Self {
+        Self(name)
+    }
+}
+
+impl fmt::Display for LookupAxes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
     }
 }
 

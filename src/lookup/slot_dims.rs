@@ -50,6 +50,11 @@ impl SlotDims {
         let ones = dims.iter().take_while(|dim| **dim == 1).count();
         Self::new(&dims[ones.min(dims.len().saturating_sub(kept))..])
     }
+
+    /// Returns the product of all dimensions; 1 for a scalar.
+    pub(crate) fn element_count(&self) -> u64 {
+        self.as_slice().iter().fold(1, |product: u64, dim| product.saturating_mul(*dim))
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ fn database() -> Context {
     let rows = [
         "\"136,5120;768,5120\",DT_BF16;DT_BF16,ND;ND,\"136,768\",DT_BF16,ND,21.5,22\n",
         "\"4096,5120;768,5120\",DT_BF16;DT_BF16,ND;ND,\"4096,768\",DT_BF16,ND,,190.25\n",
+        "\"400,5120;768,5120\",DT_BF16;DT_BF16,ND;ND,\"400,768\",DT_BF16,ND,,40\n",
         "\"64,5120;768,5120\",DT_BF16;DT_BF16,ND;ND,\"64,768\",DT_BF16,ND,,\n",
     ];
     context.write("db/MatMulV2.csv", &(HEADER.to_owned() + &rows.concat()));
@@ -45,6 +46,7 @@ fn answers_have_latency_source_rule_and_rows() {
         &["--op", "aten.view.default", "--inputs", "8,64"],
         &["--op", "aten.mm.default", "--inputs", "64,5120;5120,768", "--dtypes", "bf16"],
         &["--op", "aten.mm.default", "--inputs", "130,5120;5120,768", "--dtypes", "bf16"],
+        &["--op", "aten.mm.default", "--inputs", "1000,5120;5120,768", "--dtypes", "bf16"],
         &["--op", "aten.mn.default", "--inputs", "1"],
         &["--op", "tensor_cast.attention.default", "--inputs", "1"],
         &["--op", "aten.convolution.default", "--inputs", "1"],

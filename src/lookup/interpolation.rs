@@ -1,0 +1,218 @@
+//! Interpolation between rows that differ along one to three axes only.
+
+use super::{
+    answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, UsedRow},
+    axis_tables::{AxisRow, AxisSystem, compact, query_coordinates, query_dims},
+    kernel_index::KernelIndex,
+    linear::{ValuedPoint, interpolate},
+    match_rows::{
+        FittingForm, InputComparison, compare_class, fitting_forms, have_different_attributes,
+        token_variants, verdict_factor,
+    },
+    op_mapping::{GenericAxis, KernelPolicy},
+    query::InputVariant,
+    rules::{LookupAxes, MatchRule, RuleKind},
+    slot_dims::SlotDims,
+};
+
+/// Kind of an operator for interpolation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum InterpolationKind {
+    /// By the kernel.
+    #[default]
+    Kernel,
+    /// A kernel that computes scales.
+    Scale,
+    /// An element-wise kernel.
+    Elementwise,
+}
+
+/// Query of an interpolation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InterpolationQuery<'q> {
+    pub(crate) variants: &'q [InputVariant<'q>],
+    pub(crate) outputs: &'q [SlotDims],
+    pub(crate) comparison: InputComparison<'q>,
+    pub(crate) kind: InterpolationKind,
+}
+
+/// Greatest number of interpolated dimensions where the mapping states none.
+const MAX_DIMS: u8 = 3;
+
+/// Interpolates between the rows of a kernel. Columns of latencies are not mixed: the preferred one is tried with all axes before
+/// the next one.
+pub(crate) fn interpolate_rows(
+    index: &KernelIndex,
+    query: InterpolationQuery<'_>,
+    policy: KernelPolicy,
+) -> Option<LookupAnswer> {
+    let limit = policy.max_interpolation_dim.unwrap_or(MAX_DIMS);
+    let columns = if policy.prefers_profiling {
+        [LatencyColumn::Production, LatencyColumn::Replay, LatencyColumn::Profile]
+    } else {
+        LatencyColumn::ALL
+    };
+    let system = match query.kind {
+        InterpolationKind::Elementwise => Some(AxisSystem::MovedElements),
+        InterpolationKind::Scale => Some(AxisSystem::Scale),
+        InterpolationKind::Kernel if index.traits.is_product => Some(AxisSystem::Product),
+        InterpolationKind::Kernel if policy.generic_axis == GenericAxis::OutputElements => {
+            Some(AxisSystem::OutputElements)
+        }
+        InterpolationKind::Kernel => None,
+    };
+    columns.into_iter().find_map(|column| match system {
+        Some(system) => along_axes(index, query, system, limit, column),
+        None if limit > 0 => along_tokens(index, query, column),
+        None => None,
+    })
+}
+
+fn along_tokens(
+    index: &KernelIndex,
+    query: InterpolationQuery<'_>,
+    column: LatencyColumn,
+) -> Option<LookupAnswer> {
+    for variant in token_variants(query.variants) {
+        let tokens = variant.slots.first().and_then(|slot| slot.dims.as_slice().first().copied());
+        for fit in fitting_forms(index, &variant.slots, query.comparison) {
+            for rows in index.rows_by_tokens(fit.form, &variant.slots) {
+                let points = bracket(index, rows, column, tokens?, |row| *row);
+                let found = interpolate(&points, [as_coordinate(tokens?), 0.0, 0.0], 1);
+                if let Some(found) = found {
+                    let rows = (found.value, found.rows);
+                    return Some(answer(index, rows, column, fit, 1, LookupAxes::TOKENS));
+                }
+            }
+        }
+    }
+    None
+}
+
+fn along_axes(
+    index: &KernelIndex,
+    query: InterpolationQuery<'_>,
+    system: AxisSystem,
+    limit: u8,
+    column: LatencyColumn,
+) -> Option<LookupAnswer> {
+    let tables = index.axis_tables();
+    for variant in query.variants {
+        let inputs = query_dims(&variant.slots);
+        let mut fits: Vec<FittingForm> = tables
+            .class_examples(&index.rows)
+            .filter_map(|(class, form)| {
+                compare_class(index, form, &variant.slots, query.comparison)
+                    .map(|fit| FittingForm { form: class, ..fit })
+            })
+            .collect();
+        let class_forms =
+            tables.class_examples(&index.rows).filter(|(class, _)| fits.iter().any(|fit| fit.form == *class));
+        if have_different_attributes(index, class_forms.map(|(_, form)| form)) {
+            continue;
+        }
+        fits.sort_by_key(|fit| (fit.is_relaxed, fit.format_rank, fit.form));
+        for target in query_coordinates(system, &inputs, query.outputs) {
+            for (group, axes) in system.groups() {
+                let dims = group.count_ones();
+                if dims > u32::from(limit) {
+                    continue;
+                }
+                let at = compact(target.at, group);
+                for fit in &fits {
+                    let rows = tables.rows_along(&index.rows, system, group, fit.form, &target);
+                    let points = if dims == 1 {
+                        bracket(index, rows, column, at[0], |row| (row.at[0], row.row))
+                    } else {
+                        all_points(index, rows, column)
+                    };
+                    if let Some(found) = interpolate(&points, at.map(as_coordinate), dims as usize) {
+                        return Some(answer(index, (found.value, found.rows), column, *fit, dims, axes));
+                    }
+                }
+            }
+        }
+    }
+    None
+}
+
+fn all_points(index: &KernelIndex, rows: &[AxisRow], column: LatencyColumn) -> Vec<ValuedPoint> {
+    let point = |row: &AxisRow| {
+        let value = index.rows.rows[row.row as usize].latency_in(column)?;
+        Some(ValuedPoint { at: row.at.map(as_coordinate), value, row: row.row })
+    };
+    rows.iter().filter_map(point).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
+const fn as_coordinate(length: u64) -> f64 {
+    length as f64
+}
+
+/// Returns the points at the nearest coordinates on both sides of a target, of rows that are sorted by coordinate.
+fn bracket<T>(
+    index: &KernelIndex,
+    rows: &[T],
+    column: LatencyColumn,
+    target: u64,
+    key: impl Fn(&T) -> (u64, u32),
+) -> Vec<ValuedPoint> {
+    let point = |row: &T| {
+        let (at, number) = key(row);
+        let value = index.rows.rows[number as usize].latency_in(column)?;
+        Some(ValuedPoint { at: [as_coordinate(at), 0.0, 0.0], value, row: number })
+    };
+    let middle = rows.partition_point(|row| key(row).0 < target);
+    let (below, above) = rows.split_at(middle);
+    let mut points: Vec<ValuedPoint> = Vec::new();
+    let mut extend = |candidates: &mut dyn Iterator<Item = &T>| {
+        let mut nearest = None;
+        for row in candidates {
+            if nearest.is_some_and(|at| at != key(row).0) {
+                break;
+            }
+            if let Some(point) = point(row) {
+                nearest = Some(key(row).0);
+                points.push(point);
+            }
+        }
+        nearest
+    };
+    if extend(&mut above.iter()) != Some(target) {
+        extend(&mut below.iter().rev());
+    }
+    points
+}
+
+fn answer(
+    index: &KernelIndex,
+    (value, mut rows): (f64, Vec<u32>),
+    column: LatencyColumn,
+    fit: FittingForm,
+    dims: u32,
+    axes: LookupAxes,
+) -> LookupAnswer {
+    let (kind, confidence) = match dims {
+        1 => (RuleKind::InterpolatedOneDim, 0.7),
+        2 => (RuleKind::InterpolatedTwoDims, 0.65),
+        _ => (RuleKind::InterpolatedThreeDims, 0.6),
+    };
+    rows.sort_unstable();
+    let verdicts = rows.iter().map(|row| index.rows.rows[*row as usize].verdict);
+    let verdicts =
+        verdicts.map(|verdict| verdict_factor(verdict.filter(|_| column == LatencyColumn::Replay)));
+    let used = rows.iter().map(|row| {
+        let row = &index.rows.rows[*row as usize];
+        let latency = Micros(row.latency_in(column).unwrap_or_default());
+        UsedRow { kernel: index.rows.kernel.clone(), line: row.line, column, latency }
+    });
+    LookupAnswer {
+        latency: Some(Micros(value)),
+        source: AnswerSource::Interpolated,
+        confidence: confidence * if fit.is_relaxed { 0.9 } else { 1.0 } * verdicts.fold(1.0, f64::min),
+        rule: Some(MatchRule { has_relaxed_dtype: fit.is_relaxed, axes, ..MatchRule::of_kind(kind) }),
+        rows: used.collect(),
+        equal_rows: 1,
+        miss: None,
+    }
+}
