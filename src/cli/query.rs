@@ -51,6 +51,15 @@ pub(super) struct QueryOptions {
     /// Ranks that share the matrices of a layer
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
     tp: Option<u64>,
+    /// Ranks of a collective, also of one that belongs to another operator
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    ranks: Option<u64>,
+    /// Tier of the topology that the ranks span, as in the tables of collectives
+    #[arg(long, value_name = "TIER")]
+    tier: Option<u64>,
+    /// Look operators up as they run under sequence parallelism
+    #[arg(long)]
+    sequence_parallel: bool,
     /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
     #[arg(long, value_name = "FILE")]
     mapping: Option<PathBuf>,
@@ -137,6 +146,9 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
             None => Vec::new(),
         },
         tp_size: options.tp,
+        ranks: options.ranks,
+        tier: options.tier,
+        is_sequence_parallel: options.sequence_parallel,
     };
     query.check().map_err(|error| {
         CommandError::bad_input(error.to_string(), "give the shapes as the framework has them")

@@ -105,6 +105,29 @@ pub enum MissReason {
     ElementwiseOutputShapeMismatch,
     /// The shapes do not fit the rewriting of dimensions under tensor parallelism.
     TpProjectionInvalid(String),
+    /// The table of a collective lacks these columns.
+    CsvFormatRaw(Vec<String>),
+    /// The number of ranks is unknown, or not that of the group.
+    RanksNotGiven,
+    /// The table has several tiers of the topology, and the query names none.
+    AmbiguousTier,
+    /// The size of the message does not follow from the inputs.
+    MessageUnknown,
+    /// The message is smaller or larger than all measured ones.
+    MessageOutOfRange {
+        /// Its size.
+        bytes: u64,
+        /// The smallest measured size.
+        least: u64,
+        /// The largest measured size.
+        most: u64,
+    },
+    /// The table has no rows of this number of ranks in this tier.
+    NoRowsOfGroup(u64),
+    /// A collective of a composite is a miss.
+    CommSubKernelMiss(String, Box<Self>),
+    /// A kernel of a composite is a miss.
+    SubKernelMiss(String, Box<Self>),
     /// Lookups of this kind do not exist.
     UnsupportedQueryMode(&'static str),
 }
@@ -124,6 +147,16 @@ impl fmt::Display for MissReason {
             Self::AmbiguousSemanticMatch(kernel) => write!(f, "ambiguous_semantic_match:{kernel}"),
             Self::ElementwiseOutputShapeMismatch => f.write_str("elementwise_output_shape_mismatch"),
             Self::TpProjectionInvalid(what) => write!(f, "tp_projection_invalid:{what}"),
+            Self::CsvFormatRaw(columns) => write!(f, "csv_format_raw: no column {}", columns.join(", ")),
+            Self::RanksNotGiven => f.write_str("ranks_not_given"),
+            Self::AmbiguousTier => f.write_str("ambiguous_topology_tier"),
+            Self::MessageUnknown => f.write_str("message_bytes_unknown"),
+            Self::MessageOutOfRange { bytes, least, most } => {
+                write!(f, "message_out_of_range: {bytes} B, measured are {least} to {most} B")
+            }
+            Self::NoRowsOfGroup(ranks) => write!(f, "no_rows_of_group: {ranks} ranks"),
+            Self::CommSubKernelMiss(name, reason) => write!(f, "comm_sub_kernel_miss:{name}: {reason}"),
+            Self::SubKernelMiss(name, reason) => write!(f, "sub_kernel_miss:{name}: {reason}"),
             Self::UnsupportedQueryMode(mode) => write!(f, "unsupported query mode {mode}"),
         }
     }
@@ -146,6 +179,17 @@ pub struct LookupAnswer {
     pub equal_rows: usize,
     /// Reason for a miss.
     pub miss: Option<MissReason>,
+    /// Answers for the parts of a composite, which the latency is the sum of.
+    pub parts: Vec<PartAnswer>,
+}
+
+/// Answer for a part of a composite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartAnswer {
+    /// Kernel or operator.
+    pub name: String,
+    /// Its answer.
+    pub answer: LookupAnswer,
 }
 
 impl LookupAnswer {
@@ -159,6 +203,7 @@ impl LookupAnswer {
             rows: Vec::new(),
             equal_rows: 0,
             miss: Some(reason),
+            parts: Vec::new(),
         }
     }
 
@@ -172,6 +217,7 @@ impl LookupAnswer {
             rows: Vec::new(),
             equal_rows: 0,
             miss: None,
+            parts: Vec::new(),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The order in which an operator is looked up.
 
 use super::{
-    answer::{AnswerSource, LookupAnswer, MissReason, NearestRow},
+    answer::{AnswerSource, LookupAnswer, MissReason, NearestRow, PartAnswer},
+    collective::CollectiveMessage,
+    composite::{CompositeStep, composite_steps, element_bytes, message_of_product, sum_of_parts},
     elementwise,
     index::{DatabaseIndex, LookupError},
     interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
@@ -9,8 +11,8 @@ use super::{
     match_rows::{InputComparison, RowMatch, RowsSeen, choose_row, find_exact, find_padded, token_variants},
     nearest::nearest_rows,
     op_mapping::{
-        ComputeSubcategory, MappedKernel, MappedOperator, OpMapping, OperatorRoute, ShardAxis,
-        TpLinearProjection,
+        CommunicationRule, CompositePart, ComputeSubcategory, MappedKernel, MappedOperator, OpMapping,
+        OperatorRoute, ShardAxis, TpLinearProjection,
     },
     query::{InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs},
     rules::{MatchRule, RuleKind},
@@ -20,6 +22,9 @@ use crate::{
     database::{Database, DatabaseError},
     domain::KernelName,
 };
+
+/// Collective whose tables have the output of one rank.
+const REDUCE_SCATTER: &str = "hcom_reduceScatter_";
 
 /// Lookups in a database.
 #[derive(Debug)]
@@ -81,6 +86,9 @@ impl LookupEngine {
     pub fn lookup(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
         let Some(operator) = self.mapping.operator(&query.op) else {
             return match KernelName::new(&query.op) {
+                Ok(kernel) if kernel.is_collective() => {
+                    self.lookup_collective(&[unmapped(kernel)], query, false)
+                }
                 Ok(kernel) => self.lookup_kernel(&kernel, query),
                 Err(_) => Ok(LookupAnswer::missed(MissReason::Unmapped)),
             };
@@ -92,6 +100,10 @@ impl LookupEngine {
             OperatorRoute::Elementwise => return self.lookup_elementwise(operator, query),
             OperatorRoute::MtpProjection(kernel) => {
                 return self.lookup_mtp_projection(operator, kernel.as_ref(), query);
+            }
+            OperatorRoute::Communication => return self.lookup_collective(&operator.kernels, query, true),
+            OperatorRoute::StaticComposite { parts, sequence_parallel } => {
+                return self.lookup_composite(operator, parts, sequence_parallel.as_ref(), query);
             }
             other => LookupAnswer::missed(MissReason::UnsupportedQueryMode(other.name())),
         })
@@ -118,11 +130,7 @@ impl LookupEngine {
         for kernel in kernels {
             match self.index.kernel(&kernel.name, &self.mapping)? {
                 Some(index) => found.indices.push(index),
-                None if kernel.line == 0 => found.missing.push(kernel.name.as_str().to_owned()),
-                None => {
-                    let file = self.mapping.file().display();
-                    found.missing.push(format!("{} ({file}:{})", kernel.name.as_str(), kernel.line));
-                }
+                None => found.missing.push(self.place_of(kernel)),
             }
         }
         Ok(found)
@@ -226,6 +234,113 @@ impl LookupEngine {
     fn choose(&self, index: &KernelIndex, matches: &[RowMatch], has_dtypes: bool) -> LookupAnswer {
         let policy = self.mapping.policy(index.rows.kernel.as_str());
         choose_row(index, matches, policy, has_dtypes).unwrap_or_else(LookupAnswer::missed)
+    }
+
+    /// Looks a collective up by its first input. That of an operator that scatters is the input of all ranks together; tables
+    /// have the output of one.
+    fn lookup_collective(
+        &self,
+        kernels: &[MappedKernel],
+        query: &OpQuery,
+        is_operator: bool,
+    ) -> Result<LookupAnswer, LookupError> {
+        let Some(ranks) = query.ranks else { return Ok(LookupAnswer::missed(MissReason::RanksNotGiven)) };
+        let input = query.inputs.first();
+        let dtype = input.and_then(|input| input.dtype.clone());
+        let bytes = input.zip(dtype.as_ref()).and_then(|(input, dtype)| {
+            let size = element_bytes(dtype)?;
+            input.dims.iter().try_fold(size, |product, dim| product.checked_mul(*dim))
+        });
+        let scatters = kernels.first().is_some_and(|kernel| kernel.name.as_str() == REDUCE_SCATTER);
+        let bytes = match bytes {
+            Some(bytes) if is_operator && scatters => bytes.is_multiple_of(ranks).then(|| bytes / ranks),
+            bytes => bytes,
+        };
+        let Some(bytes) = bytes else { return Ok(LookupAnswer::missed(MissReason::MessageUnknown)) };
+        let message = CollectiveMessage { bytes, ranks, tier: query.tier, dtype };
+        let mut first_miss = None;
+        for kernel in kernels {
+            let answer = self.lookup_message(kernel, &message)?;
+            if answer.source != AnswerSource::Miss {
+                return Ok(answer);
+            }
+            first_miss.get_or_insert(answer);
+        }
+        Ok(first_miss.unwrap_or_else(|| LookupAnswer::missed(MissReason::Unmapped)))
+    }
+
+    fn lookup_message(
+        &self,
+        kernel: &MappedKernel,
+        message: &CollectiveMessage,
+    ) -> Result<LookupAnswer, LookupError> {
+        Ok(match self.index.collective(&kernel.name, &self.mapping)? {
+            Some(table) => table.lookup(message),
+            None => LookupAnswer::missed(MissReason::CsvNotFound(vec![self.place_of(kernel)])),
+        })
+    }
+
+    /// Returns the name of a kernel with its place in the mapping.
+    fn place_of(&self, kernel: &MappedKernel) -> String {
+        match kernel.line {
+            0 => kernel.name.as_str().to_owned(),
+            line => format!("{} ({}:{line})", kernel.name.as_str(), self.mapping.file().display()),
+        }
+    }
+
+    /// Looks the parts of a composite up and adds them. The first kernel has the inputs of the operator, later ones its
+    /// output, which has the shape of the first input.
+    fn lookup_composite(
+        &self,
+        operator: &MappedOperator,
+        parts: &[CompositePart],
+        sequence_parallel: Option<&CommunicationRule>,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let mut answers: Vec<PartAnswer> = Vec::new();
+        for step in composite_steps(parts) {
+            let (name, answer) = match step {
+                CompositeStep::Operator(name) => {
+                    let answer = self.lookup(&OpQuery { op: name.clone(), ..query.clone() })?;
+                    (name, answer)
+                }
+                CompositeStep::Collective(kernel) => {
+                    let rule = sequence_parallel.filter(|rule| {
+                        let source = rule.source_kernel_type.as_deref();
+                        query.is_sequence_parallel && source == Some(kernel.name.as_str())
+                    });
+                    let kernel = match rule.and_then(|rule| KernelName::new(&rule.kernel_type).ok()) {
+                        Some(name) => MappedKernel { name, ..kernel },
+                        None => kernel,
+                    };
+                    let mode = rule.map(|rule| rule.message_bytes_mode).unwrap_or_default();
+                    let group = rule.and_then(|rule| rule.group_type);
+                    let answer = match message_of_product(query, mode, group) {
+                        Ok(bytes) => {
+                            let ranks = query.ranks.unwrap_or_default();
+                            let message = CollectiveMessage { bytes, ranks, tier: query.tier, dtype: None };
+                            self.lookup_message(&kernel, &message)?
+                        }
+                        Err(reason) => LookupAnswer::missed(reason),
+                    };
+                    (kernel.name.as_str().to_owned(), answer)
+                }
+                CompositeStep::Kernels(kernels) => {
+                    let mut slots = input_slots(&query.inputs);
+                    let is_first = answers.is_empty();
+                    slots.truncate(if is_first { operator.input_count.unwrap_or(usize::MAX) } else { 1 });
+                    let is_prefix = operator.input_count.is_some() || !is_first;
+                    let comparison = InputComparison { is_prefix, formats: &operator.formats };
+                    let kernels = (self.candidates(&kernels)?, kernels);
+                    let query = KernelsQuery { slots, is_operator: true, ..KernelsQuery::new(comparison) };
+                    let answer = self.match_kernels(&kernels.0, &query);
+                    let ran = answer.rows.first().map(|row| row.kernel.as_str().to_owned());
+                    (ran.unwrap_or_else(|| kernels.1[0].name.as_str().to_owned()), answer)
+                }
+            };
+            answers.push(PartAnswer { name, answer });
+        }
+        Ok(sum_of_parts(answers))
     }
 
     /// Looks an element-wise operator up: by its inputs, then by its output.

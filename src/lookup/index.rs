@@ -1,8 +1,13 @@
 //! The tables of a database, loaded when they are first needed.
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock, PoisonError, RwLock},
+};
 
-use super::{kernel_index::KernelIndex, kernel_rows::KernelRows, op_mapping::OpMapping};
+use super::{
+    collective::CollectiveTable, kernel_index::KernelIndex, kernel_rows::KernelRows, op_mapping::OpMapping,
+};
 use crate::{
     database::{Database, DatabaseError},
     domain::KernelName,
@@ -34,12 +39,16 @@ impl From<&DatabaseError> for LookupError {
 pub(crate) struct DatabaseIndex {
     database: Database,
     kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
+    collectives: RwLock<BTreeMap<KernelName, LoadedCollective>>,
 }
+
+/// Table of a collective, or the reason why there is none.
+type LoadedCollective = Result<Option<Arc<CollectiveTable>>, LookupError>;
 
 impl DatabaseIndex {
     pub(crate) fn new(database: Database) -> Result<Self, DatabaseError> {
         let kernels = database.kernels()?.into_iter().map(|kernel| (kernel, OnceLock::new())).collect();
-        Ok(Self { database, kernels })
+        Ok(Self { database, kernels, collectives: RwLock::default() })
     }
 
     /// Returns the names of all kernels with a table.
@@ -62,5 +71,28 @@ impl DatabaseIndex {
             rows.map(KernelIndex::new).map_err(|error| LookupError::from(&error))
         });
         loaded.as_ref().map(Some).map_err(Clone::clone)
+    }
+
+    /// Returns the table of a collective: from the folder that the mapping names, else from the database; `None` without
+    /// one.
+    pub(crate) fn collective(&self, kernel: &KernelName, mapping: &OpMapping) -> LoadedCollective {
+        let tables = self.collectives.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = tables.get(kernel) {
+            return loaded.clone();
+        }
+        drop(tables);
+        let folders = mapping.communication_folder().into_iter().chain([self.database.folder().to_owned()]);
+        let mut loaded = Ok(None);
+        for folder in folders {
+            loaded = CollectiveTable::load(kernel, &folder)
+                .map(|table| table.map(Arc::new))
+                .map_err(|error| LookupError::from(&error));
+            if !matches!(loaded, Ok(None)) {
+                break;
+            }
+        }
+        let mut tables = self.collectives.write().unwrap_or_else(PoisonError::into_inner);
+        tables.insert(kernel.clone(), loaded.clone());
+        loaded
     }
 }

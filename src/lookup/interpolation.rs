@@ -214,5 +214,6 @@ fn answer(
         rows: used.collect(),
         equal_rows: 1,
         miss: None,
+        parts: Vec::new(),
     }
 }

@@ -366,6 +366,7 @@ pub(crate) fn choose_row(
         }],
         equal_rows: equal.len(),
         miss: None,
+        parts: Vec::new(),
     })
 }
 

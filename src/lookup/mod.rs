@@ -5,6 +5,8 @@
 mod answer;
 mod axis_tables;
 mod broadcast;
+mod collective;
+mod composite;
 mod elementwise;
 mod engine;
 mod index;
@@ -23,7 +25,9 @@ mod slot_dims;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, UsedRow};
+pub use answer::{
+    AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, PartAnswer, UsedRow,
+};
 pub use engine::LookupEngine;
 pub use index::LookupError;
 pub use query::{OpQuery, QueryError, QueryTensor};

@@ -28,6 +28,12 @@ pub struct OpQuery {
     pub outputs: Vec<QueryTensor>,
     /// Ranks that share the matrices of a layer.
     pub tp_size: Option<u64>,
+    /// Ranks of a collective.
+    pub ranks: Option<u64>,
+    /// Tier of the topology that the ranks of a collective span.
+    pub tier: Option<u64>,
+    /// True under sequence parallelism.
+    pub is_sequence_parallel: bool,
 }
 
 /// Query beyond the limits of tensors.

@@ -26,6 +26,12 @@ pub enum RuleKind {
     ElementwiseOutput,
     /// The same output with another element type, in proportion to the bytes.
     ElementwiseBytes,
+    /// A collective with a message of this size.
+    Message,
+    /// A collective, between messages of neighbouring sizes.
+    MessageBracket,
+    /// The sum of several kernels.
+    SumOfParts,
     /// No kernel runs.
     ZeroCost,
     /// A kernel without rows, which counts as 0.
@@ -82,6 +88,9 @@ impl fmt::Display for MatchRule {
             RuleKind::MergeLastDims => "merge_last_dims",
             RuleKind::ElementwiseOutput => "elementwise",
             RuleKind::ElementwiseBytes => "elementwise+dtype_scale",
+            RuleKind::Message => "comm",
+            RuleKind::MessageBracket => "comm_bracket_linear",
+            RuleKind::SumOfParts => "sum_of_parts",
             RuleKind::ZeroCost => "zero_cost",
             RuleKind::AcceptedMiss => "accepted_miss",
             RuleKind::InterpolatedOneDim => "interpolated_1d_linear",

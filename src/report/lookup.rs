@@ -1,11 +1,11 @@
 //! Answer of a lookup, as text or JSON.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::summary_tables::{align_right, plain_table, trim_lines};
 use crate::{
     domain::DataKind,
-    lookup::{LookupAnswer, NearestRow, OpQuery},
+    lookup::{LookupAnswer, NearestRow, OpQuery, PartAnswer},
 };
 
 /// A query with its answer.
@@ -30,6 +30,16 @@ pub(crate) fn lookup_text(report: &LookupReport<'_>) -> String {
     if let Some(rule) = answer.rule {
         text.push_str(&format!("rule        {rule}\n"));
     }
+    text.push_str(&row_lines(answer));
+    for part in &answer.parts {
+        text.push_str(&part_lines(part, ""));
+    }
+    text
+}
+
+/// Returns the rows of an answer, a line for each.
+fn row_lines(answer: &LookupAnswer) -> String {
+    let mut text = String::new();
     for (at, row) in answer.rows.iter().enumerate() {
         let title = if at == 0 { "rows" } else { "" };
         let file = row.kernel.file_stem();
@@ -38,6 +48,23 @@ pub(crate) fn lookup_text(report: &LookupReport<'_>) -> String {
     }
     if answer.equal_rows > 1 {
         text.push_str(&format!("            median of {} rows that fit equally well\n", answer.equal_rows));
+    }
+    text
+}
+
+/// Returns a part of a composite with its rows, and its own parts indented.
+fn part_lines(part: &PartAnswer, indent: &str) -> String {
+    let answer = &part.answer;
+    let latency = answer.latency.map(|latency| number(latency.0)).unwrap_or_default();
+    let rule = answer.rule.map(|rule| format!(", {rule}")).unwrap_or_default();
+    let mut text = format!("{indent}part        {} {latency} us, {}{rule}\n", part.name, answer.source);
+    for row in &answer.rows {
+        let (file, column) = (row.kernel.file_stem(), row.column.names()[0]);
+        let latency = number(row.latency.0);
+        text.push_str(&format!("{indent}            {file}.csv:{}  {column} {latency}\n", row.line));
+    }
+    for inner in &answer.parts {
+        text.push_str(&part_lines(inner, &format!("{indent}  ")));
     }
     text
 }
@@ -67,13 +94,6 @@ fn number(value: f64) -> String {
 
 /// Returns an answer as a line of JSON.
 pub(crate) fn lookup_json(report: &LookupReport<'_>) -> String {
-    let answer = report.answer;
-    let rows = answer.rows.iter().map(|row| {
-        json!({
-            "kernel": row.kernel.as_str(), "file": format!("{}.csv", row.kernel.file_stem()), "line": row.line,
-            "column": row.column.names()[0], "latency_us": row.latency.0,
-        })
-    });
     let nearest = report.nearest.iter().map(|row| {
         json!({
             "kernel": row.kernel.as_str(), "file": format!("{}.csv", row.kernel.file_stem()), "line": row.line,
@@ -81,12 +101,25 @@ pub(crate) fn lookup_json(report: &LookupReport<'_>) -> String {
             "latency_us": row.latency.map(|latency| latency.0), "distance": row.distance,
         })
     });
-    let object = json!({
-        "op": report.query.op, "kind": report.kind.as_str(), "latency_us": answer.latency.map(|latency| latency.0),
+    let mut object = answer_json(&report.query.op, report.answer);
+    object["kind"] = report.kind.as_str().into();
+    object["nearest"] = nearest.collect();
+    format!("{object}\n")
+}
+
+fn answer_json(op: &str, answer: &LookupAnswer) -> Value {
+    let rows = answer.rows.iter().map(|row| {
+        json!({
+            "kernel": row.kernel.as_str(), "file": format!("{}.csv", row.kernel.file_stem()), "line": row.line,
+            "column": row.column.names()[0], "latency_us": row.latency.0,
+        })
+    });
+    let parts = answer.parts.iter().map(|part| answer_json(&part.name, &part.answer));
+    json!({
+        "op": op, "latency_us": answer.latency.map(|latency| latency.0),
         "source": answer.source.to_string(), "confidence": answer.confidence,
         "rule": answer.rule.map(|rule| rule.to_string()), "rows": rows.collect::<Vec<_>>(),
         "equal_rows": answer.equal_rows, "reason": answer.miss.as_ref().map(ToString::to_string),
-        "nearest": nearest.collect::<Vec<_>>(),
-    });
-    format!("{object}\n")
+        "parts": parts.collect::<Vec<_>>(),
+    })
 }

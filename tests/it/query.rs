@@ -26,7 +26,10 @@ fn database() -> Context {
     let mapping = "operator_mappings:\n  aten.mm.default: {kernel_type: MatMulV2}\n  \
                    aten.add.Tensor: {kernel_type: Add, query_mode: elementwise}\n  aten.view.default: {zero_cost: true}\n  \
                    tensor_cast.attention.default: {kernel_type: FusedInferAttentionScore, query_mode: attention_special}\n  \
-                   aten.convolution.default: {kernel_type: Conv2D}\n";
+                   aten.convolution.default: {kernel_type: Conv2D}\n  \
+                   fused: {composite: true, sub_kernels: [MatMulV2, hcom_allReduce_]}\n";
+    let rows = "message_bytes,num_devices,dtype,topology_tier,Duration(us)\n196608,8,DT_BF16,1,30\n262144,8,DT_BF16,1,40\n";
+    context.write("db/hcom_allReduce_.csv", rows);
     context.write("db/op_mapping.yaml", mapping);
     context
 }
@@ -47,6 +50,9 @@ fn answers_have_latency_source_rule_and_rows() {
         &["--op", "aten.mm.default", "--inputs", "64,5120;5120,768", "--dtypes", "bf16"],
         &["--op", "aten.mm.default", "--inputs", "130,5120;5120,768", "--dtypes", "bf16"],
         &["--op", "aten.mm.default", "--inputs", "1000,5120;5120,768", "--dtypes", "bf16"],
+        &["--op", "fused", "--inputs", "136,5120;5120,768", "--dtypes", "bf16", "--ranks", "8"],
+        &["--op", "fused", "--inputs", "136,5120;5120,768", "--dtypes", "bf16"],
+        &["--op", "hcom_allReduce_", "--inputs", "98304", "--dtypes", "bf16", "--ranks", "8", "--tier", "1"],
         &["--op", "aten.mn.default", "--inputs", "1"],
         &["--op", "tensor_cast.attention.default", "--inputs", "1"],
         &["--op", "aten.convolution.default", "--inputs", "1"],
@@ -87,10 +93,16 @@ fn keys_of_the_answer_are_documented() {
     let context = database();
     let documented =
         fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/lookup.md")).expect("a document");
-    for inputs in ["136,5120;5120,768", "7,7"] {
-        let arguments = ["query", "--db", "db", "--op", "MatMulV2", "--inputs", inputs, "--format", "json"];
+    for (op, inputs) in
+        [("MatMulV2", "136,5120;5120,768"), ("MatMulV2", "7,7"), ("fused", "136,5120;5120,768")]
+    {
+        let arguments = [
+            "query", "--db", "db", "--op", op, "--inputs", inputs, "--dtypes", "bf16", "--ranks", "8",
+            "--format", "json",
+        ];
         let answer: Value = serde_json::from_str(&context.run(&arguments).stdout).expect("JSON");
-        let lists = ["rows", "nearest"].map(|list| answer[list].as_array().cloned().unwrap_or_default());
+        let lists =
+            ["rows", "nearest", "parts"].map(|list| answer[list].as_array().cloned().unwrap_or_default());
         for object in lists.concat().iter().chain([&answer]) {
             for key in object.as_object().expect("an object").keys() {
                 assert!(documented.contains(&format!("`{key}`")), "`{key}` is not documented");

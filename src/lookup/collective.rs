@@ -1,0 +1,157 @@
+//! Collectives: durations by message size, number of ranks and tier of the topology.
+
+use std::path::Path;
+
+use super::{
+    answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
+    rules::{MatchRule, RuleKind},
+};
+use crate::{
+    database::{DatabaseError, KernelCsv},
+    domain::{Dtype, KernelName},
+};
+
+/// Columns of the table of a collective.
+const MESSAGE_BYTES: &str = "message_bytes";
+const RANKS: &str = "num_devices";
+const TIER: &str = "topology_tier";
+const DTYPE: &str = "dtype";
+
+/// Message whose duration is looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CollectiveMessage {
+    pub(crate) bytes: u64,
+    pub(crate) ranks: u64,
+    pub(crate) tier: Option<u64>,
+    pub(crate) dtype: Option<Dtype>,
+}
+
+#[derive(Clone, Debug)]
+struct CollectiveRow {
+    bytes: u64,
+    ranks: u64,
+    tier: Option<u64>,
+    dtype: Option<Dtype>,
+    line: u32,
+    column: LatencyColumn,
+    latency: f64,
+}
+
+/// The rows of a collective with a latency.
+#[derive(Clone, Debug)]
+pub(crate) struct CollectiveTable {
+    kernel: KernelName,
+    rows: Vec<CollectiveRow>,
+    /// Columns without which no row can be found.
+    missing: Vec<&'static str>,
+}
+
+impl CollectiveTable {
+    /// Reads the table of a collective; `None` if the file does not exist.
+    pub(crate) fn load(kernel: &KernelName, folder: &Path) -> Result<Option<Self>, DatabaseError> {
+        let path = folder.join(format!("{}.csv", kernel.file_stem()));
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let table = KernelCsv::load(&path)?;
+        let column = |name: &str| table.column_index(name);
+        let latencies: Vec<(LatencyColumn, usize)> = LatencyColumn::ALL
+            .into_iter()
+            .flat_map(|kind| kind.names().iter().map(move |name| (kind, *name)))
+            .filter_map(|(kind, name)| Some((kind, column(name)?)))
+            .collect();
+        let [bytes, ranks, tier, dtype] = [MESSAGE_BYTES, RANKS, TIER, DTYPE].map(column);
+        let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing: Vec::new() };
+        let (Some(bytes), Some(ranks)) = (bytes, ranks) else {
+            let needed = [(MESSAGE_BYTES, bytes), (RANKS, ranks)];
+            found.missing =
+                needed.into_iter().filter(|(_, index)| index.is_none()).map(|(name, _)| name).collect();
+            return Ok(Some(found));
+        };
+        table.for_each_row(|row, cells| {
+            let text =
+                |index: usize| std::str::from_utf8(cells.get(index).unwrap_or_default()).unwrap_or("").trim();
+            let number = |index: usize| parse_whole(text(index));
+            let latency = latencies.iter().find_map(|(kind, index)| {
+                let number: f64 = text(*index).parse().ok()?;
+                (number.is_finite() && number > 0.0).then_some((*kind, number))
+            });
+            let line = table.row_line(row).and_then(|line| u32::try_from(line).ok());
+            if let (Some(bytes), Some(ranks), Some((column, latency)), Some(line)) =
+                (number(bytes), number(ranks), latency, line)
+            {
+                let (tier, dtype) =
+                    (tier.and_then(number), dtype.and_then(|index| Dtype::parse(text(index))));
+                found.rows.push(CollectiveRow { bytes, ranks, tier, dtype, line, column, latency });
+            }
+        });
+        Ok(Some(found))
+    }
+
+    /// Looks a message up: rows of its size, else a straight line between those of the neighbouring sizes. Rows of its element
+    /// type precede those of others. Rows of one size stand for their median.
+    pub(crate) fn lookup(&self, message: &CollectiveMessage) -> LookupAnswer {
+        if !self.missing.is_empty() {
+            let missing = self.missing.iter().map(ToString::to_string).collect();
+            return LookupAnswer::missed(MissReason::CsvFormatRaw(missing));
+        }
+        let of_group = |row: &&CollectiveRow| {
+            row.ranks == message.ranks
+                && (message.tier.is_none() || row.tier.is_none() || row.tier == message.tier)
+        };
+        let mut rows: Vec<&CollectiveRow> = self.rows.iter().filter(of_group).collect();
+        if message.tier.is_none() && rows.iter().any(|row| row.tier != rows[0].tier) {
+            return LookupAnswer::missed(MissReason::AmbiguousTier);
+        }
+        if rows.iter().any(|row| row.dtype == message.dtype) {
+            rows.retain(|row| row.dtype == message.dtype);
+        }
+        let lower = rows.iter().map(|row| row.bytes).filter(|bytes| *bytes <= message.bytes).max();
+        let upper = rows.iter().map(|row| row.bytes).filter(|bytes| *bytes >= message.bytes).min();
+        let (Some(lower), Some(upper)) = (lower, upper) else {
+            let sizes = || rows.iter().map(|row| row.bytes);
+            return LookupAnswer::missed(match (sizes().min(), sizes().max()) {
+                (Some(least), Some(most)) => {
+                    MissReason::MessageOutOfRange { bytes: message.bytes, least, most }
+                }
+                _ => MissReason::NoRowsOfGroup(message.ranks),
+            });
+        };
+        let [low, high] = [lower, upper].map(|bytes| median_row(&rows, bytes));
+        let used = |row: &CollectiveRow| UsedRow {
+            kernel: self.kernel.clone(),
+            line: row.line,
+            column: row.column,
+            latency: Micros(row.latency),
+        };
+        let is_exact = lower == upper;
+        #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
+        let share = if is_exact { 0.0 } else { (message.bytes - lower) as f64 / (upper - lower) as f64 };
+        let (kind, source, confidence) = match is_exact {
+            true => (RuleKind::Message, AnswerSource::Measured, 0.9),
+            false => (RuleKind::MessageBracket, AnswerSource::Interpolated, 0.8),
+        };
+        LookupAnswer {
+            latency: Some(Micros(low.latency + share * (high.latency - low.latency))),
+            source,
+            confidence,
+            rule: Some(MatchRule::of_kind(kind)),
+            rows: if is_exact { vec![used(low)] } else { vec![used(low), used(high)] },
+            equal_rows: if is_exact { rows.iter().filter(|row| row.bytes == lower).count() } else { 1 },
+            miss: None,
+            parts: Vec::new(),
+        }
+    }
+}
+
+/// Returns the row of this size with the median latency.
+fn median_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
+    let mut equal: Vec<&CollectiveRow> = rows.iter().filter(|row| row.bytes == bytes).copied().collect();
+    equal.sort_by(|one, other| one.latency.total_cmp(&other.latency).then(one.line.cmp(&other.line)));
+    equal[(equal.len() - 1) / 2]
+}
+
+/// Parses a whole number, also as `16.0`.
+fn parse_whole(text: &str) -> Option<u64> {
+    text.strip_suffix(".0").unwrap_or(text).parse().ok()
+}

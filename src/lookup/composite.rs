@@ -1,0 +1,156 @@
+//! Static composites: the kernels that run for one operator, and the messages of their collectives.
+
+use super::{
+    answer::{AnswerSource, LookupAnswer, Micros, MissReason, PartAnswer},
+    op_mapping::{CompositePart, MappedKernel, MessageBytes, RankGroup},
+    query::{OpQuery, QueryTensor},
+    rules::{KernelTraits, MatchRule, RuleKind},
+};
+use crate::domain::{Dtype, KernelName};
+
+/// Step of a composite.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum CompositeStep {
+    /// Kernels of which one runs, in the order of preference.
+    Kernels(Vec<MappedKernel>),
+    Collective(MappedKernel),
+    Operator(String),
+}
+
+/// Divides the parts of a composite into steps. Kernels of products are alternatives of each other: of `MatMulV2, MatMulV3`
+/// one runs, of `RmsNorm, DynamicQuant` both.
+pub(crate) fn composite_steps(parts: &[CompositePart]) -> Vec<CompositeStep> {
+    let is_product = |kernel: &MappedKernel| KernelTraits::of_kernel(&kernel.name).is_product;
+    let mut steps: Vec<CompositeStep> = Vec::new();
+    for part in parts {
+        match (part, steps.last_mut()) {
+            (CompositePart::Operator(name), _) => steps.push(CompositeStep::Operator(name.clone())),
+            (CompositePart::Kernel(kernel), _) if kernel.name.is_collective() => {
+                steps.push(CompositeStep::Collective(kernel.clone()));
+            }
+            (CompositePart::Kernel(kernel), Some(CompositeStep::Kernels(kernels)))
+                if is_product(kernel) && kernels.iter().all(is_product) =>
+            {
+                kernels.push(kernel.clone());
+            }
+            (CompositePart::Kernel(kernel), _) => steps.push(CompositeStep::Kernels(vec![kernel.clone()])),
+        }
+    }
+    steps
+}
+
+/// Returns the bytes of a product's output, as a collective behind it sends them. Products of one-byte types have an output of
+/// two bytes per element.
+pub(crate) fn product_bytes(inputs: &[QueryTensor]) -> Option<u64> {
+    let [input, weight, ..] = inputs else { return None };
+    let ([outer @ .., k], &[one, other]) = (&*input.dims, &*weight.dims) else { return None };
+    let n = match (one == *k, other == *k) {
+        (true, _) => other,
+        (false, true) => one,
+        (false, false) => return None,
+    };
+    let size = element_bytes(input.dtype.as_ref()?)?.max(2);
+    outer.iter().chain([&n, &size]).try_fold(1_u64, |product, dim| product.checked_mul(*dim))
+}
+
+/// Returns the bytes of an element, also of types that torch_npu lacks.
+pub(crate) fn element_bytes(dtype: &Dtype) -> Option<u64> {
+    let of_name = |name: &str| name.contains("FLOAT8").then_some(1);
+    dtype.bytes().or_else(|| of_name(dtype.as_str()))
+}
+
+/// Returns the message of a composite's collective; the error is the reason of a miss.
+pub(crate) fn message_of_product(
+    query: &OpQuery,
+    mode: MessageBytes,
+    group: Option<RankGroup>,
+) -> Result<u64, MissReason> {
+    let ranks = query.ranks.ok_or(MissReason::RanksNotGiven)?;
+    if group == Some(RankGroup::TensorParallel) && query.tp_size != Some(ranks) {
+        return Err(MissReason::RanksNotGiven);
+    }
+    let bytes = product_bytes(&query.inputs).ok_or(MissReason::MessageUnknown)?;
+    match mode {
+        MessageBytes::FullOutput => Ok(bytes),
+        MessageBytes::PerRankOutput if ranks > 1 && bytes.is_multiple_of(ranks) => Ok(bytes / ranks),
+        MessageBytes::PerRankOutput | MessageBytes::RoutedInput => Err(MissReason::MessageUnknown),
+    }
+}
+
+/// Adds up the parts of a composite; the answer is a miss if one of them is.
+pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
+    let is_collective =
+        |part: &PartAnswer| KernelName::new(&part.name).is_ok_and(|name| name.is_collective());
+    let missed = parts.iter().find(|part| part.answer.source == AnswerSource::Miss);
+    if let Some(part) = missed {
+        let reason = Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
+        return LookupAnswer::missed(match is_collective(part) {
+            true => MissReason::CommSubKernelMiss(part.name.clone(), reason),
+            false => MissReason::SubKernelMiss(part.name.clone(), reason),
+        });
+    }
+    let has_collective = parts.iter().any(is_collective);
+    let is_interpolated = |part: &PartAnswer| part.answer.source == AnswerSource::Interpolated;
+    let interpolates_kernel = parts.iter().any(|part| is_interpolated(part) && !is_collective(part));
+    let source = match parts.iter().any(is_interpolated) {
+        true => AnswerSource::Interpolated,
+        false => AnswerSource::Measured,
+    };
+    let confidence = match (interpolates_kernel, has_collective) {
+        (true, _) => 0.5,
+        (false, true) => 0.9,
+        (false, false) => 0.8,
+    };
+    let least = parts.iter().map(|part| part.answer.confidence).fold(1.0, f64::min);
+    LookupAnswer {
+        latency: Some(Micros(
+            parts.iter().filter_map(|part| part.answer.latency).map(|latency| latency.0).sum(),
+        )),
+        source,
+        confidence: f64::min(confidence, least),
+        rule: Some(MatchRule::of_kind(RuleKind::SumOfParts)),
+        rows: Vec::new(),
+        equal_rows: 1,
+        miss: None,
+        parts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::tests::tensors;
+
+    #[test]
+    fn kernels_of_one_call_are_alternatives_and_others_run_in_turn() {
+        let part = |name: &str| {
+            CompositePart::Kernel(MappedKernel { name: KernelName::new(name).expect("a name"), line: 0 })
+        };
+        let steps = |names: &[&str]| -> Vec<usize> {
+            let parts: Vec<CompositePart> = names.iter().map(|name| part(name)).collect();
+            let length = |step: &CompositeStep| match step {
+                CompositeStep::Kernels(kernels) => kernels.len(),
+                CompositeStep::Collective(_) | CompositeStep::Operator(_) => 0,
+            };
+            composite_steps(&parts).iter().map(length).collect()
+        };
+        assert_eq!(steps(&["MatMulV2", "MatMulV3", "MatMulCommon", "hcom_allReduce_"]), [3, 0]);
+        assert_eq!(steps(&["RmsNorm", "DynamicQuant"]), [1, 1]);
+    }
+
+    #[test]
+    fn messages_are_outputs_of_at_least_two_bytes_per_element() {
+        for (shapes, dtype, bytes) in [
+            ("41040,512;512,5120", "DT_BF16", Some(41040 * 5120 * 2)),
+            ("8,512;5120,512", "INT8", Some(8 * 5120 * 2)),
+            ("8,512;512,64", "FLOAT8_E4M3FN", Some(8 * 64 * 2)),
+            ("8,512;512,64", "FLOAT", Some(8 * 64 * 4)),
+            ("1,8,512;512,64", "DT_BF16", Some(8 * 64 * 2)),
+            ("8,512;100,64", "DT_BF16", None),
+            ("8,512;512,64", "HIFLOAT", None),
+            ("4294967296,512;512,4294967296", "DT_BF16", None),
+        ] {
+            assert_eq!(product_bytes(&tensors(shapes, dtype)), bytes, "{shapes} {dtype}");
+        }
+    }
+}
