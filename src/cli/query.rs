@@ -10,7 +10,7 @@ use crate::{
     domain::{DataKind, Dtype, TensorFormat, did_you_mean_or},
     exit::ExitStatus,
     lookup::{
-        AnswerSource, LookupEngine, OpQuery, QueryTensor,
+        AnswerSource, AttentionParameters, LookupEngine, OpQuery, QueryTensor,
         op_mapping::{MAPPING_FILE, OpMapping},
     },
     report::{LookupReport, lookup_json, lookup_text, print_data, print_note},
@@ -60,6 +60,18 @@ pub(super) struct QueryOptions {
     /// Look operators up as they run under sequence parallelism
     #[arg(long)]
     sequence_parallel: bool,
+    /// Mean length of the keys of attention
+    #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
+    kv_length: Option<f64>,
+    /// Heads of the keys of attention; by default the last but one dimension of the second input
+    #[arg(long, value_name = "N")]
+    kv_heads: Option<u64>,
+    /// Use of the mask of attention, by default 3 (causal from the lower right)
+    #[arg(long, value_name = "MODE")]
+    sparse_mode: Option<u8>,
+    /// Order of dimensions of attention; by default TND for queries of three dimensions, BNSD_NBSD for those of four
+    #[arg(long, value_name = "LAYOUT")]
+    layout: Option<String>,
     /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
     #[arg(long, value_name = "FILE")]
     mapping: Option<PathBuf>,
@@ -91,6 +103,11 @@ fn parse_shapes(text: &str) -> Result<ShapeList, String> {
         })
     };
     Ok(ShapeList(shapes.split(';').enumerate().map(shape).collect::<Result<_, _>>()?))
+}
+
+fn parse_length(text: &str) -> Result<f64, String> {
+    let length = text.parse::<f64>().ok().filter(|length| length.is_finite() && *length > 0.0);
+    length.ok_or_else(|| format!("`{text}` is not a number of tokens above 0"))
 }
 
 /// Returns the items of a list for `count` tensors: one for all, or one for each; `None` where nothing is given.
@@ -149,6 +166,12 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
         ranks: options.ranks,
         tier: options.tier,
         is_sequence_parallel: options.sequence_parallel,
+        attention: AttentionParameters {
+            kv_length: options.kv_length,
+            kv_heads: options.kv_heads,
+            sparse_mode: options.sparse_mode.map(|mode| mode.to_string()),
+            layout: options.layout.clone(),
+        },
     };
     query.check().map_err(|error| {
         CommandError::bad_input(error.to_string(), "give the shapes as the framework has them")

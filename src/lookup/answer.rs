@@ -105,6 +105,8 @@ pub enum MissReason {
     ElementwiseOutputShapeMismatch,
     /// The shapes do not fit the rewriting of dimensions under tensor parallelism.
     TpProjectionInvalid(String),
+    /// The query lacks a parameter of attention.
+    ContextMissing(&'static str),
     /// The table of a collective lacks these columns.
     CsvFormatRaw(Vec<String>),
     /// The number of ranks is unknown, or not that of the group.
@@ -147,6 +149,7 @@ impl fmt::Display for MissReason {
             Self::AmbiguousSemanticMatch(kernel) => write!(f, "ambiguous_semantic_match:{kernel}"),
             Self::ElementwiseOutputShapeMismatch => f.write_str("elementwise_output_shape_mismatch"),
             Self::TpProjectionInvalid(what) => write!(f, "tp_projection_invalid:{what}"),
+            Self::ContextMissing(parameter) => write!(f, "semantic_context_missing:target:{parameter}"),
             Self::CsvFormatRaw(columns) => write!(f, "csv_format_raw: no column {}", columns.join(", ")),
             Self::RanksNotGiven => f.write_str("ranks_not_given"),
             Self::AmbiguousTier => f.write_str("ambiguous_topology_tier"),

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     database::{Database, DatabaseError},
-    domain::KernelName,
+    domain::{AttentionCase, KernelName},
 };
 
 /// Collective whose tables have the output of one rank.
@@ -86,6 +86,9 @@ impl LookupEngine {
     pub fn lookup(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
         let Some(operator) = self.mapping.operator(&query.op) else {
             return match KernelName::new(&query.op) {
+                Ok(kernel) if kernel.as_str() == AttentionCase::KERNEL => {
+                    self.lookup_attention(&[unmapped(kernel)], query)
+                }
                 Ok(kernel) if kernel.is_collective() => {
                     self.lookup_collective(&[unmapped(kernel)], query, false)
                 }
@@ -101,6 +104,7 @@ impl LookupEngine {
             OperatorRoute::MtpProjection(kernel) => {
                 return self.lookup_mtp_projection(operator, kernel.as_ref(), query);
             }
+            OperatorRoute::Attention => return self.lookup_attention(&operator.kernels, query),
             OperatorRoute::Communication => return self.lookup_collective(&operator.kernels, query, true),
             OperatorRoute::StaticComposite { parts, sequence_parallel } => {
                 return self.lookup_composite(operator, parts, sequence_parallel.as_ref(), query);
@@ -234,6 +238,25 @@ impl LookupEngine {
     fn choose(&self, index: &KernelIndex, matches: &[RowMatch], has_dtypes: bool) -> LookupAnswer {
         let policy = self.mapping.policy(index.rows.kernel.as_str());
         choose_row(index, matches, policy, has_dtypes).unwrap_or_else(LookupAnswer::missed)
+    }
+
+    /// Looks attention up in the order of the kernels.
+    fn lookup_attention(
+        &self,
+        kernels: &[MappedKernel],
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let kernels = self.candidates(kernels)?;
+        let mut first_miss = None;
+        for index in &kernels.indices {
+            let policy = self.mapping.policy(index.rows.kernel.as_str());
+            let answer = self.index.attention(index)?.lookup(&index.rows, query, policy);
+            if answer.source != AnswerSource::Miss {
+                return Ok(answer);
+            }
+            first_miss.get_or_insert(answer);
+        }
+        Ok(first_miss.unwrap_or_else(|| LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing))))
     }
 
     /// Looks a collective up by its first input. That of an operator that scatters is the input of all ranks together; tables

@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{
-    collective::CollectiveTable, kernel_index::KernelIndex, kernel_rows::KernelRows, op_mapping::OpMapping,
+    attention::AttentionTable, collective::CollectiveTable, kernel_index::KernelIndex,
+    kernel_rows::KernelRows, op_mapping::OpMapping,
 };
 use crate::{
     database::{Database, DatabaseError},
@@ -39,6 +40,7 @@ impl From<&DatabaseError> for LookupError {
 pub(crate) struct DatabaseIndex {
     database: Database,
     kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
+    attention: RwLock<BTreeMap<KernelName, Result<Arc<AttentionTable>, LookupError>>>,
     collectives: RwLock<BTreeMap<KernelName, LoadedCollective>>,
 }
 
@@ -48,7 +50,7 @@ type LoadedCollective = Result<Option<Arc<CollectiveTable>>, LookupError>;
 impl DatabaseIndex {
     pub(crate) fn new(database: Database) -> Result<Self, DatabaseError> {
         let kernels = database.kernels()?.into_iter().map(|kernel| (kernel, OnceLock::new())).collect();
-        Ok(Self { database, kernels, collectives: RwLock::default() })
+        Ok(Self { database, kernels, attention: RwLock::default(), collectives: RwLock::default() })
     }
 
     /// Returns the names of all kernels with a table.
@@ -71,6 +73,22 @@ impl DatabaseIndex {
             rows.map(KernelIndex::new).map_err(|error| LookupError::from(&error))
         });
         loaded.as_ref().map(Some).map_err(Clone::clone)
+    }
+
+    /// Returns the parameters of attention of a kernel's rows.
+    pub(crate) fn attention(&self, index: &KernelIndex) -> Result<Arc<AttentionTable>, LookupError> {
+        let kernel = &index.rows.kernel;
+        let tables = self.attention.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = tables.get(kernel) {
+            return loaded.clone();
+        }
+        drop(tables);
+        let table = self.database.kernel_csv(kernel);
+        let loaded = table.and_then(|table| AttentionTable::load(&index.rows, &table));
+        let loaded = loaded.map(Arc::new).map_err(|error| LookupError::from(&error));
+        let mut tables = self.attention.write().unwrap_or_else(PoisonError::into_inner);
+        tables.insert(kernel.clone(), loaded.clone());
+        loaded
     }
 
     /// Returns the table of a collective: from the folder that the mapping names, else from the database; `None` without

@@ -3,6 +3,7 @@
 //! Layer 3: imports `domain`, `files`, `config` and `database`.
 
 mod answer;
+mod attention;
 mod axis_tables;
 mod broadcast;
 mod collective;
@@ -30,5 +31,5 @@ pub use answer::{
 };
 pub use engine::LookupEngine;
 pub use index::LookupError;
-pub use query::{OpQuery, QueryError, QueryTensor};
+pub use query::{AttentionParameters, OpQuery, QueryError, QueryTensor};
 pub use rules::{LookupAxes, MatchRule, Padding, RuleKind};

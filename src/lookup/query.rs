@@ -18,7 +18,7 @@ pub struct QueryTensor {
 }
 
 /// Query for the latency of an operator or a kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpQuery {
     /// Operator of the framework, or a kernel.
     pub op: String,
@@ -34,6 +34,21 @@ pub struct OpQuery {
     pub tier: Option<u64>,
     /// True under sequence parallelism.
     pub is_sequence_parallel: bool,
+    /// Parameters of attention.
+    pub attention: AttentionParameters,
+}
+
+/// Parameters of attention that shapes do not contain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AttentionParameters {
+    /// Mean length of the keys.
+    pub kv_length: Option<f64>,
+    /// Heads of the keys; by default the last but one dimension of the second input.
+    pub kv_heads: Option<u64>,
+    /// Use of the mask, by default 3.
+    pub sparse_mode: Option<String>,
+    /// Order of dimensions; by default `TND` for queries of three dimensions, `BNSD_NBSD` for those of four.
+    pub layout: Option<String>,
 }
 
 /// Query beyond the limits of tensors.

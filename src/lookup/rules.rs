@@ -26,6 +26,8 @@ pub enum RuleKind {
     ElementwiseOutput,
     /// The same output with another element type, in proportion to the bytes.
     ElementwiseBytes,
+    /// Attention with these parameters.
+    Attention,
     /// A collective with a message of this size.
     Message,
     /// A collective, between messages of neighbouring sizes.
@@ -67,11 +69,19 @@ pub struct MatchRule {
     pub has_relaxed_dtype: bool,
     /// Axes of an interpolation.
     pub axes: LookupAxes,
+    /// True if the length of sequences is interpolated by its square root.
+    pub is_sqrt: bool,
 }
 
 impl MatchRule {
     pub(crate) const fn of_kind(kind: RuleKind) -> Self {
-        Self { kind, padding: Padding::None, has_relaxed_dtype: false, axes: LookupAxes::NONE }
+        Self {
+            kind,
+            padding: Padding::None,
+            has_relaxed_dtype: false,
+            axes: LookupAxes::NONE,
+            is_sqrt: false,
+        }
     }
 }
 
@@ -88,6 +98,7 @@ impl fmt::Display for MatchRule {
             RuleKind::MergeLastDims => "merge_last_dims",
             RuleKind::ElementwiseOutput => "elementwise",
             RuleKind::ElementwiseBytes => "elementwise+dtype_scale",
+            RuleKind::Attention => "attention",
             RuleKind::Message => "comm",
             RuleKind::MessageBracket => "comm_bracket_linear",
             RuleKind::SumOfParts => "sum_of_parts",
@@ -103,6 +114,9 @@ impl fmt::Display for MatchRule {
             (Padding::Query, _) => write!(f, "{name}+padding")?,
             (Padding::Row, RuleKind::Identity) => f.write_str("row_padding")?,
             (Padding::Row, _) => write!(f, "{name}+row_padding")?,
+        }
+        if self.is_sqrt {
+            f.write_str("_sqrt")?;
         }
         if self.has_relaxed_dtype {
             f.write_str("+relaxed_dtype")?;

@@ -26,8 +26,13 @@ fn database() -> Context {
     let mapping = "operator_mappings:\n  aten.mm.default: {kernel_type: MatMulV2}\n  \
                    aten.add.Tensor: {kernel_type: Add, query_mode: elementwise}\n  aten.view.default: {zero_cost: true}\n  \
                    tensor_cast.attention.default: {kernel_type: FusedInferAttentionScore, query_mode: attention_special}\n  \
+                   tensor_cast.mlapo.default: {composite: true, decomposer: true}\n  \
                    aten.convolution.default: {kernel_type: Conv2D}\n  \
                    fused: {composite: true, sub_kernels: [MatMulV2, hcom_allReduce_]}\n";
+    let rows = "\"8,4,128;512,128,128\",DT_BF16;DT_BF16,ND;ND,\"8,4,128\",DT_BF16,ND,58.2,,4096,3,1,TND\n";
+    let runtime = "Runtime avg_seq_len,Runtime sparse_mode,Runtime num_key_value_heads,Runtime input_layout";
+    let text = format!("{},{runtime}\n{rows}", HEADER.trim_end());
+    context.write("db/FusedInferAttentionScore.csv", &text);
     let rows = "message_bytes,num_devices,dtype,topology_tier,Duration(us)\n196608,8,DT_BF16,1,30\n262144,8,DT_BF16,1,40\n";
     context.write("db/hcom_allReduce_.csv", rows);
     context.write("db/op_mapping.yaml", mapping);
@@ -54,7 +59,18 @@ fn answers_have_latency_source_rule_and_rows() {
         &["--op", "fused", "--inputs", "136,5120;5120,768", "--dtypes", "bf16"],
         &["--op", "hcom_allReduce_", "--inputs", "98304", "--dtypes", "bf16", "--ranks", "8", "--tier", "1"],
         &["--op", "aten.mn.default", "--inputs", "1"],
-        &["--op", "tensor_cast.attention.default", "--inputs", "1"],
+        &["--op", "tensor_cast.mlapo.default", "--inputs", "1"],
+        &["--op", "tensor_cast.attention.default", "--inputs", "8,4,128;512,128,1,128", "--dtypes", "bf16"],
+        &[
+            "--op",
+            "tensor_cast.attention.default",
+            "--inputs",
+            "8,4,128;512,128,1,128",
+            "--dtypes",
+            "bf16",
+            "--kv-length",
+            "4100",
+        ],
         &["--op", "aten.convolution.default", "--inputs", "1"],
         &["--op", "MatMulV2", "--inputs", "4096,5120;5120,768", "--dtypes", "bf16", "--format", "json"],
         &["--op", "MatMulV2", "--inputs", "4096,5120", "--format", "json"],
@@ -128,4 +144,21 @@ fn real_mapping_is_read() {
     let line = cast.split("op_mapping.yaml:").nth(1).and_then(|rest| rest.split(')').next()).expect("a line");
     let line: usize = line.parse().expect("a number");
     assert_eq!(text.lines().nth(line - 1), Some("    kernel_type: Cast"));
+}
+
+/// A table of attention in the schema of an older tool, with `avg_seq_len` as its only attribute.
+#[test]
+fn real_attention_rows_answer() {
+    let Some(table) = requirements::shared("real/excerpts/FusedInferAttentionScore.csv") else { return };
+    let context = Context::new();
+    fs::create_dir(context.path("db")).expect("created");
+    fs::copy(table, context.path("db/FusedInferAttentionScore.csv")).expect("copied");
+    let shapes = "128,4,128;12307,128,1,128";
+    let arguments =
+        ["--op", "FusedInferAttentionScore", "--inputs", shapes, "--dtypes", "bf16", "--kv-length", "4090"];
+    let answer = run_query(&context, &arguments);
+    assert!(answer.contains("[0]\nlatency     58.2 us\nsource      measured, confidence 0.9\n"), "{answer}");
+    let answer =
+        run_query(&context, &["--op", "FusedInferAttentionScore", "--inputs", shapes, "--dtypes", "bf16"]);
+    assert!(answer.contains("[1]\nno answer: semantic_context_missing:target:avg_seq_len"), "{answer}");
 }
