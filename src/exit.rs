@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub enum ExitStatus {
     /// The command is complete.
     Done,
-    /// Complete, but some cases did not end `ok`, or a query has no answer.
+    /// Complete, but some cases did not end `ok`, or a query has no complete answer.
     SomeNotOk,
     /// The command line was wrong.
     Usage,

@@ -51,6 +51,9 @@ pub(super) struct QueryOptions {
     /// Ranks that share the matrices of a layer
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
     tp: Option<u64>,
+    /// Ranks that share the experts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    ep: Option<u64>,
     /// Ranks of a collective, also of one that belongs to another operator
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     ranks: Option<u64>,
@@ -163,6 +166,7 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
             None => Vec::new(),
         },
         tp_size: options.tp,
+        ep_size: options.ep,
         ranks: options.ranks,
         tier: options.tier,
         is_sequence_parallel: options.sequence_parallel,
@@ -196,7 +200,8 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
         });
         print_note(&format!("hint: {hint}"));
     }
-    Ok(if is_miss { ExitStatus::SomeNotOk } else { ExitStatus::Done })
+    let is_complete = !matches!(answer.source, AnswerSource::Miss | AnswerSource::Partial);
+    Ok(if is_complete { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub enum AnswerSource {
     Measured,
     /// Several rows.
     Interpolated,
+    /// The sum of those parts that are known.
+    Partial,
     /// None.
     Miss,
 }
@@ -107,6 +109,10 @@ pub enum MissReason {
     TpProjectionInvalid(String),
     /// The query lacks a parameter of attention.
     ContextMissing(&'static str),
+    /// The number of ranks that share the experts is unknown.
+    EpSizeNotConfigured,
+    /// The inputs are not those of the operator.
+    DecomposeFailed,
     /// The table of a collective lacks these columns.
     CsvFormatRaw(Vec<String>),
     /// The number of ranks is unknown, or not that of the group.
@@ -150,6 +156,8 @@ impl fmt::Display for MissReason {
             Self::ElementwiseOutputShapeMismatch => f.write_str("elementwise_output_shape_mismatch"),
             Self::TpProjectionInvalid(what) => write!(f, "tp_projection_invalid:{what}"),
             Self::ContextMissing(parameter) => write!(f, "semantic_context_missing:target:{parameter}"),
+            Self::EpSizeNotConfigured => f.write_str("ep_size_not_configured"),
+            Self::DecomposeFailed => f.write_str("decompose_failed"),
             Self::CsvFormatRaw(columns) => write!(f, "csv_format_raw: no column {}", columns.join(", ")),
             Self::RanksNotGiven => f.write_str("ranks_not_given"),
             Self::AmbiguousTier => f.write_str("ambiguous_topology_tier"),

@@ -116,6 +116,33 @@ pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
     }
 }
 
+/// Adds up the parts that have an answer; the first one must. The answer is partial if another part has none.
+pub(crate) fn sum_of_known_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
+    let is_known = |part: &&PartAnswer| part.answer.source != AnswerSource::Miss;
+    let Some(first) = parts.first().filter(is_known) else {
+        return parts
+            .into_iter()
+            .next()
+            .map_or_else(|| LookupAnswer::missed(MissReason::Unmapped), |part| part.answer);
+    };
+    let (known, all) = (parts.iter().filter(is_known).count(), parts.len());
+    if all == 1 {
+        return first.answer.clone();
+    }
+    let reason = parts.iter().find(|part| !is_known(part)).map(|part| {
+        let reason = Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
+        MissReason::SubKernelMiss(part.name.clone(), reason)
+    });
+    let mut sum = sum_of_parts(parts.iter().filter(is_known).cloned().collect());
+    if reason.is_some() {
+        #[expect(clippy::cast_precision_loss, reason = "a few parts")]
+        let share = known as f64 / all as f64;
+        sum.source = AnswerSource::Partial;
+        sum.confidence = f64::min(sum.confidence, share);
+    }
+    LookupAnswer { miss: reason, parts, ..sum }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,16 +3,19 @@
 use super::{
     answer::{AnswerSource, LookupAnswer, MissReason, NearestRow, PartAnswer},
     collective::CollectiveMessage,
-    composite::{CompositeStep, composite_steps, element_bytes, message_of_product, sum_of_parts},
+    composite::{
+        CompositeStep, composite_steps, element_bytes, message_of_product, sum_of_known_parts, sum_of_parts,
+    },
     elementwise,
     index::{DatabaseIndex, LookupError},
     interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
     kernel_index::KernelIndex,
     match_rows::{InputComparison, RowMatch, RowsSeen, choose_row, find_exact, find_padded, token_variants},
+    moe::{MoeInputs, moe_inputs},
     nearest::nearest_rows,
     op_mapping::{
-        CommunicationRule, CompositePart, ComputeSubcategory, MappedKernel, MappedOperator, OpMapping,
-        OperatorRoute, ShardAxis, TpLinearProjection,
+        CommunicationRule, CompositePart, ComputeSubcategory, EmbeddedCompute, InputProjection, MappedKernel,
+        MappedOperator, MoeFusedRule, OpMapping, OperatorRoute, RankGroup, ShardAxis, TpLinearProjection,
     },
     query::{InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs},
     rules::{MatchRule, RuleKind},
@@ -20,7 +23,7 @@ use super::{
 };
 use crate::{
     database::{Database, DatabaseError},
-    domain::{AttentionCase, KernelName},
+    domain::{AttentionCase, Dtype, KernelName},
 };
 
 /// Collective whose tables have the output of one rank.
@@ -105,6 +108,7 @@ impl LookupEngine {
                 return self.lookup_mtp_projection(operator, kernel.as_ref(), query);
             }
             OperatorRoute::Attention => return self.lookup_attention(&operator.kernels, query),
+            OperatorRoute::MoeFused(rule) => return self.lookup_moe(operator, rule, query),
             OperatorRoute::Communication => return self.lookup_collective(&operator.kernels, query, true),
             OperatorRoute::StaticComposite { parts, sequence_parallel } => {
                 return self.lookup_composite(operator, parts, sequence_parallel.as_ref(), query);
@@ -146,7 +150,7 @@ impl LookupEngine {
         if kernels.indices.is_empty() {
             return Ok(LookupAnswer::missed(MissReason::Unmapped));
         }
-        let comparison = InputComparison { is_prefix: false, formats: &[] };
+        let comparison = InputComparison { ep_size: query.ep_size, ..InputComparison::new(false, &[]) };
         let slots = input_slots(&query.inputs);
         let outputs = output_dims(kernel.as_str(), &slots, &query.outputs);
         Ok(self.match_kernels(&kernels, &KernelsQuery { slots, outputs, ..KernelsQuery::new(comparison) }))
@@ -167,8 +171,7 @@ impl LookupEngine {
             return Ok(LookupAnswer::missed(reason));
         }
         let kernels = self.candidates(&ordered_kernels(operator, &query.inputs))?;
-        let comparison =
-            InputComparison { is_prefix: operator.input_count.is_some(), formats: &operator.formats };
+        let comparison = InputComparison::new(operator.input_count.is_some(), &operator.formats);
         let kind = match operator.subcategory {
             Some(ComputeSubcategory::ComputeScale) => InterpolationKind::Scale,
             Some(ComputeSubcategory::QuantizedMatmul) | None => InterpolationKind::Kernel,
@@ -257,6 +260,107 @@ impl LookupEngine {
             first_miss.get_or_insert(answer);
         }
         Ok(first_miss.unwrap_or_else(|| LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing))))
+    }
+
+    /// Looks a fused mixture of experts up, and what runs beside it.
+    fn lookup_moe(
+        &self,
+        operator: &MappedOperator,
+        rule: &MoeFusedRule,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let Some(ep_size) = query.ep_size else {
+            return Ok(LookupAnswer::missed(MissReason::EpSizeNotConfigured));
+        };
+        let moe = moe_inputs(query);
+        let inputs = match &moe {
+            Some(moe) if rule.projects_full_shape => &moe.kernel,
+            None if rule.projects_full_shape => return Ok(LookupAnswer::missed(MissReason::DecomposeFailed)),
+            _ => &query.inputs,
+        };
+        let comparison = InputComparison {
+            ep_size: Some(ep_size),
+            needs_ep_size: true,
+            ..InputComparison::new(
+                operator.input_count.is_some() && !rule.projects_full_shape,
+                &operator.formats,
+            )
+        };
+        let mut slots = input_slots(inputs);
+        slots.truncate(operator.input_count.filter(|_| !rule.projects_full_shape).unwrap_or(usize::MAX));
+        let kernels = self.candidates(&operator.kernels)?;
+        let answer = self.match_kernels(&kernels, &KernelsQuery { slots, ..KernelsQuery::new(comparison) });
+        let name = operator.kernels.first().map_or("", |kernel| kernel.name.as_str()).to_owned();
+        let mut parts = vec![PartAnswer { name, answer }];
+        if parts[0].answer.source != AnswerSource::Miss {
+            for embedded in &rule.embedded_compute {
+                let answer = self.lookup_embedded(embedded, moe.as_ref())?;
+                parts.push(PartAnswer { name: embedded.kernel_type.clone(), answer });
+            }
+            if let Some(collective) = &rule.embedded_communication {
+                let answer = self.lookup_routed_message(collective, moe.as_ref(), query)?;
+                // The collective runs for messages of measured sizes only.
+                if !matches!(answer.miss, Some(MissReason::MessageOutOfRange { .. })) {
+                    parts.push(PartAnswer { name: collective.kernel_type.clone(), answer });
+                }
+            }
+        }
+        Ok(sum_of_known_parts(parts))
+    }
+
+    /// Looks a kernel up that runs beside a fused mixture of experts.
+    fn lookup_embedded(
+        &self,
+        embedded: &EmbeddedCompute,
+        moe: Option<&MoeInputs>,
+    ) -> Result<LookupAnswer, LookupError> {
+        let (Some(moe), Ok(name)) = (moe, KernelName::new(&embedded.kernel_type)) else {
+            return Ok(LookupAnswer::missed(MissReason::DecomposeFailed));
+        };
+        let kernels = self.candidates(&[unmapped(name)])?;
+        let inputs = match embedded.input_projection {
+            InputProjection::ResidualNormFromActivation => moe.norm_inputs(),
+            InputProjection::RoutingWeightCast => vec![moe.cast_input()],
+        };
+        let slots = input_slots(&inputs);
+        let comparison = InputComparison::new(true, &[]);
+        let Some(dtype) = &embedded.output_dtype else {
+            return Ok(self.match_kernels(&kernels, &KernelsQuery { slots, ..KernelsQuery::new(comparison) }));
+        };
+        let Some(index) = kernels.indices.first() else {
+            return Ok(LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing)));
+        };
+        let mut seen = RowsSeen::default();
+        let variants = input_variants(index.traits, slots);
+        let mut matches = find_exact(index, &variants, comparison, &mut seen);
+        let wanted = Dtype::parse(dtype);
+        matches.retain(|found| {
+            let outputs = &index.rows.form(&index.rows.rows[found.row as usize]).outputs;
+            outputs.first().map(|output| &output.dtype) == wanted.as_ref()
+        });
+        match matches.is_empty() {
+            true => Ok(LookupAnswer::missed(seen.reason())),
+            false => Ok(self.choose(index, &matches, true)),
+        }
+    }
+
+    /// Looks the collective up that sends tokens to their experts.
+    fn lookup_routed_message(
+        &self,
+        rule: &CommunicationRule,
+        moe: Option<&MoeInputs>,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let ranks = query.ranks.or(query.ep_size).unwrap_or_default();
+        if rule.group_type == Some(RankGroup::ExpertParallel) && query.ep_size != Some(ranks) {
+            return Ok(LookupAnswer::missed(MissReason::RanksNotGiven));
+        }
+        let bytes = moe.and_then(MoeInputs::routed_bytes);
+        let (Some(bytes), Ok(name)) = (bytes, KernelName::new(&rule.kernel_type)) else {
+            return Ok(LookupAnswer::missed(MissReason::MessageUnknown));
+        };
+        let message = CollectiveMessage { bytes, ranks, tier: query.tier, dtype: None };
+        self.lookup_message(&unmapped(name), &message)
     }
 
     /// Looks a collective up by its first input. That of an operator that scatters is the input of all ranks together; tables
@@ -353,7 +457,7 @@ impl LookupEngine {
                     let is_first = answers.is_empty();
                     slots.truncate(if is_first { operator.input_count.unwrap_or(usize::MAX) } else { 1 });
                     let is_prefix = operator.input_count.is_some() || !is_first;
-                    let comparison = InputComparison { is_prefix, formats: &operator.formats };
+                    let comparison = InputComparison::new(is_prefix, &operator.formats);
                     let kernels = (self.candidates(&kernels)?, kernels);
                     let query = KernelsQuery { slots, is_operator: true, ..KernelsQuery::new(comparison) };
                     let answer = self.match_kernels(&kernels.0, &query);
@@ -378,7 +482,7 @@ impl LookupEngine {
         }
         let slots = input_slots(&query.inputs);
         let has_dtypes = slots.iter().all(|slot| slot.dtype.is_some());
-        let comparison = InputComparison { is_prefix: false, formats: &[] };
+        let comparison = InputComparison::new(false, &[]);
         let mut seen = RowsSeen::default();
         for index in &kernels.indices {
             let variants = input_variants(index.traits, slots.clone());
@@ -432,7 +536,7 @@ impl LookupEngine {
             let plain = |tensor: &QueryTensor| QueryTensor { dtype: output.dtype.clone(), ..tensor.clone() };
             let inputs = [plain(input), plain(weight)];
             let kernels = self.candidates(std::slice::from_ref(kernel))?;
-            let comparison = InputComparison { is_prefix: true, formats: &[] };
+            let comparison = InputComparison::new(true, &[]);
             let slots = input_slots(&inputs);
             let query = KernelsQuery { slots, is_operator: true, ..KernelsQuery::new(comparison) };
             let answer = self.match_kernels(&kernels, &query);

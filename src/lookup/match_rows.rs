@@ -10,7 +10,7 @@ use super::{
     query::{InputSlot, InputVariant},
     rules::{LONGEST_PADDING, MatchRule, Padding, RuleKind, match_padding},
 };
-use crate::domain::{Dtype, Verdict};
+use crate::domain::{Dtype, EP_SIZE, Verdict};
 
 /// Inputs that are compared, and the formats that a mapping expects.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,17 @@ pub(crate) struct InputComparison<'m> {
     pub(crate) is_prefix: bool,
     /// Formats of the first inputs that are preferred.
     pub(crate) formats: &'m [String],
+    /// Number of ranks that share the experts.
+    pub(crate) ep_size: Option<u64>,
+    /// True if a row must have this number of ranks.
+    pub(crate) needs_ep_size: bool,
+}
+
+impl<'m> InputComparison<'m> {
+    /// Creates a comparison of rows without a number of ranks.
+    pub(crate) const fn new(is_prefix: bool, formats: &'m [String]) -> Self {
+        Self { is_prefix, formats, ep_size: None, needs_ep_size: false }
+    }
 }
 
 /// Row that fits a query.
@@ -90,6 +101,7 @@ enum FormFit {
     },
     OtherDtype,
     OtherFormat,
+    OtherRanks,
     /// Shapes do not determine the work of the rows.
     OpenAttributes,
 }
@@ -117,7 +129,14 @@ fn compare_form(
     if has_other_format {
         return FormFit::OtherFormat;
     }
-    if form.work_attributes().next().is_some() {
+    let ep_size = form.attributes.get(EP_SIZE).and_then(|text| text.parse::<u64>().ok());
+    if comparison.ep_size.is_some()
+        && ep_size != comparison.ep_size
+        && (ep_size.is_some() || comparison.needs_ep_size)
+    {
+        return FormFit::OtherRanks;
+    }
+    if form.work_attributes().any(|name| name != EP_SIZE || comparison.ep_size.is_none()) {
         return FormFit::OpenAttributes;
     }
     let is_preferred = if comparison.formats.is_empty() {
@@ -158,6 +177,7 @@ pub(crate) fn find_exact(
                     seen.other_format = true;
                     continue;
                 }
+                FormFit::OtherRanks => continue,
                 FormFit::OpenAttributes => {
                     seen.open_attributes = form.work_attributes().map(str::to_owned).collect();
                     continue;
@@ -256,7 +276,7 @@ pub(crate) fn compare_class(
         FormFit::Fits { is_relaxed, format_rank } => {
             Some(FittingForm { form: number, is_relaxed, format_rank })
         }
-        FormFit::OtherDtype | FormFit::OtherFormat | FormFit::OpenAttributes => None,
+        FormFit::OtherDtype | FormFit::OtherFormat | FormFit::OtherRanks | FormFit::OpenAttributes => None,
     }
 }
 

@@ -16,6 +16,7 @@ mod kernel_index;
 mod kernel_rows;
 mod linear;
 mod match_rows;
+mod moe;
 mod nearest;
 pub mod op_mapping;
 #[cfg(test)]

@@ -83,7 +83,7 @@ proptest! {
         for (shapes, dtypes) in rows.iter().chain([&wanted]) {
             let inputs = tensors(&join(shapes), &dtypes.join(";"));
             let variants = input_variants(index.traits, input_slots(&inputs));
-            let comparison = InputComparison { is_prefix, formats: &[] };
+            let comparison = InputComparison::new(is_prefix, &[]);
             let found = find_exact(&index, &variants, comparison, &mut RowsSeen::default());
             let mut found: Vec<u32> = found.iter().map(|found| found.row).collect();
             found.sort_unstable();

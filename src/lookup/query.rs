@@ -28,6 +28,8 @@ pub struct OpQuery {
     pub outputs: Vec<QueryTensor>,
     /// Ranks that share the matrices of a layer.
     pub tp_size: Option<u64>,
+    /// Ranks that share the experts.
+    pub ep_size: Option<u64>,
     /// Ranks of a collective.
     pub ranks: Option<u64>,
     /// Tier of the topology that the ranks of a collective span.

@@ -30,6 +30,9 @@ pub(crate) fn lookup_text(report: &LookupReport<'_>) -> String {
     if let Some(rule) = answer.rule {
         text.push_str(&format!("rule        {rule}\n"));
     }
+    if let Some(reason) = &answer.miss {
+        text.push_str(&format!("missing     {reason}\n"));
+    }
     text.push_str(&row_lines(answer));
     for part in &answer.parts {
         text.push_str(&part_lines(part, ""));
@@ -55,9 +58,14 @@ fn row_lines(answer: &LookupAnswer) -> String {
 /// Returns a part of a composite with its rows, and its own parts indented.
 fn part_lines(part: &PartAnswer, indent: &str) -> String {
     let answer = &part.answer;
-    let latency = answer.latency.map(|latency| number(latency.0)).unwrap_or_default();
     let rule = answer.rule.map(|rule| format!(", {rule}")).unwrap_or_default();
-    let mut text = format!("{indent}part        {} {latency} us, {}{rule}\n", part.name, answer.source);
+    let mut text = match answer.latency {
+        Some(latency) => {
+            let latency = number(latency.0);
+            format!("{indent}part        {} {latency} us, {}{rule}\n", part.name, answer.source)
+        }
+        None => format!("{indent}part        {} {}\n", part.name, answer.source),
+    };
     for row in &answer.rows {
         let (file, column) = (row.kernel.file_stem(), row.column.names()[0]);
         let latency = number(row.latency.0);
