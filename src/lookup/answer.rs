@@ -97,6 +97,8 @@ pub enum MissReason {
     FormatMismatch,
     /// Rows with these shapes have different element types, and the query names none.
     AmbiguousDtype,
+    /// Rows with these inputs have different outputs, and the query names none of them.
+    AmbiguousOutput,
     /// Rows with these shapes have no usable latency.
     NotMeasured,
     /// Rows with these shapes have attributes that a query by shapes leaves open.
@@ -150,6 +152,7 @@ impl fmt::Display for MissReason {
             Self::DtypeMismatch => f.write_str("dtype_mismatch"),
             Self::FormatMismatch => f.write_str("format_mismatch"),
             Self::AmbiguousDtype => f.write_str("ambiguous_dtype"),
+            Self::AmbiguousOutput => f.write_str("ambiguous_output"),
             Self::NotMeasured => f.write_str("not_measured"),
             Self::OpenAttributes(names) => write!(f, "open_attributes: {}", names.join(", ")),
             Self::AmbiguousSemanticMatch(kernel) => write!(f, "ambiguous_semantic_match:{kernel}"),

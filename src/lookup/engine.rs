@@ -205,20 +205,20 @@ impl LookupEngine {
             seen.merge(of_kernel);
             let is_exact = matches.iter().any(|found| !found.rule.has_relaxed_dtype);
             if is_exact {
-                return self.choose(index, &matches, has_dtypes);
+                return self.choose(index, &matches, has_dtypes, query.outputs.first());
             }
             if !matches.is_empty() && relaxed.is_none() {
                 relaxed = Some((index, matches));
             }
         }
         if let Some((index, matches)) = relaxed {
-            return self.choose(index, &matches, has_dtypes);
+            return self.choose(index, &matches, has_dtypes, query.outputs.first());
         }
         for (index, variants) in &variants {
             let variants = token_variants(variants);
             let matches = find_padded(index, &variants, comparison);
             if !matches.is_empty() {
-                return self.choose(index, &matches, has_dtypes);
+                return self.choose(index, &matches, has_dtypes, query.outputs.first());
             }
         }
         for (index, variants) in &variants {
@@ -238,9 +238,15 @@ impl LookupEngine {
         LookupAnswer::missed(seen.reason())
     }
 
-    fn choose(&self, index: &KernelIndex, matches: &[RowMatch], has_dtypes: bool) -> LookupAnswer {
+    fn choose(
+        &self,
+        index: &KernelIndex,
+        matches: &[RowMatch],
+        has_dtypes: bool,
+        output: Option<&SlotDims>,
+    ) -> LookupAnswer {
         let policy = self.mapping.policy(index.rows.kernel.as_str());
-        choose_row(index, matches, policy, has_dtypes).unwrap_or_else(LookupAnswer::missed)
+        choose_row(index, matches, policy, has_dtypes, output).unwrap_or_else(LookupAnswer::missed)
     }
 
     /// Looks attention up in the order of the kernels.
@@ -340,7 +346,7 @@ impl LookupEngine {
         });
         match matches.is_empty() {
             true => Ok(LookupAnswer::missed(seen.reason())),
-            false => Ok(self.choose(index, &matches, true)),
+            false => Ok(self.choose(index, &matches, true, None)),
         }
     }
 
@@ -488,7 +494,7 @@ impl LookupEngine {
             let variants = input_variants(index.traits, slots.clone());
             let matches = find_exact(index, &variants, comparison, &mut seen);
             if !matches.is_empty() {
-                return Ok(self.choose(index, &matches, has_dtypes));
+                return Ok(self.choose(index, &matches, has_dtypes, None));
             }
         }
         let Some(output) = elementwise::output_of_query(query) else {
@@ -497,7 +503,7 @@ impl LookupEngine {
         let by_output = |is_scaled: bool| {
             kernels.indices.iter().find_map(|index| {
                 let matches = elementwise::find_by_output(index, &output, &slots, is_scaled);
-                (!matches.is_empty()).then(|| self.choose(index, &matches, true))
+                (!matches.is_empty()).then(|| self.choose(index, &matches, true, None))
             })
         };
         let interpolated = || {

@@ -79,7 +79,7 @@ fn along_tokens(
             for rows in index.rows_by_tokens(fit.form, &variant.slots) {
                 let points = bracket(index, rows, column, tokens?, |row| *row);
                 let found = interpolate(&points, [as_coordinate(tokens?), 0.0, 0.0], 1);
-                if let Some(found) = found {
+                if let Some(found) = found.filter(|found| have_outputs_alike(index, &found.rows)) {
                     let rows = (found.value, found.rows);
                     return Some(answer(index, rows, column, fit, 1, LookupAxes::TOKENS));
                 }
@@ -87,6 +87,27 @@ fn along_tokens(
         }
     }
     None
+}
+
+/// Returns true if the first outputs of rows are of one size, or as large as their tokens are many: the outputs of slices
+/// are neither.
+fn have_outputs_alike(index: &KernelIndex, rows: &[u32]) -> bool {
+    let sizes = |number: &u32| {
+        let row = &index.rows.rows[*number as usize];
+        let form = index.rows.form(row);
+        let tokens = form.inputs.first().map(|_| index.rows.logical_input(row, 0));
+        let tokens = tokens.and_then(|dims| dims.as_slice().first().copied()).unwrap_or(1);
+        let output =
+            form.outputs.first().map(|_| SlotDims::new(index.rows.output_dims(row, 0)).element_count());
+        (u128::from(tokens), output.map(u128::from))
+    };
+    let Some((first_tokens, first)) = rows.first().map(sizes) else { return true };
+    let mut others = rows.iter().map(sizes);
+    others.clone().all(|(_, output)| output == first)
+        || others.all(|(tokens, output)| match (first, output) {
+            (Some(first), Some(output)) => first * tokens == output * first_tokens,
+            _ => false,
+        })
 }
 
 fn along_axes(

@@ -9,6 +9,7 @@ use super::{
     op_mapping::KernelPolicy,
     query::{InputSlot, InputVariant},
     rules::{LONGEST_PADDING, MatchRule, Padding, RuleKind, match_padding},
+    slot_dims::SlotDims,
 };
 use crate::domain::{Dtype, EP_SIZE, Verdict};
 
@@ -326,12 +327,14 @@ pub(crate) fn find_padded(
 }
 
 /// Chooses among the rows of a kernel that fit: exact types and preferred formats first, then the column of the latency.
-/// Of several equal ones the answer has the median, so that it does not depend on the order of rows.
+/// Of several equal ones the answer has the median, so that it does not depend on the order of rows. Rows with as many elements in the
+/// output as the query's precede others.
 pub(crate) fn choose_row(
     index: &KernelIndex,
     matches: &[RowMatch],
     policy: KernelPolicy,
     has_dtypes: bool,
+    output: Option<&SlotDims>,
 ) -> Result<LookupAnswer, MissReason> {
     let rank = |found: &RowMatch| {
         let column = index.rows.rows[found.row as usize].latency().map(|(column, _)| column);
@@ -347,6 +350,16 @@ pub(crate) fn choose_row(
             Some((found, column, latency * found.scale))
         })
         .collect();
+    let elements = |found: &RowMatch| {
+        let row = &index.rows.rows[found.row as usize];
+        let has_output = !index.rows.form(row).outputs.is_empty();
+        has_output.then(|| SlotDims::new(index.rows.output_dims(row, 0)).element_count())
+    };
+    if let Some(output) = output.map(SlotDims::element_count)
+        && equal.iter().any(|(found, ..)| elements(found) == Some(output))
+    {
+        equal.retain(|(found, ..)| elements(found) == Some(output));
+    }
     equal.sort_by(|one, other| one.2.total_cmp(&other.2).then(one.0.row.cmp(&other.0.row)));
     if !has_dtypes {
         let dtypes = |found: &RowMatch| -> Vec<&Dtype> {
@@ -358,6 +371,9 @@ pub(crate) fn choose_row(
         }
     }
     let differ = equal.last().is_some_and(|last| last.2 - equal[0].2 > 1e-12);
+    if differ && equal.iter().any(|(found, ..)| elements(found) != elements(equal[0].0)) {
+        return Err(MissReason::AmbiguousOutput);
+    }
     let attributes = |found: &RowMatch| &index.rows.form(&index.rows.rows[found.row as usize]).attributes;
     if differ
         && let Some((other, ..)) =

@@ -849,3 +849,30 @@ fn mixtures_of_experts_need_their_number_of_ranks() {
             .is_some_and(|reason| reason.to_string().starts_with("sub_kernel_miss:AddRmsNormBias"))
     );
 }
+
+/// A slice has the inputs of any other one of its source.
+#[test]
+fn rows_with_other_outputs_do_not_answer() {
+    let database = TestDatabase::new(&[(
+        "Slice",
+        &[
+            "1000,64;2 | DT_BF16;INT64 | | 10,64 | DT_BF16 | 2",
+            "1000,64;2 | DT_BF16;INT64 | | 900,64 | DT_BF16 | 20",
+            "1000,64;2 | DT_BF16;INT64 | | 1,900,64 | DT_BF16 | 22",
+            "500,64;2 | DT_BF16;INT64 | | 10,64 | DT_BF16 | 3",
+            "500,64;2 | DT_BF16;INT64 | | 20,64 | DT_BF16 | 3",
+        ],
+    )]);
+    let engine = database.engine("");
+    let shown_with = |inputs: &str, outputs: &str| {
+        let query = OpQuery { outputs: tensors(outputs, "BF16"), ..query("Slice", inputs, "BF16;INT64") };
+        shown(&engine.lookup(&query).expect("readable"))
+    };
+    assert_eq!(shown_with("1000,64;2", ""), "ambiguous_output");
+    assert_eq!(shown_with("1000,64;2", "10,64"), "2 identity Slice:2");
+    assert_eq!(shown_with("1000,64;2", "900,64"), "20 identity Slice:3");
+    assert_eq!(shown_with("1000,64;2", "500,64"), "ambiguous_output");
+    assert_eq!(shown_with("500,64;2", ""), "3 identity Slice:5");
+    // Rows on both sides with outputs that do not grow with the tokens alike are no line.
+    assert_eq!(shown_with("700,64;2", ""), "shape_mismatch");
+}
