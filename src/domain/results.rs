@@ -40,14 +40,22 @@ impl RecordedTask {
     /// Unit of kernels that run on the host-like cores of the device.
     pub(crate) const AI_CPU: &str = "AI_CPU";
 
-    /// Returns the name of an operator without its parts that are numbers, and without a number behind the kernel's type: a graph
-    /// numbers its operators, and torch_npu those that it compiles (`Conv2D7`), in the order of the process.
+    /// Returns the name of an operator without its parts that are numbers, and without numbers behind the kernel's type and
+    /// behind other parts than the last, except versions (`V2`): a graph numbers its operators, and torch_npu those that it
+    /// compiles (`Conv2D7`, `Conv2DBackpropFilter6_MemSet`), in the order of the process.
     pub(crate) fn unnumbered_operator(name: &str, kernel: &str) -> String {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let is_numbered_kernel = |part: &str| part.strip_prefix(kernel).is_some_and(is_number);
         let parts = name.split('_').filter(|part| !is_number(part));
-        let parts = parts.map(|part| if is_numbered_kernel(part) { kernel } else { part });
-        parts.collect::<Vec<_>>().join("_")
+        let mut parts: Vec<&str> =
+            parts.map(|part| if is_numbered_kernel(part) { kernel } else { part }).collect();
+        if let Some((_, before)) = parts.split_last_mut() {
+            for part in before {
+                let name = part.trim_end_matches(|end: char| end.is_ascii_digit());
+                *part = if name.ends_with(['V', 'v']) { part } else { name };
+            }
+        }
+        parts.join("_")
     }
 
     /// Returns true if it ran on the vector cores alone.
@@ -306,6 +314,8 @@ mod tests {
         let name = RecordedTask::unnumbered_operator;
         assert_eq!(name("aclnnMm_MatMulV3Common_MatMulV3", "MatMulV3"), "aclnnMm_MatMulV3Common_MatMulV3");
         assert_eq!(name("Conv2D7", "Conv2D"), "Conv2D");
+        assert_eq!(name("Conv2DBackpropFilter10_MemSet", "MemSet"), "Conv2DBackpropFilter_MemSet");
+        assert_eq!(name("aclnnAddV3_Add", "Add"), "aclnnAddV3_Add");
         assert_eq!(name("Add_12", "Add"), name("Add_3", "Add"));
         assert_eq!(name("12", ""), "");
     }

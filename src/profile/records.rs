@@ -245,8 +245,10 @@ impl<'a> KernelRow<'a> {
 
     /// Returns the operator, the state and the unit of the kernel's task.
     pub(crate) fn task(&self) -> RecordedTask {
-        let text =
-            |cell: &[u8]| String::from_utf8_lossy(cell.trim_ascii()).replace(char::is_control, "\u{fffd}");
+        let text = |cell: &[u8]| match cell.trim_ascii() {
+            b"N/A" => String::new(),
+            cell => String::from_utf8_lossy(cell).replace(char::is_control, "\u{fffd}"),
+        };
         let state = text(self.optional_cell(self.table.columns.state));
         let operator = RecordedTask::unnumbered_operator(&text(self.name()), &text(self.kernel()));
         RecordedTask { state, core: text(self.core()), operator }

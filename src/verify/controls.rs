@@ -6,11 +6,13 @@ use super::{
     LaunchJournal, RawRecord,
     ranks::{RankOutput, split_by_rank},
     record_rules::first_overlap,
-    recorded_clock::cycle_rate,
+    recorded_clock::{cycle_rate, excess_core_time},
     sentinels::sentinel_range,
 };
 use crate::{
-    domain::{CaseOutcome, CollectionEnd, ControlReading, Verdict, find_clause, reason_remarks},
+    domain::{
+        CaseOutcome, CollectionEnd, ControlKernel, ControlReading, Verdict, find_clause, reason_remarks,
+    },
     render::Manifest,
     stats::{ControlChange, LEAST_CLOCK_DEFICIT},
 };
@@ -84,8 +86,8 @@ fn control_reading(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ControlFindings {
     change: Option<DeviceChange>,
-    /// Contradiction of the durations of the control kernels by their starts.
-    overlap: Option<String>,
+    /// Contradiction of the durations of the control kernels by their starts, or by the time of the cores.
+    contradiction: Option<String>,
     /// Remarks on such launches that failed.
     remarks: Vec<String>,
     /// Remarks on single cases, by their ordinals.
@@ -103,17 +105,17 @@ impl ControlFindings {
         let change = device_change(&control_readings(manifest, journals, records));
         let of_case = |ordinal: &u32| Some((*ordinal, journal.unsettled_remark(*ordinal)?));
         let of_cases = journal.lines.keys().filter_map(of_case).collect();
-        let overlap = control_overlap(manifest, journals, records);
-        Self { change, overlap, remarks: journal.remarks(), of_cases }
+        let contradiction = control_contradiction(manifest, journals, records);
+        Self { change, contradiction, remarks: journal.remarks(), of_cases }
     }
 
-    /// Returns the outcome of a measured case: `implausible` if the control kernels contradict the unit of the durations, which
-    /// those of short cases do not show; a change of the device is its cause if its verdict is the worse one, else a
+    /// Returns the outcome of a measured case: `implausible` if the control kernels contradict the durations, which those of short
+    /// cases do not show; a change of the device is its cause if its verdict is the worse one, else a
     /// remark.
     pub(super) fn judge_outcome(&self, ordinal: u32, outcome: &CaseOutcome) -> CaseOutcome {
         let remarks = self.remarks.iter().chain(self.of_cases.get(&ordinal)).map(String::as_str);
-        if let Some(overlap) = &self.overlap {
-            return CaseOutcome::with_remarks(Verdict::Implausible, overlap, remarks);
+        if let Some(contradiction) = &self.contradiction {
+            return CaseOutcome::with_remarks(Verdict::Implausible, contradiction, remarks);
         }
         match &self.change {
             Some(DeviceChange { verdict, reason }) if *verdict > outcome.verdict => {
@@ -127,20 +129,44 @@ impl ControlFindings {
     }
 }
 
-/// Returns how the control kernels, which follow each other closely, lasted beyond the starts of their next launches. The table
-/// then has durations in another unit than its starts, whatever the case.
-fn control_overlap(manifest: &Manifest, journals: &[LaunchJournal], records: &[RawRecord]) -> Option<String> {
+/// Returns how the durations of the control kernels contradict other columns of the table, whatever the case.
+fn control_contradiction(
+    manifest: &Manifest,
+    journals: &[LaunchJournal],
+    records: &[RawRecord],
+) -> Option<String> {
     let controls = manifest.controls.as_ref()?;
+    let places: Vec<usize> = (0..controls.kernels.len()).collect();
     split_by_rank(manifest, journals, records).iter().find_map(|rank| {
-        let places = CollectionEnd::ALL.iter().flat_map(|&end| (0..controls.kernels.len()).map(move |place| (end, place)));
-        places.into_iter().find_map(|(end, place)| {
+        let of_end = |&end| places.iter().map(move |&place| (end, place));
+        CollectionEnd::ALL.iter().flat_map(of_end).find_map(|(end, place)| {
             let launches: Vec<&RawRecord> = control_launches(manifest, place, end, rank)?.iter().collect();
-            let (overlap, control) = (first_overlap(&launches)?, controls.kernels[place].control);
-            Some(format!(
-                "the durations of the collection contradict their starts: {overlap}, of the control kernel {control}"
-            ))
+            let control = controls.kernels[place].control;
+            control_overlap(&launches, control).or_else(|| control_core_time(&launches, control, rank))
         })
     })
+}
+
+/// Returns how a control kernel lasted beyond the start of its next launch. They follow each other closely, so that the durations
+/// are in a larger unit than the starts.
+fn control_overlap(launches: &[&RawRecord], control: ControlKernel) -> Option<String> {
+    let overlap = first_overlap(launches)?;
+    Some(format!(
+        "the durations of the collection contradict their starts: {overlap}, of the control kernel {control}"
+    ))
+}
+
+/// Returns how the cores worked longer than a control kernel took. They work during most of a long one, so that the durations are
+/// in a smaller unit, or the clock is above its rating, also where short cases do not show it.
+fn control_core_time(
+    launches: &[&RawRecord],
+    control: ControlKernel,
+    rank: &RankOutput<'_>,
+) -> Option<String> {
+    let excess = excess_core_time(launches, rank.rated_clock)?;
+    Some(format!(
+        "the durations of the collection contradict the time of the cores: {excess}, in the control kernel {control}"
+    ))
 }
 
 /// Beginning of the clause of a reason that states a change of the device.

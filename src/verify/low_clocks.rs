@@ -1,6 +1,6 @@
 //! Attempts of a ledger during which the clock of the device was lower than during others, or higher than that of most devices.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::equal_calls::{failed_as_other, is_measured_as};
 use crate::{
@@ -126,7 +126,11 @@ impl LowClocks {
         }
         let mut found = Self::default();
         for (software, rates) in by_software {
-            let same = controls.iter().filter(|stored| stored.software == software);
+            // Those of a collection whose attempts were all refused, such as for its durations, are no reference either.
+            let judged: BTreeSet<i64> = rates.iter().map(|stored| stored.collection).collect();
+            let same = controls
+                .iter()
+                .filter(|stored| stored.software == software && judged.contains(&stored.collection));
             found.add_software(&rates, same.filter_map(ComparedRate::of_control).collect());
         }
         found

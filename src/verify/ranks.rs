@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::{LaunchJournal, RawRecord};
+use super::{LaunchJournal, RawRecord, recorded_clock::rated_clock};
 use crate::{
     domain::{CaseOutcome, Launch, LogicalDeviceId, Nanos, Verdict},
     render::Manifest,
@@ -21,6 +21,8 @@ pub(super) struct RankOutput<'a> {
     pub(super) journal: &'a LaunchJournal,
     /// Sorted by start time.
     pub(super) records: Cow<'a, [RawRecord]>,
+    /// Clock in GHz with which the profiler computed the times of the cores; `None` if the records do not show it.
+    pub(super) rated_clock: Option<f64>,
 }
 
 impl RankOutput<'_> {
@@ -65,7 +67,9 @@ pub(super) fn split_by_rank<'a>(
     let each = devices.iter().zip(journals).enumerate();
     each.map(|(rank, (&device, journal))| {
         let physical_id = manifest.host_numbers.devices.get(rank).copied().unwrap_or(device.0);
-        RankOutput { device, physical_id, journal, records: of(device) }
+        let records = of(device);
+        let rated_clock = rated_clock(&records);
+        RankOutput { device, physical_id, journal, records, rated_clock }
     })
     .collect()
 }

@@ -4,7 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::{
-    ExpectedLaunches, JournalLine, RawRecord, cache_flushes::CacheFlushes, ranks::RankOutput,
+    ExpectedLaunches, JournalLine, RawRecord,
+    cache_flushes::CacheFlushes,
+    ranks::RankOutput,
+    recorded_clock::{MOST_CORE_TIME, excess_core_time},
     samples::TIMER_QUANTUM_NS,
 };
 use crate::domain::{CaseOutcome, DataKind, Nanos, Verdict, signature_mismatch};
@@ -51,7 +54,7 @@ pub(super) struct RecordRule {
 }
 
 /// Rules in the order in which they are applied.
-pub(super) const RECORD_RULES: [RecordRule; 19] = [
+pub(super) const RECORD_RULES: [RecordRule; 20] = [
     RecordRule {
         name: "device",
         verdict: Verdict::Implausible,
@@ -170,6 +173,17 @@ pub(super) const RECORD_RULES: [RecordRule; 19] = [
             )
         },
         find_problem: overlapping_launches,
+    },
+    RecordRule {
+        name: "core_time",
+        verdict: Verdict::Implausible,
+        condition: || {
+            format!(
+                "the cores worked at most {MOST_CORE_TIME} times as long as the launches took, in their median; kernels with more blocks than cores \
+                 or on cores of both kinds, and launches at another clock than most, are not judged"
+            )
+        },
+        find_problem: longer_core_time,
     },
     RecordRule {
         name: "host_clock",
@@ -389,6 +403,10 @@ pub(super) fn first_overlap(launches: &[&RawRecord]) -> Option<String> {
             )
         })
     })
+}
+
+fn longer_core_time(case: &CaseRecords<'_>) -> Option<String> {
+    excess_core_time(case.own, case.rank.rated_clock)
 }
 
 /// Simulated durations are not compared with the host's clock.

@@ -212,10 +212,10 @@ fn variant_result(row: &RowNumbers<'_>) -> RuleResult {
         (None, 0 | 1) => {
             not_judged("row_variant", "fewer than two collections of the row with `Op Name` or `OP State`")
         }
-        (difference, _) => RuleResult {
+        (difference, known) => RuleResult {
             rule: "row_variant",
             state: RuleState::broken_if(difference.is_some()),
-            found: difference.unwrap_or_else(|| format!("the same in {}", count_text(row.tasks.len()))),
+            found: difference.unwrap_or_else(|| format!("the same in {}", count_text(known))),
         },
     }
 }

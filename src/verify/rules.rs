@@ -205,6 +205,11 @@ fn control_rules() -> impl Iterator<Item = VerificationRule> {
             "no launch of a control kernel took longer than until the start of the next one, with the limits of `overlap`".to_owned(),
         ),
         (
+            "control_core_time",
+            Verdict::Implausible,
+            "the cores worked no longer than the launches of a control kernel took, with the limit of `core_time`".to_owned(),
+        ),
+        (
             "control_change",
             Verdict::Noisy,
             format!(

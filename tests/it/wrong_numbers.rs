@@ -38,6 +38,12 @@ const FAULTS: &[WrongNumberFault] = &[
     fault("one device throttled by 10 %", "throttling: {factor: 1.1}\n  where: {devices: 0}", 0.01),
     fault("one device throttled by 40 %", "throttling: {factor: 1.4}\n  where: {devices: 0}", 0.01),
     fault("one device 10 % fast", "slow_kernels: {factor: 0.9}\n  where: {devices: 0}", 0.01),
+    fault("two devices 10 % fast", "slow_kernels: {factor: 0.9}\n  where: {devices: [0, 1]}", 0.01),
+    fault(
+        "one device 6 % fast after 20 s",
+        "slow_kernels: {factor: 0.94}\n  where: {devices: [0]}\n  when: {from: 20}\nspeed: 10\ncosts: {start: 4, init: 2, export: 6}",
+        0.01,
+    ),
     fault("all slow after 1.5 s", "slow_kernels: {factor: 1.4}\n  when: {from: 1.5}", 0.01),
     // Only the production profile shows these.
     fault("all 1.5 times as slow", "slow_kernels: {factor: 1.5}", 0.01),
@@ -50,6 +56,9 @@ const FAULTS: &[WrongNumberFault] = &[
     fault("modes of 15 %", "unsteady_kernel: {pattern: two_modes, factor: 1.15}", 0.01),
     fault("burst of 10 %", "unsteady_kernel: {pattern: burst, factor: 1.1, launch: 10}", 0.01),
     fault("neighbour", "neighbour: {factor: 1.3, share: 0.3}\n  where: {devices: 0}", 0.01),
+    // The cores work longer than such launches took.
+    unproven("durations 0.6 times as long as they were", "wrong_unit: {factor: 0.6}"),
+    unproven("durations 0.8 times as long as they were", "wrong_unit: {factor: 0.8}"),
     fault("microseconds as nanoseconds", "wrong_unit: {factor: 1000}", 0.01),
     unproven("durations 1.3 times as long as they were", "wrong_unit: {factor: 1.3}"),
     unproven("AI CPU", "ai_cpu_fallback: {}"),

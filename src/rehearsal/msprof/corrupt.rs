@@ -56,6 +56,8 @@ pub(super) fn corrupt_records(
             FaultKind::WrongUnit(WrongUnit { factor }) => {
                 for launch in &mut collected.launches {
                     launch.duration = Nanos((launch.duration.0 as f64 * factor).round() as i64);
+                    // The cores count the same cycles, from which the profiler computes their time.
+                    launch.slowdown *= factor;
                 }
             }
             FaultKind::CoarseTimer(CoarseTimer { step }) => {

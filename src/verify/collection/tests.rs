@@ -137,11 +137,21 @@ fn record(kernel: &str, case: &Case, duration: i64) -> RawRecord {
         inputs: case.inputs.clone(),
         outputs: case.outputs.clone(),
         task: RecordedTask::default(),
-        counters: vec![Some(f64::from(u32::try_from(duration).unwrap_or_default())); COUNTERS.len()],
+        counters: counters(0.9 * duration as f64, duration as f64),
         blocks: None,
         stream: None,
         low_clock: None,
     }
+}
+
+/// Counters of a launch on matrix cores that work for a time in nanoseconds, and for a number of cycles.
+fn counters(working: f64, cycles: f64) -> Vec<Option<f64>> {
+    let value = |name: &&str| match *name {
+        "aicore_time(us)" => working / 1e3,
+        "aic_total_cycles" => cycles,
+        _ => 0.0,
+    };
+    COUNTERS.iter().map(|name| Some(value(name))).collect()
 }
 
 /// Returns the outcome of the first case after a change; the second case must stay `ok`.
@@ -161,7 +171,7 @@ fn complete_collection_is_ok() {
         assert_eq!(attempt.launches.len(), (WARM_UP + MEASURED) as usize);
         assert_eq!(attempt.launches.iter().filter(|launch| launch.is_accepted).count(), MEASURED as usize);
         // Launches 2 to 9 took 1040, 1000, 1020, 1040, 1000, 1020, 1040, 1000.
-        assert_eq!(attempt.counters[0], Some(1020.0));
+        assert_eq!(attempt.counters[1], Some(1020.0));
     }
 }
 
@@ -196,6 +206,43 @@ fn flushes_of_the_cache_are_no_launches_of_a_case() {
     let is_other_size =
         |outcome: CaseOutcome| outcome.reason == "no record of a flush of the cache before launch 0";
     assert!(collection.outcomes().into_iter().all(is_other_size));
+}
+
+/// The cores work for most of each launch at the rated clock; the table, or the clock, shows less time.
+#[test]
+fn launches_that_are_shorter_than_the_work_of_their_cores_are_implausible() {
+    // Cores that work for a part of the duration, at one cycle per nanosecond and block.
+    let with = |share: f64, change: fn(usize, &mut RawRecord)| {
+        after(|collection| {
+            for record in &mut collection.records {
+                let working = 0.9 * record.duration.0 as f64;
+                (record.blocks, record.counters) = (Some(4), counters(working, 4.0 * working));
+            }
+            for (number, record) in collection.own(0).enumerate() {
+                let working = share * record.duration.0 as f64;
+                record.counters = counters(working, 4.0 * working);
+                change(number, record);
+            }
+        })
+    };
+    assert_eq!(with(1.0, |_, _| ()).0, Verdict::Ok);
+    let (verdict, reason) = with(1.125, |_, _| ());
+    assert_eq!(verdict, Verdict::Implausible);
+    assert_eq!(
+        reason,
+        "the cores worked 1.125 times as long as the launches took, at the rated clock, so that the durations are too short or the clock is \
+         above its rating"
+    );
+    // Records without blocks or counters, and of a kernel with twice as many blocks as cores, whose cycles are those of each block.
+    assert_eq!(with(1.125, |_, record| record.blocks = None).0, Verdict::Ok);
+    assert_eq!(with(1.125, |_, record| record.counters.clear()).0, Verdict::Ok);
+    assert_eq!(with(1.125, |_, record| record.blocks = Some(8)).0, Verdict::Ok);
+    let one = |number: usize, record: &mut RawRecord| {
+        if number != 3 {
+            record.counters = counters(900.0, 3_600.0);
+        }
+    };
+    assert_eq!(with(2.0, one).0, Verdict::Ok, "a single launch");
 }
 
 /// Durations in nanoseconds in the column of microseconds.
@@ -470,7 +517,7 @@ fn severe_outlier_is_labelled_counted_and_left_out() {
     let attempts = collection.attempts();
     assert_eq!(attempts[0].outcome.reason, "every launch recorded; 1 severe outlier left out");
     assert_eq!(attempts[0].launches.iter().filter(|launch| launch.is_accepted).count(), 7);
-    assert!(attempts[0].counters[0].expect("a mean") < 2000.0, "counters are of the same launches");
+    assert!(attempts[0].counters[1].expect("a mean") < 2000.0, "counters are of the same launches");
 }
 
 #[test]

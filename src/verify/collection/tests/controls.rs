@@ -26,7 +26,7 @@ fn add_controls(collection: &mut Collection, factor: f64, is_clock: bool) {
             let duration = 500_000 + 500 * (launch % 3);
             let stretched = (duration as f64 * factor) as i64;
             let cycles = if is_clock { duration } else { stretched };
-            let counters = vec![Some(cycles as f64); COUNTERS.len()];
+            let counters = counters(0.9 * cycles as f64, cycles as f64);
             let launched = record("AddAiCore", &collection.cases[0], stretched);
             RawRecord { counters, blocks: Some(1), ..launched }
         });
@@ -72,6 +72,28 @@ fn control_launches_that_overlap_contradict_the_collection() {
     let (read, outcomes) = with_last(&|record, before| record.start = before);
     assert_eq!(read, 1);
     assert!(outcomes.iter().all(|outcome| outcome.verdict == Verdict::Ok), "{outcomes:?}");
+}
+
+/// The work of the cores is most of a long control kernel, so that a high clock shows in it before it does in short cases.
+#[test]
+fn control_launches_that_are_shorter_than_the_work_of_their_cores_contradict_the_collection() {
+    let with = |factor: f64| {
+        let mut collection = Collection::without_faults();
+        add_controls(&mut collection, factor, true);
+        let outcomes = collection.outcomes();
+        assert!(outcomes.iter().all(|outcome| outcome.verdict == outcomes[0].verdict), "{outcomes:?}");
+        outcomes[0].clone()
+    };
+    assert_eq!(with(0.98).verdict, Verdict::Ok);
+    let CaseOutcome { verdict, reason } = with(0.85);
+    assert_eq!(verdict, Verdict::Implausible);
+    assert!(
+        reason.starts_with(
+            "the durations of the collection contradict the time of the cores: the cores worked 1.059 times"
+        ),
+        "{reason}"
+    );
+    assert!(reason.ends_with("above its rating, in the control kernel matmul"), "{reason}");
 }
 
 #[test]
