@@ -534,7 +534,7 @@ impl<'a> Dispatcher<'a> {
         // their rows were written.
         let (database, cache) = (self.store.database, self.context.settings.cache());
         let ledger = self.commit(|ledger| LedgerComparison::read(ledger, database, cache)).await?;
-        let suspicious = self.report_suspicious(&ledger).await?;
+        let settled = self.settle_row_verdicts(&ledger).await?;
         let imprecise = self.report_precision(ledger.ledger_rows().estimates());
         self.store.rows.reopen_written(ledger);
         let NewlySuspicious { cases, open } = self.store.rows.add_outdated(self.store.database);
@@ -562,7 +562,7 @@ impl<'a> Dispatcher<'a> {
         }
         outcomes.extend(std::mem::take(&mut self.store.predecided));
         for (case, outcome) in &mut outcomes {
-            if let Some(judged) = suspicious.get(case.id()) {
+            if let Some(judged) = settled.get(case.id()) {
                 *outcome = judged.clone();
             }
         }

@@ -157,16 +157,22 @@ fn wrong_medians_are_not_ok() {
 }
 
 /// Launch noise of 0.2 to 5 % and offsets of collections as large: of the healthy cases, at most one of 500 has a verdict
-/// other than `ok` and `noisy`, and at most 2 % of the measurements are caused by suspicion. A run of 20 cases by default,
-/// `NPUBENCH_FAULT_RUNS` of them otherwise.
+/// other than `ok` and `noisy`, and at most 2 % of the measurements are caused by suspicion. The run has the verdicts of the rows.
+/// A run of 20 cases by default, `NPUBENCH_FAULT_RUNS` of them otherwise.
 #[test]
 fn healthy_cases_are_not_suspicious() {
     let (runs, _) = campaign();
     let (mut rows, mut ok, mut accused, mut attempts, mut suspected) = (0_u32, 0_u32, 0_u32, 0_u32, 0_u32);
     for seed in 1..=runs {
         let context = measured("noise: {launch: [0.002, 0.05], offset: 1}\n", seed);
+        let ledger = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("the ledger");
+        let verdict_of = |case: &str| -> String {
+            let sql = "SELECT verdict FROM verdicts WHERE case_id = ?1";
+            ledger.query_row(sql, [case], |row| row.get(0)).expect("a verdict")
+        };
         for row in DECODER_KERNELS.into_iter().flat_map(|kernel| context.rows("db", kernel)) {
             rows += 1;
+            assert_eq!(verdict_of(&row["MicroBench Case"]), row["MicroBench Verdict"], "seed {seed}");
             match row["MicroBench Verdict"].as_str() {
                 "ok" => ok += 1,
                 "noisy" => {}
@@ -179,7 +185,6 @@ fn healthy_cases_are_not_suspicious() {
                 }
             }
         }
-        let ledger = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("the ledger");
         let number =
             |query: &str| -> u32 { ledger.query_row(query, [], |row| row.get(0)).expect("a number") };
         attempts += number("SELECT count(*) FROM attempts");

@@ -91,38 +91,49 @@ impl Dispatcher<'_> {
         cases
     }
 
-    /// Reports the cases that the run has measured whose rows are suspicious, and stores that as their verdict.
-    pub(super) async fn report_suspicious(
+    /// Stores the verdicts of the rows of cases that the run has measured as those of the cases, and reports the suspicious ones:
+    /// collections that are each steady may differ, or contradict other durations. Returns the stored outcomes.
+    pub(super) async fn settle_row_verdicts(
         &mut self,
         ledger: &LedgerComparison,
     ) -> Result<BTreeMap<CaseId, CaseOutcome>, EngineError> {
         let context = Arc::clone(&self.context);
         let planned = context.cases.iter().enumerate();
         let measured = planned.flat_map(|(index, planned)| planned.cases().map(move |case| (index, case)));
-        let measured: BTreeMap<&CaseId, &IdentifiedCase> = measured
-            .filter(|(index, case)| {
-                self.concluded_verdict(*index, case.id()).is_some_and(Verdict::has_samples)
+        let measured: BTreeMap<&CaseId, (&IdentifiedCase, Verdict)> = measured
+            .filter_map(|(index, case)| {
+                let verdict = self.concluded_verdict(index, case.id())?;
+                verdict.has_samples().then_some((case.id(), (case, verdict)))
             })
-            .map(|(_, case)| (case.id(), case))
             .collect();
-        let kernels: BTreeSet<&KernelName> = measured.values().map(|case| &case.kernel).collect();
-        let suspicious: BTreeMap<CaseId, CaseOutcome> = kernels
+        let kernels: BTreeSet<&KernelName> = measured.values().map(|(case, _)| &case.kernel).collect();
+        let settled: BTreeMap<CaseId, CaseOutcome> = kernels
             .into_iter()
-            .flat_map(|kernel| suspicious_rows(self.store.database, kernel, ledger).unwrap_or_default())
-            .filter(|(case, _)| measured.contains_key(case))
+            .flat_map(|kernel| judged_rows(self.store.database, kernel, ledger).unwrap_or_default())
+            .filter(|(case, judged)| {
+                let concluded = measured.get(case).map(|(_, verdict)| *verdict);
+                let is_suspicious = judged.verdict == Verdict::Suspicious;
+                concluded.is_some_and(|verdict| verdict != judged.verdict || is_suspicious)
+            })
             .collect();
-        let Some((first, outcome)) = suspicious.first_key_value() else { return Ok(suspicious) };
-        let (first, reason) = (measured[first], outcome.reason.clone());
+        if settled.is_empty() {
+            return Ok(settled);
+        }
         let verdicts: Vec<(CaseId, CaseOutcome)> =
-            suspicious.iter().map(|(case, outcome)| (case.clone(), outcome.clone())).collect();
+            settled.iter().map(|(case, outcome)| (case.clone(), outcome.clone())).collect();
         self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), &verdicts)).await?;
-        (self.emit)(&RunEvent::ResultsSuspicious {
-            cases: suspicious.len(),
-            kernel: first.kernel.clone(),
-            shapes: first.shapes(),
-            reason,
-        });
-        Ok(suspicious)
+        let mut suspicious = settled.iter().filter(|(_, outcome)| outcome.verdict == Verdict::Suspicious);
+        let count = suspicious.clone().count();
+        if let Some((first, outcome)) = suspicious.next() {
+            let (case, _) = measured[first];
+            (self.emit)(&RunEvent::ResultsSuspicious {
+                cases: count,
+                kernel: case.kernel.clone(),
+                shapes: case.shapes(),
+                reason: outcome.reason.clone(),
+            });
+        }
+        Ok(settled)
     }
 
     /// Measured cases of the run that have not failed in a later round.
@@ -174,8 +185,8 @@ impl Dispatcher<'_> {
     }
 }
 
-/// Returns the suspicious rows of a table by the whole ledger, each as it is written.
-fn suspicious_rows(
+/// Returns the rows of a table with samples by the whole ledger, each as it is written.
+fn judged_rows(
     database: &Database,
     kernel: &KernelName,
     ledger: &LedgerComparison,
@@ -185,7 +196,7 @@ fn suspicious_rows(
     let judged = rows.filter_map(|row| {
         let case = row.case.ok()?.id();
         let outcome = ledger.judged_row(&case, row.production)?.outcome;
-        (outcome.verdict == Verdict::Suspicious).then_some((case, outcome))
+        outcome.verdict.has_samples().then_some((case, outcome))
     });
     Ok(judged.collect())
 }
