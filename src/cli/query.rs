@@ -1,8 +1,13 @@
 //! `npubench query`: looks one operator or kernel up in a database.
 
-use std::path::PathBuf;
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
+use serde::Deserialize;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
@@ -10,7 +15,7 @@ use crate::{
     domain::{DataKind, Dtype, TensorFormat, did_you_mean_or},
     exit::ExitStatus,
     lookup::{
-        AnswerSource, AttentionParameters, LookupEngine, OpQuery, QueryTensor,
+        AnswerSource, AttentionParameters, LookupAnswer, LookupEngine, OpQuery, QueryTensor,
         op_mapping::{MAPPING_FILE, OpMapping},
     },
     report::{LookupReport, lookup_json, lookup_text, print_data, print_note},
@@ -22,18 +27,22 @@ const NEAREST_ROWS: usize = 5;
 
 /// Looks one operator or kernel up, as a performance model does
 ///
-/// Prints the latency with its source, the rule that led to it, and the rows that it is from; for a miss the reason and the
-/// nearest rows. The rules are in docs/lookup.md. Nothing is written.
+/// Prints the latency with its source, the rule that led to it, and the rows that it is from; for a miss the reason and
+/// the nearest rows. The rules are in docs/lookup.md. Nothing is written.
 #[derive(Debug, Args)]
 pub(super) struct QueryOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     /// Operator of the mapping, such as `aten.mm.default`, or kernel, such as `MatMulV2`
-    #[arg(long, value_name = "NAME")]
-    op: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "queries", requires = "inputs")]
+    op: Option<String>,
     /// Shapes of the inputs, such as `136,5120;5120,768`
     #[arg(long, value_name = "SHAPES", value_parser = parse_shapes)]
-    inputs: ShapeList,
+    inputs: Option<ShapeList>,
+    /// Answer each line of this file, a JSON object such as `{"op": "MatMulV2", "inputs": [[136, 5120], [5120, 768]],
+    /// "dtypes": ["bf16"]}`, with a line of JSON as soon as it is read; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "op")]
+    queries: Option<PathBuf>,
     /// Element types of the inputs, one for all or one for each: `bf16`, `INT8;INT8;FLOAT`. By default types are not
     /// compared, and rows of different types are a miss
     #[arg(long, value_name = "TYPES", default_value = "", hide_default_value = true)]
@@ -113,18 +122,22 @@ fn parse_length(text: &str) -> Result<f64, String> {
     length.ok_or_else(|| format!("`{text}` is not a number of tokens above 0"))
 }
 
-/// Returns the items of a list for `count` tensors: one for all, or one for each; `None` where nothing is given.
+/// Splits a list of the command line; an empty one has no items.
+fn split_list(list: &str) -> Vec<String> {
+    let items = list.split([';', ',']).map(|item| item.trim().to_owned());
+    if list.trim().is_empty() { Vec::new() } else { items.collect() }
+}
+
+/// Returns the items for `count` tensors: one for all, or one for each; `None` where nothing is given.
 fn spread<T: Clone>(
-    list: &str,
+    items: &[String],
     count: usize,
     what: &str,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Vec<Option<T>>, CommandError> {
-    if list.trim().is_empty() {
-        return Ok(vec![None; count]);
-    }
-    let items: Vec<Option<T>> = list.split([';', ',']).map(|item| parse(item.trim())).collect();
+    let items: Vec<Option<T>> = items.iter().map(|item| parse(item.trim())).collect();
     match items.len() {
+        0 => Ok(vec![None; count]),
         1 => Ok(vec![items[0].clone(); count]),
         given if given == count => Ok(items),
         given => Err(CommandError::bad_input(
@@ -139,12 +152,122 @@ fn parse_dtype(name: &str) -> Option<Dtype> {
     Dtype::from_torch(&name.to_lowercase()).or_else(|| Dtype::parse(&name.to_uppercase()))
 }
 
-fn tensors(shapes: &ShapeList, dtypes: &str, formats: &str) -> Result<Vec<QueryTensor>, CommandError> {
-    let count = shapes.0.len();
+fn tensors(
+    shapes: &[Vec<u64>],
+    dtypes: &[String],
+    formats: &[String],
+) -> Result<Vec<QueryTensor>, CommandError> {
+    let count = shapes.len();
     let dtypes = spread(dtypes, count, "types", parse_dtype)?;
     let formats = spread(formats, count, "formats", |name| TensorFormat::parse(&name.to_uppercase()))?;
-    let tensors = shapes.0.iter().zip(dtypes).zip(formats);
+    let tensors = shapes.iter().zip(dtypes).zip(formats);
     Ok(tensors.map(|((dims, dtype), format)| QueryTensor { dims: dims.clone(), dtype, format }).collect())
+}
+
+/// A query as a line of JSON; the keys are the options of the command.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct QueryLine {
+    op: String,
+    inputs: Vec<Vec<u64>>,
+    dtypes: Vec<String>,
+    formats: Vec<String>,
+    outputs: Vec<Vec<u64>>,
+    output_dtypes: Vec<String>,
+    tp: Option<u64>,
+    ep: Option<u64>,
+    ranks: Option<u64>,
+    tier: Option<u64>,
+    sequence_parallel: bool,
+    kv_length: Option<f64>,
+    kv_heads: Option<u64>,
+    sparse_mode: Option<u8>,
+    layout: Option<String>,
+}
+
+impl QueryLine {
+    fn from_options(options: &QueryOptions) -> Self {
+        let shapes = |list: &Option<ShapeList>| list.as_ref().map(|list| list.0.clone()).unwrap_or_default();
+        Self {
+            op: options.op.clone().unwrap_or_default(),
+            inputs: shapes(&options.inputs),
+            dtypes: split_list(&options.dtypes),
+            formats: split_list(&options.formats),
+            outputs: shapes(&options.outputs),
+            output_dtypes: split_list(&options.output_dtypes),
+            tp: options.tp,
+            ep: options.ep,
+            ranks: options.ranks,
+            tier: options.tier,
+            sequence_parallel: options.sequence_parallel,
+            kv_length: options.kv_length,
+            kv_heads: options.kv_heads,
+            sparse_mode: options.sparse_mode,
+            layout: options.layout.clone(),
+        }
+    }
+
+    fn into_query(self) -> Result<OpQuery, CommandError> {
+        let positive = [("tp", self.tp), ("ep", self.ep), ("ranks", self.ranks)];
+        if let Some((key, _)) = positive.iter().find(|(_, number)| *number == Some(0)) {
+            return Err(CommandError::bad_input(format!("`{key}` is 0"), "give a number of ranks from 1 on"));
+        }
+        let query = OpQuery {
+            inputs: tensors(&self.inputs, &self.dtypes, &self.formats)?,
+            outputs: tensors(&self.outputs, &self.output_dtypes, &[])?,
+            op: self.op,
+            tp_size: self.tp,
+            ep_size: self.ep,
+            ranks: self.ranks,
+            tier: self.tier,
+            is_sequence_parallel: self.sequence_parallel,
+            attention: AttentionParameters {
+                kv_length: self.kv_length,
+                kv_heads: self.kv_heads,
+                sparse_mode: self.sparse_mode.map(|mode| mode.to_string()),
+                layout: self.layout,
+            },
+        };
+        let hint = "give the shapes as the framework has them";
+        query.check().map_err(|error| CommandError::bad_input(error.to_string(), hint))?;
+        Ok(query)
+    }
+}
+
+/// Answers the lines of a file one by one, so that a process can wait for each answer. The exit status is that of the
+/// worst answer.
+fn answer_lines(file: &Path, engine: &LookupEngine, kind: DataKind) -> Result<ExitStatus, CommandError> {
+    let failed = |error: io::Error| {
+        let hint = "give a file with one JSON object per line, or `-` for standard input";
+        CommandError::bad_input(format!("cannot read `{}`: {error}", file.display()), hint)
+    };
+    let lines: Box<dyn BufRead> = match file.to_str() {
+        Some("-") => Box::new(io::stdin().lock()),
+        _ => Box::new(BufReader::new(File::open(file).map_err(failed)?)),
+    };
+    let mut exit = ExitStatus::Done;
+    for (number, line) in (1..).zip(lines.lines()) {
+        let line = line.map_err(failed)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let at_line = |problem: &str, hint: &str| {
+            CommandError::bad_input(format!("{}:{number}: {problem}", file.display()), hint)
+        };
+        let parsed: QueryLine = serde_json::from_str(&line)
+            .map_err(|error| at_line(&error.to_string(), "docs/lookup.md lists the keys of a query"))?;
+        let query = parsed.into_query().map_err(|error| at_line(&error.message, &error.hint))?;
+        let answer = engine.lookup(&query)?;
+        if !is_complete(&answer) {
+            exit = ExitStatus::SomeNotOk;
+        }
+        print_data(&lookup_json(&LookupReport { query: &query, answer: &answer, nearest: &[], kind }));
+    }
+    Ok(exit)
+}
+
+fn is_complete(answer: &LookupAnswer) -> bool {
+    !matches!(answer.source, AnswerSource::Miss | AnswerSource::Partial)
 }
 
 fn load_mapping(options: &QueryOptions, database: &Database) -> Result<Option<OpMapping>, CommandError> {
@@ -158,31 +281,13 @@ fn load_mapping(options: &QueryOptions, database: &Database) -> Result<Option<Op
 
 pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
-    let query = OpQuery {
-        op: options.op.clone(),
-        inputs: tensors(&options.inputs, &options.dtypes, &options.formats)?,
-        outputs: match &options.outputs {
-            Some(outputs) => tensors(outputs, &options.output_dtypes, "")?,
-            None => Vec::new(),
-        },
-        tp_size: options.tp,
-        ep_size: options.ep,
-        ranks: options.ranks,
-        tier: options.tier,
-        is_sequence_parallel: options.sequence_parallel,
-        attention: AttentionParameters {
-            kv_length: options.kv_length,
-            kv_heads: options.kv_heads,
-            sparse_mode: options.sparse_mode.map(|mode| mode.to_string()),
-            layout: options.layout.clone(),
-        },
-    };
-    query.check().map_err(|error| {
-        CommandError::bad_input(error.to_string(), "give the shapes as the framework has them")
-    })?;
     let mapping = load_mapping(options, &database)?;
     let kind = database.kind();
     let engine = LookupEngine::new(database, mapping)?;
+    if let Some(file) = &options.queries {
+        return answer_lines(file, &engine, kind);
+    }
+    let query = QueryLine::from_options(options).into_query()?;
     let answer = engine.lookup(&query)?;
     let is_miss = answer.source == AnswerSource::Miss;
     let nearest = if is_miss { engine.nearest_rows(&query, NEAREST_ROWS)? } else { Vec::new() };
@@ -200,8 +305,7 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
         });
         print_note(&format!("hint: {hint}"));
     }
-    let is_complete = !matches!(answer.source, AnswerSource::Miss | AnswerSource::Partial);
-    Ok(if is_complete { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+    Ok(if is_complete(&answer) { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
 #[cfg(test)]

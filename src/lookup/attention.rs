@@ -231,8 +231,8 @@ fn token_padding(query: u64, row: u64) -> Option<Padding> {
 }
 
 impl AttentionKey {
-    /// Compares type, heads of keys, mask and layout of a row with those of a query. `Some(true)` if a value of the row is unknown,
-    /// `None` if one differs.
+    /// Compares type, heads of keys, mask and layout of a row with those of a query. `Some(true)` if a value of the row
+    /// is unknown, `None` if one differs.
     fn unknown_beside(&self, query: &Self) -> Option<bool> {
         if self.dtype != query.dtype {
             return None;

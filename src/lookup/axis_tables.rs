@@ -144,7 +144,8 @@ pub(crate) struct AxisRow {
     pub(crate) row: u32,
 }
 
-/// Rows that differ along the axes of one group only, sorted. The key is the class of the form, the regime and the other axes.
+/// Rows that differ along the axes of one group only, sorted. The key is the class of the form, the regime and the
+/// other axes.
 type AxisTable = HashMap<Box<[u64]>, Vec<AxisRow>, FixedState>;
 
 /// The tables of a kernel. Each is built when it is first needed.

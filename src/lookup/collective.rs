@@ -88,8 +88,8 @@ impl CollectiveTable {
         Ok(Some(found))
     }
 
-    /// Looks a message up: rows of its size, else a straight line between those of the neighbouring sizes. Rows of its element
-    /// type precede those of others. Rows of one size stand for their median.
+    /// Looks a message up: rows of its size, else a straight line between those of the neighbouring sizes. Rows of its
+    /// element type precede those of others. Rows of one size stand for their median.
     pub(crate) fn lookup(&self, message: &CollectiveMessage) -> LookupAnswer {
         if !self.missing.is_empty() {
             let missing = self.missing.iter().map(ToString::to_string).collect();

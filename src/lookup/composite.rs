@@ -17,8 +17,8 @@ pub(crate) enum CompositeStep {
     Operator(String),
 }
 
-/// Divides the parts of a composite into steps. Kernels of products are alternatives of each other: of `MatMulV2, MatMulV3`
-/// one runs, of `RmsNorm, DynamicQuant` both.
+/// Divides the parts of a composite into steps. Kernels of products are alternatives of each other: of `MatMulV2,
+/// MatMulV3` one runs, of `RmsNorm, DynamicQuant` both.
 pub(crate) fn composite_steps(parts: &[CompositePart]) -> Vec<CompositeStep> {
     let is_product = |kernel: &MappedKernel| KernelTraits::of_kernel(&kernel.name).is_product;
     let mut steps: Vec<CompositeStep> = Vec::new();
@@ -39,8 +39,8 @@ pub(crate) fn composite_steps(parts: &[CompositePart]) -> Vec<CompositeStep> {
     steps
 }
 
-/// Returns the bytes of a product's output, as a collective behind it sends them. Products of one-byte types have an output of
-/// two bytes per element.
+/// Returns the bytes of a product's output, as a collective behind it sends them. Products of one-byte types have an
+/// output of two bytes per element.
 pub(crate) fn product_bytes(inputs: &[QueryTensor]) -> Option<u64> {
     let [input, weight, ..] = inputs else { return None };
     let ([outer @ .., k], &[one, other]) = (&*input.dims, &*weight.dims) else { return None };

@@ -46,8 +46,8 @@ pub(crate) fn output_of_query(query: &OpQuery) -> Option<ElementwiseOutput> {
     Some(ElementwiseOutput { dims, dtype })
 }
 
-/// Finds rows with this output: of its element type, or with `is_scaled` of others, in proportion to the bytes. Rows whose
-/// inputs are broadcast as those of the query precede others.
+/// Finds rows with this output: of its element type, or with `is_scaled` of others, in proportion to the bytes. Rows
+/// whose inputs are broadcast as those of the query precede others.
 pub(crate) fn find_by_output(
     index: &KernelIndex,
     output: &ElementwiseOutput,

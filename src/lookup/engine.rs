@@ -182,7 +182,8 @@ impl LookupEngine {
             .match_kernels(&kernels, &KernelsQuery { slots, outputs, comparison, kind, is_operator: true }))
     }
 
-    /// Finds rows that fit exactly, then padded ones, then rows to interpolate between, each in the order of the kernels.
+    /// Finds rows that fit exactly, then padded ones, then rows to interpolate between, each in the order of the
+    /// kernels.
     fn match_kernels(&self, kernels: &CandidateKernels<'_>, query: &KernelsQuery<'_>) -> LookupAnswer {
         let (slots, comparison) = (&query.slots, query.comparison);
         if kernels.indices.is_empty() {
@@ -369,15 +370,17 @@ impl LookupEngine {
         self.lookup_message(&unmapped(name), &message)
     }
 
-    /// Looks a collective up by its first input. That of an operator that scatters is the input of all ranks together; tables
-    /// have the output of one.
+    /// Looks a collective up by its first input. That of an operator that scatters is the input of all ranks together;
+    /// tables have the output of one.
     fn lookup_collective(
         &self,
         kernels: &[MappedKernel],
         query: &OpQuery,
         is_operator: bool,
     ) -> Result<LookupAnswer, LookupError> {
-        let Some(ranks) = query.ranks else { return Ok(LookupAnswer::missed(MissReason::RanksNotGiven)) };
+        let Some(ranks) = query.ranks.filter(|ranks| *ranks > 0) else {
+            return Ok(LookupAnswer::missed(MissReason::RanksNotGiven));
+        };
         let input = query.inputs.first();
         let dtype = input.and_then(|input| input.dtype.clone());
         let bytes = input.zip(dtype.as_ref()).and_then(|(input, dtype)| {

@@ -91,8 +91,8 @@ impl DatabaseIndex {
         loaded
     }
 
-    /// Returns the table of a collective: from the folder that the mapping names, else from the database; `None` without
-    /// one.
+    /// Returns the table of a collective: from the folder that the mapping names, else from the database; `None`
+    /// without one.
     pub(crate) fn collective(&self, kernel: &KernelName, mapping: &OpMapping) -> LoadedCollective {
         let tables = self.collectives.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = tables.get(kernel) {

@@ -39,8 +39,8 @@ pub(crate) struct InterpolationQuery<'q> {
 /// Greatest number of interpolated dimensions where the mapping states none.
 const MAX_DIMS: u8 = 3;
 
-/// Interpolates between the rows of a kernel. Columns of latencies are not mixed: the preferred one is tried with all axes before
-/// the next one.
+/// Interpolates between the rows of a kernel. Columns of latencies are not mixed: the preferred one is tried with all
+/// axes before the next one.
 pub(crate) fn interpolate_rows(
     index: &KernelIndex,
     query: InterpolationQuery<'_>,
@@ -89,8 +89,8 @@ fn along_tokens(
     None
 }
 
-/// Returns true if the first outputs of rows are of one size, or as large as their tokens are many: the outputs of slices
-/// are neither.
+/// Returns true if the first outputs of rows are of one size, or as large as their tokens are many: the outputs of
+/// slices are neither.
 fn have_outputs_alike(index: &KernelIndex, rows: &[u32]) -> bool {
     let sizes = |number: &u32| {
         let row = &index.rows.rows[*number as usize];

@@ -37,8 +37,8 @@ struct ExactTable {
     order: Vec<u32>,
 }
 
-/// Rows that differ in the number of tokens only, by number of tokens. The key is the form, then the dimensions of all compared
-/// inputs, with [`TOKENS`] in place of the number of tokens.
+/// Rows that differ in the number of tokens only, by number of tokens. The key is the form, then the dimensions of all
+/// compared inputs, with [`TOKENS`] in place of the number of tokens.
 type TokenTable = HashMap<Box<[u64]>, Vec<(u64, u32)>, foldhash::fast::FixedState>;
 
 /// Place of the number of tokens in a key. No tensor has so many.
@@ -151,8 +151,8 @@ impl KernelIndex {
         table
     }
 
-    /// Returns the keys of inputs with the number of tokens: the first dimension of the first input, there and in
-    /// all inputs that begin with the same number. That number may be another dimension by chance, so that a second key has
+    /// Returns the keys of inputs with the number of tokens: the first dimension of the first input, there and in all
+    /// inputs that begin with the same number. That number may be another dimension by chance, so that a second key has
     /// the tokens in the first input only. Weights have no tokens.
     fn token_keys(&self, form: u32, slots: &[SlotDims]) -> Vec<(Box<[u64]>, u64)> {
         let Some(&tokens) = slots.first().and_then(|slot| slot.as_slice().first()) else { return Vec::new() };

@@ -1,7 +1,7 @@
 //! The rows of one kernel in memory: dimensions, forms, latencies and lines.
 //!
-//! A form is everything of a row but its dimensions, and most rows of a table share a few forms. It is found by the bytes of
-//! its cells, so that loading parses each form once.
+//! A form is everything of a row but its dimensions, and most rows of a table share a few forms. It is found by the
+//! bytes of its cells, so that loading parses each form once.
 
 use std::collections::HashMap;
 
@@ -175,7 +175,8 @@ struct LatencyReader {
     /// Positions among `columns`.
     latencies: [Vec<usize>; LatencyColumn::COUNT],
     verdict: Option<usize>,
-    /// Greatest ratio of a production duration to the time of the cores, with positions of core, AI core and vector times.
+    /// Greatest ratio of a production duration to the time of the cores, with positions of core, AI core and vector
+    /// times.
     envelope: Option<(f64, [usize; 3])>,
 }
 

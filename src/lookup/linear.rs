@@ -1,9 +1,10 @@
 //! Linear interpolation between points in one to three dimensions.
 //!
-//! In one dimension between the nearest points on both sides. In two and three dimensions in the simplex of the Delaunay
-//! triangulation that contains the target. It is the solution of a linear programme (minimise the sum of `w·|x - target|²` over
-//! weights `w >= 0` of sum 1 with mean `target`), so that no triangulation is built; points on one circle, as
-//! those of grids, have several triangulations, of which the order of points selects one.
+//! In one dimension between the nearest points on both sides. In two and three dimensions in the simplex of the
+//! Delaunay triangulation that contains the target. It is the solution of a linear programme: weights of sum 1, none
+//! below zero, whose mean of the points is the target, with the least mean of the squared distances to it. No
+//! triangulation is built; points on one circle, as those of grids, have several triangulations, of which the order of
+//! points selects one.
 
 /// Point with its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,8 +29,8 @@ const MANY_POINTS: usize = 512;
 /// Distinct coordinates on each side of the target that are near.
 const NEAR_COORDINATES: usize = 6;
 
-/// Interpolates between points, the first `dims` of whose coordinates count. Points with equal coordinates stand for their
-/// median. Returns `None` unless the target is between points.
+/// Interpolates between points, the first `dims` of whose coordinates count. Points with equal coordinates stand for
+/// their median. Returns `None` unless the target is between points.
 pub(crate) fn interpolate(
     points: &[ValuedPoint],
     target: [f64; 3],

@@ -326,9 +326,9 @@ pub(crate) fn find_padded(
     best.map(|(_, matches)| matches).unwrap_or_default()
 }
 
-/// Chooses among the rows of a kernel that fit: exact types and preferred formats first, then the column of the latency.
-/// Of several equal ones the answer has the median, so that it does not depend on the order of rows. Rows with as many elements in the
-/// output as the query's precede others.
+/// Chooses among the rows of a kernel that fit: exact types and preferred formats first, then the column of the
+/// latency. Of several equal ones the answer has the median, so that it does not depend on the order of rows. Rows with
+/// as many elements in the output as the query's precede others.
 pub(crate) fn choose_row(
     index: &KernelIndex,
     matches: &[RowMatch],

@@ -20,8 +20,8 @@ pub(crate) struct MoeInputs {
     pub(crate) kernel: Vec<QueryTensor>,
 }
 
-/// Returns the inputs of the fused kernel: the given ones if they are those of the kernel, else those that follow from the
-/// activation, the experts of each token, and the weights of both products. `None` if there are no such inputs.
+/// Returns the inputs of the fused kernel: the given ones if they are those of the kernel, else those that follow from
+/// the activation, the experts of each token, and the weights of both products. `None` if there are no such inputs.
 pub(crate) fn moe_inputs(query: &OpQuery) -> Option<MoeInputs> {
     let inputs = stack_weights(&query.inputs);
     let rank = |at: usize| inputs.get(at).map(|tensor| tensor.dims.len());
@@ -54,7 +54,8 @@ pub(crate) fn moe_inputs(query: &OpQuery) -> Option<MoeInputs> {
     Some(MoeInputs { activation, routing: routing.clone(), kernel })
 }
 
-/// Returns the tensors with each list of equal matrices as one tensor: a framework may pass the weights of experts one by one.
+/// Returns the tensors with each list of equal matrices as one tensor: a framework may pass the weights of experts one
+/// by one.
 fn stack_weights(inputs: &[QueryTensor]) -> Vec<QueryTensor> {
     let is_same_matrix = |one: &QueryTensor, other: &QueryTensor| one.dims.len() == 2 && one == other;
     // The activation and the experts of tokens are in front.

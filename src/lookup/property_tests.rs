@@ -91,7 +91,8 @@ proptest! {
         }
     }
 
-    /// Each row answers its own inputs, unless an equal row has another latency. No answer is from a row of another type.
+    /// Each row answers its own inputs, unless an equal row has another latency. No answer is from a row of another
+    /// type.
     #[test]
     fn rows_answer_for_themselves_and_for_no_other_type(rows in prop::collection::vec(inputs(), 1..30)) {
         let texts: Vec<String> =
@@ -113,6 +114,76 @@ proptest! {
                 row_shapes.iter().map(bare).collect::<Vec<_>>(),
                 shapes.iter().map(bare).collect::<Vec<_>>()
             );
+        }
+    }
+}
+
+/// Dimensions at the limits of numbers.
+fn extreme_dim() -> impl Strategy<Value = u64> {
+    prop_oneof![0_u64..40, prop::sample::select(vec![64, 1 << 20, 1 << 32, 1 << 63, u64::MAX - 1, u64::MAX]),]
+}
+
+fn extreme_shapes() -> impl Strategy<Value = Vec<Vec<u64>>> {
+    prop::collection::vec(prop::collection::vec(extreme_dim(), 0..=5), 0..=5)
+}
+
+const ALL_ROUTES: &str = "interpolation_policy: {kernel_overrides: {Gather: {generic_compute: {axis: output_numel}}}}\n\
+    operator_mappings:\n  mm: {kernel_type: MatMulV2}\n  gather: {kernel_type: Gather}\n  \
+    add: {kernel_type: Add, query_mode: elementwise}\n  rope: {kernel_type: _triton_rope}\n  \
+    swiglu: {kernel_type: SwiGlu}\n  cache: {kernel_type: ReshapeAndCacheNdKernel}\n  \
+    quant: {kernel_type: DynamicQuant, compute_subcategory: compute_scale, tc_input_count: 1}\n  \
+    moe: {kernel_type: DispatchFFNCombine, query_mode: moe_fused, project_full_shape: true}\n  \
+    attn: {kernel_type: FusedInferAttentionScore, query_mode: attention_special}\n  \
+    tp: {kernel_type: MatMulV2, tp_linear_projection: {shard_axis: output, logical_global_dims: [64]}}\n  \
+    sum: {composite: true, sub_kernels: [MatMulV2, hcom_allReduce_]}\n  \
+    scatter: {kernel_type: hcom_reduceScatter_, category: communication}\n";
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever rows and queries have, an answer is a finite latency or a reason.
+    #[test]
+    fn any_rows_and_queries_have_an_answer_or_a_reason(
+        rows in prop::collection::vec(extreme_shapes(), 1..12),
+        wanted in prop::collection::vec(extreme_shapes(), 1..12),
+        numbers in prop::collection::vec(extreme_dim(), 3),
+    ) {
+        let row = |shapes: &Vec<Vec<u64>>| {
+            let types = vec!["DT_BF16"; shapes.len()].join(";");
+            let output = shapes.first().cloned().unwrap_or_default();
+            format!("{} | {types} | | {} | DT_BF16 | 7", join(shapes), join(&[output]))
+        };
+        let rows: Vec<String> = rows.iter().map(row).collect();
+        let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+        let kernels = [
+            "MatMulV2", "Gather", "Add", "_triton_rope", "SwiGlu", "ReshapeAndCacheNdKernel", "DynamicQuant",
+            "DispatchFFNCombine", "FusedInferAttentionScore",
+        ];
+        let tables: Vec<(&str, &[&str])> = kernels.iter().map(|kernel| (*kernel, rows.as_slice())).collect();
+        let database = TestDatabase::new(&tables);
+        let engine = database.engine(ALL_ROUTES);
+        let operators =
+            ["mm", "gather", "add", "rope", "swiglu", "cache", "quant", "moe", "attn", "tp", "sum", "scatter"];
+        for shapes in &wanted {
+            for op in operators.iter().chain(&kernels) {
+                let [ranks, tp, ep] = [0, 1, 2].map(|at| Some(numbers[at]));
+                #[expect(clippy::cast_precision_loss, reason = "any number")]
+                let kv_length = Some(numbers[0] as f64);
+                let attention = super::AttentionParameters { kv_length, ..super::AttentionParameters::default() };
+                let mut query = super::OpQuery { ranks, tp_size: tp, ep_size: ep, attention, ..query(op, "", "") };
+                query.inputs = shapes
+                    .iter()
+                    .map(|dims| super::QueryTensor {
+                        dims: dims.clone(),
+                        dtype: Some(crate::domain::Dtype::Bf16),
+                        format: None,
+                    })
+                    .collect();
+                let answer = engine.lookup(&query).expect("readable tables");
+                prop_assert_eq!(answer.latency.is_none(), answer.miss.is_some(), "{} {:?}", op, shapes);
+                prop_assert!(answer.latency.is_none_or(|latency| latency.0.is_finite() && latency.0 > 0.0));
+                let _ = engine.nearest_rows(&query, 3).expect("readable tables");
+            }
         }
     }
 }

@@ -19,8 +19,8 @@ impl SlotDims {
         Self { dims: copied, rank: rank as u8 }
     }
 
-    /// Returns the matrix that FRACTAL_NZ stores: `(…, c1, r1, b1, b2)` is `(…, c1·b2, r1·b1)`. Shapes of fewer than four
-    /// dimensions are unchanged.
+    /// Returns the matrix that FRACTAL_NZ stores: `(…, c1, r1, b1, b2)` is `(…, c1·b2, r1·b1)`. Shapes of fewer than
+    /// four dimensions are unchanged.
     pub(crate) fn from_blocked(dims: &[u64]) -> Self {
         let [batch @ .., outer, inner, block_1, block_2] = dims else { return Self::new(dims) };
         let mut matrix = Self::new(batch);

@@ -612,6 +612,7 @@ fn collectives_are_found_by_message_ranks_and_tier() {
         ("all_reduce", 327_680, Some(8), None, "ambiguous_topology_tier"),
         ("all_reduce", 327_680, Some(4), Some(0), "no_rows_of_group: 4 ranks"),
         ("all_reduce", 327_680, None, Some(0), "ranks_not_given"),
+        ("reduce_scatter", 0, Some(0), Some(0), "ranks_not_given"),
         // An operator's input is that of all ranks, a kernel's message the output of one.
         ("reduce_scatter", 327_680, Some(16), Some(0), "50 comm hcom_reduceScatter_:2"),
         ("hcom_reduceScatter_", 40_960, Some(16), Some(0), "90 comm hcom_reduceScatter_:3"),
@@ -668,8 +669,8 @@ fn composites_are_the_sum_of_their_parts() {
     assert_eq!(shown(&without_ranks), "comm_sub_kernel_miss:hcom_allReduce_: ranks_not_given");
 }
 
-/// A table of attention: rows of `query | key | runtime columns | latency`, the columns being length of keys, sparse mode, heads
-/// of keys, layout.
+/// A table of attention: rows of `query | key | runtime columns | latency`, the columns being length of keys, sparse
+/// mode, heads of keys, layout.
 fn attention_table(rows: &[(&str, &str, &str, &str)]) -> TestDatabase {
     let database = TestDatabase::new(&[]);
     let mut text = format!(

@@ -162,3 +162,54 @@ fn real_attention_rows_answer() {
         run_query(&context, &["--op", "FusedInferAttentionScore", "--inputs", shapes, "--dtypes", "bf16"]);
     assert!(answer.contains("[1]\nno answer: semantic_context_missing:target:avg_seq_len"), "{answer}");
 }
+
+#[test]
+fn lines_of_json_are_answered_one_by_one() {
+    let context = database();
+    let lines = "{\"op\": \"aten.mm.default\", \"inputs\": [[136, 5120], [5120, 768]], \"dtypes\": [\"bf16\"]}\n\n\
+                 {\"op\": \"hcom_allReduce_\", \"inputs\": [[98304]], \"dtypes\": [\"bf16\"], \"ranks\": 8}\n\
+                 {\"op\": \"MatMulV2\", \"inputs\": [[7, 7]]}\n";
+    context.write("queries.jsonl", lines);
+    let ran = context.run(&["query", "--db", "db", "--queries", "queries.jsonl"]);
+    let answers: Vec<Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let latencies: Vec<Option<f64>> = answers.iter().map(|answer| answer["latency_us"].as_f64()).collect();
+    assert_eq!((ran.code, latencies), (1, vec![Some(21.5), Some(30.0), None]), "{}", ran.stderr);
+    assert_eq!(answers[2]["reason"], "input_count_mismatch");
+    for (line, problem) in [
+        ("{\"op\": \"A\", \"input\": []}", "bad.jsonl:1: unknown field `input`"),
+        ("{\"op\": \"A\", \"inputs\": [[-1]]}", "bad.jsonl:1: invalid value"),
+        ("{\"op\": \"A\", \"ranks\": 0}", "bad.jsonl:1: `ranks` is 0"),
+        ("{\"op\": \"A\", \"inputs\": [[1,1,1,1,1,1,1,1,1]]}", "bad.jsonl:1: input 1 has 9 dimensions"),
+        ("[", "bad.jsonl:1: EOF"),
+    ] {
+        context.write("bad.jsonl", line);
+        let ran = context.run(&["query", "--db", "db", "--queries", "bad.jsonl"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{line}");
+        assert!(ran.stderr.contains(problem), "{}", ran.stderr);
+    }
+    let missing = context.run(&["query", "--db", "db", "--queries", "missing.jsonl"]);
+    assert!(
+        missing.code == 3 && missing.stderr.contains("cannot read `missing.jsonl`"),
+        "{}",
+        missing.stderr
+    );
+    assert_eq!(context.run(&["query", "--db", "db"]).code, 2);
+    assert_eq!(context.run(&["query", "--db", "db", "--op", "MatMulV2"]).code, 2);
+}
+
+/// The example keeps one process for all of its queries.
+#[test]
+fn python_example_answers() {
+    let context = database();
+    let program = assert_cmd::cargo::cargo_bin!("npubench");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/query.py");
+    let output = std::process::Command::new("python3")
+        .arg(example)
+        .arg(context.path("db"))
+        .arg(program)
+        .output()
+        .expect("python3 runs");
+    let ran = context.ran(&output);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "21.5 measured transpose\n"), "{}", ran.stderr);
+}
