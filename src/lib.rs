@@ -8,7 +8,7 @@
 //! | 0 | `exit`, `stats`, `domain` |
 //! | 1 | `files`, `table`, `config`, `events` |
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
-//! | 3 | `render`, `ledger`, `database`, `lookup`, `grid`, `fault_plan` |
+//! | 3 | `render`, `ledger`, `database`, `lookup`, `workload`, `grid`, `fault_plan` |
 //! | 4 | `device`, `plan`, `sched`, `verify`, `evidence` |
 //! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
@@ -42,3 +42,4 @@ pub mod stats;
 mod table;
 mod vendor_check;
 pub mod verify;
+pub mod workload;

@@ -12,11 +12,12 @@ use serde::Deserialize;
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
     database::Database,
-    domain::{DataKind, Dtype, TensorFormat, did_you_mean_or},
+    domain::{DataKind, did_you_mean_or},
     exit::ExitStatus,
     lookup::{
         AnswerSource, AttentionParameters, LookupAnswer, LookupEngine, OpQuery, QueryTensor,
         op_mapping::{MAPPING_FILE, OpMapping},
+        parse_shapes, query_tensors, split_list,
     },
     report::{LookupReport, lookup_json, lookup_text, print_data, print_note},
     session::CommandError,
@@ -37,7 +38,7 @@ pub(super) struct QueryOptions {
     #[arg(long, value_name = "NAME", required_unless_present = "queries", requires = "inputs")]
     op: Option<String>,
     /// Shapes of the inputs, such as `136,5120;5120,768`
-    #[arg(long, value_name = "SHAPES", value_parser = parse_shapes)]
+    #[arg(long, value_name = "SHAPES", value_parser = parse_shape_list)]
     inputs: Option<ShapeList>,
     /// Answer each line of this file, a JSON object such as `{"op": "MatMulV2", "inputs": [[136, 5120], [5120, 768]],
     /// "dtypes": ["bf16"]}`, with a line of JSON as soon as it is read; `-` is standard input
@@ -52,7 +53,7 @@ pub(super) struct QueryOptions {
     #[arg(long, value_name = "FORMATS", default_value = "", hide_default_value = true)]
     formats: String,
     /// Shapes of the outputs, where they do not follow from the inputs
-    #[arg(long, value_name = "SHAPES", value_parser = parse_shapes)]
+    #[arg(long, value_name = "SHAPES", value_parser = parse_shape_list)]
     outputs: Option<ShapeList>,
     /// Element types of the outputs, one for all or one for each
     #[arg(long, value_name = "TYPES", default_value = "", hide_default_value = true)]
@@ -95,26 +96,8 @@ pub(super) struct QueryOptions {
 #[derive(Clone, Debug)]
 struct ShapeList(Vec<Vec<u64>>);
 
-/// Parses `136,5120;5120,768`, also with parentheses around each shape and the quotes of CSVs around all.
-fn parse_shapes(text: &str) -> Result<ShapeList, String> {
-    let shapes = text.trim().trim_matches('"');
-    let shape = |(at, shape): (usize, &str)| {
-        let bare = shape.trim();
-        let bare = bare.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(bare);
-        let bare = bare.trim().trim_end_matches(',');
-        if bare.is_empty() {
-            return Ok(Vec::new());
-        }
-        let dims: Result<Vec<u64>, _> = bare.split(',').map(|dim| dim.trim().parse()).collect();
-        dims.map_err(|_| {
-            format!(
-                "shape {} is `{}`, expected lengths such as `136,5120`, and `;` between shapes",
-                at + 1,
-                shape.trim()
-            )
-        })
-    };
-    Ok(ShapeList(shapes.split(';').enumerate().map(shape).collect::<Result<_, _>>()?))
+fn parse_shape_list(text: &str) -> Result<ShapeList, String> {
+    parse_shapes(text).map(ShapeList)
 }
 
 fn parse_length(text: &str) -> Result<f64, String> {
@@ -122,46 +105,12 @@ fn parse_length(text: &str) -> Result<f64, String> {
     length.ok_or_else(|| format!("`{text}` is not a number of tokens above 0"))
 }
 
-/// Splits a list of the command line; an empty one has no items.
-fn split_list(list: &str) -> Vec<String> {
-    let items = list.split([';', ',']).map(|item| item.trim().to_owned());
-    if list.trim().is_empty() { Vec::new() } else { items.collect() }
-}
-
-/// Returns the items for `count` tensors: one for all, or one for each; `None` where nothing is given.
-fn spread<T: Clone>(
-    items: &[String],
-    count: usize,
-    what: &str,
-    parse: impl Fn(&str) -> Option<T>,
-) -> Result<Vec<Option<T>>, CommandError> {
-    let items: Vec<Option<T>> = items.iter().map(|item| parse(item.trim())).collect();
-    match items.len() {
-        0 => Ok(vec![None; count]),
-        1 => Ok(vec![items[0].clone(); count]),
-        given if given == count => Ok(items),
-        given => Err(CommandError::bad_input(
-            format!("{given} {what} are given for {count} shapes"),
-            format!("give one of the {what} for all shapes, or one for each, with `;` between them"),
-        )),
-    }
-}
-
-/// Parses a type in the spelling of torch or of the profiler, in any case.
-fn parse_dtype(name: &str) -> Option<Dtype> {
-    Dtype::from_torch(&name.to_lowercase()).or_else(|| Dtype::parse(&name.to_uppercase()))
-}
-
 fn tensors(
     shapes: &[Vec<u64>],
     dtypes: &[String],
     formats: &[String],
 ) -> Result<Vec<QueryTensor>, CommandError> {
-    let count = shapes.len();
-    let dtypes = spread(dtypes, count, "types", parse_dtype)?;
-    let formats = spread(formats, count, "formats", |name| TensorFormat::parse(&name.to_uppercase()))?;
-    let tensors = shapes.iter().zip(dtypes).zip(formats);
-    Ok(tensors.map(|((dims, dtype), format)| QueryTensor { dims: dims.clone(), dtype, format }).collect())
+    query_tensors(shapes, dtypes, formats).map_err(|error| CommandError::bad_input(error.message, error.hint))
 }
 
 /// A query as a line of JSON; the keys are the options of the command.
@@ -306,23 +255,4 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
         print_note(&format!("hint: {hint}"));
     }
     Ok(if is_complete(&answer) { ExitStatus::Done } else { ExitStatus::SomeNotOk })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shapes_are_read_in_all_usual_spellings() {
-        for text in ["1,136;5120,768", "(1, 136);(5120, 768)", "\"1,136;5120,768\"", "(1,136,) ; (5120,768)"]
-        {
-            assert_eq!(parse_shapes(text).expect(text).0, [vec![1, 136], vec![5120, 768]], "{text}");
-        }
-        assert_eq!(parse_shapes("7;;()").expect("scalars").0, [vec![7], vec![], vec![]]);
-        for text in ["1x2", "-1", "1;a", "1,,2", "((1))"] {
-            assert!(parse_shapes(text).is_err(), "{text}");
-        }
-        let problem = parse_shapes("4;4,x").expect_err("a letter");
-        assert!(problem.starts_with("shape 2 is `4,x`, expected lengths"), "{problem}");
-    }
 }

@@ -8,7 +8,7 @@ use super::{
     linear::{ValuedPoint, interpolate},
     match_rows::verdict_factor,
     op_mapping::{AxisTransform, KernelPolicy},
-    query::OpQuery,
+    query::{AttentionParameters, OpQuery},
     rules::{LookupAxes, MatchRule, Padding, RuleKind, match_padding},
 };
 use crate::{
@@ -297,6 +297,19 @@ fn key_of_case(case: &Case) -> Option<AttentionKey> {
         sparse_mode: attribute(name::SPARSE_MODE).map(str::to_owned),
         layout: layout.map(str::to_owned),
     })
+}
+
+/// Returns the parameters of a recorded case, as a query has them.
+pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
+    match key_of_case(case) {
+        Some(key) => AttentionParameters {
+            kv_length: Some(key.kv_length),
+            kv_heads: key.kv_heads,
+            sparse_mode: key.sparse_mode,
+            layout: key.layout,
+        },
+        None => AttentionParameters::default(),
+    }
 }
 
 fn key_of_query(query: &OpQuery) -> Result<AttentionKey, MissReason> {

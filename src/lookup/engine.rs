@@ -2,6 +2,7 @@
 
 use super::{
     answer::{AnswerSource, LookupAnswer, MissReason, NearestRow, PartAnswer},
+    attention::parameters_of_case,
     collective::CollectiveMessage,
     composite::{
         CompositeStep, composite_steps, element_bytes, message_of_product, sum_of_known_parts, sum_of_parts,
@@ -17,13 +18,16 @@ use super::{
         CommunicationRule, CompositePart, ComputeSubcategory, EmbeddedCompute, InputProjection, MappedKernel,
         MappedOperator, MoeFusedRule, OpMapping, OperatorRoute, RankGroup, ShardAxis, TpLinearProjection,
     },
-    query::{InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs},
+    query::{
+        AttentionParameters, InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants,
+        recorded_inputs,
+    },
     rules::{MatchRule, RuleKind},
     slot_dims::SlotDims,
 };
 use crate::{
     database::{Database, DatabaseError},
-    domain::{AttentionCase, Dtype, KernelName},
+    domain::{AttentionCase, Case, Dtype, EP_SIZE, KernelName, Slot},
 };
 
 /// Collective whose tables have the output of one rank.
@@ -77,6 +81,33 @@ impl LookupEngine {
     /// Returns true if the mapping has the operator, or the database a table of the name.
     pub fn knows(&self, op: &str) -> bool {
         self.mapping.operator(op).is_some() || self.index.kernels().any(|kernel| kernel.as_str() == op)
+    }
+
+    /// Returns the mapping.
+    pub const fn mapping(&self) -> &OpMapping {
+        &self.mapping
+    }
+
+    /// Returns true if the database has a table of this kernel.
+    pub fn has_table(&self, kernel: &str) -> bool {
+        self.index.kernels().any(|known| known.as_str() == kernel)
+    }
+
+    /// Returns the query of a recorded case: the kernel by its own name.
+    pub fn query_of_case(case: &Case) -> OpQuery {
+        let tensors = |slots: &[Slot]| slots.iter().flatten().map(QueryTensor::from_tensor).collect();
+        let attention = match case.kernel.as_str() {
+            AttentionCase::KERNEL => parameters_of_case(case),
+            _ => AttentionParameters::default(),
+        };
+        OpQuery {
+            op: case.kernel.as_str().to_owned(),
+            inputs: tensors(&case.inputs),
+            outputs: tensors(&case.outputs),
+            ep_size: case.attributes.get(EP_SIZE).and_then(|text| text.parse().ok()),
+            attention,
+            ..OpQuery::default()
+        }
     }
 
     /// Returns the names that a query can have.

@@ -22,6 +22,7 @@ pub mod op_mapping;
 #[cfg(test)]
 mod property_tests;
 mod query;
+mod query_text;
 mod rules;
 mod slot_dims;
 #[cfg(test)]
@@ -33,4 +34,5 @@ pub use answer::{
 pub use engine::LookupEngine;
 pub use index::LookupError;
 pub use query::{AttentionParameters, OpQuery, QueryError, QueryTensor};
+pub(crate) use query_text::{parse_dims, parse_dtype, parse_shapes, query_tensors, split_list};
 pub use rules::{LookupAxes, MatchRule, Padding, RuleKind};

@@ -4,7 +4,7 @@ use super::{
     rules::{KernelTraits, RuleKind},
     slot_dims::{MAX_RANK, SlotDims},
 };
-use crate::domain::{Dtype, TensorFormat};
+use crate::domain::{Dtype, Tensor, TensorFormat};
 
 /// Tensor of a query. An element type or a format that is not given is not compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,14 @@ pub struct QueryTensor {
     pub dtype: Option<Dtype>,
     /// Memory format.
     pub format: Option<TensorFormat>,
+}
+
+impl QueryTensor {
+    /// Returns a recorded tensor; a type that the record lacks is not compared.
+    pub(crate) fn from_tensor(tensor: &Tensor) -> Self {
+        let dtype = Some(tensor.dtype.clone()).filter(|dtype| !dtype.is_undefined());
+        Self { dims: tensor.dims.clone(), dtype, format: Some(tensor.format.clone()) }
+    }
 }
 
 /// Query for the latency of an operator or a kernel.

@@ -78,5 +78,6 @@ mod variants;
 mod vendor;
 mod vendor_check;
 mod why;
+mod workload;
 mod wrong_numbers;
 mod yaml_positions;

@@ -1,0 +1,18 @@
+//! Workloads: the kernels and operators that a model runs, each with its number of invocations and their time, from
+//! profiles, inventories and traces of simulators, plain lists, or the sizes of a language model.
+//!
+//! Layer 3: imports `domain`, `files`, `config`, `profile` and `lookup`.
+
+mod chrome_trace;
+mod error;
+mod inventory;
+mod load;
+mod plain;
+mod profile_records;
+mod question;
+mod source_text;
+
+pub use chrome_trace::{PredictedTime, read_predicted_time};
+pub use error::WorkloadError;
+pub use load::{load_workload, parse_weighted_path};
+pub use question::{DurationKind, UnreadableReason, Workload, WorkloadQuestion};

@@ -1,0 +1,142 @@
+//! The questions of a workload.
+
+use std::fmt;
+
+use crate::{
+    domain::{Case, Dtype, Nanos},
+    lookup::OpQuery,
+};
+
+/// List of queries that a model runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Name in reports, such as the path of its file.
+    pub name: String,
+    /// Factor of its counts and times beside other workloads.
+    pub weight: f64,
+    /// Origin of the durations.
+    pub durations: DurationKind,
+    /// The queries, in the order of the source.
+    pub questions: Vec<WorkloadQuestion>,
+    /// Notes for the user on parts of the source that are left out or assumed.
+    pub notes: Vec<String>,
+}
+
+/// Origin of the durations of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "snake_case")]
+pub enum DurationKind {
+    /// Recorded by a profiler.
+    Measured,
+    /// Computed by a simulator.
+    Predicted,
+    /// Written by the author of a list.
+    Stated,
+    /// Computed from sizes and a device profile.
+    Estimated,
+    /// No question has a duration.
+    Unknown,
+}
+
+/// Query of a workload with its number of invocations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkloadQuestion {
+    /// The query.
+    pub query: OpQuery,
+    /// Queries of other kernels that may run for the same call, in the order of preference.
+    pub alternates: Vec<OpQuery>,
+    /// Number of invocations.
+    pub count: u64,
+    /// Duration of all invocations together; `None` if unknown.
+    pub time: Option<Nanos>,
+    /// Line of the source, from 1.
+    pub line: Option<u64>,
+    /// The case of a row that would answer it exactly, if it is known.
+    pub case: Option<Case>,
+    /// Reason why it cannot be looked up.
+    pub unreadable: Option<UnreadableReason>,
+}
+
+/// Reason why a question cannot be looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnreadableReason {
+    /// The source has no shapes of these invocations.
+    NoShapes,
+    /// The profile has neither duration nor signature of these invocations.
+    NoDuration,
+    /// Text that is no shape.
+    Shape(String),
+    /// Tensors beyond the limits of a query.
+    Tensor(String),
+}
+
+impl fmt::Display for UnreadableReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoShapes => f.write_str("no_shapes"),
+            Self::NoDuration => f.write_str("no_duration"),
+            Self::Shape(text) => write!(f, "unreadable_shape: `{text}`"),
+            Self::Tensor(problem) => write!(f, "unreadable_shape: {problem}"),
+        }
+    }
+}
+
+impl WorkloadQuestion {
+    /// Creates a question without time and source. A query beyond the limits of tensors cannot be looked up.
+    pub(crate) fn new(query: OpQuery, count: u64) -> Self {
+        let unreadable = query.check().err().map(|error| UnreadableReason::Tensor(error.to_string()));
+        Self { query, alternates: Vec::new(), count, time: None, line: None, case: None, unreadable }
+    }
+
+    /// Creates a question whose inputs are unknown.
+    pub(crate) fn unreadable(op: &str, count: u64, reason: UnreadableReason) -> Self {
+        let query = OpQuery { op: op.to_owned(), ..OpQuery::default() };
+        Self { unreadable: Some(reason), ..Self::new(query, count) }
+    }
+
+    /// Returns all queries of the call, the preferred one first.
+    pub fn queries(&self) -> impl Iterator<Item = &OpQuery> {
+        std::iter::once(&self.query).chain(&self.alternates)
+    }
+
+    /// Returns all queries of the call, to change them.
+    pub fn queries_mut(&mut self) -> impl Iterator<Item = &mut OpQuery> {
+        std::iter::once(&mut self.query).chain(&mut self.alternates)
+    }
+}
+
+impl Workload {
+    /// Creates a workload of weight 1 whose durations are unknown if no question has one.
+    pub(crate) fn new(name: String, durations: DurationKind, questions: Vec<WorkloadQuestion>) -> Self {
+        let is_timed = questions.iter().any(|question| question.time.is_some());
+        let durations = if is_timed { durations } else { DurationKind::Unknown };
+        Self { name, weight: 1.0, durations, questions, notes: Vec::new() }
+    }
+
+    /// Returns the number of invocations.
+    pub fn invocations(&self) -> u64 {
+        self.questions.iter().fold(0, |sum, question| sum.saturating_add(question.count))
+    }
+
+    /// Replaces an element type in all questions.
+    pub fn replace_dtype(&mut self, from: &Dtype, to: &Dtype) {
+        let queries = self.questions.iter_mut().flat_map(WorkloadQuestion::queries_mut);
+        for query in queries {
+            for tensor in query.inputs.iter_mut().chain(&mut query.outputs) {
+                if tensor.dtype.as_ref() == Some(from) {
+                    tensor.dtype = Some(to.clone());
+                }
+            }
+        }
+    }
+
+    /// Sets parallel degrees where a question has none.
+    pub fn set_degrees(&mut self, tp: Option<u64>, ep: Option<u64>, ranks: Option<u64>, tier: Option<u64>) {
+        for query in self.questions.iter_mut().flat_map(WorkloadQuestion::queries_mut) {
+            query.tp_size = query.tp_size.or(tp);
+            query.ep_size = query.ep_size.or(ep);
+            query.ranks = query.ranks.or(ranks);
+            query.tier = query.tier.or(tier);
+        }
+    }
+}
