@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::{
     options::{CacheOption, KernelFilter, OutputFormat, OutputOptions},
@@ -10,12 +10,15 @@ use super::{
 };
 use crate::{
     database::Database,
-    domain::CacheState,
-    evidence::{MeasuredSide, compare_sides},
+    domain::{CacheState, CaseId},
+    evidence::{MeasuredSide, compare_sides, quoted_argument, repeat_commands},
     exit::ExitStatus,
-    report::{diff_json, diff_summary, diff_table, failed_note, print_data, print_note},
+    report::{diff_json, diff_summary, diff_table, failed_note, format_count, print_data, print_note},
     session::CommandError,
 };
+
+/// Maximum number of cases that a note names; of more, it prints the command that does.
+const MAX_NAMED_CASES: usize = 50;
 
 /// Compares two databases or runs case by case: SLOW, FAST, SAME or AMBIGUOUS
 ///
@@ -24,8 +27,8 @@ use crate::{
 /// controlled at 5 %. Two nights, two hosts and two versions of CANN are compared alike; nothing is written.
 #[derive(Debug, Args)]
 pub(super) struct DiffOptions {
-    /// Database folder, or `DIR@RUN` for the measurements of one run (an id as in `npubench runs`, the beginning of one, or
-    /// `last`)
+    /// Database folder, or `DIR@RUN` for the measurements of one run: an id as in `npubench runs`, the beginning of one, or
+    /// `last` for the newest run with measurements
     #[arg(value_name = "A")]
     first: String,
     /// The same for the other side
@@ -41,11 +44,25 @@ pub(super) struct DiffOptions {
     /// List all cases, not only those that are SLOW or FAST
     #[arg(long)]
     all: bool,
+    /// Print only the commands that measure again the AMBIGUOUS cases that are known less well on this side
+    #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "fail_on_slow")]
+    repeat: Option<RepeatedSide>,
     /// Exit with 1 if a case is SLOW
     #[arg(long)]
     fail_on_slow: bool,
     #[command(flatten)]
     output: OutputOptions,
+}
+
+/// Side of a comparison that is measured again.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RepeatedSide {
+    /// The first side
+    #[value(name = "A")]
+    First,
+    /// The second side
+    #[value(name = "B")]
+    Second,
 }
 
 fn parse_margin(text: &str) -> Result<f64, String> {
@@ -77,25 +94,92 @@ impl NamedSide {
 
     fn read(&self, cache: CacheState) -> Result<(String, MeasuredSide), CommandError> {
         let (ledger, runs) = past_runs(&self.database)?;
-        let run = match &self.run {
-            Some(run) => Some(find_run(&runs, run)?.record.run.clone()),
-            None => None,
-        };
         let folder = self.database.folder().display();
-        let Some(ledger) = ledger else {
-            return Err(CommandError::bad_input(
-                format!("`{folder}` has no measurements of npubench, so that its numbers have no intervals"),
-                format!("`npubench run --db {folder}` measures its rows"),
-            ));
+        let unmeasured = |problem: String| {
+            CommandError::bad_input(problem, format!("`npubench run --db {folder}` measures its rows"))
         };
-        let name = run.as_ref().map_or_else(|| folder.to_string(), |run| format!("{folder}@{run}"));
+        let Some(ledger) = ledger else {
+            return Err(unmeasured(format!(
+                "`{folder}` has no measurements of npubench, so that its numbers have no intervals"
+            )));
+        };
+        let (run, name) = match self.run.as_deref() {
+            None => (None, folder.to_string()),
+            Some("last") => {
+                let Some(run) = ledger.newest_measured_run(cache)? else {
+                    return Err(unmeasured(format!(
+                        "no run of `{folder}` has measurements with a {cache} cache"
+                    )));
+                };
+                let later = runs.iter().rev().take_while(|past| past.record.run != run).count();
+                let later = match later {
+                    0 => String::new(),
+                    later => format!("; {} later without one", format_count(later, "run")),
+                };
+                let name = format!("{folder}@{run} (its last run with measurements{later})");
+                (Some(run), name)
+            }
+            Some(run) => {
+                let run = find_run(&runs, run)?.record.run.clone();
+                let name = format!("{folder}@{run}");
+                (Some(run), name)
+            }
+        };
         Ok((name, MeasuredSide::read(&ledger, run.as_deref(), cache)?))
+    }
+
+    /// Returns what the user typed.
+    fn argument(&self) -> String {
+        let folder = self.database.folder().to_string_lossy();
+        self.run.as_ref().map_or_else(|| folder.to_string(), |run| format!("{folder}@{run}"))
     }
 }
 
+/// Returns the note with the command that measures ambiguous cases again; `letter` is the side's. `None` without such a case.
+fn repeat_note(
+    options: &DiffOptions,
+    sides: [&NamedSide; 2],
+    letter: usize,
+    cases: &[CaseId],
+) -> Option<String> {
+    let side = sides[letter];
+    let letter = ["A", "B"][letter];
+    let command = match repeat_commands(&side.database, options.cache.state, cases).as_slice() {
+        [] => return None,
+        [command] if cases.len() <= MAX_NAMED_CASES => command.clone(),
+        _ => {
+            let mut command = format!(
+                "npubench diff {} {} --repeat {letter} --margin {}",
+                quoted_argument(&sides[0].argument()),
+                quoted_argument(&sides[1].argument()),
+                options.margin * 100.0
+            );
+            if !options.cache.state.is_hot() {
+                command += &format!(" --cache {}", options.cache.state);
+            }
+            if !options.kernels.kernels.is_empty() {
+                command += &format!(" --kernels {}", quoted_argument(&options.kernels.kernels.join(",")));
+            }
+            command + " | sh"
+        }
+    };
+    let afterwards = match side.run.as_deref() {
+        None | Some("last") => String::new(),
+        Some(_) => ", as a run of its own, and shows better how much collections differ".to_owned(),
+    };
+    Some(format!(
+        "{} known less well in {letter}: `{command}` measures {} again{afterwards}",
+        match cases.len() {
+            1 => "1 AMBIGUOUS case is".to_owned(),
+            count => format!("{count} AMBIGUOUS cases are"),
+        },
+        if cases.len() == 1 { "it" } else { "them" }
+    ))
+}
+
 pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
-    let [first, second] = [NamedSide::open(&options.first)?, NamedSide::open(&options.second)?];
-    let kinds = [first.database.kind(), second.database.kind()];
+    let sides = [NamedSide::open(&options.first)?, NamedSide::open(&options.second)?];
+    let kinds = [sides[0].database.kind(), sides[1].database.kind()];
     if kinds[0] != kinds[1] {
         return Err(CommandError::bad_input(
             format!("A is of kind {} and B of kind {}", kinds[0], kinds[1]),
@@ -103,12 +187,22 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     let kernels = options.kernels.names()?;
-    let (first_name, mut first) = first.read(options.cache.state)?;
-    let (second_name, mut second) = second.read(options.cache.state)?;
+    let (first_name, mut first) = sides[0].read(options.cache.state)?;
+    let (second_name, mut second) = sides[1].read(options.cache.state)?;
     if !kernels.is_empty() {
         [&mut first, &mut second].into_iter().for_each(|side| side.keep_kernels(&kernels));
     }
     let difference = compare_sides([&first, &second], options.margin);
+    if let Some(side) = options.repeat {
+        let (side, cases) = match side {
+            RepeatedSide::First => (&sides[0], &difference.ambiguous[0]),
+            RepeatedSide::Second => (&sides[1], &difference.ambiguous[1]),
+        };
+        for command in repeat_commands(&side.database, options.cache.state, cases) {
+            print_data(&(command + "\n"));
+        }
+        return Ok(ExitStatus::Done);
+    }
     match options.output.format {
         OutputFormat::Json => print_data(&diff_json(&difference)),
         OutputFormat::Plain => {
@@ -122,10 +216,13 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
     }
     if difference.without_interval > 0 {
         print_note(&format!(
-            "{} of the cases of both sides have no interval over collections: `npubench run --db DIR` measures them again \
-             until they have one",
+            "{} of the cases of both sides have no interval over collections",
             difference.without_interval
         ));
+    }
+    for (letter, cases) in difference.ambiguous.iter().enumerate() {
+        let note = repeat_note(options, [&sides[0], &sides[1]], letter, cases);
+        note.iter().for_each(|note| print_note(note));
     }
     Ok(match options.fail_on_slow && difference.has_slow_case() {
         true => ExitStatus::SomeNotOk,

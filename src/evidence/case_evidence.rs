@@ -1,10 +1,13 @@
 //! Evidence of one case: its rows, the ledger's result, and every collection that contributed to it or was left out.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{ClockEvidence, ControlEvidence, LedgerComparison, RowComparison, control_evidence, raw_records};
+use super::{
+    ClockEvidence, ControlEvidence, LedgerComparison, RowComparison, control_evidence, raw_records,
+    repeat_command::repeat_command,
+};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -255,7 +258,7 @@ impl EvidenceSources<'_> {
             roofline,
             production: production_row.map(|row| ProductionEvidence::new(&row, median)),
             rules: rules.unwrap_or_default(),
-            command: self.command(&known.case, cache),
+            command: repeat_command(self.database, cache, known.case.as_str()),
         })
     }
 
@@ -378,25 +381,6 @@ impl EvidenceSources<'_> {
         let table = self.database.kernel_csv(kernel)?;
         Ok(production_rows(kernel, &table)?.into_iter().find(|row| row.case.id() == *id))
     }
-
-    fn command(&self, case: &CaseId, cache: CacheState) -> String {
-        let host = match self.database.kind() {
-            crate::domain::DataKind::Npu => "",
-            crate::domain::DataKind::Rehearsal => " --host rehearsal",
-        };
-        let state = if cache.is_hot() { "" } else { " --cache cold" };
-        format!(
-            "npubench run --db {}{host} --case {case}{state} --update all",
-            quoted_path(self.database.folder())
-        )
-    }
-}
-
-/// Returns a path as an argument of a shell.
-fn quoted_path(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte));
-    if is_plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// Returns the relation of a row to the ledger.

@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::{
     domain::{CacheState, CaseId, KernelName, SoftwareFingerprint, Verdict},
     ledger::{FailedAttempt, KnownCase, Ledger, LedgerError},
-    stats::{ComparisonVerdict, EstimateDifference, compare_estimates},
-    verify::{EstimatedMedian, JointEstimates, timer_resolution},
+    stats::{CaseEstimate, ComparisonVerdict, EstimateDifference, compare_estimates},
+    verify::{RunEstimates, timer_resolution},
 };
 
 /// Greatest part of a change in time that may remain in cycles when the clock explains the change.
@@ -20,7 +20,10 @@ pub(crate) struct MeasuredSide {
     cases: BTreeMap<CaseId, KnownCase>,
     /// Newest attempt of each case that was launched without an accepted result.
     failures: BTreeMap<CaseId, FailedAttempt>,
-    estimates: JointEstimates,
+    /// Estimates of the cases whose variance between collections is known.
+    estimates: HashMap<CaseId, CaseEstimate>,
+    /// Number of collections of each measured case.
+    collections: HashMap<CaseId, usize>,
     /// Mean logarithm of cycles / (blocks x time) of each case, for the software of its newest collection.
     log_cycle_rates: HashMap<CaseId, f64>,
     /// Software of the newest collection; `None` if it was not recorded.
@@ -28,15 +31,15 @@ pub(crate) struct MeasuredSide {
 }
 
 impl MeasuredSide {
-    /// Reads all measurements of a ledger in one state of the cache, or those of one run. Fails with [`LedgerError`] if
-    /// it cannot be read.
+    /// Reads all measurements of a ledger in one state of the cache, or those of one run, with the variance between
+    /// collections that the ledger shows. Fails with [`LedgerError`] if it cannot be read.
     pub(crate) fn read(ledger: &Ledger, run: Option<&str>, cache: CacheState) -> Result<Self, LedgerError> {
-        let estimates = match run {
-            Some(run) => JointEstimates::from_run(ledger, run, cache)?,
-            None => JointEstimates::from_ledger(ledger, cache)?,
+        let RunEstimates { by_case: estimates, collections } = match run {
+            Some(run) => RunEstimates::from_run(ledger, run, cache)?,
+            None => RunEstimates::from_ledger(ledger, cache)?,
         };
         let known = ledger.cases_with_prefix("")?.into_iter();
-        let cases = known.filter(|known| estimates.collection_count(&known.case) > 0);
+        let cases = known.filter(|known| collections.contains_key(&known.case));
         let mut software = None;
         for record in ledger.list_runs()?.iter().filter(|record| run.is_none_or(|run| run == record.run)) {
             software = ledger.run_software(&record.run)?.or(software);
@@ -45,6 +48,7 @@ impl MeasuredSide {
             failures: ledger.newest_failures(run, cache)?,
             cases: cases.map(|known| (known.case.clone(), known)).collect(),
             estimates,
+            collections,
             log_cycle_rates: log_cycle_rates(ledger, run, cache)?,
             software,
         })
@@ -119,6 +123,9 @@ pub(crate) struct LedgerDifference {
     pub(crate) only: [usize; 2],
     /// Those that the other side has attempted without an accepted result, such as withdrawn ones.
     pub(crate) failed_in_other: [Vec<FailedCase>; 2],
+    /// Ambiguous cases, by the side that is known less well: that without an interval over collections, else that with the wider
+    /// one.
+    pub(crate) ambiguous: [Vec<CaseId>; 2],
     /// Number of cases of both sides that have no interval over collections on one of them.
     pub(crate) without_interval: usize,
 }
@@ -146,9 +153,16 @@ pub(crate) fn compare_sides(sides: [&MeasuredSide; 2], margin: f64) -> LedgerDif
     cases.sort_by(|one, other| {
         one.verdict.cmp(&other.verdict).then_with(|| size(other).total_cmp(&size(one)))
     });
+    let mut ambiguous = [Vec::new(), Vec::new()];
+    for case in cases.iter().filter(|case| case.verdict == ComparisonVerdict::Ambiguous) {
+        let variance = |side: &MeasuredSide| {
+            side.estimates.get(&case.case).map_or(f64::INFINITY, CaseEstimate::variance)
+        };
+        ambiguous[usize::from(variance(second) > variance(first))].push(case.case.clone());
+    }
     let only = [first, second].map(|side| side.cases.len() - common.len());
     let failed_in_other = [failed_in_other(first, second), failed_in_other(second, first)];
-    LedgerDifference { cases, only, failed_in_other, without_interval }
+    LedgerDifference { cases, only, failed_in_other, ambiguous, without_interval }
 }
 
 /// Returns the cases of a side that the other one has attempted and not measured.
@@ -162,8 +176,8 @@ fn failed_in_other(side: &MeasuredSide, other: &MeasuredSide) -> Vec<FailedCase>
 }
 
 fn difference_of(sides: [&MeasuredSide; 2], case: &CaseId) -> Option<EstimateDifference> {
-    let [first, second] = sides.map(|side| side.estimates.of_case(case));
-    let (first, second) = (&first?.estimate, &second?.estimate);
+    let [first, second] = sides.map(|side| side.estimates.get(case));
+    let (first, second) = (first?, second?);
     let resolution = timer_resolution(&[first.log_median.min(second.log_median)]);
     EstimateDifference::between(first, second, resolution)
 }
@@ -174,18 +188,18 @@ fn case_difference(
     difference: Option<EstimateDifference>,
     verdict: ComparisonVerdict,
 ) -> CaseDifference {
-    let median_us = |estimated: &EstimatedMedian| estimated.estimate.log_median.exp() / 1e3;
+    let median_us = |estimate: &CaseEstimate| estimate.log_median.exp() / 1e3;
     let percent = |log_ratio: f64| log_ratio.exp_m1() * 100.0;
     let [first_rate, second_rate] = sides.map(|side| side.log_cycle_rates.get(&known.case));
     let log_cycles = difference.zip(first_rate.zip(second_rate));
     let log_cycles = log_cycles.map(|(difference, (first, second))| difference.log_ratio + second - first);
-    let collections = sides.map(|side| side.estimates.collection_count(&known.case));
+    let collections = sides.map(|side| side.collections.get(&known.case).copied().unwrap_or_default());
     CaseDifference {
         verdict,
         kernel: known.kernel.clone(),
         case: known.case.clone(),
         signature: known.signature.clone(),
-        medians_us: sides.map(|side| side.estimates.of_case(&known.case).map(median_us)),
+        medians_us: sides.map(|side| side.estimates.get(&known.case).map(median_us)),
         collections,
         change_percent: difference.map(|difference| percent(difference.log_ratio)),
         interval_percent: difference.map(|EstimateDifference { log_ratio, half_width, .. }| {

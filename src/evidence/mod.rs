@@ -15,6 +15,7 @@ mod ledger_rows;
 mod noise_budget;
 mod production_states;
 mod raw_records;
+mod repeat_command;
 
 pub(crate) use case_evidence::{
     BracketEvidence, CaseEvidence, CollectionEvidence, EvidenceSources, ReadingEvidence, ResultEvidence,
@@ -30,3 +31,4 @@ pub(crate) use ledger_rows::{LedgerRows, case_row};
 pub(crate) use noise_budget::NoiseBudget;
 pub(crate) use production_states::ProductionStates;
 pub(crate) use raw_records::{ArchiveState, archive_state, files_to_archive};
+pub(crate) use repeat_command::{quoted_argument, repeat_commands};

@@ -98,9 +98,15 @@ impl Ledger {
         Ok(runs)
     }
 
-    /// Returns the keys of the collections of a run.
-    pub(crate) fn collection_keys(&self, run: &str) -> Result<BTreeSet<i64>, LedgerError> {
-        self.read_rows("SELECT collection FROM collections WHERE run = ?1", [run], |row| row.get(0))
+    /// Returns the id of the newest run with measurements in one state of the cache.
+    pub(crate) fn newest_measured_run(&self, cache: CacheState) -> Result<Option<String>, LedgerError> {
+        let sql = format!(
+            "SELECT c.run FROM attempts a JOIN collections c USING (collection) JOIN runs r USING (run)
+             WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})
+             ORDER BY r.started_ns DESC, r.run DESC LIMIT 1"
+        );
+        let newest: Vec<String> = self.read_rows(&sql, [cache.as_str()], |row| row.get(0))?;
+        Ok(newest.into_iter().next())
     }
 
     /// Returns the run of each collection, by its key.

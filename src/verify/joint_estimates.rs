@@ -175,18 +175,6 @@ impl JointEstimates {
         Ok(JointEstimates { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
     }
 
-    /// Estimates all cases from the measurements of one run in one state of the cache alone.
-    pub(crate) fn from_run(ledger: &Ledger, run: &str, cache: CacheState) -> Result<Self, LedgerError> {
-        let collections = ledger.collection_keys(run)?;
-        let mut input = EstimateInput::default();
-        ledger.for_each_measurement(cache, |measured| {
-            if collections.contains(&measured.collection) {
-                input.add(measured);
-            }
-        })?;
-        Ok(JointEstimates { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
-    }
-
     /// Returns the number of collections of a case, 0 without a measurement.
     pub(crate) fn collection_count(&self, case: &CaseId) -> usize {
         self.collections.get(case).copied().unwrap_or_default()

@@ -19,6 +19,7 @@ mod references;
 mod row_patterns;
 mod row_rules;
 mod rules;
+mod run_estimates;
 mod samples;
 mod sentinels;
 mod software_change;
@@ -38,5 +39,6 @@ pub(crate) use low_clocks::{DeviatingDevice, LowClocks, UNDECIDED_CLOCK, Withdra
 pub(crate) use references::CaseReferences;
 pub(crate) use row_rules::{RowNumbers, RuleResult, judge_row_rules};
 pub(crate) use rules::{VerificationRule, verification_rules};
+pub(crate) use run_estimates::RunEstimates;
 pub(crate) use samples::TIMER_QUANTUM_NS;
 pub use software_change::SoftwareChange;

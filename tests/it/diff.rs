@@ -100,7 +100,8 @@ fn sides_are_folders_or_runs_and_have_measurements_of_one_kind() {
     assert_eq!(context.run(&["run", "--db", "once", "--host", "rehearsal"]).code, 0);
     let once = context.run(&["diff", "first", "once"]);
     assert!(
-        once.stderr.contains("20 of the cases of both sides have no interval over collections"),
+        once.stderr.contains("20 of the cases of both sides have no interval over collections")
+            && once.stderr.contains("20 AMBIGUOUS cases are known less well in B: `npubench run --db "),
         "{}",
         once.stderr
     );
@@ -116,4 +117,87 @@ fn sides_are_folders_or_runs_and_have_measurements_of_one_kind() {
     }
     let margin = context.run(&["diff", "first", "first", "--margin", "0"]);
     assert_eq!(margin.code, 2, "{}", margin.stderr);
+}
+
+fn run_again(context: &Context, name: &str, more: &[&str]) {
+    let mut command = context.command(&["run", "--db", name, "--host", "rehearsal", "--devices", "0-3"]);
+    command.args(["--rehearsal-model", "lifelike"]).args(more).env_remove("NPUBENCH_MAX_COLLECTIONS");
+    let ran = context.ran(&command.output().expect("it runs"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+/// A second night has one collection per case: the first one shows how much collections differ, so that an equal night is SAME
+/// and a slower host SLOW. `last` is the newest run with measurements.
+#[test]
+fn one_collection_per_case_is_compared_by_the_variance_of_the_whole_ledger() {
+    let context = ingested();
+    fs::write(context.path("slow.yaml"), "faults:\n- slow_kernels: {factor: 1.10}\n").expect("written");
+    measured_copy(&context, "first", &["--seed", "1"]);
+    measured_copy(&context, "second", &["--seed", "2"]);
+    let once = ["--update", "all", "--max-collections", "1"];
+    run_again(&context, "second", &[&once[..], &["--seed", "3"]].concat());
+    run_again(&context, "second", &["--kernels", "SwiGlu"]);
+    let runs = context.run(&["runs", "--db", "second", "--format", "json"]);
+    let runs: Vec<Value> =
+        runs.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let id = |run: usize| runs[run]["run"].as_str().expect("an id").to_owned();
+
+    let verdicts = |arguments: &[&str]| {
+        let found = cases(&context, arguments);
+        let count = |verdict: &str| found.iter().filter(|case| case["verdict"] == verdict).count();
+        [count("SLOW"), count("FAST"), count("SAME"), count("AMBIGUOUS")]
+    };
+    let [slow, fast, same, ambiguous] = verdicts(&["second@last", "first", "--margin", "5"]);
+    assert!(slow + fast == 0 && same >= 15 && same + ambiguous == 20, "{slow} {fast} {same} {ambiguous}");
+    let nights = [id(0), id(1)].map(|run| format!("second@{run}"));
+    let [slow, fast, same, _] = verdicts(&[&nights[0], &nights[1], "--margin", "5"]);
+    assert!(slow + fast == 0 && same >= 15, "{slow} {fast} {same}");
+    let plain = context.run(&["diff", "second@last", "first"]);
+    let name = format!("second@{} (its last run with measurements; 1 run later without one): 20", id(1));
+    assert!(plain.stdout.contains(&name), "{}", plain.stdout);
+
+    measured_copy(&context, "slow", &["--seed", "4", "--rehearsal-faults", "slow.yaml"]);
+    let [slow, fast, same, _] = verdicts(&["second@last", "slow"]);
+    assert!(slow >= 15 && fast + same == 0, "{slow} {fast} {same}");
+}
+
+/// The hint is a command that measures the ambiguous cases, and no others.
+#[test]
+fn hint_for_ambiguous_cases_measures_them_again() {
+    let context = ingested();
+    measured_copy(&context, "first", &["--seed", "1"]);
+    measured_copy(&context, "second", &["--seed", "2", "--max-collections", "1"]);
+    let sides = ["first", "second", "--kernels", "RmsNorm,SwiGlu"];
+    let found = cases(&context, &sides);
+    assert_eq!(found.len(), 4);
+    assert!(found.iter().all(|case| case["verdict"] == "AMBIGUOUS"), "{found:?}");
+    let ran = context.run(&[&["diff"], &sides[..]].concat());
+    let hint =
+        ran.stderr.lines().find(|line| line.starts_with("4 AMBIGUOUS cases are known less well in B: "));
+    let command = hint.and_then(|line| line.split('`').nth(1)).unwrap_or_else(|| panic!("{}", ran.stderr));
+    let repeated = context.run(&[&["diff"], &sides[..], &["--repeat", "B"]].concat());
+    assert_eq!(repeated.stdout.trim_end(), command);
+    assert_eq!(context.run(&[&["diff"], &sides[..], &["--repeat", "A"]].concat()).stdout, "");
+
+    for _ in 0..2 {
+        let root = context.path("").to_string_lossy().trim_end_matches('/').to_owned();
+        let command = command.replace("ROOT", &root);
+        let arguments: Vec<&str> = command.split_whitespace().skip(1).collect();
+        let again = context.command(&arguments).env_remove("NPUBENCH_MAX_COLLECTIONS").output();
+        let again = context.ran(&again.expect("it runs"));
+        assert_eq!(again.code, 0, "{}", again.stderr);
+        let mut shown: Vec<Value> = context
+            .run(&["show", "--db", "second", "--format", "json"])
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["case"].clone())
+            .collect();
+        let mut expected: Vec<Value> = found.iter().map(|case| case["case"].clone()).collect();
+        shown.sort_by_key(Value::to_string);
+        expected.sort_by_key(Value::to_string);
+        assert_eq!(shown, expected);
+    }
+    let found = cases(&context, &sides);
+    assert!(found.iter().any(|case| case["verdict"] == "SAME"), "{found:?}");
+    assert!(found.iter().all(|case| !case["interval_percent"].is_null()), "{found:?}");
 }
