@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     LedgerRows,
+    missing_rows::{missing_row_issues, missing_rows},
     raw_records::{self, ArchiveState},
 };
 use crate::{
@@ -380,6 +381,7 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     let comparisons = match Ledger::open_unchanged(&path) {
         Ok(Some(ledger)) => read_comparisons(&ledger, database).and_then(|comparisons| {
             issues = changed_archives(database, &ledger.stored_archives()?);
+            issues.extend(missing_row_issues(database, &missing_rows(database, &ledger)?));
             Ok(comparisons)
         }),
         Ok(None) => {

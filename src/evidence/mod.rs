@@ -12,6 +12,7 @@ mod controls;
 mod difference;
 mod find_case;
 mod ledger_rows;
+mod missing_rows;
 mod noise_budget;
 mod production_states;
 mod raw_records;
@@ -28,6 +29,7 @@ pub(crate) use controls::{ControlEvidence, ControlLevel, control_evidence, contr
 pub(crate) use difference::{CaseDifference, FailedCase, LedgerDifference, MeasuredSide, compare_sides};
 pub(crate) use find_case::{CaseLookupError, find_case};
 pub(crate) use ledger_rows::{LedgerRows, case_row};
+pub(crate) use missing_rows::{MissingRows, missing_rows};
 pub(crate) use noise_budget::NoiseBudget;
 pub(crate) use production_states::ProductionStates;
 pub(crate) use raw_records::{ArchiveState, archive_state, files_to_archive};

@@ -119,6 +119,19 @@ impl Ledger {
         })
     }
 
+    /// Returns the place of each planned case in the order of the first runs that have planned it.
+    pub(crate) fn planned_order(&self) -> Result<BTreeMap<CaseId, usize>, LedgerError> {
+        let sql =
+            "SELECT p.case_id FROM planned p JOIN runs r USING (run) ORDER BY r.started_ns, r.run, p.ordinal";
+        let planned: Vec<String> = self.read_rows(sql, [], |row| row.get(0))?;
+        let mut order = BTreeMap::new();
+        for case in planned {
+            let next = order.len();
+            order.entry(CaseId::from_stored(case)).or_insert(next);
+        }
+        Ok(order)
+    }
+
     /// Returns the cases with attempts in one state of the cache, each with its kernel.
     pub(crate) fn attempted_cases(&self, cache: CacheState) -> Result<Vec<(CaseId, String)>, LedgerError> {
         let sql = "SELECT DISTINCT a.case_id, k.kernel FROM attempts a JOIN collections c USING (collection)

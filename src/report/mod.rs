@@ -46,7 +46,8 @@ pub(crate) use plot_file::{ImageFile, ImageFileError};
 pub(crate) use print::{is_output_incomplete, print_data, print_note};
 pub(crate) use recorder::RunRecorder;
 pub(crate) use reparse::{
-    AttemptDifference, LeftEvidence, ReparseReport, WrittenRows, reparse_json, reparse_summary, reparse_table,
+    AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows, reparse_json,
+    reparse_summary, reparse_table,
 };
 pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
 pub(crate) use show::{cases_table, run_summary, shown_cases};

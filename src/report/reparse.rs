@@ -24,8 +24,20 @@ pub(crate) struct ReparseReport {
     /// Number of collections whose control kernels have other readings in the ledger.
     pub(crate) other_controls: usize,
     pub(crate) left: Vec<LeftEvidence>,
+    /// Cases with results in the ledger that had no row, by kernel.
+    pub(crate) missing: Vec<MissingKernelRows>,
     /// `None` if nothing is written.
     pub(crate) written: Option<WrittenRows>,
+}
+
+/// Cases of a kernel with results in the ledger that had no row.
+#[derive(Debug)]
+pub(crate) struct MissingKernelRows {
+    pub(crate) kernel: String,
+    pub(crate) has_table: bool,
+    pub(crate) cases: usize,
+    /// Number of the rows that were rebuilt.
+    pub(crate) rebuilt: usize,
 }
 
 /// What was written from the artefacts.
@@ -133,7 +145,8 @@ impl ReparseReport {
             Some(written) => written.unwritten.is_empty(),
             None => self.differences.is_empty() && self.other_controls == 0,
         };
-        is_equal && self.left.is_empty()
+        let has_all_rows = self.missing.iter().all(|missing| missing.rebuilt == missing.cases);
+        is_equal && has_all_rows && self.left.is_empty()
     }
 }
 
@@ -149,6 +162,9 @@ pub(crate) fn reparse_json(report: &ReparseReport) -> String {
     let left = report.left.iter().map(|LeftEvidence { run, collection, case, problem }| {
         json!({"run": run, "collection": collection, "case": case, "problem": problem})
     });
+    let missing = report.missing.iter().map(|MissingKernelRows { kernel, has_table, cases, rebuilt }| {
+        json!({"kernel": kernel, "has_table": has_table, "cases": cases, "rebuilt": rebuilt})
+    });
     let written = report.written.as_ref().map(|WrittenRows { rows, withdrawn, unwritten }| {
         let unwritten =
             unwritten.iter().map(|(kernel, problem)| json!({"kernel": kernel, "problem": problem}));
@@ -157,7 +173,8 @@ pub(crate) fn reparse_json(report: &ReparseReport) -> String {
     let all = json!({
         "collections": report.collections, "attempts": report.attempts, "not_launched": report.not_launched,
         "other_controls": report.other_controls,
-        "differences": differences.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>(), "written": written,
+        "differences": differences.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>(),
+        "missing_rows": missing.collect::<Vec<_>>(), "written": written,
     });
     format!("{all}\n")
 }
@@ -219,6 +236,37 @@ pub(crate) fn reparse_summary(report: &ReparseReport) -> String {
     }
     if report.not_launched > 0 {
         lines.push(format!("{} launched nothing", format_count(report.not_launched, "collection")));
+    }
+    let (is_written, mut is_rebuilt) = (report.written.is_some(), false);
+    for MissingKernelRows { kernel, has_table, cases, rebuilt } in &report.missing {
+        is_rebuilt |= *rebuilt > 0;
+        let place = match has_table {
+            true => {
+                format!("{} of {kernel} with results in the ledger had no row", format_count(*cases, "case"))
+            }
+            false => {
+                format!(
+                    "the table of {kernel} was missing, with {} of the ledger",
+                    format_count(*cases, "case")
+                )
+            }
+        };
+        lines.push(match cases - rebuilt {
+            _ if !is_written => format!("{place}: `--write` rebuilds the rows"),
+            0 => format!("{place}: rebuilt {}", format_count(*rebuilt, "row")),
+            left => format!(
+                "{place}: rebuilt {}; {left} left out, of which no usable evidence is there: restore them from a backup, or by \
+                 `npubench ingest` of their profile and a run",
+                format_count(*rebuilt, "row")
+            ),
+        });
+    }
+    if is_rebuilt {
+        lines.push(
+            "rebuilt rows have the shapes and results that the ledger and its evidence contain; their `Profiling` columns come \
+             back with `npubench ingest` of the same profile; the columns of grids, and your own, are lost"
+                .to_owned(),
+        );
     }
     if let Some(WrittenRows { rows, withdrawn, unwritten }) = &report.written {
         let withdrawn = match withdrawn {

@@ -1,6 +1,6 @@
 //! `npubench reparse`: the collections of the ledger, assessed again from their artefacts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 
@@ -8,12 +8,13 @@ use super::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
-    database::Database,
+    database::{Database, LostRows},
     domain::{CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase},
     engine::{AssessmentRules, ReassessedCollection, find_changes, rewrite_rows},
+    evidence::{MissingRows, missing_rows},
     files::ScratchFolder,
     ledger::{AttemptChange, AttemptedCollection, Ledger},
-    report::{AttemptDifference, LeftEvidence, ReparseReport, WrittenRows},
+    report::{AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows},
     verify::LowClocks,
 };
 
@@ -36,6 +37,9 @@ pub(crate) fn reparse_runs(
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let mut report = ReparseReport::default();
     let planned = ledger.planned_cases()?;
+    let missing = missing_rows(database, ledger)?;
+    let lost: BTreeSet<CaseId> = missing.iter().flat_map(|rows| &rows.cases).cloned().collect();
+    let mut found: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
     let mut unplanned: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
     let collections = ledger.attempted_collections(run)?;
     for collections in collections.chunks(AT_ONCE) {
@@ -50,6 +54,11 @@ pub(crate) fn reparse_runs(
                     continue;
                 }
                 Some(Ok(assessed)) => {
+                    let attempted = assessed.attempts.iter().map(|(case, _)| case);
+                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
+                    let all = attempted.chain(equal.map(|equal| &equal.case));
+                    let all = all.filter(|case| lost.contains(case.id()));
+                    found.extend(all.map(|case| (case.id().clone(), case.clone())));
                     compare_controls(&mut report, ledger, collection, &assessed.controls, writes)?;
                     let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
                     let equal = equal.map(|equal| &equal.case).filter(|case| !planned.contains(case.id()));
@@ -66,7 +75,20 @@ pub(crate) fn reparse_runs(
             }
         }
     }
+    report.missing = missing
+        .iter()
+        .map(|rows| MissingKernelRows {
+            kernel: rows.kernel.to_string(),
+            has_table: rows.has_table,
+            cases: rows.cases.len(),
+            rebuilt: 0,
+        })
+        .collect();
     if writes {
+        let order = ledger.planned_order()?;
+        for (missing, report) in missing.iter().zip(&mut report.missing) {
+            report.rebuilt = rebuild_rows(database, &catalogue, missing, &found, &order)?;
+        }
         let unplanned: Vec<IdentifiedCase> = unplanned.into_values().collect();
         report.written = Some(write_rows(database, ledger, &catalogue, &unplanned)?);
     }
@@ -135,6 +157,26 @@ fn add_assessed(
     let AttemptedCollection { run, number, .. } = collection;
     report.differences.extend(changes.iter().map(|change| AttemptDifference::new(run, *number, change)));
     Ok(changes)
+}
+
+/// Adds rows without results for the cases whose evidence was found; returns their number. Cases that no run planned get their rows
+/// with their results.
+fn rebuild_rows(
+    database: &Database,
+    catalogue: &Catalogue,
+    missing: &MissingRows,
+    found: &BTreeMap<CaseId, IdentifiedCase>,
+    order: &BTreeMap<CaseId, usize>,
+) -> Result<usize, CommandError> {
+    let kernel = &missing.kernel;
+    let cases: Vec<&IdentifiedCase> = missing.cases.iter().filter_map(|case| found.get(case)).collect();
+    let planned: Vec<&IdentifiedCase> =
+        cases.iter().copied().filter(|case| order.contains_key(case.id())).collect();
+    if !planned.is_empty() {
+        let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
+        LostRows { kernel, cases: planned, recorded_inputs, order }.restore(database)?;
+    }
+    Ok(cases.len())
 }
 
 /// Compares the clocks of all collections, as the next run would, and writes the rows that differ from the ledger.

@@ -48,6 +48,7 @@ mod launches;
 mod layers;
 mod leftovers;
 mod missing_kernels;
+mod missing_rows;
 mod models;
 mod mutation_rows;
 mod mutations;

@@ -30,6 +30,10 @@ pub enum LintIssueKind {
     LedgerMismatch,
     /// Rows of a run that is not in the ledger, although it has a measurement of their cases.
     UnknownRun,
+    /// A table that does not exist, although the ledger has results of its kernel.
+    MissingTable,
+    /// Cases with results in the ledger of which the table has no row.
+    MissingRow,
     /// Compressed evidence that is not what its collection wrote.
     ChangedEvidence,
     /// Results of the ledger that the row does not show yet.
@@ -94,6 +98,7 @@ impl LintIssueKind {
             Self::NoShapes
             | Self::Duplicate
             | Self::UnknownRun
+            | Self::MissingRow
             | Self::ByteOrderMark
             | Self::LineEndings
             | Self::OldColumn

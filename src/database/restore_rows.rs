@@ -1,0 +1,79 @@
+//! Rows of known cases that a table has lost.
+
+use std::collections::BTreeMap;
+
+use super::{Database, DatabaseError, row_cases, row_cases::signature_cells};
+use crate::{
+    database::columns,
+    domain::{Case, CaseId, IdentifiedCase, KernelName},
+};
+
+/// Cases of a kernel whose rows are restored.
+#[derive(Debug)]
+pub(crate) struct LostRows<'a> {
+    pub(crate) kernel: &'a KernelName,
+    pub(crate) cases: Vec<&'a IdentifiedCase>,
+    /// Least number of input slots of a row of the kernel.
+    pub(crate) recorded_inputs: usize,
+    /// Places of cases in the order in which runs have planned the rows of tables.
+    pub(crate) order: &'a BTreeMap<CaseId, usize>,
+}
+
+/// Returns the columns that all tables of a database have, in the order of the first one: profiles add some. Tables that
+/// cannot be read are left out.
+fn common_columns(database: &Database) -> Vec<String> {
+    let kernels = database.kernels().unwrap_or_default();
+    let tables = kernels.iter().filter_map(|kernel| database.kernel_csv(kernel).ok());
+    let columns = tables.map(|table| table.column_names().to_vec());
+    columns
+        .reduce(|mut common, columns| {
+            common.retain(|column| columns.contains(column));
+            common
+        })
+        .unwrap_or_default()
+}
+
+impl LostRows<'_> {
+    /// Adds a row without results for each case, behind the rows that runs have planned before it, and saves the table. A
+    /// missing table is created, with the columns that all others have.
+    pub(crate) fn restore(&self, database: &Database) -> Result<(), DatabaseError> {
+        let mut table = database.kernel_csv(self.kernel)?;
+        if !database.kernel_path(self.kernel).exists() {
+            common_columns(database).iter().for_each(|column| {
+                table.ensure_column(column);
+            });
+        }
+        let place_of = |case: &CaseId| self.order.get(case).copied().unwrap_or(usize::MAX);
+        let rows = if table.is_empty() { Vec::new() } else { row_cases(self.kernel, &table)? };
+        let present = rows.iter().filter_map(|row| {
+            let place = self.order.get(&row.case.as_ref().ok()?.id())?;
+            Some((*place, row.row))
+        });
+        let present: Vec<(usize, usize)> = present.collect();
+        let mut lost: Vec<(usize, &IdentifiedCase)> =
+            self.cases.iter().map(|case| (place_of(case.id()), *case)).collect();
+        lost.sort_by(|one, other| (one.0, one.1.id()).cmp(&(other.0, other.1.id())));
+        let cells = |case: &Case| -> Vec<(String, String)> {
+            let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, self.recorded_inputs));
+            let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
+            signature.chain(attributes).map(|(column, cell)| (column.to_owned(), cell)).collect()
+        };
+        let mut placed: Vec<(usize, Vec<(String, String)>)> = Vec::with_capacity(lost.len());
+        let mut least = 0;
+        for (place, case) in lost {
+            let before = present.iter().filter(|(present, _)| *present < place).map(|(_, row)| row + 1);
+            // Without a place of its own, a row is the last one.
+            let row = if place == usize::MAX { table.len() } else { before.max().unwrap_or_default() };
+            least = row.max(least);
+            placed.push((least, cells(case)));
+        }
+        for (column, _) in placed.iter().flat_map(|(_, cells)| cells) {
+            table.ensure_column(column);
+        }
+        let named = placed.iter().map(|(row, cells)| {
+            (*row, cells.iter().map(|(column, cell)| (column.as_str(), cell.clone())).collect())
+        });
+        table.insert_rows(named.collect());
+        table.save().map(|_| ())
+    }
+}

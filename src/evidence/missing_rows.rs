@@ -1,0 +1,112 @@
+//! Cases with results in the ledger that have no row: their table was deleted, or the row.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    database::{Database, DatabaseError, FileIssues, LintIssue, LintIssueKind, row_cases},
+    domain::{CacheState, Case, CaseId, KernelName, split_signature},
+    ledger::{Ledger, LedgerError},
+};
+
+/// Cases of one kernel without a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MissingRows {
+    pub(crate) kernel: KernelName,
+    /// False if the table of the kernel is missing.
+    pub(crate) has_table: bool,
+    /// Measured ones; of a missing table, also those that were attempted without a result.
+    pub(crate) cases: BTreeSet<CaseId>,
+    /// Number of measured ones.
+    pub(crate) measured: usize,
+}
+
+/// Attempted cases of a kernel with their signatures, and those of them that were measured.
+#[derive(Debug, Default)]
+struct AttemptedCases {
+    signatures: BTreeMap<CaseId, String>,
+    measured: BTreeSet<CaseId>,
+}
+
+/// Returns the cases of the ledger without a row, by kernel. A row with the shapes, types and formats of a case stands for it, whatever
+/// its attributes: these are added to rows of attention. Tables that cannot be read are left out. Until the newest run has ended, cases
+/// that it did not plan are left out: they get their rows at its end.
+pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<MissingRows>, LedgerError> {
+    let mut by_kernel: BTreeMap<KernelName, AttemptedCases> = BTreeMap::new();
+    let planned = if ledger.has_unfinished_run()? { Some(ledger.planned_cases()?) } else { None };
+    let known = ledger.cases_with_prefix("")?.into_iter();
+    let signatures: BTreeMap<CaseId, String> = known.map(|known| (known.case, known.signature)).collect();
+    for &cache in CacheState::ALL {
+        let measured = ledger.cases_with_samples(cache)?;
+        let attempted = ledger.attempted_cases(cache)?.into_iter();
+        for (case, kernel) in
+            attempted.filter(|(case, _)| planned.as_ref().is_none_or(|planned| planned.contains(case)))
+        {
+            let Ok(kernel) = KernelName::new(&kernel) else { continue };
+            let Some(signature) = signatures.get(&case) else { continue };
+            let of_kernel = by_kernel.entry(kernel).or_default();
+            if measured.contains(&case) {
+                of_kernel.measured.insert(case.clone());
+            }
+            of_kernel.signatures.insert(case, signature.clone());
+        }
+    }
+    let present: BTreeSet<KernelName> = database.kernels().unwrap_or_default().into_iter().collect();
+    let missing = by_kernel.into_iter().filter_map(|(kernel, attempted)| {
+        if !present.contains(&kernel) {
+            let measured = attempted.measured.len();
+            let cases = attempted.signatures.into_keys().collect();
+            return (measured > 0).then_some(MissingRows { kernel, has_table: false, cases, measured });
+        }
+        let cases = cases_without_row(database, &kernel, attempted).ok()?;
+        let measured = cases.len();
+        (measured > 0).then_some(MissingRows { kernel, has_table: true, cases, measured })
+    });
+    Ok(missing.collect())
+}
+
+/// Returns the measured cases that no row of a table stands for.
+fn cases_without_row(
+    database: &Database,
+    kernel: &KernelName,
+    attempted: AttemptedCases,
+) -> Result<BTreeSet<CaseId>, DatabaseError> {
+    let table = database.kernel_csv(kernel)?;
+    let rows = row_cases(kernel, &table)?;
+    let signatures: Vec<String> =
+        rows.iter().filter_map(|row| row.case.as_ref().ok()).map(Case::signature).collect();
+    let slots: BTreeSet<(&str, &str)> =
+        signatures.iter().map(|signature| split_signature(kernel, signature)).collect();
+    let AttemptedCases { signatures, mut measured } = attempted;
+    measured.retain(|case| {
+        let signature = signatures.get(case);
+        signature.is_some_and(|signature| !slots.contains(&split_signature(kernel, signature)))
+    });
+    Ok(measured)
+}
+
+/// Returns an issue for each table of which rows are missing.
+pub(super) fn missing_row_issues(database: &Database, missing: &[MissingRows]) -> Vec<LintIssue> {
+    let issues = missing.iter().filter_map(|MissingRows { kernel, has_table, measured, .. }| {
+        let path = database.kernel_path(kernel);
+        let mut issues = FileIssues::new(&path.file_name().unwrap_or_default().to_string_lossy());
+        let cases = match measured {
+            1 => "1 case".to_owned(),
+            count => format!("{count} cases"),
+        };
+        let rebuild = "`npubench reparse --write` rebuilds the rows from the evidence of their runs, and \
+                       `npubench ingest PROFILE` fills the `Profiling` columns";
+        if *has_table {
+            let text = format!(
+                "the table has no row of {cases} with results in the ledger: restore the rows from a backup, or {rebuild}"
+            );
+            issues.add_issue(1, LintIssueKind::MissingRow, text);
+        } else {
+            let text = format!(
+                "the table is missing, and the ledger has results of {cases}: restore it from a backup, or {rebuild}"
+            );
+            issues.add_issue(1, LintIssueKind::MissingTable, text);
+        }
+        issues.list.pop()
+    });
+    issues.collect()
+}
