@@ -43,7 +43,7 @@ pub(crate) struct CaseSelection<'a> {
     pub kernels: &'a [KernelName],
     /// Ids of cases, or their first digits; all cases if empty.
     pub(crate) cases: &'a [String],
-    /// Cases with an accepted result in the ledger.
+    /// Cases whose row is accepted by the ledger.
     pub measured: &'a BTreeSet<CaseId>,
     /// Cases whose measurements were all withdrawn. Rows of their runs do not count as measured.
     pub(crate) withdrawn: &'a BTreeMap<CaseId, WithdrawnAttempts>,

@@ -9,7 +9,9 @@ use crate::{
     database::Database,
     domain::{
         CacheState, CaseId, CaseOutcome, CheckMethod, CheckOutcome, CheckVerdict, IdentifiedCase, KernelName,
+        Verdict,
     },
+    evidence::LedgerRows,
     ledger::{Ledger, StoredCheck},
     plan::{CaseSelection, EqualCallEvidence, MissingTable, RefusedCall, RunPlan, select_cases},
     stats::PrecisionAim,
@@ -41,12 +43,16 @@ pub(super) fn unmerged_plan(
     kernels: &[KernelName],
 ) -> Result<RunPlan, CommandError> {
     let existing = database.existing_ledger()?;
-    let measured: BTreeSet<_> = match &existing {
-        Some(ledger) => ledger.measured_cases(options.cache)?,
-        None => BTreeSet::new(),
+    let rows = match &existing {
+        Some(ledger) => Some(LedgerRows::read(ledger, options.cache)?),
+        None => None,
     };
-    let imprecise = match (&existing, options.precision_aim()) {
-        (Some(ledger), Some(aim)) => imprecise_cases(ledger, options.cache, aim)?,
+    let measured: BTreeSet<_> = match (&existing, &rows) {
+        (Some(ledger), Some(rows)) => accepted_cases(ledger, rows, options.cache)?,
+        _ => BTreeSet::new(),
+    };
+    let imprecise = match (&rows, options.precision_aim()) {
+        (Some(rows), Some(aim)) => imprecise_cases(rows.estimates(), aim),
         _ => BTreeSet::new(),
     };
     let equal_calls = match &existing {
@@ -88,18 +94,25 @@ pub(super) fn unmerged_plan(
     Ok(plan)
 }
 
-/// Returns the measured cases that another collection can bring to a precision, or is to confirm.
-fn imprecise_cases(
+/// Returns the cases whose row is accepted: a row can be noisy although one of its collections is not, where they disagree
+/// or some have a pattern.
+fn accepted_cases(
     ledger: &Ledger,
+    rows: &LedgerRows,
     cache: CacheState,
-    aim: PrecisionAim,
 ) -> Result<BTreeSet<CaseId>, CommandError> {
-    let estimates = JointEstimates::from_ledger(ledger, cache)?;
+    let mut cases = ledger.measured_cases(cache)?;
+    cases.retain(|case| rows.row(case).is_none_or(|row| row.outcome.verdict != Verdict::Noisy));
+    Ok(cases)
+}
+
+/// Returns the measured cases that another collection can bring to a precision, or is to confirm.
+fn imprecise_cases(estimates: &JointEstimates, aim: PrecisionAim) -> BTreeSet<CaseId> {
     let mut cases: Vec<&CaseId> = estimates.measured_cases().collect();
     cases.sort();
     let repeated = estimates.cases_to_repeat(&cases, aim).into_iter().map(|case| cases[case]);
     let unconfirmed = cases.iter().copied().filter(|case| estimates.needs_confirmation(case, None));
-    Ok(repeated.chain(unconfirmed).cloned().collect())
+    repeated.chain(unconfirmed).cloned().collect()
 }
 
 /// Returns the tables that are missing although the ledger has results of their kernels: deleted or renamed files. The run

@@ -1,6 +1,6 @@
 //! `npubench plan`: preview of a run.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ fn cases_that_would_end_after_the_deadline_are_left_out_and_the_most_valuable_ar
     assert_eq!(grown.code, 0, "{}", grown.stderr);
     // Every tenth row has a higher weight.
     let path = context.path("db/MatMulV2.csv");
-    let text = std::fs::read_to_string(&path).expect("rows");
+    let text = fs::read_to_string(&path).expect("rows");
     let weighted = text.lines().enumerate().map(|(line, row)| match line {
         0 => format!("{row},Weight\n"),
         line => format!("{row},{}\n", if line % 10 == 5 { 7.5 } else { 1.0 }),
@@ -67,4 +67,56 @@ fn cases_that_would_end_after_the_deadline_are_left_out_and_the_most_valuable_ar
     let first = measured.iter().filter(|line| line["collection"] == 1);
     let values: BTreeSet<String> = first.map(|line| line["weight"].to_string()).collect();
     assert_eq!(values, BTreeSet::from(["7.5".to_owned()]));
+}
+
+/// A row can be noisy although one of its collections is steady: it has no accepted result, so that the next run measures it again and
+/// does not count it as measured.
+#[test]
+fn noisy_rows_are_not_counted_as_measured() {
+    let context = ingested();
+    let plan = "faults:\n- unsteady_kernel: {pattern: step, factor: 1.1, launch: 8}\n  where: {kernel: MatMulV3, devices: [0, 1]}\n";
+    fs::write(context.path("noisy.yaml"), plan).expect("written");
+    let run =
+        ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3", "--rehearsal-model", "lifelike"];
+    let mut first = context.command(&run);
+    first.args(["--rehearsal-faults", "noisy.yaml"]).env_remove("NPUBENCH_MAX_COLLECTIONS");
+    let ran = context.ran(&first.output().expect("it runs"));
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    let tables = [
+        "Add",
+        "GatherV2",
+        "MatMulV2",
+        "MatMulV3",
+        "Mul",
+        "RmsNorm",
+        "Slice",
+        "Sort",
+        "SwiGlu",
+        "TensorMove",
+    ];
+    let rows = tables.iter().flat_map(|kernel| context.rows("db", kernel));
+    let noisy: Vec<String> = rows
+        .filter(|row| row["MicroBench Verdict"] == "noisy")
+        .map(|row| row["MicroBench Case"].clone())
+        .collect();
+    assert!(!noisy.is_empty(), "{}", ran.stderr);
+
+    let planned = context.run(&["plan", "--db", "db", "--max-collections", "1"]);
+    let totals = format!("; {} cases already measured\n", 20 - noisy.len());
+    assert!(planned.stdout.contains(&totals), "{}{}", planned.stdout, planned.stderr);
+    let again = context.run(&[&run[..], &["--max-collections", "1", "--format", "json"]].concat());
+    let started: Value = again
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"))
+        .find(|event| event["event"] == "run_started")
+        .expect("a start");
+    assert_eq!(
+        (&started["cases"], &started["already_measured"]),
+        (&noisy.len().into(), &(20 - noisy.len()).into())
+    );
+    let shown = context.run(&["show", "--db", "db", "--format", "json"]).stdout;
+    for case in noisy {
+        assert!(shown.contains(&case), "{case}: {shown}");
+    }
 }
