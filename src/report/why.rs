@@ -100,7 +100,7 @@ fn add_result(page: &mut Page, result: &ResultEvidence) {
                 format!("; its collections were {percent:+.3} % off, which is removed")
             });
             format!(
-                "95 %: {} to {} us (+-{half:.2} %) around {}, by {}{correction}",
+                "95 %: {} to {} us, +-{half:.2} % of the estimate {} us, by {}{correction}",
                 format_us(interval.low_us),
                 format_us(interval.high_us),
                 format_us(interval.estimate_us),

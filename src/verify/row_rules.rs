@@ -181,7 +181,7 @@ fn interval_result(row: &RowNumbers<'_>) -> RuleResult {
         rule: "interval",
         state: RuleState::broken_if(is_wide),
         found: format!(
-            "{:.2} % of the median; at most {:.0} %, or {} us",
+            "its farther end is {:.2} % from the median of the samples; at most {:.0} %, or {} us",
             100.0 * half / row.median,
             NOISE_TARGET * 100.0,
             Nanos(TIMER_QUANTUM_NS)
