@@ -34,8 +34,8 @@ use crate::{
     exit::ExitStatus,
     ledger::{DeviceReading, Ledger, LedgerError, NewCollection},
     sched::{
-        CaseResult, CollectionExit, CollectionFinished, RunForecast, SchedAction, SchedEvent, SchedulerState,
-        Seconds, StartCollection,
+        CaseResult, CollectionExit, CollectionFinished, KernelCounts, RunForecast, SchedAction, SchedEvent,
+        SchedulerState, Seconds, StartCollection,
     },
 };
 
@@ -542,6 +542,9 @@ impl<'a> Dispatcher<'a> {
             (self.emit)(&RunEvent::EarlierResultsSuspicious { cases, open, cache });
         }
         self.write_last_rows().await?;
+        for (device, KernelCounts { right, wrong }) in self.state.wrong_kernel_devices() {
+            (self.emit)(&RunEvent::DeviceRunsOtherKernels { device, wrong, right });
+        }
         let planned = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
         let mut outcomes: Vec<(IdentifiedCase, CaseOutcome)> = Vec::new();
         // Settled cases, such as those that an interrupted run measured, are no evidence that the host can measure now.

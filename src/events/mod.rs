@@ -121,6 +121,14 @@ pub(crate) enum RunEvent {
         open: usize,
         cache: CacheState,
     },
+    /// Most cases of a device ran as other kernels, while another device ran most of its cases as it should; at the end of a run.
+    DeviceRunsOtherKernels {
+        device: u32,
+        /// Number of its attempts with verdict `wrong_kernel`.
+        wrong: u32,
+        /// Number of its attempts that ran as their kernels.
+        right: u32,
+    },
     /// A device is paused after faults.
     DevicePaused {
         device: u32,

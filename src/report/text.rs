@@ -96,6 +96,11 @@ impl TextReporter {
                     reason_cause(reason)
                 ));
             }
+            RunEvent::DeviceRunsOtherKernels { device, wrong, right } => self.print_line(&format!(
+                "device {device}: {wrong} of {} ran as other kernels or on an AI CPU, and other devices ran most as they should: check \
+                 its installation, or leave it out with `--devices`",
+                format_count((wrong + right) as usize, "attempt")
+            )),
             RunEvent::EarlierResultsSuspicious { cases, open, cache } => {
                 self.print_line(&suspicious_text(*cases, *open, *cache));
             }

@@ -17,6 +17,7 @@ mod simulate;
 mod start;
 mod state;
 mod types;
+mod wrong_kernels;
 
 use bisect::Bisection;
 use costs::LearnedCosts;
@@ -30,6 +31,7 @@ pub use types::{
     StartCollection,
 };
 pub(crate) use types::{PriorCosts, SchedEvent};
+pub(crate) use wrong_kernels::KernelCounts;
 
 #[cfg(test)]
 mod tests;

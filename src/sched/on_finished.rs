@@ -20,6 +20,8 @@ enum CaseDisposition {
     Retry,
     /// The case runs alone in a process of its own.
     Alone,
+    /// The device may be at fault: the case is measured on another one.
+    Elsewhere,
     /// The case may have broken the collection.
     Suspect,
     /// The collection is no evidence about the case.
@@ -65,9 +67,14 @@ impl SchedulerState {
         let named =
             ended.results.iter().find(|result| is_suspect_outcome(&result.outcome)).map(|result| result.case);
         let broke = ended.exit == CollectionExit::Broken || named.is_some();
+        self.count_kernels(&running.devices, &ended.results);
         let open = self.settle_cases(&running, ended, broke, actions);
         if self.is_stopping {
             return;
+        }
+        for device in self.take_blamed_devices(&ended.results) {
+            let reason = "a case ran as another kernel on it and succeeded elsewhere";
+            self.record_device_fault(now, &[device], reason, actions);
         }
         // Without a profile that was read, the device is paused instead.
         if has_launched && !broke && self.has_read_profile && is_profile_useless(&ended.results) {
@@ -129,6 +136,7 @@ impl SchedulerState {
         actions: &mut Vec<SchedAction>,
     ) -> Vec<usize> {
         let mut open = Vec::new();
+        let mut elsewhere = Vec::new();
         for CaseResult { case, outcome, .. } in &ended.results {
             let case = *case;
             let disposition = self.disposition(case, outcome, running, broke);
@@ -140,11 +148,13 @@ impl SchedulerState {
                 CaseDisposition::Final => self.finish_case(case, outcome, broke, actions),
                 _ if self.is_stopping => self.conclude_case(case, outcome.clone(), actions),
                 CaseDisposition::Alone => self.run_alone(case, &running.devices),
+                CaseDisposition::Elsewhere => elsewhere.push(case),
                 CaseDisposition::Retry | CaseDisposition::NotReached | CaseDisposition::Suspect => {
                     open.push(case);
                 }
             }
         }
+        self.try_elsewhere(elsewhere);
         open
     }
 
@@ -180,6 +190,13 @@ impl SchedulerState {
                     0 => CaseDisposition::Final,
                     1 if !is_alone => CaseDisposition::Alone,
                     _ => CaseDisposition::Retry,
+                }
+            }
+            Verdict::WrongKernel => {
+                progress.tries += 1;
+                match progress.tries < MAX_ATTEMPTS && self.may_be_right_elsewhere(case, &running.devices) {
+                    true => CaseDisposition::Elsewhere,
+                    false => CaseDisposition::Final,
                 }
             }
             _ => CaseDisposition::Final,

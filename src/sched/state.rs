@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, LearnedCosts, SchedAction,
-    SchedCase, SchedEvent, SchedLimits, Seconds,
+    Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, KernelCounts, LearnedCosts,
+    SchedAction, SchedCase, SchedEvent, SchedLimits, Seconds,
 };
 use crate::{
     domain::{CaseOutcome, CollectionPurpose, Verdict},
@@ -27,6 +27,8 @@ pub(super) struct CaseProgress {
     pub(super) was_misnamed: bool,
     /// Devices that have measured it.
     pub(super) measured_on: Vec<u32>,
+    /// Devices on which its launches ran as another kernel.
+    pub(super) wrong_on: Vec<u32>,
     /// Result of the last attempt.
     pub(super) last: Option<CaseOutcome>,
     pub(super) is_concluded: bool,
@@ -73,6 +75,8 @@ pub struct SchedulerState {
     pub(super) next_bisection: u32,
     pub(super) devices: BTreeMap<u32, DeviceRecord>,
     pub(super) running: BTreeMap<u32, RunningCases>,
+    /// Launched cases of each device, by whether their kernel ran.
+    pub(super) kernels: BTreeMap<u32, KernelCounts>,
     /// Number of the last collection.
     pub(super) collections: u32,
     /// Successful cases for control collections, the cheapest first.
@@ -121,6 +125,7 @@ impl SchedulerState {
             next_bisection: 0,
             devices: devices.iter().map(|device| (*device, DeviceRecord::default())).collect(),
             running: BTreeMap::new(),
+            kernels: BTreeMap::new(),
             collections,
             control_cases: Vec::new(),
             smallest_oom: None,
@@ -220,6 +225,7 @@ impl SchedulerState {
                 continue;
             }
             (progress.tries, progress.skipped, progress.last) = (0, 0, None);
+            progress.wrong_on.clear();
             self.open += 1;
             // Values order the queue; with those of the plan, a case would meet the same neighbours in each collection.
             self.jobs[case].value = random_value(self.repetitions, case);

@@ -33,6 +33,8 @@ enum CaseFault {
     AlwaysLost,
     /// The call raises an error.
     Refused,
+    /// The call launches another kernel.
+    OtherKernel,
 }
 
 /// Fault of a device.
@@ -47,6 +49,8 @@ enum DeviceFault {
     DiskFull(Seconds, Seconds),
     /// The profiles of collections that start on it between these times cannot be read.
     UnreadableProfiles(Seconds, Seconds),
+    /// All calls launch other kernels.
+    OtherKernels,
 }
 
 /// Simulated host with faults, which asserts the invariants at every action.
@@ -68,6 +72,7 @@ struct FaultyHost {
     busy: Seconds,
     quarantined: Vec<u32>,
     readmitted: Vec<u32>,
+    wrong_kernel_devices: Vec<u32>,
     last_end: Seconds,
     longest: Seconds,
     has_ended: bool,
@@ -94,6 +99,7 @@ impl FaultyHost {
             busy: 0.0,
             quarantined: Vec::new(),
             readmitted: Vec::new(),
+            wrong_kernel_devices: Vec::new(),
             last_end: 0.0,
             longest: 0.0,
             has_ended: false,
@@ -115,6 +121,8 @@ impl FaultyHost {
         let (ended, _) = simulate(&mut state, self, others);
         assert!(self.has_ended, "the run ends");
         assert_eq!(self.concluded.len(), self.jobs.len(), "every case has its verdict");
+        self.wrong_kernel_devices =
+            state.wrong_kernel_devices().into_iter().map(|(device, _)| device).collect();
         ended
     }
 
@@ -176,6 +184,7 @@ impl FaultyHost {
                 CaseFault::LostOnce if is_first_try => Verdict::LostRecords,
                 CaseFault::AlwaysLost => Verdict::LostRecords,
                 CaseFault::Refused => Verdict::Rejected,
+                CaseFault::OtherKernel => Verdict::WrongKernel,
                 _ => Verdict::Ok,
             };
             if matches!(verdict, Verdict::Crashed | Verdict::Hung) {
@@ -213,6 +222,11 @@ impl SimulatedHost for FaultyHost {
         } else {
             let breaks = self.device_faults.get(&device) == Some(&DeviceFault::Breaks);
             let (mut results, mut end, elapsed) = self.launch(start, breaks);
+            if self.device_faults.get(&device) == Some(&DeviceFault::OtherKernels) {
+                let wrong = CaseOutcome::new(Verdict::WrongKernel, "simulated");
+                let launched = results.iter_mut().filter(|result| result.seconds.is_some());
+                launched.for_each(|result| result.outcome = wrong.clone());
+            }
             if self.is_disk_full(device, now) {
                 end = CollectionExit::DiskFull;
                 let lost = |result: &&mut CaseResult| {

@@ -72,6 +72,9 @@ fn final_outcome(record: &CaseRecord) -> Option<CaseOutcome> {
         return Some(outcome.clone());
     }
     let last = record.attempts.last().map(|attempt| &attempt.outcome);
+    // A case that ran as another kernel is tried on another device first.
+    let is_first = record.attempts.len() == 1;
+    let last = last.filter(|outcome| !(is_first && outcome.verdict == Verdict::WrongKernel));
     last.filter(|outcome| !outcome.verdict.is_worth_a_retry() && outcome.verdict != Verdict::Oom).cloned()
 }
 
@@ -126,7 +129,8 @@ mod tests {
         let verdict =
             |attempts: &[Verdict]| final_outcome(&record("A", None, attempts)).map(|outcome| outcome.verdict);
         assert_eq!(verdict(&[Verdict::LostRecords, Verdict::Ok]), Some(Verdict::Ok));
-        assert_eq!(verdict(&[Verdict::WrongKernel]), Some(Verdict::WrongKernel));
+        assert_eq!(verdict(&[Verdict::WrongKernel]), None, "another device is tried");
+        assert_eq!(verdict(&[Verdict::WrongKernel; 2]), Some(Verdict::WrongKernel));
         assert_eq!(verdict(&[Verdict::Ok, Verdict::LostRecords]), None);
         assert_eq!(verdict(&[Verdict::Oom]), None);
     }

@@ -2,6 +2,7 @@
 
 use crate::{
     context::{ADD, Context, SWIGLU, profile},
+    kill_resume::ingested,
     rehearsal::{ledger, rehearse},
 };
 
@@ -45,6 +46,25 @@ fn kernels_without_binary_for_the_ai_cores_are_wrong_kernels() {
         found.starts_with("ok every launch recorded; wrong_kernel the kernel ran on an AI CPU"),
         "{found}"
     );
+}
+
+/// Two of four devices lack all binaries: the cases are measured on the others, and these two are named.
+#[test]
+fn devices_without_binaries_are_named_and_their_cases_measured_elsewhere() {
+    let context = ingested();
+    let faults = "faults: [{ai_cpu_fallback: {}, where: {devices: [0, 1]}}]";
+    let faults = context.write("faults.yaml", faults).display().to_string();
+    let ran = rehearse(&context, "db", &["--devices", "0-3", "--rehearsal-faults", &faults]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(ledger(&context, "db", "SELECT DISTINCT verdict FROM verdicts"), "ok");
+    let tried = "SELECT CASE WHEN max(n) <= 3 THEN 'few' ELSE max(n) || ' attempts' END FROM (SELECT count(*) n FROM attempts GROUP BY case_id)";
+    assert_eq!(ledger(&context, "db", tried), "few");
+    for device in 0..4 {
+        let line = format!("device {device}: ");
+        let named =
+            ran.stderr.lines().find(|found| found.starts_with(&line) && found.contains("on an AI CPU"));
+        assert_eq!(named.is_some(), device < 2, "{device}: {}", ran.stderr);
+    }
 }
 
 /// A row that was recorded on an AI CPU is measured there.

@@ -133,3 +133,33 @@ fn failed_rank_of_a_gang_leaves_the_other_devices_usable() {
         "{actions:?}"
     );
 }
+
+/// Cases whose kernels do not run on half of the devices are measured on the others, and these devices are named.
+#[test]
+fn cases_of_devices_without_kernels_are_measured_on_others() {
+    for (cases, devices, faulty) in [(20, 4, 2), (500, 4, 2), (500, 8, 1), (12, 2, 1)] {
+        let mut host = FaultyHost::healthy(cases);
+        for device in 0..faulty {
+            host.device_faults.insert(device, DeviceFault::OtherKernels);
+        }
+        host.run(devices);
+        assert_eq!(host.count(Verdict::Ok), cases, "{cases} {devices}");
+        assert_eq!(host.wrong_kernel_devices, (0..faulty).collect::<Vec<u32>>());
+        assert!(host.attempts.iter().all(|attempts| *attempts <= 3 + 2), "with control collections");
+        assert!(host.quarantined.iter().all(|device| *device < faulty), "{:?}", host.quarantined);
+    }
+}
+
+/// A call that launches another kernel on every device is tried on two of them, and names no device. One device tries once.
+#[test]
+fn wrong_kernels_of_all_devices_are_tried_on_two() {
+    for (devices, attempts) in [(1, 1), (2, 2), (4, 2)] {
+        let mut host = FaultyHost::healthy(200);
+        (0..200).step_by(10).for_each(|case| host.case_faults[case] = CaseFault::OtherKernel);
+        host.run(devices);
+        assert_eq!((host.count(Verdict::Ok), host.count(Verdict::WrongKernel)), (180, 20));
+        let tried: BTreeSet<u32> = (0..200).step_by(10).map(|case| host.attempts[case]).collect();
+        assert_eq!(tried, BTreeSet::from([attempts]), "{devices}");
+        assert!(host.wrong_kernel_devices.is_empty() && host.quarantined.is_empty());
+    }
+}
