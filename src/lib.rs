@@ -9,13 +9,14 @@
 //! | 1 | `files`, `table`, `config`, `events` |
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
 //! | 3 | `render`, `ledger`, `database`, `lookup`, `workload`, `grid`, `fault_plan` |
-//! | 4 | `device`, `plan`, `sched`, `verify`, `evidence` |
+//! | 4 | `device`, `plan`, `sched`, `verify`, `evidence`, `coverage` |
 //! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
 
 pub mod catalogue;
 pub mod cli;
 pub mod config;
+pub mod coverage;
 pub mod database;
 pub mod device;
 pub mod domain;

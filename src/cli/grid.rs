@@ -26,7 +26,7 @@ use crate::{
     llm::LlmModel,
     profile::DeviceEvidence,
     report::{
-        GridRequest, ImageFile, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note,
+        GridRequest, ResultFile, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note,
     },
     session::{CommandError, DeviceChoice, chip_of_host, choose_device},
 };
@@ -103,7 +103,8 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load_grids(&assets, &models, &options.grids)?;
     let kernels = select_kernels(&grids, &wanted, &assets, &catalogue)?;
-    let plot = options.plot.as_deref().map(|path| ImageFile::new(path, options.folder())).transpose()?;
+    let plot =
+        options.plot.as_deref().map(|path| ResultFile::new(path, options.folder(), "svg")).transpose()?;
     let (target, device) = open_target(options, &assets)?;
     models.left_out.iter().for_each(|note| print_note(note));
     for (kernel, place) in grids.without_entry(&catalogue) {
@@ -143,7 +144,7 @@ fn add_rows(
     catalogue: &Catalogue,
     target: &TargetDatabase<'_>,
     device: &DeviceProfile,
-    plot: Option<&ImageFile>,
+    plot: Option<&ResultFile>,
 ) -> Result<ExitStatus, CommandError> {
     let writer = RowWriter {
         source,

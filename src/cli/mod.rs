@@ -2,11 +2,12 @@
 //! and exit code.
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
-//! `ledger`, `database`, `lookup`, `grid`, `device`, `plan`, `verify`, `evidence`, `rehearsal`, `engine`, `vendor_check`, `report`,
-//! `selftest` and `session`.
+//! `ledger`, `database`, `lookup`, `workload`, `grid`, `device`, `plan`, `verify`, `evidence`, `coverage`,
+//! `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
 //! It holds no logic of its own.
 
 mod check;
+mod coverage;
 mod db;
 mod diff;
 mod doctor;
@@ -70,6 +71,7 @@ enum TopCommand {
     Reparse(reparse::ReparseOptions),
     Render(render::RenderOptions),
     Query(query::QueryOptions),
+    Coverage(coverage::CoverageOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
     #[command(subcommand)]
@@ -134,7 +136,11 @@ pub fn main() -> u8 {
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
     if matches!(
         cli.command,
-        TopCommand::Ingest(_) | TopCommand::Grid(_) | TopCommand::Kernels(_) | TopCommand::Reparse(_)
+        TopCommand::Ingest(_)
+            | TopCommand::Grid(_)
+            | TopCommand::Kernels(_)
+            | TopCommand::Reparse(_)
+            | TopCommand::Coverage(_)
     ) {
         start_thread_pool();
     }
@@ -159,6 +165,7 @@ pub fn main() -> u8 {
         TopCommand::Why(options) => why::run(&options),
         TopCommand::Render(options) => render::run(&options),
         TopCommand::Query(options) => query::run(&options),
+        TopCommand::Coverage(options) => coverage::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),
         TopCommand::NewKernel(options) => new_kernel::run(&options),
         TopCommand::Db(command) => db::run(&command),

@@ -11,16 +11,14 @@ use serde::Deserialize;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
-    database::Database,
     domain::{DataKind, did_you_mean_or},
     exit::ExitStatus,
     lookup::{
-        AnswerSource, AttentionParameters, LookupAnswer, LookupEngine, OpQuery, QueryTensor,
-        op_mapping::{MAPPING_FILE, OpMapping},
-        parse_shapes, query_tensors, split_list,
+        AnswerSource, AttentionParameters, LookupAnswer, LookupEngine, OpQuery, QueryTensor, parse_shapes,
+        query_tensors, split_list,
     },
     report::{LookupReport, lookup_json, lookup_text, print_data, print_note},
-    session::CommandError,
+    session::{CommandError, LookupDatabase},
 };
 
 /// Rows that a miss shows.
@@ -219,20 +217,9 @@ fn is_complete(answer: &LookupAnswer) -> bool {
     !matches!(answer.source, AnswerSource::Miss | AnswerSource::Partial)
 }
 
-fn load_mapping(options: &QueryOptions, database: &Database) -> Result<Option<OpMapping>, CommandError> {
-    let own = database.folder().join(MAPPING_FILE);
-    match &options.mapping {
-        Some(file) => Ok(Some(OpMapping::load(file)?)),
-        None if own.is_file() => Ok(Some(OpMapping::load(&own)?)),
-        None => Ok(None),
-    }
-}
-
 pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
-    let database = Database::open(&options.database.db)?;
-    let mapping = load_mapping(options, &database)?;
-    let kind = database.kind();
-    let engine = LookupEngine::new(database, mapping)?;
+    let LookupDatabase { engine, kind, .. } =
+        LookupDatabase::open(&options.database.db, options.mapping.as_deref())?;
     if let Some(file) = &options.queries {
         return answer_lines(file, &engine, kind);
     }

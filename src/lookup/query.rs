@@ -23,6 +23,16 @@ impl QueryTensor {
         let dtype = Some(tensor.dtype.clone()).filter(|dtype| !dtype.is_undefined());
         Self { dims: tensor.dims.clone(), dtype, format: Some(tensor.format.clone()) }
     }
+
+    /// Returns the dimensions, of a matrix in blocks as a profiler records it those of the matrix. Blocks have 16 rows; other
+    /// shapes of that format are those of a framework.
+    fn logical_dims(&self) -> SlotDims {
+        let is_nz = self.format.as_ref().is_some_and(|format| format.private() == Some("FRACTAL_NZ"));
+        match self.dims.as_slice() {
+            [.., _, _, 16, 8 | 16 | 32 | 64] if is_nz => SlotDims::from_blocked(&self.dims),
+            dims => SlotDims::new(dims),
+        }
+    }
 }
 
 /// Query for the latency of an operator or a kernel.
@@ -106,12 +116,11 @@ pub(crate) fn compared_tensors(tensors: &[QueryTensor]) -> impl Iterator<Item = 
     tensors.iter().filter(move |tensor| only_scalars || !tensor.dims.is_empty())
 }
 
-/// Returns the inputs of a query as they are.
+/// Returns the inputs of a query as they are compared.
 pub(crate) fn input_slots(inputs: &[QueryTensor]) -> Vec<InputSlot<'_>> {
-    let slot = |tensor: &'_ QueryTensor| -> SlotDims { SlotDims::new(&tensor.dims) };
     compared_tensors(inputs)
         .map(|tensor| InputSlot {
-            dims: slot(tensor),
+            dims: tensor.logical_dims(),
             dtype: tensor.dtype.as_ref(),
             format: tensor.format.as_ref(),
         })

@@ -182,6 +182,11 @@ fn shape_differences_are_bridged_by_the_rules() {
     let mut blocked = query("MatMulV2", "136,5120;5120,768", "BF16");
     blocked.inputs[1].format = TensorFormat::parse("FRACTAL_NZ");
     assert_eq!(shown(&engine.lookup(&blocked).expect("an answer")), "99 identity MatMulV2:3");
+    // As the profiler records it.
+    blocked.inputs[1].dims = vec![320, 48, 16, 16];
+    assert_eq!(shown(&engine.lookup(&blocked).expect("an answer")), "99 identity MatMulV2:3");
+    blocked.inputs[1].dims = vec![48, 320, 16, 16];
+    assert_ne!(shown(&engine.lookup(&blocked).expect("an answer")), "99 identity MatMulV2:3");
     blocked.inputs[0].format = TensorFormat::parse("FRACTAL_NZ");
     assert_eq!(shown(&engine.lookup(&blocked).expect("an answer")), "format_mismatch");
 }

@@ -1,11 +1,13 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
-//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `events`, `catalogue`, `render`, `ledger`, `database`, `lookup`,
-//! `grid`, `verify` and `evidence`.
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `catalogue`, `render`, `ledger`,
+//! `database`, `lookup`, `grid`, `verify`, `evidence` and `coverage`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
 mod audit;
+mod coverage;
+mod coverage_page;
 mod diff;
 mod grid;
 mod grid_plot;
@@ -16,11 +18,11 @@ mod lookup;
 mod noise;
 mod output_format;
 mod plan;
-mod plot_file;
 mod print;
 mod progress;
 mod recorder;
 mod reparse;
+mod result_file;
 mod run_state;
 mod show;
 mod status;
@@ -32,6 +34,8 @@ mod timestamp;
 mod why;
 
 pub(crate) use audit::{audit_json, audit_table};
+pub(crate) use coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text};
+pub(crate) use coverage_page::coverage_page;
 pub(crate) use diff::{diff_json, diff_summary, diff_table, failed_note};
 pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_table};
 pub(crate) use grid_plot::coverage_plot;
@@ -42,13 +46,13 @@ pub(crate) use lookup::{LookupReport, lookup_json, lookup_text};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
-pub(crate) use plot_file::{ImageFile, ImageFileError};
 pub(crate) use print::{is_output_incomplete, print_data, print_note};
 pub(crate) use recorder::RunRecorder;
 pub(crate) use reparse::{
     AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows, reparse_json,
     reparse_summary, reparse_table,
 };
+pub(crate) use result_file::{ResultFile, ResultFileError};
 pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
 pub(crate) use show::{cases_table, run_summary, shown_cases};
 pub(crate) use status::RunStatusFile;

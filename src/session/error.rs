@@ -18,8 +18,9 @@ use crate::{
     profile::ProfileError,
     rehearsal::HostError,
     render::RenderError,
-    report::{ImageFileError, TimelineError},
+    report::{ResultFileError, TimelineError},
     vendor_check::CheckError,
+    workload::WorkloadError,
 };
 
 /// Error of a command: message, hint, and exit status of the program.
@@ -63,7 +64,8 @@ macro_rules! bad_input {
 bad_input!(
     FileError,
     MutationCasesError,
-    ImageFileError,
+    ResultFileError,
+    WorkloadError,
     LedgerError,
     LookupError,
     PlanError,

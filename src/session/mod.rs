@@ -2,8 +2,8 @@
 //! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
-//! `render`, `ledger`, `database`, `lookup`, `grid`, `fault_plan`, `device`, `plan`, `verify`, `evidence`,
-//! `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
+//! `render`, `ledger`, `database`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `plan`, `verify`,
+//! `evidence`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
 mod check;
 mod context;
@@ -14,6 +14,7 @@ mod error;
 mod fault_plan;
 mod generations;
 mod kernel_gaps;
+mod lookup_database;
 mod options;
 mod plan;
 mod profile_records;
@@ -32,6 +33,7 @@ pub(crate) use environment::{REHEARSED_DEVICES, lease_free_devices};
 pub(crate) use error::CommandError;
 pub(crate) use fault_plan::load_fault_plan;
 pub(crate) use kernel_gaps::find_kernel_gaps;
+pub(crate) use lookup_database::{LookupDatabase, WorkloadDefaults};
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use profile_records::{left_out_files, read_records};

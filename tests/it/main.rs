@@ -17,6 +17,7 @@ mod containers;
 mod context;
 mod controls;
 mod core_clock;
+mod coverage;
 mod db_check;
 mod devices;
 mod diff;

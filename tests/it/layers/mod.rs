@@ -18,7 +18,7 @@ const LAYERS: [&[&str]; 7] = [
     &["files", "table", "config", "events"],
     &["process", "catalogue", "llm", "profile"],
     &["render", "ledger", "database", "lookup", "workload", "grid", "fault_plan"],
-    &["device", "plan", "sched", "verify", "evidence"],
+    &["device", "plan", "sched", "verify", "evidence", "coverage"],
     &["rehearsal", "engine", "vendor_check", "report", "selftest", "session"],
     &["cli"],
 ];

@@ -1,0 +1,18 @@
+//! Coverage: the answers of a database to the questions of workloads, metrics over them, and the gaps with what would
+//! close each.
+//!
+//! Layer 4: imports `domain`, `config`, `catalogue`, `lookup` and `workload`.
+
+mod answers;
+mod estimate;
+mod gaps;
+mod kernels;
+mod metrics;
+mod totals;
+
+pub use answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage};
+pub use estimate::estimate_durations;
+pub use gaps::{CoverageGap, GapClosing, coverage_gaps};
+pub use kernels::{EntryShare, KernelCoverage, entry_share, kernel_coverage};
+pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics};
+pub use totals::{AnswerClass, CoverageTotals};

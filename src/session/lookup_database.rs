@@ -1,0 +1,87 @@
+//! Opening of a database for lookups, and of workloads.
+
+use std::path::{Path, PathBuf};
+
+use super::CommandError;
+use crate::{
+    config::{AssetFiles, DeviceProfile},
+    database::Database,
+    domain::{DataKind, Dtype},
+    lookup::{
+        LookupEngine,
+        op_mapping::{MAPPING_FILE, OpMapping},
+    },
+    workload::{Workload, load_workload},
+};
+
+/// A database with its mapping.
+#[derive(Debug)]
+pub(crate) struct LookupDatabase {
+    pub(crate) folder: PathBuf,
+    pub(crate) kind: DataKind,
+    pub(crate) engine: LookupEngine,
+    device: String,
+}
+
+impl LookupDatabase {
+    /// Opens a database. The mapping is `mapping`, else that of the database if it has one.
+    pub(crate) fn open(folder: &Path, mapping: Option<&Path>) -> Result<Self, CommandError> {
+        let database = Database::open(folder)?;
+        let own = database.folder().join(MAPPING_FILE);
+        let mapping = match mapping {
+            Some(file) => Some(OpMapping::load(file)?),
+            None if own.is_file() => Some(OpMapping::load(&own)?),
+            None => None,
+        };
+        Ok(Self {
+            folder: database.folder().to_owned(),
+            kind: database.kind(),
+            device: database.device().to_owned(),
+            engine: LookupEngine::new(database, mapping)?,
+        })
+    }
+
+    /// Loads the profile of the database's device.
+    pub(crate) fn device(&self, assets: &AssetFiles) -> Result<DeviceProfile, CommandError> {
+        Ok(DeviceProfile::load(assets, &self.device)?)
+    }
+}
+
+/// Parallel degrees and types that questions of workloads lack.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WorkloadDefaults {
+    pub(crate) tp: Option<u64>,
+    pub(crate) ep: Option<u64>,
+    pub(crate) ranks: Option<u64>,
+    pub(crate) tier: Option<u64>,
+    /// Element types, and those that stand for them.
+    pub(crate) dtypes: Vec<(Dtype, Dtype)>,
+}
+
+impl WorkloadDefaults {
+    /// Reads workloads with their weights. A given name twice is an error.
+    pub(crate) fn load_workloads(&self, files: &[(PathBuf, f64)]) -> Result<Vec<Workload>, CommandError> {
+        let mut workloads: Vec<Workload> = Vec::new();
+        for (file, weight) in files {
+            let mut workload = load_workload(file)?;
+            workload.weight = *weight;
+            if workloads.iter().any(|other| other.name == workload.name) {
+                return Err(CommandError::bad_input(
+                    format!("`{}` is given twice", file.display()),
+                    "give each workload once, with its weight as FILE=WEIGHT",
+                ));
+            }
+            self.apply(&mut workload);
+            workloads.push(workload);
+        }
+        Ok(workloads)
+    }
+
+    /// Sets what the questions of a workload lack.
+    pub(crate) fn apply(&self, workload: &mut Workload) {
+        workload.set_degrees(self.tp, self.ep, self.ranks, self.tier);
+        for (from, to) in &self.dtypes {
+            workload.replace_dtype(from, to);
+        }
+    }
+}
