@@ -176,6 +176,9 @@ pub(crate) enum IntervalMethod {
     CollectionsOnOneDevice,
     #[strum(to_string = "joint fit on one device")]
     JointFitOnOneDevice,
+    /// Joint fit over devices that differ: the interval contains the uncertainty of their mean.
+    #[strum(to_string = "joint fit of unequal devices")]
+    JointFitOfUnequalDevices,
 }
 
 impl IntervalMethod {
@@ -184,10 +187,17 @@ impl IntervalMethod {
     pub(crate) const fn depends_on_other_cases(self) -> bool {
         match self {
             Self::Launches | Self::Bootstrap => false,
-            Self::Collections | Self::JointFit | Self::CollectionsOnOneDevice | Self::JointFitOnOneDevice => {
-                true
-            }
+            Self::Collections
+            | Self::JointFit
+            | Self::CollectionsOnOneDevice
+            | Self::JointFitOnOneDevice
+            | Self::JointFitOfUnequalDevices => true,
         }
+    }
+
+    /// Returns true for a joint fit, which removes effects of collections.
+    pub(crate) const fn is_joint_fit(self) -> bool {
+        matches!(self, Self::JointFit | Self::JointFitOnOneDevice | Self::JointFitOfUnequalDevices)
     }
 
     /// Returns the origin of the interval as a phrase.
@@ -201,6 +211,9 @@ impl IntervalMethod {
             Self::JointFit => "the joint fit of all cases and collections",
             Self::CollectionsOnOneDevice => "Student's t over its collections, all on one device",
             Self::JointFitOnOneDevice => "the joint fit of all cases and collections, all on one device",
+            Self::JointFitOfUnequalDevices => {
+                "the joint fit of all cases and collections, around the mean of devices that differ"
+            }
         }
     }
 }

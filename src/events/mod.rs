@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::domain::{CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, KernelName, Verdict};
+use crate::domain::{
+    CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, DeviceDeviation, KernelName, Verdict,
+};
 
 /// Event of a run. Its JSON form has the name of the variant as `event`.
 #[derive(Clone, Debug, Serialize)]
@@ -84,6 +86,10 @@ pub(crate) enum RunEvent {
         cases: usize,
         /// Number of the round; each case has been measured once before round 2.
         round: u32,
+    },
+    /// Durations of all cases differ between devices, and nothing shows which are right.
+    DevicesDiffer {
+        devices: Vec<DeviceDeviation>,
     },
     /// The run ends with so many cases of the demanded precision.
     PrecisionReached {

@@ -461,6 +461,7 @@ fn rule_results(
         outliers: used().map(|one| one.outliers_ns.len()).sum(),
         median: measured.summary.median,
         interval: measured.interval.map(|interval| (interval.low, interval.high)),
+        method: measured.interval.map(|interval| interval.method),
         references,
         production,
         fastest,

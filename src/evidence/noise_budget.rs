@@ -51,7 +51,7 @@ pub(crate) struct NoiseBudget {
 struct PlacedMeasurement {
     samples: CollectionSamples,
     run: String,
-    /// Name of the host; empty if the run does not state it.
+    /// Name of the host; empty if the run does not state it, or if hosts cannot be separated from runs.
     host: String,
 }
 
@@ -59,11 +59,11 @@ impl NoiseBudget {
     /// Fits the measurements in one state of the cache with the software of the newest collection. `None` if no case
     /// has two collections. Fails with [`LedgerError`] if the ledger cannot be read.
     pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Option<Self>, LedgerError> {
-        let (runs, hosts) = (ledger.collection_runs()?, ledger.run_hosts()?);
+        let (runs, hosts) = (ledger.collection_runs()?, ledger.collection_hosts()?);
         let mut all: Vec<PlacedMeasurement> = Vec::new();
         ledger.for_each_measurement(cache, |measured| {
             let run = runs.get(&measured.collection).cloned().unwrap_or_default();
-            let host = hosts.get(&run).cloned().unwrap_or_default();
+            let host = hosts.get(&measured.collection).cloned().unwrap_or_default();
             all.push(PlacedMeasurement { samples: measured.clone(), run, host });
         })?;
         let Some(newest) = all.last().map(|last| last.samples.software.clone()) else { return Ok(None) };
@@ -72,12 +72,6 @@ impl NoiseBudget {
         let left_out = used.len().saturating_sub(MOST_COLLECTIONS);
         if let Some(first) = used.iter().nth(left_out) {
             all.retain(|measured| measured.samples.collection >= *first);
-        }
-        // A container has a name of its own in each run: a host with a single run cannot be separated from it.
-        let hosts: BTreeSet<&str> = all.iter().map(|measured| measured.host.as_str()).collect();
-        let runs: BTreeSet<&str> = all.iter().map(|measured| measured.run.as_str()).collect();
-        if hosts.len() >= runs.len() {
-            all.iter_mut().for_each(|measured| measured.host.clear());
         }
         let kernels: HashMap<CaseId, String> =
             ledger.cases_with_prefix("")?.into_iter().map(|known| (known.case, known.kernel)).collect();

@@ -7,6 +7,7 @@ use rusqlite::{Row, params};
 use super::{Ledger, LedgerError, WITH_SAMPLES};
 use crate::{
     domain::{CacheState, CaseId, CaseOutcome, Verdict, WithdrawnAttempts},
+    profile::COUNTERS,
     stats::CycleRate,
 };
 
@@ -26,6 +27,8 @@ pub(crate) struct StoredCycleRate {
     pub(crate) software: Option<String>,
     pub(crate) verdict: Verdict,
     pub(crate) rate: CycleRate,
+    /// Mean cycles of all blocks in a launch; `None` without counters.
+    pub(crate) cycles: Option<f64>,
 }
 
 /// A device whose cycles per time were read in a run.
@@ -39,9 +42,13 @@ pub(crate) struct ClockOfRun {
 
 /// Returns the query of attempts with cycles, see [`read_cycle_rate`]; `rest` are further conditions and the order.
 fn cycle_rates_sql(rest: &str) -> String {
+    let counter = |name: &str| COUNTERS.iter().position(|counter| *counter == name).unwrap_or_default();
+    let (cube, vector) = (counter("aic_total_cycles"), counter("aiv_total_cycles"));
     format!(
         "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software,
-                                  a.verdict, a.cycle_rate, a.cycle_rate_error
+                                  a.verdict, a.cycle_rate, a.cycle_rate_error,
+                                  iif(json_valid(a.counters), coalesce(json_extract(a.counters, '$[{cube}]'), 0)
+                                      + coalesce(json_extract(a.counters, '$[{vector}]'), 0), 0)
                            FROM attempts a JOIN collections c USING (collection)
                            WHERE a.verdict IN ({WITH_SAMPLES}, 'throttled') AND a.cycle_rate IS NOT NULL
                                  AND a.cycle_rate_error IS NOT NULL {rest}"
@@ -59,6 +66,7 @@ fn read_cycle_rate(row: &Row<'_>) -> rusqlite::Result<StoredCycleRate> {
         software: row.get(6)?,
         verdict: row.get::<_, String>(7)?.parse().unwrap_or(Verdict::Noisy),
         rate: CycleRate { per_microsecond: row.get(8)?, error: row.get(9)? },
+        cycles: Some(row.get(10)?).filter(|cycles: &f64| *cycles > 0.0),
     })
 }
 

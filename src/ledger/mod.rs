@@ -1,6 +1,6 @@
 //! Ledger: one SQLite file with every run, attempt and launch of a database.
 //!
-//! Layer 3: imports `stats`, `domain` and `files`.
+//! Layer 3: imports `stats`, `domain`, `files` and `profile`.
 //!
 //! A result exists when its transaction is committed; CSVs, screens and reports are derived from it. The journal is a
 //! rollback journal, which works on NFS; there is one writer, which holds the lock.

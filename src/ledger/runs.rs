@@ -129,6 +129,18 @@ impl Ledger {
         Ok(named.collect())
     }
 
+    /// Returns the name of the host of each collection. It is empty for all where each run has another one: containers have a
+    /// name of their own in each run, so that hosts cannot be separated from runs.
+    pub(crate) fn collection_hosts(&self) -> Result<BTreeMap<i64, String>, LedgerError> {
+        let (runs, hosts) = (self.collection_runs()?, self.run_hosts()?);
+        let used: BTreeSet<&String> = runs.values().collect();
+        let names: BTreeSet<&str> =
+            used.iter().map(|run| hosts.get(*run).map_or("", String::as_str)).collect();
+        let is_separable = names.len() < used.len();
+        let host = |run: &String| hosts.get(run).filter(|_| is_separable).cloned().unwrap_or_default();
+        Ok(runs.iter().map(|(collection, run)| (*collection, host(run))).collect())
+    }
+
     /// Returns the collections of a run, in the order of their numbers.
     pub fn run_collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
         let sql =

@@ -7,12 +7,15 @@ use std::{
 
 use super::{EventSink, print_note, progress::ProgressDisplay, timestamp::format_duration};
 use crate::{
-    domain::{CacheState, CaseId, CollectionPurpose, Verdict, reason_cause},
+    domain::{CacheState, CaseId, CollectionPurpose, DeviceDeviation, Verdict, reason_cause},
     events::RunEvent,
 };
 
 /// Number of cases that are not launched, by verdict and reason, then by kernel.
 type NotLaunchedGroups = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
+
+/// Number of devices that differ of which a line gives the deviation.
+const MOST_DEVICES: usize = 8;
 
 /// Prints the events of a run to standard error.
 #[derive(Debug)]
@@ -78,6 +81,7 @@ impl TextReporter {
                 let cases = format_count(*cases, "case");
                 self.print_line(&format!("round {round}: {cases} in another collection"));
             }
+            RunEvent::DevicesDiffer { devices } => self.print_line(&device_text(devices)),
             RunEvent::PrecisionReached { percent, max_collections, measured, precise, open } => {
                 let mut line = format!("{precise} of {} within {percent} %", format_count(*measured, "case"));
                 let hopeless = measured.saturating_sub(precise + open);
@@ -140,6 +144,25 @@ impl TextReporter {
             _ => {}
         }
     }
+}
+
+/// Returns a line about devices that differ, the slowest first.
+fn device_text(devices: &[DeviceDeviation]) -> String {
+    let mut sorted: Vec<&DeviceDeviation> = devices.iter().collect();
+    sorted.sort_by(|one, other| other.deviation.total_cmp(&one.deviation));
+    let (slowest, others) = (sorted.iter().take(MOST_DEVICES), sorted.len().saturating_sub(MOST_DEVICES));
+    let text = slowest.map(|DeviceDeviation { place, deviation }| {
+        let host = if place.host.is_empty() { String::new() } else { format!("{} of ", place.host) };
+        format!("{host}{} {:+.1} %", place.device, 100.0 * deviation)
+    });
+    let mut text = text.collect::<Vec<_>>().join(", ");
+    if others > 0 {
+        text += &format!(" and {others} others");
+    }
+    format!(
+        "devices differ in all cases, and no clock shows which are right: {text} off their mean; the intervals contain it, and \
+         only more devices make them narrower (`npubench noise`)"
+    )
 }
 
 /// Returns a line about results of earlier runs that became suspicious; `open` of them are measured again.

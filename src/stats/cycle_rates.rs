@@ -2,6 +2,8 @@
 //! time depend on the kernel, so that a case is compared with itself in other collections, and a collection with the others
 //! by all of its cases.
 
+use std::cmp::Ordering;
+
 mod device_clocks;
 
 use super::median_of_sorted;
@@ -21,6 +23,9 @@ const LAUNCH_SD: f64 = 0.004;
 const LAUNCH_SD_NS: f64 = 200.0;
 /// Launches as which the assumed deviation counts beside the observed one.
 const PRIOR_LAUNCHES: f64 = 4.0;
+/// Logarithm of the ratio of durations by which launches at a lower clock may be shorter than those at a higher one: their own
+/// differences between collections.
+const MOST_SHORTER: f64 = 0.05;
 /// Neighbours in the same collection, before and after a case.
 const NEIGHBOURS: usize = 4;
 /// Number of compared cases from which neighbours are evidence.
@@ -79,6 +84,21 @@ pub struct CycleReading {
     pub device: u32,
     /// Its cycles per time.
     pub rate: CycleRate,
+    /// Cycles of a launch, in a unit that is the same for all readings of the case; `None` if they are not known.
+    pub cycles: Option<f64>,
+}
+
+impl CycleReading {
+    /// Returns true if the difference to another reading of the case is not one of clocks: with a lower clock, launches would
+    /// be shorter. Kernels that need more cycles, such as for another placement of memory, work for a larger part of
+    /// their duration.
+    fn is_of_other_work(&self, other: &Self) -> bool {
+        let log_nanos = |reading: &Self| Some((reading.cycles? / reading.rate.per_microsecond).ln());
+        let Some((own, others)) = log_nanos(self).zip(log_nanos(other)) else { return false };
+        let is_lower = self.rate.per_microsecond < other.rate.per_microsecond;
+        let shorter = if is_lower { others - own } else { own - others };
+        shorter > MOST_SHORTER
+    }
 }
 
 /// Clock of a reading that is lower than that of others, or higher than that of most devices.
@@ -194,7 +214,7 @@ fn own_deficits(
 }
 
 /// Sets the deficits of readings of a case beside the highest of its `references`, which is that of all but the
-/// readings of its own collection.
+/// readings of its own collection and those that differ by more than their clocks.
 fn compare_with_highest(
     compared: &[usize],
     references: &[usize],
@@ -202,16 +222,17 @@ fn compare_with_highest(
     levels: &[ClockLevel],
     deficits: &mut [Option<Deficit>],
 ) {
-    let highest = highest_level(references.iter().copied(), levels);
-    let collection = highest.map(|index| readings[index].collection);
-    let of_others =
-        references.iter().copied().filter(|&index| Some(readings[index].collection) != collection);
-    let second = highest_level(of_others, levels);
+    let mut references = references.to_vec();
+    references.sort_by(|&one, &other| compare_levels(&levels[one], &levels[other]));
     for &index in compared {
-        let is_of_highest = Some(readings[index].collection) == collection;
-        let Some(reference) = (if is_of_highest { second } else { highest }) else { continue };
+        let reading = &readings[index];
+        let reference = references.iter().rev().copied().find(|&reference| {
+            let other = &readings[reference];
+            other.collection != reading.collection && !reading.is_of_other_work(other)
+        });
+        let Some(reference) = reference else { continue };
         let highest = levels[reference];
-        let CycleRate { per_microsecond, error } = readings[index].rate;
+        let CycleRate { per_microsecond, error } = reading.rate;
         deficits[index] = Some(Deficit {
             value: highest.value - per_microsecond.ln(),
             error: highest.error.hypot(error).hypot(COLLECTION_SD),
@@ -225,7 +246,8 @@ fn compare_with_highest(
 fn is_reading_above(one: &CycleReading, other: &CycleReading) -> bool {
     let difference = (one.rate.per_microsecond / other.rate.per_microsecond).ln();
     let error = one.rate.error.hypot(other.rate.error).hypot(COLLECTION_SD);
-    Deficit { value: difference, error, reference: None, cases: 1 }.is_significant(CASE_ERRORS)
+    !one.is_of_other_work(other)
+        && Deficit { value: difference, error, reference: None, cases: 1 }.is_significant(CASE_ERRORS)
 }
 
 /// Logarithm of the cycles per time of a reading, corrected by the deficit of its neighbours.
@@ -236,14 +258,12 @@ struct ClockLevel {
     is_corrected: bool,
 }
 
-/// Returns the reading with the highest lower bound of its level. A corrected level counts only where all are corrected: the
-/// highest of several corrected ones exceeds the true clock, and would raise the others with each pass.
-fn highest_level(indices: impl Iterator<Item = usize>, levels: &[ClockLevel]) -> Option<usize> {
-    let rank = |index: usize| (!levels[index].is_corrected, levels[index].value - 2.0 * levels[index].error);
-    indices.max_by(|&one, &other| {
-        let ((one, one_level), (other, other_level)) = (rank(one), rank(other));
-        one.cmp(&other).then(one_level.total_cmp(&other_level))
-    })
+/// Compares levels by their lower bounds. A corrected level counts only where all are corrected: the highest of several
+/// corrected ones exceeds the true clock, and would raise the others with each pass.
+fn compare_levels(one: &ClockLevel, other: &ClockLevel) -> Ordering {
+    let rank = |level: &ClockLevel| (!level.is_corrected, level.value - 2.0 * level.error);
+    let ((one, one_level), (other, other_level)) = (rank(one), rank(other));
+    one.cmp(&other).then(one_level.total_cmp(&other_level))
 }
 
 /// Returns the weighted median of the deficits of each reading and its nearest neighbours.

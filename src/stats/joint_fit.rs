@@ -14,11 +14,13 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 pub use collection_effects::EffectComponents;
 pub(super) use collection_effects::{EffectGroup, effect_variances};
 use collection_effects::{RemovedEffects, remove_collection_effects};
+pub use device_effects::DeviceEffects;
 pub use variance_prior::VariancePrior;
 
 use super::OutlierFence;
 
 mod collection_effects;
+mod device_effects;
 mod variance_prior;
 
 /// Degrees of freedom that stand for a known variance.
@@ -54,9 +56,12 @@ impl CollectionMedian {
 
 /// Effects of collections that a fit removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EffectModel {
+pub enum EffectModel<'a> {
     /// `A_j` and `B_j`, as far as the cases of several collections show them.
     Joint,
+    /// The same, and `D_d` of the device of the collection where the collections show that devices differ. The slice has the
+    /// number of the device of each collection.
+    JointWithDevices(&'a [usize]),
     /// None: the offset of each median is its own.
     Independent,
 }
@@ -97,6 +102,8 @@ pub struct JointFit {
     /// Variance of an offset as a function of launch noise; `None` if no case has two collections and there is no earlier
     /// one.
     pub prior: Option<VariancePrior>,
+    /// Effects of devices; `None` without the model, or if devices do not differ.
+    pub devices: Option<DeviceEffects>,
 }
 
 /// Medians of one case.
@@ -140,16 +147,19 @@ pub(super) fn group_by_case(medians: &[CollectionMedian], cases: usize) -> Vec<C
 pub fn fit_medians(
     medians: &[CollectionMedian],
     resolutions: &[f64],
-    model: EffectModel,
+    model: EffectModel<'_>,
     earlier: Option<&VariancePrior>,
 ) -> JointFit {
     let groups = group_by_case(medians, resolutions.len());
     let measured: Vec<f64> = medians.iter().map(|median| median.log_median).collect();
-    let effects = match model {
-        EffectModel::Joint if !are_repeats_equal(&groups, &measured, resolutions) => {
-            remove_collection_effects(medians, &groups)
-        }
-        _ => RemovedEffects::none(measured.clone(), groups.len()),
+    let devices = match model {
+        EffectModel::JointWithDevices(devices) => Some(devices),
+        EffectModel::Joint | EffectModel::Independent => None,
+    };
+    let effects = if model == EffectModel::Independent || are_repeats_equal(&groups, &measured, resolutions) {
+        RemovedEffects::none(measured.clone(), groups.len())
+    } else {
+        remove_collection_effects(medians, &groups, devices)
     };
     let own = own_variances(&groups, &effects, resolutions);
     let covariates = noise_covariates(&groups, resolutions);
@@ -168,8 +178,13 @@ pub fn fit_medians(
                 1 => (expected, prior.freedom.min(KNOWN_VARIANCE)),
                 _ => prior.moderate(own[case], count - 1.0, expected),
             };
+            let variance = variance / count + effects.mean_variance[case];
+            let freedom = effects
+                .devices
+                .as_ref()
+                .map_or(freedom, |devices| devices.combined_freedom(variance, freedom));
             let quantile = quantiles.entry(freedom.to_bits()).or_insert_with(|| upper_quantile(freedom));
-            (*quantile * (variance / count + effects.mean_variance[case]).sqrt(), freedom)
+            (*quantile * variance.sqrt(), freedom)
         });
         Some(CaseEstimate {
             log_median,
@@ -179,7 +194,12 @@ pub fn fit_medians(
             correction: raw - log_median,
         })
     });
-    JointFit { estimates: estimates.collect(), components: effects.components, prior }
+    JointFit {
+        estimates: estimates.collect(),
+        components: effects.components,
+        prior,
+        devices: effects.devices,
+    }
 }
 
 /// Estimates the median of one case from its collections alone, by Student's t distribution. `medians` are logarithms; fewer

@@ -36,8 +36,8 @@ pub(crate) use duration_pattern::{
 };
 pub(crate) use interval::median_interval;
 pub use joint_fit::{
-    CaseEstimate, CollectionMedian, EffectComponents, EffectModel, JointFit, MIN_REPEATED_CASES,
-    VariancePrior, estimate_median, fit_medians,
+    CaseEstimate, CollectionMedian, DeviceEffects, EffectComponents, EffectModel, JointFit,
+    MIN_REPEATED_CASES, VariancePrior, estimate_median, fit_medians,
 };
 pub use measurement_rounds::{CaseCosts, MIN_OWN_COLLECTIONS, PrecisionAim, least_repeats, repeated_cases};
 pub(crate) use neighbour_fit::{

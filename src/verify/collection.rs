@@ -436,7 +436,7 @@ fn noise_outcome(
         let kernels: Vec<&str> = foreign.into_iter().collect();
         remarks.push(format!("the call also launched {}", kernels.join(", ")));
     }
-    let noise = || noise_reason(durations, published_interval(&[durations.to_vec()], 0), outliers);
+    let noise = || noise_reason(durations, published_interval(&[durations.to_vec()], 0), None, outliers);
     let (verdict, first) = match pattern_reason(durations).or_else(noise) {
         Some(why) => (Verdict::Noisy, why),
         None => (Verdict::Ok, "every launch recorded".to_owned()),

@@ -60,7 +60,8 @@ pub(crate) fn pool_attempts(
     let change = PooledChange::of_attempts(&used);
     let pattern = pattern.or_else(|| change.text.clone().filter(|_| change.is_of_most));
     let suspicious = used.iter().rfind(|attempt| attempt.verdict == Verdict::Suspicious);
-    let noise = noise_reason(&pooled, ends, outliers).or_else(|| patterns.disagreement_reason());
+    let noise = noise_reason(&pooled, ends, interval.map(|interval| interval.method), outliers)
+        .or_else(|| patterns.disagreement_reason());
     let (verdict, cause) = match (noise, pattern) {
         (_, Some(pattern)) if used.len() > 1 => (Verdict::Noisy, pattern),
         (Some(why), None) if used.len() > 1 => {
@@ -120,13 +121,12 @@ fn estimated_interval(median: &EstimatedMedian) -> Option<MedianInterval> {
     let end = |sign: f64| {
         (estimate.log_median + sign * estimate.half_width).exp() + sign * TIMER_QUANTUM_NS as f64 / 2.0
     };
-    let is_joint = matches!(median.method, IntervalMethod::JointFit | IntervalMethod::JointFitOnOneDevice);
     estimate.half_width.is_finite().then(|| MedianInterval {
         estimate: estimate.log_median.exp(),
         low: end(-1.0).max(0.0),
         high: end(1.0),
         method: median.method,
-        correction: is_joint.then(|| estimate.correction.exp_m1()),
+        correction: median.method.is_joint_fit().then(|| estimate.correction.exp_m1()),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Estimates of the cases of a ledger from all collections of the same software together.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
     controls::control_change,
@@ -10,13 +10,13 @@ use super::{
 };
 use crate::{
     domain::{
-        CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseOutcome, CollectionSamples, IntervalMethod, Nanos,
-        production_contradiction,
+        CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseOutcome, CollectionSamples, DeviceDeviation,
+        HostDevice, IntervalMethod, Nanos, production_contradiction,
     },
     ledger::{KnownCase, Ledger, LedgerError},
     stats::{
-        CaseEstimate, CollectionMedian, EffectModel, MIN_OWN_COLLECTIONS, MIN_REPEATED_CASES, PrecisionAim,
-        estimate_median, fit_medians, hash_numbers, repeated_cases,
+        CaseEstimate, CollectionMedian, DeviceEffects, EffectModel, MIN_OWN_COLLECTIONS, MIN_REPEATED_CASES,
+        PrecisionAim, estimate_median, fit_medians, hash_numbers, repeated_cases,
     },
 };
 
@@ -25,17 +25,31 @@ use crate::{
 struct SoftwareMedians {
     cases: HashMap<CaseId, usize>,
     collections: BTreeMap<i64, usize>,
-    devices: BTreeSet<u32>,
+    /// Numbers of the devices of all hosts.
+    devices: BTreeMap<HostDevice, usize>,
+    /// Number of the device of each collection, by its number.
+    device_of_collection: Vec<usize>,
     medians: Vec<CollectionMedian>,
 }
 
+/// Estimates of the cases of one software.
+#[derive(Clone, Debug, Default)]
+struct SoftwareEstimates {
+    by_case: Vec<Option<EstimatedMedian>>,
+    devices: Vec<DeviceDeviation>,
+}
+
 impl SoftwareMedians {
-    fn add(&mut self, measured: &CollectionSamples) {
+    fn add(&mut self, measured: &CollectionSamples, host: &str) {
         let next = self.cases.len();
         let case = *self.cases.entry(measured.case.clone()).or_insert(next);
         let next = self.collections.len();
         let collection = *self.collections.entry(measured.collection).or_insert(next);
-        self.devices.insert(measured.device);
+        if collection == self.device_of_collection.len() {
+            let next = self.devices.len();
+            let device = HostDevice { host: host.to_owned(), device: measured.device };
+            self.device_of_collection.push(*self.devices.entry(device).or_insert(next));
+        }
         let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
         self.medians.extend(median);
     }
@@ -49,7 +63,7 @@ impl SoftwareMedians {
 
     /// Estimates all cases: jointly if enough of them have several collections, else those with at least three collections
     /// from their own medians.
-    fn estimate_cases(&self) -> Vec<Option<EstimatedMedian>> {
+    fn estimate_cases(&self) -> SoftwareEstimates {
         let by_case = self.by_case();
         let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
         let has_one_device = self.devices.len() == 1;
@@ -64,15 +78,28 @@ impl SoftwareMedians {
                 };
                 Some(EstimatedMedian { estimate, method })
             });
-            return own.collect();
+            return SoftwareEstimates { by_case: own.collect(), devices: Vec::new() };
         }
-        let fit = fit_medians(&self.medians, &resolutions, EffectModel::Joint, None);
-        let method = match has_one_device {
-            true => IntervalMethod::JointFitOnOneDevice,
-            false => IntervalMethod::JointFit,
+        let model = EffectModel::JointWithDevices(&self.device_of_collection);
+        let fit = fit_medians(&self.medians, &resolutions, model, None);
+        let method = match (&fit.devices, has_one_device) {
+            (Some(_), _) => IntervalMethod::JointFitOfUnequalDevices,
+            (None, true) => IntervalMethod::JointFitOnOneDevice,
+            (None, false) => IntervalMethod::JointFit,
         };
         let estimated = |estimate| EstimatedMedian { estimate, method };
-        fit.estimates.into_iter().map(|estimate| estimate.map(estimated)).collect()
+        SoftwareEstimates {
+            by_case: fit.estimates.into_iter().map(|estimate| estimate.map(estimated)).collect(),
+            devices: fit.devices.map_or_else(Vec::new, |found| self.device_deviations(&found)),
+        }
+    }
+
+    fn device_deviations(&self, found: &DeviceEffects) -> Vec<DeviceDeviation> {
+        let deviation = |(place, &number): (&HostDevice, &usize)| DeviceDeviation {
+            place: place.clone(),
+            deviation: found.effects[number].exp_m1(),
+        };
+        self.devices.iter().map(deviation).collect()
     }
 }
 
@@ -105,6 +132,10 @@ pub(crate) struct JointEstimates {
     /// Cases whose collections disagree.
     disagreeing: HashSet<CaseId>,
     references: HashMap<CaseId, CaseReferences>,
+    /// Number of the newest software of each case.
+    software: HashMap<CaseId, usize>,
+    /// Devices that differ, by number of the software; none where they do not.
+    devices: BTreeMap<usize, Vec<DeviceDeviation>>,
 }
 
 /// Measurements of a ledger for the fit.
@@ -116,12 +147,15 @@ struct EstimateInput {
     earlier: HashMap<CaseId, Option<String>>,
     /// Number of collections with a pattern, by case and software.
     patterned: HashMap<(CaseId, Option<String>), usize>,
+    /// Name of the host of each collection.
+    hosts: BTreeMap<i64, String>,
 }
 
 impl EstimateInput {
     /// Adds a measurement. They come in the order of their attempts.
     fn add(&mut self, measured: &CollectionSamples) {
-        self.by_software.entry(measured.software.clone()).or_default().add(measured);
+        let host = self.hosts.get(&measured.collection).map_or("", String::as_str);
+        self.by_software.entry(measured.software.clone()).or_default().add(measured, host);
         let earlier = self.newest.insert(measured.case.clone(), measured.software.clone());
         if let Some(earlier) = earlier.filter(|earlier| *earlier != measured.software) {
             self.earlier.insert(measured.case.clone(), earlier);
@@ -140,13 +174,17 @@ impl EstimateInput {
             self.by_software.iter().map(|(software, medians)| (software, medians.by_case())).collect();
         let mut of_cases = Vec::new();
         for (number, (software, medians)) in self.by_software.iter().enumerate() {
-            let estimates = medians.estimate_cases();
+            let SoftwareEstimates { by_case: estimates, devices } = medians.estimate_cases();
+            if !devices.is_empty() {
+                all.devices.insert(number, devices);
+            }
             let mut collections = vec![0; medians.cases.len()];
             medians.medians.iter().for_each(|median| collections[median.case] += 1);
             for (case, &index) in &medians.cases {
                 if self.newest.get(case) == Some(software) {
                     all.by_case.extend(estimates[index].map(|estimate| (case.clone(), estimate)));
                     all.collections.insert(case.clone(), collections[index]);
+                    all.software.insert(case.clone(), number);
                     let patterned = self.patterned.get(&(case.clone(), software.clone()));
                     all.patterned.extend(patterned.map(|count| (case.clone(), *count)));
                     let of_case = &log_medians[software][index];
@@ -170,7 +208,7 @@ impl EstimateInput {
 impl JointEstimates {
     /// Estimates all cases of a ledger in one state of the cache. Fails with [`LedgerError`] if it cannot be read.
     pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
-        let mut input = EstimateInput::default();
+        let mut input = EstimateInput { hosts: ledger.collection_hosts()?, ..EstimateInput::default() };
         ledger.for_each_measurement(cache, |measured| input.add(measured))?;
         Ok(JointEstimates { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
     }
@@ -183,6 +221,13 @@ impl JointEstimates {
     /// Returns the cases with measurements.
     pub(crate) fn measured_cases(&self) -> impl Iterator<Item = &CaseId> {
         self.collections.keys()
+    }
+
+    /// Returns the devices that differ, with their deviations, in the measurements with the newest software of any of the cases;
+    /// none if they do not.
+    pub(crate) fn unequal_devices(&self, cases: &[&CaseId]) -> &[DeviceDeviation] {
+        let software = cases.iter().filter_map(|case| self.software.get(case)).max();
+        software.and_then(|number| self.devices.get(number)).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the estimate of a case; `None` if the ledger has too few collections for one.

@@ -7,7 +7,7 @@ use crate::{
     catalogue::Catalogue,
     domain::{CacheState, CaseId, CaseOutcome, CollectionEnd, ControlKernel, KernelName, Verdict},
     ledger::{EqualAttempt, Ledger, LedgerError, StoredControl, StoredCycleRate},
-    stats::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits},
+    stats::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits, median_of_floats},
 };
 
 /// Least number of cases by which a collection is judged.
@@ -67,6 +67,8 @@ struct ComparedRate<'a> {
     place: LaunchPlace,
     kernel: ComparedKernel<'a>,
     rate: CycleRate,
+    /// Cycles of a launch, in the same unit for all that are compared.
+    cycles: Option<f64>,
     /// Index of the attempt; `None` for a control kernel.
     attempt: Option<usize>,
 }
@@ -91,6 +93,9 @@ impl<'a> ComparedRate<'a> {
     /// Returns the rate of a control kernel; `None` without cycles.
     fn of_control(stored: &'a StoredControl) -> Option<Self> {
         let StoredControl { collection, run, reading, .. } = stored;
+        let rate = reading.cycle_rate?;
+        #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+        let mut durations: Vec<f64> = reading.durations.iter().map(|nanos| *nanos as f64).collect();
         Some(Self {
             collection: *collection,
             run,
@@ -100,7 +105,8 @@ impl<'a> ComparedRate<'a> {
                 CollectionEnd::End => LaunchPlace::End,
             },
             kernel: ComparedKernel::Control(reading.control, &reading.kernel),
-            rate: reading.cycle_rate?,
+            rate,
+            cycles: median_of_floats(&mut durations).map(|median| median * rate.per_microsecond),
             attempt: None,
         })
     }
@@ -146,6 +152,7 @@ impl LowClocks {
             place: LaunchPlace::Case,
             kernel: ComparedKernel::Case(&stored.case),
             rate: stored.rate,
+            cycles: stored.cycles,
             attempt: Some(index),
         });
         let mut compared: Vec<ComparedRate<'_>> = of_attempts.chain(controls).collect();
@@ -162,7 +169,7 @@ impl LowClocks {
                 let collection = *collections.entry((one.collection, one.device)).or_insert(next);
                 let next = runs.len();
                 let run = *runs.entry(one.run).or_insert(next);
-                CycleReading { case, collection, run, device: one.device, rate: one.rate }
+                CycleReading { case, collection, run, device: one.device, rate: one.rate, cycles: one.cycles }
             })
             .collect();
         let all_deficits = find_clock_deficits(&readings);

@@ -9,12 +9,12 @@ use super::{
     record_rules::RECORD_RULES,
     references::HISTORY_FACTOR,
     row_patterns::{MOST_DISAGREEMENT, RowPatterns, is_mostly_patterned},
-    samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
+    samples::{MOST_OUTLIERS, TIMER_QUANTUM_NS, widest_interval},
     variants::variant_contradiction,
 };
 use crate::{
     domain::{
-        CONFIRMING_COLLECTIONS, CacheState, Nanos, PRODUCTION_FACTOR, RecordedTask, Verdict,
+        CONFIRMING_COLLECTIONS, CacheState, IntervalMethod, Nanos, PRODUCTION_FACTOR, RecordedTask, Verdict,
         production_contradiction, reason_cause,
     },
     stats::{DurationPattern, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR},
@@ -66,6 +66,8 @@ pub(crate) struct RowNumbers<'a> {
     pub(crate) median: f64,
     /// 95 % interval.
     pub(crate) interval: Option<(f64, f64)>,
+    /// Its method.
+    pub(crate) method: Option<IntervalMethod>,
     pub(crate) references: Option<&'a CaseReferences>,
     /// Median of production profiles; `None` without one, or if it cannot be compared.
     pub(crate) production: Option<Nanos>,
@@ -175,15 +177,16 @@ fn outlier_result(row: &RowNumbers<'_>) -> RuleResult {
 fn interval_result(row: &RowNumbers<'_>) -> RuleResult {
     let Some((low, high)) = row.interval else { return not_judged("interval", "too few samples") };
     let half = (high - row.median).max(row.median - low);
+    let widest = widest_interval(row.method);
     #[expect(clippy::cast_precision_loss, reason = "20 ns")]
-    let is_wide = half > TIMER_QUANTUM_NS as f64 && half > NOISE_TARGET * row.median;
+    let is_wide = half > TIMER_QUANTUM_NS as f64 && half > widest * row.median;
     RuleResult {
         rule: "interval",
         state: RuleState::broken_if(is_wide),
         found: format!(
             "its farther end is {:.2} % from the median of the samples; at most {:.0} %, or {} us",
             100.0 * half / row.median,
-            NOISE_TARGET * 100.0,
+            widest * 100.0,
             Nanos(TIMER_QUANTUM_NS)
         ),
     }
@@ -362,6 +365,7 @@ mod tests {
             outliers: 3,
             median: 10_050.0,
             interval: Some((9_900.0, 10_300.0)),
+            method: None,
             references: Some(&references),
             production: Some(Nanos(6_000)),
             fastest: Some(Nanos(4_000)),
@@ -375,6 +379,7 @@ mod tests {
             reasons: &["it ran on one block, although its tensors have 64 MiB"],
             outliers: 0,
             interval: None,
+            method: None,
             references: None,
             production: None,
             fastest: None,

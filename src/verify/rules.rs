@@ -8,7 +8,7 @@ use super::{
     recorded_clock::MOST_THROTTLED,
     references::HISTORY_FACTOR,
     row_patterns::MOST_DISAGREEMENT,
-    samples::{MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
+    samples::{DEVICE_TARGET, MOST_OUTLIERS, NOISE_TARGET, TIMER_QUANTUM_NS},
 };
 use crate::{
     domain::{CONFIRMING_COLLECTIONS, Nanos, PRODUCTION_FACTOR, Verdict},
@@ -47,17 +47,10 @@ pub(crate) struct VerificationRule {
     pub(crate) condition: String,
 }
 
-/// Returns all rules in the order in which they are applied.
-pub(crate) fn verification_rules() -> Vec<VerificationRule> {
-    let of_records = RECORD_RULES.iter().map(|rule| VerificationRule {
-        rule: rule.name,
-        scope: RuleScope::Records,
-        verdict: rule.verdict,
-        condition: (rule.condition)(),
-    });
-    let other = |rule, scope, verdict, condition| VerificationRule { rule, scope, verdict, condition };
+/// Returns the names and conditions of the rules on samples.
+fn sample_conditions() -> [(&'static str, String); 7] {
     let percent = |share: f64| share * 100.0;
-    let samples = [
+    [
         (
             "trend",
             format!(
@@ -92,8 +85,9 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
         (
             "interval",
             format!(
-                "half of the 95 % interval is at most {} % of the median, or a step of the timer, {} us",
+                "half of the 95 % interval is at most {} % of the median ({} % where devices differ in all cases), or a step of the timer, {} us",
                 percent(NOISE_TARGET),
+                percent(DEVICE_TARGET),
                 Nanos(TIMER_QUANTUM_NS)
             ),
         ),
@@ -105,10 +99,22 @@ pub(crate) fn verification_rules() -> Vec<VerificationRule> {
                 percent(MOST_DISAGREEMENT)
             ),
         ),
-    ];
-    let of_samples = samples
+    ]
+}
+
+/// Returns all rules in the order in which they are applied.
+pub(crate) fn verification_rules() -> Vec<VerificationRule> {
+    let of_records = RECORD_RULES.iter().map(|rule| VerificationRule {
+        rule: rule.name,
+        scope: RuleScope::Records,
+        verdict: rule.verdict,
+        condition: (rule.condition)(),
+    });
+    let other = |rule, scope, verdict, condition| VerificationRule { rule, scope, verdict, condition };
+    let of_samples = sample_conditions()
         .into_iter()
         .map(|(rule, condition)| other(rule, RuleScope::Samples, Verdict::Noisy, condition));
+    let percent = |share: f64| share * 100.0;
     let clock = [
         (
             "frequency_track",

@@ -76,7 +76,7 @@ impl<'a> NumberedMedians<'a> {
         self.by_case().iter().filter(|medians| medians.len() > 1).count()
     }
 
-    fn fit(&self, model: EffectModel, prior: Option<&VariancePrior>) -> Vec<Option<CaseEstimate>> {
+    fn fit(&self, model: EffectModel<'_>, prior: Option<&VariancePrior>) -> Vec<Option<CaseEstimate>> {
         let resolutions: Vec<f64> = self.by_case().iter().map(|medians| timer_resolution(medians)).collect();
         fit_medians(&self.medians, &resolutions, model, prior).estimates
     }

@@ -1,5 +1,6 @@
 //! Acceptance of samples, the published interval, and the limit of its width.
 
+use crate::domain::IntervalMethod;
 use crate::stats::{
     OutlierFence, OutlierKind, find_duration_pattern, median_interval, median_interval_of_collections,
     median_of_sorted,
@@ -7,6 +8,8 @@ use crate::stats::{
 
 /// Limit of the relative half width of the 95 % interval of the median; a wider case is `noisy`.
 pub(super) const NOISE_TARGET: f64 = 0.05;
+/// Limit where devices differ in all cases: launches and collections do not average such a difference out.
+pub(super) const DEVICE_TARGET: f64 = 0.03;
 /// Step of the device's timer: profiles hold multiples of 20 ns.
 pub(crate) const TIMER_QUANTUM_NS: i64 = 20;
 /// Maximum fraction of severe outliers; more of them are a second mode of the distribution.
@@ -41,9 +44,22 @@ fn sample_interval(collections: &[Vec<i64>], seed: u64) -> Option<(f64, f64)> {
     median_interval(&sorted, 0.95).map(|(low, high)| (low as f64, high as f64))
 }
 
+/// Returns the limit of the relative half width of an interval; `None` stands for that of one collection.
+pub(super) fn widest_interval(method: Option<IntervalMethod>) -> f64 {
+    match method {
+        Some(IntervalMethod::JointFitOfUnequalDevices) => DEVICE_TARGET,
+        _ => NOISE_TARGET,
+    }
+}
+
 /// Returns the reason why samples with this published interval are too noisy; `None` if they are not. `outliers` samples
 /// were left out.
-pub(super) fn noise_reason(samples: &[i64], interval: Option<(f64, f64)>, outliers: usize) -> Option<String> {
+pub(super) fn noise_reason(
+    samples: &[i64],
+    interval: Option<(f64, f64)>,
+    method: Option<IntervalMethod>,
+    outliers: usize,
+) -> Option<String> {
     let mut pooled: Vec<i64> = samples.to_vec();
     pooled.sort_unstable();
     let Some((low, high)) = interval else {
@@ -58,8 +74,11 @@ pub(super) fn noise_reason(samples: &[i64], interval: Option<(f64, f64)>, outlie
     let half = (high - median).max(median - low);
     #[expect(clippy::cast_precision_loss, reason = "20 ns")]
     let quantum = TIMER_QUANTUM_NS as f64;
-    let (known, target) = (half / median * 100.0, NOISE_TARGET * 100.0);
-    (half > quantum && known > target).then(|| format!("median known to {known:.1} %, target {target:.0} %"))
+    let (known, target) = (half / median * 100.0, widest_interval(method) * 100.0);
+    let place =
+        if method == Some(IntervalMethod::JointFitOfUnequalDevices) { " where devices differ" } else { "" };
+    (half > quantum && known > target)
+        .then(|| format!("median known to {known:.1} %, target {target:.0} %{place}"))
 }
 
 /// Returns the pattern of the durations of one collection, in launch order: a trend or two modes.
@@ -72,7 +91,7 @@ mod tests {
     use super::*;
 
     fn noise_of(collections: &[Vec<i64>], outliers: usize, seed: u64) -> Option<String> {
-        noise_reason(&collections.concat(), published_interval(collections, seed), outliers)
+        noise_reason(&collections.concat(), published_interval(collections, seed), None, outliers)
     }
 
     /// All samples may be rounded to the same step: the median lies within half a step of it, not exactly at it.

@@ -57,7 +57,7 @@ fn readings_of_halves(launches: &[(String, u32, f64, i64)], factor: f64) -> Vec<
             let next = cases.len();
             let case = *cases.entry(key).or_insert(next);
             let rate = CycleRate::from_launches(&of_case[&key], key.1).expect("launches");
-            readings.push(CycleReading { case, collection, run: 0, device: 0, rate });
+            readings.push(CycleReading { case, collection, run: 0, device: 0, rate, cycles: None });
         }
     }
     readings
@@ -93,7 +93,8 @@ fn run_with_factor(devices: &str, factor: f64, verdict: &str, reason: &str) -> (
     let arguments =
         ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-2", "--max-collections", "3"];
     let ran = context.run(&[&arguments[..], &["--rehearsal-faults", "plan.yaml"]].concat());
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // A case whose attempts came before a majority of devices was known ends as `throttled`, with exit code 1.
+    assert!(ran.code <= 1, "{}", ran.stderr);
     let ledger = ledger(&context).expect("a ledger");
     let count = |condition: &str| -> i64 {
         let sql = format!(

@@ -71,3 +71,50 @@ fn pattern_of_one_collection_is_a_remark() {
     let checked = context.run(&["db", "check", "db"]);
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
 }
+
+/// Two devices need 6 % more cycles than two others, for all kernels. Further collections cannot show which are right: the rows are
+/// noisy, with an interval that contains both, and the run names the devices.
+#[test]
+fn devices_that_differ_are_named_and_widen_the_intervals() {
+    let context = ingested();
+    context.write(
+        "faults.yaml",
+        "faults:\n- unsteady_kernel: {pattern: step, factor: 1.06, launch: 1}\n  where: {devices: [1, 2]}\n",
+    );
+    let mut command = context.command(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"]);
+    command.args(["--rehearsal-model", "lifelike", "--rehearsal-faults", "faults.yaml"]);
+    command.env_remove("NPUBENCH_MAX_COLLECTIONS");
+    let ran = context.ran(&command.output().expect("it runs"));
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let line =
+        ran.stderr.lines().find(|line| line.starts_with("devices differ in all cases")).expect("a line");
+    let (slow, fast) =
+        line.split_once(": ").and_then(|(_, list)| list.split_once(", 0 ")).unwrap_or_else(|| {
+            line.split_once(": ")
+                .and_then(|(_, list)| list.split_once(", 3 "))
+                .expect("the fast devices are last")
+        });
+    for device in ["1 +", "2 +"] {
+        assert!(slow.contains(device), "{line}");
+    }
+    assert!(fast.contains('-') && fast.ends_with("(`npubench noise`)"), "{line}");
+    let truth = context.true_medians_by_case();
+    let mut rows = 0;
+    for row in ["MatMulV2", "MatMulV3", "SwiGlu", "RmsNorm"]
+        .into_iter()
+        .flat_map(|kernel| context.rows("db", kernel))
+    {
+        rows += 1;
+        let cell = |column: &str| &row[column];
+        assert_eq!(cell("MicroBench Verdict"), "noisy", "{row:?}");
+        assert_eq!(cell("MicroBench CI95 Method"), "joint fit of unequal devices", "{row:?}");
+        assert!(cell("MicroBench Reason").contains("target 3 % where devices differ"), "{row:?}");
+        let number = |column: &str| -> f64 { row[column].parse().expect("a number") };
+        let (low, high) = (number("MicroBench CI95 Low(us)"), number("MicroBench CI95 High(us)"));
+        for level in [1.0, 1.06] {
+            let median = level * truth[cell("MicroBench Case")];
+            assert!((low..=high).contains(&median), "{level}: {row:?}");
+        }
+    }
+    assert!(rows >= 10, "{rows} rows");
+}

@@ -55,6 +55,22 @@ const FAULTS: &[WrongNumberFault] = &[
     fault("modes of 6 %", "unsteady_kernel: {pattern: two_modes, factor: 1.06}", 0.01),
     fault("modes of 15 %", "unsteady_kernel: {pattern: two_modes, factor: 1.15}", 0.01),
     fault("burst of 10 %", "unsteady_kernel: {pattern: burst, factor: 1.1, launch: 10}", 0.01),
+    // Kernels that need more cycles there, such as with another placement of memory: no clock differs.
+    fault(
+        "two of four devices 5 % slow",
+        "unsteady_kernel: {pattern: step, factor: 1.05, launch: 1}\n  where: {devices: [0, 1]}",
+        0.01,
+    ),
+    fault(
+        "three of four devices 10 % slow",
+        "unsteady_kernel: {pattern: step, factor: 1.1, launch: 1}\n  where: {devices: [0, 1, 2]}",
+        0.01,
+    ),
+    fault(
+        "more cycles on one device",
+        "unsteady_kernel: {pattern: step, factor: 1.3, launch: 1}\n  where: {devices: 0}",
+        0.01,
+    ),
     fault("neighbour", "neighbour: {factor: 1.3, share: 0.3}\n  where: {devices: 0}", 0.01),
     // The cores work longer than such launches took.
     unproven("durations 0.6 times as long as they were", "wrong_unit: {factor: 0.6}"),

@@ -154,10 +154,14 @@ impl Dispatcher<'_> {
     /// Reports how many cases have the demanded precision at the end of a run; returns the number of those that further
     /// collections can bring to it.
     pub(super) fn report_precision(&mut self, estimates: &JointEstimates) -> usize {
-        let Some(aim) = self.context.settings.aim else { return 0 };
-        let open = self.imprecise_cases(estimates, aim).len();
         let cases: Vec<&CaseId> =
             self.repeatable_cases().into_iter().map(|index| self.context.cases[index].case.id()).collect();
+        let devices = estimates.unequal_devices(&cases);
+        if !devices.is_empty() {
+            (self.emit)(&RunEvent::DevicesDiffer { devices: devices.to_vec() });
+        }
+        let Some(aim) = self.context.settings.aim else { return 0 };
+        let open = self.imprecise_cases(estimates, aim).len();
         let measured = cases.len();
         if measured > 0 {
             let precise = estimates.count_precise(&cases, aim);

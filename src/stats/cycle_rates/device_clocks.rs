@@ -33,13 +33,14 @@ pub(super) enum ClockStanding {
 struct DeviceInRun {
     run: usize,
     device: u32,
-    /// The lowest and the highest reading of each case, as logarithms with their errors, in the order of the cases.
+    /// The lowest and the highest reading of each case, in the order of the cases.
     extremes: Vec<(usize, [Reading; 2])>,
 }
 
-/// Logarithm of cycles per time with its error.
+/// Reading with the logarithm of its cycles per time.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
+    reading: CycleReading,
     value: f64,
     error: f64,
 }
@@ -49,6 +50,7 @@ pub(super) fn judge_devices(readings: &[CycleReading]) -> Vec<ClockStanding> {
     let mut grouped: BTreeMap<(usize, u32), BTreeMap<usize, [Reading; 2]>> = BTreeMap::new();
     for reading in readings {
         let one = Reading {
+            reading: *reading,
             value: reading.rate.per_microsecond.ln(),
             error: reading.rate.error.hypot(COLLECTION_SD),
         };
@@ -102,6 +104,9 @@ fn has_higher_readings(one: &DeviceInRun, other: &DeviceInRun) -> Option<bool> {
         let skipped = rest.iter().position(|(other, _)| other >= case).unwrap_or(rest.len());
         rest = &rest[skipped..];
         let Some((_, [_, highest])) = rest.first().filter(|(other, _)| other == case) else { continue };
+        if lowest.reading.is_of_other_work(&highest.reading) {
+            continue;
+        }
         differences.push(Deficit {
             value: lowest.value - highest.value,
             error: lowest.error.hypot(highest.error),
@@ -233,6 +238,7 @@ mod tests {
                 run,
                 device,
                 rate: CycleRate { per_microsecond: clock, error: 0.001 },
+                cycles: None,
             })
         };
         clocks.iter().enumerate().flat_map(of_device).collect()

@@ -16,7 +16,7 @@ fn reading(case: usize, collection: usize, nanos: f64, clock: f64, seed: u64) ->
         })
         .collect();
     let rate = CycleRate::from_launches(&launches, 24).expect("launches");
-    CycleReading { case, collection, run: 0, device: collection as u32, rate }
+    CycleReading { case, collection, run: 0, device: collection as u32, rate, cycles: None }
 }
 
 /// Typical duration of a case: 2 us to 2 ms.
@@ -190,5 +190,39 @@ impl Share {
             self.count += usize::from(is_wrong);
             self.of += 1;
         }
+    }
+}
+
+/// A device on which all kernels need 1.3 times the cycles has more of them per time as well, because the start of a kernel is a
+/// smaller part of its duration. Its launches are longer, which those at a higher clock are not.
+#[test]
+fn kernels_with_more_cycles_are_at_no_higher_clock() {
+    let of_device = |device: u32, rate: f64, cycles: Option<f64>| {
+        (0..8).map(move |case| CycleReading {
+            case,
+            collection: device as usize,
+            run: 0,
+            device,
+            rate: CycleRate { per_microsecond: rate, error: 0.001 },
+            cycles: cycles.map(|cycles| cycles * (1.0 + case as f64)),
+        })
+    };
+    let found = |slow: (f64, Option<f64>), usual: Option<f64>| -> Vec<Option<f64>> {
+        let others = (1..4).flat_map(|device| of_device(device, 1_650.0, usual));
+        let readings: Vec<CycleReading> = of_device(0, slow.0, slow.1).chain(others).collect();
+        let deficits = find_clock_deficits(&readings);
+        deficits.chunks(8).map(|of_device| of_device[0].map(|found| found.deficit)).collect()
+    };
+    assert_eq!(found((1_720.0, Some(1.3e6)), Some(1e6)), [None; 4]);
+    // Without the cycles, and as long as the others, it is a clock.
+    for (slow, usual) in [((1_720.0, None), None), ((1_720.0, Some(1e6)), Some(1e6))] {
+        let deficits = found(slow, usual);
+        assert!(deficits[0].is_some_and(|deficit| deficit < -0.03), "{deficits:?}");
+    }
+    // A lower clock: the same cycles take longer, or a kernel bound by memory has fewer cycles in the same time.
+    for cycles in [1e6, 1e6 / 1.1] {
+        let deficits = found((1_500.0, Some(cycles)), Some(1e6));
+        assert!(deficits[0].is_some_and(|deficit| deficit > 0.08), "{deficits:?}");
+        assert_eq!(deficits[1..], [None; 3]);
     }
 }

@@ -5,12 +5,17 @@
 
 use faer::{Mat, MatRef, Side, linalg::solvers::DenseSolveCore};
 
-use super::{CaseMedians, CollectionMedian};
+use super::{
+    CaseMedians, CollectionMedian,
+    device_effects::{DeviceEffects, device_variance},
+};
 
 /// Iterations; the variances change by less than a percent after them.
 const ITERATIONS: usize = 12;
 /// Variance added to that of a median: rounding and offsets that do not follow launch noise.
 const MEDIAN_VARIANCE_FLOOR: f64 = 1e-8;
+/// Variance of common effects at which the iterations begin.
+const FIRST_COMMON: f64 = 1e-5;
 /// Least variances: a variance of 0 would be kept by every further iteration.
 const LEAST_COMMON: f64 = 1e-10;
 const LEAST_PROPORTIONAL: f64 = 1e-6;
@@ -37,12 +42,14 @@ pub(super) struct RemovedEffects {
     /// Degrees of freedom that the effects take.
     pub(super) freedom: f64,
     pub(super) components: EffectComponents,
+    /// Effects of devices; `None` if the collections show none.
+    pub(super) devices: Option<DeviceEffects>,
 }
 
 impl RemovedEffects {
     pub(super) fn none(adjusted: Vec<f64>, cases: usize) -> Self {
         let components = EffectComponents::default();
-        Self { adjusted, mean_variance: vec![0.0; cases], freedom: 0.0, components }
+        Self { adjusted, mean_variance: vec![0.0; cases], freedom: 0.0, components, devices: None }
     }
 }
 
@@ -55,22 +62,26 @@ pub(in crate::stats) struct EffectGroup {
     count: usize,
     /// True if effects are in units of the launch noise of a case, false if they are relative.
     is_proportional: bool,
+    /// Variance at which the iterations begin.
+    first_variance: f64,
 }
 
 impl EffectGroup {
     /// One effect for each collection.
     fn of_collections(collections: usize, is_proportional: bool) -> Self {
-        Self { of_collection: (0..collections).collect(), count: collections, is_proportional }
+        let first_variance = if is_proportional { 0.1 } else { FIRST_COMMON };
+        Self {
+            of_collection: (0..collections).collect(),
+            count: collections,
+            is_proportional,
+            first_variance,
+        }
     }
 
     /// Effects that all kernels and several collections share. `of_collection` has the number of each collection's effect.
     pub(in crate::stats) fn shared(of_collection: Vec<usize>) -> Self {
         let count = of_collection.iter().map(|effect| effect + 1).max().unwrap_or_default();
-        Self { of_collection, count, is_proportional: false }
-    }
-
-    const fn first_variance(&self) -> f64 {
-        if self.is_proportional { 0.1 } else { 1e-5 }
+        Self { of_collection, count, is_proportional: false, first_variance: FIRST_COMMON }
     }
 
     const fn least_variance(&self) -> f64 {
@@ -238,7 +249,7 @@ fn fit_effects(
     iterations: usize,
 ) -> Option<FittedEffects> {
     let equations = AbsorbedEquations::new(medians, cases, groups);
-    let first = equations.groups.iter().map(EffectGroup::first_variance);
+    let first = equations.groups.iter().map(|group| group.first_variance);
     let mut variances = EffectVariances { groups: first.collect(), own: 1.0 };
     let mut last = None;
     for _ in 0..iterations {
@@ -275,36 +286,67 @@ pub(in crate::stats) fn effect_variances(
     fit_effects(medians, cases, groups, iterations).map(|fitted| fitted.variances)
 }
 
-/// Estimates the effects of all collections and subtracts them from the medians.
+/// Estimates the effects of all collections and subtracts them from the medians. `devices` has the number of the device of each
+/// collection. Effects of devices are fitted only where the collections show them: with few collections they cannot be
+/// separated from those of collections.
 pub(super) fn remove_collection_effects(
     medians: &[CollectionMedian],
-    groups: &[CaseMedians],
+    cases: &[CaseMedians],
+    devices: Option<&[usize]>,
 ) -> RemovedEffects {
     let collections = collection_count(medians);
-    let effects =
-        [false, true].map(|is_proportional| EffectGroup::of_collections(collections, is_proportional));
-    let measured = medians.iter().map(|median| median.log_median);
-    let Some(FittedEffects { equations, variances, posterior, shifts }) =
-        fit_effects(medians, groups, effects.to_vec(), ITERATIONS)
-    else {
-        return RemovedEffects::none(measured.collect(), groups.len());
+    let of_collections =
+        || [false, true].map(|is_proportional| EffectGroup::of_collections(collections, is_proportional));
+    let Some(without_devices) = fit_effects(medians, cases, of_collections().to_vec(), ITERATIONS) else {
+        return RemovedEffects::none(medians.iter().map(|median| median.log_median).collect(), cases.len());
     };
-    let mean_variance = groups
-        .iter()
-        .map(|group| mean_effect_variance(group, medians, &equations, posterior.covariance.as_ref()));
-    RemovedEffects {
-        mean_variance: mean_variance.collect(),
-        adjusted: measured.zip(&shifts).map(|(measured, shift)| measured - shift).collect(),
-        freedom: posterior.freedom,
-        components: EffectComponents {
-            common: variances.groups[0].sqrt(),
-            proportional: variances.groups[1].sqrt(),
-            own: variances.own.sqrt(),
-        },
+    let with_devices = devices.and_then(|devices| {
+        let first_variance = device_variance(&without_devices.collection_shifts(medians), medians, devices)?;
+        let shared = EffectGroup { first_variance, ..EffectGroup::shared(devices[..collections].to_vec()) };
+        let groups = of_collections().into_iter().chain([shared]).collect();
+        fit_effects(medians, cases, groups, ITERATIONS)
+    });
+    with_devices.unwrap_or(without_devices).remove_from(medians, cases)
+}
+
+impl FittedEffects {
+    /// Returns the mean of `A_j + u_i B_j` over the medians of each collection, weighted by their precision: cases of equal noise
+    /// do not separate both effects.
+    fn collection_shifts(&self, medians: &[CollectionMedian]) -> Vec<f64> {
+        let mut sums = vec![(0.0, 0.0); collection_count(medians)];
+        for (median, shift) in medians.iter().zip(&self.shifts) {
+            let precision = self.equations.precisions[median.case];
+            let (sum, weight) = &mut sums[median.collection];
+            *sum += precision * shift;
+            *weight += precision;
+        }
+        sums.into_iter().map(|(sum, weight)| if weight > 0.0 { sum / weight } else { 0.0 }).collect()
+    }
+
+    fn remove_from(&self, medians: &[CollectionMedian], cases: &[CaseMedians]) -> RemovedEffects {
+        let Self { equations, variances, posterior, shifts } = self;
+        let covariance = posterior.covariance.as_ref();
+        let mean_variance =
+            cases.iter().map(|case| mean_effect_variance(case, medians, equations, covariance)).collect();
+        let devices = equations.groups.get(2).map(|group| {
+            let range = equations.offsets[2]..equations.offsets[2] + group.count;
+            DeviceEffects::from_posterior(&posterior.effects, covariance, range)
+        });
+        RemovedEffects {
+            mean_variance,
+            adjusted: medians.iter().zip(shifts).map(|(median, shift)| median.log_median - shift).collect(),
+            freedom: posterior.freedom,
+            components: EffectComponents {
+                common: variances.groups[0].sqrt(),
+                proportional: variances.groups[1].sqrt(),
+                own: variances.own.sqrt(),
+            },
+            devices,
+        }
     }
 }
 
-/// Returns `A_j + u_i B_j` of each median.
+/// Returns the sum of the effects of each median.
 fn median_effects(
     medians: &[CollectionMedian],
     groups: &[CaseMedians],

@@ -201,3 +201,41 @@ fn result_does_not_depend_on_numbering() {
         }
     }
 }
+
+/// Devices whose levels are drawn with a deviation of 2 %: 95 % of the intervals contain the mean of all devices of that kind, while
+/// collections alone promise too much. Without a difference the fit is the same as without devices.
+#[test]
+fn effects_of_devices_widen_the_intervals() {
+    let (mut covered, mut covered_without, mut all) = (0, 0, 0);
+    for seed in 0..40 {
+        let mut random = SplitMix64::new(1_000 + seed);
+        let levels: Vec<f64> = (0..6).map(|_| 0.02 * deviate(&mut random)).collect();
+        let mut medians = night(seed, 40, 4, 0.005);
+        let devices: Vec<usize> = (0..16).map(|collection| (collection + collection / 6) % 6).collect();
+        let without = fit_medians(&medians, &[1e-5; 40], EffectModel::Joint, None);
+        let equal = fit_medians(&medians, &[1e-5; 40], EffectModel::JointWithDevices(&devices), None);
+        assert_eq!(equal.estimates, without.estimates, "seed {seed}");
+        for median in &mut medians {
+            median.log_median += levels[devices[median.collection]];
+        }
+        let fit = fit_medians(&medians, &[1e-5; 40], EffectModel::JointWithDevices(&devices), None);
+        let found = fit.devices.as_ref().expect("devices differ");
+        let mean = levels.iter().sum::<f64>() / 6.0;
+        for (found, level) in found.effects.iter().zip(&levels) {
+            assert!((found - (level - mean)).abs() < 0.01, "seed {seed}: {found} {}", level - mean);
+        }
+        let without = fit_medians(&medians, &[1e-5; 40], EffectModel::Joint, None);
+        for (case, (own, without)) in fit.estimates.iter().zip(&without.estimates).enumerate() {
+            let contains = |estimate: &Option<CaseEstimate>| {
+                let estimate = estimate.expect("measured");
+                u32::from((estimate.log_median - 10.0 - case as f64).abs() <= estimate.half_width)
+            };
+            all += 1;
+            covered += contains(own);
+            covered_without += contains(without);
+        }
+    }
+    let share = |covered: u32| f64::from(covered) / f64::from(all);
+    assert!((0.92..=0.98).contains(&share(covered)), "{}", share(covered));
+    assert!(share(covered_without) < 0.9, "{}", share(covered_without));
+}

@@ -14,6 +14,7 @@ fn stored(case: u32, collection: u32, device: u32, rate: f64, software: &str) ->
         software: Some(software.to_owned()),
         verdict: Verdict::Ok,
         rate: CycleRate { per_microsecond: rate, error: 0.001 },
+        cycles: None,
     }
 }
 
