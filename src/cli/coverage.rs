@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::options::{AssetOptions, DatabaseFolder, OutputFormat};
+use super::{
+    options::{AssetOptions, DatabaseFolder, OutputFormat},
+    step_options::StepOptions,
+};
 use crate::{
     catalogue::Catalogue,
     coverage::{CoverageAnalyzer, WorkloadCoverage, coverage_gaps, estimate_durations},
@@ -30,8 +33,15 @@ pub(super) struct CoverageOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     /// Workloads, each with a factor of its counts and times, 1 by default
-    #[arg(long = "workload", value_name = "FILE[=WEIGHT]", num_args = 1.., required = true, value_parser = parse_weighted_path)]
+    #[arg(long = "workload", value_name = "FILE[=WEIGHT]", num_args = 1.., required_unless_present = "model",
+          value_parser = parse_weighted_path)]
     workloads: Vec<(PathBuf, f64)>,
+    /// Look one step of a model up, such as Qwen3-32B or the path of a config.json: its kernels follow from the sizes of its layers.
+    /// `npubench models` lists the models
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    #[command(flatten)]
+    step: StepOptions,
     #[command(flatten)]
     defaults: DefaultOptions,
     /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
@@ -116,6 +126,14 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     let catalogue = Catalogue::load(&assets)?;
     let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
     let mut workloads = options.defaults.defaults().load_workloads(&options.workloads)?;
+    if let Some(model) = &options.model {
+        let mut step =
+            options.step.derive_workload(&assets, model, options.defaults.tp, options.defaults.ep)?;
+        let defaults = options.defaults.defaults();
+        // The step has its own parallel degrees.
+        WorkloadDefaults { tp: None, ep: None, ..defaults }.apply(&mut step);
+        workloads.push(step);
+    }
     let device = database.device(&assets)?;
     workloads.iter_mut().for_each(|workload| estimate_durations(workload, &analyzer, &device));
     let coverages: Vec<WorkloadCoverage<'_>> = (workloads.iter())

@@ -17,6 +17,7 @@ mod grid_audit;
 mod grid_mutate;
 mod ingest;
 mod kernels;
+mod models;
 mod new_kernel;
 mod noise;
 pub(crate) mod options;
@@ -32,6 +33,7 @@ mod runs;
 mod selftest;
 mod show;
 mod status;
+mod step_options;
 mod why;
 
 use std::{ffi::OsString, sync::Arc};
@@ -72,6 +74,7 @@ enum TopCommand {
     Render(render::RenderOptions),
     Query(query::QueryOptions),
     Coverage(coverage::CoverageOptions),
+    Models(models::ModelsOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
     #[command(subcommand)]
@@ -166,6 +169,7 @@ pub fn main() -> u8 {
         TopCommand::Render(options) => render::run(&options),
         TopCommand::Query(options) => query::run(&options),
         TopCommand::Coverage(options) => coverage::run(&options),
+        TopCommand::Models(options) => models::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),
         TopCommand::NewKernel(options) => new_kernel::run(&options),
         TopCommand::Db(command) => db::run(&command),

@@ -1,7 +1,7 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
-//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `catalogue`, `render`, `ledger`,
-//! `database`, `lookup`, `grid`, `verify`, `evidence` and `coverage`.
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `catalogue`, `llm`, `render`, `ledger`,
+//! `database`, `lookup`, `workload`, `grid`, `verify`, `evidence` and `coverage`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
@@ -15,6 +15,7 @@ mod history;
 mod json;
 mod kernel_gaps;
 mod lookup;
+mod models;
 mod noise;
 mod output_format;
 mod plan;
@@ -43,6 +44,7 @@ pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table}
 pub(crate) use json::JsonLines;
 pub(crate) use kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, gaps_json, gaps_table};
 pub(crate) use lookup::{LookupReport, lookup_json, lookup_text};
+pub(crate) use models::{models_json, models_table, step_json, step_table};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};

@@ -1,9 +1,10 @@
 //! Workloads: the kernels and operators that a model runs, each with its number of invocations and their time, from
 //! profiles, inventories and traces of simulators, plain lists, or the sizes of a language model.
 //!
-//! Layer 3: imports `domain`, `files`, `config`, `profile` and `lookup`.
+//! Layer 3: imports `domain`, `files`, `config`, `llm`, `profile` and `lookup`.
 
 mod chrome_trace;
+mod decoder_step;
 mod error;
 mod inventory;
 mod load;
@@ -13,6 +14,7 @@ mod question;
 mod source_text;
 
 pub use chrome_trace::{PredictedTime, read_predicted_time};
+pub use decoder_step::{DecoderStep, DecoderStepError, StepPhase, decoder_step};
 pub use error::WorkloadError;
 pub use load::{load_workload, parse_weighted_path};
 pub use question::{DurationKind, UnreadableReason, Workload, WorkloadQuestion};

@@ -19,6 +19,7 @@ mod controls;
 mod core_clock;
 mod coverage;
 mod db_check;
+mod decoder_steps;
 mod devices;
 mod diff;
 mod docs;

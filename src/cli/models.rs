@@ -1,0 +1,54 @@
+//! `npubench models`: lists language models, or the kernels of a step of one.
+
+use clap::Args;
+
+use super::{
+    options::{AssetOptions, OutputFormat, OutputOptions},
+    step_options::StepOptions,
+};
+use crate::{
+    exit::ExitStatus,
+    llm::LlmModel,
+    report::{models_json, models_table, print_data, print_note, step_json, step_table},
+    session::CommandError,
+};
+
+/// Lists language models with their layouts, or the kernels of a step of one
+///
+/// Without a name, all models with the sizes of their layers, the parallel degrees that they run with, and their number formats. With
+/// a name, the kernels of one step on one device with their shapes and counts, which `npubench coverage --model` looks up.
+#[derive(Debug, Args)]
+pub(super) struct ModelsOptions {
+    /// Model, such as Qwen3-32B, or the path of a Hugging Face config.json
+    #[arg(value_name = "MODEL")]
+    model: Option<String>,
+    /// Tensor parallel: devices that share the matrices of a layer
+    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    tp: Option<u64>,
+    /// Expert parallel: devices among which the experts are distributed
+    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    ep: Option<u64>,
+    #[command(flatten)]
+    step: StepOptions,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &ModelsOptions) -> Result<ExitStatus, CommandError> {
+    let assets = options.assets.load()?;
+    let is_json = matches!(options.output.format, OutputFormat::Json);
+    match &options.model {
+        None => {
+            let models = LlmModel::all(&assets)?;
+            print_data(&if is_json { models_json(&models) } else { models_table(&models) });
+        }
+        Some(name) => {
+            let workload = options.step.derive_workload(&assets, name, options.tp, options.ep)?;
+            print_data(&if is_json { step_json(&workload) } else { step_table(&workload) });
+            workload.notes.iter().for_each(|note| print_note(note));
+        }
+    }
+    Ok(ExitStatus::Done)
+}
