@@ -127,7 +127,12 @@ impl DesignResult {
     }
 }
 
-fn fit_night(night: &SimulatedNight, model: EffectModel) -> JointFit {
+/// Fits a night as `run` does.
+fn fit_night(night: &SimulatedNight) -> JointFit {
+    fit_night_with(night, EffectModel::JointWithDevices(&night.device_of_collection))
+}
+
+fn fit_night_with(night: &SimulatedNight, model: EffectModel<'_>) -> JointFit {
     let resolutions: Vec<f64> = night.cases.iter().map(world::SimulatedCase::resolution).collect();
     fit_medians(&night.medians, &resolutions, model, None)
 }
@@ -138,7 +143,7 @@ fn measure_first(night: &mut SimulatedNight) -> JointFit {
     night.measure_crossed(&all);
     let repeated = night.random_cases(night.cases.len() / 5);
     night.measure_crossed(&repeated);
-    fit_night(night, EffectModel::Joint)
+    fit_night(night)
 }
 
 /// Measures cases again until no further collection can help.
@@ -156,7 +161,7 @@ fn measure_to_aim(night: &mut SimulatedNight, mut fit: JointFit) -> JointFit {
         }
         night.adapt_launches(&fit.components);
         night.measure_crossed(&open);
-        fit = fit_night(night, EffectModel::Joint);
+        fit = fit_night(night);
     }
 }
 
@@ -248,8 +253,8 @@ fn compare_effect_models(cases: usize) {
         let mut night = SimulatedNight::new(NightModel { rho, ..NightModel::new("", 1.0) }, cases, 77);
         let all: Vec<usize> = (0..cases).collect();
         (0..2).for_each(|_| night.measure_crossed(&all));
-        let joint = median_half_width(&fit_night(&night, EffectModel::Joint));
-        let ratio = joint / median_half_width(&fit_night(&night, EffectModel::Independent));
+        let joint = median_half_width(&fit_night(&night));
+        let ratio = joint / median_half_width(&fit_night_with(&night, EffectModel::Independent));
         println!(
             "shared share {rho}: half width {ratio:.2} of that without effects, limit {limit}: {}",
             size::judged(ratio <= limit)
@@ -269,7 +274,7 @@ fn compare_crossing(cases: usize) {
             for _ in 0..2 {
                 if is_crossed { night.measure_crossed(&all) } else { night.measure_uncrossed(&all) }
             }
-            result.add_night(&night, &fit_night(&night, EffectModel::Joint));
+            result.add_night(&night, &fit_night(&night));
         }
         let name = if is_crossed { "on other devices" } else { "on the same device" };
         println!(
@@ -280,7 +285,7 @@ fn compare_crossing(cases: usize) {
     }
 }
 
-/// Time of one fit of eight rounds in full collections of 200 cases.
+/// Time of one fit of eight rounds in full collections of 200 cases, on devices that differ.
 #[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 fn time_large_fit(cases: usize) {
     let collections = cases.div_ceil(200);
@@ -292,12 +297,17 @@ fn time_large_fit(cases: usize) {
         medians.extend(order.iter().enumerate().map(|(place, &case)| CollectionMedian {
             case,
             collection: round * collections + place / 200,
-            log_median: 10.0 + 0.01 * ((case * 31 + round * 17) % 101) as f64,
+            log_median: 10.0
+                + 0.01 * ((case * 31 + round * 17) % 101) as f64
+                // Devices that differ are fitted a second time.
+                + 0.01 * ((round * collections + place / 200) % world::DEVICES) as f64,
             launch_noise: 0.005 + 0.0001 * (case % 97) as f64,
         }));
     }
     let started = Instant::now();
-    let fit = fit_medians(&medians, &vec![1e-4; cases], EffectModel::Joint, None);
+    let devices: Vec<usize> = (0..8 * collections).map(|collection| collection % world::DEVICES).collect();
+    let model = EffectModel::JointWithDevices(&devices);
+    let fit = fit_medians(&medians, &vec![1e-4; cases], model, None);
     let seconds = started.elapsed().as_secs_f64();
     assert!(fit.estimates.iter().all(Option::is_some));
     println!(

@@ -10,7 +10,7 @@ use npubench::stats::{CaseCosts, CollectionMedian, EffectComponents, SplitMix64}
 /// Step of the timer in seconds.
 pub(crate) const STEP: f64 = 20e-9;
 /// Number of devices.
-const DEVICES: usize = 16;
+pub(crate) const DEVICES: usize = 16;
 /// Cases of a collection.
 const COLLECTION_CASES: usize = 50;
 /// Seconds of a collection without its cases: start and export.
@@ -129,6 +129,9 @@ pub(crate) struct SimulatedNight {
     pub(crate) cases: Vec<SimulatedCase>,
     pub(crate) medians: Vec<CollectionMedian>,
     collections: usize,
+    /// Device of each collection.
+    pub(crate) device_of_collection: Vec<usize>,
+    /// Logarithm of the factor of each device.
     devices: Vec<f64>,
 }
 
@@ -140,7 +143,15 @@ impl SimulatedNight {
         let mean = devices.iter().sum::<f64>() / DEVICES as f64;
         devices.iter_mut().for_each(|device| *device -= mean);
         let cases = (0..cases).map(|_| simulated_case(&model, &mut draws)).collect();
-        Self { model, draws, cases, medians: Vec::new(), collections: 0, devices }
+        Self {
+            model,
+            draws,
+            cases,
+            medians: Vec::new(),
+            collections: 0,
+            device_of_collection: Vec::new(),
+            devices,
+        }
     }
 
     /// Chooses the launches of further collections by the offsets that a fit has found.
@@ -190,6 +201,7 @@ impl SimulatedNight {
                 self.cases[case].cost += COLLECTION_SECONDS / chunk.len() as f64;
             }
             self.collections += 1;
+            self.device_of_collection.push(device);
         }
     }
 

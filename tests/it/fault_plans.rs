@@ -185,6 +185,8 @@ fn durations_at_a_lower_clock_are_not_accepted() {
     };
     let (ran, rows) = run("faults:\n  - throttling: {factor: 1.4, temperature: 98}\n");
     assert_eq!(ran.code, 1, "{}", ran.stderr);
+    // Nothing was measured, so that no collection would make it precise.
+    assert!(!ran.stderr.contains(" within "), "{}", ran.stderr);
     for row in rows {
         assert_eq!(row["MicroBench Verdict"], "throttled", "{row:?}");
         let reason = &row["MicroBench Reason"];

@@ -162,7 +162,7 @@ impl Dispatcher<'_> {
         }
         let Some(aim) = self.context.settings.aim else { return 0 };
         let open = self.imprecise_cases(estimates, aim).len();
-        let measured = cases.len();
+        let measured = cases.iter().filter(|case| estimates.collection_count(case) > 0).count();
         if measured > 0 {
             let precise = estimates.count_precise(&cases, aim);
             (self.emit)(&RunEvent::PrecisionReached {
