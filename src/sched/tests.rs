@@ -514,6 +514,7 @@ fn any_case_fault() -> impl Strategy<Value = CaseFault> {
         1 => Just(CaseFault::LostOnce),
         1 => Just(CaseFault::AlwaysLost),
         1 => Just(CaseFault::Refused),
+        1 => Just(CaseFault::OtherKernel),
     ]
 }
 
@@ -522,6 +523,7 @@ fn any_device_fault() -> impl Strategy<Value = DeviceFault> {
         6 => Just(DeviceFault::No),
         1 => (0.0..500.0_f64, 0.0..3000.0_f64).prop_map(|(from, long)| DeviceFault::Dead(from, from + long)),
         1 => Just(DeviceFault::Breaks),
+        1 => Just(DeviceFault::OtherKernels),
         2 => (0.0..500.0_f64, 0.0..1000.0_f64).prop_map(|(from, long)| DeviceFault::DiskFull(from, from + long)),
         1 => (0.0..500.0_f64, 0.0..1000.0_f64)
             .prop_map(|(from, long)| DeviceFault::UnreadableProfiles(from, from + long)),
@@ -555,7 +557,9 @@ proptest! {
             others.extend([(at, reserved), (at + long, released)]);
         }
         others.extend(stop.map(|at| (at, SchedEvent::StopRequested)));
-        let is_at_fault = |fault: &DeviceFault| matches!(fault, DeviceFault::Dead(..) | DeviceFault::Breaks);
+        let is_at_fault = |fault: &DeviceFault| {
+            matches!(fault, DeviceFault::Dead(..) | DeviceFault::Breaks | DeviceFault::OtherKernels)
+        };
         let is_faultless = !device_faults.iter().any(is_at_fault) && stop.is_none() && deadline.is_none();
         let loses_profiles = |fault: &DeviceFault| matches!(fault, DeviceFault::UnreadableProfiles(..));
         let is_readable = !device_faults.iter().any(loses_profiles);
