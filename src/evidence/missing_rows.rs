@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    database::{Database, DatabaseError, FileIssues, LintIssue, LintIssueKind, row_cases},
+    database::{Database, DatabaseError, FileIssues, LintIssue, LintIssueKind, columns, row_cases},
     domain::{CacheState, Case, CaseId, KernelName, split_signature},
     ledger::{Ledger, LedgerError},
 };
@@ -27,9 +27,10 @@ struct AttemptedCases {
     measured: BTreeSet<CaseId>,
 }
 
-/// Returns the cases of the ledger without a row, by kernel. A row with the shapes, types and formats of a case stands for it, whatever
-/// its attributes: these are added to rows of attention. Tables that cannot be read are left out. Until the newest run has ended, cases
-/// that it did not plan are left out: they get their rows at its end.
+/// Returns the cases of the ledger without a row, by kernel. A row with the shapes, types and formats of a case stands for it,
+/// whatever its attributes: these are added to rows of attention. A row whose shapes were edited after a run stands for the
+/// case of its result. Tables that cannot be read are left out. Until the newest run has ended, cases that it did not plan are
+/// left out: they get their rows at its end.
 pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<MissingRows>, LedgerError> {
     let mut by_kernel: BTreeMap<KernelName, AttemptedCases> = BTreeMap::new();
     let planned = if ledger.has_unfinished_run()? { Some(ledger.planned_cases()?) } else { None };
@@ -76,8 +77,14 @@ fn cases_without_row(
         rows.iter().filter_map(|row| row.case.as_ref().ok()).map(Case::signature).collect();
     let slots: BTreeSet<(&str, &str)> =
         signatures.iter().map(|signature| split_signature(kernel, signature)).collect();
+    // A row with the result of a case under other shapes was edited, which is an issue of the row.
+    let shown: BTreeSet<String> =
+        (0..table.len()).filter_map(|row| table.cell_text(row, columns::CASE)).collect();
     let AttemptedCases { signatures, mut measured } = attempted;
     measured.retain(|case| {
+        if shown.contains(case.as_str()) {
+            return false;
+        }
         let signature = signatures.get(case);
         signature.is_some_and(|signature| !slots.contains(&split_signature(kernel, signature)))
     });
