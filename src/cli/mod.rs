@@ -17,6 +17,7 @@ mod grid_audit;
 mod grid_mutate;
 mod ingest;
 mod kernels;
+mod m6;
 mod models;
 mod new_kernel;
 mod noise;
@@ -74,6 +75,7 @@ enum TopCommand {
     Render(render::RenderOptions),
     Query(query::QueryOptions),
     Coverage(coverage::CoverageOptions),
+    M6(Box<m6::M6Options>),
     Models(models::ModelsOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
@@ -169,6 +171,7 @@ pub fn main() -> u8 {
         TopCommand::Render(options) => render::run(&options),
         TopCommand::Query(options) => query::run(&options),
         TopCommand::Coverage(options) => coverage::run(&options),
+        TopCommand::M6(options) => m6::run(&options),
         TopCommand::Models(options) => models::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),
         TopCommand::NewKernel(options) => new_kernel::run(&options),

@@ -8,6 +8,7 @@ mod estimate;
 mod gaps;
 mod kernels;
 mod metrics;
+mod predicted;
 mod totals;
 
 pub use answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage};
@@ -15,4 +16,5 @@ pub use estimate::estimate_durations;
 pub use gaps::{CoverageGap, GapClosing, coverage_gaps};
 pub use kernels::{EntryShare, KernelCoverage, entry_share, kernel_coverage};
 pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics};
+pub use predicted::predicted_time;
 pub use totals::{AnswerClass, CoverageTotals};

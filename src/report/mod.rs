@@ -15,6 +15,7 @@ mod history;
 mod json;
 mod kernel_gaps;
 mod lookup;
+mod m6;
 mod models;
 mod noise;
 mod output_format;
@@ -44,6 +45,7 @@ pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table}
 pub(crate) use json::JsonLines;
 pub(crate) use kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, gaps_json, gaps_table};
 pub(crate) use lookup::{LookupReport, lookup_json, lookup_text};
+pub(crate) use m6::{M6Report, ProfiledPass, m6_json, m6_text};
 pub(crate) use models::{models_json, models_table, step_json, step_table};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;

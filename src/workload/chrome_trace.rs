@@ -15,7 +15,7 @@ use super::{
     source_text::describe_json_error,
 };
 use crate::{
-    domain::{Dtype, Nanos},
+    domain::{Dtype, KernelName, Nanos},
     files::open_regular,
     lookup::{OpQuery, QueryTensor, parse_dtype},
 };
@@ -43,6 +43,7 @@ struct EventArguments {
     simulation_shapes: Option<Value>,
     source: Option<Value>,
     kernel_type: Option<Value>,
+    sub_kernel_durations: Option<Value>,
 }
 
 /// Text of an argument; empty if it is missing.
@@ -231,10 +232,10 @@ pub struct PredictedTime {
     pub others_time: Nanos,
 }
 
-/// Sums the durations of a trace that come from a database: events whose `source` is `MEASURED` or `INTERPOLATED`, with a
-/// `kernel_type` and a duration above 0. Kernels of a list (`MatMulV2,hcom_allReduce_`) count as compute unless all of
-/// them are collectives.
-pub fn read_predicted_time(path: &Path) -> Result<PredictedTime, WorkloadError> {
+/// Sums the durations of a trace that come from a database: events whose `source` is `MEASURED` or `INTERPOLATED`, or only the
+/// former, with a `kernel_type` and a duration above 0. The duration of several kernels is divided in proportion to
+/// `sub_kernel_durations`; without them it counts as compute unless all kernels are collectives.
+pub fn read_predicted_time(path: &Path, measured_only: bool) -> Result<PredictedTime, WorkloadError> {
     let mut predicted = PredictedTime::default();
     for_each_event(path, &mut |number, event| {
         let micros = event.micros().ok_or_else(|| format!("the event {number} has a wrong `dur`"))?;
@@ -245,18 +246,51 @@ pub fn read_predicted_time(path: &Path) -> Result<PredictedTime, WorkloadError> 
         if time.0 <= 0 {
             return Ok(());
         }
-        let add = |sum: &mut Nanos| *sum = Nanos(sum.0.saturating_add(time.0));
-        if !matches!(source.as_str(), "MEASURED" | "INTERPOLATED") || kernels.is_empty() {
+        let add = |sum: &mut Nanos, time: i64| *sum = Nanos(sum.0.saturating_add(time));
+        let is_answered = source == "MEASURED" || source == "INTERPOLATED" && !measured_only;
+        if !is_answered || kernels.is_empty() {
             predicted.others += 1;
-            add(&mut predicted.others_time);
+            add(&mut predicted.others_time, time.0);
             return Ok(());
         }
         predicted.events += 1;
-        match kernels.split(',').all(|kernel| kernel.trim().starts_with("hcom_")) {
-            true => add(&mut predicted.communication),
-            false => add(&mut predicted.compute),
-        }
+        let share = communication_share(&kernels, &text_of(args.sub_kernel_durations.as_ref()));
+        let communication = Nanos::from_seconds(time.seconds() * share).0.clamp(0, time.0);
+        add(&mut predicted.communication, communication);
+        add(&mut predicted.compute, time.0 - communication);
         Ok(())
     })?;
     Ok(predicted)
+}
+
+/// Returns the share of collectives in the duration of one or several kernels. Durations are a list of Python, such as
+/// `[('MatMulV2', 30.0), ('hcom_allReduce_', 10.0)]`.
+fn communication_share(kernels: &str, durations: &str) -> f64 {
+    let pairs: Vec<(bool, f64)> = durations
+        .split('(')
+        .skip(1)
+        .filter_map(|pair| {
+            let (name, rest) = pair.split_once(',')?;
+            let number = rest.split(')').next()?.trim().parse::<f64>().ok()?;
+            let name = name.trim().trim_matches(['\'', '"']);
+            (number.is_finite() && number >= 0.0).then(|| (is_collective(name), number))
+        })
+        .collect();
+    let total: f64 = pairs.iter().map(|(_, duration)| duration).sum();
+    match total > 0.0 && pairs.len() == kernels.split(',').count() {
+        true => {
+            pairs
+                .iter()
+                .filter(|(is_collective, _)| *is_collective)
+                .map(|(_, duration)| duration)
+                .sum::<f64>()
+                / total
+        }
+        false if kernels.split(',').all(|kernel| is_collective(kernel.trim())) => 1.0,
+        false => 0.0,
+    }
+}
+
+fn is_collective(kernel: &str) -> bool {
+    KernelName::new(kernel).is_ok_and(|kernel| kernel.is_collective())
 }

@@ -6,6 +6,7 @@
 mod chrome_trace;
 mod decoder_step;
 mod error;
+mod forward_pass;
 mod inventory;
 mod load;
 mod plain;
@@ -16,5 +17,6 @@ mod source_text;
 pub use chrome_trace::{PredictedTime, read_predicted_time};
 pub use decoder_step::{DecoderStep, DecoderStepError, StepPhase, decoder_step};
 pub use error::WorkloadError;
+pub use forward_pass::{FORWARD_ANCHOR, ForwardPass, ForwardPasses, read_forward_passes};
 pub use load::{load_workload, parse_weighted_path};
 pub use question::{DurationKind, UnreadableReason, Workload, WorkloadQuestion};

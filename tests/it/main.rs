@@ -49,6 +49,7 @@ mod kill_resume;
 mod launches;
 mod layers;
 mod leftovers;
+mod m6;
 mod missing_kernels;
 mod missing_rows;
 mod models;

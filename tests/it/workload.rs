@@ -177,7 +177,7 @@ fn a_chrome_trace_of_a_simulator_is_a_workload() {
         assert_eq!(product.inputs[1].dims, [64, 32]);
         assert_eq!(product.inputs[1].dtype, Some(Dtype::Bf16));
         assert_eq!(workload.questions[1].unreadable, Some(UnreadableReason::NoShapes));
-        let predicted = read_predicted_time(&context.path(name)).expect("a trace");
+        let predicted = read_predicted_time(&context.path(name), false).expect("a trace");
         assert_eq!((predicted.compute, predicted.communication), (Nanos(24_000), Nanos(30_000)), "{name}");
         assert_eq!((predicted.events, predicted.others), (3, 4), "{name}");
     }

@@ -1,0 +1,137 @@
+//! `npubench m6`: predicted time of a forward pass against that of a recorded run.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    coverage::{DefaultOptions, JsonOutput},
+    options::AssetOptions,
+    step_options::StepOptions,
+};
+use crate::{
+    catalogue::Catalogue,
+    coverage::{CoverageAnalyzer, predicted_time},
+    domain::{DataKind, Nanos},
+    exit::ExitStatus,
+    profile::{DiscoveredProfiles, ProfileFile},
+    report::{M6Report, ProfiledPass, m6_json, m6_text, print_data, print_note},
+    session::{CommandError, LookupDatabase, WorkloadDefaults},
+    workload::{FORWARD_ANCHOR, PredictedTime, Workload, read_forward_passes, read_predicted_time},
+};
+
+/// Compares the predicted time of a forward pass with that of a recorded run (M6)
+///
+/// M6 is the time that a performance model takes from a database, divided by the recorded time of kernels and collectives. The prediction is a
+/// chrome trace of a simulator (`--predicted`), or a workload of one forward pass that is looked up in a database (`--db` with
+/// `--workload` or `--model`). Forward passes are cut out of the recorded run behind each anchor kernel; docs/coverage.md has the rules.
+#[derive(Debug, Args)]
+pub(super) struct M6Options {
+    /// Recorded runs: kernel_details.csv, op_summary_*.csv, or folders with them
+    #[arg(value_name = "PROFILE", required = true)]
+    profiles: Vec<PathBuf>,
+    /// Chrome trace of a simulator, of one forward pass
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["db", "workload", "model"], required_unless_present = "db")]
+    predicted: Option<PathBuf>,
+    /// Of the trace, count only durations of rows, none between rows
+    #[arg(long, requires = "predicted")]
+    measured_only: bool,
+    /// Database that predicts the workload
+    #[arg(long, value_name = "DIR")]
+    db: Option<PathBuf>,
+    /// Workload of one forward pass
+    #[arg(long, value_name = "FILE", requires = "db", conflicts_with = "model")]
+    workload: Option<PathBuf>,
+    /// Step of a model by name, as the workload
+    #[arg(long, value_name = "MODEL", requires = "db")]
+    model: Option<String>,
+    #[command(flatten)]
+    step: StepOptions,
+    #[command(flatten)]
+    defaults: DefaultOptions,
+    /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
+    #[arg(long, value_name = "FILE", requires = "db")]
+    mapping: Option<PathBuf>,
+    /// Kernel that ends each forward pass
+    #[arg(long, value_name = "KERNEL", default_value = FORWARD_ANCHOR)]
+    anchor: String,
+    /// Each table is one forward pass
+    #[arg(long, conflicts_with = "anchor")]
+    whole: bool,
+    /// Only forward passes with this number of tokens, which is the first dimension of their first matrix product
+    #[arg(long, value_name = "N")]
+    tokens: Option<u64>,
+    #[command(flatten)]
+    output: JsonOutput,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+impl M6Options {
+    fn predict(&self) -> Result<PredictedTime, CommandError> {
+        if let Some(trace) = &self.predicted {
+            return Ok(read_predicted_time(trace, self.measured_only)?);
+        }
+        let Some(folder) = &self.db else { return Ok(PredictedTime::default()) };
+        let assets = self.assets.load()?;
+        let database = LookupDatabase::open(folder, self.mapping.as_deref())?;
+        let defaults = self.defaults.defaults();
+        let workload: Workload = match (&self.workload, &self.model) {
+            (Some(file), _) => defaults.load_workloads(&[(file.clone(), 1.0)])?.swap_remove(0),
+            (None, Some(model)) => {
+                let mut step =
+                    self.step.derive_workload(&assets, model, self.defaults.tp, self.defaults.ep)?;
+                WorkloadDefaults { tp: None, ep: None, ..defaults }.apply(&mut step);
+                step
+            }
+            (None, None) => {
+                return Err(CommandError::bad_input(
+                    "the kernels of a forward pass are not given",
+                    "give them as `--workload FILE` or `--model NAME`, or a trace with `--predicted`",
+                ));
+            }
+        };
+        let catalogue = Catalogue::load(&assets)?;
+        let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
+        if database.kind == DataKind::Rehearsal {
+            print_note("the durations of this database are simulated");
+        }
+        workload.notes.iter().for_each(|note| print_note(note));
+        Ok(predicted_time(&analyzer.answer_workload(&workload)?))
+    }
+}
+
+pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
+    let predicted = options.predict()?;
+    let DiscoveredProfiles { files, .. } = ProfileFile::find_all(&options.profiles)?;
+    let anchor = (!options.whole).then_some(options.anchor.as_str());
+    let mut passes = Vec::new();
+    for ProfileFile(file) in &files {
+        let found = read_forward_passes(file, anchor)?;
+        let name = file.display().to_string();
+        for (count, what) in
+            [(found.left_out, "records behind the last anchor"), (found.untimed, "records without a time")]
+        {
+            if count > 0 {
+                print_note(&format!("`{name}`: {count} {what} are left out"));
+            }
+        }
+        passes.extend(found.passes.into_iter().map(|pass| ProfiledPass { file: name.clone(), pass }));
+    }
+    let chosen = |pass: &ProfiledPass| options.tokens.is_none_or(|tokens| pass.pass.tokens == Some(tokens));
+    let all = passes.len();
+    passes.retain(chosen);
+    let complete = passes.iter().filter(|pass| pass.pass.is_complete).count();
+    if passes.is_empty() || passes.iter().all(|pass| pass.pass.total() == Nanos(0)) {
+        return Err(CommandError::bad_input(
+            format!("none of {all} forward passes has kernels and the wanted number of tokens"),
+            "leave `--tokens` out to list all of them",
+        ));
+    }
+    if complete == 0 {
+        print_note("the only forward pass may begin before the recorded run");
+    }
+    let report = M6Report { predicted, passes: &passes };
+    print_data(&if options.output.is_json() { m6_json(&report) } else { m6_text(&report) });
+    Ok(ExitStatus::Done)
+}

@@ -1,0 +1,57 @@
+//! Time that a database predicts for a workload.
+
+use super::{
+    answers::{AnsweredQuestion, WorkloadCoverage},
+    totals::AnswerClass,
+};
+use crate::{
+    domain::{KernelName, Nanos},
+    lookup::LookupAnswer,
+    workload::PredictedTime,
+};
+
+/// Sums the latencies of all complete answers, with those of collectives apart. Invocations without a complete answer have no
+/// predicted time; theirs in the workload, if it is known, is that of others.
+pub fn predicted_time(coverage: &WorkloadCoverage<'_>) -> PredictedTime {
+    let mut predicted = PredictedTime::default();
+    for answered in &coverage.answers {
+        let count = answered.question.count;
+        let latency =
+            answered.answer.as_ref().and_then(|answer| answer.latency).map_or(0.0, |latency| latency.0);
+        let add = |sum: &mut Nanos, micros: f64| {
+            #[expect(clippy::cast_precision_loss, reason = "a number of invocations")]
+            let all = Nanos::from_seconds(micros * 1e-6 * count as f64);
+            *sum = Nanos(sum.0.saturating_add(all.0));
+        };
+        match (answered.class, &answered.answer) {
+            (AnswerClass::Missing, _) | (_, None) => {
+                predicted.others = predicted.others.saturating_add(count);
+                let time = answered.question.time.map_or(0, |time| time.0);
+                predicted.others_time = Nanos(predicted.others_time.0.saturating_add(time));
+            }
+            (_, Some(answer)) if latency > 0.0 => {
+                predicted.events = predicted.events.saturating_add(count);
+                let communication = communication_of(answered, answer, latency);
+                add(&mut predicted.communication, communication);
+                add(&mut predicted.compute, latency - communication);
+            }
+            _ => {}
+        }
+    }
+    predicted
+}
+
+/// Returns the part of a latency that collectives take.
+fn communication_of(answered: &AnsweredQuestion<'_>, answer: &LookupAnswer, latency: f64) -> f64 {
+    let is_collective = |name: &str| KernelName::new(name).is_ok_and(|kernel| kernel.is_collective());
+    if answer.parts.is_empty() {
+        let by_rows = answer.rows.first().is_some_and(|row| row.kernel.is_collective());
+        return if by_rows || is_collective(&answered.query.op) { latency } else { 0.0 };
+    }
+    let parts = answer.parts.iter().map(|part| match part.answer.latency {
+        Some(own) if is_collective(&part.name) => own.0,
+        Some(own) => communication_of(answered, &part.answer, own.0),
+        None => 0.0,
+    });
+    parts.sum::<f64>().min(latency)
+}
