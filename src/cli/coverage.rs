@@ -19,7 +19,7 @@ use crate::{
         print_note,
     },
     session::{CommandError, LookupDatabase, WorkloadDefaults},
-    workload::{Workload, parse_weighted_path},
+    workload::{QuestionDefaults, Workload, parse_weighted_path},
 };
 
 /// Shows which questions of workloads a database answers, and what would close the gaps
@@ -77,6 +77,9 @@ pub(super) struct DefaultOptions {
     /// Tier of the topology that collectives span, likewise
     #[arg(long, value_name = "TIER")]
     tier: Option<u64>,
+    /// Mean length of the keys of attention, likewise
+    #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
+    kv_length: Option<f64>,
     /// Look tensors of one type up as those of another, such as `float16=bf16` for a simulator that has no BF16
     #[arg(long, value_name = "TYPE=TYPE", value_parser = parse_dtype_pair)]
     treat_dtype: Vec<(Dtype, Dtype)>,
@@ -85,10 +88,13 @@ pub(super) struct DefaultOptions {
 impl DefaultOptions {
     pub(super) fn defaults(&self) -> WorkloadDefaults {
         WorkloadDefaults {
-            tp: self.tp,
-            ep: self.ep,
-            ranks: self.ranks,
-            tier: self.tier,
+            parameters: QuestionDefaults {
+                tp: self.tp,
+                ep: self.ep,
+                ranks: self.ranks,
+                tier: self.tier,
+                kv_length: self.kv_length,
+            },
             dtypes: self.treat_dtype.clone(),
         }
     }
@@ -111,6 +117,11 @@ impl JsonOutput {
     }
 }
 
+fn parse_length(text: &str) -> Result<f64, String> {
+    let length = text.parse::<f64>().ok().filter(|length| length.is_finite() && *length > 0.0);
+    length.ok_or_else(|| format!("`{text}` is not a number of tokens above 0"))
+}
+
 fn parse_dtype_pair(text: &str) -> Result<(Dtype, Dtype), String> {
     let pair = text.split_once('=').and_then(|(from, to)| Some((parse_dtype(from)?, parse_dtype(to)?)));
     pair.ok_or_else(|| format!("`{text}` is not of the form `float16=bf16`"))
@@ -131,7 +142,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
             options.step.derive_workload(&assets, model, options.defaults.tp, options.defaults.ep)?;
         let defaults = options.defaults.defaults();
         // The step has its own parallel degrees.
-        WorkloadDefaults { tp: None, ep: None, ..defaults }.apply(&mut step);
+        defaults.without_degrees().apply(&mut step);
         workloads.push(step);
     }
     let device = database.device(&assets)?;

@@ -16,7 +16,7 @@ use crate::{
     exit::ExitStatus,
     profile::{DiscoveredProfiles, ProfileFile},
     report::{M6Report, ProfiledPass, m6_json, m6_text, print_data, print_note},
-    session::{CommandError, LookupDatabase, WorkloadDefaults},
+    session::{CommandError, LookupDatabase},
     workload::{FORWARD_ANCHOR, PredictedTime, Workload, read_forward_passes, read_predicted_time},
 };
 
@@ -81,7 +81,7 @@ impl M6Options {
             (None, Some(model)) => {
                 let mut step =
                     self.step.derive_workload(&assets, model, self.defaults.tp, self.defaults.ep)?;
-                WorkloadDefaults { tp: None, ep: None, ..defaults }.apply(&mut step);
+                defaults.without_degrees().apply(&mut step);
                 step
             }
             (None, None) => {

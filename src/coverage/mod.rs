@@ -16,5 +16,5 @@ pub use estimate::estimate_durations;
 pub use gaps::{CoverageGap, GapClosing, coverage_gaps};
 pub use kernels::{EntryShare, KernelCoverage, entry_share, kernel_coverage};
 pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics};
-pub use predicted::predicted_time;
+pub use predicted::{modelled_micros, predicted_time};
 pub use totals::{AnswerClass, CoverageTotals};

@@ -41,6 +41,21 @@ pub fn predicted_time(coverage: &WorkloadCoverage<'_>) -> PredictedTime {
     predicted
 }
 
+/// Returns the time in microseconds that a performance model computes for a workload: latencies of complete and partial answers, and
+/// for the rest the workload's own time.
+pub fn modelled_micros(coverage: &WorkloadCoverage<'_>) -> f64 {
+    let micros = |answered: &AnsweredQuestion<'_>| {
+        let latency = answered.answer.as_ref().and_then(|answer| answer.latency);
+        #[expect(clippy::cast_precision_loss, reason = "a number of invocations")]
+        let count = answered.question.count as f64;
+        match latency {
+            Some(latency) => latency.0 * count,
+            None => answered.question.time.map_or(0.0, Nanos::micros),
+        }
+    };
+    coverage.answers.iter().map(micros).sum()
+}
+
 /// Returns the part of a latency that collectives take.
 fn communication_of(answered: &AnsweredQuestion<'_>, answer: &LookupAnswer, latency: f64) -> f64 {
     let is_collective = |name: &str| KernelName::new(name).is_ok_and(|kernel| kernel.is_collective());

@@ -88,11 +88,6 @@ impl LookupEngine {
         &self.mapping
     }
 
-    /// Returns true if the database has a table of this kernel.
-    pub fn has_table(&self, kernel: &str) -> bool {
-        self.index.kernels().any(|known| known.as_str() == kernel)
-    }
-
     /// Returns the query of a recorded case: the kernel by its own name.
     pub fn query_of_case(case: &Case) -> OpQuery {
         let tensors = |slots: &[Slot]| slots.iter().flatten().map(QueryTensor::from_tensor).collect();

@@ -6,7 +6,7 @@ use super::summary_tables::{align_right, plain_table, trim_lines};
 use crate::{
     coverage::{
         AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, MetricRatio,
-        WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage,
+        WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage, modelled_micros,
     },
     domain::{DataKind, Dims},
     lookup::{OpQuery, QueryTensor},
@@ -213,6 +213,7 @@ pub(crate) fn coverage_json(report: &CoverageReport<'_>) -> String {
         object["workload"] = workload.name.as_str().into();
         object["weight"] = workload.weight.into();
         object["durations"] = workload.durations.to_string().into();
+        object["modelled_us"] = modelled_micros(coverage).into();
         object["metrics"] = metrics_json(&coverage_metrics(std::slice::from_ref(coverage)));
         object["kernels"] = kernels.collect();
         object["without_entry"] = json!({

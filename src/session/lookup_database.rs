@@ -11,7 +11,7 @@ use crate::{
         LookupEngine,
         op_mapping::{MAPPING_FILE, OpMapping},
     },
-    workload::{Workload, load_workload},
+    workload::{QuestionDefaults, Workload, load_workload},
 };
 
 /// A database with its mapping.
@@ -47,29 +47,30 @@ impl LookupDatabase {
     }
 }
 
-/// Parallel degrees and types that questions of workloads lack.
+/// Parameters that questions of workloads lack, and types to look up as others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadDefaults {
-    pub(crate) tp: Option<u64>,
-    pub(crate) ep: Option<u64>,
-    pub(crate) ranks: Option<u64>,
-    pub(crate) tier: Option<u64>,
+    pub(crate) parameters: QuestionDefaults,
     /// Element types, and those that stand for them.
     pub(crate) dtypes: Vec<(Dtype, Dtype)>,
 }
 
 impl WorkloadDefaults {
-    /// Reads workloads with their weights. A given name twice is an error.
+    /// Reads workloads with their weights. A file twice is an error; equal names get the path of the file.
     pub(crate) fn load_workloads(&self, files: &[(PathBuf, f64)]) -> Result<Vec<Workload>, CommandError> {
+        let resolve = |file: &PathBuf| file.canonicalize().unwrap_or_else(|_| file.clone());
         let mut workloads: Vec<Workload> = Vec::new();
-        for (file, weight) in files {
-            let mut workload = load_workload(file)?;
-            workload.weight = *weight;
-            if workloads.iter().any(|other| other.name == workload.name) {
+        for (at, (file, weight)) in files.iter().enumerate() {
+            if files[..at].iter().any(|(other, _)| resolve(other) == resolve(file)) {
                 return Err(CommandError::bad_input(
                     format!("`{}` is given twice", file.display()),
                     "give each workload once, with its weight as FILE=WEIGHT",
                 ));
+            }
+            let mut workload = load_workload(file)?;
+            workload.weight = *weight;
+            if workloads.iter().any(|other| other.name == workload.name) {
+                workload.name = format!("{} ({})", workload.name, file.display());
             }
             self.apply(&mut workload);
             workloads.push(workload);
@@ -77,9 +78,15 @@ impl WorkloadDefaults {
         Ok(workloads)
     }
 
+    /// Returns the same without the parallel degrees that a step of a model has itself.
+    pub(crate) fn without_degrees(mut self) -> Self {
+        self.parameters = QuestionDefaults { tp: None, ep: None, ..self.parameters };
+        self
+    }
+
     /// Sets what the questions of a workload lack.
     pub(crate) fn apply(&self, workload: &mut Workload) {
-        workload.set_degrees(self.tp, self.ep, self.ranks, self.tier);
+        workload.set_defaults(&self.parameters);
         for (from, to) in &self.dtypes {
             workload.replace_dtype(from, to);
         }

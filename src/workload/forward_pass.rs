@@ -144,7 +144,7 @@ fn pass_of_records(device: &str, records: &[PassRecord], is_complete: bool) -> F
         if record.kernel.ends_with("AicpuKernel") {
             pass.kernels += 1;
             add(&mut pass.aicpu, time);
-        } else if record.kernel.starts_with("hcom_") {
+        } else if is_collective(&record.kernel) {
             let longest = collectives.entry((record.start.0.div_euclid(1000), &record.kernel)).or_insert(-1);
             if *longest < 0 {
                 pass.kernels += 1;
@@ -158,6 +158,31 @@ fn pass_of_records(device: &str, records: &[PassRecord], is_complete: bool) -> F
         }
     }
     pass
+}
+
+/// Number and time of collectives by type.
+pub(super) type CollectiveSums = BTreeMap<String, (u64, Nanos)>;
+
+/// Returns the sums of the collectives of a table, each counted once.
+pub(super) fn collective_sums(path: &Path) -> Result<CollectiveSums, WorkloadError> {
+    let mut sums = CollectiveSums::new();
+    for records in read_records(path, &mut 0)?.into_values() {
+        let mut by_kernel: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
+        for record in records.into_iter().filter(|record| is_collective(&record.kernel)) {
+            by_kernel.entry(record.kernel.clone()).or_default().push(record);
+        }
+        for (kernel, records) in by_kernel {
+            let pass = pass_of_records("", &records, true);
+            let (count, time) = sums.entry(kernel).or_default();
+            *count += pass.kernels;
+            *time = Nanos(time.0.saturating_add(pass.communication.0));
+        }
+    }
+    Ok(sums)
+}
+
+fn is_collective(kernel: &str) -> bool {
+    kernel.starts_with("hcom_")
 }
 
 /// Columns of a kernel table; profilers without shapes have these, too.

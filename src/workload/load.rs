@@ -138,7 +138,8 @@ fn read_json(path: &Path) -> Result<Workload, WorkloadError> {
 pub fn parse_weighted_path(argument: &str) -> Result<(PathBuf, f64), String> {
     let whole = Path::new(argument);
     match argument.rsplit_once('=') {
-        Some((path, weight)) if !whole.exists() => {
+        // A folder may have an `=` in its name.
+        Some((path, weight)) if !whole.exists() && !weight.contains('/') => {
             let number = weight.trim().parse::<f64>().ok();
             match number.filter(|weight| weight.is_finite() && *weight > 0.0 && *weight <= 1e12) {
                 Some(weight) => Ok((PathBuf::from(path), weight)),
@@ -164,6 +165,8 @@ mod tests {
         let path = folder.path().join("tp=4");
         std::fs::write(&path, "").expect("written");
         let argument = path.to_str().expect("text");
+        let missing = format!("{argument}/missing.csv");
+        assert_eq!(parse_weighted_path(&missing), Ok((PathBuf::from(&missing), 1.0)));
         assert_eq!(parse_weighted_path(argument), Ok((path.clone(), 1.0)));
         assert_eq!(parse_weighted_path(&format!("{argument}=3")), Ok((path, 3.0)));
     }

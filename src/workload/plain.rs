@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{DurationKind, Workload, WorkloadError, WorkloadQuestion, source_text::parse_time};
+use super::{
+    DurationKind, QuestionDefaults, Workload, WorkloadError, WorkloadQuestion, source_text::parse_time,
+};
 use crate::{
     config::yaml::{self, Spanned},
     domain::{Nanos, nearest_name},
@@ -12,6 +14,7 @@ use crate::{
 };
 
 const HINT: &str = "docs/coverage.md lists the keys of a question";
+const DEGREE_HINT: &str = "give a number of ranks from 1 on";
 
 /// A list in YAML.
 #[derive(Deserialize)]
@@ -27,6 +30,8 @@ struct QuestionFile {
     ranks: Option<u64>,
     #[serde(default)]
     tier: Option<u64>,
+    #[serde(default)]
+    kv_length: Option<f64>,
     questions: Vec<Spanned<QuestionEntry>>,
 }
 
@@ -89,13 +94,24 @@ impl WorkloadColumns {
 /// Parses a list in YAML.
 pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
     let file: QuestionFile = yaml::parse(path, text)?;
+    check_degrees([file.tp, file.ep, file.ranks])
+        .map_err(|problem| WorkloadError::of_file(path, problem, DEGREE_HINT))?;
     let mut questions = Vec::new();
     for entry in file.questions {
         questions.push(question_of_entry(path, entry.defined.line(), entry.value)?);
     }
     let mut workload = Workload::new(file.name.unwrap_or_default(), DurationKind::Stated, questions);
-    workload.set_degrees(file.tp, file.ep, file.ranks, file.tier);
+    let QuestionFile { tp, ep, ranks, tier, kv_length, .. } = file;
+    workload.set_defaults(&QuestionDefaults { tp, ep, ranks, tier, kv_length });
     Ok(workload)
+}
+
+/// Refuses groups of no ranks, of tensor and expert parallelism and of collectives.
+fn check_degrees(degrees: [Option<u64>; 3]) -> Result<(), String> {
+    match ["tp", "ep", "ranks"].iter().zip(degrees).find(|(_, degree)| *degree == Some(0)) {
+        Some((key, _)) => Err(format!("`{key}` is 0")),
+        None => Ok(()),
+    }
 }
 
 /// Parses a list in CSV.
@@ -191,11 +207,7 @@ fn question_of_entry(
     if entry.op.trim().is_empty() {
         return Err(wrong("the question has no `op`".to_owned(), HINT));
     }
-    for (key, degree) in [("tp", entry.tp), ("ep", entry.ep), ("ranks", entry.ranks)] {
-        if degree == Some(0) {
-            return Err(wrong(format!("`{key}` is 0"), "give a number of ranks from 1 on"));
-        }
-    }
+    check_degrees([entry.tp, entry.ep, entry.ranks]).map_err(|problem| wrong(problem, DEGREE_HINT))?;
     if entry.kv_length.is_some_and(|length| !(length.is_finite() && length > 0.0)) {
         return Err(wrong("`kv_length` is not a number of tokens above 0".to_owned(), HINT));
     }

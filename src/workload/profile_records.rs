@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use super::{DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion};
+use super::{
+    DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
+    forward_pass::{CollectiveSums, collective_sums},
+};
 use crate::{
     domain::Nanos,
     lookup::LookupEngine,
@@ -32,6 +35,21 @@ pub(super) fn read_profile(path: &Path) -> Result<Workload, WorkloadError> {
     Ok(workload)
 }
 
+/// Returns the sums of collectives of all tables, each counted once; `None` for databases, which have one record of each.
+fn sums_of_collectives(files: &[ProfileFile]) -> Result<Option<CollectiveSums>, WorkloadError> {
+    let mut sums = CollectiveSums::new();
+    for ProfileFile(file) in files {
+        if file.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("csv")) {
+            return Ok(None);
+        }
+        for (kernel, (count, time)) in collective_sums(file)? {
+            let sum = sums.entry(kernel).or_default();
+            *sum = (sum.0 + count, Nanos(sum.1.0.saturating_add(time.0)));
+        }
+    }
+    Ok(Some(sums))
+}
+
 fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<Workload, WorkloadError> {
     let shapeless = records.without_shapes.clone();
     let untimed = records.without_duration.clone();
@@ -48,14 +66,28 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
             ..WorkloadQuestion::new(query, group.record_count() as u64)
         });
     }
+    let mut repeated = 0;
+    let collectives = match shapeless.keys().any(|kernel| kernel.starts_with("hcom_")) {
+        true => sums_of_collectives(files)?,
+        false => None,
+    };
     for (kernel, group) in shapeless {
-        let question = WorkloadQuestion::unreadable(&kernel, group.count, UnreadableReason::NoShapes);
-        questions.push(WorkloadQuestion { time: Some(Nanos(group.duration.0.max(0))), ..question });
+        let recorded = (group.count, Nanos(group.duration.0.max(0)));
+        let once = collectives.as_ref().and_then(|sums| sums.get(&kernel)).copied();
+        let (count, time) = once.filter(|(count, _)| (1..=group.count).contains(count)).unwrap_or(recorded);
+        repeated += group.count - count;
+        let question = WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoShapes);
+        questions.push(WorkloadQuestion { time: Some(time), ..question });
     }
     for (kernel, count) in untimed {
         questions.push(WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoDuration));
     }
     let mut workload = Workload::new(String::new(), DurationKind::Measured, questions);
+    if repeated > 0 {
+        workload.notes.push(format!(
+            "{repeated} records of collectives repeat others on another stream and do not count"
+        ));
+    }
     if rehearsed > 0 {
         workload
             .notes

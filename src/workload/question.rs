@@ -130,13 +130,29 @@ impl Workload {
         }
     }
 
-    /// Sets parallel degrees where a question has none.
-    pub fn set_degrees(&mut self, tp: Option<u64>, ep: Option<u64>, ranks: Option<u64>, tier: Option<u64>) {
+    /// Sets parameters where a question has none.
+    pub fn set_defaults(&mut self, defaults: &QuestionDefaults) {
         for query in self.questions.iter_mut().flat_map(WorkloadQuestion::queries_mut) {
-            query.tp_size = query.tp_size.or(tp);
-            query.ep_size = query.ep_size.or(ep);
-            query.ranks = query.ranks.or(ranks);
-            query.tier = query.tier.or(tier);
+            query.tp_size = query.tp_size.or(defaults.tp);
+            query.ep_size = query.ep_size.or(defaults.ep);
+            query.ranks = query.ranks.or(defaults.ranks);
+            query.tier = query.tier.or(defaults.tier);
+            query.attention.kv_length = query.attention.kv_length.or(defaults.kv_length);
         }
     }
+}
+
+/// Parameters of questions that do not state them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct QuestionDefaults {
+    /// Ranks that share the matrices of a layer.
+    pub tp: Option<u64>,
+    /// Ranks that share the experts.
+    pub ep: Option<u64>,
+    /// Ranks of collectives.
+    pub ranks: Option<u64>,
+    /// Tier of the topology that collectives span.
+    pub tier: Option<u64>,
+    /// Mean length of the keys of attention.
+    pub kv_length: Option<f64>,
 }

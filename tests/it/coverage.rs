@@ -145,6 +145,76 @@ fn metrics_follow_their_definitions() {
     assert!(times.is_sorted_by(|one, other| one >= other), "{times:?}");
 }
 
+/// The named rows close their gaps: an exact case its own, the two of a bracket all between them.
+#[test]
+fn gaps_are_closed_by_what_they_name() {
+    let context = database();
+    context.write("mixed.yaml", &mixed_workload());
+    let row = |tokens: u32| {
+        format!("\"{tokens},64;64,32\",DT_BF16;DT_BF16,ND;ND,\"{tokens},32\",DT_BF16,ND,{tokens},\n")
+    };
+    let path = context.path("db/MatMulV2.csv");
+    let table = fs::read_to_string(&path).expect("a table").replace("ND,,\n", "ND,1,\n");
+    fs::write(&path, table + &row(400) + &row(1600)).expect("written");
+    let messages = "message_bytes,num_devices,dtype,topology_tier,Duration(us)\n4096,8,DT_BF16,1,20\n16384,8,DT_BF16,1,30\n";
+    context.write("db/hcom_allReduce_.csv", messages);
+    context.write("db/FusedInferAttentionScore.csv", &attention_table());
+    let more = ["--ranks", "8", "--kv-length", "4100", "--json"];
+    let lines = json_lines(&run_coverage(&context, &[&["--workload", "mixed.yaml"], &more[..]].concat()));
+    let open: Vec<&str> =
+        lines[1]["gaps"].as_array().expect("gaps").iter().filter_map(|gap| gap["op"].as_str()).collect();
+    assert_eq!(
+        open,
+        [
+            "tensor_cast.all_to_all.default",
+            "tensor_cast.mlapo.default",
+            "aten.unknown.default",
+            "aten.convolution.default",
+            "aten.odd.default",
+            "MemSet"
+        ]
+    );
+    // 10 x 10, 4 x 15, 2 x 1, 3 x (400 + 800 + 1600), swiglu 6 x 3, 10 + 20 + 10 x 2304 / 12288 of the sum, attention 58,
+    // and the times of the six gaps.
+    let composite = 10.0 + 20.0 + 10.0 * 2304.0 / 12288.0;
+    let modelled = 100.0 + 60.0 + 2.0 + 8400.0 + 18.0 + composite + 58.0 + 99.0;
+    assert!(
+        (lines[0]["modelled_us"].as_f64().expect("a time") - modelled).abs() < 1e-6,
+        "{}",
+        lines[0]["modelled_us"]
+    );
+}
+
+fn attention_table() -> String {
+    let runtime = "Runtime avg_seq_len,Runtime sparse_mode,Runtime num_key_value_heads,Runtime input_layout";
+    let row = "\"8,4,128;512,128,128\",DT_BF16;DT_BF16,ND;ND,\"8,4,128\",DT_BF16,ND,58,,4096,3,1,TND\n";
+    format!("{},{runtime}\n{row}", HEADER.trim_end())
+}
+
+/// A partial answer counts as missing, and its known parts are modelled.
+#[test]
+fn partial_answers_are_missing() {
+    let context = Context::new();
+    let header = HEADER.trim_end();
+    let row = "\"8,64;4,64,32;4,16,64;8,2;128;256;8,2\",DT_BF16;INT8;INT8;INT32;INT64;INT64;FLOAT,ND;ND;ND;ND;ND;ND;ND,\"8,64;4\",\
+               DT_BF16;INT32,ND;ND,70,,2\n";
+    context.write("db/DispatchFFNCombine.csv", &format!("{header},EP Size\n{row}"));
+    let mapping = "operator_mappings:\n  fused_moe: {kernel_type: DispatchFFNCombine, query_mode: moe_fused, embedded_compute: \
+                   [{kernel_type: Cast, input_projection: routing_weight_cast}]}\n";
+    context.write("db/op_mapping.yaml", mapping);
+    context.write(
+        "list.csv",
+        "op,inputs,dtypes,count,ep,duration_us\nfused_moe,\"8,64;4,64,32;4,16,64;8,2;128;256;8,2\",\
+         \"bf16,int8,int8,int32,int64,int64,float32\",3,2,90\n",
+    );
+    let lines = json_lines(&run_coverage(&context, &["--workload", "list.csv", "--json"]));
+    assert_eq!(lines[0]["metrics"]["M1"]["hits"], 0.0, "{}", lines[0]);
+    assert_eq!(
+        (&lines[0]["metrics"]["M5"]["total"], &lines[0]["modelled_us"]),
+        (&Value::from(270_000.0), &Value::from(210.0))
+    );
+}
+
 /// A fused group hits only if each of its members does, also where they are different operators.
 #[test]
 fn fused_groups_hit_together() {

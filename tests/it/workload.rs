@@ -7,7 +7,10 @@ use npubench::{
     workload::{DurationKind, UnreadableReason, Workload, load_workload, read_predicted_time},
 };
 
-use crate::{context::Context, requirements::shared};
+use crate::{
+    context::{Context, HEADER},
+    requirements::shared,
+};
 
 fn load(context: &Context, name: &str, text: &str) -> Workload {
     load_workload(&context.write(name, text)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -67,6 +70,35 @@ fn records_without_shapes_are_counted() {
     assert!(unreadable.iter().all(|question| question.unreadable == Some(UnreadableReason::NoShapes)
         || question.unreadable == Some(UnreadableReason::NoDuration)));
     assert!(unreadable.iter().map(|question| question.count).sum::<u64>() < 200);
+}
+
+/// A collective has a record on a stream of its own and on that of its task: it counts once, as the longer one.
+#[test]
+fn collectives_that_are_recorded_twice_count_once() {
+    let context = Context::new();
+    let row = |kernel: &str, start: &str, duration: &str| {
+        format!(
+            "1,0,1,1,1,{kernel}_x,{kernel},N/A,COMMUNICATION,{start},{duration},0,0,0,NO,N/A,N/A,N/A,N/A,N/A,N/A,N/A\n"
+        )
+    };
+    let rows = [
+        row("hcom_allReduce_", "1000.100", "100.000"),
+        row("hcom_allReduce_", "1000.100", "150.000"),
+        row("hcom_allReduce_", "2000.100", "100.000"),
+        row("hcom_allGather_", "1000.100", "7.000"),
+    ];
+    context.write("kernel_details.csv", &format!("{HEADER}\n{}", rows.concat()));
+    let workload = load_workload(&context.path("kernel_details.csv")).expect("a profile");
+    let asked: Vec<_> = workload
+        .questions
+        .iter()
+        .map(|question| (question.query.op.as_str(), question.count, question.time))
+        .collect();
+    assert_eq!(
+        asked,
+        [("hcom_allGather_", 1, Some(Nanos(7_000))), ("hcom_allReduce_", 2, Some(Nanos(250_000)))]
+    );
+    assert_eq!(workload.notes, ["1 records of collectives repeat others on another stream and do not count"]);
 }
 
 /// The file states 2,392 operators and the sum of their predicted times; neither is changed by the division between shapes.
@@ -219,6 +251,7 @@ fn files_that_are_no_workload_are_refused_with_their_place() {
         ("key.yaml", "questions:\n  - {op: a}\n  - {op: b, cuont: 2}\n"),
         ("shape.yaml", "questions:\n  - {op: a, inputs: \"8,4\"}\n  - {op: b, inputs: \"8,x;4\"}\n"),
         ("types.yaml", "questions:\n  - {op: b, inputs: \"8;4;2\", dtypes: \"bf16;int8\"}\n"),
+        ("degrees.yaml", "ranks: 0\nquestions:\n  - {op: b, inputs: \"8\"}\n"),
         ("degree.yaml", "questions:\n  - {op: b, inputs: \"8\", tp: 0}\n"),
         ("time.yaml", "questions:\n  - {op: b, inputs: \"8\", duration_us: -1}\n"),
         ("nan.yaml", "questions:\n  - {op: b, inputs: \"8\", duration_us: .nan}\n"),
