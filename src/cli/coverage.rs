@@ -24,10 +24,10 @@ use crate::{
 
 /// Shows which questions of workloads a database answers, and what would close the gaps
 ///
-/// Each kernel and operator of a workload is looked up as `npubench query` does it. Prints the invocations and the time that are
-/// measured, interpolated or missing, the metrics M1 to M5, the kernels, and the gaps by the time that they stand for. A
-/// workload is a profile (kernel_details.csv, op_summary_*.csv, or a folder), an inventory or a chrome trace of a simulator, or a
-/// list in YAML or CSV; docs/coverage.md describes them. Nothing in the database is changed.
+/// Each kernel and operator of a workload is looked up as `npubench query` does it. Prints the invocations and the time
+/// that are measured, interpolated or missing, the metrics M1 to M5, the kernels, and the gaps by the time that they
+/// stand for. A workload is a profile (kernel_details.csv, op_summary_*.csv, or a folder), an inventory or a chrome
+/// trace of a simulator, or a list in YAML or CSV; docs/coverage.md describes them. Nothing in the database is changed.
 #[derive(Debug, Args)]
 pub(super) struct CoverageOptions {
     #[command(flatten)]
@@ -36,8 +36,8 @@ pub(super) struct CoverageOptions {
     #[arg(long = "workload", value_name = "FILE[=WEIGHT]", num_args = 1.., required_unless_present = "model",
           value_parser = parse_weighted_path)]
     workloads: Vec<(PathBuf, f64)>,
-    /// Look one step of a model up, such as Qwen3-32B or the path of a config.json: its kernels follow from the sizes of its layers.
-    /// `npubench models` lists the models
+    /// Look one step of a model up, such as Qwen3-32B or the path of a config.json: its kernels follow from the sizes
+    /// of its layers. `npubench models` lists the models
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     #[command(flatten)]

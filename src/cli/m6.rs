@@ -22,9 +22,10 @@ use crate::{
 
 /// Compares the predicted time of a forward pass with that of a recorded run (M6)
 ///
-/// M6 is the time that a performance model takes from a database, divided by the recorded time of kernels and collectives. The prediction is a
-/// chrome trace of a simulator (`--predicted`), or a workload of one forward pass that is looked up in a database (`--db` with
-/// `--workload` or `--model`). Forward passes are cut out of the recorded run behind each anchor kernel; docs/coverage.md has the rules.
+/// M6 is the time that a performance model takes from a database, divided by the recorded time of kernels and
+/// collectives. The prediction is a chrome trace of a simulator (`--predicted`), or a workload of one forward pass that
+/// is looked up in a database (`--db` with `--workload` or `--model`). Forward passes are cut out of the recorded run
+/// behind each anchor kernel; docs/coverage.md has the rules.
 #[derive(Debug, Args)]
 pub(super) struct M6Options {
     /// Recorded runs: kernel_details.csv, op_summary_*.csv, or folders with them

@@ -15,8 +15,9 @@ use crate::{
 
 /// Lists language models with their layouts, or the kernels of a step of one
 ///
-/// Without a name, all models with the sizes of their layers, the parallel degrees that they run with, and their number formats. With
-/// a name, the kernels of one step on one device with their shapes and counts, which `npubench coverage --model` looks up.
+/// Without a name, all models with the sizes of their layers, the parallel degrees that they run with, and their number
+/// formats. With a name, the kernels of one step on one device with their shapes and counts, which `npubench coverage
+/// --model` looks up.
 #[derive(Debug, Args)]
 pub(super) struct ModelsOptions {
     /// Model, such as Qwen3-32B, or the path of a Hugging Face config.json

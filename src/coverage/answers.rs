@@ -124,7 +124,8 @@ impl CoverageAnalyzer<'_> {
         })
     }
 
-    /// Returns true if the catalogue can measure a kernel of a question; `None` if its kernels are collectives, or unknown.
+    /// Returns true if the catalogue can measure a kernel of a question; `None` if its kernels are collectives, or
+    /// unknown.
     fn has_entry(&self, question: &WorkloadQuestion) -> Option<bool> {
         let mut is_known = false;
         for query in question.queries() {
@@ -140,8 +141,8 @@ impl CoverageAnalyzer<'_> {
         is_known.then_some(false)
     }
 
-    /// Returns the kernels of an operator in the mapping, else the kernel of this name. Operators of a framework have a dot in
-    /// their names, kernels have none.
+    /// Returns the kernels of an operator in the mapping, else the kernel of this name. Operators of a framework have a
+    /// dot in their names, kernels have none.
     pub(super) fn kernels_of(&self, op: &str) -> Vec<KernelName> {
         match self.engine.mapping().operator(op) {
             Some(operator) => operator.kernels.iter().map(|kernel| kernel.name.clone()).collect(),

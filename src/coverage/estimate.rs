@@ -10,15 +10,15 @@ use crate::{
     workload::{DurationKind, Workload, WorkloadQuestion},
 };
 
-/// Shares of the peak rates that kernels reach, and the time of a launch on the device in seconds, by unit: those of the
-/// analytic model of the superseded tool.
+/// Shares of the peak rates that kernels reach, and the time of a launch on the device in seconds, by unit: those of
+/// the analytic model of the superseded tool.
 const COMPUTE_SHARE: f64 = 0.7;
 const MEMORY_SHARE: f64 = 0.6;
 const CUBE_LAUNCH: f64 = 5e-6;
 const VECTOR_LAUNCH: f64 = 2e-6;
 
-/// Sets durations by the roofline of a device if no question has one. Operators without a kernel take no time; collectives and
-/// unreadable questions stay without one.
+/// Sets durations by the roofline of a device if no question has one. Operators without a kernel take no time;
+/// collectives and unreadable questions stay without one.
 pub fn estimate_durations(workload: &mut Workload, analyzer: &CoverageAnalyzer<'_>, device: &DeviceProfile) {
     if workload.durations != DurationKind::Unknown {
         return;

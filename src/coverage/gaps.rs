@@ -312,8 +312,8 @@ fn tokens_of(query: &OpQuery) -> Option<u64> {
     query.inputs.first()?.dims.first().copied().filter(|tokens| *tokens > 1)
 }
 
-/// Returns a text that is equal for gaps that differ in their tokens only. Attention and collectives have other axes, and
-/// a query without types is not interpolated.
+/// Returns a text that is equal for gaps that differ in their tokens only. Attention and collectives have other axes,
+/// and a query without types is not interpolated.
 fn bracket_key(gap: &CoverageGap<'_>) -> Option<String> {
     let GapClosing::ExactCase { kernel } = &gap.closing else { return None };
     let (query, tokens) = (gap.query, tokens_of(gap.query)?);

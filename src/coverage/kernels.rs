@@ -20,7 +20,8 @@ pub struct KernelCoverage {
     pub has_entry: Option<bool>,
 }
 
-/// Returns the coverage of each kernel or operator of a workload, the longest missing time first, then the longest time.
+/// Returns the coverage of each kernel or operator of a workload, the longest missing time first, then the longest
+/// time.
 pub fn kernel_coverage(coverage: &WorkloadCoverage<'_>) -> Vec<KernelCoverage> {
     let mut kernels: BTreeMap<&str, KernelCoverage> = BTreeMap::new();
     for answer in &coverage.answers {

@@ -10,8 +10,8 @@ use crate::{
     workload::PredictedTime,
 };
 
-/// Sums the latencies of all complete answers, with those of collectives apart. Invocations without a complete answer have no
-/// predicted time; theirs in the workload, if it is known, is that of others.
+/// Sums the latencies of all complete answers, with those of collectives apart. Invocations without a complete answer
+/// have no predicted time; theirs in the workload, if it is known, is that of others.
 pub fn predicted_time(coverage: &WorkloadCoverage<'_>) -> PredictedTime {
     let mut predicted = PredictedTime::default();
     for answered in &coverage.answers {
@@ -41,8 +41,8 @@ pub fn predicted_time(coverage: &WorkloadCoverage<'_>) -> PredictedTime {
     predicted
 }
 
-/// Returns the time in microseconds that a performance model computes for a workload: latencies of complete and partial answers, and
-/// for the rest the workload's own time.
+/// Returns the time in microseconds that a performance model computes for a workload: latencies of complete and partial
+/// answers, and for the rest the workload's own time.
 pub fn modelled_micros(coverage: &WorkloadCoverage<'_>) -> f64 {
     let micros = |answered: &AnsweredQuestion<'_>| {
         let latency = answered.answer.as_ref().and_then(|answer| answer.latency);

@@ -24,8 +24,8 @@ impl QueryTensor {
         Self { dims: tensor.dims.clone(), dtype, format: Some(tensor.format.clone()) }
     }
 
-    /// Returns the dimensions, of a matrix in blocks as a profiler records it those of the matrix. Blocks have 16 rows; other
-    /// shapes of that format are those of a framework.
+    /// Returns the dimensions, of a matrix in blocks as a profiler records it those of the matrix. Blocks have 16 rows;
+    /// other shapes of that format are those of a framework.
     fn logical_dims(&self) -> SlotDims {
         let is_nz = self.format.as_ref().is_some_and(|format| format.private() == Some("FRACTAL_NZ"));
         match self.dims.as_slice() {

@@ -56,8 +56,8 @@ impl M6Report<'_> {
         PassTimes::new(self.predicted.compute, self.predicted.communication)
     }
 
-    /// Returns the mean times of the complete passes, or of all if none is, for each number of tokens: the phases of a run have
-    /// different times.
+    /// Returns the mean times of the complete passes, or of all if none is, for each number of tokens: the phases of a
+    /// run have different times.
     fn mean_times(&self) -> Vec<MeanTimes> {
         let is_any_complete = self.passes.iter().any(|pass| pass.pass.is_complete);
         let mut groups: BTreeMap<Option<u64>, Vec<&ForwardPass>> = BTreeMap::new();

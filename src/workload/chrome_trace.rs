@@ -232,9 +232,9 @@ pub struct PredictedTime {
     pub others_time: Nanos,
 }
 
-/// Sums the durations of a trace that come from a database: events whose `source` is `MEASURED` or `INTERPOLATED`, or only the
-/// former, with a `kernel_type` and a duration above 0. The duration of several kernels is divided in proportion to
-/// `sub_kernel_durations`; without them it counts as compute unless all kernels are collectives.
+/// Sums the durations of a trace that come from a database: events whose `source` is `MEASURED` or `INTERPOLATED`, or
+/// only the former, with a `kernel_type` and a duration above 0. The duration of several kernels is divided in
+/// proportion to `sub_kernel_durations`; without them it counts as compute unless all kernels are collectives.
 pub fn read_predicted_time(path: &Path, measured_only: bool) -> Result<PredictedTime, WorkloadError> {
     let mut predicted = PredictedTime::default();
     for_each_event(path, &mut |number, event| {

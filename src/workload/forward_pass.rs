@@ -68,8 +68,8 @@ pub struct ForwardPasses {
     pub untimed: u64,
 }
 
-/// Reads the forward passes of a kernel table. A pass ends with its anchor; anchors without another kernel between them end
-/// one pass. Without an anchor the whole table is one pass.
+/// Reads the forward passes of a kernel table. A pass ends with its anchor; anchors without another kernel between them
+/// end one pass. Without an anchor the whole table is one pass.
 pub fn read_forward_passes(path: &Path, anchor: Option<&str>) -> Result<ForwardPasses, WorkloadError> {
     let mut found = ForwardPasses::default();
     let devices = read_records(path, &mut found.untimed)?;
@@ -124,8 +124,8 @@ fn cut_passes(device: &str, records: &[PassRecord], anchor: &str, found: &mut Fo
     found.passes.extend(passes);
 }
 
-/// Sums the records of a pass. A collective is recorded on a stream of its own and on that of its task, with equal starts: the
-/// longest of those that start in the same microsecond counts.
+/// Sums the records of a pass. A collective is recorded on a stream of its own and on that of its task, with equal
+/// starts: the longest of those that start in the same microsecond counts.
 fn pass_of_records(device: &str, records: &[PassRecord], is_complete: bool) -> ForwardPass {
     let mut pass = ForwardPass {
         device: device.to_owned(),

@@ -35,7 +35,8 @@ pub(super) fn read_profile(path: &Path) -> Result<Workload, WorkloadError> {
     Ok(workload)
 }
 
-/// Returns the sums of collectives of all tables, each counted once; `None` for databases, which have one record of each.
+/// Returns the sums of collectives of all tables, each counted once; `None` for databases, which have one record of
+/// each.
 fn sums_of_collectives(files: &[ProfileFile]) -> Result<Option<CollectiveSums>, WorkloadError> {
     let mut sums = CollectiveSums::new();
     for ProfileFile(file) in files {

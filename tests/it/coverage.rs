@@ -44,7 +44,8 @@ fn database() -> Context {
          tensor_cast.all_to_all.default: {kernel_type: hcom_alltoallv_, category: communication}\n  \
          tensor_cast.mlapo.default: {composite: true, decomposer: true}\n  aten.convolution.default: {kernel_type: Conv2D}\n  \
          aten.odd.default: {kernel_type: NobodyHasThisKernel}\n  \
-         tensor_cast.attention.default: {kernel_type: FusedInferAttentionScore, query_mode: attention_special}\n",
+         tensor_cast.attention.default: {kernel_type: FusedInferAttentionScore, query_mode: attention_special}\n  \
+         aten.permute.default: {zero_cost: true}\n  aten.index.Tensor: {kernel_type: Index, accepted_miss: true}\n",
     );
     context
 }
@@ -109,10 +110,11 @@ fn metrics_follow_their_definitions() {
         let metric = &lines[0]["metrics"][name];
         (metric["hits"].as_f64().expect("hits"), metric["total"].as_f64().expect("a total"))
     };
-    // Hits: mm 10 + 4, view 50, swiglu 6. The message of the composite, 100 x 32 elements of two bytes, is below the table's.
+    // Hits: mm 10 + 4, view 50, swiglu 6. The message of the composite, 100 x 32 elements of two bytes, is below the
+    // table's.
     assert_eq!(metric("M1"), (70.0, 89.0));
-    // Functions: mm, view, swiglu, MC2, DispatchFFNCombine (all_to_all), MLAPO, unknown, convolution, odd, MemSet, attention;
-    // mm has misses.
+    // Functions: mm, view, swiglu, MC2, DispatchFFNCombine (all_to_all), MLAPO, unknown, convolution, odd, MemSet,
+    // attention; mm has misses.
     assert_eq!(metric("M2"), (2.0, 11.0));
     assert_eq!(metric("M3"), (1.0, 10.0));
     // Shapes: 6 of mm of which 2 hit, swiglu, and 8 others.
@@ -174,8 +176,8 @@ fn gaps_are_closed_by_what_they_name() {
             "MemSet"
         ]
     );
-    // 10 x 10, 4 x 15, 2 x 1, 3 x (400 + 800 + 1600), swiglu 6 x 3, 10 + 20 + 10 x 2304 / 12288 of the sum, attention 58,
-    // and the times of the six gaps.
+    // 10 x 10, 4 x 15, 2 x 1, 3 x (400 + 800 + 1600), swiglu 6 x 3, 10 + 20 + 10 x 2304 / 12288 of the sum, attention
+    // 58, and the times of the six gaps.
     let composite = 10.0 + 20.0 + 10.0 * 2304.0 / 12288.0;
     let modelled = 100.0 + 60.0 + 2.0 + 8400.0 + 18.0 + composite + 58.0 + 99.0;
     assert!(
@@ -213,6 +215,50 @@ fn partial_answers_are_missing() {
         (&lines[0]["metrics"]["M5"]["total"], &lines[0]["modelled_us"]),
         (&Value::from(270_000.0), &Value::from(210.0))
     );
+}
+
+/// Worked examples of each metric: hits and total. Operators that the mapping lacks are misses.
+#[test]
+fn worked_examples_have_their_metrics() {
+    let context = database();
+    let product = ("aten.mm.default", "100,64;64,32", 1.0);
+    let other = ("aten.mm.default", "9,9;9,9", 1.0);
+    let free = ("aten.view.default", "8,64", 0.0);
+    let permuted = ("aten.permute.default", "8,64", 0.0);
+    let accepted = ("aten.index.Tensor", "8,64", 0.0);
+    let gated = ("tensor_cast.swiglu.default", "8,64", 1.0);
+    let wide = ("tensor_cast.swiglu.default", "8,999", 1.0);
+    let embedding = ("aten.embedding.default", "8,64", 1.0);
+    let experts = [
+        ("tensor_cast.init_routing_v2.default", "8,64", 1.0),
+        ("torch.ops.tensor_cast.grouped_matmul_quant_swiglu.default", "8,64", 1.0),
+        ("tensor_cast.unpermute_tokens.default", "8,64", 1.0),
+        ("tensor_cast.all_to_all.default", "8,64", 1.0),
+    ];
+    let with_experts = [&[product, gated, product, embedding], &experts[..]].concat();
+    let long = |question: (&'static str, &'static str, f64), micros| (question.0, question.1, micros);
+    for (questions, metric, expected) in [
+        (with_experts, "M2", [2.0, 4.0]),
+        (vec![product, free, permuted, embedding], "M2", [3.0, 4.0]),
+        (vec![product, free, permuted, embedding], "M3", [1.0, 2.0]),
+        (vec![gated, product, free, wide, other, embedding], "M2", [1.0, 4.0]),
+        (vec![gated, product, free, wide, other, embedding], "M3", [0.0, 3.0]),
+        (vec![product, gated, other, wide], "M4", [2.0, 4.0]),
+        (vec![product, free, permuted, other], "M4", [1.0, 2.0]),
+        (vec![product, accepted], "M4", [1.0, 1.0]),
+        (vec![product, product, product], "M4", [1.0, 1.0]),
+        (vec![other], "M4", [0.0, 1.0]),
+        (vec![product, gated, other], "M5", [2000.0, 3000.0]),
+        (vec![product, long(other, 3.0)], "M5", [1000.0, 4000.0]),
+        (vec![product, free, accepted, other], "M1", [3.0, 4.0]),
+    ] {
+        let list: String =
+            questions.iter().map(|(op, inputs, micros)| question(op, inputs, 1, *micros)).collect();
+        context.write("example.yaml", &format!("questions:\n{list}"));
+        let ran = run_coverage(&context, &["--workload", "example.yaml", "--json", "--ranks", "8"]);
+        let found = &json_lines(&ran)[0]["metrics"][metric];
+        assert_eq!([found["hits"].as_f64(), found["total"].as_f64()], expected.map(Some), "{metric}: {list}");
+    }
 }
 
 /// A fused group hits only if each of its members does, also where they are different operators.

@@ -193,8 +193,8 @@ fn products_and_attention_of_a_latent_model_are_those_of_a_run() {
     assert!(calls_of(&prefill, "BatchMatMulV2").is_empty());
 }
 
-/// Experts on their devices: the kernel that exchanges tokens has the shapes of the recorded rows, (m, H), (E, H, n), (E, n/2, H),
-/// (m, k), and the number of ranks.
+/// Experts on their devices: the kernel that exchanges tokens has the shapes of the recorded rows, (m, H), (E, H, n),
+/// (E, n/2, H), (m, k), and the number of ranks.
 #[test]
 fn experts_are_computed_where_they_are() {
     let fused = step_in("DeepSeek-V3", [8, 16, 2], StepPhase::Decode, (8, 4096), QuantisationScheme::W8a8);
@@ -231,8 +231,8 @@ fn experts_are_computed_where_they_are() {
     assert_eq!(shapes(calls_of(&exchanged, "GroupedMatmul")[0])[0], [512, 2048]);
 }
 
-/// Every kernel with an entry is a call that the catalogue accepts: for each model, a layout with and without experts on
-/// devices of their own, both phases and formats.
+/// Every kernel with an entry is a call that the catalogue accepts: for each model, a layout with and without experts
+/// on devices of their own, both phases and formats.
 #[test]
 fn steps_are_calls_of_the_catalogue() {
     let assets = AssetFiles::embedded();

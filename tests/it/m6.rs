@@ -31,7 +31,8 @@ fn trace(events: &[String]) -> String {
     format!("{{\"traceEvents\": [{}]}}", events.join(",\n"))
 }
 
-/// The worked example: 64 x 53 us of attention and 128 x 20 us of products, beside operators without a kernel and misses.
+/// The worked example: 64 x 53 us of attention and 128 x 20 us of products, beside operators without a kernel and
+/// misses.
 fn predicted_events() -> Vec<String> {
     let attention = event(53.0, "\"source\": \"MEASURED\", \"kernel_type\": \"FusedInferAttentionScore\"");
     let product = event(20.0, "\"source\": \"MEASURED\", \"kernel_type\": \"MatMulV2\"");
@@ -120,7 +121,8 @@ fn compute_and_communication_are_apart() {
     );
 }
 
-/// Two records of one collective count as the longer one, 150 us; others at other times or of other types count by themselves.
+/// Two records of one collective count as the longer one, 150 us; others at other times or of other types count by
+/// themselves.
 #[test]
 fn communication_counts_once() {
     let context = Context::new();
@@ -150,7 +152,8 @@ fn communication_counts_once() {
     assert_eq!((pass.communication, pass.kernels), (Nanos(300_000), 3));
 }
 
-/// Passes end with their anchor; what precedes the first one is whole only if another pass has as many kernels and tokens.
+/// Passes end with their anchor; what precedes the first one is whole only if another pass has as many kernels and
+/// tokens.
 #[test]
 fn forward_passes_are_cut_behind_their_anchors() {
     let context = Context::new();
@@ -279,8 +282,8 @@ fn passes_that_cannot_be_cut_are_refused() {
     insta::assert_snapshot!(shown.join("\n"));
 }
 
-/// A real table of 2,463 records with a tab behind each start. Its collectives have one record each; one step of training has no
-/// anchor.
+/// A real table of 2,463 records with a tab behind each start. Its collectives have one record each; one step of
+/// training has no anchor.
 #[test]
 fn a_real_run_is_summed() {
     let Some(path) = shared("real/llm_step_rank0/ASCEND_PROFILER_OUTPUT/kernel_details.csv") else { return };

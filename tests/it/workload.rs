@@ -101,7 +101,8 @@ fn collectives_that_are_recorded_twice_count_once() {
     assert_eq!(workload.notes, ["1 records of collectives repeat others on another stream and do not count"]);
 }
 
-/// The file states 2,392 operators and the sum of their predicted times; neither is changed by the division between shapes.
+/// The file states 2,392 operators and the sum of their predicted times; neither is changed by the division between
+/// shapes.
 #[test]
 fn an_inventory_of_a_simulator_is_a_workload() {
     let Some(path) = shared("real/excerpts/ops_qwen3_32b_prefill.json") else { return };

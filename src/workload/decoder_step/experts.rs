@@ -6,7 +6,8 @@ use crate::{
     llm::{ExpertSizes, WeightProduct, WeightProductRole as Role},
 };
 
-/// Limits of the kernel that exchanges tokens and computes their experts: elements of its send buffer, experts of a rank.
+/// Limits of the kernel that exchanges tokens and computes their experts: elements of its send buffer, experts of a
+/// rank.
 const MOST_SENT: u64 = 60_817_408;
 const MOST_EXPERTS: u64 = 17;
 
@@ -77,8 +78,8 @@ impl StepBuilder<'_> {
         self.add(layers, call);
     }
 
-    /// Adds a grouped product for each side of the experts, between a permutation of the tokens and its inverse. A device
-    /// has an equal part of the tokens of all groups.
+    /// Adds a grouped product for each side of the experts, between a permutation of the tokens and its inverse. A
+    /// device has an equal part of the tokens of all groups.
     fn add_grouped_experts(
         &mut self,
         layers: u64,

@@ -1,7 +1,7 @@
 //! The kernels of one step of a language model on one device, from the sizes of its layers.
 //!
-//! Shapes follow the recorded profiles that the grids and the catalogue describe. Kernels that an engine runs besides, such as
-//! those of its scheduler, are no part of it; docs/coverage.md lists the kernels.
+//! Shapes follow the recorded profiles that the grids and the catalogue describe. Kernels that an engine runs besides,
+//! such as those of its scheduler, are no part of it; docs/coverage.md lists the kernels.
 
 mod attention;
 mod experts;
