@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    coverage::{DefaultOptions, JsonOutput},
-    options::AssetOptions,
-    step_options::StepOptions,
+    coverage::JsonOutput, options::AssetOptions, question_options::DefaultOptions, step_options::StepOptions,
 };
 use crate::{
     catalogue::Catalogue,

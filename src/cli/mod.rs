@@ -12,12 +12,14 @@ mod db;
 mod diff;
 mod doctor;
 mod fia_backfill;
+mod fill;
 mod grid;
 mod grid_audit;
 mod grid_mutate;
 mod ingest;
 mod kernels;
 mod m6;
+mod measurement_options;
 mod models;
 mod new_kernel;
 mod noise;
@@ -25,6 +27,7 @@ pub(crate) mod options;
 mod pause;
 mod plan;
 mod query;
+mod question_options;
 mod render;
 mod reparse;
 mod resume;
@@ -76,6 +79,7 @@ enum TopCommand {
     Query(query::QueryOptions),
     Coverage(coverage::CoverageOptions),
     M6(Box<m6::M6Options>),
+    Fill(Box<fill::FillOptions>),
     Models(models::ModelsOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
@@ -146,6 +150,7 @@ pub fn main() -> u8 {
             | TopCommand::Kernels(_)
             | TopCommand::Reparse(_)
             | TopCommand::Coverage(_)
+            | TopCommand::Fill(_)
     ) {
         start_thread_pool();
     }
@@ -172,6 +177,7 @@ pub fn main() -> u8 {
         TopCommand::Query(options) => query::run(&options),
         TopCommand::Coverage(options) => coverage::run(&options),
         TopCommand::M6(options) => m6::run(&options),
+        TopCommand::Fill(options) => fill::run(&options),
         TopCommand::Models(options) => models::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),
         TopCommand::NewKernel(options) => new_kernel::run(&options),

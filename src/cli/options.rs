@@ -51,7 +51,7 @@ impl KernelFilter {
     }
 }
 
-/// Cases, devices and time of a run.
+/// Cases of a run, with its resources.
 #[derive(Debug, Args)]
 pub(super) struct SelectionOptions {
     #[command(flatten)]
@@ -61,11 +61,8 @@ pub(super) struct SelectionOptions {
     /// Only the cases with these ids, or first digits of ids, separated by commas
     #[arg(long = "case", value_name = "IDS", value_delimiter = ',', value_parser = parse_case_prefix)]
     pub(super) cases: Vec<String>,
-    /// Devices to use, by the numbers of `npu-smi info`, such as `0-3,8`; by default all of this host
-    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
-    pub(super) devices: Option<DeviceList>,
     #[command(flatten)]
-    pub(super) deadline: DeadlineOptions,
+    pub(super) resources: ResourceOptions,
     /// Column with the weight of each row; the heaviest are measured first
     #[arg(long, value_name = "NAME")]
     pub(super) weight_column: Option<String>,
@@ -78,6 +75,16 @@ pub(super) struct SelectionOptions {
     /// (`MicroBench Cold …`) and are never pooled with hot ones.
     #[arg(long, value_enum, default_value = "hot", value_name = "STATE")]
     pub(super) cache: CacheChoice,
+}
+
+/// Devices and time of a run, and the precision that it aims at.
+#[derive(Debug, Args)]
+pub(super) struct ResourceOptions {
+    /// Devices to use, by the numbers of `npu-smi info`, such as `0-3,8`; by default all of this host
+    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
+    pub(super) devices: Option<DeviceList>,
+    #[command(flatten)]
+    pub(super) deadline: DeadlineOptions,
     #[command(flatten)]
     pub(super) precision: PrecisionOptions,
 }

@@ -4,11 +4,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
+    measurement_options::WARM_UP,
     options::{
         AssetOptions, CacheChoice, OutputFormat, OutputOptions, ProfilerOptions, PythonOption,
-        SelectionOptions,
+        ResourceOptions, SelectionOptions,
     },
-    run::WARM_UP,
 };
 use crate::{
     catalogue::Catalogue,
@@ -58,24 +58,24 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         python: options.python.program()?,
         weight_column: selection.weight_column.clone(),
         profiler: options.profiler.settings(),
-        precision: selection.precision.aim().map(|aim| aim.half_width),
-        max_collections: selection.precision.max_collections,
+        precision: selection.resources.precision.aim().map(|aim| aim.half_width),
+        max_collections: selection.resources.precision.max_collections,
         ..RunOptions::default()
     };
     let chips = host_chips(database.kind()).unwrap_or_default();
     if let Some(problem) = soc_contradiction(&profile, &chips, &base.python, &[]) {
         return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
     }
-    let devices = planned_devices(selection, database.kind())?;
+    let devices = planned_devices(&selection.resources, database.kind())?;
     let kernels = selection.kernels.names()?;
-    let mut budget = selection.deadline.seconds();
+    let mut budget = selection.resources.deadline.seconds();
     for &cache in selection.cache.states() {
         let run_options = RunOptions { cache, ..base.clone() };
         let mut plan = plan_of_database(&database, &catalogue, &profile, &run_options, &kernels)?;
         plan.refuse_larger_gangs(devices.len());
         let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive).with_cache(cache, &profile);
         let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
-        let further = further_collections(selection.precision.aim(), &preview);
+        let further = further_collections(selection.resources.precision.aim(), &preview);
         // A run of both states shares its time.
         let taken = preview.duration + further.as_ref().map_or(0.0, |further| further.least);
         budget = budget.map(|budget| (budget - taken).max(0.0));
@@ -136,7 +136,7 @@ fn further_collections(aim: Option<PrecisionAim>, preview: &PlanPreview) -> Opti
 }
 
 /// The devices of the prediction: those given, else those of the host.
-fn planned_devices(options: &SelectionOptions, kind: DataKind) -> Result<Vec<u32>, CommandError> {
+pub(super) fn planned_devices(options: &ResourceOptions, kind: DataKind) -> Result<Vec<u32>, CommandError> {
     if let Some(list) = &options.devices {
         return Ok(list.0.clone());
     }

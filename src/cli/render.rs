@@ -93,7 +93,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         gang: Vec::new(),
         host_numbers: HostNumbers::default(),
         seed: options.seed,
-        warm_up: super::run::WARM_UP,
+        warm_up: super::measurement_options::WARM_UP,
         measured: DEFAULT_LAUNCHES,
         flush_bytes: None,
         expert_skew: options.skew.expert_skew,

@@ -60,6 +60,22 @@ impl WorkloadCoverage<'_> {
     }
 }
 
+/// Adds the other names of a kernel's call to the alternates of questions about kernels: CANN chooses which of them runs, so that
+/// a case of one may have been measured as the other.
+pub fn add_equal_calls(workload: &mut Workload, catalogue: &Catalogue) {
+    for question in &mut workload.questions {
+        let Ok(kernel) = KernelName::new(&question.query.op) else { continue };
+        if catalogue.entry(&kernel).is_none() {
+            continue;
+        }
+        for name in catalogue.names_with_same_call(&kernel).into_iter().skip(1) {
+            if question.queries().all(|query| query.op != name.as_str()) {
+                question.alternates.push(OpQuery { op: name.as_str().to_owned(), ..question.query.clone() });
+            }
+        }
+    }
+}
+
 /// Looks workloads up in a database.
 #[derive(Clone, Copy, Debug)]
 pub struct CoverageAnalyzer<'a> {

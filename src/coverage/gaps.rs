@@ -10,7 +10,7 @@ use super::{
     totals::AnswerClass,
 };
 use crate::{
-    domain::{AttentionCase, KernelName},
+    domain::{AttentionCase, Case, CaseAttributes, IdentifiedCase, KernelName, Slot, Tensor, TensorFormat},
     lookup::{LookupAnswer, MissReason, OpQuery, QueryTensor},
     workload::{UnreadableReason, WorkloadQuestion},
 };
@@ -128,6 +128,17 @@ pub struct CoverageGap<'w> {
     pub reason: String,
     /// What would close it.
     pub closing: GapClosing,
+    /// The case whose measurement closes it; `None` if none does, or if the question does not determine it.
+    pub case: Option<IdentifiedCase>,
+    /// Number of the interpolation bracket that serves it; `None` without one.
+    pub bracket: Option<usize>,
+}
+
+impl CoverageGap<'_> {
+    /// Returns the tokens of the query: the first dimension of its first input, above 1.
+    pub(super) fn tokens(&self) -> Option<u64> {
+        tokens_of(self.query)
+    }
 }
 
 /// Returns the gaps of workloads, the longest time first; those without a time last, by count.
@@ -147,15 +158,20 @@ pub fn coverage_gaps<'w>(
             if answer.class != AnswerClass::Missing {
                 continue;
             }
-            let gap = gaps.entry(gap_key(answer)).or_insert_with(|| CoverageGap {
-                question: answer.question,
-                query: answer.query,
-                count: 0.0,
-                time: None,
-                share: None,
-                workloads: Vec::new(),
-                reason: answer.reason(),
-                closing: analyzer.closing_of(answer),
+            let gap = gaps.entry(gap_key(answer)).or_insert_with(|| {
+                let closing = analyzer.closing_of(answer);
+                CoverageGap {
+                    question: answer.question,
+                    query: answer.query,
+                    count: 0.0,
+                    time: None,
+                    share: None,
+                    workloads: Vec::new(),
+                    reason: answer.reason(),
+                    case: analyzer.case_of(answer, &closing).map(IdentifiedCase::new),
+                    closing,
+                    bracket: None,
+                }
             });
             #[expect(clippy::cast_precision_loss, reason = "weighted sums are printed with a few digits")]
             let count = weight * answer.question.count as f64;
@@ -239,6 +255,42 @@ impl CoverageAnalyzer<'_> {
         }
     }
 
+    /// Returns the case whose measurement closes a gap: that of the question, else the one with the tensors of the query and the
+    /// outputs that the catalogue computes.
+    fn case_of(&self, answer: &AnsweredQuestion<'_>, closing: &GapClosing) -> Option<Case> {
+        let (GapClosing::ExactCase { kernel } | GapClosing::ExistingRow { kernel }) = closing else {
+            return None;
+        };
+        if let Some(case) = &answer.question.case {
+            return Some(case.clone());
+        }
+        let kernel = KernelName::new(kernel).ok()?;
+        let entry = self.catalogue.entry(&kernel)?;
+        let query = answer.query;
+        // Without its batch of one, as the profiler records products.
+        let is_batched = query.inputs.iter().any(|tensor| tensor.dims.len() > 2 && tensor.dims[0] == 1);
+        [false, true].into_iter().filter(|strips_batch| is_batched || !strips_batch).find_map(
+            |strips_batch| {
+                let slots = |tensors: &[QueryTensor]| -> Option<Vec<Slot>> {
+                    tensors.iter().map(|tensor| Some(Some(tensor_of(tensor, strips_batch)?))).collect()
+                };
+                let inputs = slots(&query.inputs)?;
+                let case = Case {
+                    kernel: kernel.clone(),
+                    inputs,
+                    outputs: Vec::new(),
+                    attributes: CaseAttributes::default(),
+                };
+                let outputs = match slots(&query.outputs).filter(|outputs| !outputs.is_empty()) {
+                    Some(outputs) => outputs,
+                    None => entry.resolve_call(&case).ok()?.outputs.into_iter().map(Some).collect(),
+                };
+                let complete = Case { outputs, ..case };
+                entry.resolve_call(&complete).ok().map(|_| complete)
+            },
+        )
+    }
+
     /// Returns the closing by a row, or by an entry that can measure one.
     fn closing_by_case(
         &self,
@@ -292,7 +344,7 @@ fn set_brackets(gaps: &mut [CoverageGap<'_>]) {
             groups.entry(key).or_default().push(at);
         }
     }
-    for members in groups.into_values() {
+    for (number, members) in groups.into_values().enumerate() {
         let tokens: BTreeSet<u64> = members.iter().filter_map(|at| tokens_of(gaps[*at].query)).collect();
         if tokens.len() < LEAST_BRACKETED {
             continue;
@@ -301,11 +353,22 @@ fn set_brackets(gaps: &mut [CoverageGap<'_>]) {
         for at in &members {
             if let GapClosing::ExactCase { kernel } = &gaps[*at].closing {
                 let (kernel, gaps_count) = (kernel.clone(), members.len());
+                gaps[*at].bracket = Some(number);
                 gaps[*at].closing =
                     GapClosing::InterpolationBracket { kernel, tokens: (*least, *most), gaps: gaps_count };
             }
         }
     }
+}
+
+/// Returns a tensor of a query with the default format; `None` without an element type.
+fn tensor_of(tensor: &QueryTensor, strips_batch: bool) -> Option<Tensor> {
+    let dims = match tensor.dims.as_slice() {
+        [1, rest @ ..] if strips_batch && rest.len() > 1 => rest.to_vec(),
+        dims => dims.to_vec(),
+    };
+    let format = tensor.format.clone().unwrap_or_else(TensorFormat::nd);
+    Some(Tensor { dims, dtype: tensor.dtype.clone()?, format })
 }
 
 fn tokens_of(query: &OpQuery) -> Option<u64> {

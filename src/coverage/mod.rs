@@ -5,14 +5,16 @@
 
 mod answers;
 mod estimate;
+mod fill_cases;
 mod gaps;
 mod kernels;
 mod metrics;
 mod predicted;
 mod totals;
 
-pub use answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage};
+pub use answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage, add_equal_calls};
 pub use estimate::estimate_durations;
+pub use fill_cases::{FillCase, FillCases, FilledBy};
 pub use gaps::{CoverageGap, GapClosing, coverage_gaps};
 pub use kernels::{EntryShare, KernelCoverage, entry_share, kernel_coverage};
 pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics};

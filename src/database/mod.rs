@@ -3,6 +3,7 @@
 //!
 //! Layer 3: imports `domain`, `files`, `table`, `config`, `profile` and `ledger`.
 
+mod absent_rows;
 mod backfill;
 pub(crate) mod columns;
 mod create;
@@ -15,12 +16,12 @@ mod merge;
 mod normalize;
 mod numbers;
 mod production_rows;
-mod restore_rows;
 pub(crate) mod row_cases;
 mod save_tables;
 mod write_back;
 mod zero_placeholders;
 
+pub(crate) use absent_rows::AbsentRows;
 pub(crate) use backfill::{BackfillReport, backfill_database};
 pub use columns::COMPUTE_COLUMNS;
 pub(crate) use error::DatabaseError;
@@ -37,7 +38,6 @@ pub use merge::merge_groups;
 pub(crate) use normalize::NormalizeReport;
 pub use normalize::normalize_database;
 pub(crate) use production_rows::{ProductionRow, production_rows};
-pub(crate) use restore_rows::LostRows;
 pub(crate) use row_cases::{RowCase, ShownInterval, row_cases};
 pub(crate) use save_tables::save_tables;
 pub(crate) use write_back::{CellDifference, WriteBackReport, row_differences, write_back_kernel};

@@ -55,6 +55,8 @@ pub(crate) struct CaseSelection<'a> {
     pub(crate) equal_calls: &'a EqualCallEvidence,
     /// Column with the weight of each row; `None` for equal weights.
     pub weight_column: Option<&'a str>,
+    /// Weights of cases by id, which precede those of rows.
+    pub(crate) case_weights: &'a BTreeMap<String, f64>,
 }
 
 /// A call that the vendor check refused.
@@ -252,7 +254,6 @@ pub(crate) fn select_cases(
         for row in row_cases(&kernel, &table)? {
             let shown_cells = row.cells(selection.cache).clone();
             let default_value = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
-            let value = weights.as_ref().map_or(default_value, |weights| weights[row.row]);
             let case = match row.case {
                 Ok(case) => IdentifiedCase::new(case),
                 Err(problem) => {
@@ -263,6 +264,9 @@ pub(crate) fn select_cases(
             if !selected.contains(case.id()) {
                 continue;
             }
+            let value = selection.case_weights.get(case.id().as_str()).copied();
+            let of_row = || weights.as_ref().map_or(default_value, |weights| weights[row.row]);
+            let value = value.unwrap_or_else(of_row);
             let in_ledger = selection.measured.contains(case.id());
             let withdrawn = selection.withdrawn.get(case.id());
             let is_withdrawn = shown_cells

@@ -72,6 +72,7 @@ impl DatabaseCheck {
             refused_calls: None,
             equal_calls: &EqualCallEvidence::default(),
             weight_column: None,
+            case_weights: &BTreeMap::new(),
         };
         let plan = select_cases(&database, &catalogue, &device, &selection)?;
         database.initialise(&mut lock)?;

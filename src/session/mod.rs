@@ -3,7 +3,7 @@
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
 //! `render`, `ledger`, `database`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `plan`, `verify`,
-//! `evidence`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
+//! `evidence`, `coverage`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
 mod check;
 mod context;
@@ -12,6 +12,8 @@ mod entry_scaffold;
 mod environment;
 mod error;
 mod fault_plan;
+mod fill;
+mod fill_preview;
 mod generations;
 mod kernel_gaps;
 mod lookup_database;
@@ -20,6 +22,7 @@ mod plan;
 mod profile_records;
 mod reparse;
 mod resume;
+mod run_id;
 mod selftest;
 
 pub(crate) use check::DatabaseCheck;
@@ -32,6 +35,8 @@ pub(crate) use entry_scaffold::scaffold_entry;
 pub(crate) use environment::{REHEARSED_DEVICES, lease_free_devices};
 pub(crate) use error::CommandError;
 pub(crate) use fault_plan::load_fault_plan;
+pub(crate) use fill::{FillOutcome, FillSession, FillState};
+pub(crate) use fill_preview::{FillPreview, PredictedHost};
 pub(crate) use kernel_gaps::find_kernel_gaps;
 pub(crate) use lookup_database::{LookupDatabase, WorkloadDefaults};
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
@@ -39,4 +44,5 @@ pub(crate) use plan::plan_of_database;
 pub(crate) use profile_records::{left_out_files, read_records};
 pub(crate) use reparse::reparse_runs;
 pub(crate) use resume::ResumeState;
+pub(crate) use run_id::new_run_id;
 pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};

@@ -1,6 +1,6 @@
 //! Options of `run` that decide what it measures, stored in the ledger for `resume`, and its deadline.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,9 @@ pub(crate) struct RunOptions {
     pub(crate) failing: FailingVerdicts,
     #[serde(default)]
     pub(crate) weight_column: Option<String>,
+    /// Weights of cases by id, which precede those of rows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) case_weights: BTreeMap<String, f64>,
     #[serde(default)]
     pub(crate) busy: BusyArg,
     /// Folder of leases that was given.

@@ -85,6 +85,7 @@ pub(super) fn unmerged_plan(
         refused_calls: Some(&refused),
         equal_calls: &equal_calls,
         weight_column: options.weight_column.as_deref(),
+        case_weights: &options.case_weights,
     };
     let mut plan = select_cases(database, catalogue, profile, &selection)?;
     if let Some(ledger) = &existing {

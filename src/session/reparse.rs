@@ -8,7 +8,7 @@ use super::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
-    database::{Database, LostRows},
+    database::{AbsentRows, Database},
     domain::{CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase},
     engine::{AssessmentRules, ReassessedCollection, find_changes, rewrite_rows},
     evidence::{MissingRows, missing_rows},
@@ -174,7 +174,7 @@ fn rebuild_rows(
         cases.iter().copied().filter(|case| order.contains_key(case.id())).collect();
     if !planned.is_empty() {
         let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
-        LostRows { kernel, cases: planned, recorded_inputs, order }.restore(database)?;
+        AbsentRows { kernel, cases: planned, recorded_inputs, order }.add_to(database)?;
     }
     Ok(cases.len())
 }

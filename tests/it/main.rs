@@ -26,6 +26,7 @@ mod docs;
 mod equal_kernels;
 mod evidence;
 mod fault_plans;
+mod fill;
 mod full_disk;
 mod fuzz;
 mod gang;

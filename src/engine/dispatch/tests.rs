@@ -134,6 +134,7 @@ impl Fixture {
             refused_calls: None,
             equal_calls: &EqualCallEvidence::default(),
             weight_column: None,
+            case_weights: &BTreeMap::new(),
         };
         select_cases(&self.database, &self.catalogue, &device, &selection).expect("a plan")
     }

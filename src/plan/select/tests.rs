@@ -62,6 +62,7 @@ impl Fixture {
             refused_calls: Some(&self.refused),
             equal_calls: &EqualCallEvidence::default(),
             weight_column,
+            case_weights: &BTreeMap::new(),
         };
         select_cases(&database, &self.catalogue, &device, &selection)
     }

@@ -1,4 +1,4 @@
-//! Rows of known cases that a table has lost.
+//! Rows of known cases that a table does not have.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::{
     domain::{Case, CaseId, IdentifiedCase, KernelName},
 };
 
-/// Cases of a kernel whose rows are restored.
+/// Cases of a kernel that get rows without results.
 #[derive(Debug)]
-pub(crate) struct LostRows<'a> {
+pub(crate) struct AbsentRows<'a> {
     pub(crate) kernel: &'a KernelName,
     pub(crate) cases: Vec<&'a IdentifiedCase>,
     /// Least number of input slots of a row of the kernel.
@@ -33,10 +33,10 @@ fn common_columns(database: &Database) -> Vec<String> {
         .unwrap_or_default()
 }
 
-impl LostRows<'_> {
+impl AbsentRows<'_> {
     /// Adds a row without results for each case, behind the rows that runs have planned before it, and saves the table. A
     /// missing table is created, with the columns that all others have.
-    pub(crate) fn restore(&self, database: &Database) -> Result<(), DatabaseError> {
+    pub(crate) fn add_to(&self, database: &Database) -> Result<(), DatabaseError> {
         let mut table = database.kernel_csv(self.kernel)?;
         if !database.kernel_path(self.kernel).exists() {
             common_columns(database).iter().for_each(|column| {
@@ -50,17 +50,17 @@ impl LostRows<'_> {
             Some((*place, row.row))
         });
         let present: Vec<(usize, usize)> = present.collect();
-        let mut lost: Vec<(usize, &IdentifiedCase)> =
+        let mut absent: Vec<(usize, &IdentifiedCase)> =
             self.cases.iter().map(|case| (place_of(case.id()), *case)).collect();
-        lost.sort_by(|one, other| (one.0, one.1.id()).cmp(&(other.0, other.1.id())));
+        absent.sort_by(|one, other| (one.0, one.1.id()).cmp(&(other.0, other.1.id())));
         let cells = |case: &Case| -> Vec<(String, String)> {
             let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, self.recorded_inputs));
             let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
             signature.chain(attributes).map(|(column, cell)| (column.to_owned(), cell)).collect()
         };
-        let mut placed: Vec<(usize, Vec<(String, String)>)> = Vec::with_capacity(lost.len());
+        let mut placed: Vec<(usize, Vec<(String, String)>)> = Vec::with_capacity(absent.len());
         let mut least = 0;
-        for (place, case) in lost {
+        for (place, case) in absent {
             let before = present.iter().filter(|(present, _)| *present < place).map(|(_, row)| row + 1);
             // Without a place of its own, a row is the last one.
             let row = if place == usize::MAX { table.len() } else { before.max().unwrap_or_default() };

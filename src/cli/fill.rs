@@ -1,0 +1,93 @@
+//! `npubench fill`: measures what workloads lack in a database.
+
+use std::time::Instant;
+
+use clap::Args;
+
+use super::{
+    measurement_options::MeasurementOptions,
+    options::{DatabaseFolder, OutputFormat, OutputOptions, ResourceOptions},
+    plan::planned_devices,
+    question_options::QuestionOptions,
+};
+use crate::{
+    catalogue::Catalogue,
+    coverage::CoverageAnalyzer,
+    domain::DataKind,
+    exit::ExitStatus,
+    plan::InitialCosts,
+    report::{FillResult, fill_json, fill_result_json, fill_result_text, fill_text, print_data, print_note},
+    session::{CommandError, FillOutcome, FillPreview, FillSession, FillState, PredictedHost},
+};
+
+/// Measures what workloads lack in a database, the cases that stand for most time first
+///
+/// Gaps of `npubench coverage` that a case closes become rows: the exact case, or two to four cases between which others are
+/// interpolated. They are measured as `npubench run` does it, and the coverage is printed before and after. With a deadline
+/// (`--until`, `--budget`), time that is left is spent on the cases between brackets, then on further collections of the rows
+/// that the workloads use. An interrupted run is continued by `npubench resume`.
+#[derive(Debug, Args)]
+pub(super) struct FillOptions {
+    #[command(flatten)]
+    database: DatabaseFolder,
+    #[command(flatten)]
+    questions: QuestionOptions,
+    #[command(flatten)]
+    resources: ResourceOptions,
+    /// Print the cases and the coverage that they would reach, without writing or launching anything
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    measurement: MeasurementOptions,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
+    let FillOptions { database: folder, questions, resources, measurement, .. } = options;
+    let (started, budget) = (Instant::now(), resources.deadline.seconds());
+    let assets = measurement.assets.load()?;
+    let catalogue = Catalogue::load(&assets)?;
+    let database = questions.open(&folder.db)?;
+    let is_json = options.output.format == OutputFormat::Json;
+    let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
+    let workloads = questions.load(&assets, &database, &analyzer)?;
+    workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
+    let run_options = measurement.run_options(resources, &assets)?;
+    let profile = database.device(&assets)?;
+    let host = PredictedHost {
+        kind: database.kind,
+        profile: &profile,
+        devices: &planned_devices(resources, database.kind)?,
+        costs: InitialCosts::new(run_options.warm_up, run_options.launches),
+        budget,
+    };
+    let preview = FillPreview::new(&analyzer, &workloads, &host)?;
+    let report = preview.report();
+    print_data(&if is_json { fill_json(&report) } else { fill_text(&report) });
+    if options.dry_run {
+        if database.kind == DataKind::Rehearsal {
+            print_note("the durations of this database are simulated");
+        }
+        return Ok(if report.closes_all() { ExitStatus::Done } else { ExitStatus::SomeNotOk });
+    }
+    measurement.print_notes();
+    let session = FillSession {
+        db: folder.db.clone(),
+        kind: measurement.kind(),
+        assets,
+        options: run_options,
+        budget,
+        format: options.output.format,
+        started,
+    };
+    let state = || {
+        let changed = questions.open(&folder.db)?;
+        FillState::new(&CoverageAnalyzer { engine: &changed.engine, catalogue: &catalogue }, &workloads)
+    };
+    let FillOutcome { exit, added, further_runs, is_stopped } = session.measure(&preview.fill, state)?;
+    let share_after = state()?.share;
+    let result = FillResult { report: &report, share_after, added, further_runs };
+    print_data(&if is_json { fill_result_json(&result) } else { fill_result_text(&result) });
+    Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
+}

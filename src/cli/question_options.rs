@@ -1,0 +1,110 @@
+//! Options that name the questions of workloads.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::step_options::StepOptions;
+use crate::{
+    config::AssetFiles,
+    coverage::{CoverageAnalyzer, add_equal_calls, estimate_durations},
+    domain::Dtype,
+    lookup::parse_dtype,
+    session::{CommandError, LookupDatabase, WorkloadDefaults},
+    workload::{QuestionDefaults, Workload, parse_weighted_path},
+};
+
+/// Workloads, a step of a model, and the mapping by which they are looked up.
+#[derive(Debug, Args)]
+pub(super) struct QuestionOptions {
+    /// Workloads, each with a factor of its counts and times, 1 by default
+    #[arg(long = "workload", value_name = "FILE[=WEIGHT]", num_args = 1.., required_unless_present = "model",
+          value_parser = parse_weighted_path)]
+    workloads: Vec<(PathBuf, f64)>,
+    /// Look one step of a model up, such as Qwen3-32B or the path of a config.json: its kernels follow from the sizes
+    /// of its layers. `npubench models` lists the models
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    #[command(flatten)]
+    step: StepOptions,
+    #[command(flatten)]
+    defaults: DefaultOptions,
+    /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
+    #[arg(long, value_name = "FILE")]
+    mapping: Option<PathBuf>,
+}
+
+/// What questions lack.
+#[derive(Debug, Args)]
+pub(super) struct DefaultOptions {
+    /// Ranks that share the matrices of a layer, for questions that do not state them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    pub(super) tp: Option<u64>,
+    /// Ranks that share the experts, likewise
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    pub(super) ep: Option<u64>,
+    /// Ranks of collectives, likewise
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    ranks: Option<u64>,
+    /// Tier of the topology that collectives span, likewise
+    #[arg(long, value_name = "TIER")]
+    tier: Option<u64>,
+    /// Mean length of the keys of attention, likewise
+    #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
+    kv_length: Option<f64>,
+    /// Look tensors of one type up as those of another, such as `float16=bf16` for a simulator that has no BF16
+    #[arg(long, value_name = "TYPE=TYPE", value_parser = parse_dtype_pair)]
+    treat_dtype: Vec<(Dtype, Dtype)>,
+}
+
+impl DefaultOptions {
+    pub(super) fn defaults(&self) -> WorkloadDefaults {
+        WorkloadDefaults {
+            parameters: QuestionDefaults {
+                tp: self.tp,
+                ep: self.ep,
+                ranks: self.ranks,
+                tier: self.tier,
+                kv_length: self.kv_length,
+            },
+            dtypes: self.treat_dtype.clone(),
+        }
+    }
+}
+
+fn parse_length(text: &str) -> Result<f64, String> {
+    let length = text.parse::<f64>().ok().filter(|length| length.is_finite() && *length > 0.0);
+    length.ok_or_else(|| format!("`{text}` is not a number of tokens above 0"))
+}
+
+fn parse_dtype_pair(text: &str) -> Result<(Dtype, Dtype), String> {
+    let pair = text.split_once('=').and_then(|(from, to)| Some((parse_dtype(from)?, parse_dtype(to)?)));
+    pair.ok_or_else(|| format!("`{text}` is not of the form `float16=bf16`"))
+}
+
+impl QuestionOptions {
+    /// Opens a database with the mapping of the options.
+    pub(super) fn open(&self, db: &Path) -> Result<LookupDatabase, CommandError> {
+        LookupDatabase::open(db, self.mapping.as_deref())
+    }
+
+    /// Loads the workloads, and estimates the durations that none of their questions has.
+    pub(super) fn load(
+        &self,
+        assets: &AssetFiles,
+        database: &LookupDatabase,
+        analyzer: &CoverageAnalyzer<'_>,
+    ) -> Result<Vec<Workload>, CommandError> {
+        let mut workloads = self.defaults.defaults().load_workloads(&self.workloads)?;
+        if let Some(model) = &self.model {
+            let mut step = self.step.derive_workload(assets, model, self.defaults.tp, self.defaults.ep)?;
+            // The step has its own parallel degrees.
+            self.defaults.defaults().without_degrees().apply(&mut step);
+            workloads.push(step);
+        }
+        workloads.iter_mut().for_each(|workload| add_equal_calls(workload, analyzer.catalogue));
+        let device = database.device(assets)?;
+        workloads.iter_mut().for_each(|workload| estimate_durations(workload, analyzer, &device));
+        Ok(workloads)
+    }
+}

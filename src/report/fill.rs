@@ -1,0 +1,170 @@
+//! Fills: the cases that close gaps, the forecast, and the coverage that was reached.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::{
+    coverage::percent,
+    summary_tables::{align_right, plain_table, trim_lines},
+    text::format_count,
+    timestamp::format_duration,
+};
+use crate::coverage::{CoverageGap, FillCase, FillCases, FilledBy};
+
+/// Cases that a table on screen has; JSON has all.
+const SHOWN_CASES: usize = 40;
+
+/// Cases that close the gaps of workloads, and what they are predicted to reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FillReport<'a> {
+    pub(crate) gaps: &'a [CoverageGap<'a>],
+    pub(crate) fill: &'a FillCases,
+    /// Seconds until the first measurement of each needed case ends, in their order, or the reason why it is not measured.
+    pub(crate) ends: &'a [Result<f64, String>],
+    /// Seconds until the last one ends.
+    pub(crate) seconds: f64,
+    /// M5 of all workloads together before; `None` without times.
+    pub(crate) share_before: Option<f64>,
+    /// M5 if all cases with an end are measured.
+    pub(crate) share_forecast: Option<f64>,
+}
+
+/// Result of a fill.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FillResult<'a> {
+    pub(crate) report: &'a FillReport<'a>,
+    /// M5 after the measurements.
+    pub(crate) share_after: Option<f64>,
+    /// Number of rows that were added.
+    pub(crate) added: usize,
+    /// Number of runs that measured rows of the workloads further.
+    pub(crate) further_runs: usize,
+}
+
+impl FillReport<'_> {
+    /// Returns true if every gap has a case that is measured in time, or is answered between such cases.
+    pub(crate) fn closes_all(&self) -> bool {
+        self.ends.iter().all(Result::is_ok) && !self.fill.filled_by.contains(&FilledBy::Nothing)
+    }
+
+    fn in_time(&self) -> usize {
+        self.ends.iter().filter(|end| end.is_ok()).count()
+    }
+
+    /// Returns the gaps that no case closes, by what would close them, with their share of the time.
+    fn not_filled(&self) -> BTreeMap<&'static str, (usize, f64)> {
+        let mut by_kind: BTreeMap<&'static str, (usize, f64)> = BTreeMap::new();
+        let gaps = self.gaps.iter().zip(&self.fill.filled_by);
+        for (gap, _) in gaps.filter(|(_, filled_by)| **filled_by == FilledBy::Nothing) {
+            let (count, share) = by_kind.entry(gap.closing.kind()).or_default();
+            *count += 1;
+            *share += gap.share.unwrap_or(0.0);
+        }
+        by_kind
+    }
+}
+
+/// Returns the table of the cases, and the forecast.
+pub(crate) fn fill_text(report: &FillReport<'_>) -> String {
+    let cases: Vec<(&FillCase, &Result<f64, String>)> = report.fill.needed().zip(report.ends).collect();
+    let all: f64 = report.gaps.iter().filter_map(|gap| gap.time).sum();
+    let mut text = String::new();
+    if !cases.is_empty() {
+        let mut table =
+            plain_table(["kernel", "inputs", "part of the missing time", "measured after", "case"]);
+        for (case, end) in cases.iter().take(SHOWN_CASES) {
+            let end = match end {
+                Ok(seconds) => format_duration(*seconds),
+                Err(reason) => reason.clone(),
+            };
+            table.add_row([
+                case.case.kernel.as_str().to_owned(),
+                case.case.shapes(),
+                percent((all > 0.0).then(|| case.value / all)),
+                end,
+                case.case.id().as_str().to_owned(),
+            ]);
+        }
+        align_right(&mut table, 2..3);
+        text += &trim_lines(&table);
+        if cases.len() > SHOWN_CASES {
+            text += &format!("{} further cases\n", cases.len() - SHOWN_CASES);
+        }
+        text += "\n";
+    }
+    for (kind, (count, share)) in report.not_filled() {
+        text += &format!(
+            "{} of {} of the time: no case closes it, `npubench coverage` explains it ({kind})\n",
+            format_count(count, "gap"),
+            percent(Some(share))
+        );
+    }
+    let between = report.fill.cases.len() - cases.len();
+    if between > 0 {
+        text +=
+            &format!("{} answered between these, measured if time is left\n", format_count(between, "case"));
+    }
+    text += &format!(
+        "{} of {} in {}: M5 {} before, {} expected\n",
+        report.in_time(),
+        format_count(cases.len(), "case"),
+        format_duration(report.seconds),
+        percent(report.share_before),
+        percent(report.share_forecast)
+    );
+    text
+}
+
+/// Returns a JSON line for each case, and one of the forecast.
+pub(crate) fn fill_json(report: &FillReport<'_>) -> String {
+    let mut text = String::new();
+    for (case, end) in report.fill.needed().zip(report.ends) {
+        let mut line = json!({
+            "case": case.case.id().as_str(), "kernel": case.case.kernel.as_str(),
+            "inputs": case.case.shapes(), "time_us": case.value / 1e3,
+        });
+        match end {
+            Ok(seconds) => line["end_s"] = json!(seconds),
+            Err(reason) => line["not_launched"] = json!(reason),
+        }
+        text += &format!("{line}\n");
+    }
+    let not_filled: BTreeMap<&str, usize> =
+        report.not_filled().into_iter().map(|(kind, (count, _))| (kind, count)).collect();
+    text += &json!({
+        "gaps": report.gaps.len(), "cases": report.ends.len(), "in_time": report.in_time(),
+        "seconds": report.seconds, "not_filled": not_filled,
+        "m5_before": report.share_before, "m5_forecast": report.share_forecast,
+    })
+    .to_string();
+    text + "\n"
+}
+
+/// Returns the line about what a fill has reached.
+pub(crate) fn fill_result_text(result: &FillResult<'_>) -> String {
+    let FillResult { report, share_after, added, further_runs } = result;
+    let further = match further_runs {
+        0 => String::new(),
+        1 => ", rows of the workloads were measured further in 1 run".to_owned(),
+        runs => format!(", rows of the workloads were measured further in {runs} runs"),
+    };
+    format!(
+        "{} added; M5 {} before, {} expected, {} reached{further}\n",
+        format_count(*added, "row"),
+        percent(report.share_before),
+        percent(report.share_forecast),
+        percent(*share_after)
+    )
+}
+
+/// Returns the same as a JSON line.
+pub(crate) fn fill_result_json(result: &FillResult<'_>) -> String {
+    let FillResult { report, share_after, added, further_runs } = result;
+    json!({
+        "added": added, "further_runs": further_runs, "m5_before": report.share_before,
+        "m5_forecast": report.share_forecast, "m5_after": share_after,
+    })
+    .to_string()
+        + "\n"
+}

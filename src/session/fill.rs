@@ -1,0 +1,342 @@
+//! Filling of gaps: rows for the cases that close them, the runs that measure these, and further collections of the rows that
+//! workloads use until the deadline.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Instant,
+};
+
+use super::{
+    CommandError, EndedRun, RunContext, RunOptions,
+    fill_preview::{coverage_of, plan_fill_case},
+    new_run_id,
+};
+use crate::{
+    catalogue::Catalogue,
+    config::AssetFiles,
+    coverage::{
+        AnswerClass, CoverageAnalyzer, FillCase, FillCases, WorkloadCoverage, coverage_gaps, coverage_metrics,
+    },
+    database::{AbsentRows, Database, row_cases},
+    domain::{CaseId, DataKind, IdentifiedCase, KernelName},
+    engine::dry_run,
+    exit::ExitStatus,
+    files::FolderLock,
+    lookup::LookupAnswer,
+    plan::{InitialCosts, PlannedCase},
+    report::{OutputFormat, print_note},
+    verify::JointEstimates,
+    workload::Workload,
+};
+
+/// Share of the weighted widths of all rows that rows measured further have together: beyond it, a collection is better spent
+/// on one of them again.
+const REPEATED_SHARE: f64 = 0.9;
+/// Least number of rows that are measured further together: with fewer, collections are mostly start and export.
+const LEAST_REPEATED: usize = 20;
+/// Most times that gaps are looked for again after measurements.
+const MOST_PASSES: usize = 4;
+/// Relative half width, and number of collections, with which the first run ends if the options state none.
+const DEFAULT_PRECISION: f64 = 0.01;
+const LEAST_COLLECTIONS: usize = 8;
+/// Number of times that the precision is halved: the last one needs a thousand times the collections.
+const MOST_HALVINGS: u32 = 5;
+/// Relative half width of a row whose interval is unknown.
+const UNKNOWN_WIDTH: f64 = 0.05;
+
+/// The runs of a fill in one database.
+#[derive(Debug)]
+pub(crate) struct FillSession {
+    pub(crate) db: PathBuf,
+    pub(crate) kind: DataKind,
+    pub(crate) assets: AssetFiles,
+    /// Options of the runs, without cases.
+    pub(crate) options: RunOptions,
+    /// Seconds until the deadline; `None` without one.
+    pub(crate) budget: Option<f64>,
+    pub(crate) format: OutputFormat,
+    pub(crate) started: Instant,
+}
+
+/// What a fill has done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FillOutcome {
+    pub(crate) exit: ExitStatus,
+    /// Number of rows that were added.
+    pub(crate) added: usize,
+    /// Number of runs that measured rows of the workloads further.
+    pub(crate) further_runs: usize,
+    /// True if a stop was requested.
+    pub(crate) is_stopped: bool,
+}
+
+impl FillSession {
+    /// Returns the seconds until the deadline; `None` without one.
+    fn rest(&self) -> Option<f64> {
+        self.budget.map(|budget| (budget - self.started.elapsed().as_secs_f64()).max(0.0))
+    }
+
+    /// Adds rows for the cases and measures them, the most valuable first, then those for gaps that are left: an interpolation may
+    /// not answer where CANN chooses another kernel between two rows. With time left until the deadline, measures what
+    /// interpolations answer, then the rows that the workloads use in further collections. `state` reads the database again.
+    pub(crate) fn measure(
+        &self,
+        first: &FillCases,
+        state: impl Fn() -> Result<FillState, CommandError>,
+    ) -> Result<FillOutcome, CommandError> {
+        let context = self.context()?;
+        context.require_host(&self.options)?;
+        let mut lock = context.database.lock()?;
+        drop(context);
+        let mut outcome =
+            FillOutcome { exit: ExitStatus::Done, added: 0, further_runs: 0, is_stopped: false };
+        let mut attempted: BTreeSet<CaseId> = BTreeSet::new();
+        let mut fill = first.clone();
+        for pass in 0..MOST_PASSES {
+            let cases: Vec<&FillCase> =
+                fill.needed().filter(|case| !attempted.contains(case.case.id())).collect();
+            if cases.is_empty() || !outcome.may_go_on() || pass > 0 && !self.has_time_for(&cases)? {
+                break;
+            }
+            if pass > 0 {
+                print_note(&format!("{} gaps are left that a case closes", cases.len()));
+            }
+            self.measure_cases(&cases, &mut lock, &mut outcome)?;
+            attempted.extend(cases.iter().map(|case| case.case.id().clone()));
+            fill = state()?.fill;
+        }
+        if self.budget.is_none() {
+            return Ok(outcome);
+        }
+        let refinements = first.cases.iter().filter(|case| case.is_refinement);
+        let refinements: Vec<&FillCase> =
+            refinements.filter(|case| !attempted.contains(case.case.id())).collect();
+        if outcome.may_go_on() && !refinements.is_empty() && self.has_time_for(&refinements)? {
+            print_note("time is left: the cases between brackets are measured as well");
+            self.measure_cases(&refinements, &mut lock, &mut outcome)?;
+        }
+        self.measure_further(|| Ok(state()?.used), &mut lock, &mut outcome)?;
+        Ok(outcome)
+    }
+
+    /// Measures the rows of the workloads with ever higher precision until the deadline, or until further collections cannot
+    /// narrow their intervals.
+    fn measure_further(
+        &self,
+        used_rows: impl Fn() -> Result<Vec<UsedRowTime>, CommandError>,
+        lock: &mut FolderLock,
+        outcome: &mut FillOutcome,
+    ) -> Result<(), CommandError> {
+        let mut precision = self.options.precision.unwrap_or(DEFAULT_PRECISION);
+        let mut max_collections = self.options.max_collections.max(LEAST_COLLECTIONS);
+        for _ in 0..MOST_HALVINGS {
+            // Half the width needs four times the collections.
+            (precision, max_collections) = (precision / 2.0, max_collections * 4);
+            let rows = self.rows_to_repeat(&used_rows()?)?;
+            let rows: Vec<&FillCase> = rows.iter().collect();
+            if rows.is_empty() || !outcome.may_go_on() || !self.has_time_for(&rows)? {
+                break;
+            }
+            let options = RunOptions { precision: Some(precision), max_collections, ..self.options.clone() };
+            if self.run(&rows, options, lock, outcome)? {
+                outcome.further_runs += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn context(&self) -> Result<RunContext, CommandError> {
+        RunContext::find(&self.db, self.kind, self.assets.clone(), &self.options)
+    }
+
+    /// Adds rows for those cases that have none, and measures all of them.
+    fn measure_cases(
+        &self,
+        cases: &[&FillCase],
+        lock: &mut FolderLock,
+        outcome: &mut FillOutcome,
+    ) -> Result<(), CommandError> {
+        if cases.is_empty() {
+            return Ok(());
+        }
+        let context = self.context()?;
+        context.database.initialise(lock)?;
+        outcome.added += add_rows(&context.database, &context.catalogue, cases)?;
+        drop(context);
+        self.run(cases, self.options.clone(), lock, outcome)?;
+        Ok(())
+    }
+
+    /// Measures cases that have rows in one run. Returns false without a run if nothing is to be measured.
+    fn run(
+        &self,
+        cases: &[&FillCase],
+        options: RunOptions,
+        lock: &mut FolderLock,
+        outcome: &mut FillOutcome,
+    ) -> Result<bool, CommandError> {
+        let options = RunOptions {
+            cases: cases.iter().map(|case| case.case.id().as_str().to_owned()).collect(),
+            case_weights: cases.iter().map(|case| (case.case.id().as_str().to_owned(), case.value)).collect(),
+            ..options
+        };
+        let context = self.context()?;
+        let plan = context.plan(&options, &[])?;
+        if plan.cases.is_empty() && plan.not_launched.is_empty() {
+            return Ok(false);
+        }
+        context.database.initialise(lock)?;
+        let run = new_run_id(&context.database, options.cache);
+        let EndedRun { exit, is_stopped } =
+            context.measure(&run, options, plan, None, self.rest(), self.format)?;
+        outcome.exit = if exit == ExitStatus::Done { outcome.exit } else { exit };
+        outcome.is_stopped |= is_stopped;
+        Ok(true)
+    }
+
+    /// Returns true if the first measurement of at least one of the cases is predicted to end before the deadline.
+    fn has_time_for(&self, cases: &[&FillCase]) -> Result<bool, CommandError> {
+        let context = self.context()?;
+        let devices: Vec<u32> = context.chips.iter().map(|chip| chip.physical_id).collect();
+        let planned = |case: &&&FillCase| {
+            plan_fill_case(&context.catalogue, &context.profile, case, devices.len()).ok()
+        };
+        let planned: Vec<PlannedCase> = cases.iter().filter_map(|case| planned(&case)).collect();
+        let costs = InitialCosts::new(self.options.warm_up, self.options.launches);
+        let preview = dry_run(self.kind, &costs, &planned, &devices, self.rest());
+        Ok(preview.cases.iter().any(Result::is_ok))
+    }
+
+    /// Returns the rows whose further collections narrow the intervals of the workloads most, weighted by their time and the
+    /// width of their intervals.
+    fn rows_to_repeat(&self, used: &[UsedRowTime]) -> Result<Vec<FillCase>, CommandError> {
+        let database = Database::open(&self.db)?;
+        let Some(ledger) = database.existing_ledger()? else { return Ok(Vec::new()) };
+        let estimates = JointEstimates::from_ledger(&ledger, self.options.cache)?;
+        let cases = cases_of_rows(&database, used)?;
+        let weighted = cases.into_iter().filter(|(case, _)| estimates.collection_count(case.id()) > 0);
+        let mut weighted: Vec<FillCase> = weighted
+            .map(|(case, time)| {
+                let width = estimates.of_case(case.id()).map(|median| median.estimate.half_width);
+                let width = width.filter(|width| width.is_finite()).unwrap_or(UNKNOWN_WIDTH);
+                FillCase { value: time * width, case, is_refinement: false }
+            })
+            .collect();
+        weighted.sort_by(|one, other| other.value.total_cmp(&one.value));
+        let all: f64 = weighted.iter().map(|case| case.value).sum();
+        let mut sum = 0.0;
+        let count = weighted.iter().take_while(|case| {
+            let is_within = sum < REPEATED_SHARE * all;
+            sum += case.value;
+            is_within
+        });
+        let count = count.count().max(LEAST_REPEATED);
+        weighted.truncate(count);
+        Ok(weighted)
+    }
+}
+
+impl FillOutcome {
+    fn may_go_on(&self) -> bool {
+        !self.is_stopped && matches!(self.exit, ExitStatus::Done | ExitStatus::SomeNotOk)
+    }
+}
+
+/// Adds rows without results for those cases that have none. Returns their number.
+fn add_rows(database: &Database, catalogue: &Catalogue, cases: &[&FillCase]) -> Result<usize, CommandError> {
+    let mut by_kernel: BTreeMap<&KernelName, Vec<&IdentifiedCase>> = BTreeMap::new();
+    for case in cases {
+        by_kernel.entry(&case.case.kernel).or_default().push(&case.case);
+    }
+    let mut added = 0;
+    for (kernel, mut cases) in by_kernel {
+        if database.kernel_path(kernel).exists() {
+            let rows = row_cases(kernel, &database.kernel_csv(kernel)?)?;
+            let present: BTreeSet<CaseId> =
+                rows.into_iter().filter_map(|row| Some(row.case.ok()?.id())).collect();
+            cases.retain(|case| !present.contains(case.id()));
+        }
+        if cases.is_empty() {
+            continue;
+        }
+        added += cases.len();
+        let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
+        AbsentRows { kernel, cases, recorded_inputs, order: &BTreeMap::new() }.add_to(database)?;
+    }
+    Ok(added)
+}
+
+/// What a database lacks for workloads, and what it has.
+#[derive(Clone, Debug)]
+pub(crate) struct FillState {
+    pub(crate) fill: FillCases,
+    pub(crate) used: Vec<UsedRowTime>,
+    /// M5 of all workloads together; `None` without times.
+    pub(crate) share: Option<f64>,
+}
+
+impl FillState {
+    /// Looks workloads up.
+    pub(crate) fn new(analyzer: &CoverageAnalyzer<'_>, workloads: &[Workload]) -> Result<Self, CommandError> {
+        let coverages = coverage_of(analyzer, workloads)?;
+        Ok(Self {
+            fill: FillCases::of_gaps(&coverage_gaps(analyzer, &coverages)),
+            used: UsedRowTime::of_coverages(&coverages),
+            share: coverage_metrics(&coverages).time.value(),
+        })
+    }
+}
+
+/// Row that answers a workload, with the time that it stands for.
+#[derive(Clone, Debug)]
+pub(crate) struct UsedRowTime {
+    kernel: KernelName,
+    line: u64,
+    /// Nanoseconds, multiplied by the weight of the workload and divided among the rows of an answer.
+    time: f64,
+}
+
+impl UsedRowTime {
+    /// Returns the rows of all answers.
+    #[expect(clippy::cast_precision_loss, reason = "a weight")]
+    fn of_coverages(coverages: &[WorkloadCoverage<'_>]) -> Vec<Self> {
+        let mut used = Vec::new();
+        for coverage in coverages {
+            for answered in coverage.answers.iter().filter(|answer| answer.class != AnswerClass::Missing) {
+                let Some(answer) = &answered.answer else { continue };
+                let mut rows = Vec::new();
+                rows_of_answer(answer, &mut rows);
+                let time = answered.question.time.map_or(1.0, |time| time.0 as f64);
+                let time = coverage.workload.weight * time / rows.len().max(1) as f64;
+                used.extend(rows.into_iter().map(|(kernel, line)| Self { kernel, line, time }));
+            }
+        }
+        used
+    }
+}
+
+fn rows_of_answer(answer: &LookupAnswer, rows: &mut Vec<(KernelName, u64)>) {
+    rows.extend(answer.rows.iter().map(|row| (row.kernel.clone(), u64::from(row.line))));
+    answer.parts.iter().for_each(|part| rows_of_answer(&part.answer, rows));
+}
+
+/// Returns the cases of rows with the times that they stand for.
+fn cases_of_rows(
+    database: &Database,
+    used: &[UsedRowTime],
+) -> Result<Vec<(IdentifiedCase, f64)>, CommandError> {
+    let mut times: BTreeMap<&KernelName, BTreeMap<u64, f64>> = BTreeMap::new();
+    for row in used {
+        *times.entry(&row.kernel).or_default().entry(row.line).or_default() += row.time;
+    }
+    let mut cases: BTreeMap<CaseId, (IdentifiedCase, f64)> = BTreeMap::new();
+    for (kernel, lines) in times {
+        for row in row_cases(kernel, &database.kernel_csv(kernel)?)? {
+            let (Some(time), Ok(case)) = (lines.get(&row.line), row.case) else { continue };
+            let case = IdentifiedCase::new(case);
+            cases.entry(case.id().clone()).or_insert_with(|| (case, 0.0)).1 += time;
+        }
+    }
+    Ok(cases.into_values().collect())
+}

@@ -1,0 +1,147 @@
+//! `fill`: gaps of workloads become rows, are measured, and are answered afterwards.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use serde_json::Value;
+
+use crate::{
+    context::{Context, Ran},
+    kill_resume::{ingested, tables},
+};
+
+/// Products, activations and sums of a model at these numbers of tokens, with stated durations.
+fn workload(tokens: &[u64]) -> String {
+    let mut text = "name: other shapes\nquestions:\n".to_owned();
+    for tokens in tokens {
+        let mut add = |op: &str, inputs: String, count: u64, micros: u64| {
+            text += &format!(
+                "  - {{op: {op}, inputs: \"{inputs}\", dtypes: bf16, count: {count}, duration_us: {micros}}}\n"
+            );
+        };
+        add("MatMulV2", format!("{tokens},4096;4096,6144"), 36, tokens * 6144 / 60_000 + 5);
+        add("SwiGlu", format!("{tokens},24576"), 36, tokens * 24576 / 900_000 + 3);
+        add("Add", format!("{tokens},4096;{tokens},4096"), 72, tokens * 4096 / 400_000 + 2);
+    }
+    text
+}
+
+fn fill(context: &Context, arguments: &[&str]) -> Ran {
+    let base = ["fill", "--db", "db", "--workload", "list.yaml", "--host", "rehearsal", "--devices", "0-3"];
+    let mut command = context.command(&[&base[..], arguments].concat());
+    command.env_remove("NPUBENCH_MAX_COLLECTIONS");
+    context.ran(&command.output().expect("it runs"))
+}
+
+/// M5 of the workload by `coverage`.
+fn covered_share(context: &Context) -> f64 {
+    let ran = context.run(&["coverage", "--db", "db", "--workload", "list.yaml", "--json"]);
+    let line: Value = serde_json::from_str(ran.stdout.lines().next().expect("a line")).expect("JSON");
+    line["metrics"]["M5"]["value"].as_f64().expect("a share")
+}
+
+fn json_lines(ran: &Ran) -> Vec<Value> {
+    ran.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// An evening: the database has the shapes of one profile, the workload has others. The forecast is that of a preview which
+/// changes nothing.
+#[test]
+fn fill_answers_a_workload_of_other_shapes_as_forecast() {
+    let context = ingested();
+    context.write("list.yaml", &workload(&[256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096]));
+    let before = covered_share(&context);
+    assert!(before < 0.6, "{before}");
+    let tables_before = tables(&context);
+    let preview = fill(&context, &["--dry-run", "--format", "json"]);
+    assert_eq!(tables(&context), tables_before, "a preview writes nothing");
+    assert!(!context.path("db/.npubench/ledger.db").exists());
+    let lines = json_lines(&preview);
+    let (forecast, cases) = lines.split_last().expect("a forecast");
+    let share = |value: &Value| value.as_f64().expect("a share");
+    assert!((share(&forecast["m5_before"]) - before).abs() < 1e-9, "{forecast}");
+    let ran = fill(&context, &[]);
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    let after = covered_share(&context);
+    assert!(after > 0.95, "{after}: {}", ran.stdout);
+    assert!((share(&forecast["m5_forecast"]) - after).abs() <= 0.03, "{forecast}: {after}");
+    assert!(ran.stdout.contains(&format!("{:.2} % reached", after * 100.0)), "{}", ran.stdout);
+    // Two to four rows of each kernel bracket the others, and their values are the time of all gaps.
+    let mut by_kernel: BTreeMap<&str, usize> = BTreeMap::new();
+    for case in cases {
+        *by_kernel.entry(case["kernel"].as_str().expect("a kernel")).or_default() += 1;
+    }
+    assert!(by_kernel.values().all(|rows| (2..=4).contains(rows)), "{by_kernel:?}");
+    let valued: f64 = cases.iter().map(|case| case["time_us"].as_f64().expect("a time")).sum();
+    let coverage = context.run(&["coverage", "--db", "db", "--workload", "list.yaml", "--json"]);
+    let line: Value = serde_json::from_str(coverage.stdout.lines().next().expect("a line")).expect("JSON");
+    let missing = (1.0 - before) * share(&line["time_us"]);
+    assert!((valued / missing - 1.0).abs() < 1e-6, "{valued} {missing}");
+    // Nothing is left.
+    let again = fill(&context, &[]);
+    assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
+    assert!(again.stdout.contains("0 rows added"), "{}", again.stdout);
+}
+
+/// The most valuable cases come first where the time is short.
+#[test]
+fn preview_with_a_short_time_takes_the_most_valuable_cases() {
+    let context = ingested();
+    let tokens: Vec<u64> = (1..=60).map(|step| 64 * step).collect();
+    let mut text = "name: many shapes\nquestions:\n".to_owned();
+    for tokens in &tokens {
+        // Each with sizes of its own, so that none is between others.
+        text += &format!(
+            "  - {{op: MatMulV2, inputs: \"{tokens},4096;4096,{}\", dtypes: bf16, duration_us: {tokens}}}\n",
+            tokens + 128
+        );
+    }
+    context.write("list.yaml", &text);
+    let lines = json_lines(&fill(&context, &["--dry-run", "--format", "json"]));
+    let (forecast, cases) = lines.split_last().expect("a forecast");
+    assert_eq!(forecast["cases"].as_u64(), Some(60), "{forecast}");
+    let times: Vec<f64> = cases.iter().map(|case| case["time_us"].as_f64().expect("a time")).collect();
+    assert!(times.is_sorted_by(|one, other| one >= other), "{times:?}");
+    assert!((forecast["m5_forecast"].as_f64().expect("a share") - 1.0).abs() < 1e-9, "{forecast}");
+}
+
+/// With a deadline the rest of the time is spent on the cases between brackets, then on narrower intervals of the rows that the
+/// workload uses.
+#[test]
+fn time_that_is_left_is_used_until_the_deadline() {
+    let context = ingested();
+    context.write("list.yaml", &workload(&[256, 512, 768, 1024]));
+    let started = Instant::now();
+    let ran = fill(&context, &["--budget", "1m"]);
+    let seconds = started.elapsed().as_secs_f64();
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("the cases between brackets are measured as well"), "{}", ran.stderr);
+    assert!(ran.stdout.contains("were measured further in "), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains(" within 0.5 %"), "{}", ran.stderr);
+    // A collection that runs at the deadline has its own limit of time.
+    assert!(seconds < 90.0, "{seconds} s");
+}
+
+/// Gaps that no case closes are counted with the reason, and a workload that nothing can close is no error.
+#[test]
+fn gaps_without_a_case_are_named() {
+    let context = ingested();
+    context.write(
+        "list.yaml",
+        "name: others\nquestions:\n  - {op: hcom_allReduce_, inputs: \"64,5120\", dtypes: bf16, count: 3, duration_us: 50, ranks: 8}\n  \
+         - {op: NoSuchKernel, inputs: \"64,5120\", dtypes: bf16, duration_us: 10}\n",
+    );
+    let ran = fill(&context, &[]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains("(collective_rows)") && ran.stdout.contains("(catalogue_entry)"),
+        "{}",
+        ran.stdout
+    );
+    assert!(
+        ran.stdout.contains("0 rows added; M5 0.00 % before, 0.00 % expected, 0.00 % reached"),
+        "{}",
+        ran.stdout
+    );
+    let missing = context.run(&["fill", "--db", "db"]);
+    assert_eq!(missing.code, 2, "{}", missing.stderr);
+}
