@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::{
     grid_mutate::MutateOptions,
+    grid_steps::GridStepOptions,
     options::{
         self, AssetOptions, DataKindArg, OutputFormat, check_device, parse_gib, parse_rows, parse_seed,
     },
@@ -26,7 +27,8 @@ use crate::{
     llm::LlmModel,
     profile::DeviceEvidence,
     report::{
-        GridRequest, ResultFile, coverage_plot, grid_json, grid_notes, grid_table, print_data, print_note,
+        GridRequest, ResultFile, coverage_plot, grid_json, grid_notes, grid_shapes, grid_table, print_data,
+        print_note,
     },
     session::{CommandError, DeviceChoice, chip_of_host, choose_device},
 };
@@ -68,9 +70,14 @@ pub(super) struct GridOptions {
     /// Print the result without writing anything
     #[arg(long)]
     dry_run: bool,
+    /// Also list the shapes of the rows; a dry run with steps of models lists them anyway
+    #[arg(long)]
+    shapes: bool,
     /// Draw the rows of each kernel over its two axes with most values
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    #[command(flatten)]
+    steps: GridStepOptions,
     #[command(flatten)]
     mutate: MutateOptions,
     #[command(flatten)]
@@ -99,6 +106,11 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
         let cases = MutationCases::new(cases, &mutator, &wanted.into_iter().collect())?;
         let source = RowSource::Mutations { mutator, cases: &cases };
         return add_rows(options, source, &catalogue, &target, &device, None);
+    }
+    if options.steps.is_requested() {
+        let cases = options.steps.derive_cases(&assets, &options.models, &wanted)?;
+        let (target, device) = open_target(options, &assets)?;
+        return add_rows(options, RowSource::Listed(&cases), &catalogue, &target, &device, None);
     }
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load_grids(&assets, &models, &options.grids)?;
@@ -155,10 +167,17 @@ fn add_rows(
         timed_on: options.dry_run.then_some(device),
     };
     let kernels = target.add_rows(&writer, options.dry_run)?;
-    let request = GridRequest { models: &options.models, seed: options.seed, dry_run: options.dry_run };
+    let has_shapes = options.shapes || (options.dry_run && options.steps.is_requested());
+    let request =
+        GridRequest { models: &options.models, seed: options.seed, dry_run: options.dry_run, has_shapes };
     match options.format {
         OutputFormat::Json => print_data(&grid_json(&kernels, &request)),
-        OutputFormat::Plain => print_data(&grid_table(&kernels)),
+        OutputFormat::Plain => {
+            print_data(&grid_table(&kernels));
+            if has_shapes {
+                print_data(&grid_shapes(&kernels));
+            }
+        }
     }
     grid_notes(&kernels).iter().for_each(|note| print_note(note));
     print_note(&summary(options, device, target.kind(), &kernels));

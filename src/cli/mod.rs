@@ -16,6 +16,7 @@ mod fill;
 mod grid;
 mod grid_audit;
 mod grid_mutate;
+mod grid_steps;
 mod ingest;
 mod kernels;
 mod m6;

@@ -31,11 +31,20 @@ pub(super) struct StepOptions {
 
 /// Number formats of steps.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum StepFormat {
+pub(super) enum StepFormat {
     /// Weights and activations in BF16
     Bf16,
     /// Both in INT8
     W8a8,
+}
+
+impl StepFormat {
+    pub(super) const fn scheme(self) -> QuantisationScheme {
+        match self {
+            Self::Bf16 => QuantisationScheme::Bf16,
+            Self::W8a8 => QuantisationScheme::W8a8,
+        }
+    }
 }
 
 impl StepOptions {
@@ -53,10 +62,7 @@ impl StepOptions {
             phase: self.phase,
             batch: self.batch,
             context: self.context,
-            quantisation: match self.dtype {
-                StepFormat::Bf16 => QuantisationScheme::Bf16,
-                StepFormat::W8a8 => QuantisationScheme::W8a8,
-            },
+            quantisation: self.dtype.scheme(),
         };
         let derived = decoder_step(&model, &step);
         derived.map_err(|error| CommandError::bad_input(error.to_string(), error.hint()))

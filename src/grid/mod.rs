@@ -26,7 +26,9 @@ pub use existing::ExistingCases;
 pub use expand::{Candidates, ConstraintViolation};
 pub use rejection::{RejectCount, RejectReason};
 pub(crate) use select::AxisRange;
-pub use select::{CandidateSource, MutationCount, SelectedRow, SelectedRows, SelectionRequest, select_rows};
+pub use select::{
+    CandidateSource, ListedCase, MutationCount, SelectedRow, SelectedRows, SelectionRequest, select_rows,
+};
 pub(crate) use write::{
-    CasesByKernel, MutationCases, MutationCasesError, RowSource, RowWriter, TargetDatabase,
+    CasesByKernel, ListedCases, MutationCases, MutationCasesError, RowSource, RowWriter, TargetDatabase,
 };

@@ -1,5 +1,5 @@
-//! Selection of the candidates of one kernel that become rows: candidates of grid patterns and mutants of cases pass
-//! the same filters, are counted by the same reasons and end up in one result.
+//! Selection of the candidates of one kernel that become rows: candidates of grid patterns, mutants of cases and listed
+//! cases pass the same filters, are counted by the same reasons and end up in one result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +28,17 @@ pub enum CandidateSource<'a> {
         /// Cases that are mutated.
         cases: Vec<&'a Case>,
     },
+    /// Cases as they are.
+    Listed(Vec<&'a ListedCase>),
+}
+
+/// Case that becomes a row without a change.
+#[derive(Clone, Debug)]
+pub struct ListedCase {
+    /// The case.
+    pub case: Case,
+    /// Origin of the row: its provenance without the seed, which starts with `grid `.
+    pub origin: String,
 }
 
 /// Parameters of a selection.
@@ -92,6 +103,7 @@ pub struct SelectedRow<'r> {
 enum RowOrigin<'r> {
     Grid { space: &'r CandidateSpace, numbers: &'r [i64], builder: &'r CaseBuilder<'r> },
     Mutation { mutation: &'r Mutation, mutant: &'r Mutant, source: &'r Case },
+    Listed(&'r str),
 }
 
 /// Selects rows among all candidates of a source. Rows that this source added earlier count among those wanted, so that
@@ -118,6 +130,7 @@ pub fn select_rows<'a>(
     let valid = match &source {
         CandidateSource::Grid(spaces) => result.select_candidates(spaces, filter),
         CandidateSource::Mutation { mutator, cases } => result.select_mutants(mutator, cases, filter),
+        CandidateSource::Listed(cases) => result.select_listed(cases, filter),
     };
     for ((valid, selected), rejected) in valid.iter().zip(&result.selected).zip(&mut result.rejected_by_part)
     {
@@ -305,6 +318,36 @@ impl<'a> SelectedRows<'a> {
         vec![valid.len()]
     }
 
+    /// Selects listed cases; returns the number of valid ones. Origins have equal shares, small and large cases too.
+    fn select_listed(&mut self, cases: &[&ListedCase], mut filter: CandidateFilter<'_>) -> Vec<usize> {
+        let origins: BTreeSet<&str> = cases.iter().map(|listed| listed.origin.as_str()).collect();
+        let origins: Vec<&str> = origins.into_iter().collect();
+        let mut rejected: BTreeMap<RejectReason, RejectCount> = BTreeMap::new();
+        let (mut valid, mut sizes) = (Vec::new(), Vec::new());
+        for (ListedCase { case, origin }, index) in cases.iter().zip(0_u64..) {
+            self.candidates += 1;
+            let checked = filter.check(MemoryFootprint::from_case(case), |entry| {
+                entry.resolve_call(case).map(|_| case).map_err(|refusal| refusal.to_string())
+            });
+            match checked {
+                Ok(()) => {
+                    valid.push(index);
+                    let stratum = origins.binary_search(&origin.as_str()).unwrap_or_default();
+                    sizes.push(SizedMutant { stratum, bytes: case.bytes() });
+                }
+                Err((reason, message)) => {
+                    rejected.entry(reason).or_default().add(|| message.unwrap_or_else(|| case.shapes()));
+                }
+            }
+        }
+        let rows_of = |origin: &&str| filter.existing.rows.get(*origin).copied().unwrap_or_default();
+        let existing: Vec<usize> = origins.iter().map(rows_of).collect();
+        let places = sample_mutants(&sizes, &existing, filter.request.rows, filter.request.seed);
+        self.selected = vec![places.into_iter().map(|place| valid[place]).collect()];
+        self.rejected_by_part = vec![rejected];
+        vec![valid.len()]
+    }
+
     /// Returns all rejected candidates by reason.
     pub fn rejected(&self) -> BTreeMap<&RejectReason, RejectCount> {
         let mut all: BTreeMap<&RejectReason, RejectCount> = BTreeMap::new();
@@ -333,7 +376,7 @@ impl<'a> SelectedRows<'a> {
     /// Returns the mutations that apply and their counts; empty for a grid.
     pub fn mutations(&self) -> impl Iterator<Item = (&'a str, MutationCount)> {
         let mutations = match &self.source {
-            CandidateSource::Grid(_) => &[],
+            CandidateSource::Grid(_) | CandidateSource::Listed(_) => &[],
             CandidateSource::Mutation { mutator, .. } => mutator.mutations,
         };
         let counts = mutations.iter().zip(&self.mutation_counts);
@@ -356,6 +399,12 @@ impl<'a> SelectedRows<'a> {
                 }
             }
             CandidateSource::Mutation { mutator, cases } => self.for_each_mutant(mutator, cases, visit),
+            CandidateSource::Listed(cases) => {
+                let indexes = self.selected.iter().flatten().filter_map(|index| usize::try_from(*index).ok());
+                for ListedCase { case, origin } in indexes.filter_map(|index| cases.get(index)) {
+                    visit(&SelectedRow { case, origin: RowOrigin::Listed(origin), seed: self.seed });
+                }
+            }
         }
     }
 
@@ -444,7 +493,7 @@ impl<'r> SelectedRow<'r> {
             RowOrigin::Grid { space, numbers, .. } => {
                 (&space.names[..space.names.len() - space.derived.len()], numbers)
             }
-            RowOrigin::Mutation { .. } => (&[], &[]),
+            RowOrigin::Mutation { .. } | RowOrigin::Listed(_) => (&[], &[]),
         };
         names.iter().map(String::as_str).zip(numbers.iter().copied())
     }
@@ -454,7 +503,7 @@ impl<'r> SelectedRow<'r> {
         match &self.origin {
             // A candidate whose attributes have no value was rejected.
             RowOrigin::Grid { numbers, builder, .. } => builder.cells(numbers).unwrap_or_default(),
-            RowOrigin::Mutation { .. } => {
+            RowOrigin::Mutation { .. } | RowOrigin::Listed(_) => {
                 self.case.attributes.iter().map(|(column, text)| (column, text.to_owned())).collect()
             }
         }
@@ -464,6 +513,7 @@ impl<'r> SelectedRow<'r> {
     pub fn provenance(&self) -> String {
         match &self.origin {
             RowOrigin::Grid { space, .. } => space.provenance(self.seed),
+            RowOrigin::Listed(origin) => CandidateSpace::with_seed(origin, self.seed),
             RowOrigin::Mutation { mutation, mutant, source } => {
                 let kernel = if source.kernel == self.case.kernel {
                     String::new()

@@ -6,7 +6,10 @@ use comfy_table::Cell;
 use serde_json::{Value, json};
 
 use super::summary_tables::{align_right, plain_table, trim_lines};
-use crate::grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows};
+use crate::{
+    domain::attention_attribute,
+    grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows},
+};
 
 #[derive(Default)]
 struct GridLine {
@@ -27,6 +30,7 @@ impl GridLine {
         }
         let detail: Vec<String> = match kernel.source {
             CandidateSource::Grid(_) => kernel.ranges().into_iter().map(format_range).collect(),
+            CandidateSource::Listed(_) => Vec::new(),
             CandidateSource::Mutation { .. } => {
                 let mutations = kernel.mutations().filter(|(_, count)| count.rows > 0);
                 mutations.map(|(name, count)| format!("{name} {}", count.rows)).collect()
@@ -107,6 +111,8 @@ pub(crate) struct GridRequest<'a> {
     pub seed: u64,
     /// True if rows were only counted.
     pub dry_run: bool,
+    /// True if the shapes of the rows are listed.
+    pub has_shapes: bool,
 }
 
 /// Formats a line of JSON for each kernel (JSON Lines).
@@ -128,6 +134,7 @@ pub(crate) fn grid_json(kernels: &[SelectedRows<'_>], request: &GridRequest<'_>)
                     kernel.ranges().into_iter().map(range).collect::<BTreeMap<_, _>>().into_iter().collect();
                 object["models"] = json!(request.models);
             }
+            CandidateSource::Listed(_) => object["models"] = json!(request.models),
             CandidateSource::Mutation { cases, .. } => {
                 object["cases"] = cases.len().into();
                 object["cases_unread"] = kernel.unread.count.into();
@@ -137,9 +144,30 @@ pub(crate) fn grid_json(kernels: &[SelectedRows<'_>], request: &GridRequest<'_>)
                 object["mutations"] = kernel.mutations().map(count).collect();
             }
         }
+        if request.has_shapes {
+            let mut shapes: Vec<Value> = Vec::new();
+            kernel.for_each(|row| {
+                shapes.push(json!({"shapes": row.case.shapes(), "provenance": row.provenance()}));
+            });
+            object["shapes"] = shapes.into();
+        }
         format!("{object}\n")
     });
     lines.collect()
+}
+
+/// Formats the shapes of all rows, with the mean length of the keys of attention.
+pub(crate) fn grid_shapes(kernels: &[SelectedRows<'_>]) -> String {
+    let mut table = plain_table(["kernel", "inputs -> outputs", "keys"].map(str::to_owned));
+    for kernel in kernels {
+        kernel.for_each(|row| {
+            let keys =
+                row.attributes().into_iter().find(|(column, _)| *column == attention_attribute::AVG_SEQ_LEN);
+            let keys = keys.map(|(_, keys)| keys).unwrap_or_default();
+            table.add_row([kernel.kernel.to_string(), row.case.shapes(), keys].map(Cell::new));
+        });
+    }
+    trim_lines(&table)
 }
 
 fn reject_json((reason, rejected): (&RejectReason, RejectCount)) -> Value {

@@ -41,7 +41,7 @@ pub(crate) use coverage::{CoverageReport, coverage_csv, coverage_json, coverage_
 pub(crate) use coverage_page::coverage_page;
 pub(crate) use diff::{diff_json, diff_summary, diff_table, failed_note};
 pub(crate) use fill::{FillReport, FillResult, fill_json, fill_result_json, fill_result_text, fill_text};
-pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_table};
+pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_shapes, grid_table};
 pub(crate) use grid_plot::coverage_plot;
 pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table};
 pub(crate) use json::JsonLines;

@@ -1,7 +1,7 @@
 //! Preparation of a run: its options, its plan, the environment of its programs, and what an interrupted run leaves
 //! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
-//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `llm`, `profile`,
 //! `render`, `ledger`, `database`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `plan`, `verify`,
 //! `evidence`, `coverage`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
@@ -24,6 +24,7 @@ mod reparse;
 mod resume;
 mod run_id;
 mod selftest;
+mod step_cases;
 
 pub(crate) use check::DatabaseCheck;
 pub(crate) use context::{EndedRun, RunContext};
@@ -46,3 +47,4 @@ pub(crate) use reparse::reparse_runs;
 pub(crate) use resume::ResumeState;
 pub(crate) use run_id::new_run_id;
 pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};
+pub(crate) use step_cases::StepSelection;

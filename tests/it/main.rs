@@ -34,6 +34,7 @@ mod grid;
 mod grid_check;
 mod grid_errors;
 mod grid_growth;
+mod grid_steps;
 mod host_faults;
 mod hostile_input;
 mod implausible_records;

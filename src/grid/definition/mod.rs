@@ -134,7 +134,12 @@ impl CandidateSpace {
     }
 
     pub(crate) fn provenance(&self, seed: u64) -> String {
-        format!("{}{BEFORE_SEED}{seed}", self.origin())
+        Self::with_seed(&self.origin(), seed)
+    }
+
+    /// Returns the provenance of a row of this origin.
+    pub(crate) fn with_seed(origin: &str, seed: u64) -> String {
+        format!("{origin}{BEFORE_SEED}{seed}")
     }
 
     /// Returns the [`CandidateSpace::origin`] in a row's provenance.

@@ -11,4 +11,4 @@ pub(crate) use error::MutationCasesError;
 pub(crate) use mutation_cases::{CasesByKernel, MutationCases};
 pub(crate) use rows::{GridRows, read_existing_rows};
 pub(crate) use target::TargetDatabase;
-pub(crate) use writer::{RowSource, RowWriter};
+pub(crate) use writer::{ListedCases, RowSource, RowWriter};

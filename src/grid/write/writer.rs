@@ -1,5 +1,7 @@
 //! Rows of some kernels, selected and appended to their tables in memory.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 
 use super::{GridRows, MutationCases, read_existing_rows};
@@ -9,10 +11,13 @@ use crate::{
     database::{Database, DatabaseError, KernelCsv},
     domain::{Case, KernelName},
     grid::{
-        CandidateSource, ExistingCases, SelectedRows, SelectionRequest, definition::GridFiles,
+        CandidateSource, ExistingCases, ListedCase, SelectedRows, SelectionRequest, definition::GridFiles,
         mutate::CaseMutator, select_rows,
     },
 };
+
+/// Cases that become rows as they are, by kernel.
+pub(crate) type ListedCases = BTreeMap<KernelName, Vec<ListedCase>>;
 
 /// Origin of the candidates of all kernels.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +31,7 @@ pub(crate) enum RowSource<'a> {
         /// The cases, and the kernels that get rows.
         cases: &'a MutationCases,
     },
+    Listed(&'a ListedCases),
 }
 
 /// Request for rows.
@@ -50,6 +56,7 @@ impl<'a> RowSource<'a> {
         match self {
             Self::Grids { kernels, .. } => kernels.iter().collect(),
             Self::Mutations { cases, .. } => cases.kernels().collect(),
+            Self::Listed(cases) => cases.keys().collect(),
         }
     }
 
@@ -59,13 +66,16 @@ impl<'a> RowSource<'a> {
             Self::Mutations { mutator, cases } => {
                 CandidateSource::Mutation { mutator: *mutator, cases: cases.sources(kernel) }
             }
+            Self::Listed(cases) => CandidateSource::Listed(
+                cases.get(kernel).map(Vec::as_slice).unwrap_or_default().iter().collect(),
+            ),
         }
     }
 
     /// Returns the source cases of a kernel, which no mutant may repeat although a profile's cases have no row.
     fn source_cases(&self, kernel: &KernelName) -> &'a [Case] {
         match self {
-            Self::Grids { .. } => &[],
+            Self::Grids { .. } | Self::Listed(_) => &[],
             Self::Mutations { cases, .. } => cases.of_kernel(kernel),
         }
     }
