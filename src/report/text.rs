@@ -150,9 +150,10 @@ impl TextReporter {
 fn device_text(devices: &[DeviceDeviation]) -> String {
     let mut sorted: Vec<&DeviceDeviation> = devices.iter().collect();
     sorted.sort_by(|one, other| other.deviation.total_cmp(&one.deviation));
+    let has_hosts = devices.windows(2).any(|pair| pair[0].place.host != pair[1].place.host);
     let (slowest, others) = (sorted.iter().take(MOST_DEVICES), sorted.len().saturating_sub(MOST_DEVICES));
     let text = slowest.map(|DeviceDeviation { place, deviation }| {
-        let host = if place.host.is_empty() { String::new() } else { format!("{} of ", place.host) };
+        let host = if has_hosts { format!("{} of ", place.host) } else { String::new() };
         format!("{host}{} {:+.1} %", place.device, 100.0 * deviation)
     });
     let mut text = text.collect::<Vec<_>>().join(", ");

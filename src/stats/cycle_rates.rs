@@ -86,6 +86,8 @@ pub struct CycleReading {
     pub rate: CycleRate,
     /// Cycles of a launch, in a unit that is the same for all readings of the case; `None` if they are not known.
     pub cycles: Option<f64>,
+    /// True for a control kernel, which every collection has at both ends.
+    pub is_control: bool,
 }
 
 impl CycleReading {
@@ -142,6 +144,7 @@ pub fn find_clock_deficits(readings: &[CycleReading]) -> Vec<Option<ClockDeficit
     for _ in 0..PASSES {
         own = own_deficits(readings, &standings, &by_case, &of_neighbours);
         of_neighbours = neighbour_deficits(&by_collection, &own);
+        add_control_deficits(readings, &by_collection, &own, &mut of_neighbours);
     }
     let judged = own.iter().zip(&of_neighbours).zip(&standings).map(|((own, neighbours), standing)| {
         // Differences of a device with a higher clock are judged as those of one with a lower clock are.
@@ -284,6 +287,28 @@ fn neighbour_deficits(by_collection: &[Vec<usize>], own: &[Option<Deficit>]) -> 
         }
     }
     combined
+}
+
+/// Sets the deficit of the control kernels of a collection where its cases show none: cases that were measured only while the
+/// clock was low agree with each other.
+fn add_control_deficits(
+    readings: &[CycleReading],
+    by_collection: &[Vec<usize>],
+    own: &[Option<Deficit>],
+    of_neighbours: &mut [Option<Deficit>],
+) {
+    for indices in by_collection {
+        let controls = indices.iter().filter(|&&index| readings[index].is_control);
+        let found = combined_deficit(controls.filter_map(|&index| own[index]).collect());
+        let Some(of_controls) = found.filter(|found| found.is_significant(NEIGHBOUR_ERRORS)) else {
+            continue;
+        };
+        for &index in indices {
+            if of_neighbours[index].is_none_or(|found| !found.is_significant(NEIGHBOUR_ERRORS)) {
+                of_neighbours[index] = Some(of_controls);
+            }
+        }
+    }
 }
 
 /// Returns the weighted median of deficits; `None` if they are too few.

@@ -169,7 +169,15 @@ impl LowClocks {
                 let collection = *collections.entry((one.collection, one.device)).or_insert(next);
                 let next = runs.len();
                 let run = *runs.entry(one.run).or_insert(next);
-                CycleReading { case, collection, run, device: one.device, rate: one.rate, cycles: one.cycles }
+                CycleReading {
+                    case,
+                    collection,
+                    run,
+                    device: one.device,
+                    rate: one.rate,
+                    cycles: one.cycles,
+                    is_control: one.attempt.is_none(),
+                }
             })
             .collect();
         let all_deficits = find_clock_deficits(&readings);

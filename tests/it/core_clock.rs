@@ -57,7 +57,15 @@ fn readings_of_halves(launches: &[(String, u32, f64, i64)], factor: f64) -> Vec<
             let next = cases.len();
             let case = *cases.entry(key).or_insert(next);
             let rate = CycleRate::from_launches(&of_case[&key], key.1).expect("launches");
-            readings.push(CycleReading { case, collection, run: 0, device: 0, rate, cycles: None });
+            readings.push(CycleReading {
+                case,
+                collection,
+                run: 0,
+                device: 0,
+                rate,
+                cycles: None,
+                is_control: false,
+            });
         }
     }
     readings

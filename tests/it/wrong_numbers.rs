@@ -55,6 +55,11 @@ const FAULTS: &[WrongNumberFault] = &[
     fault("modes of 6 %", "unsteady_kernel: {pattern: two_modes, factor: 1.06}", 0.01),
     fault("modes of 15 %", "unsteady_kernel: {pattern: two_modes, factor: 1.15}", 0.01),
     fault("burst of 10 %", "unsteady_kernel: {pattern: burst, factor: 1.1, launch: 10}", 0.01),
+    fault(
+        "all 6 % slow after the start",
+        "slow_kernels: {factor: 1.06}\n  when: {from: 60}\nspeed: 60",
+        0.01,
+    ),
     // Kernels that need more cycles there, such as with another placement of memory: no clock differs.
     fault(
         "two of four devices 5 % slow",

@@ -239,6 +239,7 @@ mod tests {
                 device,
                 rate: CycleRate { per_microsecond: clock, error: 0.001 },
                 cycles: None,
+                is_control: false,
             })
         };
         clocks.iter().enumerate().flat_map(of_device).collect()

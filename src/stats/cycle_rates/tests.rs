@@ -16,7 +16,15 @@ fn reading(case: usize, collection: usize, nanos: f64, clock: f64, seed: u64) ->
         })
         .collect();
     let rate = CycleRate::from_launches(&launches, 24).expect("launches");
-    CycleReading { case, collection, run: 0, device: collection as u32, rate, cycles: None }
+    CycleReading {
+        case,
+        collection,
+        run: 0,
+        device: collection as u32,
+        rate,
+        cycles: None,
+        is_control: false,
+    }
 }
 
 /// Typical duration of a case: 2 us to 2 ms.
@@ -205,6 +213,7 @@ fn kernels_with_more_cycles_are_at_no_higher_clock() {
             device,
             rate: CycleRate { per_microsecond: rate, error: 0.001 },
             cycles: cycles.map(|cycles| cycles * (1.0 + case as f64)),
+            is_control: false,
         })
     };
     let found = |slow: (f64, Option<f64>), usual: Option<f64>| -> Vec<Option<f64>> {
@@ -225,4 +234,40 @@ fn kernels_with_more_cycles_are_at_no_higher_clock() {
         assert!(deficits[0].is_some_and(|deficit| deficit > 0.08), "{deficits:?}");
         assert_eq!(deficits[1..], [None; 3]);
     }
+}
+
+/// One collection was measured before the clock of all devices fell, with cases that no other has. The control kernels, which all
+/// have, show that the others were slow: their cases agree with each other.
+#[test]
+fn control_kernels_show_a_clock_at_which_all_collections_of_a_case_were() {
+    let of_collection = |collection: usize, clock: f64, cases: std::ops::Range<usize>| {
+        let controls = |from: usize| (from..from + 3).map(|control| (control, true));
+        let all = controls(0).chain(cases.map(|case| (case, false))).chain(controls(0));
+        all.map(move |(case, is_control)| CycleReading {
+            case,
+            collection,
+            run: 0,
+            device: collection as u32 % 4,
+            rate: CycleRate { per_microsecond: clock, error: 0.001 },
+            cycles: None,
+            is_control,
+        })
+    };
+    let found = |clock: f64| -> Vec<Option<f64>> {
+        let fast = of_collection(2, 1_650.0, 10..14);
+        let slow =
+            [0, 1, 3, 4, 5, 6].into_iter().flat_map(|collection| of_collection(collection, clock, 20..34));
+        let readings: Vec<CycleReading> = fast.chain(slow).collect();
+        let deficits = find_clock_deficits(&readings);
+        let cases = readings.iter().zip(&deficits).filter(|(reading, _)| !reading.is_control);
+        cases.map(|(_, found)| found.map(|found| found.deficit)).collect()
+    };
+    // The device of the fast collection was slow later: its clock fell.
+    let deficits = found(1_556.0);
+    assert_eq!(deficits[..4], [None; 4]);
+    assert!(
+        deficits[4..].iter().all(|found| found.is_some_and(|found| (0.05..0.07).contains(&found))),
+        "{deficits:?}"
+    );
+    assert!(found(1_640.0).iter().all(Option::is_none));
 }
