@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::{
     options::{AssetOptions, DatabaseFolder, OutputFormat},
@@ -28,6 +28,7 @@ use crate::{
 /// stand for. A workload is a profile (kernel_details.csv, op_summary_*.csv, or a folder), an inventory or a chrome
 /// trace of a simulator, or a list in YAML or CSV; docs/coverage.md describes them. Nothing in the database is changed.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).required(true)))]
 pub(super) struct CoverageOptions {
     #[command(flatten)]
     database: DatabaseFolder,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::{
     measurement_options::MeasurementOptions,
@@ -27,6 +27,7 @@ use crate::{
 /// (`--until`, `--budget`), time that is left is spent on the cases between brackets, then on further collections of the rows
 /// that the workloads use. An interrupted run is continued by `npubench resume`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).required(true)))]
 pub(super) struct FillOptions {
     #[command(flatten)]
     database: DatabaseFolder,

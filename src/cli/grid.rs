@@ -8,6 +8,7 @@ use std::{
 use clap::Args;
 
 use super::{
+    grid_fill::FillAuditOptions,
     grid_mutate::MutateOptions,
     grid_steps::GridStepOptions,
     options::{
@@ -79,6 +80,8 @@ pub(super) struct GridOptions {
     #[command(flatten)]
     steps: GridStepOptions,
     #[command(flatten)]
+    audit: FillAuditOptions,
+    #[command(flatten)]
     mutate: MutateOptions,
     #[command(flatten)]
     assets: AssetOptions,
@@ -106,6 +109,16 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
         let cases = MutationCases::new(cases, &mutator, &wanted.into_iter().collect())?;
         let source = RowSource::Mutations { mutator, cases: &cases };
         return add_rows(options, source, &catalogue, &target, &device, None);
+    }
+    if options.audit.is_requested() {
+        let (models, folder) = ((&*options.models, &options.steps), options.folder());
+        let cases = options.audit.missing_cases((&assets, &catalogue), folder, models, &wanted)?;
+        if cases.is_empty() {
+            print_note("no row to add");
+            return Ok(ExitStatus::Done);
+        }
+        let (target, device) = open_target(options, &assets)?;
+        return add_rows(options, RowSource::Listed(&cases), &catalogue, &target, &device, None);
     }
     if options.steps.is_requested() {
         let cases = options.steps.derive_cases(&assets, &options.models, &wanted)?;
@@ -167,7 +180,8 @@ fn add_rows(
         timed_on: options.dry_run.then_some(device),
     };
     let kernels = target.add_rows(&writer, options.dry_run)?;
-    let has_shapes = options.shapes || (options.dry_run && options.steps.is_requested());
+    let has_shapes =
+        options.shapes || (options.dry_run && (options.steps.is_requested() || options.audit.is_requested()));
     let request =
         GridRequest { models: &options.models, seed: options.seed, dry_run: options.dry_run, has_shapes };
     match options.format {

@@ -1,16 +1,18 @@
 //! `npubench grid audit`: comparison of a database or of grids with the density standard.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::{
     grid,
     options::{self, AssetOptions, OutputFormat},
+    question_options::QuestionOptions,
 };
 use crate::{
     catalogue::Catalogue,
-    config::DeviceProfile,
+    config::{AssetFiles, DeviceProfile},
+    coverage::{AuditedQuestion, CoverageAnalyzer, WorkloadCoverage, audit_questions},
     database::Database,
     domain::{KernelName, default_memory_budget, did_you_mean_or},
     exit::ExitStatus,
@@ -18,7 +20,7 @@ use crate::{
         AxisAudit, GridAuditor, KernelAudit,
         definition::{DensityFile, GridModels},
     },
-    report::{audit_json, audit_table, print_data, print_note},
+    report::{audit_json, audit_table, print_data, print_note, question_json, question_table},
     session::CommandError,
 };
 
@@ -26,8 +28,11 @@ use crate::{
 ///
 /// Each axis of each kernel is compared with grids/density.yaml: its endpoints, its required points, and the allowed
 /// distance of neighbouring values. Only rows with a latency count as measured; values of other rows are listed as
-/// planned. Exits with 1 if a point is missing.
+/// planned. With workloads, or a step of a model, the rows that answer their questions are audited instead: a question
+/// is answered by its own row, or by rows between which the standard allows an interpolation. Exits with 1 if a point
+/// or an answer is missing.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).requires("db")))]
 pub(super) struct AuditOptions {
     /// Kernels to audit; by default all
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
@@ -42,6 +47,8 @@ pub(super) struct AuditOptions {
     #[arg(long, value_name = "ID,ID", value_delimiter = ',', conflicts_with = "db")]
     models: Vec<String>,
     #[command(flatten)]
+    questions: QuestionOptions,
+    #[command(flatten)]
     assets: AssetOptions,
     /// Format of the result
     #[arg(long, value_enum, default_value = "plain")]
@@ -54,6 +61,13 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     let density = DensityFile::load(&assets, &catalogue)?;
     let wanted = options::parse_kernels(&options.kernels)?;
     let auditor = GridAuditor { catalogue: &catalogue, density: &density };
+    if options.questions.is_incomplete() {
+        let problem = "options of workloads are given, but no workload";
+        return Err(CommandError::bad_input(problem, "give `--workload FILE` or `--model NAME`"));
+    }
+    if let Some(folder) = options.db.as_deref().filter(|_| options.questions.is_requested()) {
+        return audit_workloads(options, folder, &assets, auditor, &wanted);
+    }
     let audits = match &options.db {
         Some(folder) => {
             let database = Database::open(folder)?;
@@ -73,6 +87,47 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
         }
     };
     Ok(print_audits(options, &audits))
+}
+
+/// Audits the rows that answer the questions of workloads.
+fn audit_workloads(
+    options: &AuditOptions,
+    folder: &Path,
+    assets: &AssetFiles,
+    auditor: GridAuditor<'_>,
+    wanted: &[KernelName],
+) -> Result<ExitStatus, CommandError> {
+    let lookup = options.questions.open(folder)?;
+    let analyzer = CoverageAnalyzer { engine: &lookup.engine, catalogue: auditor.catalogue };
+    let workloads = options.questions.load(assets, &lookup, &analyzer)?;
+    workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
+    let coverages = workloads.iter().map(|workload| analyzer.answer_workload(workload));
+    let coverages: Vec<WorkloadCoverage<'_>> = coverages.collect::<Result<_, _>>()?;
+    let mut audited = audit_questions(&analyzer, auditor, &Database::open(folder)?, &coverages)?;
+    if let Some(missing) =
+        wanted.iter().find(|kernel| audited.iter().all(|row| row.kernel != kernel.as_str()))
+    {
+        let hint = did_you_mean_or(missing.as_str(), audited.iter().map(|row| row.kernel.as_str()), || {
+            "without names of kernels, all kernels of the workloads are audited".to_owned()
+        });
+        return Err(CommandError::bad_input(format!("no workload has a question about `{missing}`"), hint));
+    }
+    audited.retain(|row| wanted.is_empty() || wanted.iter().any(|kernel| row.kernel == kernel.as_str()));
+    print_data(&if options.format == OutputFormat::Json {
+        question_json(&audited)
+    } else {
+        question_table(&audited)
+    });
+    let answered = audited.iter().filter(|row| row.is_answered()).count();
+    print_note(&format!(
+        "{answered} of {} questions are answered as the density standard requires",
+        audited.len()
+    ));
+    Ok(if audited.iter().all(AuditedQuestion::is_answered) {
+        ExitStatus::Done
+    } else {
+        ExitStatus::SomeNotOk
+    })
 }
 
 /// Returns the wanted kernels, or all kernels of a database.

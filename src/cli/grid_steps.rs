@@ -11,7 +11,7 @@ use crate::{
     grid::ListedCases,
     llm::LlmModel,
     report::print_note,
-    session::{CommandError, StepSelection},
+    session::{CommandError, StepCases, StepSelection},
     workload::StepPhase,
 };
 
@@ -57,13 +57,12 @@ impl GridStepOptions {
             && self.dtype.is_empty())
     }
 
-    /// Derives the cases of the steps of models, of the wanted kernels or, if none is named, of all.
-    pub(super) fn derive_cases(
+    /// Derives the steps of models.
+    pub(super) fn derive_steps(
         &self,
         assets: &AssetFiles,
         models: &[String],
-        wanted: &[KernelName],
-    ) -> Result<ListedCases, CommandError> {
+    ) -> Result<StepCases, CommandError> {
         let models = models.iter().map(|name| LlmModel::load(assets, name));
         let models = models.collect::<Result<Vec<_>, _>>()?;
         let selection = StepSelection {
@@ -74,8 +73,19 @@ impl GridStepOptions {
             contexts: self.context.clone(),
             formats: self.dtype.iter().map(|format| format.scheme()).collect(),
         };
-        let mut steps = selection.derive_cases(&models)?;
+        let steps = selection.derive_cases(&models)?;
         steps.notes.iter().for_each(|note| print_note(note));
+        Ok(steps)
+    }
+
+    /// Derives the cases of the steps of models, of the wanted kernels or, if none is named, of all.
+    pub(super) fn derive_cases(
+        &self,
+        assets: &AssetFiles,
+        models: &[String],
+        wanted: &[KernelName],
+    ) -> Result<ListedCases, CommandError> {
+        let mut steps = self.derive_steps(assets, models)?;
         if let Some(missing) = wanted.iter().find(|kernel| !steps.cases.contains_key(*kernel)) {
             let known = steps.cases.keys().map(KernelName::as_str);
             let hint = did_you_mean_or(missing.as_str(), known, || {

@@ -15,6 +15,7 @@ mod fia_backfill;
 mod fill;
 mod grid;
 mod grid_audit;
+mod grid_fill;
 mod grid_mutate;
 mod grid_steps;
 mod ingest;

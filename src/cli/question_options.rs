@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct QuestionOptions {
     /// Workloads, each with a factor of its counts and times, 1 by default
-    #[arg(long = "workload", value_name = "FILE[=WEIGHT]", num_args = 1.., required_unless_present = "model",
+    #[arg(long = "workload", value_name = "FILE[=WEIGHT]", num_args = 1..,
           value_parser = parse_weighted_path)]
     workloads: Vec<(PathBuf, f64)>,
     /// Look one step of a model up, such as Qwen3-32B or the path of a config.json: its kernels follow from the sizes
@@ -58,6 +58,15 @@ pub(super) struct DefaultOptions {
 }
 
 impl DefaultOptions {
+    pub(super) const fn is_given(&self) -> bool {
+        self.tp.is_some()
+            || self.ep.is_some()
+            || self.ranks.is_some()
+            || self.tier.is_some()
+            || self.kv_length.is_some()
+            || !self.treat_dtype.is_empty()
+    }
+
     pub(super) fn defaults(&self) -> WorkloadDefaults {
         WorkloadDefaults {
             parameters: QuestionDefaults {
@@ -83,6 +92,16 @@ fn parse_dtype_pair(text: &str) -> Result<(Dtype, Dtype), String> {
 }
 
 impl QuestionOptions {
+    /// Returns true if workloads or a step of a model are named.
+    pub(super) const fn is_requested(&self) -> bool {
+        !self.workloads.is_empty() || self.model.is_some()
+    }
+
+    /// Returns true if options state something about workloads that are not named.
+    pub(super) const fn is_incomplete(&self) -> bool {
+        !self.is_requested() && (self.defaults.is_given() || self.mapping.is_some())
+    }
+
     /// Opens a database with the mapping of the options.
     pub(super) fn open(&self, db: &Path) -> Result<LookupDatabase, CommandError> {
         LookupDatabase::open(db, self.mapping.as_deref())

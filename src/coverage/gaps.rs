@@ -197,11 +197,25 @@ pub fn coverage_gaps<'w>(
 }
 
 /// Returns a text that is equal for equal questions.
-fn gap_key(answer: &AnsweredQuestion<'_>) -> String {
+pub(super) fn gap_key(answer: &AnsweredQuestion<'_>) -> String {
     format!("{:?} {:?}", answer.question.query, answer.question.unreadable)
 }
 
 impl CoverageAnalyzer<'_> {
+    /// Returns the case of a row that would answer a question exactly; `None` if the question does not determine it, or
+    /// if no call measures it.
+    pub(super) fn case_to_measure(&self, answer: &AnsweredQuestion<'_>) -> Option<Case> {
+        let closing = match answer.class {
+            AnswerClass::Missing => self.closing_of(answer),
+            _ => {
+                let own = self.kernels_of(&answer.query.op);
+                let kernel = own.first()?.as_str().to_owned();
+                self.closing_by_case(answer.question, &own, kernel)
+            }
+        };
+        self.case_of(answer, &closing)
+    }
+
     /// Returns what would close a gap.
     fn closing_of(&self, answer: &AnsweredQuestion<'_>) -> GapClosing {
         let question = answer.question;

@@ -1,9 +1,10 @@
 //! Coverage: the answers of a database to the questions of workloads, metrics over them, and the gaps with what would
 //! close each.
 //!
-//! Layer 4: imports `domain`, `config`, `catalogue`, `lookup` and `workload`.
+//! Layer 4: imports `domain`, `config`, `catalogue`, `database`, `lookup`, `workload` and `grid`.
 
 mod answers;
+mod density;
 mod estimate;
 mod fill_cases;
 mod gaps;
@@ -13,6 +14,7 @@ mod predicted;
 mod totals;
 
 pub use answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage, add_equal_calls};
+pub(crate) use density::{AuditedAnswer, AuditedQuestion, audit_questions};
 pub use estimate::estimate_durations;
 pub use fill_cases::{FillCase, FillCases, FilledBy};
 pub use gaps::{CoverageGap, GapClosing, coverage_gaps};

@@ -20,7 +20,7 @@ mod select;
 mod write;
 
 pub use audit::KernelAudit;
-pub(crate) use audit::{AxisAudit, AxisGap, AxisGroup, GridAuditor};
+pub(crate) use audit::{AxisAudit, AxisGap, AxisGroup, GridAuditor, SparseAxis};
 pub use case_builder::CaseBuilder;
 pub use existing::ExistingCases;
 pub use expand::{Candidates, ConstraintViolation};

@@ -23,6 +23,7 @@ mod output_format;
 mod plan;
 mod print;
 mod progress;
+mod question_audit;
 mod recorder;
 mod reparse;
 mod result_file;
@@ -53,6 +54,7 @@ pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
 pub(crate) use print::{is_output_incomplete, print_data, print_note};
+pub(crate) use question_audit::{question_json, question_table};
 pub(crate) use recorder::RunRecorder;
 pub(crate) use reparse::{
     AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows, reparse_json,

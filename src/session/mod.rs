@@ -47,4 +47,4 @@ pub(crate) use reparse::reparse_runs;
 pub(crate) use resume::ResumeState;
 pub(crate) use run_id::new_run_id;
 pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};
-pub(crate) use step_cases::StepSelection;
+pub(crate) use step_cases::{StepCases, StepSelection};

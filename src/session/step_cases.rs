@@ -6,7 +6,7 @@ use super::CommandError;
 use crate::{
     grid::{ListedCase, ListedCases},
     llm::{LlmModel, ParallelDegrees, ParallelLayout, QuantisationScheme},
-    workload::{DecoderStep, StepPhase, decoder_step},
+    workload::{DecoderStep, StepPhase, WorkloadQuestion, decoder_step},
 };
 
 /// Sequences of steps, if none are given.
@@ -33,6 +33,8 @@ pub(crate) struct StepSelection {
 pub(crate) struct StepCases {
     /// By kernel, each once.
     pub(crate) cases: ListedCases,
+    /// Questions of the cases, in the order of the steps.
+    pub(crate) questions: Vec<WorkloadQuestion>,
     /// Collectives of the steps, which have no rows of cases.
     pub(crate) collectives: BTreeSet<String>,
     /// Notes on parts of the models that are left out.
@@ -52,11 +54,12 @@ impl StepSelection {
                     found.notes.extend(derived.notes);
                     let origin = format!("grid step: {} {layout} {}", model.model, step.phase);
                     for question in derived.questions {
-                        let Some(case) = question.case else {
+                        let Some(case) = question.case.clone() else {
                             found.collectives.insert(question.query.op.clone());
                             continue;
                         };
                         if known.insert(case.signature()) {
+                            found.questions.push(question);
                             let listed = ListedCase { case, origin: origin.clone() };
                             found.cases.entry(listed.case.kernel.clone()).or_default().push(listed);
                         }

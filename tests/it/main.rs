@@ -31,6 +31,7 @@ mod full_disk;
 mod fuzz;
 mod gang;
 mod grid;
+mod grid_asked;
 mod grid_check;
 mod grid_errors;
 mod grid_growth;

@@ -1,18 +1,34 @@
 //! Audits of databases and of grids: all rows, or all candidates, added to the audit of their kernel.
 
+use std::{collections::BTreeSet, fmt};
+
 use rayon::prelude::*;
 
-use super::{KernelAudit, kernel_audit::KernelAxes};
+use super::{AxisGap, KernelAudit, kernel_audit::KernelAxes};
 use crate::{
     catalogue::Catalogue,
     database::{Database, DatabaseError, for_each_measured_case},
-    domain::KernelName,
+    domain::{Case, KernelName},
     grid::{
         CandidateSource, ExistingCases, SelectionRequest,
         definition::{AuditedAxis, DensityFile, GridFiles},
         select_rows,
     },
 };
+
+/// Axis along which the neighbours of a value are further apart than the standard allows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SparseAxis {
+    pub(crate) axis: String,
+    pub(crate) gap: AxisGap,
+}
+
+impl fmt::Display for SparseAxis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AxisGap { from, to, allowed } = &self.gap;
+        write!(f, "{} {from} to {to} ({allowed})", self.axis)
+    }
+}
 
 /// Auditor of kernels against a density standard.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +83,27 @@ impl<'a> GridAuditor<'a> {
             Some(axes.audit(kernel))
         });
         audits.collect()
+    }
+
+    /// Returns the first audited axis along which a case lies between two of the `used` cases that are further apart
+    /// than the standard allows; `None` for kernels that the standard does not cover.
+    pub(crate) fn sparse_axis(&self, case: &Case, used: &[Case]) -> Option<SparseAxis> {
+        let entry = self.catalogue.entry(&case.kernel)?;
+        let axes = self.axes(&case.kernel);
+        let points_of = |case: &Case| entry.axis_points(case, axes.iter()).ok();
+        let wanted = points_of(case)?;
+        // Rows of other names of the call have the same arguments.
+        let used =
+            used.iter().filter_map(|row| points_of(&Case { kernel: case.kernel.clone(), ..row.clone() }));
+        let used: Vec<_> = used.collect();
+        axes.iter().zip(wanted).enumerate().find_map(|(index, (axis, point))| {
+            let value = point?.value;
+            let values: BTreeSet<i64> =
+                used.iter().filter_map(|points| Some(points.get(index)?.as_ref()?.value)).collect();
+            let (from, to) = (*values.range(..=value).next_back()?, *values.range(value..).next()?);
+            let allowed = axis.standard.forbids(from, to)?;
+            Some(SparseAxis { axis: axis.name.clone(), gap: AxisGap { from, to, allowed } })
+        })
     }
 
     fn axes(&self, kernel: &KernelName) -> &'a [AuditedAxis] {

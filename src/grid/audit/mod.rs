@@ -6,7 +6,7 @@ mod auditor;
 mod gaps;
 mod kernel_audit;
 
-pub(crate) use auditor::GridAuditor;
+pub(crate) use auditor::{GridAuditor, SparseAxis};
 pub(crate) use gaps::{AxisGap, AxisShortfall};
 pub use kernel_audit::KernelAudit;
 pub(crate) use kernel_audit::{AxisAudit, AxisGroup};
