@@ -1,4 +1,5 @@
-//! Lookups per second in a database of 1,000,000 rows, on one core: exact ones, interpolated ones, and the load.
+//! Lookups per second in a database of 1,000,000 rows, on one core: exact ones, interpolated ones, and the load. Then
+//! lookups of attention in a table of a tenth as many rows.
 //!
 //! `cargo bench --bench lookup [-- ROWS]`; 10,000 rows with `NPUBENCH_BENCH_SMALL=1`.
 
@@ -12,7 +13,8 @@ use npubench::{
     config::DatabaseFile,
     database::{COMPUTE_COLUMNS, Database},
     domain::{DataKind, Tensor},
-    lookup::{AnswerSource, LookupEngine, OpQuery, QueryTensor, op_mapping::OpMapping},
+    lookup::{AnswerSource, AttentionParameters, LookupEngine, OpQuery, QueryTensor},
+    op_mapping::OpMapping,
 };
 
 /// Seconds in which 1,000,000 rows must be loaded.
@@ -20,6 +22,8 @@ const LOAD_LIMIT: f64 = 3.0;
 /// Lookups per second.
 const EXACT_LIMIT: f64 = 500_000.0;
 const INTERPOLATED_LIMIT: f64 = 100_000.0;
+/// Lookups of attention per second.
+const ATTENTION_LIMIT: f64 = 50_000.0;
 
 const MAPPING: &str = "interpolation_policy: {kernel_overrides: {MatMulV2: {max_interpolation_dim: 1}}}\n\
     operator_mappings:\n  aten.mm.default: {kernel_type: MatMulV2}\n  \
@@ -66,6 +70,76 @@ fn main() {
         for (op, count) in [("aten.mm.default", rows / 2), ("norm", rows - rows / 2)] {
             report(&engine, op, count, queries, exact, wanted, limit);
         }
+    }
+    attention(folder.path(), (rows / 10).max(2 * LENGTHS), queries / 10);
+}
+
+/// Rows of attention with one number of tokens.
+const LENGTHS: usize = 500;
+
+/// Looks attention up in a table of its own.
+fn attention(folder: &Path, rows: usize, queries: usize) {
+    let path = folder.join("attention");
+    Database::create(&path, &DatabaseFile::new(DataKind::Npu), |draft| {
+        let mut text = COMPUTE_COLUMNS.join(",");
+        text.push_str(",Runtime avg_seq_len,Runtime sparse_mode,Runtime num_key_value_heads,Runtime input_layout\n");
+        for row in 0..rows {
+            let (tokens, length) = attention_shape(row);
+            let _ = write!(
+                text,
+                "dynamic,MIX_AIC,\"{tokens},64,128;900,128,8,128\",DT_BF16;DT_BF16,ND;ND,\"{tokens},64,128\",DT_BF16,ND,{}.5,,,",
+                10 + row % 1000
+            );
+            text.push_str(&",".repeat(COMPUTE_COLUMNS.len() - 12));
+            let _ = writeln!(text, ",{length},3,8,TND");
+        }
+        fs::write(draft.join("FusedInferAttentionScore.csv"), text).expect("written");
+        Ok::<(), Box<dyn Error>>(())
+    })
+    .expect("made");
+    let engine = LookupEngine::new(Database::open(&path).expect("there"), None).expect("an engine");
+    for (wanted, beside) in [(AnswerSource::Measured, 0), (AnswerSource::Interpolated, 500)] {
+        let queries_of: Vec<OpQuery> = (0..queries)
+            .map(|at| {
+                // The last length of a number of tokens has no neighbour above.
+                let row = at.wrapping_mul(7919) % rows / LENGTHS * LENGTHS + at % (LENGTHS - 1);
+                let (tokens, length) = attention_shape(row.min(rows - 2));
+                attention_query(tokens, length + beside)
+            })
+            .collect();
+        let _ = engine.lookup(&queries_of[0]).expect("readable");
+        let begun = Instant::now();
+        let found = queries_of
+            .iter()
+            .filter(|query| engine.lookup(query).expect("readable").source == wanted)
+            .count();
+        #[expect(clippy::cast_precision_loss, reason = "a few millions")]
+        let rate = queries as f64 / begun.elapsed().as_secs_f64();
+        assert_eq!(found, queries, "attention: queries without a {wanted} answer");
+        println!(
+            "attention: {rate:.0} {wanted} lookups/s in {rows} rows, limit {ATTENTION_LIMIT:.0}: {}",
+            size::judged(rate >= ATTENTION_LIMIT)
+        );
+    }
+}
+
+/// Returns tokens and length of keys of a row.
+fn attention_shape(row: usize) -> (usize, usize) {
+    (100 * (row / LENGTHS + 1), 1000 * (row % LENGTHS + 1))
+}
+
+fn attention_query(tokens: usize, length: usize) -> OpQuery {
+    let tensor = |dims: [usize; 3]| {
+        let Tensor { dims, dtype, .. } = tensor_of(&dims);
+        QueryTensor { dims, dtype: Some(dtype), format: None }
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a length")]
+    let kv_length = Some(length as f64);
+    OpQuery {
+        op: "FusedInferAttentionScore".to_owned(),
+        inputs: vec![tensor([tokens, 64, 128]), tensor([900, 8, 128])],
+        attention: AttentionParameters { kv_length, ..AttentionParameters::default() },
+        ..OpQuery::default()
     }
 }
 

@@ -8,7 +8,7 @@
 //! | 0 | `exit`, `stats`, `domain` |
 //! | 1 | `files`, `table`, `config`, `events` |
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
-//! | 3 | `render`, `ledger`, `database`, `lookup`, `workload`, `grid`, `fault_plan` |
+//! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `grid`, `fault_plan` |
 //! | 4 | `device`, `plan`, `sched`, `verify`, `evidence`, `coverage` |
 //! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
@@ -30,6 +30,8 @@ pub mod grid;
 mod ledger;
 pub mod llm;
 pub mod lookup;
+pub mod op_mapping;
+pub mod op_query;
 mod plan;
 pub mod process;
 pub mod profile;

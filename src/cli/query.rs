@@ -8,14 +8,15 @@ use std::{
 
 use clap::Args;
 use serde::Deserialize;
+use strum::VariantNames as _;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
     domain::{DataKind, did_you_mean_or},
     exit::ExitStatus,
     lookup::{
-        AnswerSource, AttentionParameters, LookupAnswer, LookupEngine, OpQuery, QueryTensor, parse_shapes,
-        query_tensors, split_list,
+        AnswerSource, AttentionParameters, BatchPhase, LookupAnswer, LookupEngine, LookupRules, OpQuery,
+        QueryTensor, parse_shapes, query_tensors, split_list,
     },
     report::{LookupReport, lookup_json, lookup_text, print_data, print_note},
     session::{CommandError, LookupDatabase},
@@ -71,9 +72,33 @@ pub(super) struct QueryOptions {
     /// Look operators up as they run under sequence parallelism
     #[arg(long)]
     sequence_parallel: bool,
+    #[command(flatten)]
+    attention: AttentionOptions,
+    /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
+    #[arg(long, value_name = "FILE")]
+    mapping: Option<PathBuf>,
+    /// Answer as the superseded tool does where this one differs on purpose; docs/lookup.md lists the differences
+    #[arg(long)]
+    compat: bool,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+/// Parameters of attention.
+#[derive(Debug, Args)]
+struct AttentionOptions {
     /// Mean length of the keys of attention
     #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
     kv_length: Option<f64>,
+    /// Keys of each sequence, such as `4096,3000`
+    #[arg(long, value_name = "LENGTHS", value_delimiter = ',', conflicts_with = "kv_length")]
+    kv_lengths: Vec<u64>,
+    /// Queries of each sequence. By default one each for as many tokens as sequences, or as many as keys
+    #[arg(long, value_name = "LENGTHS", value_delimiter = ',', requires = "kv_lengths")]
+    query_lengths: Vec<u64>,
+    /// Number of sequences, where neither lengths nor shapes show it
+    #[arg(long, value_name = "N")]
+    batch: Option<u64>,
     /// Heads of the keys of attention; by default the last but one dimension of the second input
     #[arg(long, value_name = "N")]
     kv_heads: Option<u64>,
@@ -83,11 +108,19 @@ pub(super) struct QueryOptions {
     /// Order of dimensions of attention; by default TND for queries of three dimensions, BNSD_NBSD for those of four
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<String>,
-    /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
-    #[arg(long, value_name = "FILE")]
-    mapping: Option<PathBuf>,
-    #[command(flatten)]
-    output: OutputOptions,
+    /// Keys that sparse attention selects at most for a query
+    #[arg(long, value_name = "N")]
+    topk: Option<u64>,
+    /// Keys in a block of the cache
+    #[arg(long, value_name = "TOKENS")]
+    block_size: Option<u64>,
+    /// Phase of the batch, where lengths do not show it
+    #[arg(long, value_name = "PHASE", value_parser = parse_phase)]
+    phase: Option<BatchPhase>,
+}
+
+fn parse_phase(text: &str) -> Result<BatchPhase, String> {
+    text.parse().map_err(|_| format!("`{text}` is none of {}", BatchPhase::VARIANTS.join(", ")))
 }
 
 /// Shapes of a side.
@@ -127,13 +160,20 @@ struct QueryLine {
     tier: Option<u64>,
     sequence_parallel: bool,
     kv_length: Option<f64>,
+    kv_lengths: Vec<u64>,
+    query_lengths: Vec<u64>,
+    batch: Option<u64>,
     kv_heads: Option<u64>,
     sparse_mode: Option<u8>,
     layout: Option<String>,
+    topk: Option<u64>,
+    block_size: Option<u64>,
+    phase: Option<String>,
 }
 
 impl QueryLine {
     fn from_options(options: &QueryOptions) -> Self {
+        let attention = &options.attention;
         let shapes = |list: &Option<ShapeList>| list.as_ref().map(|list| list.0.clone()).unwrap_or_default();
         Self {
             op: options.op.clone().unwrap_or_default(),
@@ -147,10 +187,16 @@ impl QueryLine {
             ranks: options.ranks,
             tier: options.tier,
             sequence_parallel: options.sequence_parallel,
-            kv_length: options.kv_length,
-            kv_heads: options.kv_heads,
-            sparse_mode: options.sparse_mode,
-            layout: options.layout.clone(),
+            kv_length: attention.kv_length,
+            kv_lengths: attention.kv_lengths.clone(),
+            query_lengths: attention.query_lengths.clone(),
+            batch: attention.batch,
+            kv_heads: attention.kv_heads,
+            sparse_mode: attention.sparse_mode,
+            layout: attention.layout.clone(),
+            topk: attention.topk,
+            block_size: attention.block_size,
+            phase: attention.phase.map(|phase| <&str>::from(phase).to_owned()),
         }
     }
 
@@ -159,6 +205,9 @@ impl QueryLine {
         if let Some((key, _)) = positive.iter().find(|(_, number)| *number == Some(0)) {
             return Err(CommandError::bad_input(format!("`{key}` is 0"), "give a number of ranks from 1 on"));
         }
+        let phase = self.phase.as_deref().map(parse_phase).transpose().map_err(|problem| {
+            CommandError::bad_input(problem, "name the phase of the batch, or give `query_lengths`")
+        })?;
         let query = OpQuery {
             inputs: tensors(&self.inputs, &self.dtypes, &self.formats)?,
             outputs: tensors(&self.outputs, &self.output_dtypes, &[])?,
@@ -170,9 +219,15 @@ impl QueryLine {
             is_sequence_parallel: self.sequence_parallel,
             attention: AttentionParameters {
                 kv_length: self.kv_length,
+                kv_lengths: self.kv_lengths,
+                query_lengths: self.query_lengths,
+                batch: self.batch,
                 kv_heads: self.kv_heads,
                 sparse_mode: self.sparse_mode.map(|mode| mode.to_string()),
                 layout: self.layout,
+                topk: self.topk,
+                block_size: self.block_size,
+                phase,
             },
         };
         let hint = "give the shapes as the framework has them";
@@ -192,6 +247,7 @@ fn answer_lines(file: &Path, engine: &LookupEngine, kind: DataKind) -> Result<Ex
         Some("-") => Box::new(io::stdin().lock()),
         _ => Box::new(BufReader::new(File::open(file).map_err(failed)?)),
     };
+    let rules = engine.rules();
     let mut exit = ExitStatus::Done;
     for (number, line) in (1..).zip(lines.lines()) {
         let line = line.map_err(failed)?;
@@ -208,7 +264,7 @@ fn answer_lines(file: &Path, engine: &LookupEngine, kind: DataKind) -> Result<Ex
         if !is_complete(&answer) {
             exit = ExitStatus::SomeNotOk;
         }
-        print_data(&lookup_json(&LookupReport { query: &query, answer: &answer, nearest: &[], kind }));
+        print_data(&lookup_json(&LookupReport { query: &query, answer: &answer, nearest: &[], kind, rules }));
     }
     Ok(exit)
 }
@@ -218,8 +274,9 @@ fn is_complete(answer: &LookupAnswer) -> bool {
 }
 
 pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
+    let rules = if options.compat { LookupRules::Superseded } else { LookupRules::Current };
     let LookupDatabase { engine, kind, .. } =
-        LookupDatabase::open(&options.database.db, options.mapping.as_deref())?;
+        LookupDatabase::open_with_rules(&options.database.db, options.mapping.as_deref(), rules)?;
     if let Some(file) = &options.queries {
         return answer_lines(file, &engine, kind);
     }
@@ -227,13 +284,17 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
     let answer = engine.lookup(&query)?;
     let is_miss = answer.source == AnswerSource::Miss;
     let nearest = if is_miss { engine.nearest_rows(&query, NEAREST_ROWS)? } else { Vec::new() };
-    let report = LookupReport { query: &query, answer: &answer, nearest: &nearest, kind };
+    let report =
+        LookupReport { query: &query, answer: &answer, nearest: &nearest, kind, rules: engine.rules() };
     match options.output.format {
         OutputFormat::Plain => print_data(&lookup_text(&report)),
         OutputFormat::Json => print_data(&lookup_json(&report)),
     }
     if kind == DataKind::Rehearsal {
         print_note("the durations of this database are simulated");
+    }
+    if options.compat {
+        print_note("this is the answer of the superseded tool (--compat)");
     }
     if is_miss && !engine.knows(&query.op) {
         let hint = did_you_mean_or(&query.op, engine.known_names(), || {

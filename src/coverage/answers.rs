@@ -4,10 +4,8 @@ use super::totals::{AnswerClass, CoverageTotals};
 use crate::{
     catalogue::Catalogue,
     domain::KernelName,
-    lookup::{
-        AnswerSource, LookupAnswer, LookupEngine, LookupError, MissReason, OpQuery, RuleKind,
-        op_mapping::OperatorRoute,
-    },
+    lookup::{AnswerSource, LookupAnswer, LookupEngine, LookupError, MissReason, OpQuery, RuleKind},
+    op_mapping::OperatorRoute,
     workload::{Workload, WorkloadQuestion},
 };
 

@@ -342,9 +342,11 @@ fn root_reason<'a>(
     match part {
         Some(part) => root_reason(&part.answer, Some(&part.name)),
         None => match &answer.miss {
-            Some(MissReason::CommSubKernelMiss(name, reason) | MissReason::SubKernelMiss(name, reason)) => {
-                (Some(name), Some(reason))
-            }
+            Some(
+                MissReason::CommSubKernelMiss(name, reason)
+                | MissReason::SubKernelMiss(name, reason)
+                | MissReason::AttentionSubKernelMiss(name, reason),
+            ) => (Some(name), Some(reason)),
             reason => (name, reason.as_ref()),
         },
     }

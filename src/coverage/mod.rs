@@ -1,7 +1,7 @@
 //! Coverage: the answers of a database to the questions of workloads, metrics over them, and the gaps with what would
 //! close each.
 //!
-//! Layer 4: imports `domain`, `config`, `catalogue`, `database`, `lookup`, `workload` and `grid`.
+//! Layer 4: imports `domain`, `config`, `catalogue`, `database`, `op_mapping`, `lookup`, `workload` and `grid`.
 
 mod answers;
 mod density;

@@ -32,7 +32,8 @@ mod verdict;
 
 pub use attention::AttentionCall;
 pub(crate) use attention::{
-    AttentionCase, AttentionSlot, SequenceLengths, attention_attribute, best_shape_matches, common_attributes,
+    AttentionCase, AttentionSlot, SequenceLengths, attention_attribute, best_shape_matches,
+    common_attributes, lengths_from_ends,
 };
 pub use attributes::CaseAttributes;
 pub(crate) use attributes::{EP_SIZE, RUNTIME, is_mean, normalize_cell};

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use super::{
     answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
-    rules::{MatchRule, RuleKind},
+    rules::{LookupRules, MatchRule, RuleKind},
 };
 use crate::{
     database::{DatabaseError, KernelCsv},
     domain::{Dtype, KernelName},
+    op_mapping::MessageInterpolation,
 };
 
 /// Columns of the table of a collective.
@@ -24,6 +25,8 @@ pub(crate) struct CollectiveMessage {
     pub(crate) ranks: u64,
     pub(crate) tier: Option<u64>,
     pub(crate) dtype: Option<Dtype>,
+    /// Interpolation of the superseded tool between sizes.
+    pub(crate) interpolation: MessageInterpolation,
 }
 
 #[derive(Clone, Debug)]
@@ -90,7 +93,7 @@ impl CollectiveTable {
 
     /// Looks a message up: rows of its size, else a straight line between those of the neighbouring sizes. Rows of its
     /// element type precede those of others. Rows of one size stand for their median.
-    pub(crate) fn lookup(&self, message: &CollectiveMessage) -> LookupAnswer {
+    pub(crate) fn lookup(&self, message: &CollectiveMessage, rules: LookupRules) -> LookupAnswer {
         if !self.missing.is_empty() {
             let missing = self.missing.iter().map(ToString::to_string).collect();
             return LookupAnswer::missed(MissReason::CsvFormatRaw(missing));
@@ -99,11 +102,12 @@ impl CollectiveTable {
             row.ranks == message.ranks
                 && (message.tier.is_none() || row.tier.is_none() || row.tier == message.tier)
         };
+        let is_current = rules == LookupRules::Current;
         let mut rows: Vec<&CollectiveRow> = self.rows.iter().filter(of_group).collect();
-        if message.tier.is_none() && rows.iter().any(|row| row.tier != rows[0].tier) {
+        if is_current && message.tier.is_none() && rows.iter().any(|row| row.tier != rows[0].tier) {
             return LookupAnswer::missed(MissReason::AmbiguousTier);
         }
-        if rows.iter().any(|row| row.dtype == message.dtype) {
+        if is_current && rows.iter().any(|row| row.dtype == message.dtype) {
             rows.retain(|row| row.dtype == message.dtype);
         }
         let lower = rows.iter().map(|row| row.bytes).filter(|bytes| *bytes <= message.bytes).max();
@@ -117,7 +121,10 @@ impl CollectiveTable {
                 _ => MissReason::NoRowsOfGroup(message.ranks),
             });
         };
-        let [low, high] = [lower, upper].map(|bytes| median_row(&rows, bytes));
+        let [low, high] = [lower, upper].map(|bytes| match is_current {
+            true => median_row(&rows, bytes),
+            false => first_row(&rows, bytes),
+        });
         let used = |row: &CollectiveRow| UsedRow {
             kernel: self.kernel.clone(),
             line: row.line,
@@ -127,12 +134,20 @@ impl CollectiveTable {
         let is_exact = lower == upper;
         #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
         let share = if is_exact { 0.0 } else { (message.bytes - lower) as f64 / (upper - lower) as f64 };
+        let is_fit = !is_current && message.interpolation == MessageInterpolation::AlphaBeta;
         let (kind, source, confidence) = match is_exact {
             true => (RuleKind::Message, AnswerSource::Measured, 0.9),
+            false if is_fit => (RuleKind::MessageFit, AnswerSource::Interpolated, 0.8),
             false => (RuleKind::MessageBracket, AnswerSource::Interpolated, 0.8),
         };
+        let latency = if kind == RuleKind::MessageFit {
+            let (least, most) = (low.latency.min(high.latency), low.latency.max(high.latency));
+            fit_of_all_sizes(&rows, message.bytes).clamp(least, most)
+        } else {
+            low.latency + share * (high.latency - low.latency)
+        };
         LookupAnswer {
-            latency: Some(Micros(low.latency + share * (high.latency - low.latency))),
+            latency: Some(Micros(latency)),
             source,
             confidence,
             rule: Some(MatchRule::of_kind(kind)),
@@ -149,6 +164,23 @@ fn median_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
     let mut equal: Vec<&CollectiveRow> = rows.iter().filter(|row| row.bytes == bytes).copied().collect();
     equal.sort_by(|one, other| one.latency.total_cmp(&other.latency).then(one.line.cmp(&other.line)));
     equal[(equal.len() - 1) / 2]
+}
+
+/// Returns the first row of this size.
+fn first_row<'r>(rows: &[&'r CollectiveRow], bytes: u64) -> &'r CollectiveRow {
+    rows.iter().find(|row| row.bytes == bytes).unwrap_or(&rows[0])
+}
+
+/// Returns the latency of a message by the line through all sizes with the least squares.
+#[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
+fn fit_of_all_sizes(rows: &[&CollectiveRow], bytes: u64) -> f64 {
+    let count = rows.len() as f64;
+    let size = |row: &CollectiveRow| row.bytes as f64;
+    let mean_size = rows.iter().map(|row| size(row)).sum::<f64>() / count;
+    let mean = rows.iter().map(|row| row.latency).sum::<f64>() / count;
+    let spread: f64 = rows.iter().map(|row| (size(row) - mean_size).powi(2)).sum();
+    let common: f64 = rows.iter().map(|row| (size(row) - mean_size) * (row.latency - mean)).sum();
+    mean + common / spread * (bytes as f64 - mean_size)
 }
 
 /// Parses a whole number, also as `16.0`.

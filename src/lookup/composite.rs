@@ -2,11 +2,14 @@
 
 use super::{
     answer::{AnswerSource, LookupAnswer, Micros, MissReason, PartAnswer},
-    op_mapping::{CompositePart, MappedKernel, MessageBytes, RankGroup},
+    attention::AttentionFamily,
     query::{OpQuery, QueryTensor},
-    rules::{KernelTraits, MatchRule, RuleKind},
+    rules::{KernelTraits, LookupRules, MatchRule, RuleKind},
 };
-use crate::domain::{Dtype, KernelName};
+use crate::{
+    domain::{Dtype, KernelName},
+    op_mapping::{CompositePart, MappedKernel, MessageBytes, RankGroup},
+};
 
 /// Step of a composite.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,9 +21,11 @@ pub(crate) enum CompositeStep {
 }
 
 /// Divides the parts of a composite into steps. Kernels of products are alternatives of each other: of `MatMulV2,
-/// MatMulV3` one runs, of `RmsNorm, DynamicQuant` both.
-pub(crate) fn composite_steps(parts: &[CompositePart]) -> Vec<CompositeStep> {
-    let is_product = |kernel: &MappedKernel| KernelTraits::of_kernel(&kernel.name).is_product;
+/// MatMulV3` one runs, of `RmsNorm, DynamicQuant` both. In the superseded tool all kernels are alternatives.
+pub(crate) fn composite_steps(parts: &[CompositePart], rules: LookupRules) -> Vec<CompositeStep> {
+    let is_product = |kernel: &MappedKernel| {
+        rules == LookupRules::Superseded || KernelTraits::of_kernel(&kernel.name).is_product
+    };
     let mut steps: Vec<CompositeStep> = Vec::new();
     for part in parts {
         match (part, steps.last_mut()) {
@@ -125,22 +130,56 @@ pub(crate) fn sum_of_known_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
             .next()
             .map_or_else(|| LookupAnswer::missed(MissReason::Unmapped), |part| part.answer);
     };
-    let (known, all) = (parts.iter().filter(is_known).count(), parts.len());
-    if all == 1 {
+    if parts.len() == 1 {
         return first.answer.clone();
     }
     let reason = parts.iter().find(|part| !is_known(part)).map(|part| {
         let reason = Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
         MissReason::SubKernelMiss(part.name.clone(), reason)
     });
-    let mut sum = sum_of_parts(parts.iter().filter(is_known).cloned().collect());
-    if reason.is_some() {
-        #[expect(clippy::cast_precision_loss, reason = "a few parts")]
-        let share = known as f64 / all as f64;
-        sum.source = AnswerSource::Partial;
-        sum.confidence = f64::min(sum.confidence, share);
+    let sum = sum_of_parts(parts.iter().filter(is_known).cloned().collect());
+    match reason {
+        Some(reason) => partial_sum(sum, parts, reason),
+        None => sum,
     }
-    LookupAnswer { miss: reason, parts, ..sum }
+}
+
+/// Adds up the kernels of a shape-dependent composite. Attention must have an answer; of others one must, or all if the
+/// mapping states so.
+pub(crate) fn sum_of_sub_kernels(parts: Vec<PartAnswer>, requires_all: bool) -> LookupAnswer {
+    let is_missed = |part: &&PartAnswer| part.answer.source == AnswerSource::Miss;
+    let reason = |part: &PartAnswer| Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
+    let is_attention = |part: &&PartAnswer| {
+        KernelName::new(&part.name).is_ok_and(|name| AttentionFamily::of_kernel(&name).is_some())
+    };
+    if let Some(part) = parts.iter().filter(is_attention).find(is_missed) {
+        return LookupAnswer::missed(MissReason::AttentionSubKernelMiss(part.name.clone(), reason(part)));
+    }
+    let missing = parts.iter().filter(is_missed).count();
+    let first = parts.iter().find(is_missed);
+    let first = first.map(|part| MissReason::SubKernelMiss(part.name.clone(), reason(part)));
+    match (first, parts.as_slice()) {
+        (None, [part]) => part.answer.clone(),
+        (None, _) => sum_of_parts(parts),
+        (Some(reason), parts) if requires_all || missing == parts.len() => LookupAnswer::missed(reason),
+        (Some(reason), known) => {
+            let known = known.iter().filter(|part| !is_missed(part)).cloned().collect();
+            partial_sum(sum_of_parts(known), parts, reason)
+        }
+    }
+}
+
+/// Returns a sum that lacks parts; the confidence is at most their share.
+fn partial_sum(known: LookupAnswer, parts: Vec<PartAnswer>, reason: MissReason) -> LookupAnswer {
+    #[expect(clippy::cast_precision_loss, reason = "a few parts")]
+    let share = known.parts.len() as f64 / parts.len() as f64;
+    LookupAnswer {
+        source: AnswerSource::Partial,
+        confidence: f64::min(known.confidence, share),
+        miss: Some(reason),
+        parts,
+        ..known
+    }
 }
 
 #[cfg(test)]
@@ -159,7 +198,7 @@ mod tests {
                 CompositeStep::Kernels(kernels) => kernels.len(),
                 CompositeStep::Collective(_) | CompositeStep::Operator(_) => 0,
             };
-            composite_steps(&parts).iter().map(length).collect()
+            composite_steps(&parts, LookupRules::Current).iter().map(length).collect()
         };
         assert_eq!(steps(&["MatMulV2", "MatMulV3", "MatMulCommon", "hcom_allReduce_"]), [3, 0]);
         assert_eq!(steps(&["RmsNorm", "DynamicQuant"]), [1, 1]);

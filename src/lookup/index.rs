@@ -6,12 +6,16 @@ use std::{
 };
 
 use super::{
-    attention::AttentionTable, collective::CollectiveTable, kernel_index::KernelIndex,
-    kernel_rows::KernelRows, op_mapping::OpMapping,
+    attention::{AttentionFamily, AttentionTable},
+    collective::CollectiveTable,
+    kernel_index::KernelIndex,
+    kernel_rows::KernelRows,
+    rules::LookupRules,
 };
 use crate::{
     database::{Database, DatabaseError},
     domain::KernelName,
+    op_mapping::OpMapping,
 };
 
 /// A table that cannot be read.
@@ -39,6 +43,7 @@ impl From<&DatabaseError> for LookupError {
 #[derive(Debug)]
 pub(crate) struct DatabaseIndex {
     database: Database,
+    rules: LookupRules,
     kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
     attention: RwLock<BTreeMap<KernelName, Result<Arc<AttentionTable>, LookupError>>>,
     collectives: RwLock<BTreeMap<KernelName, LoadedCollective>>,
@@ -48,9 +53,9 @@ pub(crate) struct DatabaseIndex {
 type LoadedCollective = Result<Option<Arc<CollectiveTable>>, LookupError>;
 
 impl DatabaseIndex {
-    pub(crate) fn new(database: Database) -> Result<Self, DatabaseError> {
+    pub(crate) fn new(database: Database, rules: LookupRules) -> Result<Self, DatabaseError> {
         let kernels = database.kernels()?.into_iter().map(|kernel| (kernel, OnceLock::new())).collect();
-        Ok(Self { database, kernels, attention: RwLock::default(), collectives: RwLock::default() })
+        Ok(Self { database, rules, kernels, attention: RwLock::default(), collectives: RwLock::default() })
     }
 
     /// Returns the names of all kernels with a table.
@@ -66,10 +71,11 @@ impl DatabaseIndex {
     ) -> Result<Option<&KernelIndex>, LookupError> {
         let Some((kernel, loaded)) = self.kernels.get_key_value(kernel) else { return Ok(None) };
         let loaded = loaded.get_or_init(|| {
+            let policy = mapping.policy(kernel.as_str());
             let rows = self
                 .database
                 .kernel_csv(kernel)
-                .and_then(|table| KernelRows::load(kernel, &table, mapping.policy(kernel.as_str())));
+                .and_then(|table| KernelRows::load(kernel, &table, policy, self.rules));
             rows.map(KernelIndex::new).map_err(|error| LookupError::from(&error))
         });
         loaded.as_ref().map(Some).map_err(Clone::clone)
@@ -84,7 +90,9 @@ impl DatabaseIndex {
         }
         drop(tables);
         let table = self.database.kernel_csv(kernel);
-        let loaded = table.and_then(|table| AttentionTable::load(&index.rows, &table));
+        // A mapping may name another kernel for the selection of keys.
+        let family = AttentionFamily::of_kernel(kernel).unwrap_or(AttentionFamily::Indexer);
+        let loaded = table.and_then(|table| AttentionTable::load(family, &index.rows, &table));
         let loaded = loaded.map(Arc::new).map_err(|error| LookupError::from(&error));
         let mut tables = self.attention.write().unwrap_or_else(PoisonError::into_inner);
         tables.insert(kernel.clone(), loaded.clone());

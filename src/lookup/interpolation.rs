@@ -1,19 +1,19 @@
 //! Interpolation between rows that differ along one to three axes only.
 
 use super::{
-    answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, UsedRow},
+    answer::{LatencyColumn, LookupAnswer},
     axis_tables::{AxisRow, AxisSystem, compact, query_coordinates, query_dims},
     kernel_index::KernelIndex,
     linear::{ValuedPoint, interpolate},
     match_rows::{
-        FittingForm, InputComparison, compare_class, fitting_forms, have_different_attributes,
-        token_variants, verdict_factor,
+        FittingForm, InputComparison, compare_class, fitting_forms, have_different_attributes, token_variants,
     },
-    op_mapping::{GenericAxis, KernelPolicy},
     query::InputVariant,
-    rules::{LookupAxes, MatchRule, RuleKind},
+    row_answers::{interpolated_answer, kind_of_dims, preferred_columns},
+    rules::{LookupAxes, MatchRule},
     slot_dims::SlotDims,
 };
+use crate::op_mapping::{GenericAxis, KernelPolicy};
 
 /// Kind of an operator for interpolation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) enum InterpolationKind {
     Scale,
     /// An element-wise kernel.
     Elementwise,
+    /// Not interpolated.
+    Disabled,
 }
 
 /// Query of an interpolation.
@@ -37,7 +39,7 @@ pub(crate) struct InterpolationQuery<'q> {
 }
 
 /// Greatest number of interpolated dimensions where the mapping states none.
-const MAX_DIMS: u8 = 3;
+pub(crate) const MAX_DIMS: u8 = 3;
 
 /// Interpolates between the rows of a kernel. Columns of latencies are not mixed: the preferred one is tried with all
 /// axes before the next one.
@@ -47,12 +49,8 @@ pub(crate) fn interpolate_rows(
     policy: KernelPolicy,
 ) -> Option<LookupAnswer> {
     let limit = policy.max_interpolation_dim.unwrap_or(MAX_DIMS);
-    let columns = if policy.prefers_profiling {
-        [LatencyColumn::Production, LatencyColumn::Replay, LatencyColumn::Profile]
-    } else {
-        LatencyColumn::ALL
-    };
     let system = match query.kind {
+        InterpolationKind::Disabled => return None,
         InterpolationKind::Elementwise => Some(AxisSystem::MovedElements),
         InterpolationKind::Scale => Some(AxisSystem::Scale),
         InterpolationKind::Kernel if index.traits.is_product => Some(AxisSystem::Product),
@@ -61,7 +59,7 @@ pub(crate) fn interpolate_rows(
         }
         InterpolationKind::Kernel => None,
     };
-    columns.into_iter().find_map(|column| match system {
+    preferred_columns(policy).into_iter().find_map(|column| match system {
         Some(system) => along_axes(index, query, system, limit, column),
         None if limit > 0 => along_tokens(index, query, column),
         None => None,
@@ -213,28 +211,9 @@ fn answer(
     dims: u32,
     axes: LookupAxes,
 ) -> LookupAnswer {
-    let (kind, confidence) = match dims {
-        1 => (RuleKind::InterpolatedOneDim, 0.7),
-        2 => (RuleKind::InterpolatedTwoDims, 0.65),
-        _ => (RuleKind::InterpolatedThreeDims, 0.6),
-    };
+    let (kind, confidence) = kind_of_dims(dims);
     rows.sort_unstable();
-    let verdicts = rows.iter().map(|row| index.rows.rows[*row as usize].verdict);
-    let verdicts =
-        verdicts.map(|verdict| verdict_factor(verdict.filter(|_| column == LatencyColumn::Replay)));
-    let used = rows.iter().map(|row| {
-        let row = &index.rows.rows[*row as usize];
-        let latency = Micros(row.latency_in(column).unwrap_or_default());
-        UsedRow { kernel: index.rows.kernel.clone(), line: row.line, column, latency }
-    });
-    LookupAnswer {
-        latency: Some(Micros(value)),
-        source: AnswerSource::Interpolated,
-        confidence: confidence * if fit.is_relaxed { 0.9 } else { 1.0 } * verdicts.fold(1.0, f64::min),
-        rule: Some(MatchRule { has_relaxed_dtype: fit.is_relaxed, axes, ..MatchRule::of_kind(kind) }),
-        rows: used.collect(),
-        equal_rows: 1,
-        miss: None,
-        parts: Vec::new(),
-    }
+    let rule = MatchRule { has_relaxed_dtype: fit.is_relaxed, axes, ..MatchRule::of_kind(kind) };
+    let confidence = confidence * if fit.is_relaxed { 0.9 } else { 1.0 };
+    interpolated_answer(&index.rows, value, &rows, column, (rule, confidence))
 }

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     axis_tables::AxisTables,
+    cache_rows::CacheTable,
     kernel_rows::{IndexedRow, KernelRows},
     query::InputSlot,
     rules::KernelTraits,
@@ -26,6 +27,7 @@ pub(crate) struct KernelIndex {
     exact: Vec<OnceLock<ExactTable>>,
     tokens: Vec<OnceLock<TokenTable>>,
     axes: AxisTables,
+    caches: CacheTable,
     outputs: OnceLock<HashMap<SlotDims, Vec<u32>, foldhash::fast::FixedState>>,
 }
 
@@ -54,12 +56,17 @@ impl KernelIndex {
             exact: (0..=MAX_INPUTS).map(|_| OnceLock::new()).collect(),
             tokens: (0..=MAX_INPUTS).map(|_| OnceLock::new()).collect(),
             axes: AxisTables::default(),
+            caches: CacheTable::default(),
             outputs: OnceLock::new(),
         }
     }
 
     pub(crate) const fn axis_tables(&self) -> &AxisTables {
         &self.axes
+    }
+
+    pub(crate) const fn cache_table(&self) -> &CacheTable {
+        &self.caches
     }
 
     /// Returns the rows whose first output has these dimensions, but for ones in front.

@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 
 use super::{
     answer::LatencyColumn,
-    op_mapping::KernelPolicy,
+    rules::LookupRules,
     slot_dims::{MAX_RANK, SlotDims},
 };
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
         Case, CaseAttributes, Dtype, EP_SIZE, KernelName, Slot, Tensor, TensorFormat, Verdict,
         attention_attribute,
     },
+    op_mapping::KernelPolicy,
 };
 
 /// Attributes without which shapes do not determine the work of a kernel.
@@ -100,6 +101,7 @@ impl KernelRows {
         kernel: &KernelName,
         table: &KernelCsv,
         policy: KernelPolicy,
+        rules: LookupRules,
     ) -> Result<Self, DatabaseError> {
         let cases = RowColumns::from_table(table)?;
         let mut reader = RowReader {
@@ -117,7 +119,7 @@ impl KernelRows {
             key: Vec::new(),
         };
         let case_columns = cases.case_columns();
-        let latencies = LatencyReader::new(table, policy);
+        let latencies = LatencyReader::new(table, policy, rules);
         let picked: Vec<usize> =
             case_columns.iter().copied().chain(latencies.columns.iter().copied()).collect();
         table.for_each_cells(&picked, |row, cells| {
@@ -181,7 +183,7 @@ struct LatencyReader {
 }
 
 impl LatencyReader {
-    fn new(table: &KernelCsv, policy: KernelPolicy) -> Self {
+    fn new(table: &KernelCsv, policy: KernelPolicy, rules: LookupRules) -> Self {
         let mut columns_read = Vec::new();
         let mut find = |name: &str| {
             let index = table.column_index(name)?;
@@ -190,7 +192,10 @@ impl LatencyReader {
         };
         let latencies = LatencyColumn::ALL
             .map(|column| column.names().iter().filter_map(|name| find(name)).collect::<Vec<_>>());
-        let verdict = find(columns::VERDICT);
+        let verdict = match rules {
+            LookupRules::Current => find(columns::VERDICT),
+            LookupRules::Superseded => None,
+        };
         let envelope = policy.max_core_ratio.and_then(|ratio| {
             let [core, cube, vector] = [
                 columns::CORE.to_owned(),

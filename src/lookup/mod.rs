@@ -1,38 +1,40 @@
 //! Answers to the questions of performance models: the latency of an operator from the rows of a database.
 //!
-//! Layer 3: imports `domain`, `files`, `config` and `database`.
+//! Layer 3: imports `stats`, `domain`, `database`, `op_mapping` and `op_query`.
 
-mod answer;
 mod attention;
 mod axis_tables;
-mod broadcast;
+mod cache_rows;
 mod collective;
 mod composite;
+mod decomposer;
 mod elementwise;
 mod engine;
 mod index;
 mod interpolation;
 mod kernel_index;
 mod kernel_rows;
-mod linear;
 mod match_rows;
 mod moe;
 mod nearest;
-pub mod op_mapping;
 #[cfg(test)]
 mod property_tests;
-mod query;
-mod query_text;
-mod rules;
-mod slot_dims;
+mod row_answers;
+mod row_choice;
+mod superseded;
 #[cfg(test)]
 mod tests;
 
-pub use answer::{
-    AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, PartAnswer, UsedRow,
-};
 pub use engine::LookupEngine;
 pub use index::LookupError;
-pub use query::{AttentionParameters, OpQuery, QueryError, QueryTensor};
-pub(crate) use query_text::{parse_dims, parse_dtype, parse_shapes, query_tensors, split_list};
-pub use rules::{LookupAxes, MatchRule, Padding, RuleKind};
+
+pub use crate::op_query::{
+    AnswerSource, AttentionParameters, BatchPhase, LatencyColumn, LookupAnswer, LookupAxes, LookupRules,
+    MatchRule, Micros, MissReason, NearestRow, OpQuery, Padding, PartAnswer, QueryError, QueryTensor,
+    RuleKind, UsedRow,
+};
+pub(crate) use crate::op_query::{parse_dims, parse_dtype, parse_shapes, query_tensors, split_list};
+use crate::{
+    op_query::{answer, broadcast, query, rules, slot_dims},
+    stats::simplex_interpolation as linear,
+};

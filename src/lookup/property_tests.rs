@@ -11,7 +11,8 @@ use super::{
 use crate::{
     database::Database,
     domain::KernelName,
-    lookup::{kernel_rows::KernelRows, op_mapping::KernelPolicy},
+    lookup::{LookupRules, kernel_rows::KernelRows},
+    op_mapping::KernelPolicy,
 };
 
 const KERNELS: [&str; 6] = ["MatMulV2", "GroupedMatmul", "DynamicQuant", "RmsNorm", "Index", "Add"];
@@ -43,7 +44,8 @@ fn row_text((shapes, dtypes): &(Vec<Vec<u64>>, Vec<&str>), latency: usize) -> St
 fn load(database: &TestDatabase, kernel: &str) -> KernelIndex {
     let kernel = KernelName::new(kernel).expect("a name");
     let table = Database::open(database.path()).and_then(|database| database.kernel_csv(&kernel));
-    let rows = KernelRows::load(&kernel, &table.expect("a table"), KernelPolicy::default());
+    let rows =
+        KernelRows::load(&kernel, &table.expect("a table"), KernelPolicy::default(), LookupRules::Current);
     KernelIndex::new(rows.expect("rows"))
 }
 

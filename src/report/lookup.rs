@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::summary_tables::{align_right, plain_table, trim_lines};
 use crate::{
     domain::DataKind,
-    lookup::{LookupAnswer, NearestRow, OpQuery, PartAnswer},
+    lookup::{LookupAnswer, LookupRules, NearestRow, OpQuery, PartAnswer},
 };
 
 /// A query with its answer.
@@ -16,6 +16,7 @@ pub(crate) struct LookupReport<'a> {
     /// For a miss.
     pub(crate) nearest: &'a [NearestRow],
     pub(crate) kind: DataKind,
+    pub(crate) rules: LookupRules,
 }
 
 /// Returns an answer as a table of two columns; for a miss the reason and the nearest rows.
@@ -111,6 +112,7 @@ pub(crate) fn lookup_json(report: &LookupReport<'_>) -> String {
     });
     let mut object = answer_json(&report.query.op, report.answer);
     object["kind"] = report.kind.as_str().into();
+    object["compat"] = (report.rules == LookupRules::Superseded).into();
     object["nearest"] = nearest.collect();
     format!("{object}\n")
 }

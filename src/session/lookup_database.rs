@@ -7,10 +7,8 @@ use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
     domain::{DataKind, Dtype},
-    lookup::{
-        LookupEngine,
-        op_mapping::{MAPPING_FILE, OpMapping},
-    },
+    lookup::{LookupEngine, LookupRules},
+    op_mapping::{MAPPING_FILE, OpMapping},
     workload::{QuestionDefaults, Workload, load_workload},
 };
 
@@ -26,6 +24,15 @@ pub(crate) struct LookupDatabase {
 impl LookupDatabase {
     /// Opens a database. The mapping is `mapping`, else that of the database if it has one.
     pub(crate) fn open(folder: &Path, mapping: Option<&Path>) -> Result<Self, CommandError> {
+        Self::open_with_rules(folder, mapping, LookupRules::Current)
+    }
+
+    /// Opens a database for answers by these rules.
+    pub(crate) fn open_with_rules(
+        folder: &Path,
+        mapping: Option<&Path>,
+        rules: LookupRules,
+    ) -> Result<Self, CommandError> {
         let database = Database::open(folder)?;
         let own = database.folder().join(MAPPING_FILE);
         let mapping = match mapping {
@@ -37,7 +44,7 @@ impl LookupDatabase {
             folder: database.folder().to_owned(),
             kind: database.kind(),
             device: database.device().to_owned(),
-            engine: LookupEngine::new(database, mapping)?,
+            engine: LookupEngine::with_rules(database, mapping, rules)?,
         })
     }
 

@@ -2,7 +2,7 @@
 //! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `llm`, `profile`,
-//! `render`, `ledger`, `database`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `plan`, `verify`,
+//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `plan`, `verify`,
 //! `evidence`, `coverage`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
 mod check;

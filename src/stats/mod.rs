@@ -18,6 +18,7 @@ mod measurement_rounds;
 mod neighbour_fit;
 mod outlier;
 mod random;
+pub(crate) mod simplex_interpolation;
 mod summary;
 mod variance_sources;
 

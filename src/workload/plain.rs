@@ -233,6 +233,7 @@ fn question_of_entry(
             kv_heads: entry.kv_heads,
             sparse_mode: entry.sparse_mode.map(|mode| mode.to_string()),
             layout: entry.layout,
+            ..AttentionParameters::default()
         },
     };
     query.check().map_err(|error| wrong(error.to_string(), "give the shapes as the framework has them"))?;

@@ -9,7 +9,8 @@ use npubench::{
         AnswerClass, CoverageAnalyzer, WorkloadCoverage, coverage_gaps, coverage_metrics, kernel_coverage,
     },
     database::Database,
-    lookup::{LookupEngine, op_mapping::OpMapping},
+    lookup::LookupEngine,
+    op_mapping::OpMapping,
     workload::load_workload,
 };
 use proptest::prelude::*;
@@ -128,7 +129,7 @@ fn metrics_follow_their_definitions() {
         .collect();
     assert_eq!(closing["tensor_cast.matmul_all_reduce.default"], "collective_rows");
     assert_eq!(closing["tensor_cast.all_to_all.default"], "collective_rows");
-    assert_eq!(closing["tensor_cast.mlapo.default"], "lookup_mode");
+    assert_eq!(closing["tensor_cast.mlapo.default"], "query_parameter");
     assert_eq!(closing["aten.unknown.default"], "mapping_entry");
     assert_eq!(closing["aten.convolution.default"], "not_launchable");
     assert_eq!(closing["aten.odd.default"], "catalogue_entry");

@@ -103,6 +103,33 @@ fn bad_queries_are_refused() {
     insta::assert_snapshot!(shown.join("\n"));
 }
 
+/// The superseded tool takes FLOAT16 for DT_BF16.
+#[test]
+fn compat_gives_the_answer_of_the_superseded_tool() {
+    let context = database();
+    let arguments = [
+        "query",
+        "--db",
+        "db",
+        "--op",
+        "aten.mm.default",
+        "--inputs",
+        "136,5120;5120,768",
+        "--dtypes",
+        "fp16",
+        "--format",
+        "json",
+    ];
+    let answer = |extra: &[&str]| {
+        let ran = context.run(&[&arguments, extra].concat());
+        (ran.code, serde_json::from_str::<Value>(&ran.stdout).expect("JSON"))
+    };
+    let (code, current) = answer(&[]);
+    assert_eq!((code, &current["compat"], &current["reason"]), (1, &false.into(), &"dtype_mismatch".into()));
+    let (code, superseded) = answer(&["--compat"]);
+    assert_eq!((code, &superseded["compat"], &superseded["latency_us"]), (0, &true.into(), &21.5.into()));
+}
+
 /// The keys of the JSON are documented.
 #[test]
 fn keys_of_the_answer_are_documented() {

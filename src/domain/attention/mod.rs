@@ -7,7 +7,7 @@ mod sequences;
 
 pub use call::AttentionCall;
 pub(crate) use call::{best_shape_matches, common_attributes};
-pub(crate) use sequences::SequenceLengths;
+pub(crate) use sequences::{SequenceLengths, lengths_from_ends};
 
 use super::{Case, CaseAttributes, Dims, RUNTIME, Slot, attributes::AVG_SEQ_LEN};
 
@@ -117,7 +117,7 @@ impl<'a> AttentionCase<'a> {
         let has_ends = self.is_fused_attention()
             && !self.is_paged()
             && layout.is_some_and(|layout| layout.starts_with('T'));
-        if has_ends { sequences::lengths_from_ends(&lengths) } else { Some(lengths) }
+        if has_ends { lengths_from_ends(&lengths) } else { Some(lengths) }
     }
 
     /// Returns the number of tokens in a block of the keys by the shape of these. The kernels of sparse attention, which are

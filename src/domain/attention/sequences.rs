@@ -88,7 +88,8 @@ impl SequenceLengths {
     }
 }
 
-pub(super) fn lengths_from_ends(ends: &[u64]) -> Option<Vec<u64>> {
+/// Returns the lengths of sequences from their ends; `None` for ends that decrease.
+pub(crate) fn lengths_from_ends(ends: &[u64]) -> Option<Vec<u64>> {
     let starts = std::iter::once(&0).chain(ends);
     starts.zip(ends).map(|(start, end)| end.checked_sub(*start)).collect()
 }

@@ -17,7 +17,7 @@ const LAYERS: [&[&str]; 7] = [
     &["exit", "stats", "domain"],
     &["files", "table", "config", "events"],
     &["process", "catalogue", "llm", "profile"],
-    &["render", "ledger", "database", "lookup", "workload", "grid", "fault_plan"],
+    &["render", "ledger", "database", "op_mapping", "op_query", "lookup", "workload", "grid", "fault_plan"],
     &["device", "plan", "sched", "verify", "evidence", "coverage"],
     &["rehearsal", "engine", "vendor_check", "report", "selftest", "session"],
     &["cli"],

@@ -61,36 +61,154 @@ pub struct OpQuery {
 /// Parameters of attention that shapes do not contain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttentionParameters {
-    /// Mean length of the keys.
+    /// Mean length of the keys; not needed beside [`Self::kv_lengths`].
     pub kv_length: Option<f64>,
+    /// Keys of each sequence; empty if they are unknown.
+    pub kv_lengths: Vec<u64>,
+    /// Queries of each sequence; empty if they are unknown.
+    pub query_lengths: Vec<u64>,
+    /// Number of sequences.
+    pub batch: Option<u64>,
     /// Heads of the keys; by default the last but one dimension of the second input.
     pub kv_heads: Option<u64>,
     /// Use of the mask, by default 3.
     pub sparse_mode: Option<String>,
     /// Order of dimensions; by default `TND` for queries of three dimensions, `BNSD_NBSD` for those of four.
     pub layout: Option<String>,
+    /// Keys that are selected at most for a query of sparse attention.
+    pub topk: Option<u64>,
+    /// Keys in a block of the cache.
+    pub block_size: Option<u64>,
+    /// Phase of the batch, where its lengths do not determine it.
+    pub phase: Option<BatchPhase>,
 }
 
-/// Query beyond the limits of tensors.
+/// Phase of a batch of sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum BatchPhase {
+    /// All tokens of all sequences are queries.
+    Prefill,
+    /// The last tokens are queries.
+    Decode,
+    /// Sequences of both kinds, or parts of sequences.
+    Mixed,
+}
+
+impl AttentionParameters {
+    /// Returns the mean length of the keys.
+    pub(crate) fn mean_kv_length(&self) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
+        let total = self.kv_lengths.iter().map(|length| *length as f64).sum::<f64>();
+        #[expect(clippy::cast_precision_loss, reason = "numbers of sequences are far below 2^53")]
+        let mean = match self.kv_lengths.len() {
+            0 => self.kv_length,
+            count => Some(total / count as f64),
+        };
+        mean.filter(|length| length.is_finite() && *length > 0.0)
+    }
+
+    /// Returns the lengths of the sequences. Those of the queries follow from the keys if there is one query of each
+    /// sequence, one sequence, or as many queries as keys.
+    pub(crate) fn batch_lengths(&self, tokens: u64) -> Option<BatchLengths> {
+        let keys = match (self.kv_lengths.as_slice(), self.batch, self.kv_length) {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
+            ([], Some(1), Some(length)) if length.fract() == 0.0 && (1.0..1e15).contains(&length) => {
+                vec![length as u64]
+            }
+            ([], ..) => return None,
+            (lengths, ..) => lengths.to_vec(),
+        };
+        let sum = |lengths: &[u64]| lengths.iter().fold(0_u64, |sum, length| sum.saturating_add(*length));
+        let queries = if !self.query_lengths.is_empty() {
+            self.query_lengths.clone()
+        } else if keys.len() as u64 == tokens {
+            vec![1; keys.len()]
+        } else if sum(&keys) == tokens {
+            keys.clone()
+        } else {
+            vec![tokens]
+        };
+        (queries.len() == keys.len() && sum(&queries) == tokens).then_some(BatchLengths { queries, keys })
+    }
+}
+
+/// Lengths of the sequences of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BatchLengths {
+    pub(crate) queries: Vec<u64>,
+    pub(crate) keys: Vec<u64>,
+}
+
+impl BatchLengths {
+    /// Returns the phase; sequences without queries do not count.
+    pub(crate) fn phase(&self) -> BatchPhase {
+        let mut active = self.queries.iter().zip(&self.keys).filter(|(queries, _)| **queries > 0);
+        if active.clone().all(|(queries, keys)| queries == keys) {
+            BatchPhase::Prefill
+        } else if active.all(|(queries, _)| *queries == 1) {
+            BatchPhase::Decode
+        } else {
+            BatchPhase::Mixed
+        }
+    }
+
+    /// Returns the mean number of keys of a query.
+    #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^53")]
+    pub(crate) fn keys_per_query(&self) -> f64 {
+        let pairs = self.queries.iter().zip(&self.keys);
+        let total: f64 = pairs.map(|(queries, keys)| *queries as f64 * *keys as f64).sum();
+        total / self.queries.iter().map(|queries| *queries as f64).sum::<f64>().max(1.0)
+    }
+}
+
+/// Query that no call has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{tensor} has {rank} dimensions, the limit is {MAX_RANK}")]
-pub struct QueryError {
-    tensor: String,
-    rank: usize,
+pub enum QueryError {
+    /// A tensor beyond the limits of kernels.
+    #[error("{tensor} has {rank} dimensions, the limit is {MAX_RANK}")]
+    TooManyDimensions {
+        /// Its side and number.
+        tensor: String,
+        /// Its number of dimensions.
+        rank: usize,
+    },
+    /// Lists of the same sequences with different numbers of them.
+    #[error("the lengths of {queries} queries are given beside those of {keys} keys")]
+    DifferentSequences {
+        /// Number of lengths of queries.
+        queries: usize,
+        /// Number of lengths of keys.
+        keys: usize,
+    },
 }
 
 impl OpQuery {
+    /// Returns the query with another element type in place of one.
+    pub(crate) fn with_dtype(&self, from: &Dtype, to: &Dtype) -> Self {
+        let mut changed = self.clone();
+        for tensor in changed.inputs.iter_mut().chain(&mut changed.outputs) {
+            if tensor.dtype.as_ref() == Some(from) {
+                tensor.dtype = Some(to.clone());
+            }
+        }
+        changed
+    }
+
     /// Checks the limits of a query.
     pub fn check(&self) -> Result<(), QueryError> {
         let inputs = self.inputs.iter().enumerate().map(|(at, tensor)| ("input", at, tensor));
         let outputs = self.outputs.iter().enumerate().map(|(at, tensor)| ("output", at, tensor));
         let wrong = inputs.chain(outputs).find(|(_, _, tensor)| tensor.dims.len() > MAX_RANK);
-        match wrong {
-            Some((side, at, tensor)) => {
-                Err(QueryError { tensor: format!("{side} {}", at + 1), rank: tensor.dims.len() })
-            }
-            None => Ok(()),
+        if let Some((side, at, tensor)) = wrong {
+            let tensor_name = format!("{side} {}", at + 1);
+            return Err(QueryError::TooManyDimensions { tensor: tensor_name, rank: tensor.dims.len() });
         }
+        let [queries, keys] = [&self.attention.query_lengths, &self.attention.kv_lengths].map(Vec::len);
+        if queries > 0 && queries != keys {
+            return Err(QueryError::DifferentSequences { queries, keys });
+        }
+        Ok(())
     }
 }
 

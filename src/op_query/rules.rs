@@ -28,10 +28,14 @@ pub enum RuleKind {
     ElementwiseBytes,
     /// Attention with these parameters.
     Attention,
+    /// A kernel that writes a cache, whatever the capacity of the cache.
+    CacheUpdate,
     /// A collective with a message of this size.
     Message,
     /// A collective, between messages of neighbouring sizes.
     MessageBracket,
+    /// A collective, by start-up time and bandwidth fitted to all sizes.
+    MessageFit,
     /// The sum of several kernels.
     SumOfParts,
     /// No kernel runs.
@@ -44,6 +48,16 @@ pub enum RuleKind {
     InterpolatedTwoDims,
     /// Interpolated along three axes.
     InterpolatedThreeDims,
+}
+
+/// Rules where this project and the superseded tool differ on purpose. docs/lookup.md lists the differences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LookupRules {
+    /// Those of this project.
+    #[default]
+    Current,
+    /// Those of the superseded tool.
+    Superseded,
 }
 
 /// Tile padding in a match.
@@ -98,9 +112,11 @@ impl fmt::Display for MatchRule {
             RuleKind::MergeLastDims => "merge_last_dims",
             RuleKind::ElementwiseOutput => "elementwise",
             RuleKind::ElementwiseBytes => "elementwise+dtype_scale",
+            RuleKind::CacheUpdate => "cache_pool_dim0_agnostic",
             RuleKind::Attention => "attention",
             RuleKind::Message => "comm",
             RuleKind::MessageBracket => "comm_bracket_linear",
+            RuleKind::MessageFit => "comm_alpha_beta",
             RuleKind::SumOfParts => "sum_of_parts",
             RuleKind::ZeroCost => "zero_cost",
             RuleKind::AcceptedMiss => "accepted_miss",

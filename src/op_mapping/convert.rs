@@ -12,8 +12,8 @@ use super::{
         ComputeSubcategory, MappingFile, OperatorCategory, OperatorFields, QueryMode, TpLinearProjection,
     },
     model::{
-        CompositePart, DecomposedRule, KernelPolicy, MappedKernel, MappedOperator, MoeFusedRule, OpMapping,
-        OperatorRoute,
+        CompositePart, DecomposedOperator, DecomposedRule, KernelPolicy, MappedKernel, MappedOperator,
+        MoeFusedRule, OpMapping, OperatorRoute,
     },
 };
 use crate::{
@@ -188,7 +188,8 @@ impl Converter<'_> {
             Some(QueryMode::MtpProjection) => OperatorRoute::MtpProjection(
                 self.optional_kernel(fields.mtp_projection_kernel_type.as_ref())?,
             ),
-            Some(mode) => OperatorRoute::Special(mode),
+            Some(QueryMode::AttentionLightningIndexer) => OperatorRoute::KeyScores,
+            Some(QueryMode::ScatterNdUpdateMla) => OperatorRoute::CacheUpdate,
             None if is_zero_cost => OperatorRoute::ZeroCost,
             None if is_accepted => OperatorRoute::AcceptedMiss,
             None => OperatorRoute::Compute,
@@ -198,6 +199,7 @@ impl Converter<'_> {
     fn composite(&self, name: &Spanned<String>, fields: &OperatorFields) -> Result<OperatorRoute, YamlError> {
         if fields.decomposer.as_ref().is_some_and(|flag| flag.value) {
             return Ok(OperatorRoute::Decomposed(Box::new(DecomposedRule {
+                operator: DecomposedOperator::from_name(&name.value),
                 options: fields.decomposer_options.as_ref().map(|o| o.value.clone()).unwrap_or_default(),
                 requires_all: fields.require_all_sub_kernels,
                 primary_kernel: self.optional_kernel(fields.primary_kernel_type.as_ref())?,

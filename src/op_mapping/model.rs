@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use indexmap::IndexMap;
 
-use super::file::{
-    AxisTransform, CommunicationRule, ComputeSubcategory, DecomposerOptions, EmbeddedCompute, GenericAxis,
-    QueryMode, TpLinearProjection,
+use super::{
+    decomposer_options::DecomposerOptions,
+    file::{
+        AxisTransform, CommunicationRule, ComputeSubcategory, EmbeddedCompute, GenericAxis, QueryMode,
+        TpLinearProjection,
+    },
 };
 use crate::domain::KernelName;
 
@@ -82,8 +85,10 @@ pub enum OperatorRoute {
     MoeFused(Box<MoeFusedRule>),
     /// As a plain product of this kernel if the shapes are those of such a projection, else as [`Self::Compute`].
     MtpProjection(Option<MappedKernel>),
-    /// Another special way.
-    Special(QueryMode),
+    /// By the work of an indexer of keys.
+    KeyScores,
+    /// By the rows that are written to a cache.
+    CacheUpdate,
     /// A collective.
     Communication,
     /// No kernel runs.
@@ -110,7 +115,8 @@ impl OperatorRoute {
             Self::Attention => QueryMode::AttentionSpecial.into(),
             Self::MoeFused(_) => QueryMode::MoeFused.into(),
             Self::MtpProjection(_) => QueryMode::MtpProjection.into(),
-            Self::Special(mode) => (*mode).into(),
+            Self::KeyScores => QueryMode::AttentionLightningIndexer.into(),
+            Self::CacheUpdate => QueryMode::ScatterNdUpdateMla.into(),
             Self::Communication => "communication",
             Self::ZeroCost => "zero_cost",
             Self::AcceptedMiss => "accepted_miss",
@@ -140,14 +146,59 @@ pub struct MoeFusedRule {
     pub embedded_communication: Option<CommunicationRule>,
 }
 
+/// Operators whose kernels follow from the shapes. The names are those of the framework.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::EnumString)]
+pub enum DecomposedOperator {
+    /// Latent attention.
+    #[strum(serialize = "multihead_latent_attention")]
+    LatentAttention,
+    /// Latent attention with quantized products.
+    #[strum(serialize = "multihead_latent_attention_quant")]
+    QuantizedLatentAttention,
+    /// Latent attention over selected keys.
+    #[strum(serialize = "mla_sparse_attention")]
+    SparseLatentAttention,
+    /// Latent attention over selected keys with quantized products.
+    #[strum(serialize = "mla_sparse_attention_quant")]
+    QuantizedSparseLatentAttention,
+    /// Projections, norms and positions in front of latent attention.
+    #[strum(serialize = "mlapo")]
+    LatentPreprocess,
+    /// The same with quantized products.
+    #[strum(serialize = "mlapo_quant")]
+    QuantizedLatentPreprocess,
+    /// Selection of keys.
+    #[strum(serialize = "dsa_indexer")]
+    KeyIndexer,
+}
+
+impl DecomposedOperator {
+    /// Returns the operator of a name such as `tensor_cast.mlapo.default`; `None` for others.
+    pub fn from_name(name: &str) -> Option<Self> {
+        name.split('.').find_map(|part| part.parse().ok())
+    }
+
+    /// Returns true for operators with quantized products.
+    pub const fn is_quantized(self) -> bool {
+        matches!(
+            self,
+            Self::QuantizedLatentAttention
+                | Self::QuantizedSparseLatentAttention
+                | Self::QuantizedLatentPreprocess
+        )
+    }
+}
+
 /// Rules of a shape-dependent expansion.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DecomposedRule {
+    /// The operator; `None` for names without a known expansion.
+    pub operator: Option<DecomposedOperator>,
     /// Options.
     pub options: DecomposerOptions,
-    /// True if an answer needs all sub-kernels.
+    /// True if an answer needs all kernels.
     pub requires_all: bool,
-    /// The sub-kernel for which the kernels of the operator are alternatives.
+    /// The kernel for which those of the operator are alternatives.
     pub primary_kernel: Option<MappedKernel>,
 }
 

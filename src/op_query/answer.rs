@@ -138,6 +138,8 @@ pub enum MissReason {
     CommSubKernelMiss(String, Box<Self>),
     /// A kernel of a composite is a miss.
     SubKernelMiss(String, Box<Self>),
+    /// Attention of a composite is a miss.
+    AttentionSubKernelMiss(String, Box<Self>),
     /// Lookups of this kind do not exist.
     UnsupportedQueryMode(&'static str),
 }
@@ -171,6 +173,9 @@ impl fmt::Display for MissReason {
             Self::NoRowsOfGroup(ranks) => write!(f, "no_rows_of_group: {ranks} ranks"),
             Self::CommSubKernelMiss(name, reason) => write!(f, "comm_sub_kernel_miss:{name}: {reason}"),
             Self::SubKernelMiss(name, reason) => write!(f, "sub_kernel_miss:{name}: {reason}"),
+            Self::AttentionSubKernelMiss(name, reason) => {
+                write!(f, "attention_sub_kernel_miss:{name}: {reason}")
+            }
             Self::UnsupportedQueryMode(mode) => write!(f, "unsupported query mode {mode}"),
         }
     }

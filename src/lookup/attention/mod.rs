@@ -1,0 +1,223 @@
+//! Attention: rows by query shape, heads, layout and lengths of the keys.
+
+mod interpolation;
+mod superseded;
+mod work;
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    answer::{LookupAnswer, MissReason},
+    kernel_rows::KernelRows,
+    row_answers::{FoundRows, choose_median},
+    rules::{LONGEST_PADDING, LookupRules, MatchRule, Padding, RuleKind, match_padding},
+};
+use crate::{
+    database::{DatabaseError, KernelCsv, row_cases::RowColumns},
+    domain::Case,
+    op_mapping::KernelPolicy,
+};
+pub(crate) use work::{AttentionFamily, AttentionRegime, AttentionWork, parameters_of_case};
+
+/// Greatest difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
+const LENGTH_TOLERANCE: f64 = 16.0;
+const LENGTH_SHARE: f64 = 0.02;
+/// Confidence of a row.
+const CONFIDENCE: f64 = 0.9;
+
+/// Row with its work.
+#[derive(Clone, Debug)]
+struct AttentionRow {
+    work: AttentionWork,
+    regime: u32,
+    number: u32,
+    /// False if the row does not state that its attributes are complete.
+    has_completeness: bool,
+}
+
+/// Rows of one regime, number of heads, dimension of heads and number of tokens.
+type AttentionPlace = (u32, u64, u64, u64);
+
+/// Rows of a kernel with the parameters of attention.
+#[derive(Debug)]
+pub(crate) struct AttentionTable {
+    family: AttentionFamily,
+    regimes: Vec<AttentionRegime>,
+    rows: Vec<AttentionRow>,
+    /// Rows by place, sorted by the length of keys.
+    places: BTreeMap<AttentionPlace, Vec<u32>>,
+    /// Rows by regime and number of tokens.
+    by_tokens: BTreeMap<(u32, u64), Vec<u32>>,
+}
+
+impl AttentionTable {
+    /// Reads the parameters of the rows that have a latency and a length of keys.
+    pub(crate) fn load(
+        family: AttentionFamily,
+        rows: &KernelRows,
+        table: &KernelCsv,
+    ) -> Result<Self, DatabaseError> {
+        let columns = RowColumns::from_table(table)?;
+        let completeness = table.column_index(crate::database::columns::COMPLETENESS);
+        let numbers: HashMap<u64, u32> =
+            (0..).zip(&rows.rows).map(|(number, row)| (u64::from(row.line), number)).collect();
+        let mut found = Self {
+            family,
+            regimes: Vec::new(),
+            rows: Vec::new(),
+            places: BTreeMap::new(),
+            by_tokens: BTreeMap::new(),
+        };
+        let mut regimes = HashMap::new();
+        table.for_each_row(|row, cells| {
+            let number = table.row_line(row).and_then(|line| numbers.get(&line));
+            let number = number.filter(|number| rows.rows[**number as usize].latency().is_some());
+            let stated = completeness.and_then(|index| cells.get(index)).unwrap_or_default();
+            if let (Some(number), Ok(case)) = (number, columns.parse_case(&rows.kernel, cells)) {
+                found.add_case(&case, *number, is_stated(stated), &mut regimes);
+            }
+        });
+        let lengths = &found.rows;
+        for rows in found.places.values_mut() {
+            let length = |row: &u32| lengths[*row as usize].work.kv_length;
+            rows.sort_by(|one, other| length(one).total_cmp(&length(other)).then(one.cmp(other)));
+        }
+        Ok(found)
+    }
+
+    fn add_case(
+        &mut self,
+        case: &Case,
+        number: u32,
+        has_completeness: bool,
+        regimes: &mut HashMap<AttentionRegime, u32>,
+    ) {
+        let Some(work) = AttentionWork::of_case(case, self.family) else { return };
+        // A table has fewer rows than numbers.
+        let next = u32::try_from(regimes.len()).unwrap_or(u32::MAX);
+        let regime = *regimes.entry(work.regime.clone()).or_insert(next);
+        if regime == next {
+            self.regimes.push(work.regime.clone());
+        }
+        let row = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        self.places.entry((regime, work.heads, work.head_dim, work.tokens)).or_default().push(row);
+        self.by_tokens.entry((regime, work.tokens)).or_default().push(row);
+        self.rows.push(AttentionRow { work, regime, number, has_completeness });
+    }
+
+    /// Finds the row with the nearest length of keys, else interpolates.
+    pub(crate) fn lookup(
+        &self,
+        rows: &KernelRows,
+        work: &AttentionWork,
+        policy: KernelPolicy,
+        rules: LookupRules,
+    ) -> LookupAnswer {
+        let nearest = match rules {
+            LookupRules::Current => self.nearest(rows, work, policy),
+            LookupRules::Superseded => self.nearest_superseded(rows, work, policy),
+        };
+        match nearest {
+            Ok(Some(answer)) => answer,
+            Ok(None) => self
+                .interpolated(rows, work, policy)
+                .unwrap_or_else(|| LookupAnswer::missed(MissReason::ShapeMismatch)),
+            Err(reason) => LookupAnswer::missed(reason),
+        }
+    }
+
+    /// Returns the regimes that fit a query, and whether a value of them is unknown.
+    fn fitting_regimes(&self, query: &AttentionRegime) -> impl Iterator<Item = (u32, bool)> {
+        let regimes = (0..).zip(&self.regimes);
+        regimes.filter_map(|(number, regime)| Some((number, regime.unknown_beside(query)?)))
+    }
+
+    fn row(&self, row: u32) -> &AttentionRow {
+        &self.rows[row as usize]
+    }
+
+    fn nearest(
+        &self,
+        rows: &KernelRows,
+        query: &AttentionWork,
+        policy: KernelPolicy,
+    ) -> Result<Option<LookupAnswer>, MissReason> {
+        let tolerance = LENGTH_TOLERANCE.min(query.kv_length * LENGTH_SHARE);
+        let mut best: Vec<(f64, Padding, u32)> = Vec::new();
+        for (regime, is_unknown) in self.fitting_regimes(&query.regime) {
+            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
+            let from = place(query.tokens.saturating_sub(LONGEST_PADDING));
+            let to = place(query.tokens.saturating_add(LONGEST_PADDING));
+            for ((.., tokens), candidates) in self.places.range(from..=to) {
+                let Some(padding) = token_padding(query.tokens, *tokens) else { continue };
+                let start = candidates
+                    .partition_point(|row| self.row(*row).work.kv_length < query.kv_length - tolerance);
+                for row in &candidates[start..] {
+                    let AttentionRow { work, number, .. } = self.row(*row);
+                    let gap = (work.kv_length - query.kv_length).abs();
+                    if work.kv_length > query.kv_length && gap > tolerance {
+                        break;
+                    }
+                    let Some(is_other) = self.compare_lengths(work, query, padding) else { continue };
+                    if gap > tolerance {
+                        continue;
+                    }
+                    // Complete rows precede those with unknown values, equal numbers of tokens padded ones.
+                    let distance = gap
+                        + if is_unknown || is_other { 0.5 } else { 0.0 }
+                        + if padding == Padding::None { 0.0 } else { LENGTH_TOLERANCE };
+                    match best.first() {
+                        Some((least, ..)) if *least < distance => {}
+                        Some((least, ..)) if least.total_cmp(&distance).is_eq() => {
+                            best.push((distance, padding, *number));
+                        }
+                        _ => best = vec![(distance, padding, *number)],
+                    }
+                }
+            }
+        }
+        let Some((_, padding, _)) = best.first().copied() else { return Ok(None) };
+        let rule = MatchRule { padding, ..MatchRule::of_kind(RuleKind::Attention) };
+        let numbers = best.iter().map(|(.., number)| *number).collect();
+        choose_median(rows, &FoundRows { numbers, rule, confidence: CONFIDENCE }, policy).map(Some)
+    }
+
+    /// Compares the sequences of a row with those of a query: `None` if they differ, `Some(true)` if those of the row
+    /// are unknown or others of the same work. Fused attention needs the number of keys per query, kernels that select keys
+    /// need the same lists.
+    fn compare_lengths(&self, row: &AttentionWork, query: &AttentionWork, padding: Padding) -> Option<bool> {
+        let has_batch = match (row.batch, query.batch) {
+            (Some(row), Some(query)) => padding != Padding::None || row == query,
+            _ => true,
+        };
+        if !has_batch {
+            return None;
+        }
+        match (&row.lengths, &query.lengths) {
+            (Some(row), Some(query)) if row == query => Some(false),
+            (Some(_), Some(_)) if self.family != AttentionFamily::Fused => None,
+            (Some(row), Some(query)) => {
+                let (row, query) = (row.keys_per_query(), query.keys_per_query());
+                let tolerance = LENGTH_TOLERANCE.min(query * LENGTH_SHARE);
+                ((row - query).abs() <= tolerance).then_some(true)
+            }
+            (None, Some(_)) => Some(true),
+            (_, None) => Some(false),
+        }
+    }
+}
+
+/// Returns true if a cell states that the attributes of its row are complete.
+fn is_stated(cell: &[u8]) -> bool {
+    let cell = std::str::from_utf8(cell).unwrap_or_default().trim().to_ascii_lowercase();
+    !matches!(cell.as_str(), "" | "legacy")
+}
+
+/// Returns the padding by which the tokens of a query fit those of a row, in either direction.
+fn token_padding(query: u64, row: u64) -> Option<Padding> {
+    if query == row {
+        return Some(Padding::None);
+    }
+    let reverse = || (match_padding(row, query) == Some(Padding::Query)).then_some(Padding::Row);
+    match_padding(query, row).or_else(reverse)
+}

@@ -1,0 +1,307 @@
+//! The work of a call of attention, as rows and queries have it.
+
+use crate::{
+    domain::{
+        AttentionCase, AttentionSlot, Case, Dtype, KernelName, attention_attribute as name, lengths_from_ends,
+    },
+    lookup::{
+        answer::MissReason,
+        query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery},
+    },
+};
+
+/// Use of the mask in serving: causal from the lower right.
+const CAUSAL: &str = "3";
+/// Attributes of sparse attention beside those of [`AttentionRegime`], with their usual values.
+const USUAL_VALUES: [(&str, &str); 3] = [
+    ("Runtime sparse_block_size", "1"),
+    ("Runtime sparse_indices_pattern", "uniform"),
+    ("Runtime cache_layout", "PA_BSND"),
+];
+const TOPK: &str = "Runtime topk";
+const SELECTED_KEYS: &str = "Runtime sparse_indices_valid_count";
+const BATCH: &str = "Runtime batch_size";
+
+/// Kernels that are looked up in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AttentionFamily {
+    /// Attention over all keys.
+    Fused,
+    /// Attention over the keys that an indexer selects.
+    Sparse,
+    /// Selection of keys.
+    Indexer,
+}
+
+impl AttentionFamily {
+    pub(crate) fn of_kernel(kernel: &KernelName) -> Option<Self> {
+        match kernel.as_str() {
+            AttentionCase::KERNEL => Some(Self::Fused),
+            "SparseFlashAttention" => Some(Self::Sparse),
+            "LightningIndexer" | "LightningIndexerVllm" => Some(Self::Indexer),
+            _ => None,
+        }
+    }
+}
+
+/// Properties that must be equal, of rows and queries. Unknown values of one of them are not compared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AttentionRegime {
+    pub(crate) dtype: Dtype,
+    pub(crate) kv_heads: Option<u64>,
+    pub(crate) sparse_mode: Option<String>,
+    pub(crate) layout: Option<String>,
+    /// Keys that are selected at most for a query.
+    pub(crate) topk: Option<u64>,
+    /// Keys in a block of the cache; 0 if they are not in blocks.
+    pub(crate) block_size: Option<u64>,
+    /// Keys that are selected.
+    pub(crate) selected: Option<u64>,
+    /// Attributes of sparse attention that have unusual values.
+    pub(crate) unusual: String,
+}
+
+impl AttentionRegime {
+    /// Compares the regime of a row with that of a query. `Some(true)` if a value of the row is unknown, `None` if one
+    /// differs.
+    pub(crate) fn unknown_beside(&self, query: &Self) -> Option<bool> {
+        fn compare<T: PartialEq>(row: Option<&T>, query: Option<&T>) -> Option<bool> {
+            match (row, query) {
+                (_, None) => Some(false),
+                (None, Some(_)) => Some(true),
+                (Some(row), Some(query)) => (row == query).then_some(false),
+            }
+        }
+        if self.dtype != query.dtype || self.unusual != query.unusual {
+            return None;
+        }
+        let known = [
+            compare(self.kv_heads.as_ref(), query.kv_heads.as_ref())?,
+            compare(self.sparse_mode.as_ref(), query.sparse_mode.as_ref())?,
+            compare(self.layout.as_ref(), query.layout.as_ref())?,
+            compare(self.topk.as_ref(), query.topk.as_ref())?,
+            compare(self.block_size.as_ref(), query.block_size.as_ref())?,
+            compare(self.selected.as_ref(), query.selected.as_ref())?,
+        ];
+        Some(known.contains(&true))
+    }
+}
+
+/// Work of a call of attention.
+#[derive(Clone, Debug)]
+pub(crate) struct AttentionWork {
+    pub(crate) tokens: u64,
+    pub(crate) heads: u64,
+    pub(crate) head_dim: u64,
+    /// Mean number of keys of a sequence.
+    pub(crate) kv_length: f64,
+    /// Number of sequences.
+    pub(crate) batch: Option<u64>,
+    pub(crate) lengths: Option<BatchLengths>,
+    pub(crate) regime: AttentionRegime,
+}
+
+/// Returns a query of three dimensions: tokens, heads and their dimension.
+fn three_dims(dims: &[u64], heads: Option<u64>, head_dim: Option<u64>) -> Option<[u64; 3]> {
+    match *dims {
+        [tokens, heads, head_dim] => Some([tokens, heads, head_dim]),
+        [batch, heads, 1, head_dim] => Some([batch, heads, head_dim]),
+        [tokens, width] => {
+            let heads = heads.or_else(|| Some(width / head_dim.filter(|dim| *dim > 0)?))?;
+            (heads > 0 && width % heads == 0).then(|| [tokens, heads, width / heads])
+        }
+        _ => None,
+    }
+}
+
+impl AttentionWork {
+    /// Returns the work of a recorded case; `None` without a length of keys.
+    pub(crate) fn of_case(case: &Case, family: AttentionFamily) -> Option<Self> {
+        let view = AttentionCase::new(case);
+        let implied = match family {
+            AttentionFamily::Fused => view.implied_attributes(),
+            AttentionFamily::Sparse | AttentionFamily::Indexer => crate::domain::CaseAttributes::default(),
+        };
+        let attribute = |name: &str| case.attributes.get(name).or_else(|| implied.get(name));
+        let number = |name: &str| attribute(name).and_then(|text| text.parse::<u64>().ok());
+        let input = |slot: usize| case.inputs.get(slot)?.as_ref().map(|tensor| tensor.dims.as_slice());
+        let is_fused = family == AttentionFamily::Fused;
+        let layout = attribute(name::LAYOUT).or((!is_fused).then_some("TND"));
+        let is_packed = layout.is_some_and(|layout| layout.starts_with('T'));
+        let listed = |name: &str, has_ends: bool| {
+            let numbers = case.attributes.numbers(name).filter(|numbers| !numbers.is_empty())?;
+            if has_ends { lengths_from_ends(&numbers) } else { Some(numbers) }
+        };
+        // Packed keys that are not in blocks are recorded by their ends.
+        let keys = listed(name::KV_LENGTHS, is_fused && is_packed && !view.is_paged());
+        let recorded = case.attributes.get(name::AVG_SEQ_LEN).and_then(|text| text.parse::<f64>().ok());
+        let kv_length = keys.as_deref().map(mean).or(recorded).filter(|mean| mean.is_finite() && *mean > 0.0);
+        let query = case.inputs.first()?.as_ref()?;
+        let key = input(AttentionSlot::Key as usize);
+        let [tokens, heads, head_dim] =
+            three_dims(&query.dims, number(name::HEADS), key.and_then(|dims| dims.last().copied()))?;
+        let lengths = listed(name::QUERY_LENGTHS, is_packed).zip(keys);
+        let lengths = lengths.map(|(queries, keys)| BatchLengths { queries, keys });
+        let lengths = lengths.filter(|lengths| lengths.queries.len() == lengths.keys.len());
+        let (first_lengths, table) = match family {
+            AttentionFamily::Fused => (AttentionSlot::KvLengths as usize, AttentionSlot::BlockTable as usize),
+            AttentionFamily::Sparse => (6, 4),
+            AttentionFamily::Indexer => (4, 5),
+        };
+        let row_count = |slot: usize| input(slot).and_then(|dims| dims.first().copied());
+        let batch = (lengths.as_ref().map(|lengths| lengths.keys.len() as u64))
+            .or_else(|| number(BATCH))
+            .or_else(|| row_count(first_lengths))
+            .or_else(|| row_count(table))
+            .or_else(|| (query.dims.len() == 4).then_some(tokens));
+        let topk = number(TOPK).or_else(|| match family {
+            AttentionFamily::Fused => None,
+            AttentionFamily::Sparse => input(3)?.last().copied(),
+            AttentionFamily::Indexer => case.outputs.first()?.as_ref()?.dims.last().copied(),
+        });
+        let block_size = number(name::BLOCK_SIZE).or_else(|| match *key? {
+            [_, size, _, _] if !is_fused => Some(size),
+            _ => None,
+        });
+        let unusual = |(name, usual): &(&str, &str)| {
+            let value = case.attributes.get(name).filter(|value| value != usual)?;
+            Some(format!("{name}={value};"))
+        };
+        let kv_heads = number(name::KV_HEADS).or((!is_fused).then_some(1));
+        let sparse_mode = attribute(name::SPARSE_MODE).or((!is_fused).then_some(CAUSAL));
+        Some(Self {
+            tokens,
+            heads,
+            head_dim,
+            kv_length: kv_length?,
+            batch,
+            regime: AttentionRegime {
+                dtype: query.dtype.clone(),
+                kv_heads,
+                sparse_mode: sparse_mode.map(str::to_owned),
+                layout: layout.map(str::to_owned),
+                topk,
+                block_size,
+                selected: (family == AttentionFamily::Sparse)
+                    .then(|| number(SELECTED_KEYS).or_else(|| selected_keys(topk, lengths.as_ref())))
+                    .flatten(),
+                unusual: match family {
+                    AttentionFamily::Fused => String::new(),
+                    _ => USUAL_VALUES.iter().filter_map(unusual).collect(),
+                },
+            },
+            lengths,
+        })
+    }
+
+    /// Returns the work of a query of a kernel; the error is the reason of a miss.
+    pub(crate) fn of_query(query: &OpQuery, family: AttentionFamily) -> Result<Self, MissReason> {
+        let parameters = &query.attention;
+        let input = query.inputs.first().ok_or(MissReason::ContextMissing("q_shape"))?;
+        let dtype = input.dtype.clone().ok_or(MissReason::ContextMissing("dtype"))?;
+        let key = query.inputs.get(1).map(|key| key.dims.as_slice()).unwrap_or_default();
+        let dims = three_dims(&input.dims, None, key.last().copied())
+            .ok_or(MissReason::ContextMissing("q_shape"))?;
+        let is_fused = family == AttentionFamily::Fused;
+        let slot = |slot: usize| query.inputs.get(slot).and_then(|input| input.dims.last().copied());
+        let regime = AttentionRegime {
+            dtype,
+            kv_heads: parameters.kv_heads.or_else(|| match is_fused {
+                true => key.iter().rev().nth(1).copied(),
+                false => Some(1),
+            }),
+            sparse_mode: Some(parameters.sparse_mode.clone().unwrap_or_else(|| CAUSAL.to_owned())),
+            layout: parameters.layout.clone().or_else(|| match input.dims.len() {
+                _ if !is_fused => Some("TND".to_owned()),
+                3 => Some("TND".to_owned()),
+                4 => Some("BNSD_NBSD".to_owned()),
+                _ => None,
+            }),
+            topk: parameters.topk.or_else(|| match family {
+                AttentionFamily::Fused => None,
+                AttentionFamily::Sparse => slot(3),
+                AttentionFamily::Indexer => query.outputs.first()?.dims.last().copied(),
+            }),
+            block_size: parameters.block_size.or(match *key {
+                [_, size, _, _] if !is_fused => Some(size),
+                _ => None,
+            }),
+            selected: None,
+            unusual: String::new(),
+        };
+        if !is_fused {
+            if regime.topk.is_none() {
+                return Err(MissReason::ContextMissing("topk"));
+            }
+            if regime.block_size.is_none() {
+                return Err(MissReason::ContextMissing("block_size"));
+            }
+        }
+        let batch = (input.dims.len() == 4).then_some(dims[0]);
+        Self::of_parameters(dims, batch, regime, parameters, family)
+    }
+
+    /// Returns the work of a call with these parameters of its sequences.
+    pub(crate) fn of_parameters(
+        [tokens, heads, head_dim]: [u64; 3],
+        batch: Option<u64>,
+        regime: AttentionRegime,
+        parameters: &AttentionParameters,
+        family: AttentionFamily,
+    ) -> Result<Self, MissReason> {
+        let kv_length = parameters.mean_kv_length().ok_or(MissReason::ContextMissing("avg_seq_len"))?;
+        let lengths = parameters.batch_lengths(tokens);
+        let listed = Some(parameters.kv_lengths.len() as u64).filter(|count| *count > 0);
+        let batch = listed.or(parameters.batch).or(batch);
+        let selected = (family == AttentionFamily::Sparse)
+            .then(|| selected_keys(regime.topk, lengths.as_ref()))
+            .flatten();
+        let regime = AttentionRegime { selected, ..regime };
+        Ok(Self { tokens, heads, head_dim, kv_length, batch, lengths, regime })
+    }
+
+    /// Returns the number of keys per query, and the phase, if they are known. One query of each sequence needs no
+    /// list.
+    pub(crate) fn keys_per_query(&self) -> Option<(f64, BatchPhase)> {
+        match &self.lengths {
+            Some(lengths) => Some((lengths.keys_per_query(), lengths.phase())),
+            None => (self.batch == Some(self.tokens)).then_some((self.kv_length, BatchPhase::Decode)),
+        }
+    }
+}
+
+fn selected_keys(topk: Option<u64>, lengths: Option<&BatchLengths>) -> Option<u64> {
+    Some(topk?.min(*lengths?.keys.iter().max()?))
+}
+
+/// Returns the parameters of a recorded case, as a query has them.
+pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
+    let family = AttentionFamily::of_kernel(&case.kernel);
+    let Some(work) = family.and_then(|family| AttentionWork::of_case(case, family)) else {
+        return AttentionParameters::default();
+    };
+    let (query_lengths, kv_lengths) =
+        work.lengths.map(|lengths| (lengths.queries, lengths.keys)).unwrap_or_default();
+    AttentionParameters {
+        kv_length: Some(work.kv_length),
+        kv_lengths,
+        query_lengths,
+        batch: work.batch,
+        kv_heads: work.regime.kv_heads,
+        sparse_mode: work.regime.sparse_mode,
+        layout: work.regime.layout,
+        topk: work.regime.topk,
+        block_size: work.regime.block_size,
+        phase: None,
+    }
+}
+
+/// Returns the mean of lengths, of which there is at least one.
+pub(crate) fn mean(lengths: &[u64]) -> f64 {
+    lengths.iter().map(|length| as_number(*length)).sum::<f64>() / as_number(lengths.len() as u64)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of heads and tokens")]
+pub(crate) const fn as_number(count: u64) -> f64 {
+    count as f64
+}

@@ -1,0 +1,87 @@
+//! Lookup of static composites.
+
+use super::{compute::KernelsQuery, lookup_engine::LookupEngine};
+use crate::{
+    domain::KernelName,
+    lookup::{
+        answer::{LookupAnswer, PartAnswer},
+        collective::CollectiveMessage,
+        composite::{CompositeStep, composite_steps, message_of_product, sum_of_parts},
+        index::LookupError,
+        interpolation::InterpolationKind,
+        match_rows::InputComparison,
+        query::{OpQuery, input_slots},
+        rules::LookupRules,
+    },
+    op_mapping::{CommunicationRule, CompositePart, MappedKernel, MappedOperator},
+};
+
+impl LookupEngine {
+    /// Looks the parts of a composite up and adds them. The first kernel has the inputs of the operator, later ones its
+    /// output, which has the shape of the first input.
+    pub(super) fn lookup_composite(
+        &self,
+        operator: &MappedOperator,
+        parts: &[CompositePart],
+        sequence_parallel: Option<&CommunicationRule>,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let mut answers: Vec<PartAnswer> = Vec::new();
+        for step in composite_steps(parts, self.rules) {
+            let (name, answer) = match step {
+                CompositeStep::Operator(name) => {
+                    let answer = self.lookup(&OpQuery { op: name.clone(), ..query.clone() })?;
+                    (name, answer)
+                }
+                CompositeStep::Collective(kernel) => {
+                    let rule = sequence_parallel.filter(|rule| {
+                        let source = rule.source_kernel_type.as_deref();
+                        query.is_sequence_parallel && source == Some(kernel.name.as_str())
+                    });
+                    let kernel = match rule.and_then(|rule| KernelName::new(&rule.kernel_type).ok()) {
+                        Some(name) => MappedKernel { name, ..kernel },
+                        None => kernel,
+                    };
+                    let mode = rule.map(|rule| rule.message_bytes_mode).unwrap_or_default();
+                    let group = rule.and_then(|rule| rule.group_type);
+                    let answer = match message_of_product(query, mode, group) {
+                        Ok(bytes) => {
+                            let ranks = query.ranks.unwrap_or_default();
+                            let interpolation =
+                                rule.map(|rule| rule.interpolation_method).unwrap_or_default();
+                            let message = CollectiveMessage {
+                                bytes,
+                                ranks,
+                                tier: query.tier,
+                                dtype: None,
+                                interpolation,
+                            };
+                            self.lookup_message(&kernel, &message)?
+                        }
+                        Err(reason) => LookupAnswer::missed(reason),
+                    };
+                    (kernel.name.as_str().to_owned(), answer)
+                }
+                CompositeStep::Kernels(kernels) => {
+                    let mut slots = input_slots(&query.inputs);
+                    let is_first = answers.is_empty();
+                    slots.truncate(if is_first { operator.input_count.unwrap_or(usize::MAX) } else { 1 });
+                    let is_prefix = operator.input_count.is_some() || !is_first;
+                    let comparison = InputComparison::new(is_prefix, &operator.formats);
+                    let kernels = (self.candidates(&kernels)?, kernels);
+                    let kind = match self.rules {
+                        LookupRules::Current => InterpolationKind::Kernel,
+                        LookupRules::Superseded => InterpolationKind::Disabled,
+                    };
+                    let query =
+                        KernelsQuery { slots, is_operator: true, kind, ..KernelsQuery::new(comparison) };
+                    let answer = self.match_kernels(&kernels.0, &query);
+                    let ran = answer.rows.first().map(|row| row.kernel.as_str().to_owned());
+                    (ran.unwrap_or_else(|| kernels.1[0].name.as_str().to_owned()), answer)
+                }
+            };
+            answers.push(PartAnswer { name, answer });
+        }
+        Ok(sum_of_parts(answers))
+    }
+}

@@ -1,0 +1,18 @@
+//! Queries for the latency of an operator, their answers, and the rules between shapes of a framework and those that
+//! the profiler records.
+//!
+//! Layer 3: imports `domain`.
+
+pub(crate) mod answer;
+pub(crate) mod broadcast;
+pub(crate) mod query;
+mod query_text;
+pub(crate) mod rules;
+pub(crate) mod slot_dims;
+
+pub use answer::{
+    AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, PartAnswer, UsedRow,
+};
+pub use query::{AttentionParameters, BatchPhase, OpQuery, QueryError, QueryTensor};
+pub(crate) use query_text::{parse_dims, parse_dtype, parse_shapes, query_tensors, split_list};
+pub use rules::{LookupAxes, LookupRules, MatchRule, Padding, RuleKind};
