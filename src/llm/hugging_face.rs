@@ -187,7 +187,20 @@ impl HuggingFaceConfig<'_> {
                 hidden / heads
             }
         };
-        Ok(GroupedQuery { heads, kv_heads, head_dim })
+        Ok(GroupedQuery { heads, kv_heads, head_dim, qk_norm: self.has_qk_norm()? })
+    }
+
+    /// Returns true if queries and keys have norms: in all models of some architectures, by a key in others.
+    fn has_qk_norm(&self) -> Result<bool, YamlError> {
+        let kind = self.values.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        match self.values.get("use_qk_norm").filter(|value| !value.is_null()) {
+            _ if kind.starts_with("qwen3") => Ok(true),
+            Some(value) if kind.starts_with("glm4") => value.as_bool().ok_or_else(|| {
+                let problem = format!("`use_qk_norm` is {value}, not true or false");
+                self.fault("use_qk_norm", &problem, "compare with the model's public config.json")
+            }),
+            _ => Ok(false),
+        }
     }
 
     fn latent(&self) -> Result<LatentAttention, YamlError> {

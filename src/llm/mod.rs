@@ -69,6 +69,9 @@ pub struct GroupedQuery {
     pub kv_heads: u64,
     /// Width of a head; not always `hidden_size` over `heads`.
     pub head_dim: u64,
+    /// True if queries and keys have a norm over each head.
+    #[serde(default)]
+    pub qk_norm: bool,
 }
 
 /// Sizes of multi-head latent attention.

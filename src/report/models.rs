@@ -104,7 +104,10 @@ pub(crate) fn step_table(workload: &Workload) -> String {
         }
         let query = &question.query;
         table.add_row([
-            names.join(" or "),
+            match query.ranks {
+                Some(ranks) => format!("{} of {ranks} ranks", names.join(" or ")),
+                None => names.join(" or "),
+            },
             question.count.to_string(),
             tensors_text(&query.inputs),
             tensors_text(&query.outputs),

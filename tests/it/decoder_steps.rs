@@ -8,7 +8,8 @@ use std::{
 use npubench::{
     catalogue::Catalogue,
     config::AssetFiles,
-    llm::{LlmModel, ParallelLayout, QuantisationScheme},
+    domain::Dtype,
+    llm::{LlmAttention, LlmModel, ParallelLayout, QuantisationScheme},
     workload::{DecoderStep, StepPhase, Workload, WorkloadQuestion, decoder_step, load_workload},
 };
 use serde_json::Value;
@@ -203,14 +204,19 @@ fn experts_are_computed_where_they_are() {
     assert_eq!(
         shapes(call),
         [
-            vec![8, 7168],
+            vec![1, 7168],
             vec![16, 7168, 4096],
             vec![16, 2048, 7168],
-            vec![8, 8],
+            vec![1, 8],
             vec![65536],
             vec![114_688],
-            vec![8, 8]
+            vec![1, 8]
         ]
+    );
+    // Each of 8 devices had one of the 8 tokens, and has all of them again; shared experts are a sum of its own.
+    assert_eq!(
+        collectives(&fused, 58),
+        [("hcom_allGather_", 8, vec![1, 7168]), ("hcom_allReduce_", 8, vec![8, 7168])]
     );
     // Without expert parallelism each device has a slice of every expert, and 8 rows of each token.
     let sliced = step("Qwen3-30B-A3B", [4, 1, 1], StepPhase::Decode, (64, 4096));
@@ -226,9 +232,232 @@ fn experts_are_computed_where_they_are() {
     // More experts than the kernel takes: tokens are exchanged by a collective.
     let exchanged = step("Qwen3-30B-A3B", [1, 4, 4], StepPhase::Decode, (64, 4096));
     assert!(calls_of(&exchanged, "DispatchFFNCombineBF16").is_empty());
-    let sent = calls_of(&exchanged, "hcom_alltoallv_")[0];
-    assert_eq!((sent.count, sent.query.ranks, shapes(sent)), (96, Some(4), vec![vec![512, 2048]]));
+    let there_and_back = ("hcom_alltoallv_", 4, vec![512, 2048]);
+    assert_eq!(collectives(&exchanged, 48), [there_and_back.clone(), there_and_back]);
     assert_eq!(shapes(calls_of(&exchanged, "GroupedMatmul")[0])[0], [512, 2048]);
+}
+
+/// Kernel, ranks and message of the collectives that a step has as often.
+fn collectives(workload: &Workload, count: u64) -> Vec<(&str, u64, Vec<u64>)> {
+    let found = workload.questions.iter().filter(|question| question.count == count);
+    found
+        .filter_map(|question| {
+            let dims = question.query.inputs[0].dims.clone();
+            Some((question.query.op.as_str(), question.query.ranks?, dims))
+        })
+        .collect()
+}
+
+/// Results of experts that are cut are summed over their slices; tokens that were divided are gathered.
+#[test]
+fn experts_that_are_cut_are_summed() {
+    let step = |layout| step("Qwen3-30B-A3B", layout, StepPhase::Decode, (64, 4096));
+    let both = step([4, 2, 1]);
+    // 4 devices hold 2 halves of the experts in 2 slices: 32 tokens each, 256 rows to the other half and back.
+    assert_eq!(
+        collectives(&both, 48),
+        [
+            ("hcom_allReduce_", 4, vec![64, 2048]),
+            ("hcom_alltoallv_", 2, vec![256, 2048]),
+            ("hcom_alltoallv_", 2, vec![256, 2048]),
+            ("hcom_allReduce_", 2, vec![32, 2048]),
+            ("hcom_allGather_", 2, vec![32, 2048]),
+        ]
+    );
+    // As many groups of tokens as of experts, each cut by all devices of a group: one sum.
+    let as_many = step([2, 2, 2]);
+    assert_eq!(collectives(&as_many, 48).last(), Some(&("hcom_allReduce_", 2, vec![64, 2048])));
+    assert_eq!(collectives(&as_many, 48).len(), 4);
+    // Without expert parallelism, groups of tokens are joined.
+    let joined = step([2, 1, 2]);
+    assert_eq!(
+        collectives(&joined, 48),
+        [
+            ("hcom_allReduce_", 2, vec![64, 2048]),
+            ("hcom_allGather_", 2, vec![64, 2048]),
+            ("hcom_allGather_", 2, vec![64, 128]),
+            ("hcom_reduceScatter_", 2, vec![128, 2048]),
+            ("hcom_allReduce_", 2, vec![64, 2048]),
+        ]
+    );
+    assert_eq!(shapes(calls_of(&joined, "GroupedMatmul")[0])[0], [1024, 2048]);
+}
+
+/// Rows in INT8 travel with their scales, and both are ordered by the experts of the device.
+#[test]
+fn quantised_rows_are_exchanged_as_they_are_computed() {
+    let exchanged =
+        step_in("DeepSeek-V3", [8, 8, 1], StepPhase::Decode, (64, 4096), QuantisationScheme::W8a8);
+    let sent = calls_of(&exchanged, "hcom_alltoallv_");
+    let messages: Vec<(Vec<u64>, Option<Dtype>)> = sent
+        .iter()
+        .map(|call| (call.query.inputs[0].dims.clone(), call.query.inputs[0].dtype.clone()))
+        .collect();
+    assert_eq!(
+        messages,
+        [
+            (vec![64], Some(Dtype::Float)),
+            (vec![64, 7168], Some(Dtype::Int8)),
+            (vec![64, 7168], Some(Dtype::Bf16))
+        ]
+    );
+    let ordered: Vec<Vec<Vec<u64>>> =
+        calls_of(&exchanged, "MoeTokenPermute").into_iter().map(shapes).collect();
+    assert_eq!(ordered, [[vec![8, 7168], vec![8, 8]], [vec![64, 1], vec![64]], [vec![64, 7168], vec![64]]]);
+    // 360 columns are no whole blocks of 32: the product, SwiGLU and the quantisation are kernels of their own.
+    let uneven = step_in("gpt-oss-120b", [16, 1, 1], StepPhase::Decode, (64, 4096), QuantisationScheme::W8a8);
+    assert!(calls_of(&uneven, "GroupedMatmulSwigluQuant").is_empty());
+    let grouped: Vec<Vec<Vec<u64>>> = calls_of(&uneven, "GroupedMatmul").into_iter().map(shapes).collect();
+    assert_eq!(grouped[0][..2], [vec![256, 2880], vec![128, 2880, 360]]);
+    assert_eq!(grouped[1][..2], [vec![256, 180], vec![128, 180, 2880]]);
+    assert_eq!(shapes(calls_of(&uneven, "SwiGlu")[0]), [[256, 360]]);
+}
+
+/// Rows of experts are conserved in all layouts of all models: what a device sends it computes and gets back, and all
+/// devices together have each token as often as it has experts.
+#[test]
+fn rows_of_experts_are_conserved() {
+    let mut layouts = 0;
+    for (name, model) in LlmModel::all(&AssetFiles::embedded()).expect("models") {
+        let Some(experts) = model.experts.clone() else { continue };
+        let degrees = &model.layouts;
+        let all = degrees.tp.iter().flat_map(|tp| {
+            degrees.ep.iter().flat_map(move |ep| degrees.dp.iter().map(move |dp| [*tp, *ep, *dp]))
+        });
+        for [tp, ep, dp] in all {
+            let layout = ParallelLayout { tp, ep, dp };
+            let quantisation = QuantisationScheme::Bf16;
+            let step = DecoderStep { layout, phase: StepPhase::Decode, batch: 48, context: 64, quantisation };
+            let Ok(workload) = decoder_step(&model, &step) else {
+                assert!(model.share(layout).is_err(), "{name} {layout}");
+                continue;
+            };
+            layouts += 1;
+            let counted = model.layers - experts.dense_layers;
+            let first_rows = |kernel: &str| -> Vec<u64> {
+                let calls = calls_of(&workload, kernel);
+                assert!(calls.iter().all(|call| call.count == counted), "{name} {layout} {kernel}");
+                calls.iter().map(|call| call.query.inputs[0].dims[0]).collect()
+            };
+            let fused = first_rows("DispatchFFNCombineBF16");
+            let tokens = fused.first().copied().unwrap_or_else(|| first_rows("MoeTokenPermute")[0]);
+            let rows = tokens * experts.top_k;
+            for kernel in ["GroupedMatmul", "MoeTokenUnpermute", "hcom_alltoallv_"] {
+                assert!(first_rows(kernel).iter().all(|found| *found == rows), "{name} {layout} {kernel}");
+            }
+            assert_eq!(first_rows("MoeGatingTopK"), [tokens], "{name} {layout}");
+            let back = calls_of(&workload, "MoeTokenUnpermute");
+            assert!(back.last().is_none_or(|call| call.query.outputs[0].dims[0] == tokens));
+            // Devices with other slices of the same experts have the same rows.
+            let (sent, chosen) = (rows * ep, 48 * experts.top_k * dp);
+            assert!(
+                (chosen..chosen + ep * experts.top_k).contains(&sent),
+                "{name} {layout}: {sent} of {chosen}"
+            );
+            // All tokens are on all devices again.
+            let counts_of = |kernel: &str| {
+                let found = collectives(&workload, counted).into_iter().filter(|found| found.0 == kernel);
+                found.map(|(_, ranks, dims)| ranks * dims[0]).collect::<Vec<u64>>()
+            };
+            if ep > dp {
+                assert!(
+                    counts_of("hcom_allGather_").iter().any(|gathered| *gathered >= 48),
+                    "{name} {layout}"
+                );
+            }
+        }
+    }
+    assert!(layouts > 300, "{layouts}");
+}
+
+/// Only models with norms of queries and keys have them.
+#[test]
+fn queries_and_keys_have_the_norms_of_the_model() {
+    let kernels = |model: &str| -> Vec<String> {
+        let derived = step(model, [1, 1, 1], StepPhase::Decode, (2, 64));
+        let queries = derived.questions.iter().flat_map(WorkloadQuestion::queries);
+        let names = queries.map(|query| query.op.clone());
+        names.filter(|name| name.contains("rope") || name.contains("Rotary")).collect()
+    };
+    let fused = ["split_qkv_rmsnorm_rope_kernel", "split_qkv_rmsnorm_rope_kernel_0"];
+    for (model, expected) in [
+        ("Qwen3-32B", &fused[..]),
+        ("GLM-4.5", &fused),
+        ("Llama-3.1-8B", &["ApplyRotaryPosEmb"]),
+        ("Mixtral-8x7B-v0.1", &["ApplyRotaryPosEmb"]),
+        ("gpt-oss-120b", &["ApplyRotaryPosEmb"]),
+    ] {
+        assert_eq!(kernels(model), expected, "{model}");
+    }
+    // For heads of another width no kernel does both.
+    let mut model = LlmModel::load(&AssetFiles::embedded(), "Qwen3-8B").expect("there");
+    let LlmAttention::Grouped(grouped) = &mut model.attention else { panic!("grouped") };
+    grouped.head_dim = 64;
+    let step = DecoderStep {
+        layout: ParallelLayout { tp: 1, ep: 1, dp: 1 },
+        phase: StepPhase::Decode,
+        batch: 2,
+        context: 64,
+        quantisation: QuantisationScheme::Bf16,
+    };
+    let derived = decoder_step(&model, &step).expect("a step");
+    let norms: Vec<Vec<u64>> =
+        calls_of(&derived, "RmsNorm").iter().map(|call| call.query.inputs[0].dims.clone()).collect();
+    assert_eq!(norms, [vec![2, 4096], vec![2, 32, 64], vec![2, 8, 64]]);
+    assert_eq!(calls_of(&derived, "ApplyRotaryPosEmb")[0].count, 36);
+}
+
+/// Sparse attention has the kernels that the lookup divides the operator of a simulator into.
+#[test]
+fn sparse_attention_has_the_kernels_of_its_operator() {
+    let context = Context::new();
+    let mapping = "operator_mappings:\n  tensor_cast.dsa_indexer.default: {composite: true, decomposer: true, \
+                   primary_kernel_type: LightningIndexer}\n";
+    context.write("db/op_mapping.yaml", mapping);
+    // Without an answer of attention the parts are not listed.
+    let lengths = "\"1,2,3,4,5,6,7,8\",\"4096,4096,4096,4096,4096,4096,4096,4096\"";
+    let scores = format!(
+        "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Average Duration(us),\
+         Runtime avg_seq_len,Runtime sparse_mode,Runtime num_key_value_heads,Runtime input_layout,Runtime topk,\
+         Runtime block_size,Runtime actual_seq_lengths_values,Runtime actual_seq_lengths_kv_values\n\
+         \"8,32,128;500,128,1,128;8,32;8;8;8,64\",DT_BF16;DT_BF16;DT_BF16;INT32;INT32;INT32,ND;ND;ND;ND;ND;ND,\
+         \"8,1,2048\",INT32,ND,70,4096,3,1,TND,2048,128,{lengths}\n"
+    );
+    context.write("db/LightningIndexer.csv", &scores);
+    let row = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Average Duration(us)\n\
+               \"8,128\",DT_BF16,ND,\"8,128\",FLOAT,ND,5\n";
+    context.write("db/Cast.csv", row);
+    let query = serde_json::json!({
+        "op": "tensor_cast.dsa_indexer.default",
+        "inputs": [[8, 6144], [8, 2048], [1, 8, 64], [1, 8, 64], [256, 128, 128], [8], [8, 32], [8], [4096, 2048],
+            [128, 6144], [32, 6144], [128]],
+        "dtypes": ["bf16", "bf16", "bf16", "bf16", "bf16", "int64", "int32", "int64", "bf16", "bf16", "bf16", "bf16"],
+        "kv_lengths": [4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096], "topk": 2048,
+    });
+    context.write("query.jsonl", &query.to_string());
+    let ran = context.run(&["query", "--db", "db", "--queries", "query.jsonl"]);
+    let answer: Value = serde_json::from_str(ran.stdout.lines().next().expect("a line")).expect("JSON");
+    let parts = answer["parts"].as_array().filter(|parts| !parts.is_empty());
+    let parts = parts.unwrap_or_else(|| panic!("{answer}"));
+    let mut divided: BTreeMap<&str, u64> = BTreeMap::new();
+    for part in parts {
+        *divided.entry(part["op"].as_str().expect("a name")).or_default() += 1;
+    }
+    let derived = step("GLM-5.1", [1, 1, 1], StepPhase::Decode, (8, 4096));
+    for (kernel, count) in divided {
+        let calls = calls_of(&derived, kernel);
+        let counts: u64 = calls.iter().map(|call| call.count).sum();
+        match kernel {
+            // Other products of a layer have the same kernel.
+            "MatMulV2" => {
+                let sizes = [(6144, 128), (6144, 32), (2048, 4096)];
+                let found =
+                    calls.iter().map(|call| (call.query.inputs[0].dims[1], call.query.outputs[0].dims[1]));
+                assert_eq!(found.filter(|size| sizes.contains(size)).count() as u64, count);
+            }
+            _ => assert_eq!(counts, 78 * count, "{kernel}"),
+        }
+    }
 }
 
 /// Every kernel with an entry is a call that the catalogue accepts: for each model, a layout with and without experts
@@ -241,7 +470,7 @@ fn steps_are_calls_of_the_catalogue() {
     let (mut refused, mut last) = (BTreeSet::new(), String::new());
     for (name, model) in LlmModel::all(&assets).expect("models") {
         let most = *model.layouts.ep.last().expect("a degree");
-        let layouts = [[1, 1, 1], [4, 1, 1], [2, most.min(16), 8]];
+        let layouts = [[1, 1, 1], [4, 1, 1], [2, most.min(16), 8], [4, 2, 1], [16, 1, 1], [2, 2, 4]];
         for (layout, phase) in
             layouts.iter().flat_map(|layout| [(layout, StepPhase::Prefill), (layout, StepPhase::Decode)])
         {
@@ -347,8 +576,17 @@ fn models_are_listed_with_their_layouts() {
 fn steps_that_no_model_has_are_refused() {
     let context = Context::new();
     context.write("db/MatMulV2.csv", "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Average Duration(us)\n");
+    // Largest sizes, whose products do not fit into 64 bits.
+    let wide = r#"{"model_type": "qwen3_moe", "hidden_size": 16777216, "num_hidden_layers": 2, "vocab_size": 1024,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 64, "num_experts": 65536,
+        "num_experts_per_tok": 65536, "moe_intermediate_size": 1024}"#;
+    context.write("wide/config.json", wide);
     let shown: Vec<String> = [
         &["models", "Qwen3-23B"][..],
+        &["models", "wide", "--ep", "65536", "--dp", "65536", "--phase", "prefill", "--context", "16777216"],
+        &["models", "wide", "--dp", "1048576", "--phase", "prefill", "--context", "16777216"],
+        &["models", "Qwen3-30B-A3B", "--tp", "4", "--ep", "4", "--dp", "3"],
+        &["models", "Qwen3-32B", "--batch", "1000000"],
         &["models", "Qwen3-32B", "--tp", "3"],
         &["models", "Qwen3-32B", "--ep", "2"],
         &["models", "Qwen3-32B", "--batch", "0"],

@@ -180,7 +180,12 @@ fn all_products_of_glm_5_1() {
 fn any_model() -> impl Strategy<Value = LlmModel> {
     let grouped = (0_u32..5, 0_u32..4, 1_u64..=256).prop_map(|(kv, group, head_dim)| {
         let kv_heads = 1 << kv;
-        LlmAttention::Grouped(GroupedQuery { heads: (kv_heads << group).max(16), kv_heads, head_dim })
+        LlmAttention::Grouped(GroupedQuery {
+            heads: (kv_heads << group).max(16),
+            kv_heads,
+            head_dim,
+            qk_norm: false,
+        })
     });
     let latent = (1_u64..=8, prop::option::of(1_u64..=2048), 1_u64..=512, any::<bool>()).prop_map(
         |(heads, q_lora_rank, rank, sparse)| {
@@ -305,7 +310,7 @@ fn config(name: &str) -> Value {
             "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128,
             "intermediate_size": 12288, "moe_intermediate_size": 1536, "n_routed_experts": 160,
             "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
-            "vocab_size": 151_552,
+            "vocab_size": 151_552, "use_qk_norm": true,
         }),
         "DeepSeek-V2-Lite" => json!({
             "model_type": "deepseek_v2", "hidden_size": 2048, "num_hidden_layers": 27,

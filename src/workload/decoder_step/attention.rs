@@ -1,6 +1,6 @@
 //! Attention: projections, positions, caches, and the kernel itself.
 
-use super::{CACHE_BLOCK, KernelCall, StepBuilder};
+use super::{CACHE_BLOCK, KernelCall, StepBuilder, rms_norm};
 use crate::{
     domain::{AttentionCase, Dims, Dtype, attention_attribute as name},
     llm::{
@@ -10,6 +10,8 @@ use crate::{
 
 /// Length of the causal mask.
 const MASK: u64 = 2048;
+/// Width of the heads for which one kernel splits, norms and turns queries and keys.
+const FUSED_HEAD: u64 = 128;
 /// Least number of blocks of a cache in recorded calls.
 const LEAST_BLOCKS: u64 = 16;
 /// Most blocks of a cache that KvRmsNormRopeCache writes.
@@ -66,20 +68,27 @@ impl StepBuilder<'_> {
     fn add_grouped(&mut self, grouped: &GroupedQuery) {
         let (layers, tokens, dim) = (self.model.layers, self.step.tokens(), grouped.head_dim);
         let (heads, kv_heads) = (self.share.heads, self.share.kv_heads);
-        let position = KernelCall::new("split_qkv_rmsnorm_rope_kernel")
-            .input(&[tokens, (heads + 2 * kv_heads) * dim], Dtype::Bf16)
-            .input(&[dim], Dtype::Bf16)
-            .output(&[tokens, heads * dim], Dtype::Bf16)
-            .output(&[tokens, kv_heads * dim], Dtype::Bf16)
-            .output(&[tokens, kv_heads * dim], Dtype::Bf16);
-        let packed = KernelCall::new("ApplyRotaryPosEmb")
-            .input(&[tokens, heads, dim], Dtype::Bf16)
-            .input(&[tokens, kv_heads, dim], Dtype::Bf16)
-            .input(&[tokens, 1, dim], Dtype::Bf16)
-            .input(&[tokens, 1, dim], Dtype::Bf16)
-            .output(&[tokens, heads, dim], Dtype::Bf16)
-            .output(&[tokens, kv_heads, dim], Dtype::Bf16);
-        self.add(layers, position.or("split_qkv_rmsnorm_rope_kernel_0").or_call(packed));
+        if grouped.qk_norm && dim == FUSED_HEAD {
+            let fused = KernelCall::new("split_qkv_rmsnorm_rope_kernel")
+                .input(&[tokens, (heads + 2 * kv_heads) * dim], Dtype::Bf16)
+                .input(&[dim], Dtype::Bf16)
+                .output(&[tokens, heads * dim], Dtype::Bf16)
+                .output(&[tokens, kv_heads * dim], Dtype::Bf16)
+                .output(&[tokens, kv_heads * dim], Dtype::Bf16);
+            self.add(layers, fused.or("split_qkv_rmsnorm_rope_kernel_0"));
+        } else {
+            for heads in [heads, kv_heads].into_iter().filter(|_| grouped.qk_norm) {
+                self.add(layers, rms_norm(&[tokens, heads], dim));
+            }
+            let position = KernelCall::new("ApplyRotaryPosEmb")
+                .input(&[tokens, heads, dim], Dtype::Bf16)
+                .input(&[tokens, kv_heads, dim], Dtype::Bf16)
+                .input(&[tokens, 1, dim], Dtype::Bf16)
+                .input(&[tokens, 1, dim], Dtype::Bf16)
+                .output(&[tokens, heads, dim], Dtype::Bf16)
+                .output(&[tokens, kv_heads, dim], Dtype::Bf16);
+            self.add(layers, position);
+        }
         let pool = LEAST_BLOCKS.max(8 * tokens);
         let mut cache = KernelCall::new("ReshapeAndCacheNdKernel");
         for dims in [[tokens, kv_heads, dim].as_slice(), &[tokens, kv_heads, dim]] {
@@ -181,12 +190,7 @@ impl StepBuilder<'_> {
         let (layers, tokens) = (self.model.layers, self.step.tokens());
         let (heads, rope, rank) = (self.share.heads, latent.rope_head_dim, latent.kv_lora_rank);
         if let Some(width) = latent.q_lora_rank {
-            let norm = KernelCall::new("RmsNorm")
-                .input(&[tokens, width], Dtype::Bf16)
-                .input(&[width], Dtype::Bf16)
-                .output(&[tokens, width], Dtype::Bf16)
-                .output(&[tokens, 1], Dtype::Float);
-            self.add(layers, norm);
+            self.add(layers, rms_norm(&[tokens], width));
             self.add_role(products, Role::QBProj, layers, tokens);
         }
         let position = KernelCall::new("InterleaveRope")
@@ -209,8 +213,11 @@ impl StepBuilder<'_> {
             .output(&[tokens, 1, 1, rope], Dtype::Bf16)
             .output(&[tokens, 1, 1, rank], Dtype::Bf16);
         self.add(layers, cache);
-        for role in [Role::IndexerQ, Role::IndexerK, Role::IndexerWeights] {
-            self.add_role(products, role, layers, tokens);
+        if let Some(indexer) = &latent.indexer {
+            for role in [Role::IndexerQ, Role::IndexerK, Role::IndexerWeights] {
+                self.add_role(products, role, layers, tokens);
+            }
+            self.add_index_keys(indexer);
         }
         if self.step.is_decode() || latent.indexer.is_some() {
             self.add_absorbed(latent, products);
@@ -297,6 +304,31 @@ impl StepBuilder<'_> {
             is_paged: true,
         };
         self.with_attributes(call, &attributes)
+    }
+
+    /// Adds the norm of the index keys, which is computed in FLOAT, and their writing to their cache.
+    fn add_index_keys(&mut self, indexer: &SparseIndexer) {
+        let (layers, tokens, dim) = (self.model.layers, self.step.tokens(), indexer.head_dim);
+        let cast = |from: Dtype, to: Dtype| {
+            KernelCall::new("Cast").input(&[tokens, dim], from).output(&[tokens, dim], to)
+        };
+        let norm = KernelCall::new("LayerNormV3")
+            .input(&[tokens, dim], Dtype::Float)
+            .input(&[dim], Dtype::Float)
+            .input(&[dim], Dtype::Float)
+            .output(&[tokens, dim], Dtype::Float)
+            .output(&[tokens, 1], Dtype::Float)
+            .output(&[tokens, 1], Dtype::Float);
+        self.add(layers, cast(Dtype::Bf16, Dtype::Float).or("CastAiCore"));
+        self.add(layers, norm.or("LayerNormV3WithImplMode"));
+        self.add(layers, cast(Dtype::Float, Dtype::Bf16).or("CastAiCore"));
+        let (_, _, pool) = self.cache_size();
+        let written = KernelCall::new("ScatterNdUpdate")
+            .input(&[pool * CACHE_BLOCK, dim], Dtype::Bf16)
+            .input(&[tokens, 1], Dtype::Int32)
+            .input(&[tokens, dim], Dtype::Bf16)
+            .output(&[pool * CACHE_BLOCK, dim], Dtype::Bf16);
+        self.add(layers, written.or("ScatterNdUpdateAiCore"));
     }
 
     fn add_indexer(&mut self, indexer: &SparseIndexer) {

@@ -1,12 +1,13 @@
 //! The kernels of one step of a language model on one device, from the sizes of its layers.
 //!
 //! Shapes follow the recorded profiles that the grids and the catalogue describe. Kernels that an engine runs besides,
-//! such as those of its scheduler, are no part of it; docs/coverage.md lists the kernels.
+//! such as those of its scheduler, are no part of it; docs/models.md lists the kernels, and the sources of their order.
 
 mod attention;
 mod experts;
 mod kernel_call;
 
+use experts::ExpertTokens;
 use kernel_call::KernelCall;
 
 use super::{DurationKind, Workload, WorkloadQuestion};
@@ -23,9 +24,11 @@ use crate::{
 const INT8_BLOCK: (u64, u64) = (16, 32);
 /// Tokens in a block of a cache.
 const CACHE_BLOCK: u64 = 128;
-/// Limits of the tokens of a prefill, and of the keys of a decode step; products of sizes stay below 2^63.
+/// Limits of the tokens of a prefill, of the keys of a decode step, and of the sequences of both, whose lengths attention
+/// lists one by one. With sizes of models up to 2^24, products of two of them do not overflow; those of more are checked.
 const MOST_TOKENS: u64 = 1 << 24;
 const MOST_KEYS: u64 = 1 << 36;
+const MOST_SEQUENCES: u64 = 1 << 16;
 
 /// Phase of inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, strum::Display)]
@@ -68,6 +71,14 @@ pub enum DecoderStepError {
     /// A number out of range.
     #[error("{0}")]
     Number(String),
+    /// Groups of tokens and groups of experts that do not divide each other.
+    #[error("the tokens of dp {dp} groups cannot be dealt out evenly to ep {ep} groups of experts")]
+    UnevenGroups {
+        /// Groups of tokens.
+        dp: u64,
+        /// Groups of experts.
+        ep: u64,
+    },
     /// Products in other formats.
     #[error("steps are derived in bf16 and w8a8, not in {0}")]
     Quantisation(&'static str),
@@ -78,6 +89,7 @@ impl DecoderStepError {
     pub const fn hint(&self) -> &'static str {
         match self {
             Self::Layout { .. } => "`npubench models` lists the parallel degrees of each model",
+            Self::UnevenGroups { .. } => "give degrees of which one divides the other",
             Self::Number(_) => "give smaller numbers of sequences and tokens",
             Self::Quantisation(_) => "give `--dtype bf16` or `--dtype w8a8`",
         }
@@ -102,6 +114,9 @@ impl DecoderStep {
         if self.batch == 0 || self.context == 0 {
             return wrong("a step has at least one sequence of one token".to_owned());
         }
+        if self.batch > MOST_SEQUENCES {
+            return wrong(format!("{} sequences are more than {MOST_SEQUENCES}", self.batch));
+        }
         // Blocks of caches are counted for keys, rows of products for tokens.
         let limit = if self.is_decode() { MOST_KEYS } else { MOST_TOKENS };
         if self.batch.checked_mul(self.context).is_none_or(|length| length > limit) {
@@ -122,11 +137,15 @@ pub fn decoder_step(model: &LlmModel, step: &DecoderStep) -> Result<Workload, De
         |problem| DecoderStepError::Layout { model: model.model.clone(), layout: step.layout, problem };
     let share = model.share(step.layout).map_err(failed)?;
     let products = model.gemms(step.layout, step.quantisation).map_err(failed)?;
+    let experts = match &model.experts {
+        Some(experts) => Some((experts.clone(), ExpertTokens::of_step(step, experts)?)),
+        None => None,
+    };
     let mut builder = StepBuilder { model, step, share, calls: Vec::new() };
     builder.add_embedding();
     builder.add_norms();
     builder.add_attention(&products);
-    builder.add_feed_forward(&products);
+    builder.add_feed_forward(&products, experts.as_ref());
     builder.add_output(&products);
     let mut workload = Workload::new(
         format!(
@@ -183,12 +202,7 @@ impl StepBuilder<'_> {
     /// Adds the norms of hidden states: the first has no residual, the others add one; the last is behind the layers.
     fn add_norms(&mut self) {
         let (tokens, hidden) = (self.step.tokens(), self.model.hidden_size);
-        let first = KernelCall::new("RmsNorm")
-            .input(&[tokens, hidden], Dtype::Bf16)
-            .input(&[hidden], Dtype::Bf16)
-            .output(&[tokens, hidden], Dtype::Bf16)
-            .output(&[tokens, 1], Dtype::Float);
-        self.add(1, first);
+        self.add(1, rms_norm(&[tokens], hidden));
         let residual = |kernel: &str| {
             KernelCall::new(kernel)
                 .input(&[tokens, hidden], Dtype::Bf16)
@@ -228,16 +242,12 @@ impl StepBuilder<'_> {
     }
 
     fn add_quantisation(&mut self, count: u64, rows: u64, width: u64) {
-        let dynamic = KernelCall::new("DynamicQuant")
-            .input(&[rows, width], Dtype::Bf16)
-            .output(&[rows, width], Dtype::Int8)
-            .output(&[rows], Dtype::Float);
         let fixed = KernelCall::new("AscendQuantV2")
             .input(&[rows, width], Dtype::Bf16)
             .input(&[width], Dtype::Bf16)
             .input(&[width], Dtype::Bf16)
             .output(&[rows, width], Dtype::Int8);
-        self.add(count, dynamic.or_call(fixed));
+        self.add(count, dynamic_quantisation(rows, width).or_call(fixed));
     }
 
     fn add_swiglu(&mut self, count: u64, rows: u64, width: u64) {
@@ -281,6 +291,24 @@ impl StepBuilder<'_> {
             }
         }
     }
+}
+
+/// Norm over vectors of one width.
+fn rms_norm(outer: &[u64], width: u64) -> KernelCall {
+    let (vectors, roots) = ([outer, &[width]].concat(), [outer, &[1]].concat());
+    KernelCall::new("RmsNorm")
+        .input(&vectors, Dtype::Bf16)
+        .input(&[width], Dtype::Bf16)
+        .output(&vectors, Dtype::Bf16)
+        .output(&roots, Dtype::Float)
+}
+
+/// Quantisation of rows with a scale for each.
+fn dynamic_quantisation(rows: u64, width: u64) -> KernelCall {
+    KernelCall::new("DynamicQuant")
+        .input(&[rows, width], Dtype::Bf16)
+        .output(&[rows, width], Dtype::Int8)
+        .output(&[rows], Dtype::Float)
 }
 
 impl KernelCall {
