@@ -97,6 +97,8 @@ pub(super) struct Dispatcher<'a> {
     measured_before: BTreeSet<usize>,
     /// Measured cases that failed in a later round.
     failed_again: BTreeSet<usize>,
+    /// Cases that were measured again after all their attempts were `throttled`.
+    throttled_again: BTreeSet<usize>,
     /// True if all cases of the round are concluded.
     has_round_ended: bool,
     is_finished: bool,
@@ -135,6 +137,7 @@ impl<'a> Dispatcher<'a> {
             round: 1,
             measured_before: BTreeSet::new(),
             failed_again: BTreeSet::new(),
+            throttled_again: BTreeSet::new(),
             has_round_ended: false,
             is_finished: false,
         }

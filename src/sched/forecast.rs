@@ -29,8 +29,9 @@ impl SchedulerState {
         // The overhead of a collection is divided among its cases.
         let longest = (self.limits.longest_collection - self.costs.overhead_seconds()).max(1.0);
         let gangs = self.gangs.values().flat_map(super::CaseQueue::in_order);
+        let dealt = self.dealt.values().flat_map(super::CaseQueue::in_order);
         let tasks = self.queued.iter().flat_map(|task| task.cases.iter().copied());
-        for case in gangs.chain(tasks).chain(self.ready.in_order()) {
+        for case in gangs.chain(tasks).chain(dealt).chain(self.ready.in_order()) {
             let job = &self.jobs[case];
             let seconds = self.costs.case_seconds(job);
             let overhead = self.costs.overhead_seconds() * (seconds / longest).max(1.0 / most);

@@ -13,6 +13,7 @@ mod device;
 mod forecast;
 mod on_finished;
 mod queue;
+mod rounds;
 mod simulate;
 mod start;
 mod state;

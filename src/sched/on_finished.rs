@@ -167,6 +167,9 @@ impl SchedulerState {
     ) -> CaseDisposition {
         let is_alone = running.cases.len() == 1;
         let progress = &mut self.progress[case];
+        if outcome.verdict != Verdict::NotRun {
+            progress.tried_on.extend(&running.devices);
+        }
         match outcome.verdict {
             Verdict::Crashed | Verdict::Hung => CaseDisposition::Suspect,
             // A process that ends early leaves no records of its launches.
@@ -247,10 +250,14 @@ impl SchedulerState {
         }
     }
 
-    /// Queues a case to run alone, on another device than the one on which it failed.
+    /// Queues a case to run alone: on a device that it has not had, else on another one than those on which it failed.
     fn run_alone(&mut self, case: usize, failed_on: &[u32]) {
         let task = QueuedCollection::new(vec![case], CollectionPurpose::Alone);
-        self.queued.push_back(QueuedCollection { avoid: failed_on.to_vec(), ..task });
+        let mut avoid = failed_on.to_vec();
+        if self.has_untried_device(case) {
+            avoid.extend(&self.progress[case].tried_on);
+        }
+        self.queued.push_back(QueuedCollection { avoid, ..task });
     }
 
     fn start_bisection(

@@ -74,6 +74,13 @@ impl CaseQueue {
         }
     }
 
+    /// Creates a queue of cases that were measured before: none of their kernels is new, so that their number is not limited.
+    pub(super) fn of_measured_cases(kernels: usize) -> Self {
+        let mut queue = Self::new(kernels);
+        queue.kernels.iter_mut().for_each(|kernel| kernel.batch_limit = usize::MAX);
+        queue
+    }
+
     pub(super) fn insert_case(&mut self, jobs: &[SchedCase], case: usize) {
         let job = &jobs[case];
         if self.kernels[job.kernel].waiting.insert(queue_key(jobs, case)) {

@@ -35,19 +35,8 @@ impl SchedulerState {
         self.start_gangs(now, &mut free, actions);
         let usable: Vec<u32> =
             self.devices.iter().filter(|(_, device)| device.is_usable()).map(|(id, _)| *id).collect();
-        while let Some((device, lanes)) = free.first().map(|device| (*device, free.len())) {
-            // Collections that were started at this time will not need more cases soon.
-            let others = self.running.values().filter(|running| running.since < now).count();
-            let budget =
-                self.collection_budget(now, self.ready.predicted_seconds(&self.costs), lanes, others);
-            let Some(budget) = budget else { break };
-            // A case that is measured again runs on a device that it has had least often: on all of them before one has it again.
-            let progress = &self.progress;
-            let is_suitable = |case: usize| {
-                let times = |id: u32| progress[case].measured_on.iter().filter(|had| **had == id).count();
-                usable.iter().all(|other| times(*other) >= times(device))
-            };
-            let (cases, seconds) = self.ready.take_batch(&self.jobs, &self.costs, budget, is_suitable);
+        while let Some(&device) = free.first() {
+            let Some((cases, seconds)) = self.take_cases(now, device, &free, &usable) else { break };
             free.remove(0);
             if cases.is_empty() {
                 continue;
@@ -64,6 +53,52 @@ impl SchedulerState {
             let task = QueuedCollection::new(cases, CollectionPurpose::Measure);
             self.start_collection(now, vec![device], task, seconds, actions);
         }
+    }
+
+    /// Takes the cases of the next collection of a device: waiting ones, those of a round that were dealt to it, then those
+    /// dealt to a device that is busy. No case if none is suitable; `None` if no time is left.
+    fn take_cases(
+        &mut self,
+        now: Seconds,
+        device: u32,
+        free: &[u32],
+        usable: &[u32],
+    ) -> Option<(Vec<usize>, Seconds)> {
+        // Collections that were started at this time will not need more cases soon.
+        let others = self.running.values().filter(|running| running.since < now).count();
+        // A case that is measured again runs on a device that it has had least often: on all of them before one has it again.
+        let progress = &self.progress;
+        let is_suitable = |case: usize| {
+            let times = progress[case].times_on(device);
+            usable.iter().all(|other| progress[case].times_on(*other) >= times)
+        };
+        let waiting = self.ready.predicted_seconds(&self.costs);
+        let budget = self.collection_budget(now, waiting, free.len(), others)?;
+        let taken = self.ready.take_batch(&self.jobs, &self.costs, budget, is_suitable);
+        if !taken.0.is_empty() {
+            return Some(taken);
+        }
+        for (owner, work) in self.dealt_work(device, free) {
+            let budget = self.collection_budget(now, work, 1, usize::from(owner != device))?;
+            let Some(queue) = self.dealt.get_mut(&owner) else { continue };
+            let is_suitable = |case: usize| owner == device || is_suitable(case);
+            let taken = queue.take_batch(&self.jobs, &self.costs, budget, is_suitable);
+            if !taken.0.is_empty() {
+                return Some(taken);
+            }
+        }
+        Some((Vec::new(), 0.0))
+    }
+
+    /// Returns the devices whose dealt cases `device` may take, with the predicted seconds of these: itself, then devices that are
+    /// not free, the longest first.
+    fn dealt_work(&self, device: u32, free: &[u32]) -> Vec<(u32, Seconds)> {
+        let is_candidate = |owner: u32| owner == device || !free.contains(&owner);
+        let queues = self.dealt.iter().filter(|(owner, queue)| is_candidate(**owner) && !queue.is_empty());
+        let mut work: Vec<(u32, Seconds)> =
+            queues.map(|(owner, queue)| (*owner, queue.predicted_seconds(&self.costs))).collect();
+        work.sort_by(|a, b| (b.0 == device).cmp(&(a.0 == device)).then(b.1.total_cmp(&a.1)));
+        work
     }
 
     /// Separates cases at risk of running out of memory: they need as much as a case that did, and more than any

@@ -6,10 +6,7 @@ use super::{
     Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, KernelCounts, LearnedCosts,
     SchedAction, SchedCase, SchedEvent, SchedLimits, Seconds,
 };
-use crate::{
-    domain::{CaseOutcome, CollectionPurpose, Verdict},
-    stats::{hash_numbers, signed_unit_deviate},
-};
+use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
 
 /// Number of collections in a row without evidence on each device, and none with a profile that was read in the run,
 /// after which the run gives up: the host is at fault.
@@ -25,13 +22,24 @@ pub(super) struct CaseProgress {
     pub(super) broken_on: Vec<(u32, u32)>,
     /// True if a suspect named by the journal was cleared in a bisection with this case: names are ignored from then on.
     pub(super) was_misnamed: bool,
-    /// Devices that have measured it.
+    /// Devices that have measured it, once for each collection.
     pub(super) measured_on: Vec<u32>,
+    /// Devices of the attempts in this run that are evidence about the case.
+    pub(super) tried_on: BTreeSet<u32>,
+    /// Number of times that its only measurements were withdrawn.
+    pub(super) withdrawals: u32,
     /// Devices on which its launches ran as another kernel.
     pub(super) wrong_on: Vec<u32>,
     /// Result of the last attempt.
     pub(super) last: Option<CaseOutcome>,
     pub(super) is_concluded: bool,
+}
+
+impl CaseProgress {
+    /// Returns the number of collections in which a device has measured it.
+    pub(super) fn times_on(&self, device: u32) -> usize {
+        self.measured_on.iter().filter(|had| **had == device).count()
+    }
 }
 
 /// Cases queued for a collection of their own.
@@ -68,6 +76,8 @@ pub struct SchedulerState {
     pub(super) costs: LearnedCosts,
     pub(super) progress: Vec<CaseProgress>,
     pub(super) ready: CaseQueue,
+    /// Cases of a round by the device that is to measure them.
+    pub(super) dealt: BTreeMap<u32, CaseQueue>,
     /// Cases that need several devices, by the number of devices.
     pub(super) gangs: BTreeMap<usize, CaseQueue>,
     pub(super) queued: VecDeque<QueuedCollection>,
@@ -91,11 +101,11 @@ pub struct SchedulerState {
     has_started: bool,
     pub(super) is_paused: bool,
     pub(super) is_stopping: bool,
-    open: usize,
-    /// Number of [`SchedEvent::MeasureAgain`].
-    repetitions: u64,
+    pub(super) open: usize,
+    /// Number of events that have reopened cases.
+    pub(super) repetitions: u64,
     timer_at: Option<Seconds>,
-    has_ended: bool,
+    pub(super) has_ended: bool,
 }
 
 impl SchedulerState {
@@ -119,6 +129,7 @@ impl SchedulerState {
             jobs,
             limits,
             ready,
+            dealt: BTreeMap::new(),
             gangs,
             queued: VecDeque::new(),
             bisections: BTreeMap::new(),
@@ -182,7 +193,8 @@ impl SchedulerState {
             SchedEvent::StopRequested => {
                 self.stop_new_work("the run was stopped before its turn", &mut actions);
             }
-            SchedEvent::MeasureAgain(cases) => self.reopen_cases(cases),
+            SchedEvent::MeasureAgain(cases) => self.start_round(cases),
+            SchedEvent::MeasurementsWithdrawn(cases) => self.reopen_withdrawn(cases),
             SchedEvent::DeviceDeviates { device, reason } => {
                 actions.extend(self.exclude_device(device, reason));
             }
@@ -212,27 +224,6 @@ impl SchedulerState {
         actions
     }
 
-    /// Puts concluded cases into their queues again, in random order. After a stop, they stay concluded.
-    fn reopen_cases(&mut self, cases: Vec<usize>) {
-        self.has_ended = false;
-        self.repetitions += 1;
-        if self.is_stopping {
-            return;
-        }
-        for case in cases {
-            let progress = &mut self.progress[case];
-            if !std::mem::take(&mut progress.is_concluded) {
-                continue;
-            }
-            (progress.tries, progress.skipped, progress.last) = (0, 0, None);
-            progress.wrong_on.clear();
-            self.open += 1;
-            // Values order the queue; with those of the plan, a case would meet the same neighbours in each collection.
-            self.jobs[case].value = random_value(self.repetitions, case);
-            self.requeue_case(case);
-        }
-    }
-
     /// Excludes a device for the rest of the run, unless no other one is left.
     fn exclude_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
         let is_left = |(other, record): (&u32, &DeviceRecord)| *other != device && !record.is_excluded();
@@ -242,6 +233,12 @@ impl SchedulerState {
         let record = self.devices.get_mut(&device).filter(|record| !record.is_excluded())?;
         record.exclude();
         Some(SchedAction::Pause { device, reason, until: None })
+    }
+
+    /// Returns true if a device can be used that has not launched the case in this run.
+    pub(crate) fn has_untried_device(&self, case: usize) -> bool {
+        let tried = &self.progress[case].tried_on;
+        self.devices.iter().any(|(id, device)| device.is_usable() && !tried.contains(id))
     }
 
     fn set_reserved(&mut self, device: u32, is_reserved: bool) {
@@ -263,6 +260,7 @@ impl SchedulerState {
     /// Removes and returns all waiting cases, each once, in the order of their indices.
     fn take_waiting(&mut self) -> Vec<usize> {
         let mut cases = self.ready.take_all();
+        cases.extend(self.dealt.values_mut().flat_map(CaseQueue::take_all));
         cases.extend(self.gangs.values_mut().flat_map(CaseQueue::take_all));
         cases.extend(self.queued.drain(..).flat_map(|task| task.cases));
         cases.extend(std::mem::take(&mut self.bisections).into_values().flat_map(Bisection::into_waiting));
@@ -372,9 +370,4 @@ impl SchedulerState {
             self.stop_new_work(&reason, actions);
         }
     }
-}
-
-/// Value of a case in a repetition: a number from 0 to 1 by hash.
-fn random_value(repetition: u64, case: usize) -> f64 {
-    signed_unit_deviate(hash_numbers(&[repetition, case as u64])).abs()
 }

@@ -97,6 +97,8 @@ pub enum SchedEvent {
     /// Concluded cases that are measured in another collection: each on a device that it has not had, as far as there is one,
     /// and beside other cases than before. Handled like cases of the plan; each is concluded again.
     MeasureAgain(Vec<usize>),
+    /// Concluded cases whose only measurements were withdrawn: measured again likewise, a limited number of times.
+    MeasurementsWithdrawn(Vec<usize>),
     /// The device is slower or faster than others: no further collection is started on it, unless it is the last one
     /// that can be used.
     DeviceDeviates {

@@ -134,9 +134,10 @@ impl Deficit {
 /// Returns for each reading how much lower the clock was than elsewhere; `None` if it was not, or if nothing shows it.
 /// Readings of a collection are in the order of their launches. A case whose clock cannot be compared, or not exactly enough,
 /// is judged by its neighbours in the same collection. A device with a higher clock than most devices is no reference of
-/// others, and has deficits below 0 if another device of its run confirms it.
-pub fn find_clock_deficits(readings: &[CycleReading]) -> Vec<Option<ClockDeficit>> {
-    let standings = judge_devices(readings);
+/// others, and has deficits below 0 if another device of its run confirms it. `awaited` has devices, each with its run, whose
+/// first readings are not known yet: they may contradict a majority of the others.
+pub fn find_clock_deficits(readings: &[CycleReading], awaited: &[(usize, u32)]) -> Vec<Option<ClockDeficit>> {
+    let standings = judge_devices(readings, awaited);
     let by_case = group_by(readings, |reading| reading.case);
     let by_collection = group_by(readings, |reading| reading.collection);
     let mut of_neighbours: Vec<Option<Deficit>> = vec![None; readings.len()];

@@ -48,6 +48,13 @@ struct CollectionDeficit {
     is_undecided: bool,
 }
 
+/// Devices of a run on which collections run: those without a finished one may have either of two clocks that differ.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunningDevices {
+    pub(crate) run: String,
+    pub(crate) devices: BTreeSet<u32>,
+}
+
 /// A device with several collections at a clock that deviates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeviatingDevice {
@@ -119,13 +126,26 @@ impl LowClocks {
         Ok(Self::from_rates(ledger.cycle_rates(cache)?, &ledger.all_controls(cache)?))
     }
 
-    /// Compares those of the collections with the same software and state of the cache as this one.
-    pub(crate) fn of_software(ledger: &Ledger, collection: i64) -> Result<Self, LedgerError> {
+    /// Compares those of the collections with the same software and state of the cache as this one, while collections run on
+    /// other devices of its run.
+    pub(crate) fn of_software(
+        ledger: &Ledger,
+        collection: i64,
+        running: &RunningDevices,
+    ) -> Result<Self, LedgerError> {
         let rates = ledger.cycle_rates_of_software(collection)?;
-        Ok(Self::from_rates(rates, &ledger.controls_of_software(collection)?))
+        Ok(Self::from_rates_beside(rates, &ledger.controls_of_software(collection)?, running))
     }
 
     fn from_rates(rates: Vec<StoredCycleRate>, controls: &[StoredControl]) -> Self {
+        Self::from_rates_beside(rates, controls, &RunningDevices::default())
+    }
+
+    fn from_rates_beside(
+        rates: Vec<StoredCycleRate>,
+        controls: &[StoredControl],
+        running: &RunningDevices,
+    ) -> Self {
         let mut by_software: BTreeMap<Option<String>, Vec<StoredCycleRate>> = BTreeMap::new();
         for rate in rates {
             by_software.entry(rate.software.clone()).or_default().push(rate);
@@ -137,14 +157,19 @@ impl LowClocks {
             let same = controls
                 .iter()
                 .filter(|stored| stored.software == software && judged.contains(&stored.collection));
-            found.add_software(&rates, same.filter_map(ComparedRate::of_control).collect());
+            found.add_software(&rates, same.filter_map(ComparedRate::of_control).collect(), running);
         }
         found
     }
 
     /// Adds the attempts of one software. Control kernels are compared as cases are: every collection has them, so that they
     /// are evidence of the clock of collections without a common case.
-    fn add_software(&mut self, rates: &[StoredCycleRate], controls: Vec<ComparedRate<'_>>) {
+    fn add_software(
+        &mut self,
+        rates: &[StoredCycleRate],
+        controls: Vec<ComparedRate<'_>>,
+        running: &RunningDevices,
+    ) {
         let of_attempts = rates.iter().enumerate().map(|(index, stored)| ComparedRate {
             collection: stored.collection,
             run: &stored.run,
@@ -180,7 +205,11 @@ impl LowClocks {
                 }
             })
             .collect();
-        let all_deficits = find_clock_deficits(&readings);
+        let awaited: Vec<(usize, u32)> = match runs.get(running.run.as_str()) {
+            Some(run) => running.devices.iter().map(|device| (*run, *device)).collect(),
+            None => Vec::new(),
+        };
+        let all_deficits = find_clock_deficits(&readings, &awaited);
         let mut deficits: Vec<Option<ClockDeficit>> = vec![None; rates.len()];
         let mut from = 0;
         let is_same = |one: &ComparedRate<'_>, other: &ComparedRate<'_>| {

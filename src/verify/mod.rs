@@ -35,7 +35,7 @@ pub(crate) use evidence::pool_attempts;
 pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates, timer_resolution};
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
-pub(crate) use low_clocks::{DeviatingDevice, LowClocks, UNDECIDED_CLOCK, Withdrawal};
+pub(crate) use low_clocks::{DeviatingDevice, LowClocks, RunningDevices, UNDECIDED_CLOCK, Withdrawal};
 pub(crate) use references::CaseReferences;
 pub(crate) use row_rules::{RowNumbers, RuleResult, judge_row_rules};
 pub(crate) use rules::{VerificationRule, verification_rules};

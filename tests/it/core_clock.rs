@@ -78,9 +78,9 @@ fn recorded_step_is_healthy_and_its_stretched_half_is_not() {
     let Some(table) = shared("real/llm_step_rank0/ASCEND_PROFILER_OUTPUT/kernel_details.csv") else { return };
     let launches = recorded_launches(&table);
     assert!(launches.len() > 2_000, "{}", launches.len());
-    assert!(find_clock_deficits(&readings_of_halves(&launches, 1.0)).iter().all(Option::is_none));
+    assert!(find_clock_deficits(&readings_of_halves(&launches, 1.0), &[]).iter().all(Option::is_none));
     let readings = readings_of_halves(&launches, 1.03);
-    let found = find_clock_deficits(&readings);
+    let found = find_clock_deficits(&readings, &[]);
     let accused = |collection: usize| {
         let of_half =
             readings.iter().zip(&found).filter(move |(reading, _)| reading.collection == collection);

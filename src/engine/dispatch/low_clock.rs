@@ -8,7 +8,7 @@ use crate::{
     domain::{Attempt, CaseId, CaseOutcome, IdentifiedCase, Verdict},
     events::RunEvent,
     sched::SchedEvent,
-    verify::{DeviatingDevice, LowClocks, Withdrawal},
+    verify::{DeviatingDevice, LowClocks, RunningDevices, Withdrawal},
 };
 
 /// A concluded case whose only measurement was withdrawn.
@@ -52,7 +52,9 @@ impl Dispatcher<'_> {
         collection: i64,
         attempts: &mut [Attempt],
     ) -> Result<(), EngineError> {
-        let found = self.commit(|ledger| LowClocks::of_software(ledger, collection)).await?;
+        let run = self.context.settings.run.clone();
+        let running = RunningDevices { run, devices: self.state.busy_devices() };
+        let found = self.commit(|ledger| LowClocks::of_software(ledger, collection, &running)).await?;
         let withdrawn = self.withdraw_attempts(&found).await?;
         let (of_collection, earlier): (Vec<Withdrawal>, Vec<Withdrawal>) =
             withdrawn.into_iter().partition(|withdrawn| withdrawn.collection == collection);
@@ -111,7 +113,7 @@ impl Dispatcher<'_> {
         }
         let verdicts = counts.into_iter().collect();
         (self.emit)(&RunEvent::MeasurementsWithdrawn { cases, case_ids, verdicts, reason });
-        self.on_event(SchedEvent::MeasureAgain(indices)).await
+        self.on_event(SchedEvent::MeasurementsWithdrawn(indices)).await
     }
 
     /// Returns the concluded cases of the run without another measurement, in the order of the plan.

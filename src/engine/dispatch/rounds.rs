@@ -59,21 +59,38 @@ impl Dispatcher<'_> {
 
     async fn cases_to_repeat(&mut self) -> Result<Vec<usize>, EngineError> {
         let context = Arc::clone(&self.context);
-        let Some(aim) = context.settings.aim.filter(|_| !self.inbox.stops.has_any()) else {
-            return Ok(Vec::new());
-        };
-        if self.round as usize > aim.max_collections {
+        if self.inbox.stops.has_any() {
             return Ok(Vec::new());
         }
+        let throttled = self.throttled_cases();
+        let Some(aim) = context.settings.aim.filter(|aim| self.round as usize <= aim.max_collections) else {
+            return Ok(throttled);
+        };
         let cache = context.settings.cache();
         let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger, cache)).await?;
-        let mut cases = self.imprecise_cases(&estimates, aim);
+        let mut cases = throttled;
+        cases.extend(self.imprecise_cases(&estimates, aim));
         if aim.max_collections > 1 {
             cases.extend(self.unconfirmed_cases(&estimates));
-            cases.sort_unstable();
-            cases.dedup();
         }
+        cases.sort_unstable();
+        cases.dedup();
         Ok(cases)
+    }
+
+    /// Cases that ended as `throttled` and have not had all devices, once in a run: devices with a steady clock may be left. Without a
+    /// single case at such a clock, the host is at fault.
+    fn throttled_cases(&mut self) -> Vec<usize> {
+        let verdict = |case: usize| self.outcomes[case].as_ref().map(|outcome| outcome.verdict);
+        let cases = 0..self.outcomes.len();
+        if !cases.clone().filter_map(verdict).any(Verdict::has_samples) {
+            return Vec::new();
+        }
+        let mut throttled: Vec<usize> = cases
+            .filter(|case| verdict(*case) == Some(Verdict::Throttled) && self.state.has_untried_device(*case))
+            .collect();
+        throttled.retain(|case| self.throttled_again.insert(*case));
+        throttled
     }
 
     /// Cases of the run with a suspicious duration that another collection is to confirm.

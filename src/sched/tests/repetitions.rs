@@ -8,7 +8,10 @@ struct RecordingHost {
     devices: BTreeMap<usize, Vec<u32>>,
     neighbours: BTreeMap<usize, Vec<BTreeSet<usize>>>,
     concluded: BTreeMap<usize, u32>,
+    verdicts: BTreeMap<usize, Verdict>,
     finishes: u32,
+    /// Devices on which every case is `throttled`.
+    throttled: BTreeSet<u32>,
 }
 
 impl SimulatedHost for RecordingHost {
@@ -18,9 +21,11 @@ impl SimulatedHost for RecordingHost {
             self.devices.entry(*case).or_default().extend(&start.devices);
             self.neighbours.entry(*case).or_default().push(all.clone());
         }
+        let is_throttled = start.devices.iter().any(|device| self.throttled.contains(device));
+        let verdict = if is_throttled { Verdict::Throttled } else { Verdict::Ok };
         let result = |&case: &usize| CaseResult {
             case,
-            outcome: CaseOutcome::new(Verdict::Ok, "measured"),
+            outcome: CaseOutcome::new(verdict, "measured"),
             seconds: Some(0.05),
         };
         CollectionFinished {
@@ -37,7 +42,10 @@ impl SimulatedHost for RecordingHost {
 
     fn on_action(&mut self, _now: Seconds, action: &SchedAction) {
         match action {
-            SchedAction::Conclude { case, .. } => *self.concluded.entry(*case).or_default() += 1,
+            SchedAction::Conclude { case, outcome } => {
+                *self.concluded.entry(*case).or_default() += 1;
+                self.verdicts.insert(*case, outcome.verdict);
+            }
             SchedAction::Finish => self.finishes += 1,
             _ => {}
         }
@@ -99,4 +107,74 @@ fn nothing_is_repeated_after_a_stop() {
     let events = vec![(50.0, SchedEvent::StopRequested), (60.0, SchedEvent::MeasureAgain(vec![1]))];
     simulate(&mut state, &mut host, events);
     assert_eq!((host.finishes, host.concluded[&1]), (2, 1));
+}
+
+/// Cases that were measured together are divided evenly among the other devices: those that stayed together would share all
+/// effects of devices and collections.
+#[test]
+fn cases_of_a_collection_are_separated_in_the_next_round() {
+    for (cases, devices) in [(20, 4), (30, 4), (200, 8), (400, 16), (21, 3)] {
+        let (mut state, mut host) = (state(cases, devices), RecordingHost::default());
+        simulate(&mut state, &mut host, Vec::new());
+        let all = SchedEvent::MeasureAgain((0..cases).collect());
+        simulate(&mut state, &mut host, vec![(1000.0, all)]);
+        let mut from: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+        for devices in host.devices.values() {
+            *from.entry((devices[0], devices[1])).or_default() += 1;
+        }
+        for ((first, second), count) in from {
+            let of_first = host.devices.values().filter(|had| had[0] == first).count();
+            let others = devices as usize - 1;
+            assert_ne!(first, second);
+            assert!(count <= of_first.div_ceil(others), "{count} of {of_first} from {first} to {second}");
+        }
+        // No collection of a few cases beside full ones: each device has one.
+        let of_round: BTreeSet<&BTreeSet<usize>> =
+            host.neighbours.values().map(|of_case| &of_case[1]).collect();
+        assert!(of_round.len() <= devices as usize, "{} collections of {cases} cases", of_round.len());
+    }
+}
+
+/// A device that leaves the run leaves its dealt cases to the others.
+#[test]
+fn dealt_cases_of_an_excluded_device_run_on_others() {
+    let (mut state, mut host) = (state(40, 4), RecordingHost::default());
+    simulate(&mut state, &mut host, Vec::new());
+    let reason = "its clock is low".to_owned();
+    let events = vec![
+        (999.0, SchedEvent::ReservationsChanged { reserved: vec![1], released: Vec::new() }),
+        (1000.0, SchedEvent::MeasureAgain((0..40).collect())),
+        (1001.0, SchedEvent::DeviceDeviates { device: 2, reason }),
+    ];
+    simulate(&mut state, &mut host, events);
+    assert!(host.concluded.values().all(|count| *count == 2), "{:?}", host.concluded);
+    assert!(host.devices.values().all(|had| had.len() == 2 && had[1] != 1), "{:?}", host.devices);
+}
+
+/// On a host whose clock never settles, each measurement would be withdrawn by the next.
+#[test]
+fn withdrawn_cases_are_measured_again_three_times() {
+    let (mut state, mut host) = (state(3, 2), RecordingHost::default());
+    simulate(&mut state, &mut host, Vec::new());
+    for _ in 0..6 {
+        let withdrawn = SchedEvent::MeasurementsWithdrawn(vec![1]);
+        simulate(&mut state, &mut host, vec![(1000.0, withdrawn)]);
+    }
+    assert_eq!([0, 1].map(|case| host.concluded[&case]), [1, 4]);
+    assert_eq!(host.finishes, 7, "a run whose cases stay concluded ends");
+}
+
+/// Three attempts are on three devices, also the last one, in which a case runs alone.
+#[test]
+fn throttled_cases_are_tried_on_as_many_devices_as_they_have_attempts() {
+    for (devices, throttled) in [(4, [0, 1]), (4, [1, 3]), (3, [0, 1]), (3, [1, 2])] {
+        let mut host = RecordingHost { throttled: throttled.into(), ..RecordingHost::default() };
+        simulate(&mut state(20, devices), &mut host, Vec::new());
+        let is_ok = |verdict: &Verdict| *verdict == Verdict::Ok;
+        assert!(host.verdicts.values().all(is_ok), "{throttled:?} of {devices}: {:?}", host.devices);
+    }
+    let mut host = RecordingHost { throttled: BTreeSet::from([0, 1]), ..RecordingHost::default() };
+    simulate(&mut state(3, 2), &mut host, Vec::new());
+    assert_eq!(host.devices.values().map(Vec::len).collect::<Vec<_>>(), [3, 3, 3]);
+    assert!(host.verdicts.values().all(|verdict| *verdict == Verdict::Throttled));
 }

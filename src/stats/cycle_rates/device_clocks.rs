@@ -45,8 +45,9 @@ struct Reading {
     error: f64,
 }
 
-/// Returns for each reading the standing of its device in its run.
-pub(super) fn judge_devices(readings: &[CycleReading]) -> Vec<ClockStanding> {
+/// Returns for each reading the standing of its device in its run. `awaited` has devices, each with its run, that have no
+/// readings yet.
+pub(super) fn judge_devices(readings: &[CycleReading], awaited: &[(usize, u32)]) -> Vec<ClockStanding> {
     let mut grouped: BTreeMap<(usize, u32), BTreeMap<usize, [Reading; 2]>> = BTreeMap::new();
     for reading in readings {
         let one = Reading {
@@ -72,8 +73,15 @@ pub(super) fn judge_devices(readings: &[CycleReading]) -> Vec<ClockStanding> {
             extremes: extremes.into_iter().collect(),
         })
         .collect();
-    let standings: HashMap<(usize, u32), ClockStanding> = (0..devices.len())
-        .map(|place| ((devices[place].run, devices[place].device), standing(&devices, place)))
+    let is_known = |one: (usize, u32)| devices.iter().any(|known| (known.run, known.device) == one);
+    let awaited: Vec<(usize, u32)> = awaited.iter().copied().filter(|one| !is_known(*one)).collect();
+    let standings: HashMap<(usize, u32), ClockStanding> = devices
+        .iter()
+        .enumerate()
+        .map(|(place, DeviceInRun { run, device, .. })| {
+            let of_run = awaited.iter().filter(|(of, _)| of == run).map(|(_, device)| *device);
+            ((*run, *device), standing(&devices, place, of_run))
+        })
         .collect();
     readings.iter().map(|reading| standings[&(reading.run, reading.device)]).collect()
 }
@@ -146,8 +154,10 @@ impl ComparedDevice {
 }
 
 /// Returns the standing of a device beside all others. Each counts once, so that a device with many runs is no
-/// majority. The judged one counts as well if it had another clock in most other runs.
-fn standing(devices: &[DeviceInRun], place: usize) -> ClockStanding {
+/// majority. The judged one counts as well if it had another clock in most other runs. `awaited` are the devices of the
+/// run without readings. These, and those with too few common launches, may have either of two clocks: until they are
+/// known, more than half of all devices must agree without them.
+fn standing(devices: &[DeviceInRun], place: usize, awaited: impl Iterator<Item = u32>) -> ClockStanding {
     let judged = &devices[place];
     let run = devices.partition_point(|other| other.run < judged.run)
         ..devices.partition_point(|other| other.run <= judged.run);
@@ -167,7 +177,9 @@ fn standing(devices: &[DeviceInRun], place: usize) -> ClockStanding {
         .iter()
         .filter_map(|(device, compared)| compared.clock().filter(|(clock, _)| counts(*device, *clock)))
         .collect();
-    let is_majority = |count: usize| count > 1 && 2 * count > clocks.len() + 1;
+    let others = of_run().map(|other| devices[other].device).chain(awaited);
+    let unknown = others.filter(|device| !compared.contains_key(device)).count();
+    let is_majority = |count: usize| count > 1 && 2 * count > clocks.len() + 1 + unknown;
     let lower: Vec<usize> =
         clocks.iter().filter(|(clock, _)| *clock == OtherClock::Lower).map(|(_, other)| *other).collect();
     // Half of all devices that agree with each other are enough where others are lower still.
@@ -247,7 +259,7 @@ mod tests {
 
     /// Sign of the deficit of each collection, 0 without one; that of an undecided one is 1.5.
     fn judged(clocks: &[(usize, u32, f64)]) -> Vec<f64> {
-        let found = find_clock_deficits(&readings(clocks));
+        let found = find_clock_deficits(&readings(clocks), &[]);
         let sign = |of_collection: &[Option<super::super::ClockDeficit>]| {
             of_collection[0]
                 .map_or(0.0, |found| found.deficit.signum() + if found.is_undecided { 0.5 } else { 0.0 })
@@ -353,7 +365,7 @@ mod tests {
                     ..one
                 }));
             }
-            let found = find_clock_deficits(&all);
+            let found = find_clock_deficits(&all, &[]);
             let signs = found.iter().map(|found| found.map_or(0.0, |found| found.deficit.signum()));
             signs.collect::<Vec<_>>()
         };
@@ -372,6 +384,23 @@ mod tests {
         assert_eq!(nearest_of_other_runs(&(0..2), 0, 2), [0; 0]);
         let near = nearest_of_other_runs(&(100..102), 100, 300);
         assert_eq!((near.len(), near.iter().min(), near.iter().max()), (64, Some(&67), Some(&132)));
+    }
+
+    /// Two slow devices of four are no majority against the first of the others that ends, nor against one whose cases the fourth
+    /// has not had.
+    #[test]
+    fn majority_counts_devices_whose_clock_is_not_known_yet() {
+        let two_of_three = readings(&[(0, 0, 1_500.0), (0, 1, 1_500.0), (0, 2, 1_650.0)]);
+        let is_fast = |readings: &[CycleReading], awaited: &[(usize, u32)]| {
+            judge_devices(readings, awaited).contains(&ClockStanding::Fast)
+        };
+        assert!(is_fast(&two_of_three, &[]));
+        assert!(is_fast(&two_of_three, &[(0, 1), (1, 3)]), "known, and of another run");
+        assert!(!is_fast(&two_of_three, &[(0, 3)]));
+        let others = readings(&[(0, 3, 1_650.0)]).into_iter();
+        let others = others.map(|one| CycleReading { case: one.case + 6, collection: 3, ..one });
+        let with_others: Vec<CycleReading> = two_of_three.iter().copied().chain(others).collect();
+        assert!(!is_fast(&with_others, &[]));
     }
 
     /// Devices that agree with nothing are no majority.

@@ -56,7 +56,7 @@ fn crossed(
 fn deficit_is_the_difference_of_the_clocks() {
     let clock = |collection, _| if collection == 1 { 0.9 } else { 1.0 };
     let readings = crossed(101, 4, 7, clock);
-    let found = find_clock_deficits(&readings);
+    let found = find_clock_deficits(&readings, &[]);
     for (reading, found) in readings.iter().zip(&found) {
         assert_eq!(found.is_some(), reading.collection == 1, "{reading:?} {found:?}");
         let Some(found) = found else { continue };
@@ -70,7 +70,7 @@ fn deficit_is_the_difference_of_the_clocks() {
 fn only_cases_after_a_fall_of_the_clock_are_slow() {
     let readings =
         crossed(101, 2, 3, |collection, place| if collection == 0 && place >= 25 { 1.0 / 1.4 } else { 1.0 });
-    let found = find_clock_deficits(&readings);
+    let found = find_clock_deficits(&readings, &[]);
     for (place, (reading, found)) in readings.iter().zip(&found).enumerate() {
         let is_slow = reading.collection == 0 && place >= 25;
         let is_boundary = reading.collection == 0 && (25 - 4..25 + 4).contains(&place);
@@ -84,7 +84,7 @@ fn only_cases_after_a_fall_of_the_clock_are_slow() {
 fn common_fall_of_the_clock_is_not_exaggerated() {
     for seed in 0..40 {
         let readings = crossed(20, 4, seed, |_, place| if place % 5 >= 2 { 1.0 / 1.4 } else { 1.0 });
-        let found = find_clock_deficits(&readings);
+        let found = find_clock_deficits(&readings, &[]);
         for (reading, found) in readings.iter().zip(&found) {
             let Some(found) = found else { continue };
             let chance = 4.0 * reading.rate.error;
@@ -112,7 +112,7 @@ fn corrected_levels_are_no_reference_beside_observed_ones() {
                 readings.push(CycleReading { device: collection as u32 % 4, ..of_device });
             }
         }
-        let found = find_clock_deficits(&readings);
+        let found = find_clock_deficits(&readings, &[]);
         let healthy = readings.iter().zip(&found).filter(|(reading, _)| !waits(reading.collection));
         let wrong: Vec<_> = healthy.filter(|(_, found)| found.is_some()).collect();
         assert!(wrong.len() <= 1, "{seed}: {} of 80, {:?}", wrong.len(), wrong.first());
@@ -128,7 +128,7 @@ fn cases_that_were_slow_in_all_their_collections_are_found() {
     let slow: Vec<usize> =
         readings.iter().filter(|reading| is_slow(reading)).map(|reading| reading.case).collect();
     assert!(slow.iter().any(|case| slow.iter().filter(|other| *other == case).count() == 2));
-    let found = find_clock_deficits(&readings);
+    let found = find_clock_deficits(&readings, &[]);
     assert!(
         readings.iter().zip(&found).all(|(reading, found)| found.is_some() == is_slow(reading)),
         "{found:?}"
@@ -138,8 +138,8 @@ fn cases_that_were_slow_in_all_their_collections_are_found() {
 #[test]
 fn one_collection_has_no_reference() {
     let readings: Vec<CycleReading> = (0..50).map(|case| reading(case, 0, nanos(case), 0.7, 1)).collect();
-    assert!(find_clock_deficits(&readings).iter().all(Option::is_none));
-    assert!(find_clock_deficits(&[]).is_empty());
+    assert!(find_clock_deficits(&readings, &[]).iter().all(Option::is_none));
+    assert!(find_clock_deficits(&[], &[]).is_empty());
     assert_eq!(CycleRate::from_launches(&[(0.0, 100), (5.0, 0), (f64::NAN, 9)], 1), None);
 }
 
@@ -154,10 +154,11 @@ fn slow_collections_are_found_and_healthy_ones_are_not() {
         let cases = [34, 67, 100, 155][seed as usize % 4];
         let slowdown = [1.035, 1.05, 1.1, 1.25, 1.6][seed as usize % 5];
         let slow = seed as usize % 6;
-        healthy.add(find_clock_deficits(&crossed(cases, 3, seed, |_, _| 1.0)).iter().map(Option::is_some));
+        healthy
+            .add(find_clock_deficits(&crossed(cases, 3, seed, |_, _| 1.0), &[]).iter().map(Option::is_some));
         let clock = |collection, _| if collection == slow { 1.0 / slowdown } else { 1.0 };
         let readings = crossed(cases, 3, seed, clock);
-        for (reading, found) in readings.iter().zip(find_clock_deficits(&readings)) {
+        for (reading, found) in readings.iter().zip(find_clock_deficits(&readings, &[])) {
             if reading.collection == slow {
                 missed.add([found.is_none()]);
             } else {
@@ -180,7 +181,7 @@ fn slow_collections_are_found_and_healthy_ones_are_not() {
 fn inexact_case_is_judged_by_its_neighbours() {
     let clock = |collection, _| if collection == 0 { 1.0 / 1.035 } else { 1.0 };
     let readings = crossed(34, 3, 2_378_322_272_759_701_969, clock);
-    let found = find_clock_deficits(&readings);
+    let found = find_clock_deficits(&readings, &[]);
     let of_slow = readings.iter().zip(&found).filter(|(reading, _)| reading.collection == 0);
     assert!(of_slow.clone().all(|(_, found)| found.is_some()), "{:?}", of_slow.collect::<Vec<_>>());
 }
@@ -219,7 +220,7 @@ fn kernels_with_more_cycles_are_at_no_higher_clock() {
     let found = |slow: (f64, Option<f64>), usual: Option<f64>| -> Vec<Option<f64>> {
         let others = (1..4).flat_map(|device| of_device(device, 1_650.0, usual));
         let readings: Vec<CycleReading> = of_device(0, slow.0, slow.1).chain(others).collect();
-        let deficits = find_clock_deficits(&readings);
+        let deficits = find_clock_deficits(&readings, &[]);
         deficits.chunks(8).map(|of_device| of_device[0].map(|found| found.deficit)).collect()
     };
     assert_eq!(found((1_720.0, Some(1.3e6)), Some(1e6)), [None; 4]);
@@ -258,7 +259,7 @@ fn control_kernels_show_a_clock_at_which_all_collections_of_a_case_were() {
         let slow =
             [0, 1, 3, 4, 5, 6].into_iter().flat_map(|collection| of_collection(collection, clock, 20..34));
         let readings: Vec<CycleReading> = fast.chain(slow).collect();
-        let deficits = find_clock_deficits(&readings);
+        let deficits = find_clock_deficits(&readings, &[]);
         let cases = readings.iter().zip(&deficits).filter(|(reading, _)| !reading.is_control);
         cases.map(|(_, found)| found.map(|found| found.deficit)).collect()
     };

@@ -100,6 +100,22 @@ fn device_with_another_clock_than_most_measures_no_row_and_is_excluded() {
     }
 }
 
+/// A case may have its three attempts on devices with a low clock before these are excluded: it is measured on another one.
+#[test]
+fn cases_throttled_on_three_devices_are_measured_on_the_others() {
+    for slow in [[0, 1, 2, 3], [0, 2, 4, 6], [4, 5, 6, 7]] {
+        let fixture = Fixture { aim: Some(AIM), ..Fixture::new(25) };
+        let devices: Vec<u32> = (0..8).collect();
+        let observed = fixture.run_all(&devices, &|context, _, start| {
+            let is_slow = start.devices.iter().any(|device| slow.contains(device));
+            (1.0, with_controls(context, start, if is_slow { 1_500.0 } else { 1_700.0 }))
+        });
+        assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::Ok, 25)]), "{slow:?}");
+        let verdicts = slow.map(|device| verdicts_on(&fixture, device));
+        assert!(verdicts.iter().all(|of| !of.contains(&Verdict::Ok)), "{slow:?}: {verdicts:?}");
+    }
+}
+
 /// Most devices of the earlier run agree, and were slow all alike: the healthy run is not withdrawn. Alone, a device of
 /// it shows nothing about the earlier run; several show that it was slow.
 #[test]
