@@ -14,7 +14,8 @@ use crate::{
 pub struct AnsweredQuestion<'w> {
     /// The question.
     pub question: &'w WorkloadQuestion,
-    /// The query that the answer is for: of kernels of which one runs, the first with the best answer.
+    /// The query that the answer is for: of kernels of which one runs, the first with the best answer, from
+    /// [`AnswerSource::Measured`] on.
     pub query: &'w OpQuery,
     /// The answer; `None` if the question cannot be looked up.
     pub answer: Option<LookupAnswer>,
@@ -106,24 +107,26 @@ impl CoverageAnalyzer<'_> {
                 has_entry,
             });
         }
-        let mut best: Option<(&OpQuery, LookupAnswer, AnswerClass)> = None;
+        let mut best: Option<(&OpQuery, LookupAnswer)> = None;
         for query in question.queries() {
             let answer = self.engine.lookup(query)?;
-            let class = class_of_source(answer.source);
-            let is_better = best.as_ref().is_none_or(|(_, other, other_class)| {
-                class < *other_class || class == *other_class && !has_table(other) && has_table(&answer)
+            let is_final = answer.source == AnswerSource::Measured;
+            let is_better = best.as_ref().is_none_or(|(_, other)| {
+                answer.source < other.source
+                    || answer.source == other.source && !has_table(other) && has_table(&answer)
             });
             if is_better {
-                best = Some((query, answer, class));
+                best = Some((query, answer));
             }
-            if class == AnswerClass::Measured {
+            if is_final {
                 break;
             }
         }
-        let (query, answer, class) = match best {
-            Some((query, answer, class)) => (query, Some(answer), class),
-            None => (&question.query, None, AnswerClass::Missing),
+        let (query, answer) = match best {
+            Some((query, answer)) => (query, Some(answer)),
+            None => (&question.query, None),
         };
+        let class = answer.as_ref().map_or(AnswerClass::Missing, |answer| class_of_source(answer.source));
         let rule = answer.as_ref().and_then(|answer| answer.rule).map(|rule| rule.kind);
         let is_free = matches!(rule, Some(RuleKind::ZeroCost | RuleKind::AcceptedMiss));
         let has_entry = has_entry.filter(|_| !is_free);
@@ -169,7 +172,7 @@ impl CoverageAnalyzer<'_> {
 const fn class_of_source(source: AnswerSource) -> AnswerClass {
     match source {
         AnswerSource::Measured => AnswerClass::Measured,
-        AnswerSource::Interpolated => AnswerClass::Interpolated,
+        AnswerSource::Interpolated | AnswerSource::Scaled | AnswerSource::Padded => AnswerClass::Interpolated,
         AnswerSource::Partial | AnswerSource::Miss => AnswerClass::Missing,
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     database::{Database, DatabaseError, for_each_measured_case, row_cases},
     domain::{Case, KernelName},
     grid::{GridAuditor, SparseAxis},
+    lookup::AnswerSource,
 };
 
 /// Question of workloads with the rows that answer it.
@@ -72,6 +73,10 @@ pub(crate) fn audit_questions(
         let state = match answered.class {
             AnswerClass::Measured => AuditedAnswer::Measured,
             AnswerClass::Missing => AuditedAnswer::Missing(answered.reason()),
+            // The standard is one of rows on both sides.
+            AnswerClass::Interpolated if let Some(source) = other_source(answered) => {
+                AuditedAnswer::Missing(source.to_string())
+            }
             AnswerClass::Interpolated => match &case {
                 Some(case) => index.sparse_axis(answered, case, auditor, database)?,
                 None => None,
@@ -95,6 +100,12 @@ pub(crate) fn audit_questions(
         audited.push(row);
     }
     Ok(audited)
+}
+
+/// Returns the source of an answer that is computed from rows of another case, but not of rows on both sides.
+fn other_source(answered: &AnsweredQuestion<'_>) -> Option<AnswerSource> {
+    let source = answered.answer.as_ref()?.source;
+    matches!(source, AnswerSource::Scaled | AnswerSource::Padded).then_some(source)
 }
 
 impl RowIndex {

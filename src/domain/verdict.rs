@@ -66,6 +66,11 @@ impl Verdict {
         matches!(self, Self::Ok | Self::Noisy | Self::Suspicious)
     }
 
+    /// Returns true if a replay did not measure the case's kernel at its shapes, so that its duration is none of the row.
+    pub(crate) const fn refutes_replay(self) -> bool {
+        matches!(self, Self::WrongKernel | Self::Implausible | Self::InvalidArgs)
+    }
+
     /// Returns true if the case was not launched, so that its row does not change.
     pub(crate) const fn keeps_the_row(self) -> bool {
         matches!(self, Self::Unsupported | Self::NoEntry | Self::NotRun)

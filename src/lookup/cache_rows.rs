@@ -8,11 +8,13 @@ use super::{
     answer::{LatencyColumn, LookupAnswer, MissReason},
     kernel_rows::{IndexedRow, KernelRows},
     linear::{ValuedPoint, interpolate},
-    query::QueryTensor,
-    row_answers::{FoundRows, choose_median, interpolated_answer, kind_of_dims, preferred_columns},
-    rules::{LookupAxes, MatchRule, RuleKind},
+    query::{InputSlot, QueryTensor},
+    row_answers::{
+        FoundRows, as_coordinate, choose_median, interpolated_answer, kind_of_dims, preferred_columns,
+    },
+    rules::{KernelTraits, LookupAxes, MatchRule, RuleKind},
 };
-use crate::op_mapping::KernelPolicy;
+use crate::{domain::KernelName, op_mapping::KernelPolicy};
 
 /// Inputs of a kernel that writes caches, in its order. The capacities of caches select among equal rows; 0 stands for
 /// an unknown one.
@@ -22,6 +24,20 @@ pub(crate) struct CacheQuery {
     pub(crate) inputs: Vec<QueryTensor>,
     /// Attributes that a row may not contradict.
     pub(crate) attributes: Vec<(&'static str, String)>,
+}
+
+impl CacheQuery {
+    /// Creates a query with the inputs of a kernel that writes caches; `None` for other kernels, and without the kernel's
+    /// inputs.
+    pub(crate) fn of_kernel(kernel: &KernelName, slots: &[InputSlot<'_>]) -> Option<Self> {
+        let inputs = slots.iter().map(|slot| QueryTensor {
+            dims: slot.dims.as_slice().to_vec(),
+            dtype: slot.dtype.cloned(),
+            format: slot.format.cloned(),
+        });
+        CacheSlots::of_writer(kernel).filter(|writer| writer.count == slots.len())?;
+        Some(Self { inputs: inputs.collect(), attributes: Vec::new() })
+    }
 }
 
 /// Inputs of a kernel whose first dimension is a capacity, and those whose first dimension is the number of tokens.
@@ -45,6 +61,8 @@ const KEY_CACHE: CacheSlots = CacheSlots {
     is_flat: false,
     confidence: [1.0, 0.7],
 };
+const BLOCK_CACHE: CacheSlots =
+    CacheSlots { count: 5, capacities: &[2, 3], tokens: &[0, 1, 4], is_flat: false, confidence: [1.0, 0.7] };
 const PREPROCESS: CacheSlots = CacheSlots {
     count: 22,
     capacities: &[11, 12],
@@ -54,11 +72,17 @@ const PREPROCESS: CacheSlots = CacheSlots {
 };
 
 impl CacheSlots {
-    fn of_kernel(kernel: &str) -> &'static Self {
-        match kernel {
-            "ScatterNdUpdate" | "ScatterNdUpdateAiCore" => &SCATTER,
-            "KvRmsNormRopeCache" => &KEY_CACHE,
-            _ => &PREPROCESS,
+    fn of_kernel(kernel: &KernelName) -> &'static Self {
+        Self::of_writer(kernel).unwrap_or(&PREPROCESS)
+    }
+
+    /// Returns the inputs of a kernel that only writes caches; `None` for other kernels.
+    fn of_writer(kernel: &KernelName) -> Option<&'static Self> {
+        match kernel.as_str() {
+            "ScatterNdUpdate" | "ScatterNdUpdateAiCore" => Some(&SCATTER),
+            "KvRmsNormRopeCache" => Some(&KEY_CACHE),
+            _ if KernelTraits::of_kernel(kernel).writes_cache => Some(&BLOCK_CACHE),
+            _ => None,
         }
     }
 
@@ -113,7 +137,7 @@ impl CacheTable {
 
     /// Finds rows with the tokens of a query, else interpolates between the nearest numbers of tokens.
     pub(crate) fn lookup(&self, rows: &KernelRows, query: &CacheQuery, policy: KernelPolicy) -> LookupAnswer {
-        let slots = CacheSlots::of_kernel(rows.kernel.as_str());
+        let slots = CacheSlots::of_kernel(&rows.kernel);
         let key = slots.key(query.inputs.iter().map(|input| input.dims.as_slice()));
         let key = key.filter(|_| query.inputs.len() == slots.count);
         let Some((key, tokens)) = key else { return LookupAnswer::missed(MissReason::DecomposeFailed) };
@@ -222,9 +246,4 @@ fn interpolated(
         Some(interpolated_answer(rows, found.value, &found.rows, column, (rule, confidence)))
     };
     preferred_columns(policy).into_iter().find_map(along).unwrap_or_else(missed)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "numbers of tokens")]
-const fn as_coordinate(tokens: u64) -> f64 {
-    tokens as f64
 }

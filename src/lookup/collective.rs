@@ -4,11 +4,12 @@ use std::path::Path;
 
 use super::{
     answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
+    row_answers::verdict_factor,
     rules::{LookupRules, MatchRule, RuleKind},
 };
 use crate::{
-    database::{DatabaseError, KernelCsv},
-    domain::{Dtype, KernelName},
+    database::{DatabaseError, KernelCsv, columns},
+    domain::{Dtype, KernelName, Verdict},
     op_mapping::MessageInterpolation,
 };
 
@@ -17,6 +18,9 @@ const MESSAGE_BYTES: &str = "message_bytes";
 const RANKS: &str = "num_devices";
 const TIER: &str = "topology_tier";
 const DTYPE: &str = "dtype";
+
+/// Factor of the confidence in rows of another element type, with as many bytes.
+const OTHER_TYPE_FACTOR: f64 = 0.9;
 
 /// Message whose duration is looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ struct CollectiveRow {
     line: u32,
     column: LatencyColumn,
     latency: f64,
+    /// Verdict of the replay that the latency is from.
+    verdict: Option<Verdict>,
 }
 
 /// The rows of a collective with a latency.
@@ -50,8 +56,13 @@ pub(crate) struct CollectiveTable {
 }
 
 impl CollectiveTable {
-    /// Reads the table of a collective; `None` if the file does not exist.
-    pub(crate) fn load(kernel: &KernelName, folder: &Path) -> Result<Option<Self>, DatabaseError> {
+    /// Reads the table of a collective; `None` if the file does not exist. Replays with bad verdicts are no latencies, but
+    /// for the superseded tool.
+    pub(crate) fn load(
+        kernel: &KernelName,
+        folder: &Path,
+        rules: LookupRules,
+    ) -> Result<Option<Self>, DatabaseError> {
         let path = folder.join(format!("{}.csv", kernel.file_stem()));
         if !path.is_file() {
             return Ok(None);
@@ -63,6 +74,7 @@ impl CollectiveTable {
             .flat_map(|kind| kind.names().iter().map(move |name| (kind, *name)))
             .filter_map(|(kind, name)| Some((kind, column(name)?)))
             .collect();
+        let verdict = column(columns::VERDICT).filter(|_| rules == LookupRules::Current);
         let [bytes, ranks, tier, dtype] = [MESSAGE_BYTES, RANKS, TIER, DTYPE].map(column);
         let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing: Vec::new() };
         let (Some(bytes), Some(ranks)) = (bytes, ranks) else {
@@ -75,7 +87,11 @@ impl CollectiveTable {
             let text =
                 |index: usize| std::str::from_utf8(cells.get(index).unwrap_or_default()).unwrap_or("").trim();
             let number = |index: usize| parse_whole(text(index));
-            let latency = latencies.iter().find_map(|(kind, index)| {
+            let verdict = verdict.and_then(|index| text(index).parse::<Verdict>().ok());
+            let usable = latencies.iter().filter(|(kind, _)| {
+                *kind != LatencyColumn::Replay || !verdict.is_some_and(Verdict::refutes_replay)
+            });
+            let latency = usable.into_iter().find_map(|(kind, index)| {
                 let number: f64 = text(*index).parse().ok()?;
                 (number.is_finite() && number > 0.0).then_some((*kind, number))
             });
@@ -85,14 +101,16 @@ impl CollectiveTable {
             {
                 let (tier, dtype) =
                     (tier.and_then(number), dtype.and_then(|index| Dtype::parse(text(index))));
-                found.rows.push(CollectiveRow { bytes, ranks, tier, dtype, line, column, latency });
+                let verdict = verdict.filter(|_| column == LatencyColumn::Replay);
+                found.rows.push(CollectiveRow { bytes, ranks, tier, dtype, line, column, latency, verdict });
             }
         });
         Ok(Some(found))
     }
 
     /// Looks a message up: rows of its size, else a straight line between those of the neighbouring sizes. Rows of its
-    /// element type precede those of others. Rows of one size stand for their median.
+    /// element type precede those of others, which also answer outside the sizes of the type. Rows of one size stand for
+    /// their median.
     pub(crate) fn lookup(&self, message: &CollectiveMessage, rules: LookupRules) -> LookupAnswer {
         if !self.missing.is_empty() {
             let missing = self.missing.iter().map(ToString::to_string).collect();
@@ -107,8 +125,15 @@ impl CollectiveTable {
         if is_current && message.tier.is_none() && rows.iter().any(|row| row.tier != rows[0].tier) {
             return LookupAnswer::missed(MissReason::AmbiguousTier);
         }
-        if is_current && rows.iter().any(|row| row.dtype == message.dtype) {
-            rows.retain(|row| row.dtype == message.dtype);
+        if is_current {
+            let same: Vec<&CollectiveRow> =
+                rows.iter().filter(|row| row.dtype == message.dtype).copied().collect();
+            let has_size = |is_beyond: fn(&u64, &u64) -> bool| {
+                same.iter().any(|row| is_beyond(&row.bytes, &message.bytes))
+            };
+            if has_size(u64::le) && has_size(u64::ge) {
+                rows = same;
+            }
         }
         let lower = rows.iter().map(|row| row.bytes).filter(|bytes| *bytes <= message.bytes).max();
         let upper = rows.iter().map(|row| row.bytes).filter(|bytes| *bytes >= message.bytes).min();
@@ -140,6 +165,13 @@ impl CollectiveTable {
             false if is_fit => (RuleKind::MessageFit, AnswerSource::Interpolated, 0.8),
             false => (RuleKind::MessageBracket, AnswerSource::Interpolated, 0.8),
         };
+        let has_other_type = |row: &CollectiveRow| match (&row.dtype, &message.dtype) {
+            (Some(row), Some(message)) => is_current && row != message,
+            _ => false,
+        };
+        let trust = |row: &CollectiveRow| {
+            verdict_factor(row.verdict) * if has_other_type(row) { OTHER_TYPE_FACTOR } else { 1.0 }
+        };
         let latency = if kind == RuleKind::MessageFit {
             let (least, most) = (low.latency.min(high.latency), low.latency.max(high.latency));
             fit_of_all_sizes(&rows, message.bytes).clamp(least, most)
@@ -149,7 +181,7 @@ impl CollectiveTable {
         LookupAnswer {
             latency: Some(Micros(latency)),
             source,
-            confidence,
+            confidence: confidence * trust(low).min(trust(high)),
             rule: Some(MatchRule::of_kind(kind)),
             rows: if is_exact { vec![used(low)] } else { vec![used(low), used(high)] },
             equal_rows: if is_exact { rows.iter().filter(|row| row.bytes == lower).count() } else { 1 },

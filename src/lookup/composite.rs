@@ -95,13 +95,11 @@ pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
         });
     }
     let has_collective = parts.iter().any(is_collective);
-    let is_interpolated = |part: &PartAnswer| part.answer.source == AnswerSource::Interpolated;
-    let interpolates_kernel = parts.iter().any(|part| is_interpolated(part) && !is_collective(part));
-    let source = match parts.iter().any(is_interpolated) {
-        true => AnswerSource::Interpolated,
-        false => AnswerSource::Measured,
-    };
-    let confidence = match (interpolates_kernel, has_collective) {
+    let is_computed = |part: &PartAnswer| part.answer.source != AnswerSource::Measured;
+    let computes_kernel = parts.iter().any(|part| is_computed(part) && !is_collective(part));
+    // The sum is as good as its worst part.
+    let source = parts.iter().map(|part| part.answer.source).max().unwrap_or(AnswerSource::Measured);
+    let confidence = match (computes_kernel, has_collective) {
         (true, _) => 0.5,
         (false, true) => 0.9,
         (false, false) => 0.8,

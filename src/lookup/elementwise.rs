@@ -46,8 +46,8 @@ pub(crate) fn output_of_query(query: &OpQuery) -> Option<ElementwiseOutput> {
     Some(ElementwiseOutput { dims, dtype })
 }
 
-/// Finds rows with this output: of its element type, or with `is_scaled` of others, in proportion to the bytes. Rows
-/// whose inputs are broadcast as those of the query precede others.
+/// Finds rows with this output whose inputs are broadcast as those of the query: of the output's element type, or with
+/// `is_scaled` of others, in proportion to the bytes. Another way to broadcast reads another number of elements.
 pub(crate) fn find_by_output(
     index: &KernelIndex,
     output: &ElementwiseOutput,
@@ -70,12 +70,13 @@ pub(crate) fn find_by_output(
         }
         let recorded = SlotDims::new(index.rows.output_dims(row, 0));
         let inputs = (0..form.inputs.len()).map(|input| index.rows.logical_input(row, input));
-        let has_pattern = broadcast_pattern(&recorded, inputs) == pattern;
+        if broadcast_pattern(&recorded, inputs) != pattern {
+            continue;
+        }
         let kind = if is_scaled { RuleKind::ElementwiseBytes } else { RuleKind::ElementwiseOutput };
-        matches.push((!has_pattern, RowMatch::scaled(number, MatchRule::of_kind(kind), scale)));
+        matches.push(RowMatch::scaled(number, MatchRule::of_kind(kind), scale));
     }
-    let least = matches.iter().map(|(is_other, _)| *is_other).min();
-    matches.into_iter().filter(|(is_other, _)| Some(*is_other) == least).map(|(_, found)| found).collect()
+    matches
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ impl DatabaseIndex {
         let folders = mapping.communication_folder().into_iter().chain([self.database.folder().to_owned()]);
         let mut loaded = Ok(None);
         for folder in folders {
-            loaded = CollectiveTable::load(kernel, &folder)
+            loaded = CollectiveTable::load(kernel, &folder, self.rules)
                 .map(|table| table.map(Arc::new))
                 .map_err(|error| LookupError::from(&error));
             if !matches!(loaded, Ok(None)) {

@@ -9,7 +9,7 @@ use super::{
         FittingForm, InputComparison, compare_class, fitting_forms, have_different_attributes, token_variants,
     },
     query::InputVariant,
-    row_answers::{interpolated_answer, kind_of_dims, preferred_columns},
+    row_answers::{as_coordinate, interpolated_answer, kind_of_dims, preferred_columns},
     rules::{LookupAxes, MatchRule},
     slot_dims::SlotDims,
 };
@@ -161,11 +161,6 @@ fn all_points(index: &KernelIndex, rows: &[AxisRow], column: LatencyColumn) -> V
         Some(ValuedPoint { at: row.at.map(as_coordinate), value, row: row.row })
     };
     rows.iter().filter_map(point).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
-const fn as_coordinate(length: u64) -> f64 {
-    length as f64
 }
 
 /// Returns the points at the nearest coordinates on both sides of a target, of rows that are sorted by coordinate.

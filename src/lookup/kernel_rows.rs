@@ -215,7 +215,7 @@ impl LatencyReader {
             *latency = positions.iter().find_map(|at| parse_duration(cells[*at])).unwrap_or_default();
         }
         // The replay did not measure this kernel at these shapes; production profiles did.
-        if matches!(verdict, Some(Verdict::WrongKernel | Verdict::Implausible | Verdict::InvalidArgs)) {
+        if verdict.is_some_and(Verdict::refutes_replay) {
             latencies[LatencyColumn::Replay as usize] = 0.0;
         }
         let production = &mut latencies[LatencyColumn::Production as usize];

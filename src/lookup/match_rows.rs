@@ -4,8 +4,9 @@ use super::{
     answer::MissReason,
     kernel_index::KernelIndex,
     kernel_rows::RowForm,
+    padding::{LONGEST_PADDING, match_padding},
     query::{InputSlot, InputVariant},
-    rules::{LONGEST_PADDING, MatchRule, RuleKind, match_padding},
+    rules::{MatchRule, RuleKind},
 };
 use crate::domain::EP_SIZE;
 
@@ -284,7 +285,8 @@ pub(crate) fn have_different_attributes(index: &KernelIndex, mut forms: impl Ite
     first.is_some_and(|first| forms.any(|form| attributes(form) != attributes(first)))
 }
 
-/// Finds the rows nearest in tokens to a query whose tokens are padded, or that have padded tokens themselves.
+/// Finds the rows nearest in tokens to a query of a framework whose tokens are padded. The first dimension of a product
+/// of batches is no number of tokens.
 pub(crate) fn find_padded(
     index: &KernelIndex,
     variants: &[InputVariant<'_>],
@@ -295,6 +297,11 @@ pub(crate) fn find_padded(
         let Some(&tokens) = variant.slots.first().and_then(|slot| slot.dims.as_slice().first()) else {
             continue;
         };
+        let is_product = index.traits.is_product;
+        if is_product && variant.slots[0].dims.as_slice().len() != 2 {
+            continue;
+        }
+        let is_plain_product = is_product && !index.traits.is_grouped;
         for fit in fitting_forms(index, &variant.slots, comparison) {
             for rows in index.rows_by_tokens(fit.form, &variant.slots) {
                 let from = rows.partition_point(|(other, _)| *other < tokens.saturating_sub(LONGEST_PADDING));
@@ -302,7 +309,7 @@ pub(crate) fn find_padded(
                     .iter()
                     .take_while(|(other, _)| *other <= tokens.saturating_add(LONGEST_PADDING));
                 for (other, row) in near {
-                    let Some(padding) = match_padding(tokens, *other) else { continue };
+                    let Some(padding) = match_padding(tokens, *other, is_plain_product) else { continue };
                     let rule = MatchRule {
                         padding,
                         has_relaxed_dtype: fit.is_relaxed,

@@ -17,8 +17,6 @@ mod kernel_rows;
 mod match_rows;
 mod moe;
 mod nearest;
-#[cfg(test)]
-mod property_tests;
 mod row_answers;
 mod row_choice;
 mod superseded;
@@ -35,6 +33,6 @@ pub use crate::op_query::{
 };
 pub(crate) use crate::op_query::{parse_dims, parse_dtype, parse_shapes, query_tensors, split_list};
 use crate::{
-    op_query::{answer, broadcast, query, rules, slot_dims},
+    op_query::{answer, broadcast, padding, query, rules, slot_dims},
     stats::simplex_interpolation as linear,
 };

@@ -15,6 +15,9 @@ pub(crate) struct FoundRows {
     pub(crate) confidence: f64,
 }
 
+/// Confidence of an answer from a row with other tokens, of which one number is the other one padded.
+pub(crate) const PADDED_CONFIDENCE: f64 = 0.6;
+
 /// Returns the columns of latencies in the order of preference.
 pub(crate) const fn preferred_columns(policy: KernelPolicy) -> [LatencyColumn; LatencyColumn::COUNT] {
     if policy.prefers_profiling {
@@ -58,7 +61,7 @@ pub(crate) fn answer_of_row(
     let verdict = rows.rows[number as usize].verdict.filter(|_| column == LatencyColumn::Replay);
     LookupAnswer {
         latency: Some(used.latency),
-        source: AnswerSource::Measured,
+        source: AnswerSource::of_rule(found.rule),
         confidence: found.confidence * verdict_factor(verdict),
         rule: Some(found.rule),
         rows: vec![used],
@@ -87,7 +90,7 @@ pub(crate) fn interpolated_answer(
     let factors = verdicts.map(|verdict| verdict_factor(verdict.filter(|_| column == LatencyColumn::Replay)));
     LookupAnswer {
         latency: Some(Micros(value)),
-        source: AnswerSource::Interpolated,
+        source: AnswerSource::of_rule(rule),
         confidence: confidence * factors.fold(1.0, f64::min),
         rule: Some(rule),
         rows: numbers.iter().map(|number| used_row(rows, *number, column)).collect(),
@@ -113,4 +116,10 @@ pub(crate) const fn verdict_factor(verdict: Option<Verdict>) -> f64 {
         Some(Verdict::Suspicious) => 0.7,
         _ => 1.0,
     }
+}
+
+/// Returns a length or a number of tokens as a coordinate.
+#[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
+pub(crate) const fn as_coordinate(length: u64) -> f64 {
+    length as f64
 }

@@ -6,7 +6,7 @@ use super::{
     answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
     kernel_index::KernelIndex,
     match_rows::RowMatch,
-    row_answers::verdict_factor,
+    row_answers::{PADDED_CONFIDENCE, preferred_columns, verdict_factor},
     rules::{MatchRule, Padding, RuleKind},
     slot_dims::SlotDims,
 };
@@ -22,17 +22,20 @@ pub(crate) fn choose_row(
     has_dtypes: bool,
     output: Option<&SlotDims>,
 ) -> Result<LookupAnswer, MissReason> {
+    let columns = preferred_columns(policy);
+    let latency_of = |found: &RowMatch| {
+        let row = &index.rows.rows[found.row as usize];
+        columns.iter().enumerate().find_map(|(rank, column)| Some((rank, *column, row.latency_in(*column)?)))
+    };
     let rank = |found: &RowMatch| {
-        let column = index.rows.rows[found.row as usize].latency().map(|(column, _)| column);
-        let is_other = policy.prefers_profiling && column != Some(LatencyColumn::Production);
-        (found.rule.has_relaxed_dtype, found.format_rank, is_other, column)
+        (found.rule.has_relaxed_dtype, found.format_rank, latency_of(found).map(|(rank, ..)| rank))
     };
     let Some(least) = matches.iter().map(rank).min() else { return Err(MissReason::ShapeMismatch) };
     let mut equal: Vec<(&RowMatch, LatencyColumn, f64)> = matches
         .iter()
         .filter(|found| rank(found) == least)
         .filter_map(|found| {
-            let (column, latency) = index.rows.rows[found.row as usize].latency()?;
+            let (_, column, latency) = latency_of(found)?;
             Some((found, column, latency * found.scale))
         })
         .collect();
@@ -76,7 +79,7 @@ pub(crate) fn choose_row(
     let row = &index.rows.rows[found.row as usize];
     Ok(LookupAnswer {
         latency: Some(Micros(latency)),
-        source: AnswerSource::Measured,
+        source: AnswerSource::of_rule(found.rule),
         confidence: confidence(found.rule)
             * verdict_factor(row.verdict.filter(|_| column == LatencyColumn::Replay)),
         rule: Some(found.rule),
@@ -93,8 +96,10 @@ pub(crate) fn choose_row(
 }
 
 fn confidence(rule: MatchRule) -> f64 {
+    if rule.padding != Padding::None {
+        return PADDED_CONFIDENCE;
+    }
     let is_approximate = rule.has_relaxed_dtype
-        || rule.padding != Padding::None
         || matches!(rule.kind, RuleKind::ElementwiseOutput | RuleKind::ElementwiseBytes);
     if is_approximate { 0.9 } else { 1.0 }
 }

@@ -6,9 +6,10 @@ use super::{
     kernel_index::KernelIndex,
     kernel_rows::IndexedRow,
     match_rows::InputComparison,
+    padding::is_padded_for_superseded,
     query::InputSlot,
     row_answers::{FoundRows, answer_of_row, preferred_columns},
-    rules::{MatchRule, Padding, RuleKind, match_padding},
+    rules::{MatchRule, Padding, RuleKind},
     slot_dims::SlotDims,
 };
 use crate::{domain::EP_SIZE, op_mapping::KernelPolicy};
@@ -210,8 +211,5 @@ fn is_padded(query: &SlotDims, row: &SlotDims) -> bool {
     let (query, row) = (query.as_slice(), row.as_slice());
     query.len() == row.len()
         && query != row
-        && query
-            .iter()
-            .zip(row)
-            .all(|(query, row)| query == row || match_padding(*query, *row) == Some(Padding::Query))
+        && query.iter().zip(row).all(|(query, row)| query == row || is_padded_for_superseded(*query, *row))
 }

@@ -4,25 +4,45 @@ use std::fmt;
 
 use strum::{Display, IntoStaticStr};
 
-use super::rules::MatchRule;
+use super::rules::{MatchRule, Padding, RuleKind};
 use crate::domain::{KernelName, Tensor};
 
 /// A duration in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Micros(pub f64);
 
-/// Kind of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr)]
+/// Kind of an answer, the best one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum AnswerSource {
     /// A row of the database.
     Measured,
-    /// Several rows.
+    /// Rows on both sides.
     Interpolated,
+    /// A row of another element type, in proportion to the bytes.
+    Scaled,
+    /// A row with the tokens that a framework had before it padded them.
+    Padded,
     /// The sum of those parts that are known.
     Partial,
     /// None.
     Miss,
+}
+
+impl AnswerSource {
+    /// Returns the kind of the answers that a rule gives.
+    pub(crate) fn of_rule(rule: MatchRule) -> Self {
+        match rule.kind {
+            _ if rule.padding != Padding::None => Self::Padded,
+            RuleKind::ElementwiseBytes => Self::Scaled,
+            RuleKind::InterpolatedOneDim
+            | RuleKind::InterpolatedTwoDims
+            | RuleKind::InterpolatedThreeDims
+            | RuleKind::MessageBracket
+            | RuleKind::MessageFit => Self::Interpolated,
+            _ => Self::Measured,
+        }
+    }
 }
 
 /// Column of a latency, in the order of preference.

@@ -5,6 +5,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod broadcast;
+pub(crate) mod padding;
 pub(crate) mod query;
 mod query_text;
 pub(crate) mod rules;

@@ -175,6 +175,8 @@ impl fmt::Display for LookupAxes {
 pub(crate) struct KernelTraits {
     /// Weights may be stored transposed.
     pub(crate) is_product: bool,
+    /// Each matrix of a product has rows of its own.
+    pub(crate) is_grouped: bool,
     /// Query and key are recorded in the other order, heads behind the sequence.
     pub(crate) is_rope: bool,
     /// Two inputs are recorded as one.
@@ -209,6 +211,7 @@ impl KernelTraits {
                     | "GroupedMatmul"
                     | "GroupedMatmulSwigluQuant"
             ),
+            is_grouped: name.starts_with("GroupedMatmul"),
             is_rope,
             is_swiglu: name == "SwiGlu",
             writes_cache: matches!(
@@ -300,29 +303,6 @@ impl KernelTraits {
     }
 }
 
-/// Lengths of tiles to which frameworks pad tokens.
-const TILES: [u64; 3] = [16, 32, 64];
-/// Tile that is assumed only from this number of tokens on: heads are padded to nothing.
-const SMALL_TILE: (u64, u64) = (8, 64);
-/// Tile that kernels complete themselves.
-const CUBE_TILE: u64 = 16;
-
-/// Returns the padding by which a number of tokens fits that of a row.
-pub(crate) fn match_padding(query: u64, row: u64) -> Option<Padding> {
-    let fills = |tile: u64| row.checked_next_multiple_of(tile) == Some(query);
-    let (tile, from) = SMALL_TILE;
-    if query > row && row > 0 && (TILES.into_iter().any(fills) || row >= from && fills(tile)) {
-        Some(Padding::Query)
-    } else if query < row && query > CUBE_TILE && query.checked_next_multiple_of(CUBE_TILE) == Some(row) {
-        Some(Padding::Row)
-    } else {
-        None
-    }
-}
-
-/// Greatest distance of tokens that padding can bridge.
-pub(crate) const LONGEST_PADDING: u64 = 63;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,26 +336,6 @@ mod tests {
                     "{kernel}"
                 );
             }
-        }
-    }
-
-    #[test]
-    fn padding_completes_tiles() {
-        for (query, row, padding) in [
-            (144, 136, Some(Padding::Query)),
-            (160, 136, Some(Padding::Query)),
-            (192, 136, Some(Padding::Query)),
-            (136, 129, Some(Padding::Query)),
-            (40, 33, None),
-            (16, 3, Some(Padding::Query)),
-            (136, 136, None),
-            (145, 136, None),
-            (136, 144, Some(Padding::Row)),
-            (136, 160, None),
-            (9, 16, None),
-            (u64::MAX, u64::MAX - 1, None),
-        ] {
-            assert_eq!(match_padding(query, row), padding, "{query} and {row}");
         }
     }
 

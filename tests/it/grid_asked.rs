@@ -69,6 +69,25 @@ fn questions_are_audited_by_density_of_their_rows() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
+/// A row with the tokens that a simulator had before it padded them is no row of the question, nor on both sides of it.
+#[test]
+fn padded_answers_are_missing_rows() {
+    let context = Context::new();
+    context.write("db/op_mapping.yaml", "operator_mappings: {aten.mm.default: {kernel_type: MatMulV2}}\n");
+    let question = |op: &str| format!("  - {{op: {op}, inputs: \"144,5120;2560,5120\", dtypes: bf16}}\n");
+    let text = format!("questions:\n{}{}", question("aten.mm.default"), question("MatMulV2"));
+    context.write("asked.yaml", &text);
+    write_products(&context, &[(136, 2560, 5120, "10")]);
+    let ran = audit(&context, &["--workload", "asked.yaml", "--format", "json"]);
+    let found: Vec<_> =
+        states(&ran).into_iter().map(|(state, reason, _, add)| (state, reason, add)).collect();
+    let missing = |reason: &str| ("missing".to_owned(), Value::from(reason), true);
+    assert_eq!(found, [missing("padded"), missing("shape_mismatch")]);
+    let coverage = context.run(&["coverage", "--db", "db", "--workload", "asked.yaml", "--format", "json"]);
+    let total: Value = serde_json::from_str(coverage.stdout.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(total["counts"], serde_json::json!({"measured": 0, "interpolated": 1, "missing": 1}));
+}
+
 /// A step of a model is audited like a workload; options without one, and other kernels, are errors.
 #[test]
 fn steps_of_models_are_audited() {

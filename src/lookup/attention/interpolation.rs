@@ -1,16 +1,16 @@
 //! Interpolation between rows of attention.
 
 use super::{
-    AttentionRow, AttentionTable, token_padding,
-    work::{AttentionFamily, AttentionWork, as_number},
+    AttentionRow, AttentionTable, TokenMatch,
+    work::{AttentionFamily, AttentionWork},
 };
 use crate::lookup::{
     answer::{LatencyColumn, LookupAnswer},
     interpolation::MAX_DIMS,
     kernel_rows::KernelRows,
     linear::{ValuedPoint, interpolate},
-    row_answers::{interpolated_answer, kind_of_dims, preferred_columns},
-    rules::{LONGEST_PADDING, LookupAxes, MatchRule},
+    row_answers::{PADDED_CONFIDENCE, as_coordinate, interpolated_answer, kind_of_dims, preferred_columns},
+    rules::{LookupAxes, MatchRule, Padding},
 };
 use crate::op_mapping::{AxisTransform, KernelPolicy};
 
@@ -33,6 +33,8 @@ const GROUPS: [(&[usize], LookupAxes); 14] = [
     (&[0, 2, 3], LookupAxes::named("seq, heads, head_dim")),
     (&[1, 2, 3], LookupAxes::named("batch, heads, head_dim")),
 ];
+/// Groups of axes of a decode step, whose tokens are sequences.
+const SEQUENCE_GROUPS: [(&[usize], LookupAxes); 2] = [GROUPS[1], GROUPS[4]];
 /// Axes of kernels that select keys, or read selected ones: tokens, keys per query.
 const SELECTION_GROUPS: [(&[usize], LookupAxes); 3] = [
     (&[0], LookupAxes::named("q_tokens")),
@@ -48,6 +50,7 @@ const SKEW_TOLERANCE: f64 = 0.02;
 struct AttentionPoint<const N: usize> {
     at: [f64; N],
     number: u32,
+    padding: Padding,
 }
 
 /// Query of an interpolation in one column of latencies.
@@ -56,6 +59,8 @@ struct AttentionLine<'a> {
     column: LatencyColumn,
     limit: u8,
     is_sqrt: bool,
+    /// True if the answer states that tokens are padded.
+    shows_padding: bool,
 }
 
 impl AttentionTable {
@@ -65,29 +70,61 @@ impl AttentionTable {
         rows: &KernelRows,
         query: &AttentionWork,
         policy: KernelPolicy,
+        tokens: TokenMatch,
     ) -> Option<LookupAnswer> {
         let limit = policy.max_interpolation_dim.unwrap_or(MAX_DIMS);
         let is_sqrt = policy.axis_transform == AxisTransform::SqrtSeq;
-        preferred_columns(policy).into_iter().find_map(|column| match self.family {
-            AttentionFamily::Fused => {
-                self.along_lengths(query, &AttentionLine { rows, column, limit, is_sqrt })
-            }
-            AttentionFamily::Sparse | AttentionFamily::Indexer => {
-                self.along_selection(query, &AttentionLine { rows, column, limit, is_sqrt: false })
+        let is_sqrt = is_sqrt && self.family == AttentionFamily::Fused;
+        let shows_padding = tokens == TokenMatch::Padded;
+        preferred_columns(policy).into_iter().find_map(|column| {
+            let line = AttentionLine { rows, column, limit, is_sqrt, shows_padding };
+            match self.family {
+                AttentionFamily::Fused => self.along_lengths(query, &line, tokens),
+                // The tokens are an axis.
+                AttentionFamily::Sparse | AttentionFamily::Indexer if shows_padding => None,
+                AttentionFamily::Sparse | AttentionFamily::Indexer => self.along_selection(query, &line),
             }
         })
     }
 
-    /// Interpolates fused attention: between rows with the query's number of tokens, then also between padded ones.
-    fn along_lengths(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Option<LookupAnswer> {
+    /// Interpolates fused attention between rows with the query's number of tokens, those of a decode step also between
+    /// other numbers, which are sequences. The superseded tool then interpolates between padded rows.
+    fn along_lengths(
+        &self,
+        query: &AttentionWork,
+        line: &AttentionLine<'_>,
+        tokens: TokenMatch,
+    ) -> Option<LookupAnswer> {
         let target = line.coordinates(query);
-        [false, true].into_iter().find_map(|is_padded| {
-            let near = self.rows_around(query, line, is_padded);
+        let between = |tokens: TokenMatch| {
+            let near = self.rows_around(query, line, tokens);
             line.interpolate(&near, target, &GROUPS[..1]).or_else(|| {
-                let all = self.rows_of_tokens(query, line, is_padded);
+                let all = self.rows_of_tokens(query, line, tokens);
                 line.interpolate(&all, target, &GROUPS[1..])
             })
-        })
+        };
+        match tokens {
+            TokenMatch::Equal if query.is_decode() => between(tokens)
+                .or_else(|| line.interpolate(&self.decode_rows(query, line), target, &SEQUENCE_GROUPS)),
+            TokenMatch::Equal | TokenMatch::Padded => between(tokens),
+            TokenMatch::Superseded => between(TokenMatch::Equal).or_else(|| between(tokens)),
+        }
+    }
+
+    /// Returns the rows of decode steps with the heads of a query, of any number of sequences.
+    fn decode_rows(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Vec<AttentionPoint<AXES>> {
+        let mut points = Vec::new();
+        for (regime, _) in self.fitting_regimes(&query.regime) {
+            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
+            for row in self.places.range(place(0)..=place(u64::MAX)).flat_map(|(_, rows)| rows) {
+                let row = self.row(*row);
+                if row.work.is_decode() && has_skew(&row.work, query) {
+                    let (at, number) = (line.coordinates(&row.work), row.number);
+                    points.push(AttentionPoint { at, number, padding: Padding::None });
+                }
+            }
+        }
+        points
     }
 
     /// Returns the nearest rows on both sides that differ from a query in the length of keys only.
@@ -95,19 +132,14 @@ impl AttentionTable {
         &self,
         query: &AttentionWork,
         line: &AttentionLine<'_>,
-        is_padded: bool,
+        tokens: TokenMatch,
     ) -> Vec<AttentionPoint<AXES>> {
-        let reach = if is_padded { LONGEST_PADDING } else { 0 };
         let mut points = Vec::new();
         for (regime, _) in self.fitting_regimes(&query.regime) {
             let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
-            let from = place(query.tokens.saturating_sub(reach));
-            for ((.., tokens), candidates) in
-                self.places.range(from..=place(query.tokens.saturating_add(reach)))
-            {
-                if token_padding(query.tokens, *tokens).is_none() {
-                    continue;
-                }
+            let (from, to) = tokens.range(query.tokens).into_inner();
+            for ((.., own), candidates) in self.places.range(place(from)..=place(to)) {
+                let Some(padding) = tokens.padding(query.tokens, *own) else { continue };
                 let middle =
                     candidates.partition_point(|row| self.row(*row).work.kv_length < query.kv_length);
                 let (below, above) = candidates.split_at(middle);
@@ -116,6 +148,7 @@ impl AttentionTable {
                     let mut nearest = None;
                     let fitting = side.map(|row| self.row(*row)).filter(|row| {
                         fits_line(&row.work, query)
+                            && tokens.allows_phases(&row.work, query)
                             && line.rows.rows[row.number as usize].latency_in(line.column).is_some()
                     });
                     for row in fitting {
@@ -123,7 +156,7 @@ impl AttentionTable {
                             break;
                         }
                         nearest = Some(row.work.kv_length);
-                        points.push(line.point(row, query));
+                        points.push(line.point(row, query, padding));
                     }
                 }
             }
@@ -131,25 +164,22 @@ impl AttentionTable {
         points
     }
 
-    /// Returns all rows with the tokens of a query.
+    /// Returns all rows whose tokens fit those of a query.
     fn rows_of_tokens(
         &self,
         query: &AttentionWork,
         line: &AttentionLine<'_>,
-        is_padded: bool,
+        tokens: TokenMatch,
     ) -> Vec<AttentionPoint<AXES>> {
-        let reach = if is_padded { LONGEST_PADDING } else { 0 };
         let mut points = Vec::new();
         for (regime, _) in self.fitting_regimes(&query.regime) {
-            let range =
-                (regime, query.tokens.saturating_sub(reach))..=(regime, query.tokens.saturating_add(reach));
-            for ((_, tokens), candidates) in self.by_tokens.range(range) {
-                if token_padding(query.tokens, *tokens).is_some() {
-                    let rows = candidates.iter().map(|row| self.row(*row));
-                    points.extend(
-                        rows.filter(|row| has_skew(&row.work, query)).map(|row| line.point(row, query)),
-                    );
-                }
+            let (from, to) = tokens.range(query.tokens).into_inner();
+            for ((_, own), candidates) in self.by_tokens.range((regime, from)..=(regime, to)) {
+                let Some(padding) = tokens.padding(query.tokens, *own) else { continue };
+                let rows = candidates.iter().map(|row| self.row(*row));
+                let fitting =
+                    rows.filter(|row| has_skew(&row.work, query) && tokens.allows_phases(&row.work, query));
+                points.extend(fitting.map(|row| line.point(row, query, padding)));
             }
         }
         points
@@ -158,7 +188,7 @@ impl AttentionTable {
     /// Interpolates kernels that select keys, or read selected ones, between complete rows of the query's phase.
     fn along_selection(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Option<LookupAnswer> {
         let (keys, phase) = query.keys_per_query()?;
-        let target = [as_number(query.tokens), keys];
+        let target = [as_coordinate(query.tokens), keys];
         let mut points = Vec::new();
         for (regime, is_unknown) in self.fitting_regimes(&query.regime) {
             if is_unknown {
@@ -173,8 +203,8 @@ impl AttentionTable {
                     continue;
                 };
                 if row_phase == phase {
-                    points
-                        .push(AttentionPoint { at: [as_number(row.work.tokens), keys], number: row.number });
+                    let at = [as_coordinate(row.work.tokens), keys];
+                    points.push(AttentionPoint { at, number: row.number, padding: Padding::None });
                 }
             }
         }
@@ -190,13 +220,9 @@ fn fits_line(row: &AttentionWork, query: &AttentionWork) -> bool {
 /// Returns true unless the numbers of sequences differ.
 fn has_batch(row: &AttentionWork, query: &AttentionWork) -> bool {
     match (row.batch, query.batch) {
-        (Some(one), Some(other)) => one == other || is_one_query_each(row) && is_one_query_each(query),
+        (Some(one), Some(other)) => one == other || row.is_decode() && query.is_decode(),
         _ => true,
     }
-}
-
-fn is_one_query_each(work: &AttentionWork) -> bool {
-    work.batch == Some(work.tokens)
 }
 
 /// Returns true unless the lengths of sequences are known, and distribute the keys in another way.
@@ -211,16 +237,22 @@ fn has_skew(row: &AttentionWork, query: &AttentionWork) -> bool {
 impl AttentionLine<'_> {
     fn coordinates(&self, work: &AttentionWork) -> [f64; AXES] {
         let length = if self.is_sqrt { work.kv_length.sqrt() } else { work.kv_length };
-        [length, work.batch.map_or(f64::NAN, as_number), as_number(work.heads), as_number(work.head_dim)]
+        [
+            length,
+            work.batch.map_or(f64::NAN, as_coordinate),
+            as_coordinate(work.heads),
+            as_coordinate(work.head_dim),
+        ]
     }
 
-    /// Returns the point of a row. Where each sequence has one query, padded tokens are padded sequences.
-    fn point(&self, row: &AttentionRow, query: &AttentionWork) -> AttentionPoint<AXES> {
+    /// Returns the point of a row. Where each sequence has one query, tokens that the superseded tool takes for padded ones
+    /// are padded sequences.
+    fn point(&self, row: &AttentionRow, query: &AttentionWork, padding: Padding) -> AttentionPoint<AXES> {
         let mut at = self.coordinates(&row.work);
-        if is_one_query_each(&row.work) && is_one_query_each(query) {
-            at[1] = as_number(query.tokens);
+        if row.work.is_decode() && query.is_decode() {
+            at[1] = as_coordinate(query.tokens);
         }
-        AttentionPoint { at, number: row.number }
+        AttentionPoint { at, number: row.number, padding }
     }
 
     /// Interpolates along the first group of axes that has points around the target. The other coordinates are equal.
@@ -267,7 +299,12 @@ impl AttentionLine<'_> {
             let dims = u32::try_from(group.len()).unwrap_or(u32::MAX);
             let (kind, confidence) = kind_of_dims(dims);
             let is_sqrt = self.is_sqrt && group.contains(&0);
-            let rule = MatchRule { axes: *axes, is_sqrt, ..MatchRule::of_kind(kind) };
+            let used = candidates.iter().filter(|point| found.rows.contains(&point.number));
+            let padding = used.map(|point| point.padding).max().filter(|_| self.shows_padding);
+            let padding = padding.unwrap_or_default();
+            let confidence =
+                if padding == Padding::None { confidence } else { confidence.min(PADDED_CONFIDENCE) };
+            let rule = MatchRule { axes: *axes, is_sqrt, padding, ..MatchRule::of_kind(kind) };
             Some(interpolated_answer(self.rows, found.value, &found.rows, self.column, (rule, confidence)))
         })
     }

@@ -4,26 +4,73 @@ mod interpolation;
 mod superseded;
 mod work;
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::RangeInclusive,
+};
 
 use super::{
     answer::{LookupAnswer, MissReason},
     kernel_rows::KernelRows,
-    row_answers::{FoundRows, choose_median},
-    rules::{LONGEST_PADDING, LookupRules, MatchRule, Padding, RuleKind, match_padding},
+    padding::{LONGEST_PADDING, is_padded_for_superseded, match_padding},
+    row_answers::{FoundRows, PADDED_CONFIDENCE, choose_median},
+    rules::{LookupRules, MatchRule, Padding, RuleKind},
 };
 use crate::{
     database::{DatabaseError, KernelCsv, row_cases::RowColumns},
     domain::Case,
     op_mapping::KernelPolicy,
 };
-pub(crate) use work::{AttentionFamily, AttentionRegime, AttentionWork, parameters_of_case};
+pub(crate) use work::{AttentionFamily, AttentionRegime, AttentionWork, KeyOrder, parameters_of_case};
 
 /// Greatest difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
 const LENGTH_TOLERANCE: f64 = 16.0;
 const LENGTH_SHARE: f64 = 0.02;
 /// Confidence of a row.
 const CONFIDENCE: f64 = 0.9;
+
+/// Comparison of the tokens of rows and queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TokenMatch {
+    /// Equal numbers.
+    Equal,
+    /// One number is the other one, rounded by a framework. Tokens of a decode step are sequences, which are not rounded.
+    Padded,
+    /// As the superseded tool compares them.
+    Superseded,
+}
+
+impl TokenMatch {
+    /// Returns the numbers of tokens of rows that may fit.
+    const fn range(self, tokens: u64) -> RangeInclusive<u64> {
+        let reach = match self {
+            Self::Equal => 0,
+            Self::Padded | Self::Superseded => LONGEST_PADDING,
+        };
+        tokens.saturating_sub(reach)..=tokens.saturating_add(reach)
+    }
+
+    /// Returns the padding by which the tokens of a query fit those of a row.
+    fn padding(self, query: u64, row: u64) -> Option<Padding> {
+        let is_padded = |padded: u64, tokens: u64| match self {
+            Self::Equal => false,
+            Self::Padded => match_padding(padded, tokens, false).is_some(),
+            Self::Superseded => is_padded_for_superseded(padded, tokens),
+        };
+        if query == row {
+            Some(Padding::None)
+        } else if is_padded(query, row) {
+            Some(Padding::Query)
+        } else {
+            is_padded(row, query).then_some(Padding::Row)
+        }
+    }
+
+    /// Returns true unless the tokens of a row or a query are sequences, which cannot be padded.
+    fn allows_phases(self, row: &AttentionWork, query: &AttentionWork) -> bool {
+        self != Self::Padded || row.tokens == query.tokens || !row.is_decode() && !query.is_decode()
+    }
+}
 
 /// Row with its work.
 #[derive(Clone, Debug)]
@@ -48,10 +95,12 @@ pub(crate) struct AttentionTable {
     places: BTreeMap<AttentionPlace, Vec<u32>>,
     /// Rows by regime and number of tokens.
     by_tokens: BTreeMap<(u32, u64), Vec<u32>>,
+    /// Rows without a latency.
+    unmeasured: Vec<AttentionWork>,
 }
 
 impl AttentionTable {
-    /// Reads the parameters of the rows that have a latency and a length of keys.
+    /// Reads the parameters of the rows that have a length of keys.
     pub(crate) fn load(
         family: AttentionFamily,
         rows: &KernelRows,
@@ -67,14 +116,18 @@ impl AttentionTable {
             rows: Vec::new(),
             places: BTreeMap::new(),
             by_tokens: BTreeMap::new(),
+            unmeasured: Vec::new(),
         };
         let mut regimes = HashMap::new();
         table.for_each_row(|row, cells| {
             let number = table.row_line(row).and_then(|line| numbers.get(&line));
-            let number = number.filter(|number| rows.rows[**number as usize].latency().is_some());
             let stated = completeness.and_then(|index| cells.get(index)).unwrap_or_default();
             if let (Some(number), Ok(case)) = (number, columns.parse_case(&rows.kernel, cells)) {
-                found.add_case(&case, *number, is_stated(stated), &mut regimes);
+                if rows.rows[*number as usize].latency().is_some() {
+                    found.add_case(&case, *number, is_stated(stated), &mut regimes);
+                } else {
+                    found.unmeasured.extend(AttentionWork::of_case(&case, found.family));
+                }
             }
         });
         let lengths = &found.rows;
@@ -105,7 +158,7 @@ impl AttentionTable {
         self.rows.push(AttentionRow { work, regime, number, has_completeness });
     }
 
-    /// Finds the row with the nearest length of keys, else interpolates.
+    /// Finds the row with the nearest length of keys, else interpolates, else does both with padded tokens.
     pub(crate) fn lookup(
         &self,
         rows: &KernelRows,
@@ -113,17 +166,39 @@ impl AttentionTable {
         policy: KernelPolicy,
         rules: LookupRules,
     ) -> LookupAnswer {
-        let nearest = match rules {
-            LookupRules::Current => self.nearest(rows, work, policy),
-            LookupRules::Superseded => self.nearest_superseded(rows, work, policy),
+        let matches: &[TokenMatch] = match rules {
+            LookupRules::Current => &[TokenMatch::Equal, TokenMatch::Padded],
+            LookupRules::Superseded => &[TokenMatch::Superseded],
         };
-        match nearest {
-            Ok(Some(answer)) => answer,
-            Ok(None) => self
-                .interpolated(rows, work, policy)
-                .unwrap_or_else(|| LookupAnswer::missed(MissReason::ShapeMismatch)),
-            Err(reason) => LookupAnswer::missed(reason),
+        for tokens in matches {
+            let nearest = match rules {
+                LookupRules::Current => self.nearest(rows, work, policy, *tokens),
+                LookupRules::Superseded => self.nearest_superseded(rows, work, policy),
+            };
+            match nearest {
+                Ok(Some(answer)) => return answer,
+                Ok(None) => {}
+                Err(reason) => return LookupAnswer::missed(reason),
+            }
+            if let Some(answer) = self.interpolated(rows, work, policy, *tokens) {
+                return answer;
+            }
         }
+        LookupAnswer::missed(match self.has_unmeasured(work) {
+            true => MissReason::NotMeasured,
+            false => MissReason::ShapeMismatch,
+        })
+    }
+
+    /// Returns true if a row without a latency has the work of a query.
+    fn has_unmeasured(&self, query: &AttentionWork) -> bool {
+        let tolerance = length_tolerance(query.kv_length);
+        self.unmeasured.iter().any(|row| {
+            (row.tokens, row.heads, row.head_dim) == (query.tokens, query.heads, query.head_dim)
+                && (row.kv_length - query.kv_length).abs() <= tolerance
+                && row.regime.unknown_beside(&query.regime).is_some()
+                && self.compare_lengths(row, query).is_some()
+        })
     }
 
     /// Returns the regimes that fit a query, and whether a value of them is unknown.
@@ -141,15 +216,15 @@ impl AttentionTable {
         rows: &KernelRows,
         query: &AttentionWork,
         policy: KernelPolicy,
+        tokens: TokenMatch,
     ) -> Result<Option<LookupAnswer>, MissReason> {
-        let tolerance = LENGTH_TOLERANCE.min(query.kv_length * LENGTH_SHARE);
+        let tolerance = length_tolerance(query.kv_length);
         let mut best: Vec<(f64, Padding, u32)> = Vec::new();
         for (regime, is_unknown) in self.fitting_regimes(&query.regime) {
             let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
-            let from = place(query.tokens.saturating_sub(LONGEST_PADDING));
-            let to = place(query.tokens.saturating_add(LONGEST_PADDING));
-            for ((.., tokens), candidates) in self.places.range(from..=to) {
-                let Some(padding) = token_padding(query.tokens, *tokens) else { continue };
+            let (from, to) = tokens.range(query.tokens).into_inner();
+            for ((.., own), candidates) in self.places.range(place(from)..=place(to)) {
+                let Some(padding) = tokens.padding(query.tokens, *own) else { continue };
                 let start = candidates
                     .partition_point(|row| self.row(*row).work.kv_length < query.kv_length - tolerance);
                 for row in &candidates[start..] {
@@ -158,14 +233,12 @@ impl AttentionTable {
                     if work.kv_length > query.kv_length && gap > tolerance {
                         break;
                     }
-                    let Some(is_other) = self.compare_lengths(work, query, padding) else { continue };
-                    if gap > tolerance {
+                    let Some(is_other) = self.compare_lengths(work, query) else { continue };
+                    if gap > tolerance || !tokens.allows_phases(work, query) {
                         continue;
                     }
-                    // Complete rows precede those with unknown values, equal numbers of tokens padded ones.
-                    let distance = gap
-                        + if is_unknown || is_other { 0.5 } else { 0.0 }
-                        + if padding == Padding::None { 0.0 } else { LENGTH_TOLERANCE };
+                    // Complete rows precede those with unknown values.
+                    let distance = gap + if is_unknown || is_other { 0.5 } else { 0.0 };
                     match best.first() {
                         Some((least, ..)) if *least < distance => {}
                         Some((least, ..)) if least.total_cmp(&distance).is_eq() => {
@@ -179,18 +252,15 @@ impl AttentionTable {
         let Some((_, padding, _)) = best.first().copied() else { return Ok(None) };
         let rule = MatchRule { padding, ..MatchRule::of_kind(RuleKind::Attention) };
         let numbers = best.iter().map(|(.., number)| *number).collect();
-        choose_median(rows, &FoundRows { numbers, rule, confidence: CONFIDENCE }, policy).map(Some)
+        let confidence = if padding == Padding::None { CONFIDENCE } else { PADDED_CONFIDENCE };
+        choose_median(rows, &FoundRows { numbers, rule, confidence }, policy).map(Some)
     }
 
     /// Compares the sequences of a row with those of a query: `None` if they differ, `Some(true)` if those of the row
     /// are unknown or others of the same work. Fused attention needs the number of keys per query, kernels that select keys
     /// need the same lists.
-    fn compare_lengths(&self, row: &AttentionWork, query: &AttentionWork, padding: Padding) -> Option<bool> {
-        let has_batch = match (row.batch, query.batch) {
-            (Some(row), Some(query)) => padding != Padding::None || row == query,
-            _ => true,
-        };
-        if !has_batch {
+    fn compare_lengths(&self, row: &AttentionWork, query: &AttentionWork) -> Option<bool> {
+        if row.batch.zip(query.batch).is_some_and(|(row, query)| row != query) {
             return None;
         }
         match (&row.lengths, &query.lengths) {
@@ -198,7 +268,7 @@ impl AttentionTable {
             (Some(_), Some(_)) if self.family != AttentionFamily::Fused => None,
             (Some(row), Some(query)) => {
                 let (row, query) = (row.keys_per_query(), query.keys_per_query());
-                let tolerance = LENGTH_TOLERANCE.min(query * LENGTH_SHARE);
+                let tolerance = length_tolerance(query);
                 ((row - query).abs() <= tolerance).then_some(true)
             }
             (None, Some(_)) => Some(true),
@@ -213,11 +283,7 @@ fn is_stated(cell: &[u8]) -> bool {
     !matches!(cell.as_str(), "" | "legacy")
 }
 
-/// Returns the padding by which the tokens of a query fit those of a row, in either direction.
-fn token_padding(query: u64, row: u64) -> Option<Padding> {
-    if query == row {
-        return Some(Padding::None);
-    }
-    let reverse = || (match_padding(row, query) == Some(Padding::Query)).then_some(Padding::Row);
-    match_padding(query, row).or_else(reverse)
+/// Returns the greatest difference of lengths of keys that counts as equal.
+fn length_tolerance(length: f64) -> f64 {
+    LENGTH_TOLERANCE.min(length * LENGTH_SHARE)
 }

@@ -1,6 +1,6 @@
 //! Attention as the superseded tool looks it up.
 
-use super::{AttentionTable, CONFIDENCE, LENGTH_TOLERANCE, token_padding};
+use super::{AttentionTable, CONFIDENCE, LENGTH_TOLERANCE, TokenMatch};
 use crate::lookup::{
     answer::{LatencyColumn, LookupAnswer, MissReason},
     attention::work::{AttentionFamily, AttentionWork},
@@ -27,7 +27,7 @@ impl AttentionTable {
             let is_same = gap <= LENGTH_TOLERANCE
                 && (work.heads, work.head_dim) == (query.heads, query.head_dim)
                 && self.regimes[row.regime as usize].unknown_beside(&query.regime).is_some()
-                && token_padding(query.tokens, work.tokens).is_some();
+                && TokenMatch::Superseded.padding(query.tokens, work.tokens).is_some();
             let has_lists = self.family == AttentionFamily::Fused
                 || match (&work.lengths, &query.lengths) {
                     (Some(row), Some(query)) => row == query,

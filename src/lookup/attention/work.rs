@@ -7,6 +7,7 @@ use crate::{
     lookup::{
         answer::MissReason,
         query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery},
+        row_answers::as_coordinate,
     },
 };
 
@@ -42,6 +43,31 @@ impl AttentionFamily {
             _ => None,
         }
     }
+}
+
+/// Arrangement of the keys of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyOrder {
+    /// As a framework passes them: the heads in front of their dimension.
+    Framework,
+    /// As the profiler records them: the heads in front of the tokens of a block, or complete rows of heads.
+    Recorded,
+}
+
+/// Returns the number of heads of keys that a framework passes, or that are recorded. A recorded cache in blocks may have
+/// the view of the framework; a query has no fewer heads than its keys.
+fn key_heads(key: &[u64], order: KeyOrder, [_, heads, head_dim]: [u64; 3]) -> Option<u64> {
+    let of_framework = key.iter().rev().nth(1).copied();
+    let is_possible = |key_heads: &u64| *key_heads > 0 && heads.is_multiple_of(*key_heads);
+    let recorded = match (order, key) {
+        (KeyOrder::Framework, _) => return of_framework,
+        (KeyOrder::Recorded, &[_, heads, _, _]) => [Some(heads), of_framework],
+        (KeyOrder::Recorded, &[_, heads, row]) => {
+            [Some(heads), (head_dim > 0 && row.is_multiple_of(head_dim)).then(|| row / head_dim)]
+        }
+        (KeyOrder::Recorded, _) => [of_framework, None],
+    };
+    recorded.into_iter().flatten().find(is_possible).or(recorded[0])
 }
 
 /// Properties that must be equal, of rows and queries. Unknown values of one of them are not compared.
@@ -195,7 +221,11 @@ impl AttentionWork {
     }
 
     /// Returns the work of a query of a kernel; the error is the reason of a miss.
-    pub(crate) fn of_query(query: &OpQuery, family: AttentionFamily) -> Result<Self, MissReason> {
+    pub(crate) fn of_query(
+        query: &OpQuery,
+        family: AttentionFamily,
+        order: KeyOrder,
+    ) -> Result<Self, MissReason> {
         let parameters = &query.attention;
         let input = query.inputs.first().ok_or(MissReason::ContextMissing("q_shape"))?;
         let dtype = input.dtype.clone().ok_or(MissReason::ContextMissing("dtype"))?;
@@ -207,7 +237,7 @@ impl AttentionWork {
         let regime = AttentionRegime {
             dtype,
             kv_heads: parameters.kv_heads.or_else(|| match is_fused {
-                true => key.iter().rev().nth(1).copied(),
+                true => key_heads(key, order, dims),
                 false => Some(1),
             }),
             sparse_mode: Some(parameters.sparse_mode.clone().unwrap_or_else(|| CAUSAL.to_owned())),
@@ -260,12 +290,17 @@ impl AttentionWork {
         Ok(Self { tokens, heads, head_dim, kv_length, batch, lengths, regime })
     }
 
+    /// Returns true for a decode step: one query of each sequence.
+    pub(crate) fn is_decode(&self) -> bool {
+        self.batch == Some(self.tokens)
+    }
+
     /// Returns the number of keys per query, and the phase, if they are known. One query of each sequence needs no
     /// list.
     pub(crate) fn keys_per_query(&self) -> Option<(f64, BatchPhase)> {
         match &self.lengths {
             Some(lengths) => Some((lengths.keys_per_query(), lengths.phase())),
-            None => (self.batch == Some(self.tokens)).then_some((self.kv_length, BatchPhase::Decode)),
+            None => self.is_decode().then_some((self.kv_length, BatchPhase::Decode)),
         }
     }
 }
@@ -298,10 +333,5 @@ pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
 
 /// Returns the mean of lengths, of which there is at least one.
 pub(crate) fn mean(lengths: &[u64]) -> f64 {
-    lengths.iter().map(|length| as_number(*length)).sum::<f64>() / as_number(lengths.len() as u64)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "numbers of heads and tokens")]
-pub(crate) const fn as_number(count: u64) -> f64 {
-    count as f64
+    lengths.iter().map(|length| as_coordinate(*length)).sum::<f64>() / as_coordinate(lengths.len() as u64)
 }

@@ -1,11 +1,11 @@
 //! Lookup of attention, and of kernels that write caches.
 
-use super::lookup_engine::{CandidateKernels, LookupEngine};
+use super::lookup_engine::{CandidateKernels, LookupEngine, try_best_of};
 use crate::{
     domain::Dtype,
     lookup::{
-        answer::{AnswerSource, LookupAnswer, MissReason},
-        attention::{AttentionFamily, AttentionWork},
+        answer::{LookupAnswer, MissReason},
+        attention::{AttentionFamily, AttentionWork, KeyOrder},
         cache_rows::CacheQuery,
         index::LookupError,
         kernel_index::KernelIndex,
@@ -20,10 +20,11 @@ impl LookupEngine {
         &self,
         kernels: &[MappedKernel],
         query: &OpQuery,
+        order: KeyOrder,
     ) -> Result<LookupAnswer, LookupError> {
-        self.first_answer(&self.candidates(kernels)?, |index| {
+        self.best_answer(&self.candidates(kernels)?, |index| {
             let family = AttentionFamily::of_kernel(&index.rows.kernel).unwrap_or(AttentionFamily::Fused);
-            match AttentionWork::of_query(query, family) {
+            match AttentionWork::of_query(query, family, order) {
                 Ok(work) => self.find_work(index, &work),
                 Err(reason) => Ok(LookupAnswer::missed(reason)),
             }
@@ -58,7 +59,7 @@ impl LookupEngine {
             return Ok(LookupAnswer::missed(MissReason::ContextMissing("dtype")));
         }
         let query = CacheQuery { inputs, attributes: Vec::new() };
-        self.first_answer(&self.candidates(kernels)?, |index| Ok(self.find_cache_write(index, &query)))
+        self.best_answer(&self.candidates(kernels)?, |index| Ok(self.find_cache_write(index, &query)))
     }
 
     pub(super) fn find_cache_write(&self, index: &KernelIndex, query: &CacheQuery) -> LookupAnswer {
@@ -66,21 +67,14 @@ impl LookupEngine {
         index.cache_table().lookup(&index.rows, query, policy)
     }
 
-    /// Returns the first answer of several kernels that is no miss, else the first miss.
-    pub(super) fn first_answer(
+    /// Returns the best answer of several kernels, else the first miss.
+    pub(super) fn best_answer(
         &self,
         kernels: &CandidateKernels<'_>,
         lookup: impl Fn(&KernelIndex) -> Result<LookupAnswer, LookupError>,
     ) -> Result<LookupAnswer, LookupError> {
-        let mut first_miss = None;
-        for index in &kernels.indices {
-            let answer = lookup(index)?;
-            if answer.source != AnswerSource::Miss {
-                return Ok(answer);
-            }
-            first_miss.get_or_insert(answer);
-        }
+        let answers = kernels.indices.iter().map(|index| lookup(index));
         let missing = || LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing.clone()));
-        Ok(first_miss.unwrap_or_else(missing))
+        Ok(try_best_of(answers, self.rules)?.unwrap_or_else(missing))
     }
 }

@@ -1,8 +1,8 @@
 //! Lookup of collectives.
 
-use super::lookup_engine::LookupEngine;
+use super::lookup_engine::{LookupEngine, try_best_of};
 use crate::lookup::{
-    answer::{AnswerSource, LookupAnswer, MissReason},
+    answer::{LookupAnswer, MissReason},
     collective::CollectiveMessage,
     composite::element_bytes,
     index::LookupError,
@@ -44,15 +44,8 @@ impl LookupEngine {
             dtype,
             interpolation: MessageInterpolation::default(),
         };
-        let mut first_miss = None;
-        for kernel in kernels {
-            let answer = self.lookup_message(kernel, &message)?;
-            if answer.source != AnswerSource::Miss {
-                return Ok(answer);
-            }
-            first_miss.get_or_insert(answer);
-        }
-        Ok(first_miss.unwrap_or_else(|| LookupAnswer::missed(MissReason::Unmapped)))
+        let answers = kernels.iter().map(|kernel| self.lookup_message(kernel, &message));
+        Ok(try_best_of(answers, self.rules)?.unwrap_or_else(|| LookupAnswer::missed(MissReason::Unmapped)))
     }
 
     pub(super) fn lookup_message(

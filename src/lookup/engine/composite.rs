@@ -73,8 +73,7 @@ impl LookupEngine {
                         LookupRules::Current => InterpolationKind::Kernel,
                         LookupRules::Superseded => InterpolationKind::Disabled,
                     };
-                    let query =
-                        KernelsQuery { slots, is_operator: true, kind, ..KernelsQuery::new(comparison) };
+                    let query = KernelsQuery { slots, kind, ..KernelsQuery::of_operator(comparison) };
                     let answer = self.match_kernels(&kernels.0, &query);
                     let ran = answer.rows.first().map(|row| row.kernel.as_str().to_owned());
                     (ran.unwrap_or_else(|| kernels.1[0].name.as_str().to_owned()), answer)

@@ -1,10 +1,11 @@
 //! Lookup of kernels by the shapes of their inputs.
 
-use super::lookup_engine::{CandidateKernels, LookupEngine, unmapped};
+use super::lookup_engine::{CandidateKernels, LookupEngine, best_of, unmapped};
 use crate::{
     domain::KernelName,
     lookup::{
         answer::{AnswerSource, LookupAnswer, MissReason},
+        cache_rows::CacheQuery,
         index::LookupError,
         interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
         kernel_index::KernelIndex,
@@ -25,14 +26,32 @@ pub(super) struct KernelsQuery<'q> {
     pub(super) outputs: Vec<SlotDims>,
     pub(super) comparison: InputComparison<'q>,
     pub(super) kind: InterpolationKind,
-    /// True if the inputs are those of a framework.
+    /// True if the inputs are arranged as a framework has them.
     pub(super) is_operator: bool,
+    /// True if the tokens are those of a framework, which may have padded them.
+    pub(super) may_be_padded: bool,
 }
 
 impl<'q> KernelsQuery<'q> {
     pub(super) const fn new(comparison: InputComparison<'q>) -> Self {
-        let kind = InterpolationKind::Kernel;
-        Self { slots: Vec::new(), outputs: Vec::new(), comparison, kind, is_operator: false }
+        Self {
+            slots: Vec::new(),
+            outputs: Vec::new(),
+            comparison,
+            kind: InterpolationKind::Kernel,
+            is_operator: false,
+            may_be_padded: false,
+        }
+    }
+
+    /// Creates a query of a kernel that runs for an operator, with the kernel's inputs.
+    pub(super) fn of_part(comparison: InputComparison<'q>) -> Self {
+        Self { may_be_padded: true, ..Self::new(comparison) }
+    }
+
+    /// Creates a query with the inputs of an operator.
+    pub(super) fn of_operator(comparison: InputComparison<'q>) -> Self {
+        Self { is_operator: true, ..Self::of_part(comparison) }
     }
 }
 
@@ -75,12 +94,12 @@ impl LookupEngine {
         };
         let name = operator.kernels.first().map_or("", |kernel| kernel.name.as_str());
         let outputs = output_dims(name, &slots, &query.outputs);
-        Ok(self
-            .match_kernels(&kernels, &KernelsQuery { slots, outputs, comparison, kind, is_operator: true }))
+        let query = KernelsQuery { slots, outputs, kind, ..KernelsQuery::of_operator(comparison) };
+        Ok(self.match_kernels(&kernels, &query))
     }
 
-    /// Finds rows that fit exactly, then padded ones, then rows to interpolate between, each in the order of the
-    /// kernels.
+    /// Finds rows that fit exactly, then those of kernels that write caches of another capacity, then rows to interpolate
+    /// between, then padded ones, each in the order of the kernels.
     pub(super) fn match_kernels(
         &self,
         kernels: &CandidateKernels<'_>,
@@ -101,7 +120,9 @@ impl LookupEngine {
             })
             .collect();
         let found = match self.rules {
-            LookupRules::Current => self.find_rows(&variants, query, &mut seen),
+            LookupRules::Current => self
+                .find_rows(&variants, query, &mut seen)
+                .or_else(|| self.find_cache_writes(&variants, has_dtypes)),
             LookupRules::Superseded => self.find_first_row(&variants, comparison),
         };
         if let Some(answer) = found {
@@ -115,6 +136,12 @@ impl LookupEngine {
                 return answer;
             }
         }
+        if self.rules == LookupRules::Current
+            && query.may_be_padded
+            && let Some(answer) = self.find_padded_rows(&variants, query)
+        {
+            return answer;
+        }
         let counts = variants.iter().flat_map(|(index, variants)| {
             let forms = index.rows.forms.iter();
             forms.map(|form| (form.inputs.len(), variants[0].slots.len()))
@@ -124,7 +151,7 @@ impl LookupEngine {
         LookupAnswer::missed(seen.reason())
     }
 
-    /// Finds rows that fit exactly, then padded ones, each in the order of the kernels.
+    /// Finds rows that fit exactly, in the order of the kernels.
     fn find_rows(
         &self,
         variants: &[(&KernelIndex, Vec<InputVariant<'_>>)],
@@ -149,17 +176,35 @@ impl LookupEngine {
                 relaxed = Some((index, matches));
             }
         }
-        if let Some((index, matches)) = relaxed {
-            return choose(index, &matches);
-        }
-        for (index, variants) in variants {
-            let variants = token_variants(variants);
-            let matches = find_padded(index, &variants, comparison);
-            if !matches.is_empty() {
-                return choose(index, &matches);
-            }
-        }
-        None
+        relaxed.and_then(|(index, matches)| choose(index, &matches))
+    }
+
+    /// Finds rows of kernels that write caches, whose capacity is no work.
+    fn find_cache_writes(
+        &self,
+        variants: &[(&KernelIndex, Vec<InputVariant<'_>>)],
+        has_dtypes: bool,
+    ) -> Option<LookupAnswer> {
+        let answers = variants.iter().filter(|_| has_dtypes).filter_map(|(index, variants)| {
+            let query = CacheQuery::of_kernel(&index.rows.kernel, &variants[0].slots)?;
+            Some(self.find_cache_write(index, &query))
+        });
+        best_of(answers, self.rules)
+            .filter(|answer| matches!(answer.miss, None | Some(MissReason::OpenAttributes(_))))
+    }
+
+    /// Finds rows with the tokens that a framework had before it padded them, in the order of the kernels.
+    fn find_padded_rows(
+        &self,
+        variants: &[(&KernelIndex, Vec<InputVariant<'_>>)],
+        query: &KernelsQuery<'_>,
+    ) -> Option<LookupAnswer> {
+        let has_dtypes = query.slots.iter().all(|slot| slot.dtype.is_some());
+        variants.iter().find_map(|(index, variants)| {
+            let matches = find_padded(index, &token_variants(variants), query.comparison);
+            let output = query.outputs.first();
+            (!matches.is_empty()).then(|| self.choose(index, &matches, has_dtypes, output))
+        })
     }
 
     /// Finds the first row that the superseded tool does.
@@ -195,7 +240,7 @@ impl LookupEngine {
             let kernels = self.candidates(std::slice::from_ref(kernel))?;
             let comparison = InputComparison::new(true, &[]);
             let slots = input_slots(&inputs);
-            let query = KernelsQuery { slots, is_operator: true, ..KernelsQuery::new(comparison) };
+            let query = KernelsQuery { slots, ..KernelsQuery::of_operator(comparison) };
             let answer = self.match_kernels(&kernels, &query);
             if answer.source != AnswerSource::Miss {
                 return Ok(answer);

@@ -34,15 +34,15 @@ impl LookupEngine {
                 let formats = expected_formats(kernel);
                 let query = KernelsQuery {
                     slots: input_slots(inputs),
-                    ..KernelsQuery::new(InputComparison::new(true, &formats))
+                    ..KernelsQuery::of_part(InputComparison::new(true, &formats))
                 };
                 self.match_kernels(&candidates, &query)
             }
             SubKernelQuery::Attention(work) => {
-                self.first_answer(&candidates, |index| self.find_work(index, work))?
+                self.best_answer(&candidates, |index| self.find_work(index, work))?
             }
             SubKernelQuery::Cache(query) => {
-                self.first_answer(&candidates, |index| Ok(self.find_cache_write(index, query)))?
+                self.best_answer(&candidates, |index| Ok(self.find_cache_write(index, query)))?
             }
         };
         let ran = answer.rows.first().map(|row| row.kernel.as_str());

@@ -8,7 +8,7 @@ use crate::{
     domain::{Dtype, KernelName},
     lookup::{
         answer::{LookupAnswer, MissReason, NearestRow},
-        attention::AttentionFamily,
+        attention::{AttentionFamily, KeyOrder},
         index::LookupError,
         nearest::nearest_rows,
         query::{OpQuery, input_slots},
@@ -33,7 +33,7 @@ impl LookupEngine {
         let Some(operator) = self.mapping.operator(&query.op) else {
             return match KernelName::new(&query.op) {
                 Ok(kernel) if AttentionFamily::of_kernel(&kernel).is_some() => {
-                    self.lookup_attention(&[unmapped(kernel)], query)
+                    self.lookup_attention(&[unmapped(kernel)], query, KeyOrder::Recorded)
                 }
                 Ok(kernel) if kernel.is_collective() => {
                     self.lookup_collective(&[unmapped(kernel)], query, false)
@@ -51,7 +51,7 @@ impl LookupEngine {
                 return self.lookup_mtp_projection(operator, kernel.as_ref(), query);
             }
             OperatorRoute::Attention | OperatorRoute::KeyScores => {
-                return self.lookup_attention(&operator.kernels, query);
+                return self.lookup_attention(&operator.kernels, query, KeyOrder::Framework);
             }
             OperatorRoute::CacheUpdate => return self.lookup_cache_update(&operator.kernels, query),
             OperatorRoute::Decomposed(rule) => {

@@ -4,7 +4,7 @@ use crate::{
     database::{Database, DatabaseError},
     domain::{Case, EP_SIZE, KernelName, Slot},
     lookup::{
-        answer::LookupAnswer,
+        answer::{AnswerSource, LookupAnswer},
         attention::parameters_of_case,
         index::{DatabaseIndex, LookupError},
         kernel_index::KernelIndex,
@@ -113,6 +113,38 @@ impl LookupEngine {
             line => format!("{} ({}:{line})", kernel.name.as_str(), self.mapping.file().display()),
         }
     }
+}
+
+/// Returns the best of several answers, the first one of equal ones; of misses the first. The superseded tool takes the
+/// first answer.
+pub(super) fn best_of(
+    answers: impl Iterator<Item = LookupAnswer>,
+    rules: LookupRules,
+) -> Option<LookupAnswer> {
+    let results: Result<_, std::convert::Infallible> = try_best_of(answers.map(Ok), rules);
+    results.unwrap_or_else(|never| match never {})
+}
+
+/// Returns the best of several answers, as [`best_of`], or the first error.
+pub(super) fn try_best_of<E>(
+    answers: impl Iterator<Item = Result<LookupAnswer, E>>,
+    rules: LookupRules,
+) -> Result<Option<LookupAnswer>, E> {
+    let mut best: Option<LookupAnswer> = None;
+    for answer in answers {
+        let answer = answer?;
+        let is_final = match rules {
+            LookupRules::Current => answer.source == AnswerSource::Measured,
+            LookupRules::Superseded => answer.source != AnswerSource::Miss,
+        };
+        if best.as_ref().is_none_or(|best| answer.source < best.source) {
+            best = Some(answer);
+        }
+        if is_final {
+            break;
+        }
+    }
+    Ok(best)
 }
 
 /// Kernels of a lookup in the order of preference.

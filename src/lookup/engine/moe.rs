@@ -48,7 +48,8 @@ impl LookupEngine {
         let mut slots = input_slots(inputs);
         slots.truncate(operator.input_count.filter(|_| !rule.projects_full_shape).unwrap_or(usize::MAX));
         let kernels = self.candidates(&operator.kernels)?;
-        let answer = self.match_kernels(&kernels, &KernelsQuery { slots, ..KernelsQuery::new(comparison) });
+        let answer =
+            self.match_kernels(&kernels, &KernelsQuery { slots, ..KernelsQuery::of_part(comparison) });
         let name = operator.kernels.first().map_or("", |kernel| kernel.name.as_str()).to_owned();
         let mut parts = vec![PartAnswer { name, answer }];
         if parts[0].answer.source != AnswerSource::Miss {
@@ -84,7 +85,9 @@ impl LookupEngine {
         let slots = input_slots(&inputs);
         let comparison = InputComparison::new(true, &[]);
         let Some(dtype) = &embedded.output_dtype else {
-            return Ok(self.match_kernels(&kernels, &KernelsQuery { slots, ..KernelsQuery::new(comparison) }));
+            return Ok(
+                self.match_kernels(&kernels, &KernelsQuery { slots, ..KernelsQuery::of_part(comparison) })
+            );
         };
         let Some(index) = kernels.indices.first() else {
             return Ok(LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing)));

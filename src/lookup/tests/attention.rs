@@ -109,3 +109,150 @@ fn attention_is_interpolated_along_the_length_of_keys() {
     let expected = format!("20 interpolated_1d_linear over heads {}", rows(6));
     assert_eq!(shown_at(&sqrt, "300,32,128", 1000.0), expected);
 }
+
+fn decode_query(batch: u64, kv_length: f64, heads: &str) -> OpQuery {
+    let query = attention_query(&format!("{batch},{heads};512,128,8,128"), kv_length);
+    OpQuery { attention: AttentionParameters { batch: Some(batch), ..query.attention }, ..query }
+}
+
+/// Lists of sequences; in decode each has one query.
+fn lists(columns: &str, queries: &[u64], keys: &[u64]) -> String {
+    let text = |numbers: &[u64]| numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    format!("{columns},\"{}\",\"{}\"", text(queries), text(keys))
+}
+
+/// A table with lists of sequences: rows of tokens, queries of each sequence, keys of each sequence, latency.
+fn sequence_table(rows: &[(u64, Vec<u64>, Vec<u64>, u64)]) -> TestDatabase {
+    let database = TestDatabase::new(&[]);
+    let columns = "Runtime sparse_mode,Runtime num_key_value_heads,Runtime input_layout,\
+                   Runtime actual_seq_lengths_values,Runtime actual_seq_lengths_kv_values";
+    let mut text = format!("{HEADER},{columns}\n");
+    for (tokens, queries, keys, latency) in rows {
+        let ends: Vec<u64> = queries
+            .iter()
+            .scan(0, |sum, length| {
+                *sum += length;
+                Some(*sum)
+            })
+            .collect();
+        let cells = lists("3,8,TND", &ends, keys);
+        let shapes = format!("{tokens},64,128;512,8,128,128;512,8,128,128;;;;;;;;;;;;{},512", keys.len());
+        let types = shapes.split(';').map(|_| "DT_BF16").collect::<Vec<_>>().join(";");
+        let formats = shapes.split(';').map(|_| "ND").collect::<Vec<_>>().join(";");
+        text.push_str(&format!(
+            "\"{shapes}\",{types},{formats},\"{tokens},64,128\",DT_BF16,ND,{latency},,,{cells}\n"
+        ));
+    }
+    fs::write(database.path().join("FusedInferAttentionScore.csv"), text).expect("written");
+    database
+}
+
+/// The number of sequences of a decode step is no rounded length.
+#[test]
+fn sequences_of_a_decode_step_are_not_padded() {
+    let keys = |count: usize| vec![4096; count];
+    let database = sequence_table(&[(1, vec![1], keys(1), 10), (128, vec![1; 128], keys(128), 900)]);
+    let engine = database.engine(ATTENTION_MAPPING);
+    let mut before = 0.0;
+    for batch in [1, 2, 48, 63, 64, 65, 127, 128] {
+        let answer = engine.lookup(&decode_query(batch, 4096.0, "64,128")).expect("readable");
+        let latency = answer.latency.expect("between rows").0;
+        let is_row = batch == 1 || batch == 128;
+        assert_eq!(answer.source.to_string(), if is_row { "measured" } else { "interpolated" }, "{batch}");
+        assert!(latency > before, "{batch}: {latency}");
+        before = latency;
+        let other = engine.lookup(&decode_query(batch, 4096.0, "32,128")).expect("readable");
+        assert_eq!(shown(&other), "shape_mismatch");
+    }
+    let answer = engine.lookup(&decode_query(64, 4096.0, "64,128")).expect("readable");
+    assert!(shown(&answer).starts_with("451.496063 interpolated_1d_linear over batch"), "{}", shown(&answer));
+    // Without the number of sequences, 64 tokens are no part of 128.
+    let unknown = attention_query("64,64,128;512,128,8,128", 4096.0);
+    assert_eq!(shown(&engine.lookup(&unknown).expect("readable")), "shape_mismatch");
+    let database = sequence_table(&[(64, vec![1; 64], keys(64), 900)]);
+    let reversed = database.engine(ATTENTION_MAPPING);
+    for batch in [1, 60, 63] {
+        let answer = reversed.lookup(&decode_query(batch, 4096.0, "64,128")).expect("readable");
+        assert_eq!(shown(&answer), "shape_mismatch", "{batch}");
+    }
+}
+
+#[test]
+fn a_prefill_may_be_padded_by_a_quarter() {
+    let cache = "512,128,8,128";
+    let database = attention_table(&[
+        ("100,64,128", cache, "4096,3,8,TND", "50"),
+        ("20,64,128", cache, "2048,3,8,TND", "20"),
+        ("300,64,128", cache, "1000,3,8,TND", "30"),
+        ("300,64,128", cache, "3000,3,8,TND", "70"),
+        ("310,64,128", cache, "2000,3,8,TND", "90"),
+    ]);
+    let engine = database.engine(ATTENTION_MAPPING);
+    for (tokens, length, expected) in [
+        (100, 4096.0, "measured 50 attention FusedInferAttentionScore:2"),
+        (112, 4096.0, "padded 50 attention+padding FusedInferAttentionScore:2"),
+        (128, 4096.0, "miss shape_mismatch"),
+        (32, 2048.0, "miss shape_mismatch"),
+        (19, 2048.0, "miss shape_mismatch"),
+        // An interpolation between rows with as many tokens precedes a padded row.
+        (
+            300,
+            2000.0,
+            "interpolated 50 interpolated_1d_linear over seq FusedInferAttentionScore:4 FusedInferAttentionScore:5",
+        ),
+        (
+            304,
+            1500.0,
+            "padded 40 interpolated_1d_linear+padding over seq FusedInferAttentionScore:4 FusedInferAttentionScore:5",
+        ),
+    ] {
+        let answer =
+            engine.lookup(&attention_query(&format!("{tokens},64,128;{cache}"), length)).expect("readable");
+        assert_eq!(format!("{} {}", answer.source, shown(&answer)), expected, "{tokens} {length}");
+        if answer.source.to_string() == "padded" {
+            assert!(answer.confidence < 0.61, "{}", answer.confidence);
+        }
+    }
+    let database = sequence_table(&[(100, vec![100], vec![100], 50)]);
+    let one = database.engine(ATTENTION_MAPPING);
+    let of_sequences = |count: u64| {
+        let query = attention_query("112,64,128;512,8,128,128", 100.0);
+        let query =
+            OpQuery { attention: AttentionParameters { batch: Some(count), ..query.attention }, ..query };
+        shown(&one.lookup(&query).expect("readable"))
+    };
+    assert_eq!(of_sequences(2), "shape_mismatch");
+}
+
+/// A cache is recorded with the heads in front of the tokens of a block; frameworks have them behind.
+#[test]
+fn keys_of_a_kernel_are_read_as_those_of_rows() {
+    let database = attention_table(&[("64,16,128", "2048,2,128,128", "4096,3,2,TND", "31")]);
+    let engine = database.engine(ATTENTION_MAPPING);
+    let lookup = |op: &str, keys: &str| {
+        let query = OpQuery { op: op.to_owned(), ..attention_query(&format!("64,16,128;{keys}"), 4096.0) };
+        shown(&engine.lookup(&query).expect("readable"))
+    };
+    let found = "31 attention FusedInferAttentionScore:2";
+    assert_eq!(lookup("FusedInferAttentionScore", "2048,2,128,128"), found);
+    assert_eq!(lookup("FusedInferAttentionScore", "2048,128,256"), found);
+    assert_eq!(lookup("FusedInferAttentionScore", "2048,4,128,128"), "shape_mismatch");
+    assert_eq!(lookup("attn", "2048,128,2,128"), found);
+    assert_eq!(lookup("attn", "2048,2,128,128"), "shape_mismatch");
+}
+
+#[test]
+fn attention_without_a_latency_is_not_measured() {
+    let cache = "512,128,8,128";
+    let database = attention_table(&[
+        ("100,64,128", cache, "4096,3,8,TND", ""),
+        ("100,64,128", cache, "9000,3,8,TND", "90"),
+    ]);
+    let engine = database.engine(ATTENTION_MAPPING);
+    let at = |length: f64| {
+        shown(&engine.lookup(&attention_query(&format!("100,64,128;{cache}"), length)).expect("readable"))
+    };
+    assert_eq!(at(4096.0), "not_measured");
+    assert_eq!(at(5000.0), "shape_mismatch");
+    assert_eq!(at(9000.0), "90 attention FusedInferAttentionScore:3");
+}

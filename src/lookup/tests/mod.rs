@@ -5,6 +5,9 @@ mod collectives;
 mod decomposed;
 mod interpolation;
 mod moe;
+mod padding;
+mod preparation;
+mod properties;
 mod rules;
 mod superseded;
 

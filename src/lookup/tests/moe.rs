@@ -41,7 +41,8 @@ fn mixtures_of_experts_need_their_number_of_ranks() {
     for (tokens, ep_size, expected) in [
         (100, Some(16), "50 identity DispatchFFNCombine:2"),
         (100, Some(8), "40 identity DispatchFFNCombine:4"),
-        (112, Some(16), "50 padding DispatchFFNCombine:2"),
+        (112, Some(16), "52.4 interpolated_1d_linear over axis 0 DispatchFFNCombine:2 DispatchFFNCombine:3"),
+        (112, Some(8), "40 padding DispatchFFNCombine:4"),
         (200, Some(16), "70 interpolated_1d_linear over axis 0 DispatchFFNCombine:2 DispatchFFNCombine:3"),
         (200, Some(8), "shape_mismatch"),
         (100, Some(4), "shape_mismatch"),

@@ -32,6 +32,7 @@ fn shape_differences_are_bridged_by_the_rules() {
             &[
                 "12,1024 | DT_BF16 | | 12,1024;12 | INT8;FLOAT | 6",
                 "15,512;512 | DT_BF16;FLOAT | | 15,512 | INT8 | 8",
+                "30,1024 | DT_BF16 | | 30,1024;30 | INT8;FLOAT | 9",
             ],
         ),
         ("RmsNorm", &["136,5120;5120 | DT_BF16;DT_BF16 | | 136,5120;136,1 | DT_BF16;FLOAT | 7"]),
@@ -69,8 +70,14 @@ fn shape_differences_are_bridged_by_the_rules() {
             ("index", "9,128;1,77", "DT_BF16;INT64", "5 singleton_axis_transpose Index:2"),
             ("quant", "3,4,1024", "BF16", "6 flatten_3d DynamicQuant:2"),
             ("quant", "12,8,128", "BF16", "6 merge_last_dims DynamicQuant:2"),
-            ("quant", "16,8,128", "BF16", "6 merge_last_dims+padding DynamicQuant:2"),
-            ("quant", "4,4,1024", "BF16", "6 flatten_3d+padding DynamicQuant:2"),
+            (
+                "quant",
+                "16,8,128",
+                "BF16",
+                "6.666667 interpolated_1d_linear over axis 0 DynamicQuant:2 DynamicQuant:4",
+            ),
+            ("quant", "32,8,128", "BF16", "9 merge_last_dims+padding DynamicQuant:4"),
+            ("quant", "4,8,1024", "BF16", "9 flatten_3d+padding DynamicQuant:4"),
             ("norm", "1,144,5120;5120", "BF16", "7 batch_strip+padding RmsNorm:2"),
             ("norm", "8,17,5120;5120", "BF16", "7 flatten_3d RmsNorm:2"),
             (
@@ -154,6 +161,7 @@ fn policies_choose_among_rows() {
                 "32,8;9 | DT_BF16;INT32 | | | | 7",
             ],
         ),
+        ("ScatterNdUpdate", &["8,64 | DT_BF16 | | | | 10 | 100", "24,64 | DT_BF16 | | | | 30 | 300"]),
         (
             "Sort",
             &[
@@ -165,15 +173,25 @@ fn policies_choose_among_rows() {
         ("Tile", &["64 | DT_BF16 | | | | 30", "64 | FLOAT | | | | 30"]),
     ]);
     let engine = database.engine(
-        "latency_policy: {kernel_overrides: {LightningIndexer: {prefer_profiling_rows: true}}}\n\
+        "latency_policy: {kernel_overrides: {LightningIndexer: {prefer_profiling_rows: true}, \
+         ScatterNdUpdate: {prefer_profiling_rows: true}}}\n\
          query_selection_policy: {kernel_overrides: {KvRmsNormRopeCache: {require_semantic_unique: true}}}\n\
          operator_mappings:\n  li: {kernel_type: LightningIndexer, tc_input_count: 1}\n  \
-         kv: {kernel_type: KvRmsNormRopeCache, tc_input_count: 1}\n  sort: {kernel_type: Sort, tc_input_count: 1}\n",
+         kv: {kernel_type: KvRmsNormRopeCache, tc_input_count: 1}\n  sort: {kernel_type: Sort, tc_input_count: 1}\n  \
+         write: {kernel_type: ScatterNdUpdate}\n",
     );
     check(
         &engine,
         &[
             ("li", "64,8", "BF16", "20 identity LightningIndexer:3"),
+            // The column is the same at a row and between rows.
+            ("write", "8,64", "BF16", "100 identity ScatterNdUpdate:2"),
+            (
+                "write",
+                "16,64",
+                "BF16",
+                "200 interpolated_1d_linear over axis 0 ScatterNdUpdate:2 ScatterNdUpdate:3",
+            ),
             ("kv", "64,8", "BF16", "ambiguous_semantic_match:KvRmsNormRopeCache"),
             ("kv", "32,8", "BF16", "7 identity KvRmsNormRopeCache:4"),
             ("sort", "64", "BF16", "20 identity Sort:4"),
@@ -235,13 +253,16 @@ fn elementwise_operators_are_found_by_their_output() {
             ("add", "100,64;100,64", "BF16", "4 identity Add:2"),
             ("add", "300,64;300,64", "BF16", "9 identity AddAiCore:2"),
             ("add", "100,64;100,64", "FLOAT", "8 elementwise+dtype_scale Add:2"),
-            ("add", "200,64;200,1", "BF16", "6 elementwise Add:3"),
+            ("add", "200,64;200,1", "BF16", "elementwise_output_shape_mismatch"),
+            ("add", "100,64;64", "BF16", "elementwise_output_shape_mismatch"),
+            ("add", "100,64;64", "FLOAT", "elementwise_output_shape_mismatch"),
             ("add", "200,64;200,64", "FLOAT", "16 elementwise+dtype_scale Add:4"),
             ("add", "200,64;64", "FLOAT", "12 elementwise+dtype_scale Add:3"),
             ("add", "3,65;3,65", "BF16", "elementwise_output_shape_mismatch"),
         ],
     );
     let scaled = engine.lookup(&query("add", "100,64;100,64", "FLOAT")).expect("an answer");
+    assert_eq!(scaled.source.to_string(), "scaled");
     assert!((scaled.confidence - 0.9).abs() < 1e-12 && (scaled.rows[0].latency.0 - 4.0).abs() < 1e-12);
 }
 

@@ -2,16 +2,17 @@
 
 use proptest::prelude::*;
 
-use super::{
-    kernel_index::KernelIndex,
-    match_rows::{InputComparison, RowsSeen, find_exact},
-    query::{InputVariant, input_slots, input_variants},
-    tests::{TestDatabase, query, shown, tensors},
-};
+use super::{TestDatabase, query, shown, tensors};
 use crate::{
     database::Database,
     domain::KernelName,
-    lookup::{LookupRules, kernel_rows::KernelRows},
+    lookup::{
+        LookupRules,
+        kernel_index::KernelIndex,
+        kernel_rows::{IndexedRow, KernelRows},
+        match_rows::{InputComparison, RowsSeen, find_exact},
+        query::{InputVariant, input_slots, input_variants},
+    },
     op_mapping::KernelPolicy,
 };
 
@@ -51,7 +52,7 @@ fn load(database: &TestDatabase, kernel: &str) -> KernelIndex {
 
 /// Compares every row with every form of the inputs.
 fn compare_all_rows(index: &KernelIndex, variants: &[InputVariant<'_>], is_prefix: bool) -> Vec<u32> {
-    let fits = |row: &super::kernel_rows::IndexedRow| {
+    let fits = |row: &IndexedRow| {
         let form = index.rows.form(row);
         variants.iter().any(|variant| {
             let count = variant.slots.len();
