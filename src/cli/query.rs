@@ -7,16 +7,14 @@ use std::{
 };
 
 use clap::Args;
-use serde::Deserialize;
-use strum::VariantNames as _;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
     domain::{DataKind, did_you_mean_or},
     exit::ExitStatus,
     lookup::{
-        AnswerSource, AttentionParameters, BatchPhase, LookupAnswer, LookupEngine, LookupRules, OpQuery,
-        QueryTensor, parse_shapes, query_tensors, split_list,
+        AnswerSource, BatchPhase, ListField, LookupAnswer, LookupEngine, LookupRules, OpQuery, QueryFields,
+        ShapeField, parse_length, parse_phase, parse_shapes,
     },
     report::{LookupReport, lookup_json, lookup_text, print_data, print_note},
     session::{CommandError, LookupDatabase},
@@ -99,7 +97,8 @@ struct AttentionOptions {
     /// Number of sequences, where neither lengths nor shapes show it
     #[arg(long, value_name = "N")]
     batch: Option<u64>,
-    /// Heads of the keys of attention; by default the last but one dimension of the second input
+    /// Heads of the keys of attention; by default those of the second input, which operators have in front of the last dimension,
+    /// and FusedInferAttentionScore in front of the tokens of a block
     #[arg(long, value_name = "N")]
     kv_heads: Option<u64>,
     /// Use of the mask of attention, by default 3 (causal from the lower right)
@@ -119,10 +118,6 @@ struct AttentionOptions {
     phase: Option<BatchPhase>,
 }
 
-fn parse_phase(text: &str) -> Result<BatchPhase, String> {
-    text.parse().map_err(|_| format!("`{text}` is none of {}", BatchPhase::VARIANTS.join(", ")))
-}
-
 /// Shapes of a side.
 #[derive(Clone, Debug)]
 struct ShapeList(Vec<Vec<u64>>);
@@ -131,109 +126,38 @@ fn parse_shape_list(text: &str) -> Result<ShapeList, String> {
     parse_shapes(text).map(ShapeList)
 }
 
-fn parse_length(text: &str) -> Result<f64, String> {
-    let length = text.parse::<f64>().ok().filter(|length| length.is_finite() && *length > 0.0);
-    length.ok_or_else(|| format!("`{text}` is not a number of tokens above 0"))
-}
-
-fn tensors(
-    shapes: &[Vec<u64>],
-    dtypes: &[String],
-    formats: &[String],
-) -> Result<Vec<QueryTensor>, CommandError> {
-    query_tensors(shapes, dtypes, formats).map_err(|error| CommandError::bad_input(error.message, error.hint))
-}
-
-/// A query as a line of JSON; the keys are the options of the command.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct QueryLine {
-    op: String,
-    inputs: Vec<Vec<u64>>,
-    dtypes: Vec<String>,
-    formats: Vec<String>,
-    outputs: Vec<Vec<u64>>,
-    output_dtypes: Vec<String>,
-    tp: Option<u64>,
-    ep: Option<u64>,
-    ranks: Option<u64>,
-    tier: Option<u64>,
-    sequence_parallel: bool,
-    kv_length: Option<f64>,
-    kv_lengths: Vec<u64>,
-    query_lengths: Vec<u64>,
-    batch: Option<u64>,
-    kv_heads: Option<u64>,
-    sparse_mode: Option<u8>,
-    layout: Option<String>,
-    topk: Option<u64>,
-    block_size: Option<u64>,
-    phase: Option<String>,
-}
-
-impl QueryLine {
-    fn from_options(options: &QueryOptions) -> Self {
-        let attention = &options.attention;
-        let shapes = |list: &Option<ShapeList>| list.as_ref().map(|list| list.0.clone()).unwrap_or_default();
-        Self {
-            op: options.op.clone().unwrap_or_default(),
-            inputs: shapes(&options.inputs),
-            dtypes: split_list(&options.dtypes),
-            formats: split_list(&options.formats),
-            outputs: shapes(&options.outputs),
-            output_dtypes: split_list(&options.output_dtypes),
-            tp: options.tp,
-            ep: options.ep,
-            ranks: options.ranks,
-            tier: options.tier,
-            sequence_parallel: options.sequence_parallel,
-            kv_length: attention.kv_length,
-            kv_lengths: attention.kv_lengths.clone(),
-            query_lengths: attention.query_lengths.clone(),
-            batch: attention.batch,
-            kv_heads: attention.kv_heads,
-            sparse_mode: attention.sparse_mode,
-            layout: attention.layout.clone(),
-            topk: attention.topk,
-            block_size: attention.block_size,
-            phase: attention.phase.map(|phase| <&str>::from(phase).to_owned()),
-        }
-    }
-
-    fn into_query(self) -> Result<OpQuery, CommandError> {
-        let positive = [("tp", self.tp), ("ep", self.ep), ("ranks", self.ranks)];
-        if let Some((key, _)) = positive.iter().find(|(_, number)| *number == Some(0)) {
-            return Err(CommandError::bad_input(format!("`{key}` is 0"), "give a number of ranks from 1 on"));
-        }
-        let phase = self.phase.as_deref().map(parse_phase).transpose().map_err(|problem| {
-            CommandError::bad_input(problem, "name the phase of the batch, or give `query_lengths`")
-        })?;
-        let query = OpQuery {
-            inputs: tensors(&self.inputs, &self.dtypes, &self.formats)?,
-            outputs: tensors(&self.outputs, &self.output_dtypes, &[])?,
-            op: self.op,
-            tp_size: self.tp,
-            ep_size: self.ep,
-            ranks: self.ranks,
-            tier: self.tier,
-            is_sequence_parallel: self.sequence_parallel,
-            attention: AttentionParameters {
-                kv_length: self.kv_length,
-                kv_lengths: self.kv_lengths,
-                query_lengths: self.query_lengths,
-                batch: self.batch,
-                kv_heads: self.kv_heads,
-                sparse_mode: self.sparse_mode.map(|mode| mode.to_string()),
-                layout: self.layout,
-                topk: self.topk,
-                block_size: self.block_size,
-                phase,
-            },
-        };
-        let hint = "give the shapes as the framework has them";
-        query.check().map_err(|error| CommandError::bad_input(error.to_string(), hint))?;
-        Ok(query)
-    }
+/// Returns the query of the options.
+fn query_of_options(options: &QueryOptions) -> Result<OpQuery, CommandError> {
+    let attention = &options.attention;
+    let shapes = |list: &Option<ShapeList>| {
+        ShapeField::Lists(list.as_ref().map(|list| list.0.clone()).unwrap_or_default())
+    };
+    let numbers = |list: &[u64]| ListField(list.iter().map(ToString::to_string).collect());
+    let fields = QueryFields {
+        op: options.op.clone().unwrap_or_default(),
+        inputs: shapes(&options.inputs),
+        dtypes: ListField::from_text(&options.dtypes),
+        formats: ListField::from_text(&options.formats),
+        outputs: shapes(&options.outputs),
+        output_dtypes: ListField::from_text(&options.output_dtypes),
+        tp: options.tp,
+        ep: options.ep,
+        ranks: options.ranks,
+        tier: options.tier,
+        sequence_parallel: options.sequence_parallel,
+        kv_length: attention.kv_length,
+        kv_lengths: numbers(&attention.kv_lengths),
+        query_lengths: numbers(&attention.query_lengths),
+        batch: attention.batch,
+        kv_heads: attention.kv_heads,
+        sparse_mode: attention.sparse_mode,
+        layout: attention.layout.clone(),
+        topk: attention.topk,
+        block_size: attention.block_size,
+        phase: attention.phase.map(|phase| <&str>::from(phase).to_owned()),
+        ..QueryFields::default()
+    };
+    fields.into_query().map_err(|error| CommandError::bad_input(error.message, error.hint))
 }
 
 /// Answers the lines of a file one by one, so that a process can wait for each answer. The exit status is that of the
@@ -257,7 +181,7 @@ fn answer_lines(file: &Path, engine: &LookupEngine, kind: DataKind) -> Result<Ex
         let at_line = |problem: &str, hint: &str| {
             CommandError::bad_input(format!("{}:{number}: {problem}", file.display()), hint)
         };
-        let parsed: QueryLine = serde_json::from_str(&line)
+        let parsed: QueryFields = serde_json::from_str(&line)
             .map_err(|error| at_line(&error.to_string(), "docs/lookup.md lists the keys of a query"))?;
         let query = parsed.into_query().map_err(|error| at_line(&error.message, &error.hint))?;
         let answer = engine.lookup(&query)?;
@@ -280,7 +204,7 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
     if let Some(file) = &options.queries {
         return answer_lines(file, &engine, kind);
     }
-    let query = QueryLine::from_options(options).into_query()?;
+    let query = query_of_options(options)?;
     let answer = engine.lookup(&query)?;
     let is_miss = answer.source == AnswerSource::Miss;
     let nearest = if is_miss { engine.nearest_rows(&query, NEAREST_ROWS)? } else { Vec::new() };

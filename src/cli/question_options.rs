@@ -9,7 +9,7 @@ use crate::{
     config::AssetFiles,
     coverage::{CoverageAnalyzer, add_equal_calls, estimate_durations},
     domain::Dtype,
-    lookup::parse_dtype,
+    lookup::{parse_known_dtype, parse_length},
     session::{CommandError, LookupDatabase, WorkloadDefaults},
     workload::{QuestionDefaults, Workload, parse_weighted_path},
 };
@@ -81,14 +81,15 @@ impl DefaultOptions {
     }
 }
 
-fn parse_length(text: &str) -> Result<f64, String> {
-    let length = text.parse::<f64>().ok().filter(|length| length.is_finite() && *length > 0.0);
-    length.ok_or_else(|| format!("`{text}` is not a number of tokens above 0"))
-}
-
 fn parse_dtype_pair(text: &str) -> Result<(Dtype, Dtype), String> {
-    let pair = text.split_once('=').and_then(|(from, to)| Some((parse_dtype(from)?, parse_dtype(to)?)));
-    pair.ok_or_else(|| format!("`{text}` is not of the form `float16=bf16`"))
+    let known = |name: &str| {
+        let dtype = parse_known_dtype(name).map_err(|error| format!("{}; {}", error.message, error.hint))?;
+        dtype.ok_or_else(|| format!("`{text}` is not of the form `float16=bf16`"))
+    };
+    match text.split_once('=') {
+        Some((from, to)) => Ok((known(from)?, known(to)?)),
+        None => Err(format!("`{text}` is not of the form `float16=bf16`")),
+    }
 }
 
 impl QuestionOptions {

@@ -50,6 +50,24 @@ const KNOWN: [DtypeSpellings; 10] = [
 /// Types of outputs that torch_npu does not have: it packs eight INT4 into an INT32.
 const WITHOUT_TORCH_TYPE: [&str; 4] = ["INT4", "UINT16", "UINT32", "UINT64"];
 
+/// Further types of CANN, which profiles may show.
+const OTHER_CANN_TYPES: [&str; 14] = [
+    "INT2",
+    "UINT1",
+    "STRING",
+    "COMPLEX32",
+    "COMPLEX64",
+    "COMPLEX128",
+    "HIFLOAT8",
+    "FLOAT8_E4M3FN",
+    "FLOAT8_E5M2",
+    "FLOAT8_E8M0",
+    "FLOAT6_E2M3",
+    "FLOAT6_E3M2",
+    "FLOAT4_E1M2",
+    "FLOAT4_E2M1",
+];
+
 impl Dtype {
     /// Eight of them are an INT32 in torch.
     pub(crate) const INT4: &'static str = "INT4";
@@ -88,6 +106,22 @@ impl Dtype {
 
     pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
         KNOWN.iter().map(|entry| entry.1)
+    }
+
+    /// Returns true for the types of CANN.
+    pub(crate) fn is_of_cann(&self) -> bool {
+        let name = self.as_str();
+        let bare = name.strip_prefix("DT_").unwrap_or(name);
+        self.known_spellings().is_some()
+            || WITHOUT_TORCH_TYPE.contains(&bare)
+            || OTHER_CANN_TYPES.contains(&bare)
+    }
+
+    /// Returns the names of the types of CANN, those of torch first.
+    pub(crate) fn cann_names() -> impl Iterator<Item = &'static str> {
+        let known =
+            KNOWN.iter().flat_map(|entry| [entry.1, entry.2].into_iter().chain(entry.4.iter().copied()));
+        known.chain(WITHOUT_TORCH_TYPE).chain(OTHER_CANN_TYPES)
     }
 
     /// Parses a name of torch, such as `bfloat16`.

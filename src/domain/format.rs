@@ -14,6 +14,23 @@ pub enum TensorFormat {
 
 const BASE: [&str; 5] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC"];
 
+/// Formats of CANN that are not row-major.
+const BLOCKED: [&str; 13] = [
+    "FRACTAL_NZ",
+    "FRACTAL_NZ_C0_16",
+    "FRACTAL_NZ_C0_32",
+    "FRACTAL_Z",
+    "FRACTAL_Z_3D",
+    "FRACTAL_ZN_LSTM",
+    "FRACTAL_ZN_RNN",
+    "NC1HWC0",
+    "NC1HWC0_C04",
+    "NDC1HWC0",
+    "HWCN",
+    "NDHWC",
+    "ND_RNN_BIAS",
+];
+
 impl TensorFormat {
     /// Returns the row-major format `ND`.
     pub(crate) fn nd() -> Self {
@@ -29,6 +46,16 @@ impl TensorFormat {
             base if BASE.contains(&base) => Some(Self::Base(base.to_owned())),
             private => Some(Self::Private(private.to_owned())),
         }
+    }
+
+    /// Returns true for the formats of CANN.
+    pub(crate) fn is_of_cann(&self) -> bool {
+        self.private().is_none_or(|name| BLOCKED.contains(&name))
+    }
+
+    /// Returns the names of the formats of CANN.
+    pub(crate) fn cann_names() -> impl Iterator<Item = &'static str> {
+        BASE.into_iter().chain(BLOCKED)
     }
 
     /// Returns the profiler's name.

@@ -31,7 +31,10 @@ pub use crate::op_query::{
     MatchRule, Micros, MissReason, NearestRow, OpQuery, Padding, PartAnswer, QueryError, QueryTensor,
     RuleKind, UsedRow,
 };
-pub(crate) use crate::op_query::{parse_dims, parse_dtype, parse_shapes, query_tensors, split_list};
+pub(crate) use crate::op_query::{
+    ListField, QueryFields, QueryTextError, ShapeField, check_degrees, check_kv_length, parse_dims,
+    parse_dtype, parse_known_dtype, parse_length, parse_phase, parse_shapes,
+};
 use crate::{
     op_query::{answer, broadcast, padding, query, rules, slot_dims},
     stats::simplex_interpolation as linear,

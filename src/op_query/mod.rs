@@ -5,8 +5,10 @@
 
 pub(crate) mod answer;
 pub(crate) mod broadcast;
+mod list_fields;
 pub(crate) mod padding;
 pub(crate) mod query;
+mod query_fields;
 mod query_text;
 pub(crate) mod rules;
 pub(crate) mod slot_dims;
@@ -14,6 +16,8 @@ pub(crate) mod slot_dims;
 pub use answer::{
     AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, PartAnswer, UsedRow,
 };
+pub(crate) use list_fields::{ListField, ShapeField};
 pub use query::{AttentionParameters, BatchPhase, OpQuery, QueryError, QueryTensor};
-pub(crate) use query_text::{parse_dims, parse_dtype, parse_shapes, query_tensors, split_list};
+pub(crate) use query_fields::{QueryFields, check_degrees, check_kv_length, parse_length, parse_phase};
+pub(crate) use query_text::{QueryTextError, parse_dims, parse_dtype, parse_known_dtype, parse_shapes};
 pub use rules::{LookupAxes, LookupRules, MatchRule, Padding, RuleKind};

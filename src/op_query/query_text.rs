@@ -1,7 +1,7 @@
 //! Shapes, types and formats of a query as text.
 
 use super::query::QueryTensor;
-use crate::domain::{Dtype, TensorFormat};
+use crate::domain::{Dtype, TensorFormat, did_you_mean_or};
 
 /// Text that does not describe the tensors of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,35 @@ pub(crate) fn parse_dtype(name: &str) -> Option<Dtype> {
     Dtype::from_torch(&bare.to_lowercase()).or_else(|| Dtype::parse(&bare.to_uppercase()))
 }
 
+/// Parses a type that a user writes; `None` for a tensor whose type is not compared. The error is for names that are no
+/// type of CANN: they would be compared, and equal none.
+pub(crate) fn parse_known_dtype(name: &str) -> Result<Option<Dtype>, QueryTextError> {
+    let dtype = parse_dtype(name);
+    match &dtype {
+        Some(dtype) if !dtype.is_of_cann() => Err(QueryTextError {
+            message: format!("`{}` is no element type", name.trim()),
+            hint: did_you_mean_or(name.trim(), Dtype::cann_names(), || {
+                "give a type of torch or of the profiler, such as `bf16`, `float32` or `INT8`".to_owned()
+            }),
+        }),
+        _ => Ok(dtype),
+    }
+}
+
+/// Parses a format that a user writes, as [`parse_known_dtype`].
+fn parse_known_format(name: &str) -> Result<Option<TensorFormat>, QueryTextError> {
+    let format = TensorFormat::parse(&name.to_uppercase());
+    match &format {
+        Some(format) if !format.is_of_cann() => Err(QueryTextError {
+            message: format!("`{}` is no format", name.trim()),
+            hint: did_you_mean_or(name.trim(), TensorFormat::cann_names(), || {
+                "give a format of the profiler, such as `ND` or `FRACTAL_NZ`".to_owned()
+            }),
+        }),
+        _ => Ok(format),
+    }
+}
+
 /// Returns tensors of these shapes. Types and formats are one for all, or one for each, or none.
 pub(crate) fn query_tensors(
     shapes: &[Vec<u64>],
@@ -57,8 +86,8 @@ pub(crate) fn query_tensors(
     formats: &[String],
 ) -> Result<Vec<QueryTensor>, QueryTextError> {
     let count = shapes.len();
-    let dtypes = spread(dtypes, count, "types", parse_dtype)?;
-    let formats = spread(formats, count, "formats", |name| TensorFormat::parse(&name.to_uppercase()))?;
+    let dtypes = spread(dtypes, count, "types", parse_known_dtype)?;
+    let formats = spread(formats, count, "formats", parse_known_format)?;
     let tensors = shapes.iter().zip(dtypes).zip(formats);
     Ok(tensors.map(|((dims, dtype), format)| QueryTensor { dims: dims.clone(), dtype, format }).collect())
 }
@@ -68,9 +97,9 @@ fn spread<T: Clone>(
     items: &[String],
     count: usize,
     what: &str,
-    parse: impl Fn(&str) -> Option<T>,
+    parse: impl Fn(&str) -> Result<Option<T>, QueryTextError>,
 ) -> Result<Vec<Option<T>>, QueryTextError> {
-    let items: Vec<Option<T>> = items.iter().map(|item| parse(item.trim())).collect();
+    let items = items.iter().map(|item| parse(item.trim())).collect::<Result<Vec<Option<T>>, _>>()?;
     match items.len() {
         0 => Ok(vec![None; count]),
         1 => Ok(vec![items[0].clone(); count]),
@@ -96,6 +125,18 @@ mod tests {
         for text in ["1x2", "-1", "1;a", "1,,2", "((1))", "1,,", "18446744073709551616"] {
             assert!(parse_shapes(text).is_err(), "{text}");
         }
+        for (name, hint) in [
+            ("bfloat61", "did you mean `BFLOAT16`?"),
+            ("bf61", "did you mean `BF16`?"),
+            ("bfloot", "give a type"),
+        ] {
+            let error = parse_known_dtype(name).expect_err(name);
+            assert!(error.hint.starts_with(hint), "{name}: {}", error.hint);
+        }
+        for name in ["bf16", "torch.bfloat16", "DT_BF16", "Int4", "HIFLOAT8", "float8_e4m3fn", "UINT64"] {
+            assert!(parse_known_dtype(name).expect(name).is_some(), "{name}");
+        }
+        assert_eq!(parse_known_dtype(""), Ok(None));
         let problem = parse_shapes("4;4,x").expect_err("a letter");
         assert!(problem.starts_with("shape 2 is `4,x`, expected lengths"), "{problem}");
     }

@@ -10,11 +10,10 @@ use super::{
 use crate::{
     config::yaml::{self, Spanned},
     domain::{Nanos, nearest_name},
-    lookup::{AttentionParameters, OpQuery, parse_shapes, query_tensors, split_list},
+    lookup::{QueryFields, QueryTextError, check_degrees, check_kv_length},
 };
 
 const HINT: &str = "docs/coverage.md lists the keys of a question";
-const DEGREE_HINT: &str = "give a number of ranks from 1 on";
 
 /// A list in YAML.
 #[derive(Deserialize)]
@@ -23,95 +22,67 @@ struct QuestionFile {
     #[serde(default)]
     name: Option<String>,
     #[serde(default)]
-    tp: Option<u64>,
+    tp: Option<Spanned<u64>>,
     #[serde(default)]
-    ep: Option<u64>,
+    ep: Option<Spanned<u64>>,
     #[serde(default)]
-    ranks: Option<u64>,
+    ranks: Option<Spanned<u64>>,
     #[serde(default)]
     tier: Option<u64>,
     #[serde(default)]
-    kv_length: Option<f64>,
-    questions: Vec<Spanned<QuestionEntry>>,
+    kv_length: Option<Spanned<f64>>,
+    questions: Vec<Spanned<QueryFields>>,
 }
 
-/// A question; the keys are those of a query, and `count` and `duration_us` of one invocation.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct QuestionEntry {
-    op: String,
-    #[serde(alias = "shapes")]
-    inputs: String,
-    dtypes: String,
-    formats: String,
-    outputs: Option<String>,
-    output_dtypes: String,
-    count: Option<u64>,
-    duration_us: Option<f64>,
-    tp: Option<u64>,
-    ep: Option<u64>,
-    ranks: Option<u64>,
-    tier: Option<u64>,
-    sequence_parallel: bool,
-    kv_length: Option<f64>,
-    kv_heads: Option<u64>,
-    sparse_mode: Option<u8>,
-    layout: Option<String>,
+impl QuestionFile {
+    /// Returns the parameters of all questions. The error has the line of a wrong one.
+    fn defaults(&self, path: &Path) -> Result<QuestionDefaults, WorkloadError> {
+        let of_line = |line: u64, checked: Result<(), QueryTextError>| {
+            checked.map_err(|error| WorkloadError::at_line(path, line, error.message, error.hint))
+        };
+        for (at, degree) in [&self.tp, &self.ep, &self.ranks].into_iter().enumerate() {
+            if let Some(degree) = degree {
+                let mut degrees = [None; 3];
+                degrees[at] = Some(degree.value);
+                of_line(degree.defined.line(), check_degrees(degrees))?;
+            }
+        }
+        if let Some(length) = &self.kv_length {
+            of_line(length.defined.line(), check_kv_length(Some(length.value)))?;
+        }
+        let degree = |degree: &Option<Spanned<u64>>| degree.as_ref().map(|degree| degree.value);
+        Ok(QuestionDefaults {
+            tp: degree(&self.tp),
+            ep: degree(&self.ep),
+            ranks: degree(&self.ranks),
+            tier: self.tier,
+            kv_length: self.kv_length.as_ref().map(|length| length.value),
+        })
+    }
 }
 
 /// Columns of a list in CSV.
 pub(super) struct WorkloadColumns;
 
 impl WorkloadColumns {
-    const ALL: [&str; 18] = [
-        "op",
-        "inputs",
-        "shapes",
-        "dtypes",
-        "formats",
-        "outputs",
-        "output_dtypes",
-        "count",
-        "duration_us",
-        "tp",
-        "ep",
-        "ranks",
-        "tier",
-        "sequence_parallel",
-        "kv_length",
-        "kv_heads",
-        "sparse_mode",
-        "layout",
-    ];
-
     /// Returns true if a line is the header of such a list.
     pub(super) fn is_header(line: &str) -> bool {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-        cells.contains(&"op") && cells.iter().all(|cell| Self::ALL.contains(cell))
+        cells.contains(&"op") && cells.iter().all(|cell| QueryFields::KEYS.contains(cell))
     }
 }
 
 /// Parses a list in YAML.
 pub(super) fn parse_yaml(path: &Path, text: &str) -> Result<Workload, WorkloadError> {
     let file: QuestionFile = yaml::parse(path, text)?;
-    check_degrees([file.tp, file.ep, file.ranks])
-        .map_err(|problem| WorkloadError::of_file(path, problem, DEGREE_HINT))?;
+    let defaults = file.defaults(path)?;
     let mut questions = Vec::new();
     for entry in file.questions {
-        questions.push(question_of_entry(path, entry.defined.line(), entry.value)?);
+        questions.push(question_of_fields(path, entry.defined.line(), entry.value)?);
     }
     let mut workload = Workload::new(file.name.unwrap_or_default(), DurationKind::Stated, questions);
-    let QuestionFile { tp, ep, ranks, tier, kv_length, .. } = file;
-    workload.set_defaults(&QuestionDefaults { tp, ep, ranks, tier, kv_length });
+    workload.set_defaults(&defaults);
     Ok(workload)
-}
-
-/// Refuses groups of no ranks, of tensor and expert parallelism and of collectives.
-fn check_degrees(degrees: [Option<u64>; 3]) -> Result<(), String> {
-    match ["tp", "ep", "ranks"].iter().zip(degrees).find(|(_, degree)| *degree == Some(0)) {
-        Some((key, _)) => Err(format!("`{key}` is 0")),
-        None => Ok(()),
-    }
 }
 
 /// Parses a list in CSV.
@@ -120,10 +91,10 @@ pub(super) fn parse_table(path: &Path, text: &str) -> Result<Workload, WorkloadE
     let header = reader.headers().cloned().unwrap_or_default();
     let columns: Vec<String> = header.iter().map(|cell| cell.trim().to_owned()).collect();
     for (at, column) in columns.iter().enumerate() {
-        if !WorkloadColumns::ALL.contains(&column.as_str()) {
-            let near = nearest_name(column, WorkloadColumns::ALL);
+        if !QueryFields::KEYS.contains(&column.as_str()) {
+            let near = nearest_name(column, QueryFields::KEYS);
             let hint = near.map_or_else(
-                || format!("a list has the columns {}", WorkloadColumns::ALL.join(", ")),
+                || format!("a list has the columns {}", QueryFields::KEYS.join(", ")),
                 |near| format!("did you mean `{near}`?"),
             );
             return Err(WorkloadError::at_line(path, 1, format!("unknown column `{column}`"), hint));
@@ -148,97 +119,41 @@ pub(super) fn parse_table(path: &Path, text: &str) -> Result<Workload, WorkloadE
             let problem = format!("{} fields, the header has {}", record.len(), columns.len());
             return Err(WorkloadError::at_line(path, line, problem, "shapes with commas need quotes"));
         }
-        let entry = entry_of_record(path, line, &columns, &record)?;
-        questions.push(question_of_entry(path, line, entry)?);
+        let fields = fields_of_record(path, line, &columns, &record)?;
+        questions.push(question_of_fields(path, line, fields)?);
     }
     Ok(Workload::new(String::new(), DurationKind::Stated, questions))
 }
 
-fn entry_of_record(
+fn fields_of_record(
     path: &Path,
     line: u64,
     columns: &[String],
     record: &csv::StringRecord,
-) -> Result<QuestionEntry, WorkloadError> {
-    let mut entry = QuestionEntry::default();
+) -> Result<QueryFields, WorkloadError> {
+    let mut fields = QueryFields::default();
     for (column, cell) in columns.iter().zip(record) {
         let cell = cell.trim();
         if cell.is_empty() {
             continue;
         }
-        let wrong = |expected: &str| {
+        fields.set_text(column, cell).map_err(|expected| {
             let problem = format!("`{cell}` in column `{column}`, expected {expected}");
             WorkloadError::at_line(path, line, problem, HINT)
-        };
-        let whole = || cell.parse::<u64>().map_err(|_| wrong("a whole number of at least 0"));
-        let number = || cell.parse::<f64>().map_err(|_| wrong("a number"));
-        match column.as_str() {
-            "op" => cell.clone_into(&mut entry.op),
-            "inputs" | "shapes" => cell.clone_into(&mut entry.inputs),
-            "dtypes" => cell.clone_into(&mut entry.dtypes),
-            "formats" => cell.clone_into(&mut entry.formats),
-            "outputs" => entry.outputs = Some(cell.to_owned()),
-            "output_dtypes" => cell.clone_into(&mut entry.output_dtypes),
-            "count" => entry.count = Some(whole()?),
-            "duration_us" => entry.duration_us = Some(number()?),
-            "tp" => entry.tp = Some(whole()?),
-            "ep" => entry.ep = Some(whole()?),
-            "ranks" => entry.ranks = Some(whole()?),
-            "tier" => entry.tier = Some(whole()?),
-            "sequence_parallel" => {
-                entry.sequence_parallel = cell.parse().map_err(|_| wrong("`true` or `false`"))?;
-            }
-            "kv_length" => entry.kv_length = Some(number()?),
-            "kv_heads" => entry.kv_heads = Some(whole()?),
-            "sparse_mode" => entry.sparse_mode = Some(cell.parse().map_err(|_| wrong("a number up to 255"))?),
-            "layout" => entry.layout = Some(cell.to_owned()),
-            _ => {}
-        }
+        })?;
     }
-    Ok(entry)
+    Ok(fields)
 }
 
-fn question_of_entry(
+fn question_of_fields(
     path: &Path,
     line: u64,
-    entry: QuestionEntry,
+    fields: QueryFields,
 ) -> Result<WorkloadQuestion, WorkloadError> {
-    let wrong = |problem: String, hint: &str| WorkloadError::at_line(path, line, problem, hint);
-    if entry.op.trim().is_empty() {
-        return Err(wrong("the question has no `op`".to_owned(), HINT));
-    }
-    check_degrees([entry.tp, entry.ep, entry.ranks]).map_err(|problem| wrong(problem, DEGREE_HINT))?;
-    if entry.kv_length.is_some_and(|length| !(length.is_finite() && length > 0.0)) {
-        return Err(wrong("`kv_length` is not a number of tokens above 0".to_owned(), HINT));
-    }
-    let shapes_of = |text: &str| match text.is_empty() {
-        true => Ok(Vec::new()),
-        false => parse_shapes(text).map_err(|problem| wrong(problem, HINT)),
-    };
-    let tensors = |shapes: &str, dtypes: &str, formats: &str| {
-        query_tensors(&shapes_of(shapes)?, &split_list(dtypes), &split_list(formats))
-            .map_err(|error| wrong(error.message, &error.hint))
-    };
-    let query = OpQuery {
-        inputs: tensors(&entry.inputs, &entry.dtypes, &entry.formats)?,
-        outputs: tensors(entry.outputs.as_deref().unwrap_or_default(), &entry.output_dtypes, "")?,
-        op: entry.op.trim().to_owned(),
-        tp_size: entry.tp,
-        ep_size: entry.ep,
-        ranks: entry.ranks,
-        tier: entry.tier,
-        is_sequence_parallel: entry.sequence_parallel,
-        attention: AttentionParameters {
-            kv_length: entry.kv_length,
-            kv_heads: entry.kv_heads,
-            sparse_mode: entry.sparse_mode.map(|mode| mode.to_string()),
-            layout: entry.layout,
-            ..AttentionParameters::default()
-        },
-    };
-    query.check().map_err(|error| wrong(error.to_string(), "give the shapes as the framework has them"))?;
-    let count = entry.count.unwrap_or(1);
-    let one = entry.duration_us.map(|micros| parse_time(path, line, micros)).transpose()?;
+    let (count, duration) = (fields.count.unwrap_or(1), fields.duration_us);
+    let query = QueryFields { count: None, duration_us: None, ..fields }.into_query();
+    let query = query.map_err(|error| WorkloadError::at_line(path, line, error.message, error.hint))?;
+    let one = duration.map(|micros| parse_time(path, line, micros)).transpose()?;
     let time = one.map(|one| Nanos(one.0.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX))));
     Ok(WorkloadQuestion { time, line: Some(line), ..WorkloadQuestion::new(query, count) })
 }

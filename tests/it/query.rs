@@ -207,6 +207,17 @@ fn lines_of_json_are_answered_one_by_one() {
         ("{\"op\": \"A\", \"input\": []}", "bad.jsonl:1: unknown field `input`"),
         ("{\"op\": \"A\", \"inputs\": [[-1]]}", "bad.jsonl:1: invalid value"),
         ("{\"op\": \"A\", \"ranks\": 0}", "bad.jsonl:1: `ranks` is 0"),
+        ("{\"inputs\": [[8]]}", "bad.jsonl:1: `op` is missing"),
+        ("{\"op\": \"A\", \"kv_length\": -5}", "bad.jsonl:1: `kv_length` is not a number of tokens above 0"),
+        (
+            "{\"op\": \"A\", \"kv_length\": 5, \"kv_lengths\": [5]}",
+            "bad.jsonl:1: `kv_length` is given beside `kv_lengths`",
+        ),
+        ("{\"op\": \"A\", \"count\": 2}", "bad.jsonl:1: a query has no invocations"),
+        (
+            "{\"op\": \"A\", \"inputs\": [[8]], \"dtypes\": [\"bfloot\"]}",
+            "bad.jsonl:1: `bfloot` is no element type",
+        ),
         ("{\"op\": \"A\", \"inputs\": [[1,1,1,1,1,1,1,1,1]]}", "bad.jsonl:1: input 1 has 9 dimensions"),
         ("[", "bad.jsonl:1: EOF"),
     ] {

@@ -221,6 +221,16 @@ fn lists_in_yaml_and_csv_are_the_same_workload() {
     let context = Context::new();
     let yaml = "name: two products\ntp: 4\nquestions:\n  - {op: MatMulV2, shapes: \"8,64;64,32\", dtypes: bf16, count: 3, duration_us: 2.5}\n  \
                 - op: FusedInferAttentionScore\n    inputs: 8,4,128;512,128,1,128\n    dtypes: bf16\n    kv_length: 4096\n";
+    let parameters = "questions:\n  - {op: LightningIndexer, inputs: \"2,32,128\", dtypes: bf16, topk: 2048, block_size: 128, \
+                      kv_lengths: [4096, 512], query_lengths: [1, 1], batch: 2, phase: decode}\n";
+    let table = "op,inputs,dtypes,topk,block_size,kv_lengths,query_lengths,batch,phase\n\
+                 LightningIndexer,\"2,32,128\",bf16,2048,128,4096;512,\"1,1\",2,decode\n";
+    let [parameters, table] =
+        [("p.yaml", parameters), ("p.csv", table)].map(|(name, text)| load(&context, name, text));
+    assert_eq!(parameters.questions[0].query, table.questions[0].query);
+    let attention = &table.questions[0].query.attention;
+    assert_eq!((attention.topk, attention.block_size, attention.batch), (Some(2048), Some(128), Some(2)));
+    assert_eq!((&*attention.kv_lengths, &*attention.query_lengths), (&[4096, 512][..], &[1, 1][..]));
     let csv = "op,inputs,dtypes,count,duration_us,kv_length,tp\nMatMulV2,\"8,64;64,32\",bf16,3,2.5,,4\n\
                FusedInferAttentionScore,\"8,4,128;512,128,1,128\",bf16,,,4096,4\n";
     let json = r#"{"name": "two products", "tp": 4, "questions": [{"op": "MatMulV2", "inputs": "8,64;64,32",
@@ -253,6 +263,11 @@ fn files_that_are_no_workload_are_refused_with_their_place() {
         ("shape.yaml", "questions:\n  - {op: a, inputs: \"8,4\"}\n  - {op: b, inputs: \"8,x;4\"}\n"),
         ("types.yaml", "questions:\n  - {op: b, inputs: \"8;4;2\", dtypes: \"bf16;int8\"}\n"),
         ("degrees.yaml", "ranks: 0\nquestions:\n  - {op: b, inputs: \"8\"}\n"),
+        ("length.yaml", "tp: 2\nkv_length: -4\nquestions:\n  - {op: b, inputs: \"8\"}\n"),
+        ("lengths.yaml", "questions:\n  - {op: b, inputs: \"8\", kv_length: 8, kv_lengths: [8, 8]}\n"),
+        ("dtype.yaml", "questions:\n  - {op: b, inputs: \"8\", dtypes: fp99}\n"),
+        ("format.yaml", "questions:\n  - {op: b, inputs: \"8\", dtypes: bf16, formats: FRACTAL_N}\n"),
+        ("phase.csv", "op,inputs,phase\na,8,warm\n"),
         ("degree.yaml", "questions:\n  - {op: b, inputs: \"8\", tp: 0}\n"),
         ("time.yaml", "questions:\n  - {op: b, inputs: \"8\", duration_us: -1}\n"),
         ("nan.yaml", "questions:\n  - {op: b, inputs: \"8\", duration_us: .nan}\n"),

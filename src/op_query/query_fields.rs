@@ -1,0 +1,293 @@
+//! Queries as users write them: the options of `npubench query`, a line of JSON, or a question of a list.
+
+use serde::Deserialize;
+use strum::VariantNames as _;
+
+use super::{
+    list_fields::{ListField, ShapeField},
+    query::{AttentionParameters, BatchPhase, OpQuery},
+    query_text::{QueryTextError, query_tensors},
+};
+
+/// Greatest number of ranks that share a layer.
+pub(crate) const MOST_DEGREE: u64 = 65536;
+/// Greatest number of ranks of a collective.
+pub(crate) const MOST_RANKS: u64 = 1_000_000;
+const HINT: &str = "docs/lookup.md lists the keys of a query";
+
+/// A query with its keys. Lists may be texts, such as `8,64;64,32`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct QueryFields {
+    pub(crate) op: String,
+    #[serde(alias = "shapes")]
+    pub(crate) inputs: ShapeField,
+    pub(crate) dtypes: ListField,
+    pub(crate) formats: ListField,
+    pub(crate) outputs: ShapeField,
+    pub(crate) output_dtypes: ListField,
+    pub(crate) tp: Option<u64>,
+    pub(crate) ep: Option<u64>,
+    pub(crate) ranks: Option<u64>,
+    pub(crate) tier: Option<u64>,
+    pub(crate) sequence_parallel: bool,
+    pub(crate) kv_length: Option<f64>,
+    pub(crate) kv_lengths: ListField,
+    pub(crate) query_lengths: ListField,
+    pub(crate) batch: Option<u64>,
+    pub(crate) kv_heads: Option<u64>,
+    pub(crate) sparse_mode: Option<u8>,
+    pub(crate) layout: Option<String>,
+    pub(crate) topk: Option<u64>,
+    pub(crate) block_size: Option<u64>,
+    pub(crate) phase: Option<String>,
+    /// Invocations of a question; no part of a query.
+    pub(crate) count: Option<u64>,
+    /// Duration of one invocation of a question; no part of a query.
+    pub(crate) duration_us: Option<f64>,
+}
+
+impl QueryFields {
+    /// Keys of a question of a list; all but the last two are those of a query.
+    pub(crate) const KEYS: [&str; 24] = [
+        "op",
+        "inputs",
+        "shapes",
+        "dtypes",
+        "formats",
+        "outputs",
+        "output_dtypes",
+        "tp",
+        "ep",
+        "ranks",
+        "tier",
+        "sequence_parallel",
+        "kv_length",
+        "kv_lengths",
+        "query_lengths",
+        "batch",
+        "kv_heads",
+        "sparse_mode",
+        "layout",
+        "topk",
+        "block_size",
+        "phase",
+        "count",
+        "duration_us",
+    ];
+
+    /// Sets the value of a key from text. The error is what the text should be.
+    pub(crate) fn set_text(&mut self, key: &str, text: &str) -> Result<(), &'static str> {
+        let whole = || text.parse::<u64>().map(Some).map_err(|_| "a whole number of at least 0");
+        let number = || text.parse::<f64>().map(Some).map_err(|_| "a number");
+        match key {
+            "op" => text.clone_into(&mut self.op),
+            "inputs" | "shapes" => self.inputs = ShapeField::Text(text.to_owned()),
+            "dtypes" => self.dtypes = ListField::from_text(text),
+            "formats" => self.formats = ListField::from_text(text),
+            "outputs" => self.outputs = ShapeField::Text(text.to_owned()),
+            "output_dtypes" => self.output_dtypes = ListField::from_text(text),
+            "tp" => self.tp = whole()?,
+            "ep" => self.ep = whole()?,
+            "ranks" => self.ranks = whole()?,
+            "tier" => self.tier = whole()?,
+            "sequence_parallel" => {
+                self.sequence_parallel = text.parse().map_err(|_| "`true` or `false`")?;
+            }
+            "kv_length" => self.kv_length = number()?,
+            "kv_lengths" => self.kv_lengths = ListField::from_text(text),
+            "query_lengths" => self.query_lengths = ListField::from_text(text),
+            "batch" => self.batch = whole()?,
+            "kv_heads" => self.kv_heads = whole()?,
+            "sparse_mode" => {
+                self.sparse_mode = text.parse().map(Some).map_err(|_| "a number up to 255")?;
+            }
+            "layout" => self.layout = Some(text.to_owned()),
+            "topk" => self.topk = whole()?,
+            "block_size" => self.block_size = whole()?,
+            "phase" => self.phase = Some(text.to_owned()),
+            "count" => self.count = whole()?,
+            "duration_us" => self.duration_us = number()?,
+            _ => return Err("a key of a query"),
+        }
+        Ok(())
+    }
+
+    /// Returns the query. The error names the key that is missing or wrong.
+    pub(crate) fn into_query(self) -> Result<OpQuery, QueryTextError> {
+        let wrong = |message: String, hint: &str| QueryTextError { message, hint: hint.to_owned() };
+        if self.op.trim().is_empty() {
+            return Err(wrong("`op` is missing".to_owned(), HINT));
+        }
+        if self.count.is_some() || self.duration_us.is_some() {
+            let hint = "`count` and `duration_us` are keys of a list of `npubench coverage`";
+            return Err(wrong("a query has no invocations".to_owned(), hint));
+        }
+        check_degrees([self.tp, self.ep, self.ranks])?;
+        let sizes = [("batch", self.batch), ("kv_heads", self.kv_heads), ("topk", self.topk)];
+        if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == Some(0)) {
+            return Err(wrong(format!("`{key}` is 0"), "give a number from 1 on, or leave it out"));
+        }
+        check_kv_length(self.kv_length)?;
+        let [kv_lengths, query_lengths] =
+            [(self.kv_lengths, "kv_lengths"), (self.query_lengths, "query_lengths")]
+                .map(|(list, key)| list.into_numbers(key));
+        let (kv_lengths, query_lengths) = (kv_lengths?, query_lengths?);
+        if self.kv_length.is_some() && !kv_lengths.is_empty() {
+            let hint = "give one of them: the mean follows from the lengths";
+            return Err(wrong("`kv_length` is given beside `kv_lengths`".to_owned(), hint));
+        }
+        let phase = self.phase.as_deref().map(parse_phase).transpose();
+        let phase_hint = "name the phase of the batch, or give `query_lengths`";
+        let phase = phase.map_err(|problem| wrong(problem, phase_hint))?;
+        let tensors = |shapes: ShapeField, dtypes: &ListField, formats: &[String]| {
+            let shapes = shapes.into_shapes().map_err(|problem| wrong(problem, HINT))?;
+            query_tensors(&shapes, &dtypes.0, formats)
+        };
+        let query = OpQuery {
+            inputs: tensors(self.inputs, &self.dtypes, &self.formats.0)?,
+            outputs: tensors(self.outputs, &self.output_dtypes, &[])?,
+            op: self.op.trim().to_owned(),
+            tp_size: self.tp,
+            ep_size: self.ep,
+            ranks: self.ranks,
+            tier: self.tier,
+            is_sequence_parallel: self.sequence_parallel,
+            attention: AttentionParameters {
+                kv_length: self.kv_length,
+                kv_lengths,
+                query_lengths,
+                batch: self.batch,
+                kv_heads: self.kv_heads,
+                sparse_mode: self.sparse_mode.map(|mode| mode.to_string()),
+                layout: self.layout,
+                topk: self.topk,
+                block_size: self.block_size,
+                phase,
+            },
+        };
+        let hint = "give the shapes as the framework has them";
+        query.check().map_err(|error| wrong(error.to_string(), hint))?;
+        Ok(query)
+    }
+}
+
+/// Parses the phase of a batch. The error lists the phases.
+pub(crate) fn parse_phase(text: &str) -> Result<BatchPhase, String> {
+    text.parse().map_err(|_| format!("`{text}` is none of {}", BatchPhase::VARIANTS.join(", ")))
+}
+
+/// Parses a mean length of keys.
+pub(crate) fn parse_length(text: &str) -> Result<f64, String> {
+    let length = text.parse::<f64>().ok().filter(|length| is_length(*length));
+    length.ok_or_else(|| format!("`{text}` is not a number of tokens above 0"))
+}
+
+fn is_length(length: f64) -> bool {
+    length.is_finite() && length > 0.0
+}
+
+/// Refuses a mean length of keys that no sequence has.
+pub(crate) fn check_kv_length(length: Option<f64>) -> Result<(), QueryTextError> {
+    match length {
+        Some(length) if !is_length(length) => Err(QueryTextError {
+            message: "`kv_length` is not a number of tokens above 0".to_owned(),
+            hint: HINT.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses impossible numbers of ranks, of tensor and expert parallelism and of collectives.
+pub(crate) fn check_degrees([tp, ep, ranks]: [Option<u64>; 3]) -> Result<(), QueryTextError> {
+    let degrees = [("tp", tp, MOST_DEGREE), ("ep", ep, MOST_DEGREE), ("ranks", ranks, MOST_RANKS)];
+    let wrong = degrees.into_iter().find_map(|(key, degree, most)| {
+        degree.filter(|degree| !(1..=most).contains(degree)).map(|degree| (key, degree, most))
+    });
+    match wrong {
+        Some((key, degree, most)) => Err(QueryTextError {
+            message: format!("`{key}` is {degree}"),
+            hint: format!("give a number of ranks from 1 to {most}"),
+        }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts for all keys, but those that exclude others.
+    fn text_of_key(key: &str) -> &'static str {
+        match key {
+            "inputs" | "shapes" | "outputs" => "8,64;64,32",
+            "dtypes" | "output_dtypes" => "bf16",
+            "formats" => "ND",
+            "kv_lengths" => "4096,3000",
+            "query_lengths" => "1,1",
+            "sequence_parallel" => "true",
+            "phase" => "decode",
+            "kv_length" => "4096",
+            "op" | "layout" => "TND",
+            _ => "3",
+        }
+    }
+
+    #[test]
+    fn every_key_is_read_from_text_and_json() {
+        let mut by_text = QueryFields::default();
+        let mut object = serde_json::Map::new();
+        for key in QueryFields::KEYS.into_iter().filter(|key| *key != "shapes") {
+            let text = text_of_key(key);
+            by_text.set_text(key, text).expect(key);
+            let value = match text.parse::<u64>() {
+                Ok(number) => number.into(),
+                Err(_) if text == "true" => true.into(),
+                Err(_) => text.into(),
+            };
+            object.insert(key.to_owned(), value);
+        }
+        let parsed: QueryFields = serde_json::from_value(object.into()).expect("all keys");
+        assert_eq!(parsed, by_text);
+        assert!(QueryFields::default().set_text("rows", "1").is_err());
+        let query = QueryFields { kv_length: None, count: None, duration_us: None, ..by_text };
+        let query = query.into_query().expect("a query");
+        assert_eq!((query.inputs.len(), query.attention.kv_lengths), (2, vec![4096, 3000]));
+        assert_eq!(query.attention.phase, Some(BatchPhase::Decode));
+    }
+
+    #[test]
+    fn lists_and_texts_are_the_same_query() {
+        let parse = |text: &str| -> QueryFields { serde_json::from_str(text).expect(text) };
+        let lists =
+            r#"{"op": "a", "inputs": [[8, 64], []], "dtypes": ["bf16", "int8"], "kv_lengths": [7, 9]}"#;
+        let texts = r#"{"op": "a", "inputs": "8,64;", "dtypes": "bf16;int8", "kv_lengths": "7,9"}"#;
+        let [lists, texts] = [lists, texts].map(|text| parse(text).into_query().expect(text));
+        assert_eq!(lists, texts);
+        assert_eq!(parse(r#"{"op": "a", "inputs": 7}"#).into_query().expect("a query").inputs[0].dims, [7]);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_by_their_keys() {
+        for (fields, problem) in [
+            ("{}", "`op` is missing"),
+            (r#"{"op": " "}"#, "`op` is missing"),
+            (r#"{"op": "a", "tp": 0}"#, "`tp` is 0"),
+            (r#"{"op": "a", "ep": 70000}"#, "`ep` is 70000"),
+            (r#"{"op": "a", "batch": 0}"#, "`batch` is 0"),
+            (r#"{"op": "a", "kv_length": -5}"#, "`kv_length` is not a number of tokens above 0"),
+            (r#"{"op": "a", "kv_length": 5, "kv_lengths": [5]}"#, "`kv_length` is given beside `kv_lengths`"),
+            (r#"{"op": "a", "kv_lengths": [5], "query_lengths": [1, 2]}"#, "the lengths of 2 queries"),
+            (r#"{"op": "a", "kv_lengths": "x"}"#, "`x` in `kv_lengths`, expected whole numbers"),
+            (r#"{"op": "a", "phase": "warm"}"#, "`warm` is none of prefill, decode, mixed"),
+            (r#"{"op": "a", "inputs": "8,x"}"#, "shape 1 is `8,x`"),
+            (r#"{"op": "a", "inputs": "8", "dtypes": "bfloot"}"#, "`bfloot` is no element type"),
+            (r#"{"op": "a", "inputs": "8", "formats": "XYZ"}"#, "`XYZ` is no format"),
+            (r#"{"op": "a", "count": 2}"#, "a query has no invocations"),
+        ] {
+            let parsed: QueryFields = serde_json::from_str(fields).expect(fields);
+            let error = parsed.into_query().expect_err(fields);
+            assert!(error.message.starts_with(problem), "{fields}: {}", error.message);
+        }
+    }
+}
