@@ -10,15 +10,14 @@ use super::{
 };
 use crate::{
     catalogue::Catalogue,
-    coverage::{CoverageAnalyzer, WorkloadCoverage, coverage_gaps},
+    coverage::{CoverageAnalyzer, coverage_gaps},
     domain::DataKind,
     exit::ExitStatus,
     report::{
         CoverageReport, ResultFile, coverage_csv, coverage_json, coverage_page, coverage_text, print_data,
         print_note,
     },
-    session::CommandError,
-    workload::Workload,
+    session::{CommandError, coverage_of},
 };
 
 /// Shows which questions of workloads a database answers, and what would close the gaps
@@ -76,9 +75,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     let catalogue = Catalogue::load(&assets)?;
     let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
     let workloads = options.questions.load(&assets, &database, &analyzer)?;
-    let coverages: Vec<WorkloadCoverage<'_>> = (workloads.iter())
-        .map(|workload: &Workload| analyzer.answer_workload(workload))
-        .collect::<Result<_, _>>()?;
+    let coverages = coverage_of(&analyzer, &workloads)?;
     let gaps = coverage_gaps(&analyzer, &coverages);
     let report = CoverageReport {
         database: options.database.db.display().to_string(),

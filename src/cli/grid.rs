@@ -121,7 +121,7 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
         return add_rows(options, RowSource::Listed(&cases), &catalogue, &target, &device, None);
     }
     if options.steps.is_requested() {
-        let cases = options.steps.derive_cases(&assets, &options.models, &wanted)?;
+        let cases = options.steps.selection().derive_rows(&assets, &options.models, &wanted)?;
         let (target, device) = open_target(options, &assets)?;
         return add_rows(options, RowSource::Listed(&cases), &catalogue, &target, &device, None);
     }

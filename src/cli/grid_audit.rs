@@ -12,7 +12,7 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
-    coverage::{AuditedQuestion, CoverageAnalyzer, WorkloadCoverage, audit_questions},
+    coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
     database::Database,
     domain::{KernelName, default_memory_budget, did_you_mean_or},
     exit::ExitStatus,
@@ -21,7 +21,7 @@ use crate::{
         definition::{DensityFile, GridModels},
     },
     report::{audit_json, audit_table, print_data, print_note, question_json, question_table},
-    session::CommandError,
+    session::{CommandError, coverage_of},
 };
 
 /// Compares a database, or the grids themselves, with the density standard
@@ -101,8 +101,7 @@ fn audit_workloads(
     let analyzer = CoverageAnalyzer { engine: &lookup.engine, catalogue: auditor.catalogue };
     let workloads = options.questions.load(assets, &lookup, &analyzer)?;
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
-    let coverages = workloads.iter().map(|workload| analyzer.answer_workload(workload));
-    let coverages: Vec<WorkloadCoverage<'_>> = coverages.collect::<Result<_, _>>()?;
+    let coverages = coverage_of(&analyzer, &workloads)?;
     let mut audited = audit_questions(&analyzer, auditor, &Database::open(folder)?, &coverages)?;
     if let Some(missing) =
         wanted.iter().find(|kernel| audited.iter().all(|row| row.kernel != kernel.as_str()))

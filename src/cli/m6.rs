@@ -14,8 +14,8 @@ use crate::{
     exit::ExitStatus,
     profile::{DiscoveredProfiles, ProfileFile},
     report::{M6Report, ProfiledPass, m6_json, m6_text, print_data, print_note},
-    session::{CommandError, LookupDatabase},
-    workload::{FORWARD_ANCHOR, PredictedTime, Workload, read_forward_passes, read_predicted_time},
+    session::{CommandError, LookupDatabase, WorkloadSelection},
+    workload::{FORWARD_ANCHOR, PredictedTime, read_forward_passes, read_predicted_time},
 };
 
 /// Compares the predicted time of a forward pass with that of a recorded run (M6)
@@ -74,29 +74,24 @@ impl M6Options {
         let Some(folder) = &self.db else { return Ok(PredictedTime::default()) };
         let assets = self.assets.load()?;
         let database = LookupDatabase::open(folder, self.mapping.as_deref())?;
-        let defaults = self.defaults.defaults();
-        let workload: Workload = match (&self.workload, &self.model) {
-            (Some(file), _) => defaults.load_workloads(&[(file.clone(), 1.0)])?.swap_remove(0),
-            (None, Some(model)) => {
-                let mut step =
-                    self.step.derive_workload(&assets, model, self.defaults.tp, self.defaults.ep)?;
-                defaults.without_degrees().apply(&mut step);
-                step
-            }
-            (None, None) => {
-                return Err(CommandError::bad_input(
-                    "the kernels of a forward pass are not given",
-                    "give them as `--workload FILE` or `--model NAME`, or a trace with `--predicted`",
-                ));
-            }
-        };
         let catalogue = Catalogue::load(&assets)?;
+        let file: Vec<(PathBuf, f64)> = self.workload.iter().map(|file| (file.clone(), 1.0)).collect();
+        let model =
+            self.model.as_deref().map(|model| (model, self.step.step(self.defaults.tp, self.defaults.ep)));
+        let defaults = self.defaults.defaults();
+        let workloads = WorkloadSelection { files: &file, model, defaults }.load(&assets, &catalogue)?;
+        let Some(workload) = workloads.first() else {
+            return Err(CommandError::bad_input(
+                "the kernels of a forward pass are not given",
+                "give them as `--workload FILE` or `--model NAME`, or a trace with `--predicted`",
+            ));
+        };
         let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
         if database.kind == DataKind::Rehearsal {
             print_note("the durations of this database are simulated");
         }
         workload.notes.iter().for_each(|note| print_note(note));
-        Ok(predicted_time(&analyzer.answer_workload(&workload)?))
+        Ok(predicted_time(&analyzer.answer_workload(workload)?))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 /// Launches of a case before its samples.
 pub(super) const WARM_UP: u32 = 5;
 
-/// How cases are measured.
+/// Conditions of the measurements.
 #[derive(Debug, Args)]
 pub(super) struct MeasurementOptions {
     /// Treatment of devices on which foreign processes run

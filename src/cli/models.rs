@@ -10,7 +10,7 @@ use crate::{
     exit::ExitStatus,
     llm::LlmModel,
     report::{models_json, models_table, print_data, print_note, step_json, step_table},
-    session::CommandError,
+    session::{CommandError, step_of_model},
 };
 
 /// Lists language models with their layouts, or the kernels of a step of one
@@ -46,7 +46,7 @@ pub(super) fn run(options: &ModelsOptions) -> Result<ExitStatus, CommandError> {
             print_data(&if is_json { models_json(&models) } else { models_table(&models) });
         }
         Some(name) => {
-            let workload = options.step.derive_workload(&assets, name, options.tp, options.ep)?;
+            let workload = step_of_model(&assets, name, &options.step.step(options.tp, options.ep))?;
             print_data(&if is_json { step_json(&workload) } else { step_table(&workload) });
             workload.notes.iter().for_each(|note| print_note(note));
         }

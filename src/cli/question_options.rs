@@ -7,10 +7,10 @@ use clap::Args;
 use super::step_options::StepOptions;
 use crate::{
     config::AssetFiles,
-    coverage::{CoverageAnalyzer, add_equal_calls, estimate_durations},
+    coverage::CoverageAnalyzer,
     domain::Dtype,
     lookup::{parse_known_dtype, parse_length},
-    session::{CommandError, LookupDatabase, WorkloadDefaults},
+    session::{CommandError, LookupDatabase, WorkloadDefaults, WorkloadSelection},
     workload::{QuestionDefaults, Workload, parse_weighted_path},
 };
 
@@ -34,7 +34,7 @@ pub(super) struct QuestionOptions {
     mapping: Option<PathBuf>,
 }
 
-/// What questions lack.
+/// Parameters of questions that do not state them.
 #[derive(Debug, Args)]
 pub(super) struct DefaultOptions {
     /// Ranks that share the matrices of a layer, for questions that do not state them
@@ -115,16 +115,10 @@ impl QuestionOptions {
         database: &LookupDatabase,
         analyzer: &CoverageAnalyzer<'_>,
     ) -> Result<Vec<Workload>, CommandError> {
-        let mut workloads = self.defaults.defaults().load_workloads(&self.workloads)?;
-        if let Some(model) = &self.model {
-            let mut step = self.step.derive_workload(assets, model, self.defaults.tp, self.defaults.ep)?;
-            // The step has its own parallel degrees.
-            self.defaults.defaults().without_degrees().apply(&mut step);
-            workloads.push(step);
-        }
-        workloads.iter_mut().for_each(|workload| add_equal_calls(workload, analyzer.catalogue));
-        let device = database.device(assets)?;
-        workloads.iter_mut().for_each(|workload| estimate_durations(workload, analyzer, &device));
-        Ok(workloads)
+        let model =
+            self.model.as_deref().map(|model| (model, self.step.step(self.defaults.tp, self.defaults.ep)));
+        let selection =
+            WorkloadSelection { files: &self.workloads, model, defaults: self.defaults.defaults() };
+        selection.load_with_durations(assets, database, analyzer)
     }
 }

@@ -3,10 +3,8 @@
 use clap::Args;
 
 use crate::{
-    config::AssetFiles,
-    llm::{LlmModel, ParallelLayout, QuantisationScheme},
-    session::CommandError,
-    workload::{DecoderStep, StepPhase, Workload, decoder_step},
+    llm::{ParallelLayout, QuantisationScheme},
+    workload::{DecoderStep, StepPhase},
 };
 
 /// A step of a model by name.
@@ -17,7 +15,7 @@ pub(super) struct StepOptions {
     dp: u64,
     /// Phase of the step
     #[arg(long, value_enum, default_value = "decode", requires = "model")]
-    phase: StepPhase,
+    phase: PhaseChoice,
     /// Sequences of a step, in each group of `--tp` devices
     #[arg(long, value_name = "N", requires = "model", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     batch: u64,
@@ -27,6 +25,24 @@ pub(super) struct StepOptions {
     /// Number format of the products
     #[arg(long, value_enum, default_value = "bf16", requires = "model")]
     dtype: StepFormat,
+}
+
+/// Phases of steps.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(super) enum PhaseChoice {
+    /// All tokens of new sequences
+    Prefill,
+    /// One token of each sequence
+    Decode,
+}
+
+impl From<PhaseChoice> for StepPhase {
+    fn from(phase: PhaseChoice) -> Self {
+        match phase {
+            PhaseChoice::Prefill => Self::Prefill,
+            PhaseChoice::Decode => Self::Decode,
+        }
+    }
 }
 
 /// Number formats of steps.
@@ -48,23 +64,15 @@ impl StepFormat {
 }
 
 impl StepOptions {
-    /// Derives the kernels of the step of a model. Degrees that are not given are 1.
-    pub(super) fn derive_workload(
-        &self,
-        assets: &AssetFiles,
-        model: &str,
-        tp: Option<u64>,
-        ep: Option<u64>,
-    ) -> Result<Workload, CommandError> {
-        let model = LlmModel::load(assets, model)?;
-        let step = DecoderStep {
-            layout: ParallelLayout { tp: tp.unwrap_or(1), ep: ep.unwrap_or(1), dp: self.dp },
-            phase: self.phase,
+    /// Returns the step. Degrees that are not given are 1.
+    pub(super) fn step(&self, tp: Option<u64>, ep: Option<u64>) -> DecoderStep {
+        let (tp, ep) = (tp.unwrap_or(1), ep.unwrap_or(1));
+        DecoderStep {
+            layout: ParallelLayout { tp, ep, dp: self.dp },
+            phase: self.phase.into(),
             batch: self.batch,
             context: self.context,
             quantisation: self.dtype.scheme(),
-        };
-        let derived = decoder_step(&model, &step);
-        derived.map_err(|error| CommandError::bad_input(error.to_string(), error.hint()))
+        }
     }
 }

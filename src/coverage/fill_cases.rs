@@ -29,6 +29,8 @@ pub struct FillCase {
 pub enum FilledBy {
     /// A measurement of this case.
     Case(CaseId),
+    /// A measurement of this case, and of other parts, of which none is known to have a case.
+    Part(CaseId),
     /// Measurements of all of these, between which it is interpolated.
     Bracket(Vec<CaseId>),
     /// No case that can be built: the reason is that of the gap.
@@ -50,7 +52,7 @@ impl FillCases {
         let mut brackets: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (index, gap) in gaps.iter().enumerate() {
             if let (Some(bracket), Some(_)) = (gap.bracket, &gap.case) {
-                brackets.entry(bracket).or_default().push(index);
+                brackets.entry(bracket.number).or_default().push(index);
             }
         }
         let mut filled_by = vec![FilledBy::Nothing; gaps.len()];
@@ -84,7 +86,8 @@ impl FillCases {
         let in_bracket: BTreeSet<usize> = brackets.into_values().flatten().collect();
         for (index, gap) in gaps.iter().enumerate().filter(|(index, _)| !in_bracket.contains(index)) {
             if let Some(case) = gap.case.clone() {
-                filled_by[index] = FilledBy::Case(case.id().clone());
+                let id = case.id().clone();
+                filled_by[index] = if gap.is_only_part { FilledBy::Case(id) } else { FilledBy::Part(id) };
                 add(case, value_of(gap), false);
             }
         }
@@ -100,12 +103,13 @@ impl FillCases {
         self.cases.iter().filter(|case| !case.is_refinement)
     }
 
-    /// Returns the share of all time whose gaps are closed if these cases are measured.
+    /// Returns the share of all time whose gaps are closed if these cases are measured. Gaps with other missing parts are
+    /// not: one of these may have no case.
     pub fn closed_share(&self, gaps: &[CoverageGap<'_>], measured: &BTreeSet<&CaseId>) -> f64 {
         let is_closed = |filled_by: &FilledBy| match filled_by {
             FilledBy::Case(case) => measured.contains(case),
             FilledBy::Bracket(cases) => cases.iter().all(|case| measured.contains(case)),
-            FilledBy::Nothing => false,
+            FilledBy::Part(_) | FilledBy::Nothing => false,
         };
         let closed = gaps.iter().zip(&self.filled_by).filter(|(_, filled_by)| is_closed(filled_by));
         closed.filter_map(|(gap, _)| gap.share).sum()
@@ -119,7 +123,7 @@ fn value_of(gap: &CoverageGap<'_>) -> f64 {
 /// Returns the gaps whose cases bracket others: those of the fewest and the most tokens, and up to two between them.
 fn bracket_rows(gaps: &[CoverageGap<'_>], members: &[usize]) -> Vec<usize> {
     let mut sorted: Vec<(u64, usize)> =
-        members.iter().filter_map(|&index| Some((gaps[index].tokens()?, index))).collect();
+        members.iter().filter_map(|&index| Some((gaps[index].bracket?.tokens, index))).collect();
     sorted.sort_unstable();
     sorted.dedup_by_key(|(tokens, _)| *tokens);
     let (Some(&(least, _)), Some(&(most, _))) = (sorted.first(), sorted.last()) else { return Vec::new() };

@@ -1,113 +1,23 @@
 //! Gaps: questions without a complete answer, with what would close each.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage},
+    closing::{GapAssessment, GapClosing},
     totals::AnswerClass,
 };
 use crate::{
-    domain::{AttentionCase, Case, CaseAttributes, IdentifiedCase, KernelName, Slot, Tensor, TensorFormat},
-    lookup::{LookupAnswer, MissReason, OpQuery, QueryTensor},
-    workload::{UnreadableReason, WorkloadQuestion},
+    domain::{AttentionCase, IdentifiedCase, KernelName},
+    lookup::{OpQuery, QueryTensor},
+    op_query::rules::KernelTraits,
+    workload::WorkloadQuestion,
 };
 
 /// Least number of gaps along the tokens that two rows are to serve.
 const LEAST_BRACKETED: usize = 3;
-
-/// Measure that would close a gap.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GapClosing {
-    /// A row of exactly this case.
-    ExactCase {
-        /// The kernel.
-        kernel: String,
-    },
-    /// A measurement of a row that exists.
-    ExistingRow {
-        /// The kernel.
-        kernel: String,
-    },
-    /// Two rows that differ in their tokens, between which this and other gaps are interpolated.
-    InterpolationBracket {
-        /// The kernel.
-        kernel: String,
-        /// The least and the greatest number of tokens.
-        tokens: (u64, u64),
-        /// Number of gaps that the rows close.
-        gaps: usize,
-    },
-    /// An entry of the mapping.
-    MappingEntry,
-    /// An entry of the catalogue, or a form of an entry that fits the case.
-    CatalogueEntry {
-        /// The kernel.
-        kernel: String,
-        /// The reason why an existing entry does not fit.
-        problem: Option<String>,
-    },
-    /// Rows of a collective.
-    CollectiveRows {
-        /// The collective.
-        kernel: String,
-    },
-    /// A parameter of the query.
-    QueryParameter(String),
-    /// A source that has the shapes.
-    RecordedShapes,
-    /// Lookups of a kind that do not exist.
-    LookupMode(String),
-    /// Nothing: no call launches the kernel alone.
-    NotLaunchable {
-        /// The kernel.
-        kernel: String,
-        /// The reason.
-        reason: String,
-    },
-}
-
-impl GapClosing {
-    /// Returns the name of the kind.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::ExactCase { .. } => "exact_case",
-            Self::ExistingRow { .. } => "existing_row",
-            Self::InterpolationBracket { .. } => "interpolation_bracket",
-            Self::MappingEntry => "mapping_entry",
-            Self::CatalogueEntry { .. } => "catalogue_entry",
-            Self::CollectiveRows { .. } => "collective_rows",
-            Self::QueryParameter(_) => "query_parameter",
-            Self::RecordedShapes => "recorded_shapes",
-            Self::LookupMode(_) => "lookup_mode",
-            Self::NotLaunchable { .. } => "not_launchable",
-        }
-    }
-}
-
-impl fmt::Display for GapClosing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ExactCase { kernel } => write!(f, "exact case of {kernel}"),
-            Self::ExistingRow { kernel } => write!(f, "measurement of the row of {kernel}"),
-            Self::InterpolationBracket { kernel, tokens: (least, most), gaps } => {
-                write!(f, "interpolation bracket of {kernel}: {least} and {most} tokens close {gaps} gaps")
-            }
-            Self::MappingEntry => f.write_str("mapping entry"),
-            Self::CatalogueEntry { kernel, problem: None } => write!(f, "catalogue entry of {kernel}"),
-            Self::CatalogueEntry { kernel, problem: Some(problem) } => {
-                write!(f, "catalogue entry of {kernel}: {problem}")
-            }
-            Self::CollectiveRows { kernel } => write!(f, "rows of {kernel}"),
-            Self::QueryParameter(name) => write!(f, "parameter of the query: {name}"),
-            Self::RecordedShapes => f.write_str("source with shapes"),
-            Self::LookupMode(mode) => write!(f, "lookups of kind {mode}"),
-            Self::NotLaunchable { kernel, reason } => write!(f, "no call launches {kernel} alone: {reason}"),
-        }
-    }
-}
+/// First letters of the kernels of attention.
+const ATTENTION: [&str; 3] = [AttentionCase::KERNEL, "SparseFlashAttention", "LightningIndexer"];
 
 /// Question without a complete answer. Equal questions of several workloads are one gap.
 #[derive(Clone, Debug)]
@@ -130,15 +40,19 @@ pub struct CoverageGap<'w> {
     pub closing: GapClosing,
     /// The case whose measurement closes it; `None` if none does, or if the question does not determine it.
     pub case: Option<IdentifiedCase>,
-    /// Number of the interpolation bracket that serves it; `None` without one.
-    pub bracket: Option<usize>,
+    /// True if everything else of the question has an answer, as far as it is known.
+    pub is_only_part: bool,
+    /// Interpolation bracket that serves it; `None` without one.
+    pub bracket: Option<GapBracket>,
 }
 
-impl CoverageGap<'_> {
-    /// Returns the tokens of the query: the first dimension of its first input, above 1.
-    pub(super) fn tokens(&self) -> Option<u64> {
-        tokens_of(self.query)
-    }
+/// Place of a gap in an interpolation bracket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GapBracket {
+    /// Number of the bracket.
+    pub number: usize,
+    /// Tokens of the gap.
+    pub tokens: u64,
 }
 
 /// Returns the gaps of workloads, the longest time first; those without a time last, by count.
@@ -159,7 +73,7 @@ pub fn coverage_gaps<'w>(
                 continue;
             }
             let gap = gaps.entry(gap_key(answer)).or_insert_with(|| {
-                let closing = analyzer.closing_of(answer);
+                let GapAssessment { closing, case, is_only_part } = analyzer.assess_gap(answer);
                 CoverageGap {
                     question: answer.question,
                     query: answer.query,
@@ -168,8 +82,9 @@ pub fn coverage_gaps<'w>(
                     share: None,
                     workloads: Vec::new(),
                     reason: answer.reason(),
-                    case: analyzer.case_of(answer, &closing).map(IdentifiedCase::new),
+                    case: case.map(IdentifiedCase::new),
                     closing,
+                    is_only_part,
                     bracket: None,
                 }
             });
@@ -188,7 +103,7 @@ pub fn coverage_gaps<'w>(
     for gap in &mut gaps {
         gap.share = gap.time.filter(|_| all_time > 0.0).map(|time| time / all_time);
     }
-    set_brackets(&mut gaps);
+    set_brackets(analyzer, &mut gaps);
     gaps.sort_by(|one, other| {
         let (time, other_time) = (one.time.unwrap_or(-1.0), other.time.unwrap_or(-1.0));
         other_time.total_cmp(&time).then(other.count.total_cmp(&one.count))
@@ -201,175 +116,24 @@ pub(super) fn gap_key(answer: &AnsweredQuestion<'_>) -> String {
     format!("{:?} {:?}", answer.question.query, answer.question.unreadable)
 }
 
-impl CoverageAnalyzer<'_> {
-    /// Returns the case of a row that would answer a question exactly; `None` if the question does not determine it, or
-    /// if no call measures it.
-    pub(super) fn case_to_measure(&self, answer: &AnsweredQuestion<'_>) -> Option<Case> {
-        let closing = match answer.class {
-            AnswerClass::Missing => self.closing_of(answer),
-            _ => {
-                let own = self.kernels_of(&answer.query.op);
-                let kernel = own.first()?.as_str().to_owned();
-                self.closing_by_case(answer.question, &own, kernel)
-            }
-        };
-        self.case_of(answer, &closing)
-    }
-
-    /// Returns what would close a gap.
-    fn closing_of(&self, answer: &AnsweredQuestion<'_>) -> GapClosing {
-        let question = answer.question;
-        let op = answer.query.op.as_str();
-        match (&answer.answer, &question.unreadable) {
-            (Some(found), _) => {
-                let (kernel, reason) = root_reason(found, None);
-                self.closing_of_miss(question, op, kernel, reason)
-            }
-            (None, Some(UnreadableReason::NoShapes | UnreadableReason::NoDuration)) => {
-                GapClosing::RecordedShapes
-            }
-            (None, _) => GapClosing::QueryParameter("shapes".to_owned()),
-        }
-    }
-
-    fn closing_of_miss(
-        &self,
-        question: &WorkloadQuestion,
-        op: &str,
-        part: Option<&str>,
-        reason: Option<&MissReason>,
-    ) -> GapClosing {
-        let parameter = |name: &str| GapClosing::QueryParameter(name.to_owned());
-        let own = part.map_or_else(|| self.kernels_of(op), |part| self.kernels_of(part));
-        let kernel = own.first().map_or_else(|| part.unwrap_or(op), KernelName::as_str).to_owned();
-        let is_collective = own.first().is_some_and(KernelName::is_collective);
-        match reason {
-            None | Some(MissReason::Unmapped) if own.is_empty() => GapClosing::MappingEntry,
-            Some(MissReason::NotMeasured) => GapClosing::ExistingRow { kernel },
-            Some(MissReason::AmbiguousDtype) => parameter("element types"),
-            Some(MissReason::AmbiguousOutput) => parameter("outputs"),
-            Some(MissReason::OpenAttributes(names)) => parameter(&names.join(", ")),
-            Some(MissReason::AmbiguousSemanticMatch(_)) => parameter("attributes in which the rows differ"),
-            Some(MissReason::TpProjectionInvalid(_)) => parameter("tp"),
-            Some(MissReason::ContextMissing("avg_seq_len")) => parameter("kv_length"),
-            Some(MissReason::ContextMissing(name)) => parameter(name),
-            Some(MissReason::EpSizeNotConfigured) => parameter("ep"),
-            Some(MissReason::DecomposeFailed) => parameter("inputs of the operator"),
-            Some(MissReason::RanksNotGiven) => parameter("ranks"),
-            Some(MissReason::AmbiguousTier) => parameter("tier"),
-            Some(MissReason::MessageUnknown) => parameter("shapes and types of the message"),
-            Some(MissReason::UnsupportedQueryMode(mode)) => GapClosing::LookupMode((*mode).to_owned()),
-            Some(
-                MissReason::CsvFormatRaw(_)
-                | MissReason::MessageOutOfRange { .. }
-                | MissReason::NoRowsOfGroup(_),
-            ) => GapClosing::CollectiveRows { kernel },
-            _ if is_collective => GapClosing::CollectiveRows { kernel },
-            _ => self.closing_by_case(question, &own, kernel),
-        }
-    }
-
-    /// Returns the case whose measurement closes a gap: that of the question, else the one with the tensors of the query and the
-    /// outputs that the catalogue computes.
-    fn case_of(&self, answer: &AnsweredQuestion<'_>, closing: &GapClosing) -> Option<Case> {
-        let (GapClosing::ExactCase { kernel } | GapClosing::ExistingRow { kernel }) = closing else {
-            return None;
-        };
-        if let Some(case) = &answer.question.case {
-            return Some(case.clone());
-        }
-        let kernel = KernelName::new(kernel).ok()?;
-        let entry = self.catalogue.entry(&kernel)?;
-        let query = answer.query;
-        // Without its batch of one, as the profiler records products.
-        let is_batched = query.inputs.iter().any(|tensor| tensor.dims.len() > 2 && tensor.dims[0] == 1);
-        [false, true].into_iter().filter(|strips_batch| is_batched || !strips_batch).find_map(
-            |strips_batch| {
-                let slots = |tensors: &[QueryTensor]| -> Option<Vec<Slot>> {
-                    tensors.iter().map(|tensor| Some(Some(tensor_of(tensor, strips_batch)?))).collect()
-                };
-                let inputs = slots(&query.inputs)?;
-                let case = Case {
-                    kernel: kernel.clone(),
-                    inputs,
-                    outputs: Vec::new(),
-                    attributes: CaseAttributes::default(),
-                };
-                let outputs = match slots(&query.outputs).filter(|outputs| !outputs.is_empty()) {
-                    Some(outputs) => outputs,
-                    None => entry.resolve_call(&case).ok()?.outputs.into_iter().map(Some).collect(),
-                };
-                let complete = Case { outputs, ..case };
-                entry.resolve_call(&complete).ok().map(|_| complete)
-            },
-        )
-    }
-
-    /// Returns the closing by a row, or by an entry that can measure one.
-    fn closing_by_case(
-        &self,
-        question: &WorkloadQuestion,
-        kernels: &[KernelName],
-        kernel: String,
-    ) -> GapClosing {
-        if let Some(case) = question.case.as_ref()
-            && let Some(entry) = self.catalogue.entry(&case.kernel)
-        {
-            return match entry.resolve_call(case) {
-                Ok(_) => GapClosing::ExactCase { kernel: case.kernel.as_str().to_owned() },
-                Err(problem) => GapClosing::CatalogueEntry {
-                    kernel: case.kernel.as_str().to_owned(),
-                    problem: Some(problem.to_string()),
-                },
-            };
-        }
-        if let Some(known) = kernels.iter().find(|kernel| self.catalogue.entry(kernel).is_some()) {
-            return GapClosing::ExactCase { kernel: known.as_str().to_owned() };
-        }
-        match self.catalogue.not_launchable_reason(&kernel) {
-            Some(reason) => GapClosing::NotLaunchable { reason: reason.to_owned(), kernel },
-            None => GapClosing::CatalogueEntry { kernel, problem: None },
-        }
-    }
-}
-
-/// Returns the kernel and the reason of the first part of an answer that is a miss.
-fn root_reason<'a>(
-    answer: &'a LookupAnswer,
-    name: Option<&'a str>,
-) -> (Option<&'a str>, Option<&'a MissReason>) {
-    let part = answer.parts.iter().find(|part| part.answer.latency.is_none() || part.answer.miss.is_some());
-    match part {
-        Some(part) => root_reason(&part.answer, Some(&part.name)),
-        None => match &answer.miss {
-            Some(
-                MissReason::CommSubKernelMiss(name, reason)
-                | MissReason::SubKernelMiss(name, reason)
-                | MissReason::AttentionSubKernelMiss(name, reason),
-            ) => (Some(name), Some(reason)),
-            reason => (name, reason.as_ref()),
-        },
-    }
-}
-
-/// Gaps that differ in their tokens only, and that the interpolation along them would serve.
-fn set_brackets(gaps: &mut [CoverageGap<'_>]) {
-    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+/// Marks gaps that differ in their tokens only, and that the interpolation along them would serve.
+fn set_brackets(analyzer: &CoverageAnalyzer<'_>, gaps: &mut [CoverageGap<'_>]) {
+    let mut groups: BTreeMap<String, Vec<(usize, u64)>> = BTreeMap::new();
     for (at, gap) in gaps.iter().enumerate() {
-        if let Some(key) = bracket_key(gap) {
-            groups.entry(key).or_default().push(at);
+        if let Some((key, tokens)) = bracket_key(analyzer, gap) {
+            groups.entry(key).or_default().push((at, tokens));
         }
     }
     for (number, members) in groups.into_values().enumerate() {
-        let tokens: BTreeSet<u64> = members.iter().filter_map(|at| tokens_of(gaps[*at].query)).collect();
+        let tokens: BTreeSet<u64> = members.iter().map(|(_, tokens)| *tokens).collect();
         if tokens.len() < LEAST_BRACKETED {
             continue;
         }
         let (Some(least), Some(most)) = (tokens.first(), tokens.last()) else { continue };
-        for at in &members {
+        for (at, tokens) in &members {
             if let GapClosing::ExactCase { kernel } = &gaps[*at].closing {
                 let (kernel, gaps_count) = (kernel.clone(), members.len());
-                gaps[*at].bracket = Some(number);
+                gaps[*at].bracket = Some(GapBracket { number, tokens: *tokens });
                 gaps[*at].closing =
                     GapClosing::InterpolationBracket { kernel, tokens: (*least, *most), gaps: gaps_count };
             }
@@ -377,36 +141,31 @@ fn set_brackets(gaps: &mut [CoverageGap<'_>]) {
     }
 }
 
-/// Returns a tensor of a query with the default format; `None` without an element type.
-fn tensor_of(tensor: &QueryTensor, strips_batch: bool) -> Option<Tensor> {
-    let dims = match tensor.dims.as_slice() {
-        [1, rest @ ..] if strips_batch && rest.len() > 1 => rest.to_vec(),
-        dims => dims.to_vec(),
-    };
-    let format = tensor.format.clone().unwrap_or_else(TensorFormat::nd);
-    Some(Tensor { dims, dtype: tensor.dtype.clone()?, format })
-}
-
-fn tokens_of(query: &OpQuery) -> Option<u64> {
-    query.inputs.first()?.dims.first().copied().filter(|tokens| *tokens > 1)
-}
-
-/// Returns a text that is equal for gaps that differ in their tokens only. Attention and collectives have other axes,
-/// and a query without types is not interpolated.
-fn bracket_key(gap: &CoverageGap<'_>) -> Option<String> {
+/// Returns a text that is equal for gaps that differ in their tokens only, with the tokens. Lookups interpolate products along
+/// their rows, for each number of matrices apart, and other kernels along the first dimension. Attention and collectives
+/// have other axes, and a query without types is not interpolated.
+fn bracket_key(analyzer: &CoverageAnalyzer<'_>, gap: &CoverageGap<'_>) -> Option<(String, u64)> {
     let GapClosing::ExactCase { kernel } = &gap.closing else { return None };
-    let (query, tokens) = (gap.query, tokens_of(gap.query)?);
-    if kernel == AttentionCase::KERNEL || query.inputs.iter().any(|tensor| tensor.dtype.is_none()) {
+    let (name, query) = (KernelName::new(kernel).ok()?, gap.query);
+    let is_attention = ATTENTION.iter().any(|attention| kernel.starts_with(attention));
+    let is_interpolated = analyzer.engine.mapping().policy(kernel).max_interpolation_dim != Some(0);
+    let is_typed = query.inputs.iter().all(|tensor| tensor.dtype.is_some());
+    if is_attention || !is_interpolated || !is_typed || !gap.is_only_part {
         return None;
     }
-    let shape = |tensor: &QueryTensor| {
-        let dims = tensor.dims.iter().enumerate().map(|(at, dim)| match (at, *dim == tokens) {
-            (0, true) => "T".to_owned(),
-            _ => dim.to_string(),
-        });
-        let dims = dims.collect::<Vec<_>>().join(",");
-        format!("{dims} {:?} {:?}", tensor.dtype, tensor.format)
+    let is_product = KernelTraits::of_kernel(&name).is_product;
+    let first = &query.inputs.first()?.dims;
+    let axis = if is_product { first.len().checked_sub(2)? } else { 0 };
+    let tokens = first.get(axis).copied().filter(|tokens| *tokens > 1)?;
+    let shape = |(number, tensor): (usize, &QueryTensor)| {
+        let varies = |at: usize, dim: u64| match is_product {
+            true => (number, at) == (0, axis),
+            false => at == 0 && dim == tokens,
+        };
+        let dims = tensor.dims.iter().enumerate();
+        let dims = dims.map(|(at, dim)| if varies(at, *dim) { "T".to_owned() } else { dim.to_string() });
+        format!("{} {:?} {:?}", dims.collect::<Vec<_>>().join(","), tensor.dtype, tensor.format)
     };
-    let shapes: Vec<String> = query.inputs.iter().map(shape).collect();
-    Some(format!("{} {:?} {}", query.op, query.ep_size, shapes.join(";")))
+    let shapes: Vec<String> = query.inputs.iter().enumerate().map(shape).collect();
+    Some((format!("{} {:?} {:?} {}", query.op, query.ep_size, query.ranks, shapes.join(";")), tokens))
 }

@@ -1,9 +1,11 @@
 //! Coverage: the answers of a database to the questions of workloads, metrics over them, and the gaps with what would
 //! close each.
 //!
-//! Layer 4: imports `domain`, `config`, `catalogue`, `database`, `op_mapping`, `lookup`, `workload` and `grid`.
+//! Layer 4: imports `domain`, `config`, `catalogue`, `database`, `op_mapping`, `op_query`, `lookup`, `workload` and
+//! `grid`.
 
 mod answers;
+mod closing;
 mod density;
 mod estimate;
 mod fill_cases;
@@ -14,10 +16,11 @@ mod predicted;
 mod totals;
 
 pub use answers::{AnsweredQuestion, CoverageAnalyzer, WorkloadCoverage, add_equal_calls};
+pub use closing::GapClosing;
 pub(crate) use density::{AuditedAnswer, AuditedQuestion, audit_questions};
 pub use estimate::estimate_durations;
 pub use fill_cases::{FillCase, FillCases, FilledBy};
-pub use gaps::{CoverageGap, GapClosing, coverage_gaps};
+pub use gaps::{CoverageGap, GapBracket, coverage_gaps};
 pub use kernels::{EntryShare, KernelCoverage, entry_share, kernel_coverage};
 pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics};
 pub use predicted::{modelled_micros, predicted_time};

@@ -58,7 +58,7 @@ pub fn modelled_micros(coverage: &WorkloadCoverage<'_>) -> f64 {
 
 /// Returns the part of a latency that collectives take.
 fn communication_of(answered: &AnsweredQuestion<'_>, answer: &LookupAnswer, latency: f64) -> f64 {
-    let is_collective = |name: &str| KernelName::new(name).is_ok_and(|kernel| kernel.is_collective());
+    let is_collective = KernelName::is_collective_name;
     if answer.parts.is_empty() {
         let by_rows = answer.rows.first().is_some_and(|row| row.kernel.is_collective());
         return if by_rows || is_collective(&answered.query.op) { latency } else { 0.0 };

@@ -101,7 +101,17 @@ impl KernelName {
 
     /// Returns true for a collective, whose rows are in the communication files.
     pub(crate) fn is_collective(&self) -> bool {
-        self.0.starts_with("hcom_")
+        Self::is_collective_name(&self.0)
+    }
+
+    /// Returns true for the name of a collective.
+    pub(crate) fn is_collective_name(name: &str) -> bool {
+        name.starts_with("hcom_")
+    }
+
+    /// Returns true for a record of a collective, by its name and `Accelerator Core` or `Task Type`.
+    pub(crate) fn is_collective_record(name: &str, core: &str) -> bool {
+        Self::is_collective_name(name) || matches!(core, "COMMUNICATION" | "HCCL")
     }
 
     /// Returns the stem of the kernel's CSV: the name itself for every name a vendor uses. Bytes that could leave the

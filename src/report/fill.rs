@@ -45,7 +45,8 @@ pub(crate) struct FillResult<'a> {
 impl FillReport<'_> {
     /// Returns true if every gap has a case that is measured in time, or is answered between such cases.
     pub(crate) fn closes_all(&self) -> bool {
-        self.ends.iter().all(Result::is_ok) && !self.fill.filled_by.contains(&FilledBy::Nothing)
+        let is_filled = |by: &FilledBy| !matches!(by, FilledBy::Nothing | FilledBy::Part(_));
+        self.ends.iter().all(Result::is_ok) && self.fill.filled_by.iter().all(is_filled)
     }
 
     fn in_time(&self) -> usize {
@@ -100,6 +101,11 @@ pub(crate) fn fill_text(report: &FillReport<'_>) -> String {
             percent(Some(share))
         );
     }
+    let in_part = report.fill.filled_by.iter().filter(|by| matches!(by, FilledBy::Part(_))).count();
+    if in_part > 0 {
+        let text_of_count = format_count(in_part, "composite");
+        text += &format!("{text_of_count} with other parts that may be missing: not in the expected share\n");
+    }
     let between = report.fill.cases.len() - cases.len();
     if between > 0 {
         text +=
@@ -132,9 +138,10 @@ pub(crate) fn fill_json(report: &FillReport<'_>) -> String {
     }
     let not_filled: BTreeMap<&str, usize> =
         report.not_filled().into_iter().map(|(kind, (count, _))| (kind, count)).collect();
+    let in_part = report.fill.filled_by.iter().filter(|by| matches!(by, FilledBy::Part(_))).count();
     text += &json!({
         "gaps": report.gaps.len(), "cases": report.ends.len(), "in_time": report.in_time(),
-        "seconds": report.seconds, "not_filled": not_filled,
+        "seconds": report.seconds, "not_filled": not_filled, "in_part": in_part,
         "m5_before": report.share_before, "m5_forecast": report.share_forecast,
     })
     .to_string();

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
+    coverage::milliseconds,
     summary_tables::{align_right, plain_table, trim_lines},
     text::format_count,
 };
@@ -90,10 +91,6 @@ fn time_ratio(part: Nanos, whole: Nanos) -> f64 {
     if whole.0 == 0 { 0.0 } else { part.0 as f64 / whole.0 as f64 }
 }
 
-fn milliseconds(time: Nanos) -> String {
-    format!("{}.{:03}", time.0 / 1_000_000, time.0 % 1_000_000 / 1000)
-}
-
 /// Returns a table of the gaps on AI cores with their share of the time, tables of AI CPU kernels and of collectives, and
 /// the share of each kind of gap.
 pub(crate) fn gaps_table(gaps: &ProfileGaps) -> String {
@@ -121,7 +118,7 @@ fn engine_table(gaps: &ProfileGaps, engine: KernelEngine, title: &str) -> String
     header.extend(reasons.then_some("reason"));
     let mut table = plain_table(header);
     for gap in gaps.of_engine(engine) {
-        let mut cells = vec![gap.kernel.clone(), gap.records.to_string(), milliseconds(gap.time)];
+        let mut cells = vec![gap.kernel.clone(), gap.records.to_string(), milliseconds(gap.time.0)];
         cells.extend(gaps.share(gap).map(|share| format!("{:.2}", share * 100.0)));
         cells.extend(gap.kind.map(|kind| match gap.reason.as_str() {
             "" => kind.label().to_owned(),
@@ -135,7 +132,7 @@ fn engine_table(gaps: &ProfileGaps, engine: KernelEngine, title: &str) -> String
 
 fn summary_line(gaps: &ProfileGaps) -> String {
     let kernels = format_count(gaps.kernels, "kernel");
-    let mut line = format!("{kernels} on AI cores, {} ms", milliseconds(gaps.ai_core_time));
+    let mut line = format!("{kernels} on AI cores, {} ms", milliseconds(gaps.ai_core_time.0));
     for kind in GapKind::ALL {
         let of_kind = gaps.of_engine(KernelEngine::AiCore).filter(|gap| gap.kind == Some(kind));
         let time = Nanos(of_kind.map(|gap| gap.time.0).sum());

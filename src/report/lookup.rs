@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::summary_tables::{align_right, plain_table, trim_lines};
+use super::{
+    coverage::number,
+    summary_tables::{align_right, plain_table, trim_lines},
+};
 use crate::{
     domain::DataKind,
     lookup::{LookupAnswer, LookupRules, NearestRow, OpQuery, PartAnswer},
@@ -93,12 +96,6 @@ fn nearest_table(nearest: &[NearestRow]) -> String {
     }
     align_right(&mut table, 2..);
     trim_lines(&table)
-}
-
-/// Formats a number with at most six decimals.
-fn number(value: f64) -> String {
-    let text = format!("{value:.6}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Returns an answer as a line of JSON.

@@ -40,7 +40,7 @@ pub(crate) struct MissingKernelRows {
     pub(crate) rebuilt: usize,
 }
 
-/// What was written from the artefacts.
+/// Rows that were written from the artefacts.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenRows {
     pub(crate) rows: usize,

@@ -59,7 +59,7 @@ pub(crate) struct FillSession {
     pub(crate) started: Instant,
 }
 
-/// What a fill has done.
+/// Result of a fill.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillOutcome {
     pub(crate) exit: ExitStatus,
@@ -267,7 +267,7 @@ fn add_rows(database: &Database, catalogue: &Catalogue, cases: &[&FillCase]) -> 
     Ok(added)
 }
 
-/// What a database lacks for workloads, and what it has.
+/// Cases that a database lacks for workloads, and the rows that answer them.
 #[derive(Clone, Debug)]
 pub(crate) struct FillState {
     pub(crate) fill: FillCases,

@@ -44,7 +44,7 @@ pub(crate) struct FillPreview<'w> {
 }
 
 /// Looks workloads up in a database.
-pub(super) fn coverage_of<'w>(
+pub(crate) fn coverage_of<'w>(
     analyzer: &CoverageAnalyzer<'_>,
     workloads: &'w [Workload],
 ) -> Result<Vec<WorkloadCoverage<'w>>, CommandError> {

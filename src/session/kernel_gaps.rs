@@ -163,8 +163,7 @@ fn add_times(left: Nanos, right: Nanos) -> Nanos {
 /// Returns the engine by the kernel's name and `Accelerator Core`.
 fn engine_of(kernel: &str, core: &str) -> KernelEngine {
     match core {
-        _ if kernel.starts_with("hcom_") => KernelEngine::Collective,
-        "COMMUNICATION" | "HCCL" => KernelEngine::Collective,
+        _ if KernelName::is_collective_record(kernel, core) => KernelEngine::Collective,
         "AI_CPU" => KernelEngine::AiCpu,
         _ => KernelEngine::AiCore,
     }

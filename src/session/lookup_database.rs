@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 
 use super::CommandError;
 use crate::{
+    catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
+    coverage::{CoverageAnalyzer, add_equal_calls, estimate_durations},
     database::Database,
     domain::{DataKind, Dtype},
+    llm::LlmModel,
     lookup::{LookupEngine, LookupRules},
     op_mapping::{MAPPING_FILE, OpMapping},
-    workload::{QuestionDefaults, Workload, load_workload},
+    workload::{DecoderStep, QuestionDefaults, Workload, decoder_step, load_workload},
 };
 
 /// A database with its mapping.
@@ -52,6 +55,62 @@ impl LookupDatabase {
     pub(crate) fn device(&self, assets: &AssetFiles) -> Result<DeviceProfile, CommandError> {
         Ok(DeviceProfile::load(assets, &self.device)?)
     }
+}
+
+/// Completes workloads as all commands look them up: with the other names of the kernels' calls.
+pub(crate) fn prepare_workloads(workloads: &mut [Workload], catalogue: &Catalogue) {
+    workloads.iter_mut().for_each(|workload| add_equal_calls(workload, catalogue));
+}
+
+/// Workloads of a command: files with their weights, and a step of a model.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkloadSelection<'a> {
+    pub(crate) files: &'a [(PathBuf, f64)],
+    /// A model by name, and its step.
+    pub(crate) model: Option<(&'a str, DecoderStep)>,
+    pub(crate) defaults: WorkloadDefaults,
+}
+
+impl WorkloadSelection<'_> {
+    /// Loads the workloads.
+    pub(crate) fn load(
+        &self,
+        assets: &AssetFiles,
+        catalogue: &Catalogue,
+    ) -> Result<Vec<Workload>, CommandError> {
+        let mut workloads = self.defaults.load_workloads(self.files)?;
+        if let Some((model, step)) = &self.model {
+            let mut step = step_of_model(assets, model, step)?;
+            // The step has its own parallel degrees.
+            self.defaults.clone().without_degrees().apply(&mut step);
+            workloads.push(step);
+        }
+        prepare_workloads(&mut workloads, catalogue);
+        Ok(workloads)
+    }
+
+    /// Loads the workloads, and estimates the durations that none of their questions has.
+    pub(crate) fn load_with_durations(
+        &self,
+        assets: &AssetFiles,
+        database: &LookupDatabase,
+        analyzer: &CoverageAnalyzer<'_>,
+    ) -> Result<Vec<Workload>, CommandError> {
+        let mut workloads = self.load(assets, analyzer.catalogue)?;
+        let device = database.device(assets)?;
+        workloads.iter_mut().for_each(|workload| estimate_durations(workload, analyzer, &device));
+        Ok(workloads)
+    }
+}
+
+/// Derives the kernels of a step of a model by name.
+pub(crate) fn step_of_model(
+    assets: &AssetFiles,
+    model: &str,
+    step: &DecoderStep,
+) -> Result<Workload, CommandError> {
+    let derived = decoder_step(&LlmModel::load(assets, model)?, step);
+    derived.map_err(|error| CommandError::bad_input(error.to_string(), error.hint()))
 }
 
 /// Parameters that questions of workloads lack, and types to look up as others.

@@ -5,6 +5,7 @@
 //! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `plan`, `verify`,
 //! `evidence`, `coverage`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
+mod audit_fill;
 mod check;
 mod context;
 mod device_choice;
@@ -26,6 +27,7 @@ mod run_id;
 mod selftest;
 mod step_cases;
 
+pub(crate) use audit_fill::AuditFill;
 pub(crate) use check::DatabaseCheck;
 pub(crate) use context::{EndedRun, RunContext};
 pub(crate) use device_choice::{
@@ -37,9 +39,11 @@ pub(crate) use environment::{REHEARSED_DEVICES, lease_free_devices};
 pub(crate) use error::CommandError;
 pub(crate) use fault_plan::load_fault_plan;
 pub(crate) use fill::{FillOutcome, FillSession, FillState};
-pub(crate) use fill_preview::{FillPreview, PredictedHost};
+pub(crate) use fill_preview::{FillPreview, PredictedHost, coverage_of};
 pub(crate) use kernel_gaps::find_kernel_gaps;
-pub(crate) use lookup_database::{LookupDatabase, WorkloadDefaults};
+pub(crate) use lookup_database::{
+    LookupDatabase, WorkloadDefaults, WorkloadSelection, prepare_workloads, step_of_model,
+};
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use profile_records::{left_out_files, read_records};
@@ -47,4 +51,4 @@ pub(crate) use reparse::reparse_runs;
 pub(crate) use resume::ResumeState;
 pub(crate) use run_id::new_run_id;
 pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};
-pub(crate) use step_cases::{StepCases, StepSelection};
+pub(crate) use step_cases::StepSelection;

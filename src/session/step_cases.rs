@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 
 use super::CommandError;
 use crate::{
+    config::AssetFiles,
+    domain::{KernelName, did_you_mean_or},
     grid::{ListedCase, ListedCases},
     llm::{LlmModel, ParallelDegrees, ParallelLayout, QuantisationScheme},
+    report::print_note,
     workload::{DecoderStep, StepPhase, WorkloadQuestion, decoder_step},
 };
 
@@ -22,6 +25,7 @@ const PREFILL_CONTEXTS: [u64; 5] = [512, 1024, 2048, 4096, 8192];
 pub(crate) struct StepSelection {
     pub(crate) tp: Vec<u64>,
     pub(crate) ep: Vec<u64>,
+    pub(crate) dp: Vec<u64>,
     pub(crate) phases: Vec<StepPhase>,
     pub(crate) batches: Vec<u64>,
     pub(crate) contexts: Vec<u64>,
@@ -42,8 +46,46 @@ pub(crate) struct StepCases {
 }
 
 impl StepSelection {
+    /// Derives the cases of the steps of models by name, with notes on what is left out. Of these kernels, or of all if none is
+    /// named; a kernel that no step has is an error.
+    pub(crate) fn derive_rows(
+        &self,
+        assets: &AssetFiles,
+        models: &[String],
+        wanted: &[KernelName],
+    ) -> Result<ListedCases, CommandError> {
+        let mut steps = self.derive_named(assets, models)?;
+        if let Some(missing) = wanted.iter().find(|kernel| !steps.cases.contains_key(*kernel)) {
+            let known = steps.cases.keys().map(KernelName::as_str);
+            let hint = did_you_mean_or(missing.as_str(), known, || {
+                let known: Vec<&str> = steps.cases.keys().map(KernelName::as_str).collect();
+                format!("the steps have {}", known.join(", "))
+            });
+            return Err(CommandError::bad_input(format!("no step of the models has `{missing}`"), hint));
+        }
+        if !steps.collectives.is_empty() {
+            let names: Vec<&str> = steps.collectives.iter().map(String::as_str).collect();
+            print_note(&format!("no rows for collectives: {}", names.join(", ")));
+        }
+        let wanted: BTreeSet<&KernelName> = wanted.iter().collect();
+        steps.cases.retain(|kernel, _| wanted.is_empty() || wanted.contains(kernel));
+        Ok(steps.cases)
+    }
+
+    /// Derives the cases of the steps of models by name, with notes on what is left out.
+    pub(super) fn derive_named(
+        &self,
+        assets: &AssetFiles,
+        models: &[String],
+    ) -> Result<StepCases, CommandError> {
+        let models = models.iter().map(|name| LlmModel::load(assets, name));
+        let steps = self.derive_cases(&models.collect::<Result<Vec<_>, _>>()?)?;
+        steps.notes.iter().for_each(|note| print_note(note));
+        Ok(steps)
+    }
+
     /// Derives the cases of all steps. Of kernels that may run for the same call, the first one has the case.
-    pub(crate) fn derive_cases(&self, models: &[LlmModel]) -> Result<StepCases, CommandError> {
+    fn derive_cases(&self, models: &[LlmModel]) -> Result<StepCases, CommandError> {
         let mut found = StepCases::default();
         let mut known: BTreeSet<String> = BTreeSet::new();
         for model in models {
@@ -74,17 +116,21 @@ impl StepSelection {
     fn layouts(&self, model: &LlmModel) -> Result<Vec<ParallelLayout>, CommandError> {
         let or = |given: &[u64], own: &[u64]| if given.is_empty() { own.to_vec() } else { given.to_vec() };
         let own = &model.layouts;
-        let degrees =
-            ParallelDegrees { tp: or(&self.tp, &own.tp), ep: or(&self.ep, &own.ep), dp: own.dp.clone() };
+        let degrees = ParallelDegrees {
+            tp: or(&self.tp, &own.tp),
+            ep: or(&self.ep, &own.ep),
+            dp: or(&self.dp, &own.dp),
+        };
         let layouts = degrees.usable(model);
         let lost_tp = self.tp.iter().find(|tp| layouts.iter().all(|layout| layout.tp != **tp));
         let lost_ep = self.ep.iter().find(|ep| layouts.iter().all(|layout| layout.ep != **ep));
-        if lost_tp.is_none() && lost_ep.is_none() && !layouts.is_empty() {
+        let lost_dp = self.dp.iter().find(|dp| layouts.iter().all(|layout| layout.dp != **dp));
+        if [lost_tp, lost_ep, lost_dp].iter().all(Option::is_none) && !layouts.is_empty() {
             return Ok(layouts);
         }
         let tp = lost_tp.or(degrees.tp.first()).copied().unwrap_or(1);
         let ep = lost_ep.or(degrees.ep.first()).copied().unwrap_or(1);
-        let layout = ParallelLayout { tp, ep, dp: 1 };
+        let layout = ParallelLayout { tp, ep, dp: lost_dp.copied().unwrap_or(1) };
         let reason = model.share(layout).err().map_or_else(String::new, |reason| format!(": {reason}"));
         Err(CommandError::bad_input(
             format!("{} does not run with {layout}{reason}", model.model),

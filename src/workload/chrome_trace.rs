@@ -2,7 +2,12 @@
 //!
 //! Events are read one by one, since a trace may be larger than memory.
 
-use std::{collections::HashMap, fmt, io::BufReader, path::Path};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    io::BufReader,
+    path::Path,
+};
 
 use serde::{
     Deserialize,
@@ -136,41 +141,124 @@ impl<'de> Visitor<'de> for TraceSeed<'_> {
     }
 }
 
-/// Operator with its shapes, types and number of process.
-type EventKey = (String, String, String, Vec<Option<Dtype>>);
+/// Operator with its shapes and types.
+type OperatorKey = (String, String, Vec<Option<Dtype>>);
 
-/// Reads the operators of a trace. A simulator with several models of time repeats each operator for each of them, in
-/// processes of their own: the one whose durations do not come from a database counts.
-pub(super) fn read_trace(path: &Path) -> Result<Workload, WorkloadError> {
-    let mut groups: HashMap<EventKey, (usize, u64, Nanos)> = HashMap::new();
-    let mut from_database: HashMap<String, bool> = HashMap::new();
-    let mut is_simulated = false;
-    for_each_event(path, &mut |number, event| {
-        let micros = event.micros().ok_or_else(|| format!("the event {number} has a wrong `dur`"))?;
-        let args = event.args.unwrap_or_default();
-        let shapes = text_of(args.simulation_shapes.as_ref());
-        let (source, kernel) = (text_of(args.source.as_ref()), text_of(args.kernel_type.as_ref()));
-        is_simulated |= !shapes.is_empty() || !kernel.is_empty() || !source.is_empty();
-        let process = text_of(event.pid.as_ref());
-        *from_database.entry(process.clone()).or_default() |= !source.is_empty();
-        let dtypes = dtypes_of_inputs(&text_of(args.inputs.as_ref()));
-        let order = groups.len();
-        let group = groups.entry((process, event.name, shapes, dtypes)).or_insert((order, 0, Nanos(0)));
-        group.1 += 1;
-        group.2 = Nanos(group.2.0.saturating_add(Nanos::from_seconds(micros * 1e-6).0));
-        Ok(())
-    })?;
-    if !is_simulated {
-        return Err(WorkloadError::of_file(path, "no event is of a simulator", HINT));
+/// Invocations of an operator, with its place in the order of the trace.
+#[derive(Clone, Copy, Debug)]
+struct OperatorEvents {
+    order: usize,
+    count: u64,
+    time: Nanos,
+}
+
+/// Operators of one process.
+#[derive(Default)]
+struct TraceProcess {
+    operators: HashMap<OperatorKey, OperatorEvents>,
+    /// True if durations come from a database.
+    is_from_database: bool,
+    predicted: PredictedTime,
+}
+
+impl TraceProcess {
+    /// Returns true if the other process has the same operators as often.
+    fn has_operators_of(&self, other: &Self) -> bool {
+        let count = |process: &Self, key| process.operators.get(key).map(|events| events.count);
+        self.operators.len() == other.operators.len()
+            && self.operators.keys().all(|key| count(self, key) == count(other, key))
     }
-    let mut processes: Vec<(bool, &String)> =
-        from_database.iter().map(|(process, is_from_database)| (*is_from_database, process)).collect();
-    processes.sort();
-    let chosen = processes.first().map(|(_, process)| (*process).clone()).unwrap_or_default();
-    let mut questions: Vec<(usize, WorkloadQuestion)> = groups
+}
+
+/// Processes of a trace.
+#[derive(Default)]
+struct TraceProcesses {
+    by_name: BTreeMap<String, TraceProcess>,
+    /// Number of events that are no operators.
+    others: u64,
+}
+
+impl TraceProcesses {
+    /// Reads the operators of a trace, and sums the durations that come from a database. Events without shapes, inputs,
+    /// kernel and source are no operators: such events enclose others.
+    fn read(path: &Path, measured_only: bool) -> Result<Self, WorkloadError> {
+        let mut found = Self::default();
+        let mut order = 0;
+        for_each_event(path, &mut |number, event| {
+            let micros = event.micros().ok_or_else(|| format!("the event {number} has a wrong `dur`"))?;
+            let args = event.args.unwrap_or_default();
+            let [shapes, source, kernel, inputs] =
+                [&args.simulation_shapes, &args.source, &args.kernel_type, &args.inputs]
+                    .map(|value| text_of(value.as_ref()));
+            if [&shapes, &source, &kernel, &inputs].iter().all(|text| text.is_empty()) {
+                found.others += 1;
+                return Ok(());
+            }
+            let process = found.by_name.entry(text_of(event.pid.as_ref())).or_default();
+            process.is_from_database |= !source.is_empty();
+            let time = Nanos::from_seconds(micros * 1e-6);
+            let is_answered = source == "MEASURED" || source == "INTERPOLATED" && !measured_only;
+            let share = communication_share(&kernel, &text_of(args.sub_kernel_durations.as_ref()));
+            let share = Some(share).filter(|_| is_answered && !kernel.is_empty());
+            process.predicted.add_event(time, share);
+            let key = (event.name, shapes, dtypes_of_inputs(&inputs));
+            order += 1;
+            let events =
+                process.operators.entry(key).or_insert(OperatorEvents { order, count: 0, time: Nanos(0) });
+            events.count += 1;
+            events.time = Nanos(events.time.0.saturating_add(time.0));
+            Ok(())
+        })?;
+        match found.by_name.is_empty() {
+            true => Err(WorkloadError::of_file(path, "no event is of a simulator", HINT)),
+            false => Ok(found),
+        }
+    }
+
+    /// Returns one of the processes with the same operators, and all with others. A simulator with several models of time
+    /// repeats each operator for each of them, in processes of their own.
+    fn distinct(self, is_from_database: bool) -> Vec<(String, TraceProcess)> {
+        let mut sorted: Vec<(String, TraceProcess)> = self.by_name.into_iter().collect();
+        sorted.sort_by_key(|(_, process)| process.is_from_database != is_from_database);
+        let mut kept: Vec<(String, TraceProcess)> = Vec::new();
+        for (name, process) in sorted {
+            if kept.iter().all(|(_, other)| !process.has_operators_of(other)) {
+                kept.push((name, process));
+            }
+        }
+        kept
+    }
+}
+
+/// Reads the operators of a trace. Of several processes with the same operators, one whose durations do not come from a
+/// database counts; those with other operators are added.
+pub(super) fn read_trace(path: &Path) -> Result<Workload, WorkloadError> {
+    let processes = TraceProcesses::read(path, false)?;
+    let (all, others) = (processes.by_name.len(), processes.others);
+    let kept = processes.distinct(false);
+    let mut notes = Vec::new();
+    match kept.as_slice() {
+        [(name, _)] if all > 1 => notes.push(format!(
+            "`{}` has {all} processes with the same operators: process {name} is read",
+            path.display()
+        )),
+        [_] | [] => {}
+        kept => notes.push(format!(
+            "`{}` has {all} processes: {} with different operators are added",
+            path.display(),
+            kept.len()
+        )),
+    }
+    if others > 0 {
+        notes.push(format!(
+            "`{}`: {others} events without shapes, inputs, kernel and source are left out",
+            path.display()
+        ));
+    }
+    let mut questions: Vec<(usize, WorkloadQuestion)> = kept
         .into_iter()
-        .filter(|((process, ..), _)| *process == chosen)
-        .map(|((_, op, shapes, dtypes), (order, count, time))| {
+        .flat_map(|(_, process)| process.operators)
+        .map(|((op, shapes, dtypes), OperatorEvents { order, count, time })| {
             let question = question_of_event(&op, &shapes, &dtypes, count);
             (order, WorkloadQuestion { time: Some(time), ..question })
         })
@@ -178,13 +266,7 @@ pub(super) fn read_trace(path: &Path) -> Result<Workload, WorkloadError> {
     questions.sort_by_key(|(order, _)| *order);
     let questions = questions.into_iter().map(|(_, question)| question).collect();
     let mut workload = Workload::new(String::new(), DurationKind::Predicted, questions);
-    if processes.len() > 1 {
-        workload.notes.push(format!(
-            "`{}` has {} processes with the same operators: process {chosen} is read",
-            path.display(),
-            processes.len()
-        ));
-    }
+    workload.notes = notes;
     Ok(workload)
 }
 
@@ -232,34 +314,44 @@ pub struct PredictedTime {
     pub others_time: Nanos,
 }
 
+impl PredictedTime {
+    /// Adds an event by the share of collectives in it; `None` for one whose duration is from elsewhere.
+    fn add_event(&mut self, time: Nanos, communication_share: Option<f64>) {
+        let add = |sum: &mut Nanos, time: i64| *sum = Nanos(sum.0.saturating_add(time));
+        match communication_share {
+            _ if time.0 <= 0 => {}
+            Some(share) => {
+                let communication = Nanos::from_seconds(time.seconds() * share).0.clamp(0, time.0);
+                self.events += 1;
+                add(&mut self.communication, communication);
+                add(&mut self.compute, time.0 - communication);
+            }
+            None => {
+                self.others += 1;
+                add(&mut self.others_time, time.0);
+            }
+        }
+    }
+
+    fn add_process(&mut self, other: Self) {
+        let add = |sum: &mut Nanos, time: Nanos| *sum = Nanos(sum.0.saturating_add(time.0));
+        add(&mut self.compute, other.compute);
+        add(&mut self.communication, other.communication);
+        add(&mut self.others_time, other.others_time);
+        self.events += other.events;
+        self.others += other.others;
+    }
+}
+
 /// Sums the durations of a trace that come from a database: events whose `source` is `MEASURED` or `INTERPOLATED`, or
 /// only the former, with a `kernel_type` and a duration above 0. The duration of several kernels is divided in
-/// proportion to `sub_kernel_durations`; without them it counts as compute unless all kernels are collectives.
+/// proportion to `sub_kernel_durations`; without them it counts as compute unless all kernels are collectives. Of several
+/// processes with the same operators, one whose durations come from a database counts.
 pub fn read_predicted_time(path: &Path, measured_only: bool) -> Result<PredictedTime, WorkloadError> {
     let mut predicted = PredictedTime::default();
-    for_each_event(path, &mut |number, event| {
-        let micros = event.micros().ok_or_else(|| format!("the event {number} has a wrong `dur`"))?;
-        let args = event.args.unwrap_or_default();
-        let kernels = text_of(args.kernel_type.as_ref());
-        let source = text_of(args.source.as_ref());
-        let time = Nanos::from_seconds(micros * 1e-6);
-        if time.0 <= 0 {
-            return Ok(());
-        }
-        let add = |sum: &mut Nanos, time: i64| *sum = Nanos(sum.0.saturating_add(time));
-        let is_answered = source == "MEASURED" || source == "INTERPOLATED" && !measured_only;
-        if !is_answered || kernels.is_empty() {
-            predicted.others += 1;
-            add(&mut predicted.others_time, time.0);
-            return Ok(());
-        }
-        predicted.events += 1;
-        let share = communication_share(&kernels, &text_of(args.sub_kernel_durations.as_ref()));
-        let communication = Nanos::from_seconds(time.seconds() * share).0.clamp(0, time.0);
-        add(&mut predicted.communication, communication);
-        add(&mut predicted.compute, time.0 - communication);
-        Ok(())
-    })?;
+    for (_, process) in TraceProcesses::read(path, measured_only)?.distinct(true) {
+        predicted.add_process(process.predicted);
+    }
     Ok(predicted)
 }
 
@@ -292,5 +384,5 @@ fn communication_share(kernels: &str, durations: &str) -> f64 {
 }
 
 fn is_collective(kernel: &str) -> bool {
-    KernelName::new(kernel).is_ok_and(|kernel| kernel.is_collective())
+    KernelName::is_collective_name(kernel)
 }

@@ -10,7 +10,7 @@ use csv::{ReaderBuilder, StringRecord};
 
 use super::WorkloadError;
 use crate::{
-    domain::{Nanos, NanosError, nearest_name},
+    domain::{KernelName, Nanos, NanosError, nearest_name},
     files::open_regular,
     lookup::parse_dims,
 };
@@ -24,6 +24,7 @@ const HINT: &str = "give kernel_details.csv or op_summary_*.csv of a run, with t
 #[derive(Clone, Debug)]
 struct PassRecord {
     kernel: String,
+    is_collective: bool,
     start: Nanos,
     duration: Nanos,
     tokens: Option<u64>,
@@ -144,7 +145,7 @@ fn pass_of_records(device: &str, records: &[PassRecord], is_complete: bool) -> F
         if record.kernel.ends_with("AicpuKernel") {
             pass.kernels += 1;
             add(&mut pass.aicpu, time);
-        } else if is_collective(&record.kernel) {
+        } else if record.is_collective {
             let longest = collectives.entry((record.start.0.div_euclid(1000), &record.kernel)).or_insert(-1);
             if *longest < 0 {
                 pass.kernels += 1;
@@ -168,7 +169,7 @@ pub(super) fn collective_sums(path: &Path) -> Result<CollectiveSums, WorkloadErr
     let mut sums = CollectiveSums::new();
     for records in read_records(path, &mut 0)?.into_values() {
         let mut by_kernel: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
-        for record in records.into_iter().filter(|record| is_collective(&record.kernel)) {
+        for record in records.into_iter().filter(|record| record.is_collective) {
             by_kernel.entry(record.kernel.clone()).or_default().push(record);
         }
         for (kernel, records) in by_kernel {
@@ -181,16 +182,13 @@ pub(super) fn collective_sums(path: &Path) -> Result<CollectiveSums, WorkloadErr
     Ok(sums)
 }
 
-fn is_collective(kernel: &str) -> bool {
-    kernel.starts_with("hcom_")
-}
-
 /// Columns of a kernel table; profilers without shapes have these, too.
 struct PassColumns {
     kernel: usize,
     start: usize,
     duration: usize,
     device: Option<usize>,
+    core: Option<usize>,
     shapes: Option<usize>,
 }
 
@@ -208,6 +206,7 @@ impl PassColumns {
             start: require(&["Start Time(us)", "Task Start Time(us)"])?,
             duration: require(&["Duration(us)", "Task Duration(us)"])?,
             device: find(&["Device_id"]),
+            core: find(&["Accelerator Core", "Task Type"]),
             shapes: find(&["Input Shapes"]),
         })
     }
@@ -261,7 +260,9 @@ fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<P
             .filter(|_| kernel.contains("MatMul") || kernel.contains("Matmul"))
             .and_then(|shapes| parse_dims(shapes.split(';').next()?)?.first().copied());
         let device = columns.device.map_or_else(String::new, |column| row[column].trim().to_owned());
-        let record = PassRecord { kernel: kernel.to_owned(), start, duration, tokens };
+        let core = columns.core.map_or("", |column| row[column].trim());
+        let is_collective = KernelName::is_collective_record(kernel, core);
+        let record = PassRecord { kernel: kernel.to_owned(), is_collective, start, duration, tokens };
         match devices.entry(device) {
             Entry::Occupied(mut records) => records.get_mut().push(record),
             Entry::Vacant(records) => drop(records.insert(vec![record])),

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{
     DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
+    question::tensor_bytes,
     source_text::{describe_json_error, line_of, parse_time},
 };
 use crate::{
@@ -175,11 +176,7 @@ fn share_time(mut questions: Vec<WorkloadQuestion>, time: Option<Nanos>) -> Vec<
 
 #[expect(clippy::cast_precision_loss, reason = "a weight")]
 fn weight_of_question(question: &WorkloadQuestion) -> f64 {
-    let elements = |tensor: &QueryTensor| tensor.dims.iter().map(|dim| *dim as f64).product::<f64>();
-    let bytes = |tensor: &QueryTensor| {
-        elements(tensor) * tensor.dtype.as_ref().and_then(crate::domain::Dtype::bytes).unwrap_or(2) as f64
-    };
     let query = &question.query;
-    let total: f64 = query.inputs.iter().chain(&query.outputs).map(bytes).sum();
+    let total: f64 = query.inputs.iter().chain(&query.outputs).map(tensor_bytes).sum();
     question.count as f64 * total.clamp(1.0, 1e18)
 }

@@ -51,6 +51,7 @@ pub fn load_workload(path: &Path) -> Result<Workload, WorkloadError> {
     if workload.name.is_empty() {
         workload.name = path.display().to_string();
     }
+    workload.leave_out_unused();
     Ok(workload)
 }
 

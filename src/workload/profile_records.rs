@@ -7,7 +7,7 @@ use super::{
     forward_pass::{CollectiveSums, collective_sums},
 };
 use crate::{
-    domain::Nanos,
+    domain::{KernelName, Nanos},
     lookup::LookupEngine,
     profile::{
         ProfileError, ProfileFile, ReadOptions, RecordGroups, add_attributes, add_table, leave_out_copies,
@@ -68,10 +68,12 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
         });
     }
     let mut repeated = 0;
-    let collectives = match shapeless.keys().any(|kernel| kernel.starts_with("hcom_")) {
-        true => sums_of_collectives(files)?,
-        false => None,
-    };
+    let mut groups = shapeless.iter();
+    let collectives =
+        match groups.any(|(kernel, group)| KernelName::is_collective_record(kernel, &group.core)) {
+            true => sums_of_collectives(files)?,
+            false => None,
+        };
     for (kernel, group) in shapeless {
         let recorded = (group.count, Nanos(group.duration.0.max(0)));
         let once = collectives.as_ref().and_then(|sums| sums.get(&kernel)).copied();

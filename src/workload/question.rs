@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     domain::{Case, Dtype, Nanos},
-    lookup::OpQuery,
+    lookup::{OpQuery, QueryTensor},
 };
 
 /// List of queries that a model runs.
@@ -81,6 +81,13 @@ impl fmt::Display for UnreadableReason {
     }
 }
 
+/// Returns the bytes of a tensor, of two for each element if its type is unknown.
+#[expect(clippy::cast_precision_loss, reason = "a weight")]
+pub(crate) fn tensor_bytes(tensor: &QueryTensor) -> f64 {
+    let elements = tensor.dims.iter().map(|dim| *dim as f64).product::<f64>();
+    elements * tensor.dtype.as_ref().and_then(Dtype::bytes).unwrap_or(2) as f64
+}
+
 impl WorkloadQuestion {
     /// Creates a question without time and source. A query beyond the limits of tensors cannot be looked up.
     pub(crate) fn new(query: OpQuery, count: u64) -> Self {
@@ -116,6 +123,16 @@ impl Workload {
     /// Returns the number of invocations.
     pub fn invocations(&self) -> u64 {
         self.questions.iter().fold(0, |sum, question| sum.saturating_add(question.count))
+    }
+
+    /// Leaves questions without invocations out, with a note.
+    pub(crate) fn leave_out_unused(&mut self) {
+        let all = self.questions.len();
+        self.questions.retain(|question| question.count > 0);
+        let unused = all - self.questions.len();
+        if unused > 0 {
+            self.notes.push(format!("`{}`: {unused} questions with a count of 0 are left out", self.name));
+        }
     }
 
     /// Replaces an element type in all questions.

@@ -262,6 +262,78 @@ fn worked_examples_have_their_metrics() {
     }
 }
 
+/// Gaps, by operator, of a list without durations.
+fn gaps_of(context: &Context, questions: &str) -> Vec<Value> {
+    context.write("gaps.yaml", &format!("questions:\n{questions}"));
+    let ran = run_coverage(context, &["--workload", "gaps.yaml", "--json", "--ranks", "8"]);
+    json_lines(&ran)[1]["gaps"].as_array().unwrap_or_else(|| panic!("{}", ran.stderr)).clone()
+}
+
+/// Products along their rows can be bracketed, along the number of their matrices they cannot: lookups compare it.
+#[test]
+fn brackets_lie_along_the_axes_of_lookups() {
+    let context = database();
+    let batched = |heads: u64, rows: u64| {
+        let text = "  - {op: BatchMatMulV2, dtypes: bf16, duration_us: 10, inputs: ";
+        format!("{text}\"{heads},{rows},128;{heads},128,512\"}}\n")
+    };
+    let closings = |list: &str| -> Vec<String> {
+        let gaps = gaps_of(&context, list);
+        gaps.iter().map(|gap| gap["closed_by"].as_str().expect("text").to_owned()).collect()
+    };
+    let heads: String = [8, 16, 32, 64, 128].map(|heads| batched(heads, 64)).concat();
+    assert_eq!(closings(&heads), vec!["exact case of BatchMatMulV2"; 5]);
+    let rows: String = [64, 128, 256].map(|rows| batched(8, rows)).concat();
+    assert_eq!(
+        closings(&rows),
+        vec!["interpolation bracket of BatchMatMulV2: 64 and 256 tokens close 3 gaps"; 3]
+    );
+    // The depth is as large as some of the numbers of rows.
+    let square: String = [64, 128, 256]
+        .map(|rows| {
+            format!("  - {{op: MatMulV2, dtypes: bf16, duration_us: 10, inputs: \"{rows},64;64,48\"}}\n")
+        })
+        .concat();
+    assert_eq!(
+        closings(&square),
+        vec!["interpolation bracket of MatMulV2: 64 and 256 tokens close 3 gaps"; 3]
+    );
+    let sparse: String = [64, 128, 256]
+        .map(|rows| {
+            format!("  - {{op: SparseFlashAttention, dtypes: bf16, duration_us: 10, inputs: \"{rows},8,512;64,128,1,512\"}}\n")
+        })
+        .concat();
+    assert!(closings(&sparse).iter().all(|closing| !closing.contains("bracket")), "{:?}", closings(&sparse));
+}
+
+/// Estimates count each product once: neither the number of matrices nor that of experts multiplies it, and a composite takes
+/// as long as its product.
+#[test]
+fn estimates_are_those_of_the_products() {
+    let context = database();
+    let question = |op: &str, inputs: &str| format!("  - {{op: {op}, inputs: \"{inputs}\", dtypes: bf16}}\n");
+    let list = [
+        question("aten.mm.default", "4096,7168;7168,4096"),
+        question("tensor_cast.matmul_all_reduce.default", "4096,7168;7168,4096"),
+        question("GroupedMatmul", "4096,7168;64,7168,4096"),
+        question("BatchMatMulV2", "128,64,128;128,128,512"),
+    ]
+    .concat();
+    let gaps = gaps_of(&context, &list);
+    let micros = |op: &str| {
+        let gap = gaps.iter().find(|gap| gap["op"] == op);
+        gap.and_then(|gap| gap["time_us"].as_f64()).unwrap_or_else(|| panic!("{op}: {gaps:?}"))
+    };
+    let product = micros("aten.mm.default");
+    assert!((800.0..1200.0).contains(&product), "{product}");
+    assert!((micros("tensor_cast.matmul_all_reduce.default") - product).abs() < 1e-6);
+    // The weights of 64 experts, 3.8 GB, take longer than the product.
+    let grouped = micros("GroupedMatmul");
+    assert!((3000.0..4500.0).contains(&grouped), "{grouped}");
+    let batched = micros("BatchMatMulV2");
+    assert!((10.0..30.0).contains(&batched), "{batched}");
+}
+
 /// A fused group hits only if each of its members does, also where they are different operators.
 #[test]
 fn fused_groups_hit_together() {

@@ -145,3 +145,33 @@ fn gaps_without_a_case_are_named() {
     let missing = context.run(&["fill", "--db", "db"]);
     assert_eq!(missing.code, 2, "{}", missing.stderr);
 }
+
+/// A composite is expected to be answered only if all of its parts are: a table of its collective, and cases of its kernels.
+#[test]
+fn forecast_of_composites_is_not_above_what_is_reached() {
+    let context = ingested();
+    context.write(
+        "db/op_mapping.yaml",
+        "operator_mappings:\n  summed: {composite: true, sub_kernels: [MatMulV2, MatMulV3, hcom_allReduce_]}\n  \
+         normed: {composite: true, sub_kernels: [RmsNorm, DynamicQuant]}\n",
+    );
+    context.write(
+        "list.yaml",
+        "questions:\n  - {op: summed, inputs: \"64,512;512,4096\", dtypes: bf16, duration_us: 100, ranks: 8}\n  \
+         - {op: normed, inputs: \"64,512;512\", dtypes: bf16, duration_us: 100}\n",
+    );
+    let forecast = || {
+        let lines = json_lines(&fill(&context, &["--dry-run", "--format", "json"]));
+        let forecast = lines.last().expect("a forecast").clone();
+        (forecast["m5_forecast"].as_f64().expect("a share"), forecast["in_part"].as_u64().expect("a number"))
+    };
+    assert_eq!(forecast(), (0.0, 2));
+    let table = "message_bytes,num_devices,dtype,topology_tier,Duration(us)\n";
+    context.write("db/hcom_allReduce_.csv", &format!("{table}524288,8,DT_BF16,1,30\n"));
+    assert_eq!(forecast(), (0.5, 1), "the sum has an answer");
+    let ran = fill(&context, &[]);
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    // The norm is measured, its quantisation has no case.
+    assert!((covered_share(&context) - 0.5).abs() < 1e-9, "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(forecast(), (0.5, 0));
+}

@@ -40,7 +40,7 @@ fn predicted_events() -> Vec<String> {
     let mut events = vec![attention; 64];
     events.extend(vec![product; 128]);
     events.extend(vec![free; 100]);
-    events.extend(vec![event(2.0, ""); 3]);
+    events.extend(vec![event(2.0, "\"simulation_shapes\": \"[[8, 64]]\""); 3]);
     events
 }
 
@@ -246,6 +246,12 @@ fn a_database_predicts_a_forward_pass() {
         ["predicted_compute_us", "predicted_communication_us", "predicted_invocations", "other_invocations"];
     assert_eq!(predicted.map(|key| value(&lines[2], key)), [50.0, 21.0, 6.0, 5.0]);
     assert_eq!((value(&lines[1], "M6"), value(&lines[1], "M6_communication")), (0.5, 0.5));
+    // A case that was measured under another name of its call answers, as in `coverage`.
+    fs::rename(context.path("db/MatMulV2.csv"), context.path("db/MatMulV3.csv")).expect("renamed");
+    context.write("one.csv", "op,inputs,dtypes,count\nMatMulV2,\"8,64;64,32\",bf16,3\n");
+    let lines =
+        json_lines(&context, &["kernel_details.csv", "--whole", "--db", "db", "--workload", "one.csv"]);
+    assert_eq!(predicted.map(|key| value(&lines[2], key)), [30.0, 0.0, 3.0, 0.0]);
 }
 
 #[test]

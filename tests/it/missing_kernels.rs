@@ -39,7 +39,7 @@ fn missing_kernels_are_listed_by_device_time() {
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     insta::assert_snapshot!(ran.stdout, @"
      AI cores    records  time (ms)  share (%)  reason
-     Mystery           2      0.042      36.16  no entry
+     Mystery           2      0.043      36.16  no entry
      ReduceSumD        1      0.007       6.17  not launchable: graphs with static shapes compile sums to it; calls of torch run ReduceSum
      Cast              1      0.003       2.55  refused: element-wise: output 0 is FLOAT as `input` is: nothing would be launched; 3 other forms differ more
      MemSet            1      0.002       1.70  not launchable: it clears memory that the kernel after it adds to, and the profiler records no shapes of it
@@ -51,7 +51,7 @@ fn missing_kernels_are_listed_by_device_time() {
      collectives      records  time (ms)
      hcom_allReduce_        1      0.500
 
-    7 kernels on AI cores, 0.117 ms; no entry 36.16 %; not launchable 7.87 %; refused 2.55 %; without shapes 0.85 %
+    7 kernels on AI cores, 0.118 ms; no entry 36.16 %; not launchable 7.87 %; refused 2.55 %; without shapes 0.85 %
     ");
     let json = context.run(&["kernels", "--missing", "kernel_details.csv", "--format", "json"]);
     insta::assert_snapshot!(json.stdout, @r#"
@@ -71,7 +71,7 @@ fn profiles_without_gaps_and_unreadable_ones_are_reported() {
     context.write("kernel_details.csv", &profile(&[SWIGLU, ADD]));
     let ran = context.run(&["kernels", "--missing", "kernel_details.csv"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(ran.stdout, "2 kernels on AI cores, 0.061 ms\n");
+    assert_eq!(ran.stdout, "2 kernels on AI cores, 0.062 ms\n");
     let absent = context.run(&["kernels", "--missing", "absent"]);
     assert_eq!(absent.code, 3, "{}", absent.stderr);
     assert!(absent.stderr.starts_with("error: "), "{}", absent.stderr);
@@ -111,7 +111,7 @@ fn exports_without_shapes_are_named_and_left_out() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("two/kernel_details.csv` has no shape columns"), "{}", ran.stderr);
     assert!(ran.stderr.contains("the file is left out"), "{}", ran.stderr);
-    assert_eq!(ran.stdout, "2 kernels on AI cores, 0.061 ms\n");
+    assert_eq!(ran.stdout, "2 kernels on AI cores, 0.062 ms\n");
     let alone = context.run(&["kernels", "--missing", "profiles/two"]);
     assert_eq!(alone.code, 3, "nothing is left: {}", alone.stderr);
     assert!(alone.stderr.contains("hint: profile again"), "{}", alone.stderr);

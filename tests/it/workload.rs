@@ -189,9 +189,13 @@ fn a_chrome_trace_of_a_simulator_is_a_workload() {
         event("aten.mm.default", 0, 10.0, &shapes),
         event("aten.mm.default", 1, 12.0, &looked_up),
         event("all_reduce", 1, 30.0, reduced),
+        event("all_reduce", 0, 25.0, r#""simulation_shapes": "[[8, 32]]""#),
         event("aten.cat.default", 0, 2.0, r#""simulation_shapes": "[]""#),
         event("aten.cat.default", 1, 2.5, r#""simulation_shapes": "[]""#),
         event("aten.view.default", 1, 0.0, r#""source": "MEASURED", "kernel_type": "zero_cost""#),
+        event("aten.view.default", 0, 0.0, r#""Inputs": "(2,)""#),
+        // An event that encloses others is no operator.
+        event("layer 0", 0, 100.0, ""),
     ];
     let list = format!("[{}]", events.join(",\n"));
     for (name, text) in [("trace.json", format!("{{\"traceEvents\": {list}}}")), ("list.json", list)] {
@@ -203,17 +207,63 @@ fn a_chrome_trace_of_a_simulator_is_a_workload() {
             .collect();
         assert_eq!(
             asked,
-            [("aten.mm.default", 2, Some(Nanos(20_000))), ("aten.cat.default", 1, Some(Nanos(2_000)))],
+            [
+                ("aten.mm.default", 2, Some(Nanos(20_000))),
+                ("all_reduce", 1, Some(Nanos(25_000))),
+                ("aten.cat.default", 1, Some(Nanos(2_000))),
+                ("aten.view.default", 1, Some(Nanos(0)))
+            ],
             "{name}"
         );
+        let notes = workload.notes.join("\n");
+        assert!(notes.contains("2 processes with the same operators: process 0 is read"), "{notes}");
+        assert!(notes.contains("1 events without shapes, inputs, kernel and source"), "{notes}");
         let product = &workload.questions[0].query;
         assert_eq!(product.inputs[1].dims, [64, 32]);
         assert_eq!(product.inputs[1].dtype, Some(Dtype::Bf16));
-        assert_eq!(workload.questions[1].unreadable, Some(UnreadableReason::NoShapes));
+        assert_eq!(workload.questions[2].unreadable, Some(UnreadableReason::NoShapes));
         let predicted = read_predicted_time(&context.path(name), false).expect("a trace");
         assert_eq!((predicted.compute, predicted.communication), (Nanos(24_000), Nanos(30_000)), "{name}");
-        assert_eq!((predicted.events, predicted.others), (3, 4), "{name}");
+        // The operator without an answer of the same process.
+        assert_eq!((predicted.events, predicted.others), (3, 1), "{name}");
     }
+}
+
+/// Processes with other operators are parts of the same run: their times are added, by both readers.
+#[test]
+fn processes_with_other_operators_are_added() {
+    let context = Context::new();
+    let event = |name: &str, pid: &str, dur: f64, args: &str| {
+        format!(
+            r#"{{"name": "{name}", "ph": "X", "ts": 0, "dur": {dur}, "pid": "{pid}", "args": {{{args}}}}}"#
+        )
+    };
+    let product =
+        r#""simulation_shapes": "[[64, 512], [512, 64]]", "source": "MEASURED", "kernel_type": "MatMulV2""#;
+    let sum = r#""simulation_shapes": "[[64, 64]]", "source": "MEASURED", "kernel_type": "hcom_allReduce_""#;
+    let events = [
+        event("aten.mm.default", "compute", 10.0, product),
+        event("tensor_cast.all_reduce", "network", 90.0, sum),
+        event("layer 0", "compute", 100.0, ""),
+    ];
+    let workload = load(&context, "parts.json", &format!("[{}]", events.join(",")));
+    assert_eq!((workload.invocations(), total_time(&workload)), (2, Nanos(100_000)));
+    assert!(workload.notes[0].contains("2 with different operators are added"), "{:?}", workload.notes);
+    let predicted = read_predicted_time(&context.path("parts.json"), false).expect("a trace");
+    assert_eq!((predicted.compute, predicted.communication), (Nanos(10_000), Nanos(90_000)));
+    let only = format!("[{}]", event("layer 0", "compute", 100.0, ""));
+    assert!(refusal(&context, "none.json", &only).contains("no event is of a simulator"));
+}
+
+/// Questions without invocations neither count as functions nor are gaps.
+#[test]
+fn questions_without_invocations_are_left_out() {
+    let context = Context::new();
+    let text = "questions:\n  - {op: MatMulV2, inputs: \"8,64;64,32\", dtypes: bf16, count: 0}\n  \
+                - {op: Add, inputs: \"8;8\", dtypes: bf16}\n";
+    let workload = load(&context, "unused.yaml", text);
+    assert_eq!((workload.questions.len(), workload.invocations()), (1, 1));
+    assert!(workload.notes[0].contains("1 questions with a count of 0 are left out"), "{:?}", workload.notes);
 }
 
 #[test]

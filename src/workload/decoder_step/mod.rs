@@ -31,12 +31,12 @@ const MOST_KEYS: u64 = 1 << 36;
 const MOST_SEQUENCES: u64 = 1 << 16;
 
 /// Phase of inference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "snake_case")]
 pub enum StepPhase {
-    /// All tokens of new sequences
+    /// All tokens of new sequences.
     Prefill,
-    /// One token of each sequence
+    /// One token of each sequence.
     Decode,
 }
 
