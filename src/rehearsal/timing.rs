@@ -14,8 +14,9 @@
 //! at the bandwidth of device memory, and so have launches of cases after a kernel that flushes the cache. Other
 //! launches of cases have a warm cache, from which a part of the traffic up to its size comes.
 //!
-//! Durations are multiples of 20 ns, as of the device's 50 MHz counter, and never below `fastest(work)`. Nothing was
-//! fitted to a device: the numbers contain no information about a kernel.
+//! Durations are multiples of 20 ns, as of the device's 50 MHz counter, and without faults never below `fastest(work)`.
+//! They are rounded once, after noise and faults. Nothing was fitted to a device: the numbers contain no information
+//! about a kernel.
 
 use super::NoiseModel;
 use crate::{
@@ -42,6 +43,8 @@ pub(super) struct LaunchContext {
     pub(super) noise: RehearsedNoise,
     /// Factor of the durations on the device, in the lifelike model.
     pub(super) device_factor: f64,
+    /// Factor of the duration by faults.
+    pub(super) slowdown: f64,
     pub(super) seed: u64,
     pub(super) collection: u32,
     pub(super) device: u32,
@@ -95,7 +98,7 @@ pub(super) fn duration(
     };
     let floor = profile.fastest(work).0;
     let least = floor + (TICK_NS - floor.rem_euclid(TICK_NS)) % TICK_NS;
-    rounded(varied).max(Nanos(least))
+    rounded(varied.max(least as f64) * context.slowdown)
 }
 
 /// A hash of the inputs of the duration, for other quantities that vary with a launch.
@@ -110,9 +113,9 @@ pub(super) fn variation(context: &LaunchContext) -> u64 {
     }
 }
 
-/// The duration times a factor, in whole ticks.
-pub(super) fn stretched(duration: Nanos, factor: f64) -> Nanos {
-    rounded(nanos(duration) * factor)
+/// Mean duration of a kernel from its recorded median and the factor of the state of the cache, without noise.
+pub(super) fn recorded_base(median: Nanos, factor: f64) -> Nanos {
+    rounded(nanos(median) * factor)
 }
 
 fn nanos(time: Nanos) -> f64 {
@@ -125,6 +128,8 @@ fn rounded(nanos: f64) -> Nanos {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -144,6 +149,7 @@ mod tests {
             model,
             noise: RehearsedNoise::default(),
             device_factor: 1.0,
+            slowdown: 1.0,
             seed: 7,
             collection: 0,
             device: 0,
@@ -178,6 +184,24 @@ mod tests {
         let steady = duration(&profile, &work, base, &context(NoiseModel::Steady));
         let lifelike = duration(&profile, &work, base, &context(NoiseModel::Lifelike));
         assert_eq!((base, steady, lifelike), (Nanos(9_160_700), Nanos(9_157_340), Nanos(9_189_460)));
+    }
+
+    #[test]
+    fn slower_durations_are_rounded_once() {
+        let profile = profile();
+        let base = Nanos(1_309);
+        let mut context = context(NoiseModel::Steady);
+        let (mut unchanged, mut slower) = (BTreeSet::new(), BTreeSet::new());
+        for since_sentinel in 0..200 {
+            context.since_sentinel = since_sentinel;
+            for (slowdown, durations) in [(1.0, &mut unchanged), (3.0, &mut slower)] {
+                context.slowdown = slowdown;
+                durations.insert(duration(&profile, &work(0.0, 0.0), base, &context).0);
+            }
+        }
+        // 1302.5 to 1315.5 ns, and three times as long: 3907.4 to 3946.6 ns.
+        assert_eq!(unchanged, BTreeSet::from([1_300, 1_320]));
+        assert_eq!(slower, BTreeSet::from([3_900, 3_920, 3_940]));
     }
 
     #[test]

@@ -332,10 +332,11 @@ impl LaunchLog {
         let chip = self.config.physical_id(LogicalDeviceId(device));
         let noise = self.config.faults.noise;
         let devices = self.config.devices;
-        let context = LaunchContext {
+        let mut context = LaunchContext {
             model,
             noise,
             device_factor: noise.device_factor(self.config.seed, chip, devices),
+            slowdown: 1.0,
             seed,
             collection,
             device: chip,
@@ -349,16 +350,13 @@ impl LaunchLog {
         let base = self.recorded_base(&operation).unwrap_or(base);
         self.record_true_median(&operation, base);
         self.is_flushed = self.is_flush(&operation);
-        let duration = timing::duration(&self.profile, &operation.work, base, &context);
         let waiting = self.neighbour_factor(timing::variation(&context)) * self.idle_factor();
         let (slowdown, shown_slowdown) = (self.slowdown * waiting, self.shown_slowdown);
         let is_on_one_core = self.is_on_one_core && self.case.is_some();
-        let total = self.total_slowdown(chip) * waiting;
         let unsteadiness = if self.case.is_some() { self.unsteadiness } else { 1.0 };
-        let total = total * unsteadiness;
-        let total =
-            if is_on_one_core { total * operation.blocks(&self.profile).max(1) as f64 } else { total };
-        let duration = if total == 1.0 { duration } else { timing::stretched(duration, total) };
+        let cores = if is_on_one_core { operation.blocks(&self.profile).max(1) as f64 } else { 1.0 };
+        context.slowdown = self.total_slowdown(chip) * waiting * unsteadiness * cores;
+        let duration = timing::duration(&self.profile, &operation.work, base, &context);
         self.busy_since_idle = Nanos(self.busy_since_idle.0.saturating_add(duration.0));
         if let Some(renamed) = self.renaming.as_ref().filter(|_| self.case.is_some()) {
             let name = if renamed.operator_only { &mut operation.name } else { &mut operation.kernel };
@@ -412,7 +410,7 @@ impl LaunchLog {
         }
         let state = if self.is_flushed { 1.0 } else { WARM_SHARE };
         let defect = if self.has_defect(HostDefect::SlowerThanProduction) { SLOWER_FACTOR } else { 1.0 };
-        Some(timing::stretched(Nanos(median), state * defect))
+        Some(timing::recorded_base(Nanos(median), state * defect))
     }
 
     /// Records the duration of the kernel of the current case without noise and faults. The factors of the lifelike model have
