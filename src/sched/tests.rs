@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::{
     domain::{CaseOutcome, CollectionPurpose, Verdict},
     stats::SplitMix64,
 };
 
+mod case_faults;
 mod device_faults;
+mod random_faults;
 mod repetitions;
 
 /// Fault of a case.
@@ -315,71 +315,6 @@ fn few_cases_are_divided_among_all_devices() {
     assert_eq!(host.collections.len(), 16, "{:?}", host.collections);
 }
 
-/// Runs with and without one faulty case; returns the additional collections.
-fn extra_collections(fault: CaseFault, at: usize, cases: usize) -> (FaultyHost, usize) {
-    let jobs: Vec<SchedCase> = (0..cases).map(|_| job(0, 0.05)).collect();
-    let run = |case_faults: Vec<CaseFault>| {
-        let mut host = FaultyHost::new(jobs.clone(), case_faults);
-        host.run(2);
-        host
-    };
-    let healthy = run(vec![CaseFault::No; cases]).collections.len();
-    let mut one = vec![CaseFault::No; cases];
-    one[at] = fault;
-    let host = run(one);
-    let collections = host.collections.len();
-    (host, collections.saturating_sub(healthy))
-}
-
-#[test]
-fn one_faulty_case_among_500_costs_no_more_than_a_bisection() {
-    // A collection has up to 256 cases; a bisection takes log2 of that, and two more.
-    for (fault, verdict, most) in [
-        (CaseFault::Crashes, Verdict::Quarantined, 4),
-        (CaseFault::Hangs, Verdict::Quarantined, 4),
-        (CaseFault::CrashesUnnamed, Verdict::Quarantined, 10),
-        (CaseFault::TooLarge, Verdict::Oom, 2),
-        (CaseFault::AlwaysLost, Verdict::LostRecords, 3),
-    ] {
-        for at in [0, 3, 100, 250, 499] {
-            let (host, extra) = extra_collections(fault, at, 500);
-            assert_eq!(host.concluded[&at].verdict, verdict, "{fault:?} at {at}");
-            assert_eq!(host.count(Verdict::Ok), 499, "{fault:?} at {at}");
-            assert!(extra <= most, "{fault:?} at {at} cost {extra} collections more: {:?}", host.collections);
-        }
-    }
-}
-
-#[test]
-fn reason_of_a_quarantined_case_names_the_devices() {
-    let (host, _) = extra_collections(CaseFault::Crashes, 7, 20);
-    let reason = &host.concluded[&7].reason;
-    assert!(reason.starts_with("crashed on device ") && reason.contains(" and device "), "{reason}");
-}
-
-#[test]
-fn case_out_of_memory_in_a_collection_is_repeated_alone() {
-    let mut host = FaultyHost::healthy(40);
-    host.case_faults[5] = CaseFault::Crowded;
-    host.run(1);
-    assert_eq!((host.count(Verdict::Ok), host.attempts[5]), (40, 2));
-}
-
-#[test]
-fn cases_as_large_as_one_out_of_memory_run_alone_until_one_succeeds() {
-    let mut host = FaultyHost::healthy(400);
-    host.case_faults[0] = CaseFault::TooLarge;
-    host.jobs[0].value = 9.0;
-    for case in [0, 100, 200, 300] {
-        host.jobs[case].memory = 1 << 35;
-    }
-    host.run(1);
-    assert_eq!((host.count(Verdict::Ok), host.count(Verdict::Oom)), (399, 1));
-    let alone = host.collections.iter().filter(|(purpose, _)| *purpose == CollectionPurpose::Alone).count();
-    // The second one succeeded alone, and the others are no larger.
-    assert_eq!(alone, 2, "{:?}", host.collections);
-}
-
 #[test]
 fn no_collection_starts_on_devices_that_are_reserved_at_the_start() {
     let jobs = vec![job(0, 1.0); 10];
@@ -501,89 +436,4 @@ fn run_of_ten_hours_keeps_all_devices_busy_and_ends_before_the_deadline() {
     let least = done[done.len() / 50];
     let heavier = left.iter().filter(|value| **value > least).count();
     assert!(heavier * 100 < left.len(), "{heavier} of {} left are worth more than {least}", left.len());
-}
-
-fn any_case_fault() -> impl Strategy<Value = CaseFault> {
-    prop_oneof![
-        20 => Just(CaseFault::No),
-        1 => Just(CaseFault::Crashes),
-        1 => Just(CaseFault::CrashesUnnamed),
-        1 => Just(CaseFault::Hangs),
-        1 => Just(CaseFault::TooLarge),
-        1 => Just(CaseFault::Crowded),
-        1 => Just(CaseFault::LostOnce),
-        1 => Just(CaseFault::AlwaysLost),
-        1 => Just(CaseFault::Refused),
-        1 => Just(CaseFault::OtherKernel),
-    ]
-}
-
-fn any_device_fault() -> impl Strategy<Value = DeviceFault> {
-    prop_oneof![
-        6 => Just(DeviceFault::No),
-        1 => (0.0..500.0_f64, 0.0..3000.0_f64).prop_map(|(from, long)| DeviceFault::Dead(from, from + long)),
-        1 => Just(DeviceFault::Breaks),
-        1 => Just(DeviceFault::OtherKernels),
-        2 => (0.0..500.0_f64, 0.0..1000.0_f64).prop_map(|(from, long)| DeviceFault::DiskFull(from, from + long)),
-        1 => (0.0..500.0_f64, 0.0..1000.0_f64)
-            .prop_map(|(from, long)| DeviceFault::UnreadableProfiles(from, from + long)),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
-    /// Each case has one verdict, no device has two collections, gangs are complete (the host asserts these), and only
-    /// faulty cases are quarantined on faultless devices.
-    #[test]
-    fn every_case_has_one_verdict_under_random_faults(
-        case_faults in prop::collection::vec((any_case_fault(), 0_usize..5, prop::sample::select(vec![1_usize, 1, 1, 1, 2, 4])), 1..300),
-        device_faults in prop::collection::vec(any_device_fault(), 1..6),
-        reservations in prop::collection::vec((0.0..2000.0_f64, 0_u32..6, 0.0..2000.0_f64), 0..3),
-        deadline in prop::option::of(50.0..4000.0_f64),
-        stop in prop::option::of(0.0..500.0_f64),
-        slowdown in 0.3..4.0_f64,
-    ) {
-        let jobs: Vec<SchedCase> = case_faults.iter().map(|(_, kernel, devices)| SchedCase { devices: *devices, ..job(*kernel, 0.2) }).collect();
-        let mut host = FaultyHost::new(jobs, case_faults.iter().map(|(fault, ..)| *fault).collect());
-        host.slowdown = slowdown;
-        host.deadline = deadline;
-        let devices = u32::try_from(device_faults.len()).unwrap_or(1);
-        host.device_faults = (0..).zip(device_faults.iter().copied()).collect();
-        let mut others = Vec::new();
-        for (at, device, long) in reservations {
-            let reserved = SchedEvent::ReservationsChanged { reserved: vec![device], released: Vec::new() };
-            let released = SchedEvent::ReservationsChanged { reserved: Vec::new(), released: vec![device] };
-            others.extend([(at, reserved), (at + long, released)]);
-        }
-        others.extend(stop.map(|at| (at, SchedEvent::StopRequested)));
-        let is_at_fault = |fault: &DeviceFault| {
-            matches!(fault, DeviceFault::Dead(..) | DeviceFault::Breaks | DeviceFault::OtherKernels)
-        };
-        let is_faultless = !device_faults.iter().any(is_at_fault) && stop.is_none() && deadline.is_none();
-        let loses_profiles = |fault: &DeviceFault| matches!(fault, DeviceFault::UnreadableProfiles(..));
-        let is_readable = !device_faults.iter().any(loses_profiles);
-        host.run_with(devices, others);
-        for (case, outcome) in &host.concluded {
-            let fault = host.case_faults[*case];
-            if outcome.verdict == Verdict::Quarantined && is_faultless {
-                prop_assert!(matches!(fault, CaseFault::Crashes | CaseFault::CrashesUnnamed | CaseFault::Hangs), "{fault:?}: {outcome:?}");
-            }
-            if is_faultless && is_readable && matches!(fault, CaseFault::No | CaseFault::Crowded) && host.jobs[*case].devices <= device_faults.len() {
-                prop_assert_eq!(outcome.verdict, Verdict::Ok, "{:?} {}", fault, outcome.reason);
-            }
-        }
-    }
-
-
-    #[test]
-    fn same_events_give_the_same_actions(case_faults in prop::collection::vec(any_case_fault(), 1..200), devices in 1_u32..6) {
-        let run = || {
-            let jobs: Vec<SchedCase> = (0..case_faults.len()).map(|case| job(case % 3, 0.2)).collect();
-            let mut host = FaultyHost::new(jobs, case_faults.clone());
-            host.run(devices);
-            (host.collections, host.concluded)
-        };
-        prop_assert_eq!(run(), run());
-    }
 }

@@ -1,0 +1,68 @@
+//! Cost of faulty cases in collections.
+
+use super::*;
+
+/// Runs with and without one faulty case; returns the additional collections.
+fn extra_collections(fault: CaseFault, at: usize, cases: usize) -> (FaultyHost, usize) {
+    let jobs: Vec<SchedCase> = (0..cases).map(|_| job(0, 0.05)).collect();
+    let run = |case_faults: Vec<CaseFault>| {
+        let mut host = FaultyHost::new(jobs.clone(), case_faults);
+        host.run(2);
+        host
+    };
+    let healthy = run(vec![CaseFault::No; cases]).collections.len();
+    let mut one = vec![CaseFault::No; cases];
+    one[at] = fault;
+    let host = run(one);
+    let collections = host.collections.len();
+    (host, collections.saturating_sub(healthy))
+}
+
+#[test]
+fn one_faulty_case_among_500_costs_no_more_than_a_bisection() {
+    // A collection has up to 256 cases; a bisection takes log2 of that, and two more.
+    for (fault, verdict, most) in [
+        (CaseFault::Crashes, Verdict::Quarantined, 4),
+        (CaseFault::Hangs, Verdict::Quarantined, 4),
+        (CaseFault::CrashesUnnamed, Verdict::Quarantined, 10),
+        (CaseFault::TooLarge, Verdict::Oom, 2),
+        (CaseFault::AlwaysLost, Verdict::LostRecords, 3),
+    ] {
+        for at in [0, 3, 100, 250, 499] {
+            let (host, extra) = extra_collections(fault, at, 500);
+            assert_eq!(host.concluded[&at].verdict, verdict, "{fault:?} at {at}");
+            assert_eq!(host.count(Verdict::Ok), 499, "{fault:?} at {at}");
+            assert!(extra <= most, "{fault:?} at {at} cost {extra} collections more: {:?}", host.collections);
+        }
+    }
+}
+
+#[test]
+fn reason_of_a_quarantined_case_names_the_devices() {
+    let (host, _) = extra_collections(CaseFault::Crashes, 7, 20);
+    let reason = &host.concluded[&7].reason;
+    assert!(reason.starts_with("crashed on device ") && reason.contains(" and device "), "{reason}");
+}
+
+#[test]
+fn case_out_of_memory_in_a_collection_is_repeated_alone() {
+    let mut host = FaultyHost::healthy(40);
+    host.case_faults[5] = CaseFault::Crowded;
+    host.run(1);
+    assert_eq!((host.count(Verdict::Ok), host.attempts[5]), (40, 2));
+}
+
+#[test]
+fn cases_as_large_as_one_out_of_memory_run_alone_until_one_succeeds() {
+    let mut host = FaultyHost::healthy(400);
+    host.case_faults[0] = CaseFault::TooLarge;
+    host.jobs[0].value = 9.0;
+    for case in [0, 100, 200, 300] {
+        host.jobs[case].memory = 1 << 35;
+    }
+    host.run(1);
+    assert_eq!((host.count(Verdict::Ok), host.count(Verdict::Oom)), (399, 1));
+    let alone = host.collections.iter().filter(|(purpose, _)| *purpose == CollectionPurpose::Alone).count();
+    // The second one succeeded alone, and the others are no larger.
+    assert_eq!(alone, 2, "{:?}", host.collections);
+}

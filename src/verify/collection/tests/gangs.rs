@@ -1,0 +1,143 @@
+//! Launches of a gang of devices.
+
+use super::*;
+
+/// Output of a gang of devices 3 and 6; durations on the second device are `longer` nanoseconds more.
+fn gang(longer: i64) -> (Collection, Vec<LaunchJournal>) {
+    let mut collection = Collection::without_faults();
+    collection.manifest.gang = vec![LogicalDeviceId(3), LogicalDeviceId(6)];
+    let others = collection.records.iter().cloned().map(|record| RawRecord {
+        device: Some(LogicalDeviceId(6)),
+        duration: Nanos(record.duration.0 + longer),
+        ..record
+    });
+    let others: Vec<RawRecord> = others.collect();
+    // Records of both processes, sorted by start time.
+    collection.records = collection.records.drain(..).zip(others).flat_map(<[_; 2]>::from).collect();
+    collection.restamp();
+    let journals = vec![collection.journal.clone(); 2];
+    (collection, journals)
+}
+
+#[test]
+fn sample_of_a_gang_is_the_slowest_rank() {
+    let (mut collection, journals) = gang(0);
+    // In the third launch the first rank is the slower one, in all others the second.
+    let mut launches = [0; 7];
+    for record in collection.records.iter_mut().filter(|record| record.kernel == "AddAiCore") {
+        let device = record.device.expect("a line");
+        let device = device.0 as usize;
+        launches[device] += 1;
+        record.duration = Nanos(match (device, launches[device]) {
+            (3, 3) => 1060,
+            (3, _) => 1000,
+            _ => 1020,
+        });
+    }
+    let attempts = assessed(&collection, &journals);
+    assert_eq!(attempts[0].outcome.verdict, Verdict::Ok, "{:?}", attempts[0].outcome);
+    let durations: Vec<i64> = attempts[0].launches.iter().map(|launch| launch.duration.0).collect();
+    assert_eq!(durations, [1020, 1020, 1060, 1020, 1020, 1020, 1020, 1020, 1020, 1020]);
+    assert_eq!(attempts[0].launched, 10);
+}
+
+#[test]
+fn durations_of_the_fastest_rank_are_kept_and_a_large_difference_is_named() {
+    for (longer, reason) in [
+        (20, "every launch recorded"),
+        (300, "every launch recorded; the fastest rank takes 1.000 us, the slowest 1.300 us"),
+    ] {
+        let (mut collection, journals) = gang(0);
+        for record in collection.records.iter_mut().filter(|record| record.kernel == "AddAiCore") {
+            let is_second = record.device == Some(LogicalDeviceId(6));
+            record.duration = Nanos(if is_second { 1000 + longer } else { 1000 });
+        }
+        let attempt = assessed(&collection, &journals).remove(0);
+        assert_eq!(attempt.outcome, CaseOutcome::new(Verdict::Ok, reason));
+        assert_eq!(attempt.fastest_ranks, [Nanos(1000); 10]);
+        assert!(attempt.launches.iter().all(|launch| launch.duration == Nanos(1000 + longer)));
+    }
+    assert!(Collection::without_faults().attempts()[0].fastest_ranks.is_empty());
+}
+
+#[test]
+fn launches_of_every_rank_must_be_recorded() {
+    let outcomes = |change: &dyn Fn(&mut Collection, &mut Vec<LaunchJournal>)| {
+        let (mut collection, mut journals) = gang(20);
+        change(&mut collection, &mut journals);
+        let attempts = assessed(&collection, &journals);
+        let outcome_text = |CaseOutcome { verdict, reason }: CaseOutcome| format!("{verdict} ({reason})");
+        attempts.into_iter().map(|attempt| outcome_text(attempt.outcome)).collect::<Vec<_>>()
+    };
+    let ok = "ok (every launch recorded)";
+    assert_eq!(outcomes(&|_, _| {}), [ok, ok]);
+    let lost = outcomes(&|collection, _| {
+        let last = collection
+            .records
+            .iter()
+            .rposition(|r| r.device == Some(LogicalDeviceId(6)) && r.kernel == "AddAiCore");
+        collection.records.remove(last.expect("a line"));
+    });
+    assert_eq!(lost, [ok, "lost_records (rank 1 (device 6): 10 launches, 9 records)"]);
+    let elsewhere = outcomes(&|collection, _| {
+        collection
+            .records
+            .iter_mut()
+            .filter(|r| r.device == Some(LogicalDeviceId(6)))
+            .for_each(|r| r.device = Some(LogicalDeviceId(9)));
+    });
+    assert!(
+        elsewhere[0].contains("rank 1 (device 6): launched on device 6, recorded on device 9"),
+        "{elsewhere:?}"
+    );
+    let fewer = outcomes(&|collection, journals| {
+        journals[1].lines.get_mut(&1).expect("a line").launched = 9;
+        let last = collection
+            .records
+            .iter()
+            .rposition(|r| r.device == Some(LogicalDeviceId(6)) && r.kernel == "AddAiCore");
+        collection.records.remove(last.expect("a line"));
+    });
+    assert_eq!(fewer, [ok, "lost_records (the ranks launched it 10, 9 times)"]);
+    let crashed = outcomes(&|_, journals| {
+        for journal in journals.iter_mut() {
+            journal.is_done = false;
+        }
+        journals[1].lines.clear();
+    });
+    assert_eq!(crashed[0], "crashed (rank 1 (device 6): the process ended while it ran)");
+    assert!(crashed[1].starts_with("not_run"), "only the first case is suspected: {crashed:?}");
+    let all = outcomes(&|_, journals| journals.iter_mut().for_each(|journal| journal.lines.clear()));
+    assert_eq!(all[0], "crashed (the process ended while it ran)", "torchrun ends all when one fails");
+    let other = |class: &str, message: &str| {
+        Some(PythonException { class: class.to_owned(), message: message.to_owned() })
+    };
+    let fault = outcomes(&|_, journals| {
+        journals[0].lines.clear();
+        journals[1].lines.remove(&1);
+        journals[1].lines.get_mut(&0).expect("a line").error =
+            other("RuntimeError", "NPU function error, error code is 507015");
+    });
+    assert!(fault[0].starts_with("crashed (rank 1 (device 6): RuntimeError: NPU function"), "{fault:?}");
+    let stopped = outcomes(&|collection, journals| {
+        collection.end = CollectionTermination::Stopped;
+        journals[0].lines.remove(&1);
+        journals[0].lines.get_mut(&0).expect("a line").error = other("RuntimeError", "a peer is gone");
+        journals[1].lines.clear();
+    });
+    assert_eq!(
+        stopped[0], "not_run (the run was stopped while it ran)",
+        "an error that follows from the end"
+    );
+    let starved = outcomes(&|_, journals| {
+        journals[0].lines.get_mut(&0).expect("a line").error = other("OutOfMemoryError", "NPU out of memory");
+        journals[1].lines.clear();
+    });
+    assert!(starved[0].starts_with("oom (rank 0 (device 3): "), "{starved:?}");
+    let oom = outcomes(&|_, journals| {
+        journals[0].lines.get_mut(&0).expect("a line").error =
+            other("OtherRank", "rank 1 has not launched it");
+        journals[1].lines.get_mut(&0).expect("a line").error = other("OutOfMemoryError", "NPU out of memory");
+    });
+    assert_eq!(oom, ["oom (rank 1 (device 6): OutOfMemoryError: NPU out of memory)", ok]);
+}
