@@ -1,8 +1,18 @@
 //! Rendered calls on meta tensors, checked by the vendor's own torch_npu.
 
-use std::{ffi::OsString, fs, path::PathBuf, process::Command, thread};
+use std::{
+    ffi::OsString,
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::{ffi::OsStrExt as _, net::UnixStream},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+    thread,
+};
 
 use npubench::domain::KernelName;
+use tempfile::TempDir;
 
 use crate::{context::Context, requirements::vendor_python};
 
@@ -31,28 +41,79 @@ impl VendorJournal {
     }
 }
 
-/// Runs the scripts of several folders in one process, because importing torch_npu takes seconds.
-const SEVERAL_CHECKS: &str = r#"
-import os, runpy, sys
+/// A process that has imported torch_npu, which takes seconds, and starts one for each list of folders: there it runs the
+/// scripts, and its connection gets what they print. It ends with the tests.
+const CHECK_SERVER: &str = r#"
+import os, runpy, select, signal, socket, sys
+import torch, torch_npu
 
-for folder in sys.argv[1:]:
-    os.chdir(folder)
-    sys.argv = ["replay.py", "manifest.json", "--mode", "check", "--journal", "check.jsonl"]
-    try:
-        runpy.run_path("replay.py", run_name="__main__")
-    except SystemExit:
-        pass
+def check(connection):
+    folders = b""
+    while not folders.endswith(b"\0\0"):
+        folders += connection.recv(65536) or sys.exit(1)
+    os.dup2(connection.fileno(), 1)
+    os.dup2(connection.fileno(), 2)
+    for folder in folders[:-2].split(b"\0"):
+        os.chdir(folder)
+        sys.argv = ["replay.py", "manifest.json", "--mode", "check", "--journal", "check.jsonl"]
+        try:
+            runpy.run_path("replay.py", run_name="__main__")
+        except SystemExit:
+            pass
+        sys.stderr.flush()
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("ready", flush=True)
+while sys.stdin.fileno() not in select.select([sys.stdin, listener], [], [])[0]:
+    connection, _ = listener.accept()
+    if os.fork() == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        listener.close()
+        check(connection)
+        break
+    connection.close()
 "#;
+
+/// The server, with the folder of its socket.
+struct CheckServer {
+    folder: TempDir,
+    _process: Child,
+}
+
+impl CheckServer {
+    fn start(python: &OsString) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let errors = folder.path().join("errors");
+        let mut process = Command::new(python)
+            .args(["-c", CHECK_SERVER])
+            .arg(folder.path().join("socket"))
+            .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(&errors).expect("created"))
+            .spawn()
+            .expect("the vendor's Python runs");
+        let output = process.stdout.take().expect("piped");
+        // torch_npu may print warnings first.
+        let is_ready = BufReader::new(output).lines().any(|line| line.is_ok_and(|line| line == "ready"));
+        assert!(is_ready, "{}", fs::read_to_string(&errors).unwrap_or_default());
+        Self { folder, _process: process }
+    }
+}
 
 /// Checks scripts and manifests of folders by the vendor's code; fails unless each script ends normally.
 pub(crate) fn check_by_vendor(python: &OsString, folders: &[PathBuf]) -> Vec<VendorJournal> {
-    let output = Command::new(python)
-        .args(["-c", SEVERAL_CHECKS])
-        .args(folders)
-        .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-        .output()
-        .expect("the vendor's Python runs");
-    let errors = String::from_utf8_lossy(&output.stderr);
+    static SERVER: OnceLock<CheckServer> = OnceLock::new();
+    let server = SERVER.get_or_init(|| CheckServer::start(python));
+    let mut connection = UnixStream::connect(server.folder.path().join("socket")).expect("it listens");
+    let list: Vec<&[u8]> = folders.iter().map(|folder| folder.as_os_str().as_bytes()).collect();
+    connection.write_all(&[&list.join(&0)[..], &[0, 0]].concat()).expect("sent");
+    let mut errors = Vec::new();
+    connection.read_to_end(&mut errors).expect("the scripts end");
+    let errors = String::from_utf8_lossy(&errors);
     let read = |folder: &PathBuf| {
         let journal = fs::read_to_string(folder.join("check.jsonl")).unwrap_or_default();
         assert!(journal.contains("\"done\": true"), "{}: {errors}", folder.display());
@@ -154,9 +215,10 @@ fn torchrun_ranks_agree_and_inherit_standard_input_and_process_mark() {
     let script = script.join("\n");
     // As collect.sh starts it, without msprof.
     let script = script.replace("exec msprof --output=\"$(pwd -P)/{{profile}}\" {{profiler}} ", "");
-    let script = script.replace("{{python}}", "\"$PYTHON\"").replace("{{ranks}}", "3");
-    let run = |more: &str| {
+    let script = script.replace("{{python}}", "\"$PYTHON\"");
+    let run = |ranks: &str, more: &str| {
         let script = script.replace("{{replay}} {{manifest}}", &format!("agreement.py {more}"));
+        let script = script.replace("{{ranks}}", ranks);
         let output = Command::new("sh")
             .args(["-c", &script])
             .current_dir(&folder)
@@ -168,8 +230,12 @@ fn torchrun_ranks_agree_and_inherit_standard_input_and_process_mark() {
             .expect("sh runs");
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (succeeded, errors) = run("");
-    assert!(succeeded, "{errors}");
+    // Gangs at once have stores of their own.
+    let gangs = thread::scope(|scope| {
+        let run = &run;
+        ["3", "2"].map(|ranks| scope.spawn(move || run(ranks, ""))).map(|gang| gang.join().expect("no panic"))
+    });
+    assert!(gangs.iter().all(|(succeeded, _)| *succeeded), "{gangs:?}");
     for rank in 0..3 {
         let results = fs::read_to_string(folder.join(format!("results.{rank}"))).expect("the rank has ended");
         let alone = match rank {
@@ -179,14 +245,8 @@ fn torchrun_ranks_agree_and_inherit_standard_input_and_process_mark() {
         assert!(results.starts_with(&format!("[None, {alone}, None] ")), "{results}");
         assert!(results.trim_end().ends_with("/SwiGlu/replay.py the-mark"), "{results}");
     }
-    // Gangs at once have stores of their own.
-    let gangs: Vec<_> = thread::scope(|scope| {
-        let start = || scope.spawn(|| run("port"));
-        [start(), start(), start()].map(|gang| gang.join().expect("no panic")).into()
-    });
-    assert!(gangs.iter().all(|(succeeded, _)| *succeeded), "{gangs:?}");
     // The outcome of a collection takes the failed rank from this text.
-    let (succeeded, errors) = run("fails");
+    let (succeeded, errors) = run("2", "fails");
     assert!(!succeeded);
     assert!(errors.contains("failed (exitcode: -9) local_rank: 1"), "{errors}");
 }
