@@ -10,29 +10,28 @@ const HEADING: &str = "Steps of models (instead of grids: exactly the kernels of
 
 /// Steps of models.
 #[derive(Debug, Args)]
-#[command(next_help_heading = HEADING)]
 #[group(id = "steps", multiple = true, requires = "models", conflicts_with_all = ["grids", "plot", "mutate"])]
 pub(super) struct GridStepOptions {
     /// Tensor parallel degrees; by default those of each model
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
+    #[arg(long, help_heading = HEADING, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
     tp: Vec<u64>,
     /// Expert parallel degrees; by default those of each model
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
+    #[arg(long, help_heading = HEADING, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
     ep: Vec<u64>,
     /// Data parallel degrees; by default those of each model
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
+    #[arg(long, help_heading = HEADING, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=65536))]
     dp: Vec<u64>,
     /// Phases; by default both
-    #[arg(long, value_enum, value_delimiter = ',')]
+    #[arg(long, help_heading = HEADING, value_enum, value_delimiter = ',')]
     phase: Vec<PhaseChoice>,
     /// Sequences of a step; by default 1 to 128 in decode, 1 to 8 in prefill
-    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, help_heading = HEADING, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     batch: Vec<u64>,
     /// Lengths of the sequences; by default 1024 to 32768 in decode, 512 to 8192 in prefill
-    #[arg(long, value_name = "TOKENS,TOKENS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
+    #[arg(long, help_heading = HEADING, value_name = "TOKENS,TOKENS", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=16_777_216))]
     context: Vec<u64>,
     /// Number formats of the products; by default those of each model
-    #[arg(long, value_enum, value_delimiter = ',')]
+    #[arg(long, help_heading = HEADING, value_enum, value_delimiter = ',')]
     dtype: Vec<StepFormat>,
 }
 

@@ -130,3 +130,11 @@ fn wrong_steps_are_errors() {
     let text = failed(2, &["--models", "Qwen3-32B", "--tp", "4", "--mutate"]);
     assert!(text.contains("--mutate"), "{text}");
 }
+
+#[test]
+fn options_that_are_not_of_steps_are_above_the_heading_of_steps() {
+    let help = Context::new().run(&["grid", "--help"]).stdout;
+    let (above, below) = help.split_once("Steps of models (").expect("a heading");
+    assert!(above.contains("--assets") && above.contains("--format"), "{help}");
+    assert!(below.contains("--tp") && below.contains("--dtype"), "{help}");
+}
