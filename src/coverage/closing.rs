@@ -229,8 +229,8 @@ impl CoverageAnalyzer<'_> {
         }
     }
 
-    /// Returns the case whose measurement closes a gap: that of the question, else the one with the tensors of the query and the
-    /// outputs that the catalogue computes.
+    /// Returns the case whose measurement closes a gap: that of the question, else the one with the tensors of the
+    /// query and the outputs that the catalogue computes.
     fn case_of(&self, answer: &AnsweredQuestion<'_>, closing: &GapClosing) -> Option<Case> {
         let (GapClosing::ExactCase { kernel } | GapClosing::ExistingRow { kernel }) = closing else {
             return None;

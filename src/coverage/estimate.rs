@@ -70,8 +70,8 @@ impl CoverageAnalyzer<'_> {
         (!parts.is_empty()).then(|| parts.iter().sum())
     }
 
-    /// Returns the first of the kernels of an operator, or of each part of a composite. Of several products in a row one
-    /// runs.
+    /// Returns the first of the kernels of an operator, or of each part of a composite. Of several products in a row
+    /// one runs.
     fn kernels_that_run(&self, op: &str, depth: usize) -> Vec<KernelName> {
         let route = self.engine.mapping().operator(op).map(|operator| &operator.route);
         let Some(OperatorRoute::StaticComposite { parts, .. }) = route.filter(|_| depth < MOST_NESTED) else {
@@ -108,8 +108,8 @@ fn work_of_query(query: &OpQuery, kernel: Option<&KernelName>) -> Option<KernelW
     Some(KernelWork { flops, bytes, unit, dtype })
 }
 
-/// Returns the columns of a product: of the matrices of the weight, each of which a row is multiplied by one of, the dimension
-/// that is not summed over.
+/// Returns the columns of a product: of the matrices of the weight, each of which a row is multiplied by one of, the
+/// dimension that is not summed over.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn columns_of(rows: &QueryTensor, weight: &QueryTensor) -> f64 {
     let is_blocked = matches!(weight.format, Some(TensorFormat::Private(_)));

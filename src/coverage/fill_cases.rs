@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::gaps::CoverageGap;
 use crate::domain::{CaseId, IdentifiedCase};
 
-/// Greatest ratio of tokens between neighbouring rows of a bracket: the interpolation error of a kernel whose time is a constant
-/// and a linear part is below a percent within it, while tile steps need nearer rows.
+/// Greatest ratio of tokens between neighbouring rows of a bracket: the interpolation error of a kernel whose time is a
+/// constant and a linear part is below a percent within it, while tile steps need nearer rows.
 const BRACKET_RATIO: f64 = 4.0;
 /// Most rows of a bracket.
 const MOST_BRACKET_ROWS: usize = 4;
@@ -103,8 +103,8 @@ impl FillCases {
         self.cases.iter().filter(|case| !case.is_refinement)
     }
 
-    /// Returns the share of all time whose gaps are closed if these cases are measured. Gaps with other missing parts are
-    /// not: one of these may have no case.
+    /// Returns the share of all time whose gaps are closed if these cases are measured. Gaps with other missing parts
+    /// are not: one of these may have no case.
     pub fn closed_share(&self, gaps: &[CoverageGap<'_>], measured: &BTreeSet<&CaseId>) -> f64 {
         let is_closed = |filled_by: &FilledBy| match filled_by {
             FilledBy::Case(case) => measured.contains(case),

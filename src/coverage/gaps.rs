@@ -141,9 +141,9 @@ fn set_brackets(analyzer: &CoverageAnalyzer<'_>, gaps: &mut [CoverageGap<'_>]) {
     }
 }
 
-/// Returns a text that is equal for gaps that differ in their tokens only, with the tokens. Lookups interpolate products along
-/// their rows, for each number of matrices apart, and other kernels along the first dimension. Attention and collectives
-/// have other axes, and a query without types is not interpolated.
+/// Returns a text that is equal for gaps that differ in their tokens only, with the tokens. Lookups interpolate
+/// products along their rows, for each number of matrices apart, and other kernels along the first dimension. Attention
+/// and collectives have other axes, and a query without types is not interpolated.
 fn bracket_key(analyzer: &CoverageAnalyzer<'_>, gap: &CoverageGap<'_>) -> Option<(String, u64)> {
     let GapClosing::ExactCase { kernel } = &gap.closing else { return None };
     let (name, query) = (KernelName::new(kernel).ok()?, gap.query);

@@ -20,7 +20,8 @@ const SHOWN_CASES: usize = 40;
 pub(crate) struct FillReport<'a> {
     pub(crate) gaps: &'a [CoverageGap<'a>],
     pub(crate) fill: &'a FillCases,
-    /// Seconds until the first measurement of each needed case ends, in their order, or the reason why it is not measured.
+    /// Seconds until the first measurement of each needed case ends, in their order, or the reason why it is not
+    /// measured.
     pub(crate) ends: &'a [Result<f64, String>],
     /// Seconds until the last one ends.
     pub(crate) seconds: f64,

@@ -46,8 +46,8 @@ pub(crate) struct StepCases {
 }
 
 impl StepSelection {
-    /// Derives the cases of the steps of models by name, with notes on what is left out. Of these kernels, or of all if none is
-    /// named; a kernel that no step has is an error.
+    /// Derives the cases of the steps of models by name, with notes on what is left out. Of these kernels, or of all if
+    /// none is named; a kernel that no step has is an error.
     pub(crate) fn derive_rows(
         &self,
         assets: &AssetFiles,

@@ -215,8 +215,8 @@ impl TraceProcesses {
         }
     }
 
-    /// Returns one of the processes with the same operators, and all with others. A simulator with several models of time
-    /// repeats each operator for each of them, in processes of their own.
+    /// Returns one of the processes with the same operators, and all with others. A simulator with several models of
+    /// time repeats each operator for each of them, in processes of their own.
     fn distinct(self, is_from_database: bool) -> Vec<(String, TraceProcess)> {
         let mut sorted: Vec<(String, TraceProcess)> = self.by_name.into_iter().collect();
         sorted.sort_by_key(|(_, process)| process.is_from_database != is_from_database);
@@ -345,8 +345,8 @@ impl PredictedTime {
 
 /// Sums the durations of a trace that come from a database: events whose `source` is `MEASURED` or `INTERPOLATED`, or
 /// only the former, with a `kernel_type` and a duration above 0. The duration of several kernels is divided in
-/// proportion to `sub_kernel_durations`; without them it counts as compute unless all kernels are collectives. Of several
-/// processes with the same operators, one whose durations come from a database counts.
+/// proportion to `sub_kernel_durations`; without them it counts as compute unless all kernels are collectives. Of
+/// several processes with the same operators, one whose durations come from a database counts.
 pub fn read_predicted_time(path: &Path, measured_only: bool) -> Result<PredictedTime, WorkloadError> {
     let mut predicted = PredictedTime::default();
     for (_, process) in TraceProcesses::read(path, measured_only)?.distinct(true) {

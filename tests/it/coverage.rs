@@ -306,8 +306,8 @@ fn brackets_lie_along_the_axes_of_lookups() {
     assert!(closings(&sparse).iter().all(|closing| !closing.contains("bracket")), "{:?}", closings(&sparse));
 }
 
-/// Estimates count each product once: neither the number of matrices nor that of experts multiplies it, and a composite takes
-/// as long as its product.
+/// Estimates count each product once: neither the number of matrices nor that of experts multiplies it, and a composite
+/// takes as long as its product.
 #[test]
 fn estimates_are_those_of_the_products() {
     let context = database();

@@ -43,8 +43,8 @@ fn json_lines(ran: &Ran) -> Vec<Value> {
     ran.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// An evening: the database has the shapes of one profile, the workload has others. The forecast is that of a preview which
-/// changes nothing.
+/// An evening: the database has the shapes of one profile, the workload has others. The forecast is that of a preview
+/// which changes nothing.
 #[test]
 fn fill_answers_a_workload_of_other_shapes_as_forecast() {
     let context = ingested();
@@ -104,8 +104,8 @@ fn preview_with_a_short_time_takes_the_most_valuable_cases() {
     assert!((forecast["m5_forecast"].as_f64().expect("a share") - 1.0).abs() < 1e-9, "{forecast}");
 }
 
-/// With a deadline the rest of the time is spent on the cases between brackets, then on narrower intervals of the rows that the
-/// workload uses.
+/// With a deadline the rest of the time is spent on the cases between brackets, then on narrower intervals of the rows
+/// that the workload uses.
 #[test]
 fn time_that_is_left_is_used_until_the_deadline() {
     let context = ingested();
@@ -146,7 +146,8 @@ fn gaps_without_a_case_are_named() {
     assert_eq!(missing.code, 2, "{}", missing.stderr);
 }
 
-/// A composite is expected to be answered only if all of its parts are: a table of its collective, and cases of its kernels.
+/// A composite is expected to be answered only if all of its parts are: a table of its collective, and cases of its
+/// kernels.
 #[test]
 fn forecast_of_composites_is_not_above_what_is_reached() {
     let context = ingested();

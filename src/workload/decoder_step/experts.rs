@@ -16,8 +16,8 @@ const MOST_ROWS: u64 = 1 << 36;
 
 /// Tokens of one device in a layer with experts.
 ///
-/// With as many groups of experts as groups of tokens, or more, each device of a group of tokens has a part of them, and
-/// gets the rows of its experts from all groups; with fewer, groups of tokens are joined.
+/// With as many groups of experts as groups of tokens, or more, each device of a group of tokens has a part of them,
+/// and gets the rows of its experts from all groups; with fewer, groups of tokens are joined.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpertTokens {
     /// Different parts of the tokens of a group.
@@ -33,8 +33,8 @@ pub(super) struct ExpertTokens {
 }
 
 impl ExpertTokens {
-    /// Divides the tokens of a step. Fails if groups of tokens and of experts do not divide each other, and for more rows
-    /// than any device holds.
+    /// Divides the tokens of a step. Fails if groups of tokens and of experts do not divide each other, and for more
+    /// rows than any device holds.
     pub(super) fn of_step(step: &DecoderStep, experts: &ExpertSizes) -> Result<Self, DecoderStepError> {
         let ParallelLayout { tp, ep, dp } = step.layout;
         let (parts, joined) = match (ep % dp, dp % ep) {
@@ -157,8 +157,8 @@ impl StepBuilder<'_> {
         self.add(layers, call);
     }
 
-    /// Adds a grouped product for each side of the experts, between a permutation of the tokens and its inverse, and, with
-    /// expert parallelism, between two exchanges of rows.
+    /// Adds a grouped product for each side of the experts, between a permutation of the tokens and its inverse, and,
+    /// with expert parallelism, between two exchanges of rows.
     fn add_grouped_experts(
         &mut self,
         layers: u64,
@@ -232,8 +232,8 @@ impl StepBuilder<'_> {
         }
     }
 
-    /// Adds the products of experts in INT8 with SwiGLU between them: in one kernel with the first where its weight has whole
-    /// blocks.
+    /// Adds the products of experts in INT8 with SwiGLU between them: in one kernel with the first where its weight has
+    /// whole blocks.
     fn add_quantised_experts(&mut self, layers: u64, rows: u64, up: &WeightProduct, down: &WeightProduct) {
         let (height, width) = INT8_BLOCK;
         let (n, k) = (up.n, up.k);

@@ -24,8 +24,9 @@ use crate::{
 const INT8_BLOCK: (u64, u64) = (16, 32);
 /// Tokens in a block of a cache.
 const CACHE_BLOCK: u64 = 128;
-/// Limits of the tokens of a prefill, of the keys of a decode step, and of the sequences of both, whose lengths attention
-/// lists one by one. With sizes of models up to 2^24, products of two of them do not overflow; those of more are checked.
+/// Limits of the tokens of a prefill, of the keys of a decode step, and of the sequences of both, whose lengths
+/// attention lists one by one. With sizes of models up to 2^24, products of two of them do not overflow; those of more
+/// are checked.
 const MOST_TOKENS: u64 = 1 << 24;
 const MOST_KEYS: u64 = 1 << 36;
 const MOST_SEQUENCES: u64 = 1 << 16;
