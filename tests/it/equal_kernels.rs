@@ -119,11 +119,11 @@ fn killed_runs_lose_no_measurement_of_another_kernel() {
     assert_eq!(undisturbed.run(&STEADY_RUN).code, 0);
     let takes = begun.elapsed();
     let expected = tables(&undisturbed);
-    for kill in 1..=4_u32 {
+    for kill in 1..=3_u32 {
         let context = products();
-        killed_after(&context, &STEADY_RUN, takes.mul_f64(f64::from(kill) / 5.0));
+        killed_after(&context, &STEADY_RUN, takes.mul_f64(f64::from(kill) / 4.0));
         if kill % 2 == 0 {
-            killed_after(&context, &["resume", "--db", "db"], takes.mul_f64(f64::from(5 - kill) / 7.0));
+            killed_after(&context, &["resume", "--db", "db"], takes.mul_f64(f64::from(4 - kill) / 6.0));
         }
         let ran = finish(&context);
         assert_eq!(ran.code, 0, "kill {kill}: {}{}", ran.stdout, ran.stderr);

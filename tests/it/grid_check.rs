@@ -84,7 +84,7 @@ fn assert_rows_fit(context: &Context, gib: u64, kernels: &BTreeSet<String>) -> u
 fn assert_accepted(context: &Context, rows: usize) {
     let Some(python) = requirements::vendor_python() else { return };
     let python = python.into_string().expect("UTF-8");
-    let arguments = ["check", "--db", "db", "--python", &python, "--processes", "2", "--format", "json"];
+    let arguments = ["check", "--db", "db", "--python", &python, "--processes", "1", "--format", "json"];
     let mut command = context.command(&arguments);
     let ran =
         context.ran(&command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0").output().expect("npubench runs"));
@@ -98,7 +98,7 @@ fn assert_accepted(context: &Context, rows: usize) {
     assert!(rejected.is_empty(), "{rejected:#?}");
     assert_eq!((ran.code, results.len()), (0, rows), "{}", ran.stderr);
     let accepted = results.iter().filter(|line| verdict(line, "accepted")).count();
-    // In both samples 85.6 %; the rest has no Meta kernel, or belongs to packages that are not installed.
+    // In both samples 88 %; the rest has no Meta kernel, or belongs to packages that are not installed.
     assert!(accepted * 100 >= rows * 85, "{accepted} of {rows}");
     // Only these kernels are not checked by the vendor's code.
     let others: BTreeSet<&str> = results
@@ -132,9 +132,9 @@ fn assert_accepted(context: &Context, rows: usize) {
 #[test]
 fn vendor_code_accepts_grid_rows_of_all_kernels() {
     let context = Context::new();
-    add_rows(&context, &["--rows", "15", "--seed", "20"]);
+    add_rows(&context, &["--rows", "6", "--seed", "20"]);
     let rows = assert_rows_fit(&context, 60, &replayable());
-    assert!(rows >= 2_200, "{rows} rows; there were 2,237");
+    assert!(rows >= 880, "{rows} rows; there were 900");
     assert_accepted(&context, rows);
 }
 
@@ -142,8 +142,8 @@ fn vendor_code_accepts_grid_rows_of_all_kernels() {
 fn vendor_code_accepts_model_rows_within_small_memory() {
     let context = Context::new();
     let models = "DeepSeek-V3,Qwen3-32B,GLM-5.1,Qwen3-30B-A3B";
-    add_rows(&context, &["--rows", "12", "--seed", "3", "--models", models, "--max-hbm-gib", "2"]);
+    add_rows(&context, &["--rows", "5", "--seed", "3", "--models", models, "--max-hbm-gib", "2"]);
     let rows = assert_rows_fit(&context, 2, &replayable());
-    assert!(rows >= 1_750, "{rows} rows; there were 1,786");
+    assert!(rows >= 735, "{rows} rows; there were 750");
     assert_accepted(&context, rows);
 }

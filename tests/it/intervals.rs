@@ -182,7 +182,7 @@ fn completes_interrupted_rounds(signal: Signal, completion: &str) {
     let summary = completed.stderr.lines().find(|line| line.contains("within 1.5 %"));
     assert!(summary.is_some_and(|line| line.starts_with(char::is_numeric)), "{}", completed.stderr);
     let again = context.ran(&command().output().expect("it runs"));
-    let nothing = format!(": 0 cases on devices 0-3; {rows} already measured");
+    let nothing = format!(": 0 cases on devices 0-1; {rows} already measured");
     assert!(again.stderr.contains(&nothing), "{}", again.stderr);
     let checked = context.run(&["db", "check", "db"]);
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);

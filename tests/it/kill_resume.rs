@@ -124,7 +124,7 @@ fn run_killed_at_any_time_ends_in_the_same_rows_after_resume() {
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     let expected = tables(&undisturbed);
     let mut cut = 0;
-    for kill in 0..u64::from(kills(8)) {
+    for kill in 0..u64::from(kills(6)) {
         let context = ingested();
         // Spread over the whole run, and twice during the resumed run.
         let part = |n: u64| takes.mul_f64(f64::from(u32::try_from(n * 389 % 1000).unwrap_or(0)) / 1000.0);

@@ -11,7 +11,7 @@ use crate::{
 fn measured_with_fault(fault: &str) -> Context {
     let context = ingested();
     context.write("faults.yaml", &format!("faults:\n- {fault}\n"));
-    let arguments = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"];
+    let arguments = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0-1"];
     let mut command = context.command(&arguments);
     command.args(["--rehearsal-model", "lifelike", "--rehearsal-faults", "faults.yaml"]);
     command.env_remove("NPUBENCH_MAX_COLLECTIONS");
