@@ -205,7 +205,7 @@ impl AxisTables {
             let classes = self.classes(rows);
             let mut table = AxisTable::default();
             for (number, row) in (0..).zip(&rows.rows) {
-                if row.latency().is_none() {
+                if !row.is_measured() {
                     continue;
                 }
                 let [inputs, outputs] = row_dims(rows, row);

@@ -123,7 +123,7 @@ impl CacheTable {
     fn build(rows: &KernelRows, slots: &CacheSlots) -> CacheRows {
         let mut table = CacheRows::default();
         for (number, row) in (0..).zip(&rows.rows) {
-            if rows.form(row).inputs.len() < slots.count || row.latency().is_none() {
+            if rows.form(row).inputs.len() < slots.count || !row.is_measured() {
                 continue;
             }
             if let Some((key, tokens)) = slots.key((0..slots.count).map(|input| rows.input_dims(row, input)))
@@ -145,7 +145,10 @@ impl CacheTable {
         let found = table.get(&key).map(Vec::as_slice).unwrap_or_default();
         let fitting: Vec<(u64, u32)> = found
             .iter()
-            .filter(|(_, number)| fits(rows, &rows.rows[*number as usize], query))
+            .filter(|(_, number)| {
+                let row = &rows.rows[*number as usize];
+                row.latency().is_some() && fits(rows, row, query)
+            })
             .copied()
             .collect();
         let exact: Vec<u32> =

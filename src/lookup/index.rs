@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    answer::UsedRow,
     attention::{AttentionFamily, AttentionTable},
     collective::CollectiveTable,
     kernel_index::KernelIndex,
@@ -79,6 +80,16 @@ impl DatabaseIndex {
             rows.map(KernelIndex::new).map_err(|error| LookupError::from(&error))
         });
         loaded.as_ref().map(Some).map_err(Clone::clone)
+    }
+
+    /// Hides rows that were read, or shows them again.
+    pub(crate) fn set_hidden(&mut self, rows: &[UsedRow], is_hidden: bool) {
+        for row in rows {
+            let loaded = self.kernels.get_mut(&row.kernel).and_then(OnceLock::get_mut);
+            if let Some(Ok(index)) = loaded {
+                index.rows.set_hidden(row.line, is_hidden);
+            }
+        }
     }
 
     /// Returns the parameters of attention of a kernel's rows.

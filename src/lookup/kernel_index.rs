@@ -144,7 +144,7 @@ impl KernelIndex {
         let mut table = TokenTable::default();
         let mut dims = Vec::with_capacity(count);
         for (number, row) in (0..).zip(&self.rows.rows) {
-            if self.rows.form(row).inputs.len() >= count && row.latency().is_some() {
+            if self.rows.form(row).inputs.len() >= count && row.is_measured() {
                 dims.clear();
                 dims.extend((0..count).map(|input| self.rows.logical_input(row, input)));
                 for (key, tokens) in self.token_keys(row.form, &dims) {

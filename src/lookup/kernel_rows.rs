@@ -70,17 +70,24 @@ pub(crate) struct IndexedRow {
     /// Latencies in microseconds by [`LatencyColumn`]; 0 without one.
     latencies: [f64; LatencyColumn::COUNT],
     pub(crate) verdict: Option<Verdict>,
+    /// True while lookups answer as if the row were not measured.
+    is_hidden: bool,
 }
 
 impl IndexedRow {
-    /// Returns the latency in microseconds, from the first column that has one.
+    /// Returns true if a column has a latency, also of a hidden row: tables by which rows are found have these as well.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.latencies.iter().any(|latency| *latency > 0.0)
+    }
+
+    /// Returns the latency in microseconds, from the first column that has one; `None` for a hidden row.
     pub(crate) fn latency(&self) -> Option<(LatencyColumn, f64)> {
         LatencyColumn::ALL.into_iter().find_map(|column| Some((column, self.latency_in(column)?)))
     }
 
     /// Returns the latency of one column.
     pub(crate) fn latency_in(&self, column: LatencyColumn) -> Option<f64> {
-        Some(self.latencies[column as usize]).filter(|latency| *latency > 0.0)
+        Some(self.latencies[column as usize]).filter(|latency| *latency > 0.0 && !self.is_hidden)
     }
 }
 
@@ -128,6 +135,13 @@ impl KernelRows {
             reader.add_row(row, case, values, verdict);
         });
         Ok(reader.rows)
+    }
+
+    /// Hides the row of a line, or shows it again.
+    pub(crate) fn set_hidden(&mut self, line: u32, is_hidden: bool) {
+        if let Ok(number) = self.rows.binary_search_by_key(&line, |row| row.line) {
+            self.rows[number].is_hidden = is_hidden;
+        }
     }
 
     pub(crate) fn form(&self, row: &IndexedRow) -> &RowForm {
@@ -274,7 +288,7 @@ impl RowReader<'_> {
             self.rows.unread += 1;
             return;
         };
-        self.rows.rows.push(IndexedRow { form, first_dim, line, latencies, verdict });
+        self.rows.rows.push(IndexedRow { form, first_dim, line, latencies, verdict, is_hidden: false });
     }
 
     /// Appends the dimensions of a row and returns its form; `None` for a row that is no case.

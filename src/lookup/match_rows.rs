@@ -308,7 +308,8 @@ pub(crate) fn find_padded(
                 let near = rows[from..]
                     .iter()
                     .take_while(|(other, _)| *other <= tokens.saturating_add(LONGEST_PADDING));
-                for (other, row) in near {
+                for (other, row) in near.filter(|(_, row)| index.rows.rows[*row as usize].latency().is_some())
+                {
                     let Some(padding) = match_padding(tokens, *other, is_plain_product) else { continue };
                     let rule = MatchRule {
                         padding,

@@ -123,7 +123,7 @@ impl AttentionTable {
             let number = table.row_line(row).and_then(|line| numbers.get(&line));
             let stated = completeness.and_then(|index| cells.get(index)).unwrap_or_default();
             if let (Some(number), Ok(case)) = (number, columns.parse_case(&rows.kernel, cells)) {
-                if rows.rows[*number as usize].latency().is_some() {
+                if rows.rows[*number as usize].is_measured() {
                     found.add_case(&case, *number, is_stated(stated), &mut regimes);
                 } else {
                     found.unmeasured.extend(AttentionWork::of_case(&case, found.family));

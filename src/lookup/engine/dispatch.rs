@@ -7,7 +7,7 @@ use super::{
 use crate::{
     domain::{Dtype, KernelName},
     lookup::{
-        answer::{LookupAnswer, MissReason, NearestRow},
+        answer::{LookupAnswer, MissReason, NearestRow, UsedRow},
         attention::{AttentionFamily, KeyOrder},
         index::LookupError,
         nearest::nearest_rows,
@@ -27,6 +27,18 @@ impl LookupEngine {
             return self.lookup_by_route(&query.with_dtype(&Dtype::Float16, &Dtype::Bf16));
         }
         self.lookup_by_route(query)
+    }
+
+    /// Looks an operator up as if these rows were not measured, which shows how well the others answer for them.
+    pub fn lookup_without_rows(
+        &mut self,
+        query: &OpQuery,
+        rows: &[UsedRow],
+    ) -> Result<LookupAnswer, LookupError> {
+        self.index.set_hidden(rows, true);
+        let answer = self.lookup(query);
+        self.index.set_hidden(rows, false);
+        answer
     }
 
     fn lookup_by_route(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
