@@ -137,6 +137,20 @@ impl AdaptiveDesign {
         }
     }
 
+    /// Returns the errors of the hold-outs of the estimate, as absolute logarithms of ratios.
+    pub fn hold_out_errors(&self) -> Vec<f64> {
+        self.last_hold_outs().iter().map(|hold_out| hold_out.error).collect()
+    }
+
+    /// Adds the errors of hold-outs of an earlier design of the same candidates.
+    pub fn add_hold_outs(&mut self, errors: &[f64]) {
+        self.hold_outs.extend(errors.iter().map(|&error| HoldOut { error, expected: None }));
+    }
+
+    fn last_hold_outs(&self) -> &[HoldOut] {
+        &self.hold_outs[self.hold_outs.len().saturating_sub(HOLD_OUTS)..]
+    }
+
     /// Returns the number of measured candidates.
     pub fn measured(&self) -> usize {
         self.states.iter().filter(|state| matches!(state, CandidateState::Measured(_))).count()
@@ -144,7 +158,7 @@ impl AdaptiveDesign {
 
     /// Returns the estimate of the error; `None` with too few hold-outs.
     pub fn estimate(&self) -> Option<ErrorEstimate> {
-        let last = &self.hold_outs[self.hold_outs.len().saturating_sub(HOLD_OUTS)..];
+        let last = self.last_hold_outs();
         let has_more = || self.lines.iter().any(|line| !brackets_of_line(line, &self.states).is_empty());
         if last.len() < HOLD_OUTS && has_more() {
             return None;
@@ -188,7 +202,7 @@ impl AdaptiveDesign {
     fn is_to_be_verified(&self, rated: &[RatedBracket]) -> bool {
         let mut expected: Vec<(f64, f64)> =
             rated.iter().map(|rated| (rated.error, self.weight_of(rated))).collect();
-        let last = &self.hold_outs[self.hold_outs.len().saturating_sub(HOLD_OUTS)..];
+        let last = self.last_hold_outs();
         let mut errors: Vec<(f64, f64)> = last.iter().map(|hold_out| (hold_out.error, 1.0)).collect();
         let mut before: Vec<(f64, f64)> =
             last.iter().filter_map(|hold_out| Some((hold_out.expected?, 1.0))).collect();

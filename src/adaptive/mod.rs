@@ -1,7 +1,7 @@
 //! Adaptive grids: the next cases of a kernel to measure, where the interpolation that will answer is worst, and an
 //! estimate of its error.
 //!
-//! Layer 4: imports `stats` and `lookup`.
+//! Layer 4: imports `stats`, `domain`, `lookup` and `grid`.
 //!
 //! Candidates form lines along the axis that lookups interpolate first. Both ends of a line are measured first, as nothing
 //! is answered beyond them. Then brackets between neighbouring rows are divided, those with the most questions and the
@@ -10,10 +10,12 @@
 //! measured. Candidates that were chosen for their errors would not represent the others.
 
 mod brackets;
+mod candidates;
 mod design;
 mod error_estimate;
 #[cfg(test)]
 mod tests;
 
+pub use candidates::{GridCandidate, grid_candidates};
 pub use design::{AdaptiveCandidate, AdaptiveDesign, AdaptiveOptions, ChoiceReason, ChosenCandidate};
 pub use error_estimate::{ErrorEstimate, HOLD_OUTS, log_error};

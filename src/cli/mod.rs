@@ -3,9 +3,10 @@
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
 //! `ledger`, `database`, `lookup`, `workload`, `grid`, `device`, `plan`, `verify`, `evidence`, `coverage`,
-//! `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
+//! `adaptive`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
 //! It holds no logic of its own.
 
+mod adapt;
 mod check;
 mod coverage;
 mod db;
@@ -83,6 +84,7 @@ enum TopCommand {
     Coverage(coverage::CoverageOptions),
     M6(Box<m6::M6Options>),
     Fill(Box<fill::FillOptions>),
+    Adapt(Box<adapt::AdaptCommandOptions>),
     Models(models::ModelsOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
@@ -154,6 +156,7 @@ pub fn main() -> u8 {
             | TopCommand::Reparse(_)
             | TopCommand::Coverage(_)
             | TopCommand::Fill(_)
+            | TopCommand::Adapt(_)
     ) {
         start_thread_pool();
     }
@@ -181,6 +184,7 @@ pub fn main() -> u8 {
         TopCommand::Coverage(options) => coverage::run(&options),
         TopCommand::M6(options) => m6::run(&options),
         TopCommand::Fill(options) => fill::run(&options),
+        TopCommand::Adapt(options) => adapt::run(&options),
         TopCommand::Models(options) => models::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),
         TopCommand::NewKernel(options) => new_kernel::run(&options),

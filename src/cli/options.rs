@@ -118,7 +118,7 @@ impl PrecisionOptions {
 }
 
 /// Parses a percentage from 0.1 to 50.
-fn parse_percentage(text: &str) -> Result<f64, String> {
+pub(super) fn parse_percentage(text: &str) -> Result<f64, String> {
     let percent: f64 =
         text.trim_end_matches('%').trim().parse().map_err(|_| format!("`{text}` is no number"))?;
     let is_sensible = (0.1..=50.0).contains(&percent);

@@ -9,6 +9,7 @@ pub(crate) mod columns;
 mod create;
 mod error;
 pub(crate) mod folder;
+mod interpolation_errors;
 mod kernel_csv;
 pub(crate) mod lint;
 mod measured_rows;
@@ -27,6 +28,7 @@ pub use columns::COMPUTE_COLUMNS;
 pub(crate) use error::DatabaseError;
 pub use folder::Database;
 pub(crate) use folder::{REHEARSAL_RUN, collection_path, copy_shapes, tables_left_out};
+pub(crate) use interpolation_errors::{InterpolationErrors, KernelInterpolationError};
 pub use kernel_csv::KernelCsv;
 pub use lint::lint_database;
 pub(crate) use lint::{

@@ -1,10 +1,11 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `catalogue`, `llm`, `render`, `ledger`,
-//! `database`, `lookup`, `workload`, `grid`, `verify`, `evidence` and `coverage`.
+//! `database`, `lookup`, `workload`, `grid`, `verify`, `evidence`, `coverage` and `adaptive`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
+mod adapt;
 mod audit;
 mod coverage;
 mod coverage_page;
@@ -37,6 +38,9 @@ mod timeline;
 mod timestamp;
 mod why;
 
+pub(crate) use adapt::{
+    AdaptedState, ChosenCase, adapt_json, adapt_line, adapt_table, chosen_json, chosen_table,
+};
 pub(crate) use audit::{audit_json, audit_table};
 pub(crate) use coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text};
 pub(crate) use coverage_page::coverage_page;

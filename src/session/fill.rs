@@ -85,12 +85,8 @@ impl FillSession {
         first: &FillCases,
         state: impl Fn() -> Result<FillState, CommandError>,
     ) -> Result<FillOutcome, CommandError> {
-        let context = self.context()?;
-        context.require_host(&self.options)?;
-        let mut lock = context.database.lock()?;
-        drop(context);
-        let mut outcome =
-            FillOutcome { exit: ExitStatus::Done, added: 0, further_runs: 0, is_stopped: false };
+        let mut lock = self.start()?;
+        let mut outcome = FillOutcome::new();
         let mut attempted: BTreeSet<CaseId> = BTreeSet::new();
         let mut fill = first.clone();
         for pass in 0..MOST_PASSES {
@@ -118,6 +114,13 @@ impl FillSession {
         }
         self.measure_further(|| Ok(state()?.used), &mut lock, &mut outcome)?;
         Ok(outcome)
+    }
+
+    /// Checks that the host can measure, and locks the database.
+    pub(super) fn start(&self) -> Result<FolderLock, CommandError> {
+        let context = self.context()?;
+        context.require_host(&self.options)?;
+        Ok(context.database.lock()?)
     }
 
     /// Measures the rows of the workloads with ever higher precision until the deadline, or until further collections cannot
@@ -151,7 +154,7 @@ impl FillSession {
     }
 
     /// Adds rows for those cases that have none, and measures all of them.
-    fn measure_cases(
+    pub(super) fn measure_cases(
         &self,
         cases: &[&FillCase],
         lock: &mut FolderLock,
@@ -196,7 +199,7 @@ impl FillSession {
     }
 
     /// Returns true if the first measurement of at least one of the cases is predicted to end before the deadline.
-    fn has_time_for(&self, cases: &[&FillCase]) -> Result<bool, CommandError> {
+    pub(super) fn has_time_for(&self, cases: &[&FillCase]) -> Result<bool, CommandError> {
         let context = self.context()?;
         let devices: Vec<u32> = context.chips.iter().map(|chip| chip.physical_id).collect();
         let planned = |case: &&&FillCase| {
@@ -238,7 +241,11 @@ impl FillSession {
 }
 
 impl FillOutcome {
-    fn may_go_on(&self) -> bool {
+    pub(super) const fn new() -> Self {
+        Self { exit: ExitStatus::Done, added: 0, further_runs: 0, is_stopped: false }
+    }
+
+    pub(super) fn may_go_on(&self) -> bool {
         !self.is_stopped && matches!(self.exit, ExitStatus::Done | ExitStatus::SomeNotOk)
     }
 }

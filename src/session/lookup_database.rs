@@ -51,6 +51,11 @@ impl LookupDatabase {
         })
     }
 
+    /// Opens the same folder for reading its tables.
+    pub(super) fn database(&self) -> Result<Database, CommandError> {
+        Ok(Database::open(&self.folder)?)
+    }
+
     /// Loads the profile of the database's device.
     pub(crate) fn device(&self, assets: &AssetFiles) -> Result<DeviceProfile, CommandError> {
         Ok(DeviceProfile::load(assets, &self.device)?)

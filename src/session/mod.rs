@@ -3,8 +3,9 @@
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `llm`, `profile`,
 //! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `plan`, `verify`,
-//! `evidence`, `coverage`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
+//! `evidence`, `coverage`, `adaptive`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
+mod adapt;
 mod audit_fill;
 mod check;
 mod context;
@@ -27,6 +28,7 @@ mod run_id;
 mod selftest;
 mod step_cases;
 
+pub(crate) use adapt::{AdaptSession, AdaptSettings, KernelDesign};
 pub(crate) use audit_fill::AuditFill;
 pub(crate) use check::DatabaseCheck;
 pub(crate) use context::{EndedRun, RunContext};

@@ -1,5 +1,6 @@
 //! Tests of the whole program, in one binary: the real executable on real files.
 
+mod adapt;
 mod attention;
 mod attention_forms;
 mod attention_without_arguments;

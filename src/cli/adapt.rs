@@ -1,0 +1,146 @@
+//! `npubench adapt`: measures cases of grids where interpolations are worst, until their estimated error is small enough.
+
+use std::{path::PathBuf, time::Instant};
+
+use clap::Args;
+
+use super::{
+    grid::{load_grids, select_kernels},
+    measurement_options::MeasurementOptions,
+    options::{
+        DatabaseFolder, OutputFormat, OutputOptions, ResourceOptions, parse_gib, parse_kernels,
+        parse_percentage,
+    },
+};
+use crate::{
+    adaptive::{AdaptiveOptions, grid_candidates},
+    catalogue::Catalogue,
+    domain::{DataKind, default_memory_budget},
+    exit::ExitStatus,
+    grid::{
+        SelectionRequest,
+        definition::{CandidateSpace, GridModels},
+    },
+    report::{AdaptedState, adapt_json, adapt_table, chosen_json, chosen_table, print_data, print_note},
+    session::{
+        AdaptSession, AdaptSettings, CommandError, FillOutcome, FillSession, KernelDesign, LookupDatabase,
+    },
+};
+
+/// Measures cases of grids where interpolations are worst, until their estimated error is small enough
+///
+/// Candidates are the cases of the grids, with more numbers of tokens than the ladders have. Each batch divides the brackets
+/// between rows with the greatest expected error of lookups, and measures some random candidates. The 90th percentile of the
+/// error is estimated from the answers for random candidates before they were measured, and published in
+/// `interpolation_error.yaml`. Ends when it is at most the target; a repeated command goes on from the rows that exist. `--seed` is
+/// also that of the random choices.
+#[derive(Debug, Args)]
+pub(super) struct AdaptCommandOptions {
+    /// Kernels whose grids are measured
+    #[arg(value_name = "KERNEL", value_delimiter = ',', required = true)]
+    kernels: Vec<String>,
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Wanted 90th percentile of the error of answers in percent of the measurement
+    #[arg(long, value_name = "PERCENT", default_value = "5", allow_negative_numbers = true, value_parser = parse_percentage)]
+    target_error: f64,
+    /// Most cases to measure, of all kernels together
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    max_cases: Option<usize>,
+    /// Cases of each kernel in a batch
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    batch: usize,
+    /// Models whose layer sizes are used instead of ladders, such as Qwen3-32B,Qwen3-8B, or paths of a config.json
+    #[arg(long, value_name = "ID,ID", value_delimiter = ',')]
+    models: Vec<String>,
+    /// Grid files to use instead of the built-in ones and those of `--assets`
+    #[arg(long, value_name = "FILE,FILE", value_delimiter = ',')]
+    grids: Vec<PathBuf>,
+    /// Device memory in GiB that a case may need; by default 15/16 of the memory of the database's device
+    #[arg(long, value_name = "G", allow_negative_numbers = true, value_parser = parse_gib)]
+    max_hbm_gib: Option<u64>,
+    #[command(flatten)]
+    resources: ResourceOptions,
+    /// Print the first batch with the reason of each case, without writing or launching anything
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    measurement: MeasurementOptions,
+    #[command(flatten)]
+    output: OutputOptions,
+}
+
+pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandError> {
+    let AdaptCommandOptions { database: folder, resources, measurement, .. } = options;
+    let started = Instant::now();
+    let is_json = options.output.format == OutputFormat::Json;
+    let assets = measurement.assets.load()?;
+    let catalogue = Catalogue::load(&assets)?;
+    let models = GridModels::load(&assets, &options.models)?;
+    let grids = load_grids(&assets, &models, &options.grids)?;
+    let kernels = select_kernels(&grids, &parse_kernels(&options.kernels)?, &assets, &catalogue)?;
+    let mut database = LookupDatabase::open(&folder.db, None)?;
+    let run_options = measurement.run_options(resources, &assets)?;
+    let device = database.device(&assets)?;
+    let adaptive = AdaptiveOptions {
+        target: (options.target_error / 100.0).ln_1p(),
+        batch: options.batch,
+        seed: run_options.seed,
+    };
+    let settings = AdaptSettings {
+        options: adaptive,
+        max_cases: options.max_cases,
+        models: options.models.clone(),
+        folder: folder.db.clone(),
+    };
+    let mut designs = Vec::new();
+    for kernel in kernels {
+        let spaces: Vec<&CandidateSpace> = grids.spaces_of_kernel(&kernel).collect();
+        let request = SelectionRequest {
+            entry: catalogue.entry(&kernel),
+            budget: options.max_hbm_gib.unwrap_or_else(|| default_memory_budget(device.hbm_bytes())),
+            rows: None,
+            seed: 0,
+        };
+        let candidates = grid_candidates(&kernel, &spaces, &request);
+        if candidates.is_empty() {
+            return Err(CommandError::bad_input(
+                format!("the grids of `{kernel}` have no candidate that can be measured"),
+                format!(
+                    "`npubench grid {kernel} --db {} --dry-run` shows why each is rejected",
+                    folder.db.display()
+                ),
+            ));
+        }
+        designs.push(KernelDesign::new(kernel, candidates, &settings, &database)?);
+    }
+    let mut session = AdaptSession::new(settings, designs);
+    if options.dry_run {
+        let chosen = session.choose(&mut database.engine)?;
+        print_data(&if is_json { chosen_json(&chosen) } else { chosen_table(&chosen) });
+        if database.kind == DataKind::Rehearsal {
+            print_note("the durations of this database are simulated");
+        }
+        return Ok(ExitStatus::Done);
+    }
+    drop(database);
+    measurement.print_notes();
+    let fill = FillSession {
+        db: folder.db.clone(),
+        kind: measurement.kind(),
+        assets,
+        options: run_options,
+        budget: resources.deadline.seconds(),
+        format: options.output.format,
+        started,
+    };
+    let FillOutcome { exit, is_stopped, .. } = session.measure(&fill)?;
+    let states: Vec<AdaptedState<'_>> = session.kernels.iter().map(KernelDesign::state).collect();
+    print_data(&if is_json {
+        adapt_json(&states, adaptive.target)
+    } else {
+        adapt_table(&states, adaptive.target)
+    });
+    Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
+}

@@ -1,0 +1,102 @@
+//! `interpolation_error.yaml`, the estimated errors of interpolations beside the tables.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Database, DatabaseError};
+use crate::{
+    config::{YamlError, yaml},
+    domain::{DataKind, KernelName},
+    files::{read_regular_text, write_atomic},
+};
+
+/// Name of the file.
+pub(crate) const INTERPOLATION_ERROR_FILE: &str = "interpolation_error.yaml";
+
+const LAYOUT: u32 = 1;
+const HINT: &str = "restore the file or delete it: `npubench adapt` writes it again";
+const COMMENT: &str = "\
+# Written by `npubench adapt`. Errors of answers for questions like the candidates, relative to the measurement: 0.05 is
+# 5 % too much or too little, null is no answer, or too few hold-outs for an estimate. docs/grids.md explains it.
+";
+
+/// Content of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InterpolationErrors {
+    npubench_interpolation_error: u32,
+    /// Kind of the database.
+    kind: DataKind,
+    /// By the name of the kernel.
+    pub(crate) kernels: BTreeMap<String, KernelInterpolationError>,
+}
+
+/// Estimated error of the interpolations between the rows of a kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KernelInterpolationError {
+    /// Median.
+    pub(crate) p50: Option<f64>,
+    /// 90th percentile.
+    pub(crate) p90: Option<f64>,
+    /// Greatest error of a hold-out.
+    pub(crate) max: Option<f64>,
+    /// 90th percentile that was wanted.
+    pub(crate) target: f64,
+    /// Errors of the random candidates that the estimate is from, of the answers from before they were measured.
+    pub(crate) hold_outs: Vec<Option<f64>>,
+    /// Measured candidates.
+    pub(crate) rows: usize,
+    /// Candidates of the grids.
+    pub(crate) candidates: usize,
+    /// Models of the grids; empty for the ladders of the grids.
+    pub(crate) models: Vec<String>,
+    /// Seed of the random choices.
+    pub(crate) seed: u64,
+    /// Date of the estimate in UTC.
+    pub(crate) date: String,
+}
+
+impl InterpolationErrors {
+    /// Reads the file of a database; without one there are no estimates.
+    pub(crate) fn load(database: &Database) -> Result<Self, DatabaseError> {
+        let path = database.folder().join(INTERPOLATION_ERROR_FILE);
+        let none =
+            Self { npubench_interpolation_error: LAYOUT, kind: database.kind(), kernels: BTreeMap::new() };
+        if !path.exists() {
+            return Ok(none);
+        }
+        let text = read_regular_text(&path).map_err(DatabaseError::io("read", &path))?;
+        let found = Self::parse(&path, &text)?;
+        if found.kind != none.kind {
+            let problem = format!("estimates of kind `{}` in a database of kind `{}`", found.kind, none.kind);
+            return Err(YamlError::of_file(&path, problem, HINT).into());
+        }
+        Ok(found)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, YamlError> {
+        let found: Self =
+            yaml::parse(path, text).map_err(|error| YamlError { hint: HINT.to_owned(), ..error })?;
+        if found.npubench_interpolation_error > LAYOUT {
+            let problem = format!(
+                "layout {}, this npubench reads layouts up to {LAYOUT}",
+                found.npubench_interpolation_error
+            );
+            return Err(YamlError::of_file(path, problem, "use the npubench that wrote it, or a newer one"));
+        }
+        Ok(found)
+    }
+
+    /// Adds the estimate of a kernel in place of an earlier one.
+    pub(crate) fn set(&mut self, kernel: &KernelName, error: KernelInterpolationError) {
+        self.kernels.insert(kernel.as_str().to_owned(), error);
+    }
+
+    /// Writes the file of a database as a whole.
+    pub(crate) fn save(&self, database: &Database) -> Result<(), DatabaseError> {
+        let text = format!("{COMMENT}{}", yaml::print(self));
+        Ok(write_atomic(&database.folder().join(INTERPOLATION_ERROR_FILE), text.as_bytes())?)
+    }
+}
