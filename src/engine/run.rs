@@ -18,7 +18,7 @@ use super::{
     lane::{DeviceLanes, LaneReport},
     lane_context::{LaneContext, unix_time},
     ledger_writer::{WriteWait, commit},
-    scheduler_input::{scheduler_cases, scheduler_limits, shuffle_measured_cases},
+    scheduler_input::{scheduler_cases, scheduler_limits, shuffle_cases},
     stop_requests::StopRequests,
     write_back::WriteBack,
 };
@@ -121,7 +121,8 @@ async fn start_dispatcher<'a>(
     let mut cases = scheduler_cases(&settings.costs, &plan.cases);
     let is_measured = |case: usize| measuring_devices.contains_key(plan.cases[case].case.id());
     let measurements = measuring_devices.values().map(Vec::len).sum::<usize>();
-    shuffle_measured_cases(&mut cases, is_measured, measurements as u64);
+    let device_seconds = budget.map_or(f64::INFINITY, |budget| budget * devices.len() as f64);
+    shuffle_cases(&mut cases, is_measured, measurements as u64, device_seconds);
     let limits = scheduler_limits(settings.kind, budget);
     let mut state = SchedulerState::new(cases, &devices, limits, resumed.collections);
     for (case, planned) in plan.cases.iter().enumerate() {

@@ -55,13 +55,66 @@ pub(super) fn scheduler_cases(costs: &InitialCosts, cases: &[PlannedCase]) -> Ve
     cases.iter().map(convert).collect()
 }
 
-/// Puts the cases that were measured before behind the others, in random order, so that each has other neighbours than in
-/// its earlier collections. Weights of the plan, if there are some, order the cases instead. `draw` differs between runs.
-pub(super) fn shuffle_measured_cases(jobs: &mut [SchedCase], is_measured: impl Fn(usize) -> bool, draw: u64) {
+/// Gives cases of equal weight a random order, those that were measured before behind the others: each has random company, and
+/// other neighbours than in its earlier collections. Ordered by cost, the cases of a kernel would share their collections, and a
+/// device that is slow in this kernel alone would look like an effect of these. `draw` differs between runs. Weights of the
+/// plan, if there are some, order the cases instead; where the time of the devices is short, new cases stay in the order of their
+/// costs, so that most of them are measured.
+pub(super) fn shuffle_cases(
+    jobs: &mut [SchedCase],
+    is_measured: impl Fn(usize) -> bool,
+    draw: u64,
+    device_seconds: Seconds,
+) {
     if jobs.windows(2).any(|pair| pair[0].value != pair[1].value) {
         return;
     }
-    for (case, job) in jobs.iter_mut().enumerate().filter(|(case, _)| is_measured(*case)) {
-        job.value *= signed_unit_deviate(hash_numbers(&[draw, case as u64])).abs();
+    let is_time_short = jobs.iter().map(|job| job.seconds).sum::<Seconds>() > device_seconds / 2.0;
+    for (case, job) in jobs.iter_mut().enumerate() {
+        let random = signed_unit_deviate(hash_numbers(&[draw, case as u64])).abs();
+        match is_measured(case) {
+            true => job.value *= random,
+            false if is_time_short => {}
+            false => job.value *= 1.0 + random,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(value: impl Fn(usize) -> f64) -> Vec<SchedCase> {
+        let job = |case| SchedCase {
+            kernel: 0,
+            seconds: 1.0,
+            records: 20,
+            equal_cases: 0,
+            value: value(case),
+            devices: 1,
+            memory: 0,
+        };
+        (0..40).map(job).collect()
+    }
+
+    fn shuffled(mut jobs: Vec<SchedCase>, draw: u64, device_seconds: Seconds) -> Vec<usize> {
+        shuffle_cases(&mut jobs, |case| case < 10, draw, device_seconds);
+        let mut order: Vec<usize> = (0..jobs.len()).collect();
+        order.sort_by(|a, b| jobs[*b].value.total_cmp(&jobs[*a].value));
+        order
+    }
+
+    #[test]
+    fn cases_have_random_company_and_measured_ones_come_last() {
+        let (one, other) =
+            (shuffled(jobs(|_| 2.0), 1, f64::INFINITY), shuffled(jobs(|_| 2.0), 2, f64::INFINITY));
+        assert_ne!(one, other);
+        for order in [&one, &other] {
+            assert!(order[..30].iter().all(|case| *case >= 10) && !order.is_sorted(), "{order:?}");
+        }
+        let short = shuffled(jobs(|_| 2.0), 1, 60.0);
+        assert!(short[..30].is_sorted() && !short[30..].is_sorted(), "{short:?}");
+        let weighted = shuffled(jobs(|case| case as f64), 1, f64::INFINITY);
+        assert!(weighted.iter().rev().is_sorted(), "{weighted:?}");
     }
 }

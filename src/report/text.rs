@@ -89,7 +89,10 @@ impl TextReporter {
                     line += &format!("; {hopeless} would need more than {max_collections} collections");
                 }
                 if *open > 0 {
-                    line += &format!("; {open} need further collections: `npubench run` goes on with them");
+                    line += &format!(
+                        "; {open} need further collections: `npubench run --precision {percent} --max-collections \
+                         {max_collections}` goes on with them"
+                    );
                 }
                 self.print_line(&line);
             }

@@ -236,7 +236,7 @@ impl SchedulerState {
     }
 
     /// Returns true if a device can be used that has not launched the case in this run.
-    pub(crate) fn has_untried_device(&self, case: usize) -> bool {
+    pub(super) fn has_untried_device(&self, case: usize) -> bool {
         let tried = &self.progress[case].tried_on;
         self.devices.iter().any(|(id, device)| device.is_usable() && !tried.contains(id))
     }

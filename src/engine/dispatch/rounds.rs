@@ -78,17 +78,16 @@ impl Dispatcher<'_> {
         Ok(cases)
     }
 
-    /// Cases that ended as `throttled` and have not had all devices, once in a run: devices with a steady clock may be left. Without a
-    /// single case at such a clock, the host is at fault.
+    /// Cases that ended as `throttled`, once in a run: their attempts may have been on devices that are excluded now, or judged before
+    /// a majority of devices showed the right clock. Without a single case at such a clock, the host is at fault.
     fn throttled_cases(&mut self) -> Vec<usize> {
         let verdict = |case: usize| self.outcomes[case].as_ref().map(|outcome| outcome.verdict);
         let cases = 0..self.outcomes.len();
         if !cases.clone().filter_map(verdict).any(Verdict::has_samples) {
             return Vec::new();
         }
-        let mut throttled: Vec<usize> = cases
-            .filter(|case| verdict(*case) == Some(Verdict::Throttled) && self.state.has_untried_device(*case))
-            .collect();
+        let mut throttled: Vec<usize> =
+            cases.filter(|case| verdict(*case) == Some(Verdict::Throttled)).collect();
         throttled.retain(|case| self.throttled_again.insert(*case));
         throttled
     }
@@ -179,6 +178,10 @@ impl Dispatcher<'_> {
         }
         let Some(aim) = self.context.settings.aim else { return 0 };
         let open = self.imprecise_cases(estimates, aim).len();
+        let has_samples =
+            |case: &usize| self.outcomes[*case].as_ref().is_some_and(|outcome| outcome.verdict.has_samples());
+        let of_run = self.repeatable_cases().into_iter().filter(has_samples);
+        let cases: Vec<&CaseId> = of_run.map(|index| self.context.cases[index].case.id()).collect();
         let measured = cases.iter().filter(|case| estimates.collection_count(case) > 0).count();
         if measured > 0 {
             let precise = estimates.count_precise(&cases, aim);
@@ -196,7 +199,9 @@ impl Dispatcher<'_> {
     /// Returns true if a case that is measured again keeps its earlier verdict. A case that fails is not repeated any more.
     pub(super) fn keeps_verdict(&mut self, case: usize, outcome: &CaseOutcome) -> bool {
         let Some(earlier) = &self.outcomes[case] else { return false };
-        if !outcome.verdict.is_recorded() {
+        if outcome.verdict.has_samples() {
+            self.failed_again.remove(&case);
+        } else {
             self.failed_again.insert(case);
         }
         // A measurement as another kernel is better than none at the rated clock.
