@@ -1,10 +1,10 @@
 //! Cases that an adaptive grid needs for the interpolation error of the density standard's ladder, on surfaces whose
-//! durations are known. Both are answered by the lookups of the product. Errors are those of random questions, for which
-//! no case was chosen, and are 90th percentiles.
+//! durations are known. Both are answered by the lookups of the product. Errors are those of random questions, for
+//! which no case was chosen, and are 90th percentiles.
 //!
 //! `reached` is the number of cases with which the error was at most that of the ladder for the first time, `stopped` that
-//! with which the adaptive grid estimated so itself, with the error at that time and the estimate. Eight seeds;
-//! `cargo bench --bench adaptive`; one seed and fewer widths with `NPUBENCH_BENCH_SMALL=1`, at which size the limits are
+//! with which the adaptive grid estimated so itself, with the error at that time and the estimate. Eight seeds; `cargo
+//! bench --bench adaptive`; one seed and fewer widths with `NPUBENCH_BENCH_SMALL=1`, at which size the limits are
 //! wider and checked as well.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]

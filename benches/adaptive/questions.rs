@@ -9,8 +9,8 @@ use super::surfaces::{Shape, Surface, real};
 /// Number of tokens from which on frameworks pad to multiples of 16.
 const PADDED_FROM: u64 = 128;
 
-/// Returns questions of random tokens, uniform in their logarithm, at the widths of the ladder. Every second one of many
-/// tokens is a multiple of 16.
+/// Returns questions of random tokens, uniform in their logarithm, at the widths of the ladder. Every second one of
+/// many tokens is a multiple of 16.
 pub(crate) fn random_questions(surface: &Surface, count: usize) -> Vec<Shape> {
     let mut random = SplitMix64::new(99);
     let most = surface.tokens.last().copied().unwrap_or(1);
@@ -26,8 +26,8 @@ pub(crate) fn random_questions(surface: &Surface, count: usize) -> Vec<Shape> {
         .collect()
 }
 
-/// Returns numbers of tokens that may be measured: steps of a twelfth of an octave, both as they are and as multiples of
-/// 16.
+/// Returns numbers of tokens that may be measured: steps of a twelfth of an octave, both as they are and as multiples
+/// of 16.
 fn candidate_tokens(surface: &Surface) -> Vec<u64> {
     let most = surface.tokens.last().copied().unwrap_or(1);
     let mut found = vec![most];
@@ -42,8 +42,8 @@ fn candidate_tokens(surface: &Surface) -> Vec<u64> {
     found
 }
 
-/// Returns the shapes that may be measured, and the candidates of an adaptive grid in the same order. A candidate stands
-/// for the questions around it.
+/// Returns the shapes that may be measured, and the candidates of an adaptive grid in the same order. A candidate
+/// stands for the questions around it.
 pub(crate) fn candidates_of(surface: &Surface) -> (Vec<Shape>, Vec<AdaptiveCandidate>) {
     let tokens = candidate_tokens(surface);
     let log = |place: usize| real(tokens[place]).ln();

@@ -153,8 +153,8 @@ fn aligned_product(m: u64, (n, k): (u64, u64)) -> f64 {
     4.0 + (real(tiles.div_ceil(CUBE_CORES)) * of_tile * penalty).max(moved)
 }
 
-/// Blocks of 8,192 elements over the cores, each wave at the bandwidth, which is twice as high while all tensors are in a
-/// cache of 192 MiB.
+/// Blocks of 8,192 elements over the cores, each wave at the bandwidth, which is twice as high while all tensors are
+/// in a cache of 192 MiB.
 fn elementwise_sum(tokens: u64, (width, _): (u64, u64)) -> f64 {
     let waves = (tokens * width).div_ceil(8192).div_ceil(VECTOR_CORES);
     let rate = if 6 * tokens * width < 192 * 1024 * 1024 { 2.0 * BYTES } else { BYTES };

@@ -40,8 +40,8 @@ pub(super) fn brackets_of_line(line: &[usize], states: &[CandidateState]) -> Vec
 /// Failed candidates after which a line without a measured one is given up.
 const MOST_FAILURES: usize = 4;
 
-/// Returns the open candidates with which a line gets its ends: the first and the last one. Where these cannot be measured,
-/// as with too little memory, the place from which on they can is searched by halves.
+/// Returns the open candidates with which a line gets its ends: the first and the last one. Where these cannot be
+/// measured, as with too little memory, the place from which on they can is searched by halves.
 pub(super) fn open_ends(line: &[usize], states: &[CandidateState]) -> Vec<usize> {
     let is_failed = |candidate: &&usize| states[**candidate] == CandidateState::Failed;
     let measured = |candidate: &usize| matches!(states[*candidate], CandidateState::Measured(_));

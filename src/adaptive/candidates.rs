@@ -78,8 +78,8 @@ impl<'s> GridLine<'s> {
         Self { space, tokens }
     }
 
-    /// Returns a candidate with its place: along the keys of attention, or the tokens of other kernels. A candidate stands
-    /// for the questions up to the middles between it and its neighbours, by the logarithm of their tokens.
+    /// Returns a candidate with its place: along the keys of attention, or the tokens of other kernels. A candidate
+    /// stands for the questions up to the middles between it and its neighbours, by the logarithm of their tokens.
     fn candidate(&self, query: OpQuery, numbers: &[i64]) -> AdaptiveCandidate {
         let hash = |key: &(Vec<String>, Vec<i64>)| FixedState::with_seed(0).hash_one(key);
         if let Some(length) = query.attention.mean_kv_length() {
@@ -113,8 +113,8 @@ fn token_axis(space: &CandidateSpace) -> Option<usize> {
     space.axes.iter().position(|axis| axis.names.len() == 1 && axis.names[0] == first.source)
 }
 
-/// Returns a space with steps of a twelfth of an octave between the least and the greatest number of tokens, both as they
-/// are and as multiples of 16.
+/// Returns a space with steps of a twelfth of an octave between the least and the greatest number of tokens, both as
+/// they are and as multiples of 16.
 fn with_more_tokens(space: &CandidateSpace) -> CandidateSpace {
     let mut space = space.clone();
     let Some(axis) = token_axis(&space) else { return space };

@@ -171,8 +171,8 @@ impl AdaptiveDesign {
         self.estimate().is_some_and(|estimate| estimate.p90 <= self.options.target)
     }
 
-    /// Chooses the next candidates, at most as many as a batch has; none if all are measured or failed. `engine` has the
-    /// rows of all recorded candidates.
+    /// Chooses the next candidates, at most as many as a batch has; none if all are measured or failed. `engine` has
+    /// the rows of all recorded candidates.
     pub fn next_batch(&mut self, engine: &mut LookupEngine) -> Result<Vec<ChosenCandidate>, LookupError> {
         let ends: Vec<usize> = self.lines.iter().flat_map(|line| open_ends(line, &self.states)).collect();
         let mut chosen: Vec<(usize, ChoiceReason, Option<f64>)> =
@@ -267,9 +267,9 @@ impl AdaptiveDesign {
         inside.iter().copied().min_by(|&one, &other| distance(one).total_cmp(&distance(other)))
     }
 
-    /// Returns all brackets with their expected errors: the greater of those with which the rows at its ends are answered
-    /// from the others, but at most the ratio of their latencies. The first and the last row of a line have no answer
-    /// without themselves.
+    /// Returns all brackets with their expected errors: the greater of those with which the rows at its ends are
+    /// answered from the others, but at most the ratio of their latencies. The first and the last row of a line have
+    /// no answer without themselves.
     fn rate_brackets(&self, engine: &mut LookupEngine) -> Result<Vec<RatedBracket>, LookupError> {
         let mut rated = Vec::new();
         for line in &self.lines {

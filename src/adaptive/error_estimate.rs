@@ -5,7 +5,8 @@ pub const HOLD_OUTS: usize = 60;
 /// Share of questions whose error is at most the estimate.
 const QUANTILE: f64 = 0.9;
 
-/// Returns the error of an answer as the absolute logarithm of its ratio to the measurement, infinite without an answer.
+/// Returns the error of an answer as the absolute logarithm of its ratio to the measurement, infinite without an
+/// answer.
 pub fn log_error(predicted: Option<f64>, measured: f64) -> f64 {
     match predicted {
         Some(predicted) if predicted > 0.0 && measured > 0.0 => (predicted / measured).ln().abs(),

@@ -3,11 +3,11 @@
 //!
 //! Layer 4: imports `stats`, `domain`, `lookup` and `grid`.
 //!
-//! Candidates form lines along the axis that lookups interpolate first. Both ends of a line are measured first, as nothing
-//! is answered beyond them. Then brackets between neighbouring rows are divided, those with the most questions and the
-//! greatest expected error first. Some candidates of each batch are chosen at random, and all of a batch once the expected
-//! errors reach the target: the estimate is from the errors of these hold-outs alone, of answers from before they were
-//! measured. Candidates that were chosen for their errors would not represent the others.
+//! Candidates form lines along the axis that lookups interpolate first. Both ends of a line are measured first, as
+//! nothing is answered beyond them. Then brackets between neighbouring rows are divided, those with the most questions
+//! and the greatest expected error first. Some candidates of each batch are chosen at random, and all of a batch once
+//! the expected errors reach the target: the estimate is from the errors of these hold-outs alone, of answers from
+//! before they were measured. Candidates that were chosen for their errors would not represent the others.
 
 mod brackets;
 mod candidates;

@@ -29,11 +29,11 @@ use crate::{
 
 /// Measures cases of grids where interpolations are worst, until their estimated error is small enough
 ///
-/// Candidates are the cases of the grids, with more numbers of tokens than the ladders have. Each batch divides the brackets
-/// between rows with the greatest expected error of lookups, and measures some random candidates. The 90th percentile of the
-/// error is estimated from the answers for random candidates before they were measured, and published in
-/// `interpolation_error.yaml`. Ends when it is at most the target; a repeated command goes on from the rows that exist. `--seed` is
-/// also that of the random choices.
+/// Candidates are the cases of the grids, with more numbers of tokens than the ladders have. Each batch divides the
+/// brackets between rows with the greatest expected error of lookups, and measures some random candidates. The 90th
+/// percentile of the error is estimated from the answers for random candidates before they were measured, and
+/// published in `interpolation_error.yaml`. Ends when it is at most the target; a repeated command goes on from the
+/// rows that exist. `--seed` is also that of the random choices.
 #[derive(Debug, Args)]
 pub(super) struct AdaptCommandOptions {
     /// Kernels whose grids are measured
@@ -42,7 +42,8 @@ pub(super) struct AdaptCommandOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     /// Wanted 90th percentile of the error of answers in percent of the measurement
-    #[arg(long, value_name = "PERCENT", default_value = "5", allow_negative_numbers = true, value_parser = parse_percentage)]
+    #[arg(long, value_name = "PERCENT", default_value = "5", allow_negative_numbers = true,
+          value_parser = parse_percentage)]
     target_error: f64,
     /// Most cases to measure, of all kernels together
     #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]

@@ -92,7 +92,8 @@ pub(crate) fn adapt_table(states: &[AdaptedState<'_>], target: f64) -> String {
     trim_lines(&table)
 }
 
-/// Returns the same as JSON lines, with relative errors; an error is null without an estimate, or if a hold-out has no answer.
+/// Returns the same as JSON lines, with relative errors; an error is null without an estimate, or if a hold-out has no
+/// answer.
 pub(crate) fn adapt_json(states: &[AdaptedState<'_>], target: f64) -> String {
     let relative = |log: f64| if log.is_finite() { json!(log.exp_m1()) } else { Value::Null };
     let line = |state: &AdaptedState<'_>| {

@@ -1,4 +1,5 @@
-//! Adaptive grids: batches of cases where lookups are worst, their measurement, and the published estimates of the error.
+//! Adaptive grids: batches of cases where lookups are worst, their measurement, and the published estimates of the
+//! error.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -46,8 +47,8 @@ pub(crate) struct AdaptSession {
 }
 
 impl KernelDesign {
-    /// Creates a design of a kernel's candidates, with those of their rows that are measured, and the published hold-outs of
-    /// an earlier design of the same candidates.
+    /// Creates a design of a kernel's candidates, with those of their rows that are measured, and the published
+    /// hold-outs of an earlier design of the same candidates.
     pub(crate) fn new(
         kernel: KernelName,
         candidates: Vec<GridCandidate>,
