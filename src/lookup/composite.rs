@@ -105,6 +105,10 @@ pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
         (false, false) => 0.8,
     };
     let least = parts.iter().map(|part| part.answer.confidence).fold(1.0, f64::min);
+    let partial = parts.iter().find_map(|part| {
+        let reason = Box::new(part.answer.miss.clone()?);
+        Some(MissReason::SubKernelMiss(part.name.clone(), reason))
+    });
     LookupAnswer {
         latency: Some(Micros(
             parts.iter().filter_map(|part| part.answer.latency).map(|latency| latency.0).sum(),
@@ -114,7 +118,7 @@ pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
         rule: Some(MatchRule::of_kind(RuleKind::SumOfParts)),
         rows: Vec::new(),
         equal_rows: 1,
-        miss: None,
+        miss: partial,
         parts,
     }
 }

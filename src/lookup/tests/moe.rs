@@ -8,7 +8,8 @@ const MOE_MAPPING: &str = "communication_data_ref: hccl\noperator_mappings:\n  \
     - {kernel_type: AddRmsNormBias, input_projection: residual_norm_from_activation}\n      \
     - {kernel_type: Cast, input_projection: routing_weight_cast, output_dtype: FLOAT}\n    \
     embedded_communication: {kernel_type: hcom_alltoall_, message_bytes_mode: routed_input, \
-    group_type: expert_parallel, interpolation_method: alpha_beta}\n";
+    group_type: expert_parallel, interpolation_method: alpha_beta}\n  \
+    outer: {composite: true, sub_kernels: [quant, moe]}\n";
 
 #[test]
 fn mixtures_of_experts_need_their_number_of_ranks() {
@@ -75,4 +76,9 @@ fn mixtures_of_experts_need_their_number_of_ranks() {
             .as_ref()
             .is_some_and(|reason| reason.to_string().starts_with("sub_kernel_miss:AddRmsNormBias"))
     );
+    // A sum with a partial part is no complete answer.
+    let outer = lookup("outer", 300, Some(16));
+    let reason = outer.miss.as_ref().map(ToString::to_string).unwrap_or_default();
+    assert_eq!(outer.source, AnswerSource::Partial);
+    assert!(reason.starts_with("sub_kernel_miss:quant: sub_kernel_miss:AddRmsNormBias"), "{reason}");
 }
