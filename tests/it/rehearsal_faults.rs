@@ -457,8 +457,9 @@ fn throttled_device_is_hot_and_its_kernels_are_slow() {
         fixture.collect("faults:\n- throttling: {factor: 1.5, temperature: 101}\n  where: {devices: 0}\n");
     assert_eq!(hot.verdicts(), [Verdict::Throttled; 3]);
     for ((_, before), (_, after)) in cool.launches(0).into_iter().zip(hot.launches(0)) {
+        // Each duration is rounded once, by up to 10 ns.
         let expected = before.seconds() * 1.5;
-        assert!((after.seconds() - expected).abs() <= 11e-9, "{before:?} {after:?}");
+        assert!((after.seconds() - expected).abs() <= 25.5e-9, "{before:?} {after:?}");
     }
     // As many cycles as before, in a longer duration; the profiler computes the time of the cores from the cycles.
     let counters = |left: &CollectionResult| left.attempts[0].counters.clone();
