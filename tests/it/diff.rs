@@ -31,12 +31,20 @@ fn lower_clock_of_all_devices_is_found_in_every_case() {
     measured_copy(&context, "second", &["--seed", "2", "--rehearsal-faults", "slow.yaml"]);
     let found = cases(&context, &["first", "second"]);
     assert_eq!(found.len(), 20);
-    for case in &found {
-        assert_eq!(case["verdict"], "SLOW", "{case}");
-        let [low, high] = [0, 1].map(|end| case["interval_percent"][end].as_f64().expect("a number"));
-        assert!(low > 0.0 && low < 6.0 && high > 6.0 && high < 15.0, "{case}");
-        assert!(case["cycles_percent"].as_f64().expect("a number").abs() < 5.0, "{case}");
-    }
+    // Which collections a case shares depends on which device is free first, and an interval misses the truth in one of 20 cases:
+    // in more than four of 20 by chance in 3 of 1,000 runs.
+    let [low, high] =
+        [0, 1].map(|end| move |case: &Value| case["interval_percent"][end].as_f64().expect("a number"));
+    let count = |holds: &dyn Fn(&Value) -> bool| found.iter().filter(|case| holds(case)).count();
+    assert!(found.iter().all(|case| low(case) > 0.0 && high(case) < 15.0), "{found:?}");
+    assert!(count(&|case| low(case) < 6.0 && high(case) > 6.0) >= 16, "{found:?}");
+    let slow = count(&|case| case["verdict"] == "SLOW");
+    let ambiguous = count(&|case| case["verdict"] == "AMBIGUOUS");
+    assert!(slow >= 18 && slow + ambiguous == 20, "{found:?}");
+    assert!(
+        found.iter().all(|case| case["cycles_percent"].as_f64().expect("a number").abs() < 5.0),
+        "{found:?}"
+    );
     // The clock explains it wherever the cycles of short kernels do not vary as much.
     let of_clock = found.iter().filter(|case| case["remark"] == "the same cycles: the clock differs");
     assert!(of_clock.count() >= 10);
@@ -46,11 +54,8 @@ fn lower_clock_of_all_devices_is_found_in_every_case() {
 
     let plain = context.run(&["diff", "first", "second", "--fail-on-slow"]);
     assert_eq!(plain.code, 1, "{}", plain.stderr);
-    assert!(
-        plain.stdout.contains("20 SLOW, 0 FAST, 0 SAME, 0 AMBIGUOUS at a margin of 2 %"),
-        "{}",
-        plain.stdout
-    );
+    let counts = format!("{slow} SLOW, 0 FAST, 0 SAME, {ambiguous} AMBIGUOUS at a margin of 2 %");
+    assert!(plain.stdout.contains(&counts), "{}", plain.stdout);
     assert!(plain.stdout.contains("20 cases in both, 0 only in A, 0 only in B"), "{}", plain.stdout);
 }
 
