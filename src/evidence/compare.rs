@@ -175,8 +175,13 @@ impl LedgerComparison {
             && (is_same_but_interval(differences)
                 || self
                     .rows
-                    .earlier_rows(case)
-                    .any(|earlier| is_same_but_interval(&row_differences(table, row.row, &earlier))))
+                    .earlier_rows(case, self.shown_samples(row))
+                    .any(|(_, earlier)| is_same_but_interval(&row_differences(table, row.row, &earlier))))
+    }
+
+    /// Returns the number of samples that a row shows.
+    fn shown_samples(&self, row: &RowCase) -> Option<usize> {
+        row.cells(self.cache).shown.as_ref().and_then(|shown| shown.samples)
     }
 
     /// Returns true if a row shows the case as an earlier state of the ledger did. An interval that is an estimate of all
@@ -184,7 +189,7 @@ impl LedgerComparison {
     fn is_earlier_state(&self, table: &KernelCsv, row: &RowCase, case: &CaseId) -> bool {
         let is_estimated =
             row.cells(self.cache).interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
-        self.rows.earlier_rows(case).enumerate().any(|(newer, earlier)| {
+        self.rows.earlier_rows(case, self.shown_samples(row)).any(|(newer, earlier)| {
             let earlier = self.judge_by_production(earlier, row.production);
             let mut differences = row_differences(table, row.row, &earlier);
             differences.retain(|cell| columns::hot_column(&cell.column) != columns::REASON);

@@ -8,7 +8,7 @@ use crate::{
         reason_cause,
     },
     ledger::{Ledger, LedgerError, OtherKernelAttempt},
-    verify::{EstimatedMedian, JointEstimates, pool_attempts},
+    verify::{EstimatedMedian, JointEstimates, pool_attempts, pooled_sample_count},
 };
 
 /// Measurements of all cases of a ledger in one state of the cache, with the estimates from all collections.
@@ -63,11 +63,18 @@ impl LedgerRows {
     }
 
     /// Returns the rows of a case after each of its collections but the last, and after the last without an estimate from
-    /// other cases: a run writes them before it ends.
-    pub(super) fn earlier_rows(&self, case: &CaseId) -> impl Iterator<Item = RowResult> {
+    /// other cases: a run writes them before it ends. Each has the number of collections after it; only rows with so many samples
+    /// are computed, because their intervals take long with hundreds of collections.
+    pub(super) fn earlier_rows(
+        &self,
+        case: &CaseId,
+        samples: Option<usize>,
+    ) -> impl Iterator<Item = (usize, RowResult)> {
         let attempts = self.attempts.get(case).map(Vec::as_slice).unwrap_or_default();
         let last = attempts.len();
-        (1..=last).rev().filter_map(move |count| pool_attempts(case, &attempts[..count], None))
+        let states = (1..=last).rev().map(move |count| &attempts[..count]);
+        let same = states.filter(move |state| samples == Some(pooled_sample_count(state)));
+        same.filter_map(move |state| Some((last - state.len(), pool_attempts(case, state, None)?)))
     }
 }
 

@@ -17,6 +17,20 @@ use crate::{
     stats::SampleSummary,
 };
 
+/// Returns the attempts that a row pools: those with samples that have the cache and the software of the newest.
+fn pooled_attempts(evidence: &[AttemptSamples]) -> Vec<&AttemptSamples> {
+    let measured = evidence.iter().filter(|attempt| !attempt.samples.is_empty());
+    let Some(newest) = measured.clone().next_back() else { return Vec::new() };
+    measured
+        .filter(|attempt| (attempt.cache, &attempt.software) == (newest.cache, &newest.software))
+        .collect()
+}
+
+/// Returns the number of samples that a row of these attempts has.
+pub(crate) fn pooled_sample_count(evidence: &[AttemptSamples]) -> usize {
+    pooled_attempts(evidence).iter().map(|attempt| attempt.samples.len()).sum()
+}
+
 /// Pools the attempts at a case into a row: those of the newest software that passed verification, whatever their spread. Leaving
 /// out noisy ones would select samples by their spread, and the interval would be too narrow. `None` without attempts. The
 /// verdict is that of the pooled samples: collections that are steady individually may differ. `estimated` is the case's
@@ -26,11 +40,7 @@ pub(crate) fn pool_attempts(
     evidence: &[AttemptSamples],
     estimated: Option<&EstimatedMedian>,
 ) -> Option<RowResult> {
-    let newest = evidence.iter().rfind(|attempt| !attempt.samples.is_empty())?;
-    let measured = evidence.iter().filter(|attempt| !attempt.samples.is_empty());
-    let is_comparable =
-        |attempt: &&AttemptSamples| (attempt.cache, &attempt.software) == (newest.cache, &newest.software);
-    let used: Vec<&AttemptSamples> = measured.filter(is_comparable).collect();
+    let used = pooled_attempts(evidence);
     let last = used.last()?;
     let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
     let summary = SampleSummary::from_samples(&mut pooled)?;
@@ -87,11 +97,11 @@ pub(crate) fn pool_attempts(
     }
     Some(RowResult {
         case: case.clone(),
-        cache: newest.cache,
+        cache: last.cache,
         run: last.run.clone(),
         outcome,
         measurement: Some(measurement),
-        software: newest.software.clone(),
+        software: last.software.clone(),
         withdrawn_runs: BTreeSet::new(),
     })
 }

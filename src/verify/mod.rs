@@ -31,7 +31,7 @@ pub use collection::{
 };
 pub(crate) use controls::control_readings;
 pub use equal_calls::EqualKernel;
-pub(crate) use evidence::pool_attempts;
+pub(crate) use evidence::{pool_attempts, pooled_sample_count};
 pub(crate) use joint_estimates::{EstimatedMedian, JointEstimates, timer_resolution};
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
