@@ -129,11 +129,17 @@ fn demanded_precision_repeats_cases_on_other_devices_also_after_an_interruption(
     for (signal, command) in
         [(Signal::SIGKILL, "run"), (Signal::SIGKILL, "resume"), (Signal::SIGINT, "resume")]
     {
-        completes_interrupted_rounds(signal, command);
+        // On a busy host, the run may have measured everything before the signal arrives.
+        let is_interrupted = (0..INTERRUPTIONS).any(|_| completes_interrupted_rounds(signal, command));
+        assert!(is_interrupted, "{signal} {command}: no signal was in time");
     }
 }
 
-fn completes_interrupted_rounds(signal: Signal, completion: &str) {
+/// Tries to interrupt a run before its last collection.
+const INTERRUPTIONS: usize = 10;
+
+/// Interrupts a run in its second round and completes it; false if nothing was left to measure.
+fn completes_interrupted_rounds(signal: Signal, completion: &str) -> bool {
     let precise = [&LIFELIKE_RUN[..], &["--precision", "1.5"]].concat();
     let context = ingested();
     let mut method = "joint fit";
@@ -161,6 +167,9 @@ fn completes_interrupted_rounds(signal: Signal, completion: &str) {
     }
     kill(Pid::from_raw(child.id().cast_signed()), signal).expect("a signal");
     let status = child.wait().expect("reaped");
+    if status.code() == Some(0) {
+        return false;
+    }
     if signal == Signal::SIGINT {
         assert_eq!(status.code(), Some(5), "further rounds are needed");
     }
@@ -173,19 +182,23 @@ fn completes_interrupted_rounds(signal: Signal, completion: &str) {
         }
     };
     assert_eq!(completed.code, 0, "{signal} {completion}: {}", completed.stderr);
+    let Some(summary) = completed.stderr.lines().find(|line| line.contains("within 1.5 %")) else {
+        assert!(completed.stderr.contains(": 0 cases on devices"), "{}", completed.stderr);
+        return false;
+    };
+    assert!(summary.starts_with(char::is_numeric), "{}", completed.stderr);
     let devices = devices(&context);
     assert_eq!(devices.len(), rows);
     for (case, devices) in &devices {
         assert!(devices.len() > 1 && devices[0] != devices[1], "{signal} {completion}: {case}: {devices:?}");
     }
     assert!(measured_rows(&context).iter().all(|row| row["MicroBench CI95 Method"] == method));
-    let summary = completed.stderr.lines().find(|line| line.contains("within 1.5 %"));
-    assert!(summary.is_some_and(|line| line.starts_with(char::is_numeric)), "{}", completed.stderr);
     let again = context.ran(&command().output().expect("it runs"));
     let nothing = format!(": 0 cases on devices 0-1; {rows} already measured");
     assert!(again.stderr.contains(&nothing), "{}", again.stderr);
     let checked = context.run(&["db", "check", "db"]);
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    true
 }
 
 #[test]
