@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{COMPUTE_COLUMNS, DatabaseError, KernelCsv, columns};
+use super::{COMPUTE_COLUMNS, DatabaseError, KernelCsv, collective_rows::collective_columns, columns};
 use crate::{
     config::DatabaseFile,
     domain::{CacheState, DataKind, KernelName, SoftwareVersions},
@@ -225,13 +225,29 @@ impl Database {
         Ok(kernels.into_iter().collect())
     }
 
-    /// Loads a kernel's CSV; returns an empty table with the 62 columns if it does not exist.
+    /// Returns every collective with a CSV, in the order of names.
+    pub(crate) fn collectives(&self) -> Result<Vec<KernelName>, DatabaseError> {
+        let stems = self.list_stems()?.into_iter();
+        let tables = stems.filter(|stem| !self.folder.join(format!("{stem}.csv")).is_dir());
+        let names = tables.filter_map(|stem| KernelName::from_file_stem(&stem));
+        Ok(names.filter(KernelName::is_collective).collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    /// Returns every kernel and collective with a CSV.
+    pub(crate) fn kernels_and_collectives(&self) -> Result<Vec<KernelName>, DatabaseError> {
+        let mut tables = self.kernels()?;
+        tables.extend(self.collectives()?);
+        Ok(tables)
+    }
+
+    /// Loads the CSV of a kernel or collective; returns an empty table with the columns of the contract if it does not exist.
     pub fn kernel_csv(&self, kernel: &KernelName) -> Result<KernelCsv, DatabaseError> {
         let path = self.kernel_path(kernel);
         if !path.exists() {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             self.new_stems.lock().unwrap_or_else(PoisonError::into_inner).insert(stem);
-            return Ok(KernelCsv::new(&path, &COMPUTE_COLUMNS));
+            let collective = kernel.is_collective().then(collective_columns);
+            return Ok(KernelCsv::new(&path, collective.as_ref().unwrap_or(&COMPUTE_COLUMNS)));
         }
         let table = KernelCsv::load(&path)?;
         if self.kind() == DataKind::Npu && table.contains_cell_prefix(REHEARSAL_RUN) {

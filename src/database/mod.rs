@@ -5,6 +5,7 @@
 
 mod absent_rows;
 mod backfill;
+pub(crate) mod collective_rows;
 pub(crate) mod columns;
 mod create;
 mod error;

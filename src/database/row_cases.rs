@@ -2,7 +2,11 @@
 
 use csv::ByteRecord;
 
-use super::{DatabaseError, KernelCsv, columns};
+use super::{
+    DatabaseError, KernelCsv,
+    collective_rows::{self, CollectiveKeyColumns},
+    columns,
+};
 use crate::domain::{
     CacheState, Case, CaseAttributes, IntervalMethod, KernelName, Nanos, RecordedTask, ShownResult,
     SignatureCells, Slot, Verdict,
@@ -212,6 +216,9 @@ fn software_digest(cell: &str) -> Option<String> {
 /// Parses every row of a table as a case. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is
 /// missing. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
 pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
+    if kernel.is_collective() {
+        return collective_row_cases(kernel, table);
+    }
     let columns = RowColumns::from_table(table)?;
     let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
@@ -226,6 +233,36 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
                 .and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok())
                 .filter(|median| median.0 > 0),
             is_on_ai_cpu: text(columns.core) == Some(RecordedTask::AI_CPU),
+        });
+    });
+    Ok(cases)
+}
+
+/// Parses every row of the table of a collective. Fails with [`DatabaseError::MissingColumn`] without sizes.
+fn collective_row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
+    if table.column_index(collective_rows::MESSAGE_BYTES).is_none() {
+        let column = collective_rows::MESSAGE_BYTES;
+        return Err(DatabaseError::MissingColumn { path: table.path().to_owned(), column });
+    }
+    let key = CollectiveKeyColumns::find(table.column_names());
+    let duration = table.column_index(collective_rows::DURATION);
+    let results =
+        ResultColumns { average: duration, ..ResultColumns::find(table.column_names(), CacheState::Hot) };
+    let cold = ResultColumns::find(&[], CacheState::Cold);
+    let production = table.column_index(columns::PROFILING[1]);
+    let mut cases = Vec::with_capacity(table.len());
+    table.for_each_row(|row, cells| {
+        let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);
+        cases.push(RowCase {
+            row,
+            line: table.row_line(row).unwrap_or_default(),
+            case: key.parse_case(kernel, cells),
+            hot: results.read(cells),
+            cold: cold.read(cells),
+            production: text(production)
+                .and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok())
+                .filter(|median| median.0 > 0),
+            is_on_ai_cpu: false,
         });
     });
     Ok(cases)

@@ -7,15 +7,17 @@ use std::{
 };
 
 use super::{
-    Database, DatabaseError, KernelCsv, RowCase, columns,
+    Database, DatabaseError, KernelCsv, RowCase,
+    collective_rows::{self, collective_of_table},
+    columns,
     numbers::{format_decimals, format_micros},
     row_cases,
     row_cases::signature_cells,
 };
 use crate::{
     domain::{
-        CacheState, Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Measurement,
-        RowResult,
+        CacheState, Case, CaseAttributes, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, KernelName,
+        Measurement, RowResult,
     },
     profile::COUNTERS,
 };
@@ -146,6 +148,9 @@ fn insertion_range(table: &KernelCsv) -> Range<usize> {
 /// Returns the cells of a new row for a case, without measurements. Rows are inserted only for kernels as which calls of
 /// other kernels run; these have no `recorded_inputs:`, so no empty input slots are added at the end.
 fn new_row_cells(case: &Case) -> Vec<(&str, String)> {
+    if let Some(collective) = CollectiveCase::of_case(case) {
+        return collective_rows::new_row_cells(&collective);
+    }
     let signature = columns::SIGNATURE.into_iter().zip(signature_cells(case, 0));
     let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
     signature.chain(attributes).collect()
@@ -201,6 +206,13 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(Strin
     let missing = appended.filter(|column| !cells.iter().any(|(name, _)| name == column));
     let missing: Vec<_> = missing.map(|column| (column, String::new())).collect();
     cells.extend(missing);
+    if let Some(kind) = collective_of_table(table) {
+        cells.retain(|(column, _)| ![columns::AVERAGE, columns::STATE, columns::CORE].contains(column));
+        let measured = result.measurement.as_ref();
+        let measured = measured.map(|measured| collective_rows::measured_cells(kind, table, row, measured));
+        cells.extend(measured.unwrap_or_default());
+        return cells.into_iter().map(|(column, text)| (column.to_owned(), text)).collect();
+    }
     // Rows have the counters of a hot cache.
     let counted = result.measurement.iter().filter(|_| result.cache.is_hot());
     let counters = counted.flat_map(|measurement| COUNTERS.into_iter().zip(&measurement.counters));
@@ -214,6 +226,10 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(Strin
 fn emptied_cells(table: &KernelCsv, cache: CacheState) -> Vec<(String, String)> {
     if cache == CacheState::Cold {
         return Vec::new();
+    }
+    if collective_of_table(table).is_some() {
+        let present = collective_rows::number_columns().filter(|column| table.column_index(column).is_some());
+        return present.map(|column| (column.to_owned(), String::new())).collect();
     }
     let counters = COUNTERS.into_iter().map(columns::microbench_column);
     let measured = iter::once(columns::AVERAGE.to_owned()).chain(counters);

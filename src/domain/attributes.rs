@@ -7,7 +7,10 @@ use std::{
     fmt::Write as _,
 };
 
-use super::{AttentionCase, AttentionSlot, Dims, KernelName, Slot, attention_attribute};
+use super::{
+    AttentionCase, AttentionSlot, Dims, KernelName, Slot, attention_attribute,
+    collective_case::{ENVIRONMENT, RANKS, TIER},
+};
 
 /// Prefix of the columns of runtime values.
 pub(crate) const RUNTIME: &str = "Runtime ";
@@ -89,6 +92,7 @@ impl CaseAttributes {
     pub(crate) fn name_of(column: &str) -> Option<Cow<'_, str>> {
         match column {
             EP_SIZE => Some(EP_SIZE.into()),
+            RANKS | TIER | ENVIRONMENT => Some(column.into()),
             OLD_AVG_SEQ_LEN => Some(AVG_SEQ_LEN.into()),
             _ => {
                 let name = runtime_column(column)?;

@@ -176,7 +176,7 @@ impl WriteBack {
     /// left out. Returns the numbers of those that become suspicious.
     pub(super) fn add_outdated(&mut self, database: &Database) -> NewlySuspicious {
         let mut suspicious = NewlySuspicious::default();
-        for kernel in database.kernels().unwrap_or_default() {
+        for kernel in database.kernels_and_collectives().unwrap_or_default() {
             let Some(ledger) = &self.ledger else { break };
             let outdated = outdated_rows(database, &kernel, ledger).unwrap_or_default();
             let of_other_runs = outdated.iter().filter(|row| row.run.as_ref() != Some(&self.run));
@@ -194,7 +194,7 @@ impl WriteBack {
     fn cases_of_other_ledgers(&self, database: &Database) -> BTreeSet<CaseId> {
         let mut cases = BTreeSet::new();
         let Some(ledger) = &self.ledger else { return cases };
-        for kernel in database.kernels().unwrap_or_default() {
+        for kernel in database.kernels_and_collectives().unwrap_or_default() {
             let Ok(table) = database.kernel_csv(&kernel) else { continue };
             let rows = row_cases(&kernel, &table).unwrap_or_default().into_iter();
             let is_foreign = |row: &RowCase| {

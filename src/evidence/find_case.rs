@@ -115,7 +115,7 @@ fn nearest_cases(
 
 fn all_row_cases(database: &Database) -> Result<Vec<KnownCase>, DatabaseError> {
     let mut all = Vec::new();
-    for kernel in database.kernels()? {
+    for kernel in database.kernels_and_collectives()? {
         let table = database.kernel_csv(&kernel)?;
         all.extend(row_cases(&kernel, &table)?.into_iter().filter_map(|row| known_case(&row).ok()));
     }
@@ -134,7 +134,7 @@ fn case_of_row(database: &Database, table: &str, line: u64) -> Result<KnownCase,
     let stem = name.strip_suffix(".csv").unwrap_or(&name);
     let no_id = || CaseLookupError::NoId { text: format!("{table}:{line}") };
     let kernel = KernelName::from_file_stem(stem).ok_or_else(no_id)?;
-    if !database.kernels()?.contains(&kernel) {
+    if !database.kernels_and_collectives()?.contains(&kernel) {
         return Err(no_id());
     }
     let rows = row_cases(&kernel, &database.kernel_csv(&kernel)?)?;

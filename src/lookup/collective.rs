@@ -8,16 +8,14 @@ use super::{
     rules::{LookupRules, MatchRule, RuleKind},
 };
 use crate::{
-    database::{DatabaseError, KernelCsv, columns},
+    database::{
+        DatabaseError, KernelCsv,
+        collective_rows::{DTYPE, ENVIRONMENT, MESSAGE_BYTES, NUM_DEVICES as RANKS, TOPOLOGY_TIER as TIER},
+        columns,
+    },
     domain::{Dtype, KernelName, Verdict},
     op_mapping::MessageInterpolation,
 };
-
-/// Columns of the table of a collective.
-const MESSAGE_BYTES: &str = "message_bytes";
-const RANKS: &str = "num_devices";
-const TIER: &str = "topology_tier";
-const DTYPE: &str = "dtype";
 
 /// Factor of the confidence in rows of another element type, with as many bytes.
 const OTHER_TYPE_FACTOR: f64 = 0.9;
@@ -39,6 +37,8 @@ struct CollectiveRow {
     ranks: u64,
     tier: Option<u64>,
     dtype: Option<Dtype>,
+    /// Variables of HCCL.
+    environment: String,
     line: u32,
     column: LatencyColumn,
     latency: f64,
@@ -76,6 +76,7 @@ impl CollectiveTable {
             .collect();
         let verdict = column(columns::VERDICT).filter(|_| rules == LookupRules::Current);
         let [bytes, ranks, tier, dtype] = [MESSAGE_BYTES, RANKS, TIER, DTYPE].map(column);
+        let environment = column(ENVIRONMENT);
         let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing: Vec::new() };
         let (Some(bytes), Some(ranks)) = (bytes, ranks) else {
             let needed = [(MESSAGE_BYTES, bytes), (RANKS, ranks)];
@@ -89,7 +90,7 @@ impl CollectiveTable {
             let number = |index: usize| parse_whole(text(index));
             let verdict = verdict.and_then(|index| text(index).parse::<Verdict>().ok());
             let usable = latencies.iter().filter(|(kind, _)| {
-                *kind != LatencyColumn::Replay || !verdict.is_some_and(Verdict::refutes_replay)
+                *kind == LatencyColumn::Production || !verdict.is_some_and(Verdict::refutes_replay)
             });
             let latency = usable.into_iter().find_map(|(kind, index)| {
                 let number: f64 = text(*index).parse().ok()?;
@@ -101,8 +102,11 @@ impl CollectiveTable {
             {
                 let (tier, dtype) =
                     (tier.and_then(number), dtype.and_then(|index| Dtype::parse(text(index))));
-                let verdict = verdict.filter(|_| column == LatencyColumn::Replay);
-                found.rows.push(CollectiveRow { bytes, ranks, tier, dtype, line, column, latency, verdict });
+                let verdict = verdict.filter(|_| column != LatencyColumn::Production);
+                let environment = environment.map(text).unwrap_or_default().to_owned();
+                let row =
+                    CollectiveRow { bytes, ranks, tier, dtype, environment, line, column, latency, verdict };
+                found.rows.push(row);
             }
         });
         Ok(Some(found))
@@ -124,6 +128,10 @@ impl CollectiveTable {
         let mut rows: Vec<&CollectiveRow> = self.rows.iter().filter(of_group).collect();
         if is_current && message.tier.is_none() && rows.iter().any(|row| row.tier != rows[0].tier) {
             return LookupAnswer::missed(MissReason::AmbiguousTier);
+        }
+        if is_current && rows.iter().any(|row| row.environment.is_empty()) {
+            // Variables of HCCL change the algorithm; a query is for the defaults.
+            rows.retain(|row| row.environment.is_empty());
         }
         if is_current {
             let same: Vec<&CollectiveRow> =

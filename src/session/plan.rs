@@ -124,7 +124,7 @@ fn missing_tables(
     selected: &[KernelName],
     rows_to_insert: &[IdentifiedCase],
 ) -> Result<Vec<MissingTable>, CommandError> {
-    let present = database.kernels()?;
+    let present = database.kernels_and_collectives()?;
     let is_missing = |kernel: &str| {
         let is_selected = selected.is_empty() || selected.iter().any(|name| name.as_str() == kernel);
         is_selected && !present.iter().any(|name| name.as_str() == kernel)

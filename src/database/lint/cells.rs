@@ -7,6 +7,7 @@ use csv::{ByteRecord, StringRecord};
 use super::{FileIssues, LintIssueKind, join_list, quote_cell, row_count_text};
 use crate::{
     database::{
+        collective_rows,
         columns::{self, MeasureKind},
         row_cases::{NO_SHAPES, RowColumns},
         zero_placeholders::ZeroFilled,
@@ -175,9 +176,8 @@ pub(crate) struct CollectiveRows<'a> {
 
 impl<'a> CollectiveRows<'a> {
     /// Columns of the key, then the measured ones.
-    pub(crate) const COLUMNS: [&'static str; 6] =
-        ["message_bytes", "num_devices", "dtype", "topology_tier", "Duration(us)", "bandwidth_gbps"];
-    /// Number of columns of the key.
+    pub(crate) const COLUMNS: [&'static str; 6] = collective_rows::CONTRACT_COLUMNS;
+    /// Number of columns of the key that every table has.
     const KEY: usize = 4;
 
     pub(crate) fn new(header: &'a [String]) -> Self {
@@ -222,6 +222,8 @@ impl<'a> CollectiveRows<'a> {
             let index = header.iter().position(|column| column == name)?;
             Some(cells.get(index)?.trim().to_owned())
         };
-        Self::COLUMNS[..Self::KEY].iter().map(cell).collect()
+        let mut key: Vec<String> = Self::COLUMNS[..Self::KEY].iter().map(cell).collect::<Option<_>>()?;
+        key.extend(cell(&collective_rows::ENVIRONMENT).filter(|environment| !environment.is_empty()));
+        Some(key)
     }
 }

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     database::{
         REHEARSAL_RUN,
+        collective_rows::is_own_column,
         columns::{self, COMPUTE_COLUMNS},
         kernel_csv::{CUT_HEADER, is_cut_header},
     },
@@ -198,7 +199,7 @@ fn check_header(
     }
     let is_own = |name: &str| match content {
         TableContent::Kernel(_) => !columns::is_contract_column(name) && !is_old(name),
-        TableContent::Collective => !needed.contains(&name),
+        TableContent::Collective => !needed.contains(&name) && !is_own_column(name),
     };
     let own: Vec<&str> = header.iter().map(String::as_str).filter(|name| is_own(name)).collect();
     if !own.is_empty() {

@@ -178,3 +178,20 @@ fn collectives_with_bad_verdicts_or_of_other_types_are_trusted_less() {
         assert_eq!(found, expected, "{elements} {dtype}");
     }
 }
+
+#[test]
+fn rows_of_other_environments_and_with_bad_verdicts_do_not_answer() {
+    let database = collectives();
+    let table = "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps,HCCL Environment,MicroBench Verdict\n\
+                 655360,16,DT_BF16,0,400,1,HCCL_ALGO=level0:ring,ok\n655360,16,DT_BF16,0,300,1,,ok\n\
+                 1310720,16,DT_BF16,0,500,1,,wrong_kernel\n1310720,16,DT_BF16,0,600,1,HCCL_ALGO=level0:ring,ok\n";
+    fs::write(database.path().join("hccl/hcom_allReduce_.csv"), table).expect("written");
+    let engine = database.engine(COLLECTIVE_MAPPING);
+    let latency = |elements: u64| {
+        let query =
+            OpQuery { ranks: Some(16), tier: Some(0), ..query("all_reduce", &elements.to_string(), "BF16") };
+        shown(&engine.lookup(&query).expect("readable"))
+    };
+    assert_eq!(latency(327_680), "300 comm hcom_allReduce_:3");
+    assert_eq!(latency(655_360), "message_out_of_range: 1310720 B, measured are 655360 to 655360 B");
+}

@@ -1,0 +1,328 @@
+//! Tables of collectives: their columns, rows as cases, and the cells of a case and of a result.
+//!
+//! The first six columns are those of existing readers; docs/collectives.md describes all.
+
+use csv::ByteRecord;
+
+use super::{
+    KernelCsv, columns,
+    numbers::{format_decimals, format_micros},
+};
+use crate::domain::{Case, CollectiveCase, CollectiveKind, Dtype, KernelName, Measurement};
+
+pub(crate) const MESSAGE_BYTES: &str = "message_bytes";
+pub(crate) const NUM_DEVICES: &str = "num_devices";
+pub(crate) const DTYPE: &str = "dtype";
+pub(crate) const TOPOLOGY_TIER: &str = "topology_tier";
+/// The replay's measurement: median of the accepted samples.
+pub(crate) const DURATION: &str = columns::OLD_DURATION;
+/// Message size by the duration.
+pub(crate) const BANDWIDTH: &str = "bandwidth_gbps";
+/// Columns of existing readers, those of the key first.
+pub(crate) const CONTRACT_COLUMNS: [&str; 6] =
+    [MESSAGE_BYTES, NUM_DEVICES, DTYPE, TOPOLOGY_TIER, DURATION, BANDWIDTH];
+/// Variables of HCCL, which belong to the key.
+pub(crate) const ENVIRONMENT: &str = "HCCL Environment";
+/// Columns of the key.
+pub(crate) const KEY_COLUMNS: [&str; 5] = [MESSAGE_BYTES, NUM_DEVICES, DTYPE, TOPOLOGY_TIER, ENVIRONMENT];
+
+pub(crate) const SIZE_SEMANTICS: &str = "Size Semantics";
+pub(crate) const SEND_BYTES: &str = "Send Bytes";
+pub(crate) const RECEIVE_BYTES: &str = "Receive Bytes";
+pub(crate) const BANDWIDTH_SIZE: &str = "Bandwidth Size(bytes)";
+pub(crate) const ALGORITHM_BANDWIDTH: &str = "Algorithm Bandwidth(GB/s)";
+pub(crate) const BUS_BANDWIDTH: &str = "Bus Bandwidth(GB/s)";
+pub(crate) const ALGORITHM_TYPE: &str = "Algorithm Type";
+pub(crate) const DURATION_METHOD: &str = "Duration Method";
+pub(crate) const LATEST_RANK: &str = "Latest Rank";
+pub(crate) const RESULT_CHECK: &str = "Result Check";
+/// Durations of the ranks, in the order of the counters of a collective's measurement.
+const RANK_TIMES: [&str; 3] = ["Rank Min Duration(us)", "Rank Median Duration(us)", "Rank Max Duration(us)"];
+const RANK_SKEW: &str = "Rank Skew(%)";
+
+/// Columns of npubench between the contract's and those of production profiles.
+const OWN_COLUMNS: [&str; 15] = [
+    ENVIRONMENT,
+    SIZE_SEMANTICS,
+    SEND_BYTES,
+    RECEIVE_BYTES,
+    BANDWIDTH_SIZE,
+    ALGORITHM_BANDWIDTH,
+    BUS_BANDWIDTH,
+    ALGORITHM_TYPE,
+    DURATION_METHOD,
+    RANK_TIMES[0],
+    RANK_TIMES[1],
+    RANK_TIMES[2],
+    RANK_SKEW,
+    LATEST_RANK,
+    RESULT_CHECK,
+];
+
+/// Indices of the counters of a collective's measurement, in the order in which `verify` computes them.
+const SKEW: usize = 3;
+const LATEST: usize = 4;
+const OVERLAP: usize = 5;
+
+/// Text of [`DURATION_METHOD`] for launches whose ranks all overlapped, for others, and for both in one row.
+const METHODS: [&str; 3] = ["last end - last start", "shortest rank", "mixed"];
+
+/// Returns the collective of a table by the name of its file; `None` for tables of kernels.
+pub(crate) fn collective_of_table(table: &KernelCsv) -> Option<CollectiveKind> {
+    let kernel = KernelName::from_file_stem(table.path().file_stem()?.to_str()?)?;
+    CollectiveKind::of_kernel(&kernel)
+}
+
+/// Returns all columns of a new table.
+pub(crate) fn collective_columns() -> Vec<String> {
+    let columns = CONTRACT_COLUMNS.into_iter().chain(OWN_COLUMNS).chain(columns::PROFILING);
+    let columns = columns.chain(columns::EVIDENCE_COLUMNS).chain(columns::MICROBENCH_COLUMNS);
+    columns.map(str::to_owned).collect()
+}
+
+/// Returns true for a column that npubench writes into tables of collectives.
+pub(crate) fn is_own_column(column: &str) -> bool {
+    OWN_COLUMNS.contains(&column)
+        || columns::PROFILING.contains(&column)
+        || columns::EVIDENCE_COLUMNS.contains(&column)
+        || columns::MICROBENCH_COLUMNS.contains(&column)
+}
+
+/// Key of a row; `None` for a part that the row does not state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CollectiveKey {
+    pub(crate) message: u64,
+    pub(crate) ranks: Option<u64>,
+    pub(crate) dtype: Option<Dtype>,
+    pub(crate) tier: Option<u64>,
+    pub(crate) environment: String,
+}
+
+/// Indices of the columns of the key.
+#[derive(Debug)]
+pub(crate) struct CollectiveKeyColumns([Option<usize>; 5]);
+
+impl CollectiveKeyColumns {
+    pub(crate) fn find(header: &[String]) -> Self {
+        Self(KEY_COLUMNS.map(|name| header.iter().position(|column| column == name)))
+    }
+
+    /// Returns the key of a row. The error is the reason why it has none.
+    pub(crate) fn key(&self, cells: &ByteRecord) -> Result<CollectiveKey, String> {
+        let text = |place: usize| {
+            let cell = self.0[place].and_then(|index| cells.get(index)).unwrap_or_default();
+            std::str::from_utf8(cell)
+                .map(str::trim)
+                .map_err(|_| format!("`{}` is not UTF-8", KEY_COLUMNS[place]))
+        };
+        let number = |place: usize| -> Result<Option<u64>, String> {
+            let cell = text(place)?;
+            if matches!(cell, "" | "N/A" | "NA") {
+                return Ok(None);
+            }
+            let whole = cell.strip_suffix(".0").unwrap_or(cell).parse();
+            whole
+                .map(Some)
+                .map_err(|_| format!("`{}` is `{cell}`, which is not a whole number", KEY_COLUMNS[place]))
+        };
+        Ok(CollectiveKey {
+            message: number(0)?.ok_or_else(|| format!("the row has no `{MESSAGE_BYTES}`"))?,
+            ranks: number(1)?,
+            dtype: Dtype::parse(text(2)?),
+            tier: number(3)?,
+            environment: text(4)?.to_owned(),
+        })
+    }
+
+    /// Returns the case of a row of a collective. The error is the reason why it is none.
+    pub(crate) fn parse_case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
+        let kind = CollectiveKind::of_kernel(kernel);
+        let kind = kind.ok_or_else(|| format!("npubench measures no collective `{kernel}`"))?;
+        let CollectiveKey { message, ranks, dtype, tier, environment } = self.key(cells)?;
+        let missing = |column: &str| format!("the row has no `{column}`");
+        let ranks = ranks.ok_or_else(|| missing(NUM_DEVICES))?;
+        let dtype = dtype.ok_or_else(|| missing(DTYPE))?;
+        let tier = tier.ok_or_else(|| missing(TOPOLOGY_TIER))?;
+        CollectiveCase { kind, message, ranks, tier, dtype, environment }.case()
+    }
+}
+
+/// Returns the cells of a new row for a case of a collective, without measurements.
+pub(super) fn new_row_cells(collective: &CollectiveCase) -> Vec<(&'static str, String)> {
+    let CollectiveCase { kind, message, ranks, tier, dtype, environment } = collective;
+    let mut cells = vec![
+        (MESSAGE_BYTES, message.to_string()),
+        (NUM_DEVICES, ranks.to_string()),
+        (DTYPE, dtype.as_str().to_owned()),
+        (TOPOLOGY_TIER, tier.to_string()),
+        (ENVIRONMENT, environment.clone()),
+    ];
+    cells.extend(size_cells(*kind, *message, *ranks));
+    cells
+}
+
+/// Returns the cells that follow from a message size and a number of ranks.
+pub(crate) fn size_cells(kind: CollectiveKind, message: u64, ranks: u64) -> Vec<(&'static str, String)> {
+    let bytes = |bytes: Option<u64>| bytes.map_or_else(String::new, |bytes| bytes.to_string());
+    vec![
+        (SIZE_SEMANTICS, kind.size_semantics().to_owned()),
+        (SEND_BYTES, bytes(kind.send_bytes(message, ranks))),
+        (RECEIVE_BYTES, bytes(kind.receive_bytes(message, ranks))),
+        (BANDWIDTH_SIZE, bytes(kind.bandwidth_bytes(message, ranks))),
+    ]
+}
+
+/// Returns the cells of duration and bandwidths for a median in nanoseconds; a byte per nanosecond is 1 GB/s.
+#[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
+pub(crate) fn duration_cells(
+    kind: CollectiveKind,
+    message: u64,
+    ranks: u64,
+    nanos: f64,
+) -> Vec<(&'static str, String)> {
+    let algorithm = kind.bandwidth_bytes(message, ranks).map(|bytes| bytes as f64 / nanos);
+    let gigabytes = |value: Option<f64>| value.map_or_else(String::new, format_decimals);
+    vec![
+        (DURATION, format_micros(nanos)),
+        (BANDWIDTH, format_decimals(message as f64 / nanos)),
+        (ALGORITHM_BANDWIDTH, gigabytes(algorithm)),
+        (BUS_BANDWIDTH, gigabytes(algorithm.map(|value| value * kind.bus_factor(ranks)))),
+    ]
+}
+
+/// Returns the cells of a measurement in a row of its case, beside those that kernels have as well.
+pub(super) fn measured_cells(
+    kind: CollectiveKind,
+    table: &KernelCsv,
+    row: usize,
+    measurement: &Measurement,
+) -> Vec<(&'static str, String)> {
+    let key = CollectiveKeyColumns::find(table.column_names()).key(&table.row_byte_cells(row));
+    let Ok(CollectiveKey { message, ranks: Some(ranks), .. }) = key else { return Vec::new() };
+    let mut cells = size_cells(kind, message, ranks);
+    cells.extend(duration_cells(kind, message, ranks, measurement.summary.median));
+    let counter = |index: usize| measurement.counters.get(index).copied().flatten();
+    let text = |value: Option<f64>, format: fn(f64) -> String| value.map_or_else(String::new, format);
+    cells.extend((0..).zip(RANK_TIMES).map(|(index, name)| (name, text(counter(index), format_micros))));
+    let method = counter(OVERLAP).map(|share| match share {
+        share if share >= 1.0 => METHODS[0],
+        share if share <= 0.0 => METHODS[1],
+        _ => METHODS[2],
+    });
+    // The mean over collections is a rank only if it is the same one in all.
+    let latest = counter(LATEST).filter(|rank| rank.fract() == 0.0);
+    cells.extend([
+        (RANK_SKEW, text(counter(SKEW), format_decimals)),
+        (LATEST_RANK, text(latest, |rank| format!("{rank:.0}"))),
+        (DURATION_METHOD, method.unwrap_or_default().to_owned()),
+        // The script checks each result before it launches samples; a wrong one has no measurement.
+        (RESULT_CHECK, "ok".to_owned()),
+    ]);
+    cells
+}
+
+/// Returns the columns of numbers that a withdrawn measurement leaves empty.
+pub(super) fn number_columns() -> impl Iterator<Item = &'static str> {
+    [
+        DURATION,
+        BANDWIDTH,
+        ALGORITHM_BANDWIDTH,
+        BUS_BANDWIDTH,
+        DURATION_METHOD,
+        RANK_SKEW,
+        LATEST_RANK,
+        RESULT_CHECK,
+    ]
+    .into_iter()
+    .chain(RANK_TIMES)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashMap, path::Path};
+
+    use super::*;
+    use crate::{
+        database::{row_cases, write_back::write_back},
+        domain::{CacheState, CaseOutcome, IdentifiedCase, RecordedTask, RowResult, Verdict},
+        stats::SampleSummary,
+    };
+
+    fn collective(message: u64) -> CollectiveCase {
+        let kind = CollectiveKind::AllGather;
+        CollectiveCase { kind, message, ranks: 4, tier: 1, dtype: Dtype::Float16, environment: String::new() }
+    }
+
+    fn result(case: &IdentifiedCase, samples: &[i64]) -> RowResult {
+        let summary = SampleSummary::from_samples(&mut samples.to_vec()).expect("samples");
+        let counters = [2_000.0, 2_500.0, 9_000.0, 12.5, 3.0, 1.0].map(Some).to_vec();
+        RowResult {
+            case: case.id().clone(),
+            cache: CacheState::Hot,
+            run: "r".to_owned(),
+            outcome: CaseOutcome::new(Verdict::Ok, "every launch recorded"),
+            measurement: Some(Measurement {
+                summary,
+                interval: None,
+                samples: samples.len(),
+                collections: 1,
+                counters,
+                task: RecordedTask::default(),
+            }),
+            software: None,
+            withdrawn_runs: std::collections::BTreeSet::new(),
+        }
+    }
+
+    fn write(table: &mut KernelCsv, case: &IdentifiedCase, samples: &[i64]) {
+        let results = HashMap::from([(case.id().clone(), result(case, samples))]);
+        let insertable = [(case.id().clone(), case.clone())].into();
+        write_back(&case.kernel, table, &results, &insertable, false).expect("written");
+    }
+
+    fn identified(message: u64) -> IdentifiedCase {
+        IdentifiedCase::new(collective(message).case().expect("a call"))
+    }
+
+    #[test]
+    fn a_result_gets_one_row_by_its_key_and_replaces_it_later() {
+        let mut table = KernelCsv::new(Path::new("hcom_allGather_.csv"), &collective_columns());
+        write(&mut table, &identified(2048), &[4000, 4000, 4000]);
+        write(&mut table, &identified(1024), &[2000, 2000, 2000]);
+        write(&mut table, &identified(1024), &[2048, 2048, 2048, 2048]);
+        assert_eq!(table.len(), 2);
+        let cell = |row: usize, column: &str| table.cell_text(row, column).expect("a column");
+        assert_eq!((cell(0, MESSAGE_BYTES), cell(1, MESSAGE_BYTES)), ("1024".to_owned(), "2048".to_owned()));
+        assert_eq!(cell(0, DURATION), "2.048000");
+        // 1024 bytes in 2.048 us; S is 4096 bytes, of which three quarters pass a link.
+        assert_eq!(cell(0, BANDWIDTH), "0.500000");
+        assert_eq!(
+            (cell(0, ALGORITHM_BANDWIDTH), cell(0, BUS_BANDWIDTH)),
+            ("2.000000".to_owned(), "1.500000".to_owned())
+        );
+        assert_eq!((cell(0, DTYPE), cell(0, RECEIVE_BYTES)), ("FLOAT16".to_owned(), "4096".to_owned()));
+        assert_eq!(
+            (cell(0, "Rank Max Duration(us)"), cell(0, LATEST_RANK)),
+            ("9.000000".to_owned(), "3".to_owned())
+        );
+        assert_eq!(cell(0, DURATION_METHOD), METHODS[0]);
+        let cases = row_cases(&identified(1024).kernel, &table).expect("readable");
+        assert_eq!(cases[0].case.as_ref().ok(), Some(&*identified(1024)));
+    }
+
+    #[test]
+    fn rows_and_columns_of_older_tools_survive() {
+        let text = "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps,note\n\
+                    1024,4,DT_FP16,1,5.5,0.19,mine\n1024,8,DT_FP16,,5.5,0.19,no tier\n";
+        let path = Path::new("hcom_allGather_.csv");
+        let mut table = KernelCsv::from_bytes(path, text.as_bytes().to_vec()).expect("a table");
+        let problems = row_cases(&identified(1024).kernel, &table).expect("readable");
+        assert_eq!(problems[1].case.as_ref().expect_err("no case"), "the row has no `topology_tier`");
+        write(&mut table, &identified(1024), &[2000, 2000, 2000]);
+        assert_eq!(table.len(), 2);
+        assert_eq!(table.column_names()[..7].join(","), text.lines().next().expect("a header"));
+        assert_eq!(table.cell_text(0, DURATION).as_deref(), Some("2.000000"));
+        assert_eq!(table.cell_text(0, "note").as_deref(), Some("mine"));
+        assert_eq!(table.cell_text(1, DURATION).as_deref(), Some("5.5"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Cases of collectives: a message size, a group of ranks and an environment as the tensors and attributes of a case.
+
+use super::{Case, CaseAttributes, CollectiveKind, Dtype, KernelName, Slot, Tensor, TensorFormat};
+
+/// Attributes of a collective's case, which are columns of no table.
+pub(super) const RANKS: &str = "HCCL Ranks";
+pub(super) const TIER: &str = "HCCL Topology Tier";
+pub(super) const ENVIRONMENT: &str = "HCCL Environment";
+
+/// One collective of one message size.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CollectiveCase {
+    /// The collective.
+    pub kind: CollectiveKind,
+    /// Message size in bytes, see [`CollectiveKind::size_semantics`].
+    pub message: u64,
+    /// Number of ranks.
+    pub ranks: u64,
+    /// Tier of the topology that the group spans, 0 for the outermost.
+    pub tier: u64,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Variables of HCCL that are set, as `NAME=value` with `;` between them.
+    pub environment: String,
+}
+
+impl CollectiveCase {
+    /// Returns the case. The error is the reason why there is no such call: a size that is no whole number of elements, or
+    /// that cannot be divided among the ranks.
+    pub fn case(&self) -> Result<Case, String> {
+        let Self { kind, message, ranks, dtype, .. } = self;
+        let size = dtype.bytes().ok_or_else(|| format!("the size of an element of {dtype} is not known"))?;
+        if *message == 0 || *ranks < 2 {
+            return Err(format!("a message of {message} bytes over {ranks} ranks is no transfer"));
+        }
+        if !message.is_multiple_of(size) {
+            return Err(format!(
+                "{message} bytes are not a whole number of elements of {dtype}, {size} bytes each"
+            ));
+        }
+        let is_divided = matches!(kind, CollectiveKind::AllToAll | CollectiveKind::AllToAllV);
+        if is_divided && !(message / size).is_multiple_of(*ranks) {
+            return Err(format!(
+                "{message} bytes are {} elements of {dtype}, which {ranks} ranks cannot share equally",
+                message / size
+            ));
+        }
+        if *kind == CollectiveKind::SendReceive && *ranks != 2 {
+            return Err(format!("a transfer has 2 ranks, not {ranks}"));
+        }
+        let flat = |bytes: Option<u64>| -> Result<Slot, String> {
+            let bytes =
+                bytes.ok_or_else(|| format!("{message} bytes for each of {ranks} ranks exceed 2^64"))?;
+            Ok(Some(Tensor {
+                dims: vec![bytes / size],
+                dtype: dtype.clone(),
+                format: TensorFormat::Base("ND".to_owned()),
+            }))
+        };
+        let mut attributes = CaseAttributes::default();
+        attributes.set(RANKS, &ranks.to_string());
+        attributes.set(TIER, &self.tier.to_string());
+        attributes.set(ENVIRONMENT, &self.environment);
+        Ok(Case {
+            kernel: KernelName::new(kind.kernel_name()).map_err(|error| error.to_string())?,
+            inputs: vec![flat(kind.send_bytes(*message, *ranks))?],
+            outputs: vec![flat(kind.receive_bytes(*message, *ranks))?],
+            attributes,
+        })
+    }
+
+    /// Returns the collective of a case; `None` for the case of a kernel.
+    pub fn of_case(case: &Case) -> Option<Self> {
+        let kind = CollectiveKind::of_kernel(&case.kernel)?;
+        let number = |name: &str| case.attributes.get(name)?.parse::<u64>().ok();
+        let (ranks, tier) = (number(RANKS)?, number(TIER)?);
+        let send = case.inputs.first()?.as_ref()?;
+        let message = match kind {
+            CollectiveKind::ReduceScatter => send.bytes().checked_div(ranks)?,
+            _ => send.bytes(),
+        };
+        let environment = case.attributes.get(ENVIRONMENT).unwrap_or_default().to_owned();
+        Some(Self { kind, message, ranks, tier, dtype: send.dtype.clone(), environment })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collective(kind: CollectiveKind, message: u64, ranks: u64) -> CollectiveCase {
+        let environment = "HCCL_ALGO=level0:ring;level1:H-D_R;HCCL_BUFFSIZE=400".to_owned();
+        CollectiveCase { kind, message, ranks, tier: 1, dtype: Dtype::Bf16, environment }
+    }
+
+    #[test]
+    fn a_case_has_the_buffers_of_one_rank_and_the_group() {
+        for &kind in CollectiveKind::ALL {
+            let ranks = if kind == CollectiveKind::SendReceive { 2 } else { 16 };
+            let wanted = collective(kind, 1024, ranks);
+            let case = wanted.case().expect("a call");
+            assert_eq!(CollectiveCase::of_case(&case), Some(wanted));
+        }
+        let bytes = |kind| {
+            let case = collective(kind, 1024, 16).case().expect("a call");
+            [&case.inputs, &case.outputs].map(|side| side[0].as_ref().map(Tensor::bytes))
+        };
+        assert_eq!(bytes(CollectiveKind::AllGather), [Some(1024), Some(16384)]);
+        assert_eq!(bytes(CollectiveKind::ReduceScatter), [Some(16384), Some(1024)]);
+    }
+
+    #[test]
+    fn sizes_without_a_call_are_errors() {
+        let error = |kind, message, ranks| collective(kind, message, ranks).case().expect_err("no call");
+        let odd = error(CollectiveKind::AllReduce, 1023, 4);
+        assert_eq!(odd, "1023 bytes are not a whole number of elements of DT_BF16, 2 bytes each");
+        let rest = error(CollectiveKind::AllToAll, 1028, 4);
+        assert_eq!(rest, "1028 bytes are 514 elements of DT_BF16, which 4 ranks cannot share equally");
+        assert!(error(CollectiveKind::AllGather, u64::MAX - 1, 4).contains("exceed 2^64"));
+        assert!(error(CollectiveKind::SendReceive, 1024, 4).contains("2 ranks"));
+        assert!(error(CollectiveKind::AllReduce, 1024, 1).contains("no transfer"));
+    }
+
+    #[test]
+    fn ids_depend_on_group_tier_and_environment() {
+        let base = collective(CollectiveKind::AllReduce, 1024, 16);
+        let ids = [
+            base.clone(),
+            CollectiveCase { ranks: 8, ..base.clone() },
+            CollectiveCase { tier: 2, ..base.clone() },
+            CollectiveCase { environment: String::new(), ..base.clone() },
+            CollectiveCase { dtype: Dtype::Float16, ..base },
+        ];
+        let mut ids: Vec<_> = ids.map(|case| case.case().expect("a call").id()).to_vec();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), 5);
+    }
+}
