@@ -9,13 +9,14 @@
 //! | 1 | `files`, `table`, `config`, `events` |
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
 //! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `grid`, `fault_plan` |
-//! | 4 | `device`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive` |
+//! | 4 | `device`, `collective`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive` |
 //! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
 
 pub mod adaptive;
 pub mod catalogue;
 pub mod cli;
+mod collective;
 pub mod config;
 pub mod coverage;
 pub mod database;

@@ -2,12 +2,13 @@
 //! and exit code.
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
-//! `ledger`, `database`, `lookup`, `workload`, `grid`, `device`, `plan`, `verify`, `evidence`, `coverage`,
+//! `ledger`, `database`, `lookup`, `workload`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`, `coverage`,
 //! `adaptive`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
 //! It holds no logic of its own.
 
 mod adapt;
 mod check;
+mod comm;
 mod coverage;
 mod db;
 mod diff;
@@ -88,6 +89,8 @@ enum TopCommand {
     Models(models::ModelsOptions),
     Kernels(kernels::KernelsOptions),
     NewKernel(new_kernel::NewKernelOptions),
+    #[command(subcommand)]
+    Comm(comm::CommCommand),
     #[command(subcommand)]
     Db(db::DbCommand),
     FiaBackfill(fia_backfill::BackfillOptions),
@@ -188,6 +191,7 @@ pub fn main() -> u8 {
         TopCommand::Models(options) => models::run(&options),
         TopCommand::Kernels(options) => kernels::run(&options),
         TopCommand::NewKernel(options) => new_kernel::run(&options),
+        TopCommand::Comm(command) => command.run(),
         TopCommand::Db(command) => db::run(&command),
         TopCommand::FiaBackfill(options) => fia_backfill::run(&options),
         TopCommand::StandIn { arguments } => return rehearsal::stand_in(&arguments),

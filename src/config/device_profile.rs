@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AssetFiles, YamlError, yaml};
+use super::{AssetFiles, YamlError, comm_network::CommNetwork, yaml};
 use crate::domain::{DeviceFacts, Dtype, Nanos, is_of_soc};
 
 /// Bounds of the recorded clock in relation to the rated one. Devices with a rated clock of 1800 MHz are known at 1650.
@@ -59,6 +59,9 @@ pub struct DeviceProfile {
     /// Vector cores.
     pub vector_cores: u32,
     pub(crate) clock_mhz: u32,
+    /// Network between devices; `None` if it is not declared.
+    #[serde(default)]
+    pub(crate) comm: Option<CommNetwork>,
 }
 
 impl DeviceProfile {
@@ -76,13 +79,20 @@ impl DeviceProfile {
             let hint = format!("known profiles: {}", names.join(", "));
             return Err(YamlError::of_file(Path::new(""), problem, hint));
         };
-        yaml::parse(&asset.path, &asset.text)
+        Self::parse(&asset.path, &asset.text)
     }
 
     /// Loads every profile, sorted by name.
     pub(crate) fn load_all(assets: &AssetFiles) -> Result<Vec<Self>, YamlError> {
         let files = assets.device_profiles()?;
-        files.values().map(|asset| yaml::parse(&asset.path, &asset.text)).collect()
+        files.values().map(|asset| Self::parse(&asset.path, &asset.text)).collect()
+    }
+
+    /// Parses the text of a profile and checks its network.
+    pub(super) fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
+        let profile: Self = yaml::parse(file, text)?;
+        profile.comm.as_ref().map_or(Ok(()), |network| network.check(file, text))?;
+        Ok(profile)
     }
 
     /// Returns the name of a chip of the profile; `None` without names.

@@ -4,6 +4,7 @@
 //! Layer 1: imports `domain` and `files`.
 
 pub(crate) mod assets;
+mod comm_network;
 pub(crate) mod database_file;
 pub(crate) mod device_profile;
 mod ini_file;
@@ -12,6 +13,7 @@ pub(crate) mod yaml;
 
 pub(crate) use assets::AssetFile;
 pub use assets::{AssetError, AssetFiles};
+pub(crate) use comm_network::CommNetwork;
 pub use database_file::DatabaseFile;
 pub use device_profile::{ComputeUnit, DeviceProfile, KernelWork};
 pub(crate) use ini_file::IniFile;

@@ -1,12 +1,13 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `catalogue`, `llm`, `render`, `ledger`,
-//! `database`, `lookup`, `workload`, `grid`, `verify`, `evidence`, `coverage` and `adaptive`.
+//! `database`, `lookup`, `workload`, `grid`, `collective`, `verify`, `evidence`, `coverage` and `adaptive`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
 mod adapt;
 mod audit;
+mod comm_groups;
 mod coverage;
 mod coverage_page;
 mod diff;
@@ -42,6 +43,7 @@ pub(crate) use adapt::{
     AdaptedState, ChosenCase, adapt_json, adapt_line, adapt_table, chosen_json, chosen_table,
 };
 pub(crate) use audit::{audit_json, audit_table};
+pub(crate) use comm_groups::{GroupChoice, groups_json, groups_table};
 pub(crate) use coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text};
 pub(crate) use coverage_page::coverage_page;
 pub(crate) use diff::{diff_json, diff_summary, diff_table, failed_note};

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::{
+    collective::TopologyError,
     config::{AssetError, YamlError},
     database::DatabaseError,
     device::DeviceError,
@@ -72,7 +73,8 @@ bad_input!(
     ProfileError,
     RenderError,
     TimelineError,
-    CaseLookupError
+    CaseLookupError,
+    TopologyError
 );
 
 impl From<DatabaseError> for CommandError {

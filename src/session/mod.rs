@@ -2,7 +2,7 @@
 //! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `llm`, `profile`,
-//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `plan`, `verify`,
+//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `collective`, `plan`, `verify`,
 //! `evidence`, `coverage`, `adaptive`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
 
 mod adapt;
@@ -19,6 +19,7 @@ mod fill_preview;
 mod generations;
 mod kernel_gaps;
 mod lookup_database;
+mod network;
 mod options;
 mod plan;
 mod profile_records;
@@ -46,6 +47,7 @@ pub(crate) use kernel_gaps::find_kernel_gaps;
 pub(crate) use lookup_database::{
     LookupDatabase, WorkloadDefaults, WorkloadSelection, prepare_workloads, step_of_model,
 };
+pub(crate) use network::network_of_profile;
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use profile_records::{left_out_files, read_records};

@@ -14,6 +14,7 @@ mod catalogue_elementwise;
 mod catalogue_indexing;
 mod catalogue_matmul;
 mod catalogue_training;
+mod comm;
 mod containers;
 mod context;
 mod controls;

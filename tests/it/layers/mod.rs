@@ -18,7 +18,7 @@ const LAYERS: [&[&str]; 7] = [
     &["files", "table", "config", "events"],
     &["process", "catalogue", "llm", "profile"],
     &["render", "ledger", "database", "op_mapping", "op_query", "lookup", "workload", "grid", "fault_plan"],
-    &["device", "plan", "sched", "verify", "evidence", "coverage", "adaptive"],
+    &["device", "collective", "plan", "sched", "verify", "evidence", "coverage", "adaptive"],
     &["rehearsal", "engine", "vendor_check", "report", "selftest", "session"],
     &["cli"],
 ];

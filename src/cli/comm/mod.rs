@@ -1,0 +1,21 @@
+//! `npubench comm`: collectives.
+
+mod groups;
+
+use clap::Subcommand;
+
+use crate::{exit::ExitStatus, session::CommandError};
+
+/// Collectives: the groups of devices for them
+#[derive(Debug, Subcommand)]
+pub(super) enum CommCommand {
+    Groups(groups::GroupsOptions),
+}
+
+impl CommCommand {
+    pub(super) fn run(&self) -> Result<ExitStatus, CommandError> {
+        match self {
+            Self::Groups(options) => groups::run(options),
+        }
+    }
+}
