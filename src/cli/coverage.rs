@@ -83,6 +83,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
         coverages: &coverages,
         gaps: &gaps,
         shown_gaps: options.gaps,
+        errors: &database.errors,
     };
     if let Some(file) = csv {
         file.write(&coverage_csv(&report))?;

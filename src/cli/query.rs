@@ -13,8 +13,8 @@ use crate::{
     domain::{DataKind, did_you_mean_or},
     exit::ExitStatus,
     lookup::{
-        AnswerSource, BatchPhase, ListField, LookupAnswer, LookupEngine, LookupRules, OpQuery, QueryFields,
-        ShapeField, parse_length, parse_phase, parse_shapes,
+        AnswerSource, BatchPhase, ListField, LookupAnswer, LookupRules, OpQuery, QueryFields, ShapeField,
+        parse_length, parse_phase, parse_shapes,
     },
     report::{LookupReport, lookup_json, lookup_text, print_data, print_note},
     session::{CommandError, LookupDatabase},
@@ -162,7 +162,8 @@ fn query_of_options(options: &QueryOptions) -> Result<OpQuery, CommandError> {
 
 /// Answers the lines of a file one by one, so that a process can wait for each answer. The exit status is that of the
 /// worst answer.
-fn answer_lines(file: &Path, engine: &LookupEngine, kind: DataKind) -> Result<ExitStatus, CommandError> {
+fn answer_lines(file: &Path, database: &LookupDatabase) -> Result<ExitStatus, CommandError> {
+    let LookupDatabase { engine, kind, errors, .. } = database;
     let failed = |error: io::Error| {
         let hint = "give a file with one JSON object per line, or `-` for standard input";
         CommandError::bad_input(format!("cannot read `{}`: {error}", file.display()), hint)
@@ -188,7 +189,9 @@ fn answer_lines(file: &Path, engine: &LookupEngine, kind: DataKind) -> Result<Ex
         if !is_complete(&answer) {
             exit = ExitStatus::SomeNotOk;
         }
-        print_data(&lookup_json(&LookupReport { query: &query, answer: &answer, nearest: &[], kind, rules }));
+        let report =
+            LookupReport { query: &query, answer: &answer, nearest: &[], kind: *kind, rules, errors };
+        print_data(&lookup_json(&report));
     }
     Ok(exit)
 }
@@ -199,22 +202,28 @@ fn is_complete(answer: &LookupAnswer) -> bool {
 
 pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
     let rules = if options.compat { LookupRules::Superseded } else { LookupRules::Current };
-    let LookupDatabase { engine, kind, .. } =
-        LookupDatabase::open_with_rules(&options.database.db, options.mapping.as_deref(), rules)?;
+    let database = LookupDatabase::open_with_rules(&options.database.db, options.mapping.as_deref(), rules)?;
     if let Some(file) = &options.queries {
-        return answer_lines(file, &engine, kind);
+        return answer_lines(file, &database);
     }
+    let LookupDatabase { engine, kind, errors, .. } = &database;
     let query = query_of_options(options)?;
     let answer = engine.lookup(&query)?;
     let is_miss = answer.source == AnswerSource::Miss;
     let nearest = if is_miss { engine.nearest_rows(&query, NEAREST_ROWS)? } else { Vec::new() };
-    let report =
-        LookupReport { query: &query, answer: &answer, nearest: &nearest, kind, rules: engine.rules() };
+    let report = LookupReport {
+        query: &query,
+        answer: &answer,
+        nearest: &nearest,
+        kind: *kind,
+        rules: engine.rules(),
+        errors,
+    };
     match options.output.format {
         OutputFormat::Plain => print_data(&lookup_text(&report)),
         OutputFormat::Json => print_data(&lookup_json(&report)),
     }
-    if kind == DataKind::Rehearsal {
+    if *kind == DataKind::Rehearsal {
         print_note("the durations of this database are simulated");
     }
     if options.compat {

@@ -1,15 +1,21 @@
 //! Coverage of workloads: tables, JSON lines, and a CSV with every question.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
-use super::summary_tables::{align_right, plain_table, trim_lines};
+use super::{
+    interpolation_error::{error_json, error_text},
+    summary_tables::{align_right, plain_table, trim_lines},
+};
 use crate::{
     coverage::{
         AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, MetricRatio,
         WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage, modelled_micros,
     },
+    database::{InterpolationErrors, KernelInterpolationError},
     domain::{DataKind, Dims},
-    lookup::{OpQuery, QueryTensor},
+    lookup::{AnswerSource, OpQuery, QueryTensor},
 };
 
 /// Kernels that a table on screen has; JSON and the page have all.
@@ -28,6 +34,8 @@ pub(crate) struct CoverageReport<'a> {
     pub(crate) gaps: &'a [CoverageGap<'a>],
     /// Gaps that the table on screen has.
     pub(crate) shown_gaps: usize,
+    /// Estimated errors of the interpolations of the database.
+    pub(crate) errors: &'a InterpolationErrors,
 }
 
 impl CoverageReport<'_> {
@@ -38,6 +46,16 @@ impl CoverageReport<'_> {
         });
         let all = (self.coverages.len() > 1).then(|| ("all", coverage_metrics(self.coverages)));
         each.chain(all).collect()
+    }
+
+    /// Returns the kernels whose rows interpolated answers are from and that have a published error.
+    fn published_errors(&self) -> BTreeMap<&str, &KernelInterpolationError> {
+        let answers = self.coverages.iter().flat_map(|coverage| &coverage.answers);
+        let interpolated = answers
+            .filter_map(|answered| answered.answer.as_ref())
+            .filter(|answer| answer.source == AnswerSource::Interpolated);
+        let kernels = interpolated.filter_map(|answer| Some(answer.rows.first()?.kernel.as_str()));
+        kernels.filter_map(|kernel| Some((kernel, self.errors.kernels.get(kernel)?))).collect()
     }
 }
 
@@ -50,7 +68,7 @@ pub(crate) fn coverage_text(report: &CoverageReport<'_>) -> String {
     if !report.gaps.is_empty() {
         parts.push(gaps_table(report));
     }
-    parts.push(entry_lines(report));
+    parts.push(entry_lines(report) + &error_lines(report));
     parts.join("\n")
 }
 
@@ -192,6 +210,11 @@ fn entry_lines(report: &CoverageReport<'_>) -> String {
     report.coverages.iter().map(line).collect()
 }
 
+fn error_lines(report: &CoverageReport<'_>) -> String {
+    let errors = report.published_errors().into_iter();
+    errors.map(|(kernel, error)| format!("{}\n", error_text(kernel, error))).collect()
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a share is printed with a few digits")]
 fn ratio_i64((part, whole): (i64, i64)) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
@@ -224,9 +247,12 @@ pub(crate) fn coverage_json(report: &CoverageReport<'_>) -> String {
         lines.push_str(&format!("{object}\n"));
     }
     let gaps: Vec<Value> = report.gaps.iter().map(gap_json).collect();
+    let errors = report.published_errors().into_iter();
+    let errors: Vec<Value> = errors.map(|(kernel, error)| error_json(kernel, error)).collect();
     let all = json!({
         "workload": Value::Null, "database": report.database, "kind": report.kind.as_str(),
         "metrics": metrics_json(&coverage_metrics(report.coverages)), "gaps": gaps,
+        "published_errors": errors,
     });
     lines + &format!("{all}\n")
 }

@@ -4,11 +4,13 @@ use serde_json::{Value, json};
 
 use super::{
     coverage::number,
+    interpolation_error::{error_json, error_text},
     summary_tables::{align_right, plain_table, trim_lines},
 };
 use crate::{
+    database::{InterpolationErrors, KernelInterpolationError},
     domain::DataKind,
-    lookup::{LookupAnswer, LookupRules, NearestRow, OpQuery, PartAnswer},
+    lookup::{AnswerSource, LookupAnswer, LookupRules, NearestRow, OpQuery, PartAnswer},
 };
 
 /// A query with its answer.
@@ -20,6 +22,17 @@ pub(crate) struct LookupReport<'a> {
     pub(crate) nearest: &'a [NearestRow],
     pub(crate) kind: DataKind,
     pub(crate) rules: LookupRules,
+    /// Estimated errors of the interpolations of the database.
+    pub(crate) errors: &'a InterpolationErrors,
+}
+
+/// Returns the published error of the kernel whose rows an interpolated answer is from, with the kernel's name.
+fn published_error<'a>(
+    answer: &'a LookupAnswer,
+    errors: &'a InterpolationErrors,
+) -> Option<(&'a str, &'a KernelInterpolationError)> {
+    let kernel = answer.rows.first().filter(|_| answer.source == AnswerSource::Interpolated)?.kernel.as_str();
+    errors.kernels.get(kernel).map(|error| (kernel, error))
 }
 
 /// Returns an answer as a table of two columns; for a miss the reason and the nearest rows.
@@ -36,6 +49,9 @@ pub(crate) fn lookup_text(report: &LookupReport<'_>) -> String {
     }
     if let Some(reason) = &answer.miss {
         text.push_str(&format!("missing     {reason}\n"));
+    }
+    if let Some((kernel, error)) = published_error(answer, report.errors) {
+        text.push_str(&format!("error       {}\n", error_text(kernel, error)));
     }
     text.push_str(&row_lines(answer));
     for part in &answer.parts {
@@ -111,6 +127,8 @@ pub(crate) fn lookup_json(report: &LookupReport<'_>) -> String {
     object["kind"] = report.kind.as_str().into();
     object["compat"] = (report.rules == LookupRules::Superseded).into();
     object["nearest"] = nearest.collect();
+    let error = published_error(report.answer, report.errors);
+    object["published_error"] = error.map_or(Value::Null, |(kernel, error)| error_json(kernel, error));
     format!("{object}\n")
 }
 

@@ -15,6 +15,7 @@ mod fill;
 mod grid;
 mod grid_plot;
 mod history;
+mod interpolation_error;
 mod json;
 mod kernel_gaps;
 mod lookup;

@@ -7,7 +7,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     coverage::{CoverageAnalyzer, add_equal_calls, estimate_durations},
-    database::Database,
+    database::{Database, InterpolationErrors},
     domain::{DataKind, Dtype},
     llm::LlmModel,
     lookup::{LookupEngine, LookupRules},
@@ -21,6 +21,8 @@ pub(crate) struct LookupDatabase {
     pub(crate) folder: PathBuf,
     pub(crate) kind: DataKind,
     pub(crate) engine: LookupEngine,
+    /// Estimated errors of its interpolations.
+    pub(crate) errors: InterpolationErrors,
     device: String,
 }
 
@@ -47,6 +49,7 @@ impl LookupDatabase {
             folder: database.folder().to_owned(),
             kind: database.kind(),
             device: database.device().to_owned(),
+            errors: InterpolationErrors::load(&database)?,
             engine: LookupEngine::with_rules(database, mapping, rules)?,
         })
     }

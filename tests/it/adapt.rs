@@ -79,6 +79,26 @@ fn batches_are_measured_until_the_estimate_is_at_the_target() {
     // No other command takes the file for a table.
     let check = context.run(&["db", "check", "db"]);
     assert!(!check.stdout.contains("interpolation_error"), "{}", check.stdout);
+    // Answers between rows, and the coverage of a workload that has them, show the published error; others do not.
+    let tokens = (100..500).find(|tokens| !rows.contains(&format!("\"{tokens},1024;1024\"")));
+    let shapes = format!("{},1024;1024", tokens.expect("not all are measured"));
+    let query = |shapes: &str, more: &[&str]| {
+        context
+            .run(
+                &[&["query", "--db", "db", "--op", "RmsNorm", "--dtypes", "bf16", "--inputs", shapes], more]
+                    .concat(),
+            )
+            .stdout
+    };
+    let shown = "90 % of the interpolations of RmsNorm within ";
+    let text = query(&shapes, &[]);
+    assert!(text.contains("source      interpolated") && text.contains(shown), "{text}");
+    assert!(query(&shapes, &["--format", "json"]).contains(r#""published_error":{"date""#));
+    let row = rows.iter().next().expect("a row").trim_matches('"').to_owned();
+    assert!(!query(&row, &[]).contains("interpolations"), "{row}");
+    context.write("w.csv", &format!("op,shapes,dtypes,count\nRmsNorm,\"{shapes}\",DT_BF16;DT_BF16,3\n"));
+    let coverage = context.run(&["coverage", "--db", "db", "--workload", "w.csv"]);
+    assert!(coverage.stdout.contains(shown), "{}{}", coverage.stdout, coverage.stderr);
     // Nothing is left to do, and the file keeps its date.
     let again = adapt(&context, &["--target-error", "40", "--batch", "35"]);
     assert_eq!((again.code, measured(&context)), (0, rows), "{}{}", again.stdout, again.stderr);
