@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     brackets::{CandidateState, LineBracket, brackets_of_line, open_ends},
     error_estimate::{ErrorEstimate, HOLD_OUTS, log_error, weighted_quantile},
+    smooth_line::{LinePoint, monotone_cubic},
 };
 use crate::{
     lookup::{AnswerSource, LookupEngine, LookupError, OpQuery, Padding},
@@ -267,9 +268,9 @@ impl AdaptiveDesign {
         inside.iter().copied().min_by(|&one, &other| distance(one).total_cmp(&distance(other)))
     }
 
-    /// Returns all brackets with their expected errors: the greater of those with which the rows at its ends are
-    /// answered from the others, but at most the ratio of their latencies. The first and the last row of a line have
-    /// no answer without themselves.
+    /// Returns all brackets with their expected errors: the greatest of those with which the rows at its ends are
+    /// answered from the others, and of the difference of the answer in its middle from a smooth line through the rows; but at
+    /// most the ratio of the latencies at its ends. The first and the last row of a line have no answer without themselves.
     fn rate_brackets(&self, engine: &mut LookupEngine) -> Result<Vec<RatedBracket>, LookupError> {
         let mut rated = Vec::new();
         for line in &self.lines {
@@ -289,12 +290,44 @@ impl AdaptiveDesign {
                     };
                     error = Some(error.map_or(left_out, |error| error.max(left_out)));
                 }
+                let error = match error {
+                    Some(error) => Some(error.max(self.disagreement(&rows, &bracket, engine)?)),
+                    None => None,
+                };
                 // Between equal latencies there is no step to find, whatever the next bracket has.
                 let error = error.unwrap_or(f64::INFINITY).min(self.range_of(bracket.ends));
                 rated.push(RatedBracket { bracket, error });
             }
         }
         Ok(rated)
+    }
+
+    /// Returns the difference, as the absolute logarithm of a ratio, between the answer in the middle of a bracket and the
+    /// monotone cubic through the rows of its line in logarithms; 0 without an answer.
+    fn disagreement(
+        &self,
+        rows: &[usize],
+        bracket: &LineBracket,
+        engine: &LookupEngine,
+    ) -> Result<f64, LookupError> {
+        let point = |index: usize| match self.states[index] {
+            CandidateState::Measured(latency) => {
+                Some(LinePoint { position: self.candidates[index].position, log_latency: latency.ln() })
+            }
+            _ => None,
+        };
+        let [low, high] = bracket.ends;
+        let (Some(middle), Some(at)) =
+            (self.middle_of(bracket.ends, &bracket.inside), rows.iter().position(|row| *row == low))
+        else {
+            return Ok(0.0);
+        };
+        let (Some(low), Some(high)) = (point(low), point(high)) else { return Ok(0.0) };
+        let before = at.checked_sub(1).and_then(|before| point(rows[before]));
+        let after = rows.get(at + 2).copied().and_then(point);
+        let smooth = monotone_cubic(before, [low, high], after, self.candidates[middle].position);
+        let answer = engine.lookup(&self.candidates[middle].query)?.latency;
+        Ok(answer.filter(|latency| latency.0 > 0.0).map_or(0.0, |latency| (latency.0.ln() - smooth).abs()))
     }
 
     /// Returns the ratio of the latencies at the ends of a bracket as an absolute logarithm.

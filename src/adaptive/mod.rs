@@ -5,7 +5,7 @@
 //!
 //! Candidates form lines along the axis that lookups interpolate first. Both ends of a line are measured first, as
 //! nothing is answered beyond them. Then brackets between neighbouring rows are divided, those with the most questions
-//! and the greatest expected error first. Some candidates of each batch are chosen at random, and all of a batch once
+//! and the greatest expected error first: rows at their ends are left out, and two interpolators are compared. Some candidates of each batch are chosen at random, and all of a batch once
 //! the expected errors reach the target: the estimate is from the errors of these hold-outs alone, of answers from
 //! before they were measured. Candidates that were chosen for their errors would not represent the others.
 
@@ -13,6 +13,7 @@ mod brackets;
 mod candidates;
 mod design;
 mod error_estimate;
+mod smooth_line;
 #[cfg(test)]
 mod tests;
 
