@@ -120,6 +120,44 @@ fn compare_software(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::{RecordedTask, Verdict};
+
+    /// With hundreds of collections, the intervals of all states took longer than the run that wrote the rows.
+    #[test]
+    fn only_states_with_as_many_samples_are_computed() {
+        let case = CaseId::from_stored("00000000000000ff");
+        let attempt = |samples: usize, cann: &str| AttemptSamples {
+            cache: CacheState::Hot,
+            run: format!("run of {cann}"),
+            verdict: Verdict::Ok,
+            reason: String::new(),
+            samples: vec![1000; samples],
+            outliers: 0,
+            counters: Vec::new(),
+            task: RecordedTask::default(),
+            software: Some(SoftwareFingerprint { cann: Some(cann.to_owned()), ..Default::default() }),
+        };
+        // The states have 9, 18, 18 (the newer software alone), 27 and 36 samples.
+        let attempts =
+            [attempt(9, "8.3"), attempt(9, "8.3"), attempt(18, "8.5"), attempt(9, "8.5"), attempt(9, "8.5")];
+        let rows = LedgerRows {
+            estimates: JointEstimates::default(),
+            attempts: HashMap::from([(case.clone(), attempts.to_vec())]),
+            ran_as_other: BTreeMap::new(),
+            withdrawn: BTreeMap::new(),
+        };
+        let states = |samples: Option<usize>| -> Vec<(usize, usize, String)> {
+            let states = rows.earlier_rows(&case, samples);
+            let shown = |(later, row): (usize, RowResult)| {
+                (later, row.measurement.map_or(0, |measured| measured.samples), row.run)
+            };
+            states.map(shown).collect()
+        };
+        let of = |later: usize, samples: usize, cann: &str| (later, samples, format!("run of {cann}"));
+        assert_eq!(states(Some(18)), [of(2, 18, "8.5"), of(3, 18, "8.3")]);
+        assert_eq!(states(Some(36)), [of(0, 36, "8.5")]);
+        assert_eq!((states(Some(10)), states(None)), (vec![], vec![]));
+    }
 
     #[test]
     fn unrecorded_software_is_not_the_same() {

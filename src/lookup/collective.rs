@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use super::{
-    answer::{AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
+    answer::{AnswerSource, DispatchOverhead, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
     row_answers::verdict_factor,
     rules::{LookupRules, MatchRule, RuleKind},
 };
 use crate::{
     database::{
-        DatabaseError, KernelCsv,
+        CollectiveOverhead, DatabaseError, KernelCsv,
         collective_rows::{DTYPE, ENVIRONMENT, MESSAGE_BYTES, NUM_DEVICES as RANKS, TOPOLOGY_TIER as TIER},
         columns,
     },
@@ -44,6 +44,8 @@ struct CollectiveRow {
     latency: f64,
     /// Verdict of the replay that the latency is from.
     verdict: Option<Verdict>,
+    /// True for a latency of an older tool, which contains the time to dispatch.
+    has_overhead: bool,
 }
 
 /// The rows of a collective with a latency.
@@ -53,6 +55,8 @@ pub(crate) struct CollectiveTable {
     rows: Vec<CollectiveRow>,
     /// Columns without which no row can be found.
     missing: Vec<&'static str>,
+    /// Models of the time to dispatch it; none for the superseded tool, whose rows contain them.
+    overheads: Vec<CollectiveOverhead>,
 }
 
 impl CollectiveTable {
@@ -77,7 +81,11 @@ impl CollectiveTable {
         let verdict = column(columns::VERDICT).filter(|_| rules == LookupRules::Current);
         let [bytes, ranks, tier, dtype] = [MESSAGE_BYTES, RANKS, TIER, DTYPE].map(column);
         let environment = column(ENVIRONMENT);
-        let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing: Vec::new() };
+        let overheads = match rules {
+            LookupRules::Current => CollectiveOverhead::load(kernel, folder)?,
+            LookupRules::Superseded => Vec::new(),
+        };
+        let mut found = Self { kernel: kernel.clone(), rows: Vec::new(), missing: Vec::new(), overheads };
         let (Some(bytes), Some(ranks)) = (bytes, ranks) else {
             let needed = [(MESSAGE_BYTES, bytes), (RANKS, ranks)];
             found.missing =
@@ -104,9 +112,18 @@ impl CollectiveTable {
                     (tier.and_then(number), dtype.and_then(|index| Dtype::parse(text(index))));
                 let verdict = verdict.filter(|_| column != LatencyColumn::Production);
                 let environment = environment.map(text).unwrap_or_default().to_owned();
-                let row =
-                    CollectiveRow { bytes, ranks, tier, dtype, environment, line, column, latency, verdict };
-                found.rows.push(row);
+                found.rows.push(CollectiveRow {
+                    bytes,
+                    ranks,
+                    tier,
+                    dtype,
+                    environment,
+                    line,
+                    column,
+                    latency,
+                    verdict,
+                    has_overhead: column != LatencyColumn::Production && verdict.is_none(),
+                });
             }
         });
         Ok(Some(found))
@@ -114,7 +131,7 @@ impl CollectiveTable {
 
     /// Looks a message up: rows of its size, else a straight line between those of the neighbouring sizes. Rows of its
     /// element type precede those of others, which also answer outside the sizes of the type. Rows of one size stand for
-    /// their median.
+    /// their median. The time to dispatch is added to rows that do not contain it.
     pub(crate) fn lookup(&self, message: &CollectiveMessage, rules: LookupRules) -> LookupAnswer {
         if !self.missing.is_empty() {
             let missing = self.missing.iter().map(ToString::to_string).collect();
@@ -186,6 +203,15 @@ impl CollectiveTable {
         } else {
             low.latency + share * (high.latency - low.latency)
         };
+        let tier = message.tier.or(low.tier);
+        let overhead = CollectiveOverhead::of_group(&self.overheads, message.ranks, tier)
+            .filter(|_| !low.has_overhead || !high.has_overhead)
+            .map(|overhead| {
+                let missing = |row: &CollectiveRow| if row.has_overhead { 0.0 } else { overhead.overhead_us };
+                let latency = Micros(missing(low) + share * (missing(high) - missing(low)));
+                DispatchOverhead { latency, source: overhead.source.clone() }
+            });
+        let latency = latency + overhead.as_ref().map_or(0.0, |overhead| overhead.latency.0);
         LookupAnswer {
             latency: Some(Micros(latency)),
             source,
@@ -195,6 +221,7 @@ impl CollectiveTable {
             equal_rows: if is_exact { rows.iter().filter(|row| row.bytes == lower).count() } else { 1 },
             miss: None,
             parts: Vec::new(),
+            overhead,
         }
     }
 }

@@ -120,6 +120,7 @@ pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
         equal_rows: 1,
         miss: partial,
         parts,
+        overhead: None,
     }
 }
 

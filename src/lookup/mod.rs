@@ -27,9 +27,9 @@ pub use engine::LookupEngine;
 pub use index::LookupError;
 
 pub use crate::op_query::{
-    AnswerSource, AttentionParameters, BatchPhase, LatencyColumn, LookupAnswer, LookupAxes, LookupRules,
-    MatchRule, Micros, MissReason, NearestRow, OpQuery, Padding, PartAnswer, QueryError, QueryTensor,
-    RuleKind, UsedRow,
+    AnswerSource, AttentionParameters, BatchPhase, DispatchOverhead, LatencyColumn, LookupAnswer, LookupAxes,
+    LookupRules, MatchRule, Micros, MissReason, NearestRow, OpQuery, Padding, PartAnswer, QueryError,
+    QueryTensor, RuleKind, UsedRow,
 };
 pub(crate) use crate::op_query::{
     ListField, QueryFields, QueryTextError, ShapeField, check_degrees, check_kv_length, parse_dims,

@@ -68,6 +68,7 @@ pub(crate) fn answer_of_row(
         equal_rows,
         miss: None,
         parts: Vec::new(),
+        overhead: None,
     }
 }
 
@@ -97,6 +98,7 @@ pub(crate) fn interpolated_answer(
         equal_rows: 1,
         miss: None,
         parts: Vec::new(),
+        overhead: None,
     }
 }
 

@@ -92,6 +92,7 @@ pub(crate) fn choose_row(
         equal_rows: equal.len(),
         miss: None,
         parts: Vec::new(),
+        overhead: None,
     })
 }
 

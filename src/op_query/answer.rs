@@ -220,6 +220,17 @@ pub struct LookupAnswer {
     pub miss: Option<MissReason>,
     /// Answers for the parts of a composite, which the latency is the sum of.
     pub parts: Vec<PartAnswer>,
+    /// Part of the latency that is a model: the time that a framework takes to dispatch a collective.
+    pub overhead: Option<DispatchOverhead>,
+}
+
+/// Time to dispatch a collective, which its rows do not contain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DispatchOverhead {
+    /// Time of a call.
+    pub latency: Micros,
+    /// Hardware and software of its measurement.
+    pub source: String,
 }
 
 /// Answer for a part of a composite.
@@ -243,6 +254,7 @@ impl LookupAnswer {
             equal_rows: 0,
             miss: Some(reason),
             parts: Vec::new(),
+            overhead: None,
         }
     }
 
@@ -257,6 +269,7 @@ impl LookupAnswer {
             equal_rows: 0,
             miss: None,
             parts: Vec::new(),
+            overhead: None,
         }
     }
 }

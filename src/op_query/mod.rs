@@ -14,7 +14,8 @@ pub(crate) mod rules;
 pub(crate) mod slot_dims;
 
 pub use answer::{
-    AnswerSource, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, PartAnswer, UsedRow,
+    AnswerSource, DispatchOverhead, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, PartAnswer,
+    UsedRow,
 };
 pub(crate) use list_fields::{ListField, ShapeField};
 pub use query::{AttentionParameters, BatchPhase, OpQuery, QueryError, QueryTensor};

@@ -53,6 +53,10 @@ pub(crate) fn lookup_text(report: &LookupReport<'_>) -> String {
     if let Some((kernel, error)) = published_error(answer, report.errors) {
         text.push_str(&format!("error       {}\n", error_text(kernel, error)));
     }
+    if let Some(overhead) = &answer.overhead {
+        let (time, source) = (number(overhead.latency.0), &overhead.source);
+        text.push_str(&format!("overhead    {time} us of these for the dispatch, a model: {source}\n"));
+    }
     text.push_str(&row_lines(answer));
     for part in &answer.parts {
         text.push_str(&part_lines(part, ""));
@@ -146,5 +150,8 @@ fn answer_json(op: &str, answer: &LookupAnswer) -> Value {
         "rule": answer.rule.map(|rule| rule.to_string()), "rows": rows.collect::<Vec<_>>(),
         "equal_rows": answer.equal_rows, "reason": answer.miss.as_ref().map(ToString::to_string),
         "parts": parts.collect::<Vec<_>>(),
+        "overhead": answer.overhead.as_ref().map(|overhead| {
+            json!({ "latency_us": overhead.latency.0, "source": overhead.source })
+        }),
     })
 }

@@ -195,3 +195,32 @@ fn rows_of_other_environments_and_with_bad_verdicts_do_not_answer() {
     assert_eq!(latency(327_680), "300 comm hcom_allReduce_:3");
     assert_eq!(latency(655_360), "message_out_of_range: 1310720 B, measured are 655360 to 655360 B");
 }
+
+/// Rows of 16 ranks by a sweep, by a production profile and by an older tool, whose durations contain the time to dispatch.
+#[test]
+fn overhead_of_the_dispatch_is_added_to_rows_without_it() {
+    let database = TestDatabase::new(&[]);
+    let table = "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps,Profiling Average Duration(us),\
+                 MicroBench Verdict\n1024,16,DT_BF16,1,20,1,,ok\n2048,16,DT_BF16,1,30,1,,\n4096,16,DT_BF16,1,,,40,\n\
+                 1024,8,DT_BF16,1,10,1,,ok\n";
+    fs::write(database.path().join("hcom_allGather_.csv"), table).expect("written");
+    let overheads = "npubench_collective_overheads: 1\noverheads:\n\
+                     - {kernel: hcom_allGather_, ranks: 16, overhead_us: 14.6, source: A3}\n";
+    let answered = |elements: u64, ranks: u64| {
+        let query = OpQuery { ranks: Some(ranks), ..query("hcom_allGather_", &elements.to_string(), "BF16") };
+        let answer = database.engine("operator_mappings: {}\n").lookup(&query).expect("readable");
+        (answer.latency.map(|latency| latency.0), answer.overhead.map(|overhead| overhead.latency.0))
+    };
+    assert_eq!(answered(512, 16), (Some(20.0), None), "without the file");
+    fs::write(database.path().join("collective_overheads.yaml"), overheads).expect("written");
+    assert_eq!(answered(512, 16), (Some(34.6), Some(14.6)));
+    assert_eq!(answered(1024, 16), (Some(30.0), None), "a duration of an older tool");
+    assert_eq!(answered(2048, 16), (Some(54.6), Some(14.6)), "a production duration");
+    // Half way between a row that lacks the overhead and one that contains it.
+    assert_eq!(answered(768, 16), (Some(25.0 + 7.3), Some(7.3)));
+    assert_eq!(answered(512, 8), (Some(10.0), None), "another number of ranks");
+    fs::write(database.path().join("collective_overheads.yaml"), "overheads: []\n").expect("written");
+    let query = OpQuery { ranks: Some(16), ..query("hcom_allGather_", "512", "BF16") };
+    let error = database.engine("operator_mappings: {}\n").lookup(&query).expect_err("an invalid file");
+    assert!(error.to_string().contains("collective_overheads.yaml:1"), "{error}");
+}
