@@ -77,6 +77,7 @@ fn main() {
     let cases = size::full_or_small(100_000, 2_000);
     let jobs: Vec<SchedCase> = (0..cases)
         .map(|case| SchedCase {
+            device_groups: std::sync::Arc::default(),
             kernel: case % 60,
             seconds: seconds_of(case),
             records: 25,

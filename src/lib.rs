@@ -10,7 +10,7 @@
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
 //! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `grid`, `fault_plan` |
 //! | 4 | `device`, `collective`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive` |
-//! | 5 | `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
+//! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
 
 pub mod adaptive;
@@ -43,6 +43,7 @@ mod report;
 pub mod sched;
 mod selftest;
 mod session;
+mod simulated_memory;
 pub mod stats;
 mod table;
 mod vendor_check;

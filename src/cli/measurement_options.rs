@@ -85,14 +85,22 @@ impl MeasurementOptions {
     ) -> Result<RunOptions, CommandError> {
         Ok(RunOptions {
             chosen_devices: resources.devices.as_ref().map(|list| list.0.clone()),
+            precision: resources.precision.aim().map(|aim| aim.half_width),
+            max_collections: resources.precision.max_collections,
+            ..self.options_of_one_collection(assets)?
+        })
+    }
+
+    /// Returns the options of a run on all devices that measures each case in one collection.
+    pub(super) fn options_of_one_collection(&self, assets: &AssetFiles) -> Result<RunOptions, CommandError> {
+        Ok(RunOptions {
+            max_collections: 1,
             python: self.python.program()?,
             assets: self.assets.assets.clone(),
             warm_up: self.warm_up,
             launches: self.launches,
             seed: self.seed,
             expert_skew: self.skew.expert_skew,
-            precision: resources.precision.aim().map(|aim| aim.half_width),
-            max_collections: resources.precision.max_collections,
             rehearsal_model: self.rehearsal_model,
             ignore_check: self.ignore_check,
             without_selftest: self.without_selftest,

@@ -166,7 +166,7 @@ fn json_lines(
             let mut line = json!({
                 "case": case.id().as_str(), "kernel": case.kernel.as_str(),
                 "inputs": case.shapes(), "weight": planned.value,
-                "cost_s": costs.case_seconds(planned.fastest),
+                "cost_s": costs.case_seconds(planned.predicted_launch()),
             });
             if case.id() != planned.case.id() {
                 line["cost_s"] = json!(0.0);

@@ -10,8 +10,8 @@ use crate::{
     exit::ExitStatus,
     plan::DEFAULT_LAUNCHES,
     render::{
-        ControlLaunches, HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths,
-        replay_script,
+        ControlLaunches, HostNumbers, Manifest, ManifestCase, PinnedEnvironment, ScriptCommunication,
+        SentinelLengths, replay_script,
     },
     report::{print_data, print_note},
     session::CommandError,
@@ -58,7 +58,7 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         )
     })?;
     if !options.manifest {
-        print_data(&replay_script(&assets, [(&kernel, entry)])?);
+        print_data(&replay_script(&assets, ScriptCommunication::Kernels, [(&kernel, entry)])?);
         return Ok(ExitStatus::Done);
     }
     let table = database.kernel_csv(&kernel)?;

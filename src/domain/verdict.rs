@@ -26,6 +26,8 @@ pub enum Verdict {
     LostRecords,
     /// The launches ran as another kernel, or with other shapes.
     WrongKernel,
+    /// A collective returned other data than it must.
+    WrongResult,
     /// Recorded, but physically impossible or from another device.
     Implausible,
     /// Out of device memory.
@@ -68,7 +70,7 @@ impl Verdict {
 
     /// Returns true if a replay did not measure the case's kernel at its shapes, so that its duration is none of the row.
     pub(crate) const fn refutes_replay(self) -> bool {
-        matches!(self, Self::WrongKernel | Self::Implausible | Self::InvalidArgs)
+        matches!(self, Self::WrongKernel | Self::WrongResult | Self::Implausible | Self::InvalidArgs)
     }
 
     /// Returns true if the case was not launched, so that its row does not change.

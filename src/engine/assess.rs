@@ -5,7 +5,7 @@ use std::path::Path;
 use super::conditions::CollectionConditions;
 use crate::{
     catalogue::{Catalogue, CatalogueEntry},
-    domain::{Attempt, CaseOutcome, ControlReading, Verdict},
+    domain::{Attempt, CaseOutcome, CollectiveKind, ControlReading, Verdict},
     plan::PlannedCase,
     render::{Manifest, files},
     verify::{
@@ -95,9 +95,11 @@ pub(crate) fn expected_launches<'a>(
     planned: &'a PlannedCase,
 ) -> ExpectedLaunches<'a> {
     let entry = catalogue.entry(&planned.case.kernel);
+    let collective = CollectiveKind::of_kernel(&planned.case.kernel);
+    let names = entry.map(|entry| entry.names().collect());
     ExpectedLaunches {
         case: &planned.case,
-        names: entry.map(|entry| entry.names().collect()).unwrap_or_default(),
+        names: names.or(collective.map(CollectiveKind::record_types)).unwrap_or_default(),
         equal_kernels: entry.map(|entry| equal_kernels(catalogue, entry, planned)).unwrap_or_default(),
         equal_cases: &planned.equal_cases,
         also_launched: entry.map(|entry| entry.also_launches.as_slice()).unwrap_or_default(),

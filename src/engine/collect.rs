@@ -23,7 +23,7 @@ use crate::{
     plan::{DEFAULT_LAUNCHES, LaunchCount, PlannedCase},
     process::{self, CommandSpec, ExitKind},
     render::{
-        CollectScript, ControlLaunches, HostNumbers, Manifest, ManifestCase, PinnedEnvironment,
+        CollectScript, ControlLaunches, HostNumbers, Manifest, ManifestCase, ScriptCommunication,
         SentinelLengths, collect_script, files, replay_script,
     },
     sched::{CollectionExit, StartCollection},
@@ -260,7 +260,7 @@ fn collection_manifest(
 ) -> Manifest {
     let listed = cases.iter().zip(0..).map(|(planned, ordinal)| {
         let measured = match settings.costs.launches {
-            LaunchCount::Adaptive => Some(settings.costs.sample_count(planned.fastest)),
+            LaunchCount::Adaptive => Some(settings.costs.sample_count(planned.predicted_launch())),
             LaunchCount::Fixed(_) => None,
         };
         let case = ManifestCase::new(ordinal, &planned.case, &planned.call, settings.seed);
@@ -288,14 +288,19 @@ fn collection_manifest(
         flush_bytes: None,
         expert_skew: settings.expert_skew,
         profiler: settings.profiler.clone(),
-        environment: PinnedEnvironment::default(),
+        environment: settings.pinned.clone(),
         sentinels: SentinelLengths::default(),
-        controls: Some(ControlLaunches::default()),
+        // Collectives are bound by links, which control kernels do not use.
+        controls: (!has_collectives(cases)).then(ControlLaunches::default),
         cases: listed.collect(),
     };
     manifest.set_gang(&devices);
     manifest.set_flush(settings.costs.flush.map(|flush| flush.bytes));
     manifest
+}
+
+fn has_collectives(cases: &[&PlannedCase]) -> bool {
+    cases.iter().any(|planned| planned.case.kernel.is_collective())
 }
 
 fn write_folder(
@@ -307,15 +312,19 @@ fn write_folder(
     let entries = cases
         .iter()
         .filter_map(|planned| Some((&planned.case.kernel, settings.catalogue.entry(&planned.case.kernel)?)));
-    let replay = replay_script(&settings.assets, entries)?;
+    let communication =
+        if has_collectives(cases) { settings.communication } else { ScriptCommunication::Kernels };
+    let replay = replay_script(&settings.assets, communication, entries)?;
     let script = CollectScript {
         run: &settings.run,
         collection: manifest.collection,
         python: &settings.python,
-        environment: &settings.environment,
+        // The stand-ins of a rehearsal host have no torch that communicates.
+        environment: if communication == ScriptCommunication::Gloo { &[] } else { &settings.environment },
         pinned: &manifest.environment,
         profiler: &manifest.profiler,
         ranks: Some(manifest.gang.len()).filter(|ranks| *ranks > 0),
+        is_gloo: communication == ScriptCommunication::Gloo,
     };
     let collect = collect_script(&settings.assets, &script)?;
     let manifest = serde_json::to_string_pretty(manifest).unwrap_or_default();

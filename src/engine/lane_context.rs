@@ -12,6 +12,7 @@ use crate::{
     device::{DeviceLeases, DeviceNumbering, HostSoftware, LeaseFolder},
     domain::{CacheState, DataKind, FailingVerdicts, Nanos, ProfilerSettings, SoftwareFingerprint},
     plan::{InitialCosts, PlannedCase},
+    render::{PinnedEnvironment, ScriptCommunication},
     stats::PrecisionAim,
 };
 
@@ -27,6 +28,10 @@ pub(crate) struct CollectionSettings {
     pub python: String,
     pub environment: Vec<(String, String)>,
     pub profiler: ProfilerSettings,
+    /// Variables and switches with fixed values.
+    pub(crate) pinned: PinnedEnvironment,
+    /// Backend of collectives.
+    pub(crate) communication: ScriptCommunication,
     /// Software of the host when the run began.
     pub software: SoftwareFingerprint,
     /// Software of the host, which is read again for each collection.

@@ -45,11 +45,12 @@ pub(super) fn scheduler_cases(costs: &InitialCosts, cases: &[PlannedCase]) -> Ve
     kernels.dedup();
     let convert = |planned: &PlannedCase| SchedCase {
         kernel: kernels.binary_search(&&planned.case.kernel).unwrap_or_default(),
-        seconds: costs.case_seconds(planned.fastest),
-        records: costs.record_count(planned.fastest),
+        seconds: costs.case_seconds(planned.predicted_launch()),
+        records: costs.record_count(planned.predicted_launch()),
         equal_cases: planned.equal_cases.len(),
         value: planned.value,
         devices: planned.devices,
+        device_groups: planned.device_groups.clone().into(),
         memory: MemoryFootprint::from_case(&planned.case).bytes(),
     };
     cases.iter().map(convert).collect()
@@ -82,6 +83,8 @@ pub(super) fn shuffle_cases(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn jobs(value: impl Fn(usize) -> f64) -> Vec<SchedCase> {
@@ -92,6 +95,7 @@ mod tests {
             equal_cases: 0,
             value: value(case),
             devices: 1,
+            device_groups: Arc::default(),
             memory: 0,
         };
         (0..40).map(job).collect()

@@ -70,6 +70,10 @@ impl WriteBack {
             insertable: BTreeMap::new(),
         };
         for case in plan.cases.iter().flat_map(PlannedCase::cases) {
+            // Cases of sweeps have no row before they are measured.
+            if case.kernel.is_collective() {
+                rows.insertable.insert(case.id().clone(), case.clone());
+            }
             rows.open.entry(case.kernel.clone()).or_default().insert(case.id().clone());
         }
         for (kernel, cases) in &plan.missing_in_csv {

@@ -401,7 +401,7 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
         Err(error) => return not_compared(quote_cell(&error.to_string())),
     };
     let mut compared = DatabaseComparison { issues, production_rows: 0 };
-    for kernel in database.kernels().unwrap_or_default() {
+    for kernel in database.kernels_and_collectives().unwrap_or_default() {
         let table = compare_table(&comparisons, database, &kernel).unwrap_or_default();
         compared.issues.extend(table.issues);
         compared.production_rows += table.production_rows;

@@ -36,6 +36,10 @@ pub(crate) enum FaultKind {
     RenamedKernel(RenamedKernel),
     /// Launches of the case use one core, and take longer by the number of cores.
     OneCore(NoParameters),
+    /// A rank starts the collectives of the case later than the others.
+    LateRank(LateRank),
+    /// A rank receives wrong data from the collective of the case.
+    WrongResult(WrongData),
     /// The profiler's clock is set to another time.
     ClockJump(ClockJump),
     /// The profiler loses records.
@@ -85,6 +89,14 @@ pub(crate) enum FaultScope {
 }
 
 impl FaultKind {
+    /// Returns the rank of a fault of one rank.
+    pub(crate) const fn rank(&self) -> Option<usize> {
+        match self {
+            Self::LateRank(LateRank { rank, .. }) | Self::WrongResult(WrongData { rank, .. }) => Some(*rank),
+            _ => None,
+        }
+    }
+
     pub(crate) const fn scope(&self) -> FaultScope {
         match self {
             Self::Crash(ProcessCrash { at: CrashAt::Launch, .. })
@@ -95,6 +107,8 @@ impl FaultKind {
             | Self::UnsteadyKernel(_)
             | Self::RenamedKernel(_)
             | Self::OneCore(_)
+            | Self::LateRank(_)
+            | Self::WrongResult(_)
             | Self::ClockJump(_) => FaultScope::Case,
             Self::Crash(_)
             | Self::LostRecords(_)
@@ -171,6 +185,16 @@ parameters! {
         seconds: f64 = -3600.0,
         /// Launch of the case, from 1.
         launch: u32 = 1,
+    }
+    LateRank {
+        rank: usize = 0,
+        /// Time after which it starts.
+        microseconds: f64 = 500.0,
+    }
+    WrongData {
+        rank: usize = 0,
+        /// Place of the wrong element, from 0.
+        element: u64 = 0,
     }
     LostRecords {
         /// Number of first records.

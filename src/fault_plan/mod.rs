@@ -5,6 +5,7 @@
 //!
 //! The rehearsal host applies a plan; this module reads it, and computes the noise that it describes.
 
+mod collectives;
 mod container;
 mod defects;
 mod kinds;
@@ -16,6 +17,7 @@ mod tests;
 
 use std::path::Path;
 
+pub(crate) use collectives::RehearsedCollectives;
 pub(crate) use container::{RehearsedContainer, ShownProcessIds};
 pub(crate) use defects::HostDefect;
 pub(crate) use kinds::{
@@ -41,6 +43,9 @@ pub struct FaultPlan {
     /// Noise of the lifelike model.
     #[serde(default)]
     pub(crate) noise: RehearsedNoise,
+    /// Durations of collectives.
+    #[serde(default)]
+    pub(crate) collectives: RehearsedCollectives,
     /// The container in which the programs run; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) container: Option<RehearsedContainer>,
@@ -63,6 +68,7 @@ impl Default for FaultPlan {
             speed: 1.0,
             costs: SimulatedDelays::default(),
             noise: RehearsedNoise::default(),
+            collectives: RehearsedCollectives::default(),
             container: None,
             software: StandInSoftware::default(),
             schemas: Vec::new(),

@@ -5,13 +5,13 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer};
 
 use super::{
-    FaultPlan, FaultTarget, HostDefect, PlannedFault, RehearsedContainer, RehearsedNoise, SimulatedDelays,
-    StandInSoftware, TimeWindow, ValidNames,
+    FaultPlan, FaultTarget, HostDefect, PlannedFault, RehearsedCollectives, RehearsedContainer,
+    RehearsedNoise, SimulatedDelays, StandInSoftware, TimeWindow, ValidNames,
     kinds::{
-        ClockJump, CoarseTimer, DeviceThrottling, DiskFull, FaultKind, FaultScope, IdleClock,
+        ClockJump, CoarseTimer, DeviceThrottling, DiskFull, FaultKind, FaultScope, IdleClock, LateRank,
         LeftoverProcess, LostRecords, MissingOutput, NeighbourProgram, NoDeviceId, NoParameters, OutOfMemory,
         ProcessCrash, ProcessHang, RaggedCsv, RenamedKernel, RuntimeDeviceError, SlowDevice, SlowKernels,
-        TruncatedCsv, UnsteadyKernel, WrongDevice, WrongUnit,
+        TruncatedCsv, UnsteadyKernel, WrongData, WrongDevice, WrongUnit,
     },
 };
 use crate::{
@@ -35,6 +35,8 @@ struct RawFaultPlan {
     costs: SimulatedDelays,
     #[serde(default)]
     noise: RehearsedNoise,
+    #[serde(default)]
+    collectives: RehearsedCollectives,
     #[serde(default)]
     container: Option<RehearsedContainer>,
     #[serde(default)]
@@ -83,6 +85,10 @@ struct RawFault {
     ai_cpu_fallback: Option<NoParameters>,
     #[serde(deserialize_with = "default_if_null")]
     unsteady_kernel: Option<UnsteadyKernel>,
+    #[serde(deserialize_with = "default_if_null")]
+    late_rank: Option<LateRank>,
+    #[serde(deserialize_with = "default_if_null")]
+    wrong_result: Option<WrongData>,
     #[serde(deserialize_with = "default_if_null")]
     renamed_kernel: Option<RenamedKernel>,
     #[serde(deserialize_with = "default_if_null")]
@@ -146,6 +152,8 @@ impl RawFault {
             ("wrong_unit", self.wrong_unit.map(FaultKind::WrongUnit)),
             ("ai_cpu_fallback", self.ai_cpu_fallback.map(FaultKind::AiCpuFallback)),
             ("unsteady_kernel", self.unsteady_kernel.map(FaultKind::UnsteadyKernel)),
+            ("late_rank", self.late_rank.map(FaultKind::LateRank)),
+            ("wrong_result", self.wrong_result.map(FaultKind::WrongResult)),
             ("renamed_kernel", self.renamed_kernel.map(FaultKind::RenamedKernel)),
             ("one_core", self.one_core.map(FaultKind::OneCore)),
             ("coarse_timer", self.coarse_timer.map(FaultKind::CoarseTimer)),
@@ -304,8 +312,18 @@ where
 impl FaultPlan {
     /// Parses a file's text, as [`FaultPlan::load`].
     pub fn parse(file: &Path, text: &str, known: &ValidNames<'_>) -> Result<Self, YamlError> {
-        let RawFaultPlan { seed, speed, costs, noise, container, software, schemas, defects, faults } =
-            yaml::parse(file, text)?;
+        let RawFaultPlan {
+            seed,
+            speed,
+            costs,
+            noise,
+            collectives,
+            container,
+            software,
+            schemas,
+            defects,
+            faults,
+        } = yaml::parse(file, text)?;
         let error = |keys: &[&str], problem: &str, hint: &str| {
             YamlError::at(file, yaml::find_value(text, keys), problem, hint)
         };
@@ -320,6 +338,11 @@ impl FaultPlan {
         if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
             let problem = format!("`{name}` is {seconds}, expected simulated seconds from 0 to 1000000");
             return Err(error(&["costs", name], &problem, "0 adds no delay"));
+        }
+        if !collectives.is_valid() {
+            let expected = "`collectives`: expected regimes in the order of their sizes, each with a positive `start_us` and \
+                            `gigabytes_per_second`, all but the last with `up_to`";
+            return Err(error(&["collectives"], expected, "docs/rehearsal.md has an example"));
         }
         if let Some((key, expected)) = noise.first_invalid() {
             let hint = "docs/rehearsal.md describes the model";
@@ -355,6 +378,7 @@ impl FaultPlan {
             speed,
             costs,
             noise,
+            collectives,
             container,
             software,
             schemas,

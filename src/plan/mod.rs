@@ -2,6 +2,7 @@
 //!
 //! Layer 4: imports `stats`, `domain`, `config`, `catalogue`, `render` and `database`. It starts no process.
 
+mod collectives;
 mod cost_model;
 mod equal_calls;
 mod select;

@@ -7,7 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{EqualCallEvidence, equal_calls::EqualRows};
+use super::{EqualCallEvidence, collectives::planned_collective, equal_calls::EqualRows};
 use crate::{
     catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
@@ -79,6 +79,8 @@ pub(crate) struct PlannedCase {
     pub value: f64,
     /// Number of devices that it needs at once.
     pub devices: usize,
+    /// Groups of devices, the preferred one first, of which it needs one; any devices if empty.
+    pub(crate) device_groups: Vec<Vec<u32>>,
     /// True if the row was recorded on an AI CPU, so that the replay may run there.
     pub(crate) is_on_ai_cpu: bool,
     /// Cases of other rows with the same call, under another name of the kernel or as another kernel that CANN may choose
@@ -407,11 +409,14 @@ pub(crate) fn planned_case(
     device: &DeviceProfile,
     case: IdentifiedCase,
 ) -> Result<PlannedCase, (Box<IdentifiedCase>, CaseOutcome)> {
+    if case.kernel.is_collective() {
+        return planned_collective(device, case);
+    }
     match resolve_call(catalogue, device, &case) {
         Ok((call, fastest)) => {
-            let devices = process_count(&call);
+            let (devices, device_groups) = (process_count(&call), Vec::new());
             let (value, is_on_ai_cpu, equal_cases) = (1.0, false, Vec::new());
-            Ok(PlannedCase { case, call, fastest, value, devices, is_on_ai_cpu, equal_cases })
+            Ok(PlannedCase { case, call, fastest, value, devices, device_groups, is_on_ai_cpu, equal_cases })
         }
         Err(outcome) => Err((Box::new(case), outcome)),
     }

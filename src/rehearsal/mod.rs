@@ -1,8 +1,8 @@
 //! The rehearsal host: stand-ins for msprof, npu-smi, torch and torch_npu, with which the scripts of a real collection
 //! run unchanged on a machine without an NPU.
 //!
-//! Layer 5: imports `stats`, `domain`, `files`, `config`, `catalogue`, `profile`, `render` and
-//! `fault_plan`.
+//! Layer 5: imports `stats`, `domain`, `files`, `config`, `catalogue`, `profile`, `render`, `fault_plan` and
+//! `simulated_memory`.
 //!
 //! The programs and packages are found by `PATH` and `PYTHONPATH`. A simulated NPU compares every call with the
 //! manifest; `timing` states the model of durations; profile folders have the layout of the real msprof. The output
@@ -15,7 +15,8 @@
 //! of JSON to that socket and has only handles; `npu` compares the calls.
 //!
 //! Not modelled: the choice of CANN between several kernels for one call, transfers between host and device,
-//! collectives (a rank of a gang takes as long as alone), several streams. Late errors and lost records occur as a
+//! kernels that communicate (a rank of a gang takes as long as alone; collectives of a sweep wait for all ranks and exchange
+//! data), several streams. Late errors and lost records occur as a
 //! [`crate::fault_plan`] defines.
 
 mod config;

@@ -16,6 +16,8 @@ pub(crate) struct CollectScript<'a> {
     pub(crate) profiler: &'a ProfilerSettings,
     /// Number of processes that torchrun starts; `None` for a script without torchrun.
     pub(crate) ranks: Option<usize>,
+    /// True if the processes communicate on the host, without msprof.
+    pub(crate) is_gloo: bool,
 }
 
 pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
@@ -34,6 +36,7 @@ pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) ->
         "replay": files::REPLAY,
         "manifest": files::MANIFEST,
         "ranks": script.ranks,
+        "is_gloo": script.is_gloo,
     });
     render(assets, "collect.sh.hbs", &context)
 }

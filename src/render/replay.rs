@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use handlebars::{Handlebars, no_escape};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -37,8 +37,23 @@ impl RenderError {
 
 const TEMPLATE: &str = "replay.py.hbs";
 
+/// Processes that communicate in a script.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ScriptCommunication {
+    /// Kernels only.
+    #[default]
+    Kernels,
+    /// Collectives of HCCL.
+    Hccl,
+    /// Collectives of gloo, on the host and without msprof.
+    Gloo,
+}
+
+/// Renders the script of these entries, which also launches collectives if it has a backend for them.
 pub(crate) fn replay_script<'a>(
     assets: &AssetFiles,
+    communication: ScriptCommunication,
     entries: impl IntoIterator<Item = (&'a KernelName, &'a CatalogueEntry)>,
 ) -> Result<String, RenderError> {
     // One function per kernel, in the order of names.
@@ -60,7 +75,12 @@ pub(crate) fn replay_script<'a>(
         })
     });
     let version = env!("CARGO_PKG_VERSION");
-    let context = json!({ "version": version, "kernels": kernels.collect::<Vec<_>>() });
+    let context = json!({
+        "version": version,
+        "has_collectives": communication != ScriptCommunication::Kernels,
+        "is_gloo": communication == ScriptCommunication::Gloo,
+        "kernels": kernels.collect::<Vec<_>>(),
+    });
     render(assets, TEMPLATE, &context)
 }
 

@@ -27,6 +27,7 @@ pub(crate) use forecast::RunForecast;
 use queue::{CaseQueue, CollectionBudget};
 pub use simulate::{SimulatedHost, simulate};
 pub use state::SchedulerState;
+use types::GangKey;
 pub use types::{
     CaseResult, CollectionExit, CollectionFinished, SchedAction, SchedCase, SchedLimits, Seconds,
     StartCollection,

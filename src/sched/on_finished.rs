@@ -246,7 +246,7 @@ impl SchedulerState {
     fn queue_for(&mut self, case: usize) -> Option<&mut CaseQueue> {
         match self.jobs[case].devices {
             0 | 1 => Some(&mut self.ready),
-            devices => self.gangs.get_mut(&devices),
+            _ => self.gangs.get_mut(&self.jobs[case].gang_key()),
         }
     }
 

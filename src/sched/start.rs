@@ -1,7 +1,9 @@
 //! Starts collections on free devices, and limits the number and seconds of their cases (the budget of a collection).
 
+use std::sync::Arc;
+
 use super::{
-    CollectionBudget, SchedAction, Seconds, StartCollection,
+    CollectionBudget, GangKey, SchedAction, Seconds, StartCollection,
     state::{QueuedCollection, RunningCases, SchedulerState},
 };
 use crate::domain::CollectionPurpose;
@@ -9,9 +11,13 @@ use crate::domain::CollectionPurpose;
 /// Time reserved before the deadline for ending a process.
 const KILL_GRACE: Seconds = 10.0;
 
-/// Chooses the devices of a gang among the free ones, which are sorted: a block that begins at a multiple of its size,
+/// Chooses the devices of a gang among the free ones, which are sorted: the first of its groups that is free; if it may have any
+/// devices, a block that begins at a multiple of its size,
 /// because the dies of one card are such neighbours; without one, the first devices.
-fn adjacent_devices(free: &[u32], size: usize) -> Option<Vec<u32>> {
+fn gang_devices(free: &[u32], size: usize, groups: &[Vec<u32>]) -> Option<Vec<u32>> {
+    if !groups.is_empty() {
+        return groups.iter().find(|group| group.iter().all(|device| free.contains(device))).cloned();
+    }
     let is_block = |block: &&[u32]| {
         let numbers = block.first().copied().unwrap_or_default()..;
         let starts =
@@ -146,7 +152,8 @@ impl SchedulerState {
     /// Chooses devices for a queued collection: not the avoided ones, unless no other is usable.
     fn choose_devices(&self, task: &QueuedCollection, size: usize, free: &[u32]) -> Option<Vec<u32>> {
         if size > 1 {
-            return adjacent_devices(free, size);
+            let groups = task.cases.first().map(|case| Arc::clone(&self.jobs[*case].device_groups));
+            return gang_devices(free, size, &groups.unwrap_or_default());
         }
         let is_untried = |id: &u32| !task.avoid.contains(id);
         let others = self.devices.iter().any(|(id, device)| device.is_usable() && is_untried(id));
@@ -156,22 +163,24 @@ impl SchedulerState {
     /// Starts gangs that have all their devices. While a gang waits, free devices stay idle: otherwise it would never
     /// find enough of them free.
     fn start_gangs(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<SchedAction>) {
-        let sizes: Vec<usize> = self.gangs.keys().rev().copied().collect();
-        for size in sizes {
-            while let Some(queue) = self.gangs.get(&size).filter(|queue| !queue.is_empty()) {
-                let usable = self.devices.values().filter(|device| device.is_usable()).count();
-                if usable < size {
+        let gangs: Vec<GangKey> = self.gangs.keys().rev().cloned().collect();
+        for gang in gangs {
+            let (size, groups) = &gang;
+            while let Some(queue) = self.gangs.get(&gang).filter(|queue| !queue.is_empty()) {
+                let usable = self.devices.iter().filter(|(_, device)| device.is_usable());
+                let usable: Vec<u32> = usable.map(|(id, _)| *id).collect();
+                if gang_devices(&usable, *size, groups).is_none() {
                     break;
                 }
                 let Some(budget) = self.collection_budget(now, queue.predicted_seconds(&self.costs), 1, 0)
                 else {
                     return;
                 };
-                let Some(devices) = adjacent_devices(free, size) else {
+                let Some(devices) = gang_devices(free, *size, groups) else {
                     free.clear();
                     return;
                 };
-                let Some(queue) = self.gangs.get_mut(&size) else { break };
+                let Some(queue) = self.gangs.get_mut(&gang) else { break };
                 let (cases, seconds) = queue.take_batch(&self.jobs, &self.costs, budget, |_| true);
                 if cases.is_empty() {
                     break;
@@ -268,12 +277,15 @@ mod tests {
 
     #[test]
     fn gang_prefers_a_block_of_adjacent_devices() {
-        let gang = |free: &[u32], size| adjacent_devices(free, size).unwrap_or_default();
+        let gang = |free: &[u32], size| gang_devices(free, size, &[]).unwrap_or_default();
         assert_eq!(gang(&[0, 1, 2, 3], 2), [0, 1]);
         assert_eq!(gang(&[1, 2, 3, 5], 2), [2, 3]);
         assert_eq!(gang(&[1, 4, 5, 6, 7, 9], 4), [4, 5, 6, 7]);
         assert_eq!(gang(&[1, 2, 5, 8], 3), [1, 2, 5], "without a free block, the first devices");
         assert_eq!(gang(&[1, 3], 2), [1, 3]);
         assert_eq!(gang(&[2], 2), Vec::<u32>::new());
+        let groups = [vec![0, 1], vec![4, 5]];
+        assert_eq!(gang_devices(&[1, 2, 3, 4, 5], 2, &groups), Some(vec![4, 5]));
+        assert_eq!(gang_devices(&[1, 2, 3, 4], 2, &groups), None, "none of its groups is free");
     }
 }

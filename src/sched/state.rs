@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, KernelCounts, LearnedCosts,
-    SchedAction, SchedCase, SchedEvent, SchedLimits, Seconds,
+    Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, GangKey, KernelCounts,
+    LearnedCosts, SchedAction, SchedCase, SchedEvent, SchedLimits, Seconds,
 };
 use crate::domain::{CaseOutcome, CollectionPurpose, Verdict};
 
@@ -78,8 +78,8 @@ pub struct SchedulerState {
     pub(super) ready: CaseQueue,
     /// Cases of a round by the device that is to measure them.
     pub(super) dealt: BTreeMap<u32, CaseQueue>,
-    /// Cases that need several devices, by the number of devices.
-    pub(super) gangs: BTreeMap<usize, CaseQueue>,
+    /// Cases that need several devices, by the number of devices and their groups.
+    pub(super) gangs: BTreeMap<GangKey, CaseQueue>,
     pub(super) queued: VecDeque<QueuedCollection>,
     pub(super) bisections: BTreeMap<u32, Bisection>,
     pub(super) next_bisection: u32,
@@ -114,10 +114,13 @@ impl SchedulerState {
     pub fn new(jobs: Vec<SchedCase>, devices: &[u32], limits: SchedLimits, collections: u32) -> Self {
         let kernels = jobs.iter().map(|job| job.kernel + 1).max().unwrap_or(0);
         let mut ready = CaseQueue::new(kernels);
-        let mut gangs: BTreeMap<usize, CaseQueue> = BTreeMap::new();
+        let mut gangs: BTreeMap<GangKey, CaseQueue> = BTreeMap::new();
         for (case, job) in jobs.iter().enumerate() {
             if job.devices > 1 {
-                gangs.entry(job.devices).or_insert_with(|| CaseQueue::new(kernels)).insert_case(&jobs, case);
+                gangs
+                    .entry(job.gang_key())
+                    .or_insert_with(|| CaseQueue::new(kernels))
+                    .insert_case(&jobs, case);
             } else {
                 ready.insert_case(&jobs, case);
             }
@@ -284,10 +287,10 @@ impl SchedulerState {
     pub(super) fn requeue_case(&mut self, case: usize) {
         match self.jobs[case].devices {
             0 | 1 => self.ready.insert_case(&self.jobs, case),
-            devices => {
+            _ => {
                 let kernels = self.costs.kernel_count();
                 self.gangs
-                    .entry(devices)
+                    .entry(self.jobs[case].gang_key())
                     .or_insert_with(|| CaseQueue::new(kernels))
                     .insert_case(&self.jobs, case);
             }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::sync::Arc;
+
 use super::*;
 use crate::{
     domain::{CaseOutcome, CollectionPurpose, Verdict},
@@ -79,7 +81,16 @@ struct FaultyHost {
 }
 
 fn job(kernel: usize, seconds: Seconds) -> SchedCase {
-    SchedCase { kernel, seconds, records: 25, equal_cases: 0, value: 1.0, devices: 1, memory: 1 }
+    SchedCase {
+        kernel,
+        seconds,
+        records: 25,
+        equal_cases: 0,
+        value: 1.0,
+        devices: 1,
+        device_groups: Arc::default(),
+        memory: 1,
+    }
 }
 
 impl FaultyHost {

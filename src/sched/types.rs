@@ -1,5 +1,7 @@
 //! Input and output types of the scheduler, with the limits of collections.
 
+use std::sync::Arc;
+
 use crate::domain::{CaseOutcome, CollectionPurpose};
 
 /// Seconds since the start of the run, or a duration in seconds.
@@ -20,8 +22,20 @@ pub struct SchedCase {
     pub value: f64,
     /// Number of devices that it needs at once.
     pub devices: usize,
+    /// Groups of devices, the preferred one first, of which it needs one; any devices if empty.
+    pub device_groups: Arc<[Vec<u32>]>,
     /// Predicted bytes of device memory.
     pub memory: u64,
+}
+
+/// Number of devices of a gang, and the groups among which it chooses. Cases with the same key share collections.
+pub(super) type GangKey = (usize, Arc<[Vec<u32>]>);
+
+impl SchedCase {
+    /// Returns the key of the case's gang.
+    pub(super) fn gang_key(&self) -> GangKey {
+        (self.devices, Arc::clone(&self.device_groups))
+    }
 }
 
 /// Limits of collections and of the run.

@@ -12,7 +12,7 @@ use crate::{
     engine::expected_launches,
     plan::{PlannedCase, planned_case},
     process::ExitKind,
-    render::{Manifest, ManifestCase, files, replay_script},
+    render::{Manifest, ManifestCase, ScriptCommunication, files, replay_script},
     verify::{
         CollectionTermination, ExpectedLaunches, LaunchJournal, SoftwareChange, assess_collection,
         read_journal,
@@ -47,7 +47,7 @@ impl SelftestContext {
         let manifest = self.case_manifest(replay);
         let kernels = replay.cases.iter().map(|planned| &planned.case.kernel);
         let entries = kernels.filter_map(|kernel| Some((kernel, self.catalogue.entry(kernel)?)));
-        let script = replay_script(&self.assets, entries)?;
+        let script = replay_script(&self.assets, ScriptCommunication::Kernels, entries)?;
         let text = serde_json::to_string_pretty(&manifest).unwrap_or_default();
         self.write_folder(folder, &manifest, &text, &script)?;
         let exit = self.run_script(folder, replay.devices, None, files::LOG)?;

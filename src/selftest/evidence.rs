@@ -244,6 +244,7 @@ impl SelftestContext {
         script: &str,
     ) -> Result<(), EvidenceError> {
         let collect = CollectScript {
+            is_gloo: false,
             run: &manifest.run,
             collection: manifest.collection,
             python: &self.python,

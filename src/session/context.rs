@@ -10,7 +10,7 @@ use super::{
         program_environment,
     },
     generations::{other_host_software, other_imported_software},
-    plan::{check_expert_skew, unmerged_plan},
+    plan::{check_expert_skew, plan_of_sweep, unmerged_plan},
     resume::ResumeState,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
         self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint,
         diagnosis::{check_device_count, check_device_use},
     },
-    domain::{DataKind, KernelName, LogicalDeviceId, SoftwareFingerprint},
+    domain::{DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint},
     engine::{self, CollectionSettings, ResumedRun},
     events::RunEvent,
     evidence::{ProductionStates, clock_limits},
@@ -31,7 +31,7 @@ use crate::{
     plan::{InitialCosts, RunPlan, UpdateMode},
     process::sees_host_processes,
     profile::npu_smi::{NpuChip, NpuSmiInfo},
-    render::{PinnedEnvironment, overridden_variables},
+    render::overridden_variables,
     report::{
         EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, print_data, print_note, verdict_table,
     },
@@ -93,6 +93,13 @@ fn require_check(check: DoctorCheck) -> Result<(), CommandError> {
         hint: format!("{fix}; `npubench doctor` lists all checks"),
         exit: ExitStatus::CannotMeasure,
     })
+}
+
+/// Prints the variables of the user's environment that the run does not use. A sweep uses those of HCCL, and its rows state them.
+fn print_overridden_variables(options: &RunOptions) {
+    let is_used = |name: &str| options.sweep.is_some() && HCCL_VARIABLES.contains(&name);
+    let variable = |name: &str| std::env::var(name).ok().filter(|_| !is_used(name));
+    overridden_variables(variable).iter().for_each(|line| print_note(line));
 }
 
 impl RunContext {
@@ -195,7 +202,10 @@ impl RunContext {
     /// runs and calls that need more devices than are selected; prints notes on measurements with other software.
     fn plan_on_host(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         check_expert_skew(&self.database, options.expert_skew)?;
-        let mut plan = unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?;
+        let mut plan = match &options.sweep {
+            Some(sweep) => plan_of_sweep(&self.database, &self.catalogue, &self.profile, options, sweep)?,
+            None => unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?,
+        };
         plan.refuse_larger_gangs(self.chips.len());
         if let Some(ledger) = self.database.existing_ledger()? {
             let generations = ledger.measured_generations(options.cache)?;
@@ -224,10 +234,9 @@ impl RunContext {
         let leases = lease_folder(&database, &options, &info.chips);
         leases.prepare()?;
         let mut ledger = database.ledger()?;
-        options.environment = Some(PinnedEnvironment::default());
-        for line in overridden_variables(|name| std::env::var(name).ok()) {
-            print_note(&line);
-        }
+        let pinned = options.pinned_environment();
+        options.environment = Some(pinned.clone());
+        print_overridden_variables(&options);
         options.devices = chips.iter().map(|chip| chip.physical_id).collect();
         let runs = ledger.run_options()?;
         let earlier_runs = runs.iter().take_while(|(earlier, _)| earlier != run).count() as u64;
@@ -246,6 +255,8 @@ impl RunContext {
             seed: options.seed,
             python: options.python.clone(),
             profiler: options.profiler.clone(),
+            pinned,
+            communication: options.sweep.as_ref().map(|sweep| sweep.communication).unwrap_or_default(),
             leases,
             sees_host_processes: database.kind() == DataKind::Npu && sees_host_processes(),
             numbering,

@@ -17,7 +17,6 @@ use crate::{
     domain::{DataKind, SoftwareFingerprint},
     profile::npu_smi::{NpuChip, NpuSmiInfo},
     rehearsal,
-    render::PinnedEnvironment,
     vendor_check::package_folders,
 };
 
@@ -96,7 +95,7 @@ pub(super) fn program_environment(
     durations: impl FnOnce() -> RehearsedDurations,
 ) -> Result<ProgramEnvironment, CommandError> {
     let profiler = Some(options.profiler.options().join(" "));
-    let environment = PinnedEnvironment::default().values();
+    let environment = options.pinned_environment().values();
     let settings = SoftwareFingerprint { profiler, environment, ..SoftwareFingerprint::default() };
     if database.kind() == DataKind::Npu {
         // CANN does not find custom operators that are installed with a Python package by itself.

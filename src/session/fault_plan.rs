@@ -6,7 +6,7 @@ use super::{CommandError, REHEARSED_DEVICES};
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
-    domain::DataKind,
+    domain::{CollectiveKind, DataKind},
     exit::ExitStatus,
     fault_plan::{FaultPlan, ValidNames},
 };
@@ -26,6 +26,7 @@ pub(crate) fn load_fault_plan(
         });
     }
     let catalogue = Catalogue::load(assets)?;
-    let kernels: Vec<&str> = catalogue.kernel_names().collect();
+    let collectives = CollectiveKind::ALL.iter().map(|kind| kind.kernel_name());
+    let kernels: Vec<&str> = catalogue.kernel_names().chain(collectives).collect();
     Ok(FaultPlan::load(file, &ValidNames { kernels: &kernels, devices: REHEARSED_DEVICES })?)
 }

@@ -28,6 +28,7 @@ mod resume;
 mod run_id;
 mod selftest;
 mod step_cases;
+mod sweep;
 
 pub(crate) use adapt::{AdaptSession, AdaptSettings, KernelDesign};
 pub(crate) use audit_fill::AuditFill;
@@ -56,3 +57,4 @@ pub(crate) use resume::ResumeState;
 pub(crate) use run_id::new_run_id;
 pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};
 pub(crate) use step_cases::StepSelection;
+pub(crate) use sweep::{CollectiveSweep, WantedGroups, current_hccl_environment};

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::CollectiveSweep;
 use crate::{
     domain::{CacheState, FailingVerdicts, ProfilerSettings},
     fault_plan::FaultPlan,
@@ -110,12 +111,20 @@ pub(crate) struct RunOptions {
     /// Pinned variables and switches of the last start; `None` in runs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) environment: Option<PinnedEnvironment>,
+    /// Collectives that the run measures instead of rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sweep: Option<CollectiveSweep>,
     /// Faults of the rehearsal host.
     #[serde(default, skip_serializing_if = "FaultPlan::is_empty")]
     pub(crate) faults: FaultPlan,
 }
 
 impl RunOptions {
+    /// Returns the variables and switches of all collections.
+    pub(crate) fn pinned_environment(&self) -> PinnedEnvironment {
+        self.sweep.as_ref().map_or_else(PinnedEnvironment::default, CollectiveSweep::pinned_environment)
+    }
+
     pub(crate) fn precision_aim(&self) -> Option<PrecisionAim> {
         let max_collections = self.max_collections;
         self.precision.map(|half_width| PrecisionAim { half_width, max_collections })

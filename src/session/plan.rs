@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CommandError, RunOptions};
+use super::{CollectiveSweep, CommandError, RunOptions};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -93,6 +93,21 @@ pub(super) fn unmerged_plan(
     }
     plan.note_skew(options.expert_skew);
     Ok(plan)
+}
+
+/// Plans the cases of a sweep.
+pub(super) fn plan_of_sweep(
+    database: &Database,
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    options: &RunOptions,
+    sweep: &CollectiveSweep,
+) -> Result<RunPlan, CommandError> {
+    let measured = match database.existing_ledger()? {
+        Some(ledger) => accepted_cases(&ledger, &LedgerRows::read(&ledger, options.cache)?, options.cache)?,
+        None => BTreeSet::new(),
+    };
+    sweep.plan(database, catalogue, profile, options, &measured)
 }
 
 /// Returns the cases whose row is accepted: a row can be noisy although one of its collections is not, where they disagree

@@ -89,7 +89,9 @@ pub(crate) fn reparse_runs(
         for (missing, report) in missing.iter().zip(&mut report.missing) {
             report.rebuilt = rebuild_rows(database, &catalogue, missing, &found, &order)?;
         }
-        let unplanned: Vec<IdentifiedCase> = unplanned.into_values().collect();
+        // Rows of sweeps are inserted with their results.
+        let collectives = found.values().filter(|case| case.kernel.is_collective());
+        let unplanned: Vec<IdentifiedCase> = unplanned.into_values().chain(collectives.cloned()).collect();
         report.written = Some(write_rows(database, ledger, &catalogue, &unplanned)?);
     }
     Ok(report)
@@ -172,7 +174,7 @@ fn rebuild_rows(
     let cases: Vec<&IdentifiedCase> = missing.cases.iter().filter_map(|case| found.get(case)).collect();
     let planned: Vec<&IdentifiedCase> =
         cases.iter().copied().filter(|case| order.contains_key(case.id())).collect();
-    if !planned.is_empty() {
+    if !planned.is_empty() && !kernel.is_collective() {
         let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
         AbsentRows { kernel, cases: planned, recorded_inputs, order }.add_to(database)?;
     }

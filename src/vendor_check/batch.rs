@@ -26,7 +26,10 @@ use crate::{
     files::scratch::{ScratchFolder, temporary_folder},
     plan::PlannedCase,
     process::{self, CommandSpec, ExitKind},
-    render::{HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths, replay_script},
+    render::{
+        HostNumbers, Manifest, ManifestCase, PinnedEnvironment, ScriptCommunication, SentinelLengths,
+        replay_script,
+    },
 };
 
 /// Time without output after which a process is ended; a case takes about a millisecond.
@@ -187,7 +190,7 @@ fn write_scripts(
             .collect(),
     };
     let files = [
-        ("replay.py", replay_script(&settings.assets, entries)?),
+        ("replay.py", replay_script(&settings.assets, ScriptCommunication::Kernels, entries)?),
         ("manifest.json", serde_json::to_string(&manifest).unwrap_or_default()),
     ];
     for (name, text) in files {

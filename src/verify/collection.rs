@@ -10,7 +10,8 @@ use super::{
     controls::ControlFindings,
     equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
     ranks::{
-        RankLaunches, RankOutput, fastest_durations, merge_ranks, rank_spread, slowest_records, split_by_rank,
+        RankLaunches, RankOutput, collective_launches, fastest_durations, merge_ranks, rank_spread,
+        slowest_records, split_by_rank,
     },
     record_rules::{CaseRecords, broken_rule},
     recorded_clock::{cycle_rate, throttling},
@@ -20,8 +21,8 @@ use super::{
 };
 use crate::{
     domain::{
-        Attempt, Case, CaseOutcome, DataKind, IdentifiedCase, KernelName, Launch, LogicalDeviceId, Nanos,
-        RecordedTask, Slot, Verdict, find_clause, reason_remarks,
+        Attempt, Case, CaseOutcome, CollectiveKind, DataKind, IdentifiedCase, KernelName, Launch,
+        LogicalDeviceId, Nanos, RecordedTask, Slot, Verdict, find_clause, reason_remarks,
     },
     profile::{
         COUNTERS, CoreClock, KernelRow, LowClock, ProfileError, RecordReader, collection_summaries,
@@ -218,7 +219,10 @@ pub fn assess_collection(
         });
         let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
         match merge_ranks(ordinal, &ranks, evidence) {
-            Ok(evidence) => assess_case(manifest, case, expected, &evidence, software, &controls),
+            Ok(evidence) => {
+                let evidence = CaseEvidence { ranks: &ranks, launches: &evidence };
+                assess_case(manifest, case, expected, &evidence, software, &controls)
+            }
             Err(outcome) => {
                 let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
                 Attempt::without_launches(case.case.clone(), launched, outcome)
@@ -273,6 +277,8 @@ fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
         Verdict::NotRun
     } else if error.is_installation_mismatch() {
         return Some(CaseOutcome::new(Verdict::Unsupported, error.message.clone()));
+    } else if error.is_wrong_result() {
+        return Some(CaseOutcome::new(Verdict::WrongResult, error.message.clone()));
     } else if error.is_out_of_memory() {
         Verdict::Oom
     } else if error.is_device_fault() || (error.is_compact() && !line.usable) {
@@ -306,15 +312,27 @@ struct CollectedCase<'a> {
     flushes: &'a CacheFlushes,
 }
 
+/// Launches of a case by all processes.
+struct CaseEvidence<'a> {
+    ranks: &'a [RankOutput<'a>],
+    launches: &'a [RankLaunches<'a>],
+}
+
 fn assess_case(
     manifest: &Manifest,
     case: &ManifestCase,
     expected: &ExpectedLaunches<'_>,
-    evidence: &[RankLaunches<'_>],
+    evidence: &CaseEvidence<'_>,
     software: &SoftwareChange,
     controls: &ControlFindings,
 ) -> Attempt {
-    let own = slowest_records(evidence);
+    let CaseEvidence { ranks, launches: evidence } = *evidence;
+    let is_collective = CollectiveKind::of_kernel(&expected.case.kernel).is_some();
+    let collective = is_collective.then(|| collective_launches(evidence));
+    let own: Vec<&RawRecord> = match &collective {
+        Some(collective) => collective.records.iter().collect(),
+        None => slowest_records(evidence),
+    };
     let launched = evidence.first().map_or(0, |first| first.launched);
     let is_sample = |number: usize| number >= manifest.warm_up as usize;
     let samples: Vec<i64> = own.iter().skip(manifest.warm_up as usize).map(|r| r.duration.0).collect();
@@ -337,14 +355,21 @@ fn assess_case(
         .map(|(record, _)| *record)
         .collect();
     let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
-    let counters = counter_means(&used);
+    let counters = match &collective {
+        Some(collective) => collective.counters(&launches),
+        None => counter_means(&used),
+    };
     // Ranks of a gang wait for each other on devices with clocks of their own.
     let cycle_rate = if evidence.len() == 1 { cycle_rate(&used) } else { None };
     let task = used.first().map(|record| record.task.clone()).unwrap_or_default();
     let outliers = samples.len() - durations.len();
     let fastest_ranks = fastest_durations(evidence);
     let mut outcome = noise_outcome(&durations, outliers, expected, evidence);
-    if let Some(remark) = rank_spread(&launches, &fastest_ranks) {
+    let spread = match &collective {
+        Some(collective) => collective.late_rank(&launches, ranks),
+        None => rank_spread(&launches, &fastest_ranks),
+    };
+    if let Some(remark) = spread {
         outcome.reason = format!("{}; {remark}", outcome.reason);
     }
     let contradictions = [far_above_roofline(&durations, expected), on_one_block(&used, expected.case)];
@@ -397,7 +422,8 @@ fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Opt
     let ratio = median / explained.0 as f64;
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let is_far = ratio > MOST_BOUNDS as f64;
-    (is_far && !expected.is_on_ai_cpu).then(|| {
+    // The links of a collective are much slower than the memory of the roofline.
+    (is_far && !expected.is_on_ai_cpu && !expected.case.kernel.is_collective()).then(|| {
         format!("the median is {ratio:.0} times the roofline bound and {LAUNCH_PART} us for the launch, {explained} us together")
     })
 }

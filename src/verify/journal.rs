@@ -54,6 +54,11 @@ impl PythonException {
         self.class == "InstallationMismatch"
     }
 
+    /// Returns true if a collective returned wrong data, which the script compares before it launches samples.
+    pub fn is_wrong_result(&self) -> bool {
+        self.class == "WrongResult"
+    }
+
     /// Returns true if this process skipped the case because another rank could not launch it.
     pub fn is_of_another_rank(&self) -> bool {
         self.class == "OtherRank"

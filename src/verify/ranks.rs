@@ -4,7 +4,7 @@
 //! sample is the maximum of the ranks' durations of one launch. The minimum is stored as well: a rank that starts early
 //! waits inside its kernel for the last one, so that the maximum contains this wait and the minimum hardly does.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{LaunchJournal, RawRecord, recorded_clock::rated_clock};
 use crate::{
@@ -75,11 +75,12 @@ pub(super) fn split_by_rank<'a>(
 }
 
 /// Verdicts by priority: the failure of one process makes the others fail too, and the first of these is the cause.
-const BLAME_ORDER: [Verdict; 8] = [
+const BLAME_ORDER: [Verdict; 9] = [
     Verdict::Oom,
     Verdict::Rejected,
     Verdict::Crashed,
     Verdict::Hung,
+    Verdict::WrongResult,
     Verdict::WrongKernel,
     Verdict::Implausible,
     Verdict::LostRecords,
@@ -174,6 +175,135 @@ pub(super) fn fastest_durations(evidence: &[RankLaunches<'_>]) -> Vec<Nanos> {
         }
     }
     fastest
+}
+
+/// Launches of a collective by all ranks as one record each, and the ranks' view of them.
+pub(super) struct CollectiveLaunches {
+    /// The record of the slowest rank, with start and duration of the launch.
+    pub(super) records: Vec<RawRecord>,
+    views: Vec<RankView>,
+}
+
+/// Durations and starts of one launch over the ranks.
+struct RankView {
+    shortest: Nanos,
+    median: f64,
+    longest: Nanos,
+    /// True if the records of all ranks overlap.
+    overlaps: bool,
+    /// Rank that started last, and the time from the median start of the ranks to it.
+    latest: (usize, Nanos),
+}
+
+/// Share of the launches that a rank must start last to be named.
+const LATEST_SHARE: f64 = 0.5;
+/// Delay of the last rank, as a part of the duration and at least, above which the reason of a case names it.
+const LATE_PART: f64 = 0.05;
+const LATE_NS: i64 = 5_000;
+
+/// Merges the records of a collective: a launch takes from the last start to the last end over the ranks, because a rank that
+/// starts early waits inside its kernel for the others. If the records of the ranks do not all overlap, their clocks differ,
+/// and the shortest duration is that of the rank that started last.
+pub(super) fn collective_launches(evidence: &[RankLaunches<'_>]) -> CollectiveLaunches {
+    let slowest = slowest_records(evidence);
+    let mut launches = CollectiveLaunches { records: Vec::new(), views: Vec::new() };
+    for (number, record) in slowest.into_iter().enumerate() {
+        let of_ranks: Vec<&RawRecord> =
+            evidence.iter().filter_map(|rank| rank.own.get(number).copied()).collect();
+        let end = |record: &RawRecord| record.start.0.saturating_add(record.duration.0);
+        let mut durations: Vec<i64> = of_ranks.iter().map(|record| record.duration.0).collect();
+        let mut starts: Vec<i64> = of_ranks.iter().map(|record| record.start.0).collect();
+        durations.sort_unstable();
+        starts.sort_unstable();
+        let (Some(&last_start), Some(&shortest), Some(&longest)) =
+            (starts.last(), durations.first(), durations.last())
+        else {
+            continue;
+        };
+        let first_end = of_ranks.iter().map(|record| end(record)).min().unwrap_or_default();
+        let last_end = of_ranks.iter().map(|record| end(record)).max().unwrap_or_default();
+        let overlaps = last_start < first_end;
+        let ranked = || of_ranks.iter().enumerate();
+        let (latest, start, duration, delay) = if overlaps {
+            let latest = ranked().max_by_key(|(rank, record)| (record.start, usize::MAX - rank));
+            let delay = last_start - starts[(starts.len() - 1) / 2];
+            (latest, last_start, last_end - last_start, delay)
+        } else {
+            // Starts of different clocks are not compared: the shortest kernel waited least.
+            let latest = ranked().min_by_key(|(rank, record)| (record.duration, *rank));
+            (latest, record.start.0, shortest, durations[durations.len() / 2] - shortest)
+        };
+        let latest = latest.map_or(0, |(rank, _)| rank);
+        launches.records.push(RawRecord { start: Nanos(start), duration: Nanos(duration), ..record.clone() });
+        launches.views.push(RankView {
+            shortest: Nanos(shortest),
+            median: median_of_sorted(&durations).unwrap_or_default(),
+            longest: Nanos(longest),
+            overlaps,
+            latest: (latest, Nanos(delay)),
+        });
+    }
+    launches
+}
+
+impl CollectiveLaunches {
+    /// Returns the means over the accepted launches, in the order of the columns of tables of collectives: shortest, median
+    /// and longest duration of the ranks in nanoseconds, skew in percent, the rank that started last in most of them, and the
+    /// share of launches whose records overlap.
+    #[expect(clippy::cast_precision_loss, reason = "durations and counts of launches")]
+    pub(super) fn counters(&self, launches: &[Launch]) -> Vec<Option<f64>> {
+        let accepted: Vec<&RankView> = self.accepted(launches).collect();
+        let mean = |value: &dyn Fn(&RankView) -> f64| {
+            let sum: f64 = accepted.iter().map(|view| value(view)).sum();
+            (!accepted.is_empty()).then(|| sum / accepted.len() as f64)
+        };
+        let skew = |view: &RankView| 100.0 * (view.longest.0 - view.shortest.0) as f64 / view.median.max(1.0);
+        vec![
+            mean(&|view| view.shortest.0 as f64),
+            mean(&|view| view.median),
+            mean(&|view| view.longest.0 as f64),
+            mean(&skew),
+            self.latest_rank(launches).map(|(rank, _)| rank as f64),
+            mean(&|view| f64::from(u8::from(view.overlaps))),
+        ]
+    }
+
+    fn accepted(&self, launches: &[Launch]) -> impl Iterator<Item = &RankView> {
+        self.views.iter().zip(launches).filter(|(_, launch)| launch.is_accepted).map(|(view, _)| view)
+    }
+
+    /// Returns the rank that started last in most of the accepted launches, and its median delay in nanoseconds.
+    #[expect(clippy::cast_precision_loss, reason = "counts of launches")]
+    fn latest_rank(&self, launches: &[Launch]) -> Option<(usize, f64)> {
+        let mut delays: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
+        for view in self.accepted(launches) {
+            delays.entry(view.latest.0).or_default().push(view.latest.1.0);
+        }
+        let all = delays.values().map(Vec::len).sum::<usize>();
+        let (rank, mut delays) = delays.into_iter().max_by_key(|(_, delays)| delays.len())?;
+        if (delays.len() as f64) < LATEST_SHARE * all as f64 || delays.len() * 2 == all {
+            return None;
+        }
+        delays.sort_unstable();
+        Some((rank, median_of_sorted(&delays)?))
+    }
+
+    /// Returns a remark that names a rank which starts late in most launches; `None` without one.
+    #[expect(clippy::cast_precision_loss, reason = "durations of launches")]
+    pub(super) fn late_rank(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<String> {
+        let (rank, delay) = self.latest_rank(launches)?;
+        let mut durations: Vec<i64> =
+            launches.iter().filter(|launch| launch.is_accepted).map(|launch| launch.duration.0).collect();
+        durations.sort_unstable();
+        let least = (LATE_PART * median_of_sorted(&durations)?).max(LATE_NS as f64);
+        let name = ranks.get(rank).map(RankOutput::device_name)?;
+        (delay > least).then(|| {
+            format!(
+                "rank {rank} ({name}) starts {:.3} us after the others, for which their kernels wait; the time does not contain it",
+                delay / 1e3
+            )
+        })
+    }
 }
 
 /// Difference between the fastest and the slowest rank above which the reason of a case names it.

@@ -1,6 +1,7 @@
 //! `npubench comm`: collectives.
 
 mod groups;
+mod run;
 
 use clap::Subcommand;
 
@@ -10,12 +11,14 @@ use crate::{exit::ExitStatus, session::CommandError};
 #[derive(Debug, Subcommand)]
 pub(super) enum CommCommand {
     Groups(groups::GroupsOptions),
+    Run(Box<run::CommRunOptions>),
 }
 
 impl CommCommand {
     pub(super) fn run(&self) -> Result<ExitStatus, CommandError> {
         match self {
             Self::Groups(options) => groups::run(options),
+            Self::Run(options) => run::run(options),
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::{
         select_cases,
     },
     process::ProcessError,
+    render::{PinnedEnvironment, ScriptCommunication},
     stats::PrecisionAim,
 };
 
@@ -157,6 +158,8 @@ impl Fixture {
             seed: 1,
             python: "python3".to_owned(),
             environment: Vec::new(),
+            pinned: PinnedEnvironment::default(),
+            communication: ScriptCommunication::default(),
             profiler: ProfilerSettings::default(),
             software: SoftwareFingerprint::default(),
             host_software: HostSoftware::default(),

@@ -34,6 +34,8 @@ pub(super) struct ActiveFaults {
     /// The same device by torch's number.
     pub(super) logical_id: LogicalDeviceId,
     cases: Vec<ManifestCase>,
+    /// Rank of the process, once it has chosen its device.
+    pub(super) rank: usize,
 }
 
 impl ActiveFaults {
@@ -50,6 +52,7 @@ impl ActiveFaults {
             device: manifest.map_or(0, |manifest| config.physical_id(manifest.device)),
             logical_id: manifest.map(|manifest| manifest.device).unwrap_or_default(),
             cases: manifest.map(|manifest| manifest.cases.clone()).unwrap_or_default(),
+            rank: 0,
         }
     }
 
@@ -64,6 +67,7 @@ impl ActiveFaults {
         self.fire(FaultScope::Case, |fault, index| {
             let target = &fault.target;
             (selects_case(target, case)
+                && fault.kind.rank().is_none_or(|rank| rank == self.rank)
                 && target.every.is_none_or(|every| (ordinal + 1).is_multiple_of(every))
                 && self.matches_collection(target)
                 && self.is_drawn(index, target, case.case.seed(), self.device))

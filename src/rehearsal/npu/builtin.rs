@@ -3,7 +3,9 @@
 use super::{
     api_args::{bind_signature, check_device, device_argument, int_argument, tensor_handle},
     cache_model::UsedStorage,
-    collective_calls, factories, graph_calls,
+    collective_calls,
+    element_values::ElementValues,
+    factories, graph_calls,
     launch_log::plain_operation,
     protocol::{ApiReply, PyArguments, PyError, PyValue, TensorHandle, runtime},
     session::ApiSession,
@@ -32,7 +34,12 @@ pub(super) fn call(
         "torch._C._jit_get_all_schemas" => operator_schemas(session),
         "torch.distributed.store_set" => store_set(session, arguments),
         "torch.distributed.store_get" => store_get(session, arguments),
+        _ if session.has_collectives() && collective_calls::is_collective(api) => {
+            collective_calls::call(session, api, arguments)
+        }
         "torch.distributed.all_reduce" => collective_calls::all_reduce(session, arguments),
+        "torch.equal" => equal(session, arguments),
+        "torch.Tensor.tolist" => to_list(session, arguments),
         "torch.neg" if is_sentinel(session, arguments) => negate(session, arguments),
         "torch.Tensor.mul_" => scale(session, arguments),
         "torch.transpose" | "torch.Tensor.transpose" => transpose(session, arguments),
@@ -64,7 +71,7 @@ fn set_device(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiRe
         return Err(runtime("set_device: expected an NPU, not the CPU"));
     };
     check_device(session, device)?;
-    session.current = device;
+    session.set_current(device);
     session.log.open(device);
     Ok(ApiReply::Nothing)
 }
@@ -110,9 +117,33 @@ fn narrow(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply,
 fn copy_part(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("copy_(Tensor self, Tensor src) -> Tensor", arguments, &[])?;
     let target = tensor_handle(&bound, "self")?;
-    let source = readable(session, "copy_", tensor_handle(&bound, "src")?)?;
-    session.memory.write_part(target, &source)?;
+    let from = tensor_handle(&bound, "src")?;
+    let source = readable(session, "copy_", from)?;
+    let values = session.memory.values(from)?;
+    session.memory.write_part(target, &source, values)?;
     Ok(ApiReply::Same { same: target })
+}
+
+/// Returns the values of a tensor argument; an error if they are not known.
+fn known_values(session: &ApiSession, api: &str, handle: TensorHandle) -> Result<ElementValues, PyError> {
+    let values = session.memory.values(handle)?;
+    values.ok_or_else(|| runtime(format!("rehearsal: {api}: the values of the tensor are not known")))
+}
+
+/// `torch.equal(self, other)`, of tensors with known values.
+fn equal(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+    let bound = bind_signature("equal(Tensor self, Tensor other) -> bool", arguments, &[])?;
+    let [one, other] = [tensor_handle(&bound, "self")?, tensor_handle(&bound, "other")?];
+    let [one, other] = [known_values(session, "equal", one)?, known_values(session, "equal", other)?];
+    Ok(ApiReply::Bool(one.equals(&other)))
+}
+
+/// `tensor.tolist()`, of a few elements with known values.
+fn to_list(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+    let bound = bind_signature("tolist(Tensor self) -> ()", arguments, &[])?;
+    let values = known_values(session, "tolist", tensor_handle(&bound, "self")?)?;
+    let values = values.to_list(1 << 16).into_iter().map(|value| ApiReply::Int(value.unsigned_abs()));
+    Ok(ApiReply::Tuple(values.collect()))
 }
 
 fn set_compile_mode(arguments: &PyArguments) -> Result<ApiReply, PyError> {

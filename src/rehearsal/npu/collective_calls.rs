@@ -1,13 +1,21 @@
 //! Collective operations of `torch.distributed`.
 
 use super::{
-    api_args::{bind_signature, tensor_handle},
+    api_args::{bind_signature, int_argument, tensor_handle},
+    arguments::BoundArguments,
+    element_values::ElementValues,
     launch_log::{LaunchedOperation, TaskEngine},
-    protocol::{ApiReply, PyArguments, PyError, runtime},
+    process_group::RankArrival,
+    protocol::{ApiReply, PyArguments, PyError, PyValue, TensorHandle, runtime},
     session::ApiSession,
     tensors::{DeviceKind, KnownValues},
 };
-use crate::config::{ComputeUnit, KernelWork};
+use crate::{
+    catalogue::ArgumentValue,
+    config::{ComputeUnit, KernelWork},
+    domain::{CollectiveKind, Dtype, Nanos},
+    render::ManifestCase,
+};
 
 /// Type of the records of sums over the ranks.
 const ALL_REDUCE: &str = "hcom_allReduce_";
@@ -36,4 +44,252 @@ pub(super) fn all_reduce(session: &mut ApiSession, arguments: &PyArguments) -> R
     };
     session.log.launch(device, operation);
     Ok(ApiReply::Nothing)
+}
+
+/// Functions by the kind of collective, with their arguments.
+const CALLS: [(&str, CollectiveKind, &str); 7] = [
+    ("torch.distributed.all_reduce", CollectiveKind::AllReduce, "all_reduce(Tensor tensor) -> ()"),
+    (
+        "torch.distributed.all_gather_into_tensor",
+        CollectiveKind::AllGather,
+        "all_gather_into_tensor(Tensor output, Tensor input) -> ()",
+    ),
+    (
+        "torch.distributed.reduce_scatter_tensor",
+        CollectiveKind::ReduceScatter,
+        "reduce_scatter_tensor(Tensor output, Tensor input) -> ()",
+    ),
+    (
+        "torch.distributed.all_to_all_single",
+        CollectiveKind::AllToAll,
+        "all_to_all_single(Tensor output, Tensor input, int[]? output_splits=None, int[]? input_splits=None) -> ()",
+    ),
+    ("torch.distributed.broadcast", CollectiveKind::Broadcast, "broadcast(Tensor tensor, int src) -> ()"),
+    ("torch.distributed.send", CollectiveKind::SendReceive, "send(Tensor tensor, int dst) -> ()"),
+    ("torch.distributed.recv", CollectiveKind::SendReceive, "recv(Tensor tensor, int src) -> ()"),
+];
+/// Function of the receiving rank of a transfer, and the type of its records.
+const RECEIVE: (&str, &str) = ("torch.distributed.recv", "hcom_receive_");
+
+/// Returns true for a function of this module.
+pub(super) fn is_collective(api: &str) -> bool {
+    CALLS.iter().any(|(name, ..)| *name == api)
+}
+
+/// A call of one rank.
+struct CollectiveCall {
+    kind: CollectiveKind,
+    record_type: &'static str,
+    /// `None` for the receiver of a transfer.
+    input: Option<TensorHandle>,
+    /// `None` for the sender of a transfer.
+    output: Option<TensorHandle>,
+    dtype: Dtype,
+    /// Elements of input and output of a rank.
+    elements: [u64; 2],
+}
+
+/// Launches a collective: waits for the other ranks, exchanges the data and records the kernel of this rank, which ends with those
+/// of the others.
+pub(super) fn call(
+    session: &mut ApiSession,
+    api: &str,
+    arguments: &PyArguments,
+) -> Result<ApiReply, PyError> {
+    let (rank, ranks) = session.rank();
+    let call = CollectiveCall::parse(session, api, arguments, ranks)?;
+    if let Some(case) = session.log.current_case() {
+        call.compare(&case)?;
+    }
+    session.common_calls += 1;
+    let number = session.common_calls;
+    let device = session.current;
+    let at = session.log.arrival(device, rank);
+    let sent = match call.input {
+        Some(handle) => session.memory.values(handle)?,
+        None => None,
+    };
+    let arrival = RankArrival { at, sent, call: call.describe() };
+    let arrivals = std::sync::Arc::clone(session.shared_group()).meet(number, rank, ranks, arrival)?;
+    let last = arrivals.iter().map(|arrival| arrival.at).max().unwrap_or(at);
+    let message = call.message_bytes(ranks as u64);
+    let size = call.kind.bandwidth_bytes(message, ranks as u64).unwrap_or(u64::MAX);
+    let duration = session.log.collective_duration(call.kind, size);
+    if let Some(output) = call.output {
+        let sent: Vec<Option<&ElementValues>> =
+            arrivals.iter().map(|arrival| arrival.sent.as_ref()).collect();
+        let mut values = call.received(&sent, rank);
+        if let Some(place) = session.log.wrong_element {
+            let wrong = |values: ElementValues| {
+                let found = values.slice(place, 1).to_list(1).first().map_or(0, |value| value + 1);
+                values.replaced(place, &ElementValues::constant(found, 1))
+            };
+            values = values.map(wrong);
+        }
+        session.memory.write(output, KnownValues::Unknown);
+        session.memory.set_values(output, values);
+    }
+    let operation = LaunchedOperation {
+        // Hash of the group, index of the operation, and a number.
+        name: format!("{}_534_{number}_1", call.record_type),
+        kernel: call.record_type.to_owned(),
+        task: TaskEngine::Communication,
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        work: KernelWork { flops: 0.0, bytes: message as f64, unit: ComputeUnit::Mte, dtype: call.dtype },
+    };
+    let end = Nanos(last.0.saturating_add(duration.0));
+    session.log.append_collective(device, rank, operation, at, end);
+    Ok(ApiReply::Nothing)
+}
+
+impl CollectiveCall {
+    fn parse(
+        session: &ApiSession,
+        api: &str,
+        arguments: &PyArguments,
+        ranks: usize,
+    ) -> Result<Self, PyError> {
+        let known = CALLS.iter().find(|(name, ..)| *name == api);
+        let (_, kind, signature) =
+            known.ok_or_else(|| runtime(format!("rehearsal: no collective `{api}`")))?;
+        let bound = bind_signature(signature, arguments, &[])?;
+        let has_splits = matches!(bound.get("input_splits"), Some(PyValue::List(_)));
+        let kind = if has_splits { CollectiveKind::AllToAllV } else { *kind };
+        let one = tensor_handle(&bound, "tensor").ok();
+        let (input, output) = match api {
+            _ if api == RECEIVE.0 => (None, one),
+            _ if kind == CollectiveKind::SendReceive => (one, None),
+            _ if one.is_some() => (one, one),
+            _ => (Some(tensor_handle(&bound, "input")?), Some(tensor_handle(&bound, "output")?)),
+        };
+        let mut dtype = None;
+        let mut sizes = [0, 0];
+        for (size, handle) in sizes.iter_mut().zip([input, output]) {
+            let Some(handle) = handle else { continue };
+            let operand = session.memory.operand(handle)?;
+            let [length] = operand.dims[..] else {
+                return Err(runtime("rehearsal: collectives are of vectors"));
+            };
+            if !matches!(operand.location, DeviceKind::Npu(device) if device == session.current) {
+                return Err(runtime("No backend type associated with device type cpu"));
+            }
+            let is_same = dtype.as_ref().is_none_or(|dtype| *dtype == operand.tensor.dtype);
+            if !is_same {
+                return Err(runtime("Tensors are not equal in size or data type"));
+            }
+            dtype = Some(operand.tensor.dtype);
+            *size = length;
+        }
+        let dtype = dtype.ok_or_else(|| runtime("rehearsal: a collective without a tensor"))?;
+        let record_type = if api == RECEIVE.0 { RECEIVE.1 } else { kind.kernel_name() };
+        let call = Self { kind, record_type, input, output, dtype, elements: sizes };
+        call.check_sizes(ranks as u64, &bound)?;
+        Ok(call)
+    }
+
+    /// Checks the sizes as torch and HCCL do.
+    fn check_sizes(&self, ranks: u64, bound: &BoundArguments) -> Result<(), PyError> {
+        let [input, output] = self.elements;
+        let fits = match self.kind {
+            CollectiveKind::AllGather => input.checked_mul(ranks) == Some(output),
+            CollectiveKind::ReduceScatter => output.checked_mul(ranks) == Some(input),
+            CollectiveKind::AllToAll => input == output && input.is_multiple_of(ranks.max(1)),
+            CollectiveKind::AllToAllV => {
+                ["input_splits", "output_splits"].iter().zip(self.elements).all(|(name, size)| {
+                    let Some(PyValue::List(parts)) = bound.get(*name) else { return false };
+                    let parts: Option<Vec<i64>> = parts
+                        .iter()
+                        .map(|part| if let PyValue::Int(part) = part { Some(*part) } else { None })
+                        .collect();
+                    // The exchange below is that of equal parts.
+                    parts.is_some_and(|parts| {
+                        parts.len() as u64 == ranks
+                            && parts.iter().sum::<i64>().unsigned_abs() == size
+                            && parts.windows(2).all(|pair| pair[0] == pair[1])
+                    })
+                })
+            }
+            CollectiveKind::Broadcast => int_argument(bound, "src") == Some(0),
+            CollectiveKind::SendReceive => ranks == 2,
+            CollectiveKind::AllReduce => true,
+        };
+        fits.then_some(()).ok_or_else(|| {
+            runtime(format!("rehearsal: {} of {input} and {output} elements over {ranks} ranks", self.kind))
+        })
+    }
+
+    /// Returns the call without the sizes that differ between the ranks of a transfer.
+    fn describe(&self) -> String {
+        let elements = match self.kind {
+            CollectiveKind::SendReceive => self.elements.into_iter().max().unwrap_or_default().to_string(),
+            _ => format!("{} -> {}", self.elements[0], self.elements[1]),
+        };
+        format!("{} of {elements} elements of {}", self.kind, self.dtype)
+    }
+
+    /// Compares the call with the case of the manifest.
+    fn compare(&self, case: &ManifestCase) -> Result<(), PyError> {
+        let described = case.arguments.iter().find_map(|argument| match &argument.value {
+            ArgumentValue::Value(value) => value.as_object(),
+            _ => None,
+        });
+        let described =
+            described.ok_or_else(|| runtime(format!("rehearsal: {} is no collective", case.kernel)))?;
+        let expected = |key: &str| described.get(key).and_then(serde_json::Value::as_u64).unwrap_or_default();
+        let sizes = [expected("send"), expected("receive")];
+        let kind = described.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let dtype = described.get("dtype").and_then(serde_json::Value::as_str);
+        let is_same_size = self.elements.iter().zip(sizes).all(|(found, expected)| *found == expected)
+            || (self.kind == CollectiveKind::SendReceive && self.elements.contains(&sizes[0]));
+        if kind == self.kind.to_string() && is_same_size && dtype == self.dtype.torch_name() {
+            return Ok(());
+        }
+        Err(runtime(format!(
+            "rehearsal: the manifest has {kind} of {} -> {} elements of {}, the call is {}",
+            sizes[0],
+            sizes[1],
+            dtype.unwrap_or_default(),
+            self.describe()
+        )))
+    }
+
+    /// Returns the message of the call, see [`CollectiveKind::size_semantics`].
+    fn message_bytes(&self, ranks: u64) -> u64 {
+        let [input, output] = self.elements;
+        let elements = match self.kind {
+            CollectiveKind::ReduceScatter => input / ranks.max(1),
+            CollectiveKind::SendReceive => input.max(output),
+            _ => input,
+        };
+        elements * self.dtype.bytes().unwrap_or(1)
+    }
+
+    /// Returns the values that a rank receives; `None` if they are not known.
+    fn received(&self, sent: &[Option<&ElementValues>], rank: usize) -> Option<ElementValues> {
+        let all = || sent.iter().copied().collect::<Option<Vec<&ElementValues>>>();
+        let parts_for = |all: &[&ElementValues]| -> Vec<ElementValues> {
+            let part = |values: &&ElementValues| {
+                let length = values.len() / sent.len().max(1) as u64;
+                values.slice(rank as u64 * length, length)
+            };
+            all.iter().map(part).collect()
+        };
+        match self.kind {
+            CollectiveKind::AllReduce => ElementValues::sum(&all()?),
+            CollectiveKind::ReduceScatter => {
+                let parts = parts_for(&all()?);
+                ElementValues::sum(&parts.iter().collect::<Vec<_>>())
+            }
+            CollectiveKind::AllGather => {
+                Some(ElementValues::joined(&all()?.into_iter().cloned().collect::<Vec<_>>()))
+            }
+            CollectiveKind::AllToAll | CollectiveKind::AllToAllV => {
+                Some(ElementValues::joined(&parts_for(&all()?)))
+            }
+            CollectiveKind::Broadcast | CollectiveKind::SendReceive => {
+                sent.first().copied().flatten().cloned()
+            }
+        }
+    }
 }

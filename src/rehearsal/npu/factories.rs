@@ -7,6 +7,7 @@
 use super::{
     api_args::{bind_signature, device_argument, int_argument},
     arguments::BoundArguments,
+    element_values::ElementValues,
     launch_log::{LaunchedOperation, TaskEngine, plain_operation},
     protocol::{ApiReply, PyArguments, PyError, PyValue, runtime},
     session::ApiSession,
@@ -76,6 +77,10 @@ fn create(
     }
     let contents = new.rounded_contents(&tensor.dtype, location);
     let handle = session.memory.allocate(&tensor, location, contents)?;
+    if session.has_collectives() && tensor.dims.len() == 1 {
+        let values = new_values(api, &tensor, bound.get("data"));
+        session.memory.set_values(handle, values);
+    }
     if let DeviceKind::Npu(device) = location {
         session.log.open(device);
         for operation in new.helpers(&tensor) {
@@ -83,6 +88,19 @@ fn create(
         }
     }
     session.memory.tensor_reply(handle)
+}
+
+/// Returns the values of a new vector; `None` if they are not known.
+fn new_values(api: &str, tensor: &Tensor, data: Option<&PyValue>) -> Option<ElementValues> {
+    match (api, data) {
+        ("torch.zeros", _) => Some(ElementValues::constant(0, tensor.element_count())),
+        ("torch.ones", _) => Some(ElementValues::constant(1, tensor.element_count())),
+        ("torch.tensor", Some(PyValue::List(items))) => {
+            let number = |item: &PyValue| if let PyValue::Int(number) = item { Some(*number) } else { None };
+            items.iter().map(number).collect::<Option<_>>().map(ElementValues::from_list)
+        }
+        _ => None,
+    }
 }
 
 /// Inserts `low` or `start` for the overloads without it.

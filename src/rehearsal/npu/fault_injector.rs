@@ -112,6 +112,11 @@ impl FaultInjector {
         Ok(())
     }
 
+    /// Sets the rank of the process, for faults of one rank.
+    pub(super) fn set_rank(&mut self, rank: usize) {
+        self.faults.rank = rank;
+    }
+
     /// Makes the next `synchronize` raise an error of the runtime.
     pub(super) fn fail_at_synchronize(&mut self, code: u32) {
         self.error = Some(code);
@@ -186,6 +191,15 @@ impl FaultInjector {
         log.unsteadiness = 1.0;
         self.launches = 0;
         self.case_faults = self.faults.fire_for_case(case);
+        log.late_start = Nanos(0);
+        log.wrong_element = None;
+        for kind in &self.case_faults {
+            match kind {
+                FaultKind::LateRank(late) => log.late_start = Nanos((late.microseconds * 1e3) as i64),
+                FaultKind::WrongResult(wrong) => log.wrong_element = Some(wrong.element),
+                _ => {}
+            }
+        }
         if self.faults.has_case(case) {
             self.latency.add(self.faults.plan.costs.case);
         }

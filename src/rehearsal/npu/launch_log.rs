@@ -9,7 +9,8 @@ use super::cache_model::{CacheModel, UsedStorage};
 use crate::{
     config::{ComputeUnit, DeviceProfile, KernelWork},
     domain::{
-        AicMetrics, Case, CaseAttributes, CaseId, Dtype, KernelName, LogicalDeviceId, Nanos, Slot, Tensor,
+        AicMetrics, Case, CaseAttributes, CaseId, CollectiveKind, Dtype, KernelName, LogicalDeviceId, Nanos,
+        Slot, Tensor,
     },
     fault_plan::{HostDefect, IdleClock, NeighbourProgram, RenamedKernel},
     rehearsal::{
@@ -17,7 +18,7 @@ use crate::{
         timing::{self, LaunchContext, TICK_NS},
     },
     render::{ControlCall, Manifest, ManifestCase, SentinelLengths},
-    stats::pick_number,
+    stats::{hash_numbers, hash_text, pick_number},
 };
 
 /// The engine of the device that executes a task.
@@ -139,6 +140,10 @@ pub(super) struct LaunchLog {
     pub(super) neighbour: Option<NeighbourProgram>,
     /// Factor of the duration of the current case's next launch, in as many more cycles.
     pub(super) unsteadiness: f64,
+    /// Time after which this rank starts the collectives of the current case.
+    pub(super) late_start: Nanos,
+    /// Place of the element of which this rank receives another value from the collectives of the current case.
+    pub(super) wrong_element: Option<u64>,
 }
 
 /// Shortest pause between two tasks.
@@ -197,7 +202,81 @@ impl LaunchLog {
             renaming: None,
             neighbour: None,
             unsteadiness: 1.0,
+            late_start: Nanos(0),
+            wrong_element: None,
         }
+    }
+
+    /// Returns the time at which the next collective of a rank starts on its device.
+    pub(super) fn arrival(&mut self, device: u32, rank: usize) -> Nanos {
+        self.open(device);
+        let seed = self.config.noise_seed();
+        let late = self.late_start.0;
+        let stream = self.streams.get(&device);
+        let (clock, tasks) = stream.map_or((self.started, 0), |stream| (stream.clock, stream.tasks));
+        let ticks =
+            pick_number(&[seed, tasks], GAP_TICKS) + pick_number(&[seed, tasks, rank as u64], GAP_TICKS);
+        let pause = GAP_NS.cast_signed() + ticks.cast_signed() * TICK_NS + late;
+        Nanos(clock.0.saturating_add(pause))
+    }
+
+    /// Returns the duration of a collective from the last arrival on, by the size of its bandwidths; the same on all ranks.
+    pub(super) fn collective_duration(&mut self, kind: CollectiveKind, size: u64) -> Nanos {
+        let case = self.current_case();
+        let signature = case
+            .map_or_else(|| hash_numbers(&[hash_text(kind.kernel_name()), size]), |case| case.case.seed());
+        let since_sentinel = count(&mut self.since_sentinel, signature);
+        let in_process = count(&mut self.in_process, (u32::MAX, signature));
+        let context = LaunchContext {
+            model: self.config.model,
+            noise: self.config.faults.noise,
+            device_factor: 1.0,
+            slowdown: if self.case.is_some() { self.unsteadiness } else { 1.0 },
+            seed: self.config.noise_seed(),
+            collection: self.collection,
+            // The group, whatever its devices are.
+            device: u32::MAX,
+            signature,
+            since_sentinel,
+            in_process,
+        };
+        // The links bound the duration, not the memory.
+        let work = KernelWork { flops: 0.0, bytes: 0.0, unit: ComputeUnit::Mte, dtype: Dtype::Int8 };
+        timing::duration(&self.profile, &work, self.config.faults.collectives.duration(size), &context)
+    }
+
+    /// Appends the kernel of one rank of a collective, which ends with those of the others but for some ticks.
+    pub(super) fn append_collective(
+        &mut self,
+        device: u32,
+        rank: usize,
+        operation: LaunchedOperation,
+        start: Nanos,
+        end: Nanos,
+    ) {
+        /// Greatest difference between the ends of the ranks, in ticks.
+        const END_TICKS: u64 = 3;
+        if self.case.is_some() {
+            self.case_kernel = Some(operation.kernel.clone());
+        }
+        let seed = self.config.noise_seed();
+        let Some(stream) = self.streams.get_mut(&device) else { return };
+        let ticks = pick_number(&[seed, stream.tasks, rank as u64, 1], END_TICKS);
+        let end = Nanos(end.0.saturating_add(ticks.cast_signed() * TICK_NS));
+        let launch = LoggedLaunch {
+            device,
+            task_id: stream.tasks,
+            variation: hash_numbers(&[seed, stream.tasks]),
+            start,
+            duration: Nanos(end.0 - start.0),
+            slowdown: 1.0,
+            shown_slowdown: 1.0,
+            is_on_one_core: false,
+            operation,
+        };
+        self.launches.push(launch);
+        stream.clock = end;
+        stream.tasks += 1;
     }
 
     /// Starts the clock of a device.

@@ -1,12 +1,12 @@
 //! A simulated NPU: compares each call that the stand-in of torch forwards with the manifest's case, records
 //! launches as a profiler would, and advances a clock of its own.
 //!
-//! It computes nothing. A tensor is a handle with a shape, a type and known properties of its values.
+//! It computes no kernel. A tensor is a handle with a shape, a type and known properties of its values; collectives exchange
+//! the values of messages.
 
 mod api_args;
 mod arguments;
 mod builtin;
-mod cache_model;
 mod collective_calls;
 mod compare_call;
 mod dispatch_call;
@@ -16,11 +16,8 @@ mod free_calls;
 mod graph_calls;
 mod kernel_choice;
 mod launch_log;
-mod process_group;
-mod protocol;
 mod server;
 mod session;
-mod tensors;
 #[cfg(test)]
 mod tests;
 mod torch_npu_environment;
@@ -29,3 +26,5 @@ pub(super) use fault_injector::ScriptOutcome;
 pub(super) use launch_log::{LaunchedOperation, LoggedLaunch, TaskEngine};
 pub(super) use server::{ApiServer, ServerError};
 pub(super) use session::ApiSession;
+
+use crate::simulated_memory::{cache_model, element_values, process_group, protocol, tensors};

@@ -15,7 +15,7 @@ use std::{
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use signal_hook::{consts::SIGTERM, iterator::Signals, low_level::emulate_default_handler};
 
-use super::ApiSession;
+use super::{ApiSession, process_group::SharedGroup};
 use crate::files::scratch::{ScratchFolder, temporary_folder};
 
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +36,8 @@ pub(in crate::rehearsal) struct ApiServer {
     /// One per process, in the order of their first calls.
     sessions: SessionMap,
     stop: Arc<AtomicBool>,
+    /// The group of the processes, in which threads may wait for others.
+    group: Arc<SharedGroup>,
     listening: JoinHandle<()>,
 }
 
@@ -52,11 +54,12 @@ impl ApiServer {
         let listener = UnixListener::bind(folder.path().join(SOCKET)).map_err(failed)?;
         let sessions = SessionMap::default();
         let stop = Arc::new(AtomicBool::new(false));
+        let group = Arc::clone(session.shared_group());
         let listening = {
             let (sessions, stop) = (Arc::clone(&sessions), Arc::clone(&stop));
             thread::spawn(move || listen(&listener, &session, &sessions, &stop))
         };
-        Ok(Self { folder, sessions, stop, listening })
+        Ok(Self { folder, sessions, stop, group, listening })
     }
 
     pub(in crate::rehearsal) fn socket(&self) -> PathBuf {
@@ -66,6 +69,8 @@ impl ApiServer {
     /// Stops accepting connections, closes the socket, and returns `read` of each session.
     pub(in crate::rehearsal) fn finish<T>(self, mut read: impl FnMut(&mut ApiSession) -> T) -> Vec<T> {
         self.stop.store(true, Ordering::Release);
+        // A waiting thread holds its session.
+        self.group.close();
         // The listener reads the flag at its next connection.
         drop(UnixStream::connect(self.socket()));
         // A listener that panicked has ended as well.

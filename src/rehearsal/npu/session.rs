@@ -3,14 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, MutexGuard, OnceLock},
     time::Duration,
 };
 
 use super::{
     fault_injector::{FaultInjector, ScriptOutcome},
     launch_log::{LaunchLog, LoggedLaunch},
-    process_group::ProcessGroup,
+    process_group::{ProcessGroup, SharedGroup},
     protocol::{ApiReply, ApiRequest, PyError, answer, runtime},
     tensors::TensorMemory,
     torch_npu_environment::TorchNpuEnvironment,
@@ -45,7 +45,9 @@ pub(in crate::rehearsal) struct ApiSession {
     /// Schemas of the installation that differ from those of the catalogue, by name.
     other_schemas: BTreeMap<String, OperatorSchema>,
     /// State shared by the processes of a gang.
-    group: Arc<Mutex<ProcessGroup>>,
+    group: Arc<SharedGroup>,
+    /// Devices of the processes, by rank; empty without torchrun.
+    gang: Vec<u32>,
     /// Record of the devices in use, for npu-smi.
     activity: Option<DeviceActivity>,
     host: Option<PathBuf>,
@@ -79,6 +81,9 @@ impl ApiSession {
             catalogue: Arc::default(),
             other_schemas: other_schemas(&config.faults.schemas),
             group: Arc::default(),
+            gang: manifest
+                .map(|manifest| manifest.devices().iter().map(|device| device.0).collect())
+                .unwrap_or_default(),
             activity: None,
             host: None,
             is_finalised: false,
@@ -153,7 +158,28 @@ impl ApiSession {
     }
 
     pub(super) fn group(&self) -> MutexGuard<'_, ProcessGroup> {
-        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+        self.group.lock()
+    }
+
+    pub(super) const fn shared_group(&self) -> &Arc<SharedGroup> {
+        &self.group
+    }
+
+    /// Returns true if the manifest has collectives.
+    pub(super) fn has_collectives(&self) -> bool {
+        self.kernels.iter().any(KernelName::is_collective)
+    }
+
+    /// Returns the rank of this process, and the number of ranks.
+    pub(super) fn rank(&self) -> (usize, usize) {
+        let rank = self.gang.iter().position(|device| *device == self.current).unwrap_or_default();
+        (rank, self.gang.len())
+    }
+
+    /// Sets the device of the process, by which its rank and its faults are known.
+    pub(super) fn set_current(&mut self, device: u32) {
+        self.current = device;
+        self.injector.set_rank(self.rank().0);
     }
 
     /// Returns the mean durations of the model by case and kernel, without noise and faults.

@@ -124,22 +124,23 @@ impl Collection {
     }
 }
 
+fn expected_of<'a>(case: &'a Case, names: Vec<&'a str>) -> ExpectedLaunches<'a> {
+    ExpectedLaunches {
+        equal_kernels: Vec::new(),
+        equal_cases: &[],
+        case,
+        names,
+        also_launched: &[],
+        fastest: FASTEST,
+        notes: &[],
+        host_slots: Vec::new(),
+        is_on_ai_cpu: false,
+    }
+}
+
 fn assessed(collection: &Collection, journals: &[LaunchJournal]) -> Vec<Attempt> {
-    let expected: Vec<ExpectedLaunches<'_>> = collection
-        .cases
-        .iter()
-        .map(|case| ExpectedLaunches {
-            equal_kernels: Vec::new(),
-            equal_cases: &[],
-            case,
-            names: vec!["Add", "AddAiCore"],
-            also_launched: &[],
-            fastest: FASTEST,
-            notes: &[],
-            host_slots: Vec::new(),
-            is_on_ai_cpu: false,
-        })
-        .collect();
+    let expected: Vec<ExpectedLaunches<'_>> =
+        collection.cases.iter().map(|case| expected_of(case, vec!["Add", "AddAiCore"])).collect();
     let (records, end) = (&collection.records, collection.end);
     assess_collection(&collection.manifest, &expected, journals, records, end, &SoftwareChange::None)
 }

@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 7] = [
     &["process", "catalogue", "llm", "profile"],
     &["render", "ledger", "database", "op_mapping", "op_query", "lookup", "workload", "grid", "fault_plan"],
     &["device", "collective", "plan", "sched", "verify", "evidence", "coverage", "adaptive"],
-    &["rehearsal", "engine", "vendor_check", "report", "selftest", "session"],
+    &["simulated_memory", "rehearsal", "engine", "vendor_check", "report", "selftest", "session"],
     &["cli"],
 ];
 

@@ -104,6 +104,9 @@ class Tensor(metaclass=_Methods):
 
         return method
 
+    def __len__(self):
+        return self.shape[0]
+
     def __repr__(self):
         return "tensor(shape=%s, dtype=%r, device='%s')" % (list(self.shape), self.dtype, self.device)
 

@@ -141,3 +141,49 @@ fn launches_of_every_rank_must_be_recorded() {
     });
     assert_eq!(oom, ["oom (rank 1 (device 6): OutOfMemoryError: NPU out of memory)", ok]);
 }
+
+/// A collective of two ranks, of which the second starts `late` nanoseconds after the first, on a device whose clock is `ahead`.
+fn collective(late: i64, ahead: i64) -> Attempt {
+    let (mut collection, journals) = gang(0);
+    let kernel = KernelName::new("hcom_allReduce_").expect("a name");
+    for (case, listed) in collection.cases.iter_mut().zip(&mut collection.manifest.cases) {
+        case.kernel = kernel.clone();
+        listed.kernel = kernel.as_str().to_owned();
+    }
+    let mut time = 0;
+    for record in &mut collection.records {
+        let is_second = record.device == Some(LogicalDeviceId(6));
+        time += if is_second { 0 } else { 100_060 };
+        record.start = Nanos(time + if is_second { ahead } else { 0 });
+        if record.kernel == "AddAiCore" {
+            record.kernel = kernel.as_str().to_owned();
+            (record.inputs, record.outputs) = (Vec::new(), Vec::new());
+            let wait = if is_second { late } else { 0 };
+            record.start = Nanos(record.start.0 + wait);
+            record.duration = Nanos(10_020 + late - wait);
+        }
+    }
+    collection.records.sort_by_key(|record| record.start);
+    let expected: Vec<ExpectedLaunches<'_>> =
+        collection.cases.iter().map(|case| expected_of(case, vec![kernel.as_str()])).collect();
+    let (records, end) = (&collection.records, collection.end);
+    assess_collection(&collection.manifest, &expected, &journals, records, end, &SoftwareChange::None)
+        .remove(0)
+}
+
+#[test]
+fn time_of_a_collective_does_not_contain_the_wait_for_a_late_rank() {
+    for (late, ahead, overlap) in [(0, 0, 1.0), (400, 0, 1.0), (400, 3_000_000_000, 0.0)] {
+        let attempt = collective(late, ahead);
+        assert_eq!(attempt.outcome.reason, "every launch recorded", "{late} {ahead}");
+        assert!(attempt.launches.iter().all(|launch| launch.duration == Nanos(10_020)), "{late} {ahead}");
+        let longest = f64::from(u32::try_from(10_020 + late).expect("small"));
+        assert_eq!((attempt.counters[0], attempt.counters[2]), (Some(10_020.0), Some(longest)));
+        assert_eq!(attempt.counters[5], Some(overlap), "clocks that differ by seconds do not overlap");
+    }
+    let late = collective(20_000, 0);
+    assert_eq!(late.counters[4], Some(1.0));
+    let reason = "every launch recorded; rank 1 (device 6) starts 20.000 us after the others, for which their kernels wait; the \
+                  time does not contain it";
+    assert_eq!(late.outcome.reason, reason);
+}

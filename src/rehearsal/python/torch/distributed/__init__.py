@@ -69,6 +69,37 @@ def all_reduce(tensor):
     _rehearsal.call("torch.distributed.all_reduce", (tensor,), {})
 
 
+def all_gather_into_tensor(output_tensor, input_tensor):
+    _joined()
+    _rehearsal.call("torch.distributed.all_gather_into_tensor", (output_tensor, input_tensor), {})
+
+
+def reduce_scatter_tensor(output, input):
+    _joined()
+    _rehearsal.call("torch.distributed.reduce_scatter_tensor", (output, input), {})
+
+
+def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None):
+    _joined()
+    arguments = (output, input, output_split_sizes, input_split_sizes)
+    _rehearsal.call("torch.distributed.all_to_all_single", arguments, {})
+
+
+def broadcast(tensor, src):
+    _joined()
+    _rehearsal.call("torch.distributed.broadcast", (tensor, src), {})
+
+
+def send(tensor, dst):
+    _joined()
+    _rehearsal.call("torch.distributed.send", (tensor, dst), {})
+
+
+def recv(tensor, src):
+    _joined()
+    _rehearsal.call("torch.distributed.recv", (tensor, src), {})
+
+
 class _Store:
     def set(self, key, value):
         _rehearsal.call("torch.distributed.store_set", (key, value), {})

@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 
 /// A storage that a kernel reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UsedStorage {
-    pub(super) number: u64,
-    pub(super) bytes: u64,
+pub(crate) struct UsedStorage {
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Storages in the cache of one device, the one used last at the end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CacheModel {
+pub(crate) struct CacheModel {
     storages: VecDeque<UsedStorage>,
 }
 
 impl CacheModel {
     /// Uses a storage; returns true if it was in a cache of this capacity in bytes.
-    pub(super) fn use_storage(&mut self, storage: UsedStorage, capacity: u64) -> bool {
+    pub(crate) fn use_storage(&mut self, storage: UsedStorage, capacity: u64) -> bool {
         let found = self.storages.iter().position(|cached| cached.number == storage.number);
         if let Some(index) = found {
             self.storages.remove(index);

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::cache_model::UsedStorage;
+use super::element_values::ElementValues;
 use super::protocol::{ApiReply, PyError, PyErrorClass, PyValue, TensorDescription, TensorHandle, runtime};
 use crate::domain::{Dtype, Tensor, TensorFormat};
 
 /// Location of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
-pub(super) enum DeviceKind {
+pub(crate) enum DeviceKind {
     #[strum(to_string = "cpu")]
     Cpu,
     #[strum(to_string = "npu:{0}")]
@@ -17,7 +18,7 @@ pub(super) enum DeviceKind {
 
 /// Known properties of a storage's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KnownValues {
+pub(crate) enum KnownValues {
     Uninitialised,
     /// Whole numbers from the first to the second.
     Between(i64, i64),
@@ -30,7 +31,7 @@ pub(super) enum KnownValues {
 
 impl KnownValues {
     /// Returns the least and the greatest value.
-    pub(super) const fn bounds(self) -> Option<(i64, i64)> {
+    pub(crate) const fn bounds(self) -> Option<(i64, i64)> {
         match self {
             Self::Between(low, high) | Self::Different(low, high) | Self::Ascending(low, high) => {
                 Some((low, high))
@@ -59,6 +60,8 @@ struct TensorStorage {
     handles: u32,
     /// Blocked as FRACTAL_NZ.
     blocked: bool,
+    /// Values of the written elements of a vector; `None` if they are not known.
+    values: Option<ElementValues>,
 }
 
 /// View of a storage by a handle: the storage's dimension for each dimension of the view.
@@ -72,19 +75,19 @@ struct TensorView {
 
 /// A tensor as the argument of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct TensorOperand {
+pub(crate) struct TensorOperand {
     /// As the profiler shows it: blocked where it was cast, else in torch_npu's format for its rank.
-    pub(super) tensor: Tensor,
+    pub(crate) tensor: Tensor,
     /// Dimensions in memory, without blocks.
-    pub(super) dims: Vec<u64>,
-    pub(super) layout: OperandLayout,
-    pub(super) location: DeviceKind,
-    pub(super) contents: KnownValues,
+    pub(crate) dims: Vec<u64>,
+    pub(crate) layout: OperandLayout,
+    pub(crate) location: DeviceKind,
+    pub(crate) contents: KnownValues,
 }
 
 /// Order of the dimensions of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OperandLayout {
+pub(crate) enum OperandLayout {
     Contiguous,
     /// With the last two dimensions swapped.
     Transposed,
@@ -105,7 +108,7 @@ fn size(bytes: u64) -> String {
 
 /// Every live tensor.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TensorMemory {
+pub(crate) struct TensorMemory {
     /// Bytes of each device.
     capacity: u64,
     last: u64,
@@ -115,35 +118,35 @@ pub(super) struct TensorMemory {
     /// Bytes of a device that another process leaves free.
     free_limits: BTreeMap<u32, u64>,
     /// True if no memory is free on any device.
-    pub(super) is_exhausted: bool,
+    pub(crate) is_exhausted: bool,
 }
 
 impl TensorMemory {
-    pub(super) fn new(capacity: u64) -> Self {
+    pub(crate) fn new(capacity: u64) -> Self {
         Self { capacity, ..Self::default() }
     }
 
     /// Returns true for a part of a vector.
-    pub(super) fn is_part(&self, handle: TensorHandle) -> bool {
+    pub(crate) fn is_part(&self, handle: TensorHandle) -> bool {
         self.views.get(&handle).is_some_and(|view| view.part.is_some())
     }
 
     /// Returns the storage of a tensor; `None` for an unknown one.
-    pub(super) fn used_storage(&self, handle: TensorHandle) -> Option<UsedStorage> {
+    pub(crate) fn used_storage(&self, handle: TensorHandle) -> Option<UsedStorage> {
         let number = self.views.get(&handle)?.storage;
         let TensorStorage { dims, dtype, .. } = self.storages.get(&number)?;
         Some(UsedStorage { number, bytes: Tensor::new(dims.clone(), dtype.clone()).bytes() })
     }
 
     /// Sets the bytes of a device that another process leaves free; `None` where it has ended.
-    pub(super) fn limit_free(&mut self, device: u32, left: Option<u64>) {
+    pub(crate) fn limit_free(&mut self, device: u32, left: Option<u64>) {
         match left {
             Some(left) => self.free_limits.insert(device, left),
             None => self.free_limits.remove(&device),
         };
     }
 
-    pub(super) fn check_free(&self, location: DeviceKind, bytes: u64) -> Result<(), PyError> {
+    pub(crate) fn check_free(&self, location: DeviceKind, bytes: u64) -> Result<(), PyError> {
         let DeviceKind::Npu(device) = location else { return Ok(()) };
         let used = self.used.get(&device).copied().unwrap_or_default();
         let left = if self.is_exhausted { Some(0) } else { self.free_limits.get(&device).copied() };
@@ -156,7 +159,7 @@ impl TensorMemory {
     }
 
     /// Returns torch_npu's error for an allocation of `bytes` with `free` bytes left.
-    pub(super) fn out_of_memory_error(&self, device: u32, bytes: u64, free: u64) -> PyError {
+    pub(crate) fn out_of_memory_error(&self, device: u32, bytes: u64, free: u64) -> PyError {
         let used = self.used.get(&device).copied().unwrap_or_default();
         let [bytes, capacity, used, free] = [bytes, self.capacity, used, free].map(size);
         let message = format!(
@@ -167,7 +170,7 @@ impl TensorMemory {
         PyError::new(PyErrorClass::OutOfMemoryError, message)
     }
 
-    pub(super) fn allocate(
+    pub(crate) fn allocate(
         &mut self,
         tensor: &Tensor,
         location: DeviceKind,
@@ -182,7 +185,9 @@ impl TensorMemory {
         let (dims, dtype) = (tensor.dims.clone(), tensor.dtype.clone());
         let order = (0..dims.len()).collect();
         let written = if contents == KnownValues::Uninitialised { 0 } else { tensor.element_count() };
-        let storage = TensorStorage { dims, dtype, location, contents, written, handles: 1, blocked: false };
+        let values = None;
+        let storage =
+            TensorStorage { dims, dtype, location, contents, written, handles: 1, blocked: false, values };
         self.storages.insert(self.last, storage);
         self.views.insert(self.last, TensorView { storage: self.last, order, part: None });
         Ok(self.last)
@@ -190,7 +195,7 @@ impl TensorMemory {
 
     /// Frees a handle, and its storage with the last one. Unknown handles are ignored: Python may free tensors that it
     /// never received.
-    pub(super) fn free(&mut self, handle: TensorHandle) {
+    pub(crate) fn free(&mut self, handle: TensorHandle) {
         let Some(view) = self.views.remove(&handle) else { return };
         let Some(storage) = self.storages.get_mut(&view.storage) else { return };
         storage.handles -= 1;
@@ -206,7 +211,7 @@ impl TensorMemory {
     }
 
     /// Creates a further handle with two dimensions swapped.
-    pub(super) fn transposed(
+    pub(crate) fn transposed(
         &mut self,
         handle: TensorHandle,
         first: i64,
@@ -234,7 +239,7 @@ impl TensorMemory {
     }
 
     /// Creates a further handle of a whole tensor in another shape, which becomes that of its storage.
-    pub(super) fn reshaped(&mut self, handle: TensorHandle, dims: Vec<u64>) -> Result<TensorHandle, PyError> {
+    pub(crate) fn reshaped(&mut self, handle: TensorHandle, dims: Vec<u64>) -> Result<TensorHandle, PyError> {
         let operand = self.operand(handle)?;
         let view = self.view(handle)?.clone();
         let count = Tensor::new(dims.clone(), operand.tensor.dtype.clone()).element_count();
@@ -253,7 +258,7 @@ impl TensorMemory {
     }
 
     /// Creates a further handle of a part of a vector: first element, number of elements.
-    pub(super) fn narrowed(
+    pub(crate) fn narrowed(
         &mut self,
         handle: TensorHandle,
         part: (u64, u64),
@@ -273,7 +278,12 @@ impl TensorMemory {
     }
 
     /// Copies values into a part of a vector. Parts are written in order, from the first.
-    pub(super) fn write_part(&mut self, target: TensorHandle, source: &TensorOperand) -> Result<(), PyError> {
+    pub(crate) fn write_part(
+        &mut self,
+        target: TensorHandle,
+        source: &TensorOperand,
+        values: Option<ElementValues>,
+    ) -> Result<(), PyError> {
         let view = self.view(target)?.clone();
         let storage = self.storages.get_mut(&view.storage);
         let (Some(storage), Some((start, length))) = (storage, view.part) else {
@@ -288,22 +298,44 @@ impl TensorMemory {
                 "rehearsal: copy_ into a part is known for equal vectors on one device, in order",
             ));
         }
+        let earlier =
+            if storage.written == 0 { Some(ElementValues::default()) } else { storage.values.take() };
+        storage.values = earlier.zip(values).map(|(earlier, new)| earlier.replaced(start, &new));
         storage.contents =
             if storage.written == 0 { source.contents } else { storage.contents.merged(source.contents) };
         storage.written = storage.written.max(start + length);
         Ok(())
     }
 
-    pub(super) fn write(&mut self, handle: TensorHandle, contents: KnownValues) {
+    pub(crate) fn write(&mut self, handle: TensorHandle, contents: KnownValues) {
         let storage = self.views.get(&handle).map(|view| view.storage);
         if let Some(storage) = storage.and_then(|storage| self.storages.get_mut(&storage)) {
             storage.contents = contents;
             storage.written = u64::MAX;
+            storage.values = None;
         }
     }
 
+    /// Sets the values of all elements of a vector.
+    pub(crate) fn set_values(&mut self, handle: TensorHandle, values: Option<ElementValues>) {
+        let storage = self.views.get(&handle).map(|view| view.storage);
+        if let Some(storage) = storage.and_then(|storage| self.storages.get_mut(&storage)) {
+            storage.values = values;
+        }
+    }
+
+    /// Returns the values of a vector or of its part; `None` if they are not known.
+    pub(crate) fn values(&self, handle: TensorHandle) -> Result<Option<ElementValues>, PyError> {
+        let (view, storage) = self.view_and_storage(handle)?;
+        let Some(values) = &storage.values else { return Ok(None) };
+        Ok(Some(match view.part {
+            Some((start, length)) => values.slice(start, length),
+            None => values.clone(),
+        }))
+    }
+
     /// Returns a tensor as the argument of a call.
-    pub(super) fn operand(&self, handle: TensorHandle) -> Result<TensorOperand, PyError> {
+    pub(crate) fn operand(&self, handle: TensorHandle) -> Result<TensorOperand, PyError> {
         let (view, storage) = self.view_and_storage(handle)?;
         let in_order = |order: &[usize]| order.iter().enumerate().all(|(index, dim)| index == *dim);
         let mut swapped = view.order.clone();
@@ -328,7 +360,7 @@ impl TensorMemory {
     }
 
     /// Changes the format of a tensor to FRACTAL_NZ, in place.
-    pub(super) fn block(&mut self, handle: TensorHandle) -> Result<(), PyError> {
+    pub(crate) fn block(&mut self, handle: TensorHandle) -> Result<(), PyError> {
         let storage = self.view(handle)?.storage;
         if let Some(storage) = self.storages.get_mut(&storage) {
             if storage.dims.len() < 2 {
@@ -340,7 +372,7 @@ impl TensorMemory {
     }
 
     /// Returns the description of a tensor for Python.
-    pub(super) fn describe(&self, handle: TensorHandle) -> Result<TensorDescription, PyError> {
+    pub(crate) fn describe(&self, handle: TensorHandle) -> Result<TensorDescription, PyError> {
         let (view, storage) = self.view_and_storage(handle)?;
         let shape = match view.part {
             Some((_, length)) => vec![length],
@@ -350,12 +382,12 @@ impl TensorMemory {
         Ok(TensorDescription { handle, shape, dtype, device: storage.location.to_string() })
     }
 
-    pub(super) fn tensor_reply(&self, handle: TensorHandle) -> Result<ApiReply, PyError> {
+    pub(crate) fn tensor_reply(&self, handle: TensorHandle) -> Result<ApiReply, PyError> {
         Ok(ApiReply::Tensor { tensor: self.describe(handle)? })
     }
 
     /// Returns the tensors in an argument, also those inside lists.
-    pub(super) fn handles(given: &PyValue) -> Vec<TensorHandle> {
+    pub(crate) fn handles(given: &PyValue) -> Vec<TensorHandle> {
         match given {
             PyValue::Tensor(handle) => vec![*handle],
             PyValue::List(items) => items.iter().flat_map(Self::handles).collect(),
@@ -389,7 +421,7 @@ impl TensorStorage {
 }
 
 /// Torch_npu's row-major format for a number of dimensions.
-pub(super) fn row_major_format(rank: usize) -> TensorFormat {
+pub(crate) fn row_major_format(rank: usize) -> TensorFormat {
     match rank {
         3 => TensorFormat::Base("NCL".to_owned()),
         4 => TensorFormat::Base("NCHW".to_owned()),

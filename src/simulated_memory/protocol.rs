@@ -14,29 +14,29 @@ use serde_json::{Value, json};
 use crate::{domain::Dims, fault_plan::GrandchildLocation};
 
 /// Number by which Python refers to a tensor.
-pub(super) type TensorHandle = u64;
+pub(crate) type TensorHandle = u64;
 
 /// One call.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ApiRequest {
+pub(crate) struct ApiRequest {
     /// The function's full name.
-    pub(super) call: String,
+    pub(crate) call: String,
     #[serde(default)]
     args: Vec<Value>,
     #[serde(default)]
     kwargs: BTreeMap<String, Value>,
     /// Tensors freed by Python since the last call.
     #[serde(default)]
-    pub(super) freed: Vec<TensorHandle>,
+    pub(crate) freed: Vec<TensorHandle>,
     /// Variables of torch_npu in the environment of the process; sent with its first call.
     #[serde(default)]
-    pub(super) environment: BTreeMap<String, String>,
+    pub(crate) environment: BTreeMap<String, String>,
 }
 
 /// One argument as Python gave it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum PyValue {
+pub(crate) enum PyValue {
     None,
     Bool(bool),
     Int(i64),
@@ -53,15 +53,15 @@ pub(super) enum PyValue {
 
 /// The arguments of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct PyArguments {
-    pub(super) positional: Vec<PyValue>,
-    pub(super) keyword: BTreeMap<String, PyValue>,
+pub(crate) struct PyArguments {
+    pub(crate) positional: Vec<PyValue>,
+    pub(crate) keyword: BTreeMap<String, PyValue>,
 }
 
 /// Result of a call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(super) enum ApiReply {
+pub(crate) enum ApiReply {
     Nothing,
     Bool(bool),
     Int(u64),
@@ -79,26 +79,26 @@ pub(super) enum ApiReply {
 
 /// Description of a tensor for Python.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct TensorDescription {
-    pub(super) handle: TensorHandle,
-    pub(super) shape: Vec<u64>,
+pub(crate) struct TensorDescription {
+    pub(crate) handle: TensorHandle,
+    pub(crate) shape: Vec<u64>,
     /// Name in torch.
-    pub(super) dtype: Option<String>,
-    pub(super) device: String,
+    pub(crate) dtype: Option<String>,
+    pub(crate) device: String,
 }
 
 /// Python exception raised by a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct PyError {
+pub(crate) struct PyError {
     #[serde(rename = "type")]
-    pub(super) class: PyErrorClass,
-    pub(super) message: String,
+    pub(crate) class: PyErrorClass,
+    pub(crate) message: String,
 }
 
 /// Classes of exceptions of the stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[expect(clippy::enum_variant_names, reason = "names of Python's classes")]
-pub(super) enum PyErrorClass {
+pub(crate) enum PyErrorClass {
     AttributeError,
     OutOfMemoryError,
     RuntimeError,
@@ -106,21 +106,21 @@ pub(super) enum PyErrorClass {
 }
 
 impl PyError {
-    pub(super) fn new(class: PyErrorClass, message: impl Into<String>) -> Self {
+    pub(crate) fn new(class: PyErrorClass, message: impl Into<String>) -> Self {
         Self { class, message: message.into() }
     }
 }
 
-pub(super) fn runtime(message: impl Into<String>) -> PyError {
+pub(crate) fn runtime(message: impl Into<String>) -> PyError {
     PyError::new(PyErrorClass::RuntimeError, message)
 }
 
 impl ApiRequest {
-    pub(super) fn parse(line: &str) -> Result<Self, PyError> {
+    pub(crate) fn parse(line: &str) -> Result<Self, PyError> {
         serde_json::from_str(line).map_err(|error| runtime(format!("rehearsal: not a call: {error}")))
     }
 
-    pub(super) fn arguments(&mut self) -> PyArguments {
+    pub(crate) fn arguments(&mut self) -> PyArguments {
         let keyword = std::mem::take(&mut self.kwargs).into_iter();
         PyArguments {
             positional: self.args.drain(..).map(parse_value).collect(),
@@ -157,7 +157,7 @@ fn parse_tagged(object: &serde_json::Map<String, Value>) -> Option<PyValue> {
 
 impl PyValue {
     /// The name of its Python type, as error messages have it.
-    pub(super) fn python_type(&self) -> &str {
+    pub(crate) fn python_type(&self) -> &str {
         match self {
             Self::None => "NoneType",
             Self::Bool(_) => "bool",
@@ -190,7 +190,7 @@ impl fmt::Display for PyValue {
 /// Action of the Python process when it has the answer, during its call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum PyAction {
+pub(crate) enum PyAction {
     /// End with this code.
     Exit(u8),
     /// End by this signal.
@@ -206,7 +206,7 @@ pub(super) enum PyAction {
 }
 
 /// Formats the answer to a call as a line.
-pub(super) fn answer(result: &Result<ApiReply, PyError>, action: Option<PyAction>) -> String {
+pub(crate) fn answer(result: &Result<ApiReply, PyError>, action: Option<PyAction>) -> String {
     let mut line = match result {
         Ok(reply) => json!({ "value": reply }),
         Err(raised) => json!({ "error": raised }),

@@ -1,0 +1,315 @@
+//! `npubench comm run`: sweeps of collectives on the rehearsal host, and with gloo on this one.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    context::{Context, Ran},
+    kill_resume::{killed_after, kills, processes_in, tables},
+    requirements::vendor_python,
+};
+
+const SWEEP: [&str; 13] = [
+    "comm",
+    "run",
+    "--db",
+    "db",
+    "--host",
+    "rehearsal",
+    "--rehearsal-model",
+    "steady",
+    "--warm-up",
+    "2",
+    "--launches",
+    "8",
+    "--devices",
+];
+
+fn sweep(context: &Context, more: &[&str]) -> Ran {
+    context.run(&[&SWEEP[..], more].concat())
+}
+
+type Rows = Vec<BTreeMap<String, String>>;
+
+/// Messages in bytes with the durations in microseconds.
+fn durations(rows: &Rows) -> Vec<(u64, f64)> {
+    let number = |row: &BTreeMap<String, String>, column: &str| row[column].parse::<f64>().expect("a number");
+    rows.iter().map(|row| (number(row, "message_bytes") as u64, number(row, "Duration(us)"))).collect()
+}
+
+/// The model of the rehearsal host by the size of bandwidths: start in microseconds, and 10^9 bytes per second.
+fn modelled(size: u64) -> f64 {
+    let (start, bandwidth) = match size {
+        0..=32_768 => (12.0, 20.0),
+        32_769..=2_097_152 => (22.0, 70.0),
+        _ => (60.0, 170.0),
+    };
+    start + size as f64 / bandwidth / 1e3
+}
+
+#[test]
+fn sweep_of_16_ranks_is_verified_and_repeated_without_a_new_row() {
+    let context = Context::new();
+    let all = ["0-15", "--ranks", "16", "--tiers", "1", "--from", "128", "--to", "512M"];
+    let ran = sweep(&context, &all);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    for (table, sizes, factor) in [
+        ("hcom_allReduce_", 1, 15.0 / 8.0),
+        ("hcom_allGather_", 16, 15.0),
+        ("hcom_reduceScatter_", 16, 15.0),
+        ("hcom_alltoall_", 1, 15.0 / 16.0),
+    ] {
+        let rows = context.rows("db", table);
+        assert_eq!(rows.len(), 23, "{table}");
+        for ((message, duration), row) in durations(&rows).into_iter().zip(&rows) {
+            assert_eq!(
+                (&*row["MicroBench Verdict"], &*row["Result Check"]),
+                ("ok", "ok"),
+                "{table} {message}"
+            );
+            assert_eq!(row["Duration Method"], "last end - last start");
+            let expected = modelled(sizes * message);
+            assert!(
+                (duration / expected - 1.0).abs() < 0.012,
+                "{table} {message}: {duration}, not {expected}"
+            );
+            // The first rank waits for the last one, so that its duration is longer.
+            let longest: f64 = row["Rank Max Duration(us)"].parse().expect("a number");
+            assert!(longest > duration || message > 1 << 20, "{table} {message}: {longest}");
+            let bus: f64 = row["Bus Bandwidth(GB/s)"].parse().expect("a number");
+            let expected = message as f64 * factor / duration / 1e3;
+            assert!((bus / expected - 1.0).abs() < 1e-3, "{table} {message}: {bus}, not {expected}");
+        }
+        let sizes: Vec<u64> = durations(&rows).into_iter().map(|(message, _)| message).collect();
+        assert_eq!(sizes, (0..23).map(|power| 128 << power).collect::<Vec<u64>>());
+    }
+    let before = context.csv_files();
+    let again = sweep(&context, &all);
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    assert!(again.stderr.contains("92 already measured"), "{}", again.stderr);
+    assert_eq!(context.csv_files(), before);
+    let query = ["query", "--db", "db", "--op", "hcom_allReduce_", "--inputs", "65536", "--dtypes", "BF16"];
+    let found = context.run(&[&query[..], &["--ranks", "16", "--tier", "1"]].concat());
+    assert!(found.stdout.contains("comm"), "{}{}", found.stdout, found.stderr);
+}
+
+#[test]
+fn all_collectives_are_measured_in_groups_that_span_their_tier() {
+    let context = Context::new();
+    let ops = "all_to_all_v,broadcast,send_receive";
+    let ran =
+        sweep(&context, &["0-3", "--ops", ops, "--ranks", "2", "--sizes", "4K", "--dtypes", "fp16,int8"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    for table in ["hcom_alltoallv_", "hcom_broadcast_", "hcom_send_"] {
+        let rows = context.rows("db", table);
+        let key = |row: &BTreeMap<String, String>| {
+            format!("{} {} {}", row["topology_tier"], row["dtype"], row["MicroBench Verdict"])
+        };
+        let mut keys: Vec<String> = rows.iter().map(key).collect();
+        keys.sort();
+        assert_eq!(keys, ["1 FLOAT16 ok", "1 INT8 ok", "2 FLOAT16 ok", "2 INT8 ok"], "{table}");
+    }
+    // Tier 1 connects cards of two dies, tier 2 the dies of a card.
+    let manifests = context.snapshot("db/.npubench/runs").into_iter();
+    let manifests = manifests.filter(|(path, _)| path.ends_with("manifest.json"));
+    for (path, text) in manifests {
+        let manifest: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        let gang: Vec<u64> = serde_json::from_value(manifest["gang"].clone()).expect("devices");
+        for case in manifest["cases"].as_array().expect("a list") {
+            let tier = case["arguments"][1]["value"]["tier"].as_u64().expect("a tier");
+            assert_eq!(gang[0] / 2 == gang[1] / 2, tier == 2, "{gang:?} {}", path.display());
+        }
+    }
+}
+
+/// Rows of a sweep of two collectives and five sizes with the faults of a plan.
+fn with_faults(faults: &str) -> (Context, Ran) {
+    let context = Context::new();
+    let plan = context.write("faults.yaml", faults);
+    let plan = plan.to_str().expect("text");
+    let ops =
+        ["--ops", "all_reduce,all_gather", "--from", "1K", "--to", "16K", "--ranks", "4", "--tiers", "1"];
+    let ran = sweep(&context, &[&["0-7", "--rehearsal-faults", plan], &ops[..]].concat());
+    assert_eq!(processes_in(&context.path("db")), Vec::<String>::new(), "no rank is left");
+    (context, ran)
+}
+
+#[test]
+fn late_rank_is_named_and_does_not_lengthen_the_collective() {
+    let fault =
+        "faults:\n  - late_rank: {rank: 2, microseconds: 400}\n    where: {kernel: hcom_allReduce_}\n";
+    let (context, ran) = with_faults(fault);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let rows = context.rows("db", "hcom_allReduce_");
+    for ((message, duration), row) in durations(&rows).into_iter().zip(&rows) {
+        assert!((duration / modelled(message) - 1.0).abs() < 0.012, "{message}: {duration}");
+        assert_eq!(row["Latest Rank"], "2");
+        let reason = &row["MicroBench Reason"];
+        assert!(reason.contains("rank 2 (device ") && reason.contains("us after the others"), "{reason}");
+        let longest: f64 = row["Rank Max Duration(us)"].parse().expect("a number");
+        assert!(longest > 400.0, "the others wait inside their kernels: {longest}");
+    }
+    assert!(context.rows("db", "hcom_allGather_").iter().all(|row| row["Latest Rank"] != "2"));
+}
+
+#[test]
+fn wrong_result_is_never_a_measurement() {
+    let fault = "faults:\n  - wrong_result: {rank: 3, element: 1500}\n    where: {kernel: hcom_allGather_, shapes: '2048'}\n";
+    let (context, ran) = with_faults(fault);
+    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(context.rows("db", "hcom_allReduce_").len(), 5);
+    let sizes: Vec<u64> =
+        durations(&context.rows("db", "hcom_allGather_")).into_iter().map(|(message, _)| message).collect();
+    assert_eq!(sizes, [1024, 2048, 8192, 16384], "that of 4096 bytes has no row");
+    let shown = context.run(&["show", "--db", "db", "--format", "json"]);
+    let verdict = shown.stdout.lines().find(|line| line.contains("wrong_result")).expect("a verdict");
+    assert!(
+        verdict.contains("rank 3 (device ") && verdict.contains("element 1500 of 8192, from rank 0, is "),
+        "{verdict}"
+    );
+}
+
+#[test]
+fn rank_that_hangs_or_dies_costs_one_size() {
+    for fault in ["hang: {launch: 3}", "crash: {launch: 3}"] {
+        let plan = format!("faults:\n  - {fault}\n    where: {{kernel: hcom_allReduce_, shapes: '2048'}}\n");
+        let (context, ran) = with_faults(&plan);
+        assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+        let sizes = |table: &str| -> Vec<u64> {
+            durations(&context.rows("db", table)).into_iter().map(|(message, _)| message).collect()
+        };
+        assert_eq!(sizes("hcom_allReduce_"), [1024, 2048, 8192, 16384], "{fault}");
+        assert_eq!(sizes("hcom_allGather_").len(), 5, "{fault}");
+    }
+    let crash_at_exit = "faults:\n  - crash: {at: exit}\n";
+    let (context, ran) = with_faults(crash_at_exit);
+    assert_eq!(ran.code, 0, "data that are safe count: {}{}", ran.stdout, ran.stderr);
+    assert_eq!(context.rows("db", "hcom_allReduce_").len(), 5);
+}
+
+#[test]
+fn sweep_killed_at_any_time_ends_in_the_same_rows() {
+    let arguments = [
+        "0-3",
+        "--ops",
+        "all_reduce,all_to_all",
+        "--from",
+        "1K",
+        "--to",
+        "32K",
+        "--ranks",
+        "4",
+        "--tiers",
+        "1",
+    ];
+    let undisturbed = Context::new();
+    let started = Instant::now();
+    assert_eq!(sweep(&undisturbed, &arguments).code, 0);
+    let whole = started.elapsed();
+    let expected = tables(&undisturbed);
+    let count = kills(4);
+    for kill in 0..count {
+        let context = Context::new();
+        let delay = whole.mul_f64((f64::from(kill) + 0.5) / f64::from(count)).max(Duration::from_millis(50));
+        killed_after(&context, &[&SWEEP[..], &arguments].concat(), delay);
+        let resumed = context.run(&["resume", "--db", "db"]);
+        if resumed.code != 0 {
+            // It was killed before its run existed, or had ended.
+            let again = sweep(&context, &arguments);
+            assert_eq!(again.code, 0, "{}{}", resumed.stderr, again.stderr);
+        }
+        assert_eq!(tables(&context), expected, "killed after {delay:?}");
+        assert_eq!(processes_in(&context.path("db")), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn impossible_sweeps_are_refused_before_anything_is_launched() {
+    let context = Context::new();
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["0-3", "--ranks", "8"], 3, "8 ranks are more than the 4 devices"),
+        (&["0-3", "--ranks", "2", "--tiers", "0"], 3, "tier 0"),
+        (&["0-3", "--ranks", "2", "--tiers", "7"], 3, "tier 7 does not exist"),
+        (
+            &["0-5", "--ranks", "3", "--sizes", "1K", "--ops", "all_to_all"],
+            3,
+            "which 3 ranks cannot share equally",
+        ),
+        (&["0-3", "--ranks", "2", "--sizes", "1023"], 3, "1023 bytes are not a whole number of elements"),
+        (&["0-3", "--from", "2K", "--to", "1K"], 2, "`--from` is 2048 bytes"),
+        (&["0-3", "--sizes", "1T"], 2, "`1T` is no size"),
+    ];
+    for (arguments, code, message) in cases {
+        let ran = sweep(&context, arguments);
+        assert_eq!(ran.code, code, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(message), "{arguments:?}: {}", ran.stderr);
+        assert!(!context.path("db").exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn preview_of_a_sweep_writes_nothing() {
+    let context = Context::new();
+    context.small_database("db");
+    let before = context.snapshot("db");
+    let ran = sweep(&context, &["0-7", "--ops", "all_reduce", "--ranks", "2,8", "--dry-run"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let lines: Vec<Vec<&str>> = ran.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    let groups: Vec<_> = lines.iter().filter(|line| line.first() == Some(&"all_reduce")).collect();
+    assert_eq!(groups.len(), 3, "2 ranks on two tiers, 8 on one: {}", ran.stdout);
+    assert_eq!(groups[2][1..5], ["8", "1", "DT_BF16", "0-7"]);
+    assert!(ran.stdout.contains("60 cases in "), "{}", ran.stdout);
+    assert_eq!(context.snapshot("db"), before);
+}
+
+#[test]
+fn evidence_of_a_sweep_is_read_again_and_shown() {
+    let context = Context::new();
+    let one = ["0-1", "--ops", "reduce_scatter", "--ranks", "2", "--tiers", "2", "--sizes", "64K"];
+    assert_eq!(sweep(&context, &one).code, 0);
+    let before = context.csv_files();
+    let again = context.run(&["reparse", "--db", "db"]);
+    assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
+    assert_eq!(context.csv_files(), before);
+    fs::remove_file(context.path("db/hcom_reduceScatter_.csv")).expect("removed");
+    let rebuilt = context.run(&["reparse", "--db", "db", "--write"]);
+    assert_eq!(rebuilt.code, 0, "{}{}", rebuilt.stdout, rebuilt.stderr);
+    assert_eq!(context.csv_files(), before, "a lost table is written from the ledger");
+    let case = context.rows("db", "hcom_reduceScatter_")[0]["MicroBench Case"].clone();
+    let why = context.run(&["why", &case, "--db", "db"]);
+    assert_eq!(why.code, 0, "{}", why.stderr);
+    assert!(why.stdout.contains("hcom_reduceScatter_"), "{}", why.stdout);
+    let checked = context.run(&["db", "check", "db"]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    // A changed number is found, because the ledger determines the row.
+    let path = context.path("db/hcom_reduceScatter_.csv");
+    let text = fs::read_to_string(&path).expect("text");
+    let duration = context.rows("db", "hcom_reduceScatter_")[0]["Duration(us)"].clone();
+    fs::write(&path, text.replacen(&duration, "9.000000", 1)).expect("written");
+    let checked = context.run(&["db", "check", "db"]);
+    assert!(checked.stdout.contains("ledger-mismatch"), "{}{}", checked.stdout, checked.stderr);
+}
+
+#[test]
+fn sweep_with_gloo_exchanges_data_on_the_host() {
+    let Some(python) = vendor_python() else { return };
+    let context = Context::new();
+    let python = python.to_str().expect("text");
+    let arguments =
+        ["0-3", "--backend", "gloo", "--python", python, "--ranks", "4", "--tiers", "1", "--dtypes", "fp32"];
+    let ran = sweep(&context, &[&arguments[..], &["--sizes", "4K,64K"]].concat());
+    assert!(ran.code <= 1, "{}{}", ran.stdout, ran.stderr);
+    for table in ["hcom_allReduce_", "hcom_allGather_", "hcom_reduceScatter_", "hcom_alltoall_"] {
+        let rows = context.rows("db", table);
+        let sizes: Vec<u64> = durations(&rows).into_iter().map(|(message, _)| message).collect();
+        assert_eq!(sizes, [4096, 65536], "{table}: {}{}", ran.stdout, ran.stderr);
+        // Times on a busy host may be noisy, and are measured all the same.
+        assert!(rows.iter().all(|row| row["Result Check"] == "ok"), "{table}");
+    }
+    let npu = context.run(&["comm", "run", "--db", "other", "--backend", "gloo", "--python", python]);
+    assert_eq!(npu.code, 2, "{}", npu.stderr);
+    assert!(!context.path("other").exists());
+}
