@@ -6,17 +6,18 @@ use serde::Serialize;
 
 use super::{
     ClockEvidence, ControlEvidence, LedgerComparison, RowComparison, control_evidence, raw_records,
-    repeat_command::repeat_command,
+    repeat_command::{repeat_command, repeat_sweep},
 };
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::{
-        CellDifference, Database, DatabaseError, ProductionRow, RowCase, columns, production_rows, row_cases,
+        CellDifference, Database, DatabaseError, ProductionRow, RowCase, collective_rows::DURATION, columns,
+        production_rows, row_cases,
     },
     domain::{
-        CacheState, Case, CaseId, IdentifiedCase, IntervalMethod, KernelName, Nanos, RecordedTask, RowResult,
-        SoftwareFingerprint, Verdict, reason_remarks,
+        CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, IntervalMethod, KernelName, Nanos,
+        RecordedTask, RowResult, SoftwareFingerprint, Verdict, reason_remarks,
     },
     ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, StoredControl},
     plan::planned_case,
@@ -84,6 +85,35 @@ pub(crate) struct ResultEvidence {
     pub(crate) collections: usize,
     pub(crate) interval: Option<IntervalEvidence>,
     pub(crate) software: Option<String>,
+    /// The ranks' view of a collective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ranks: Option<RankEvidence>,
+}
+
+/// Means of the accepted launches of a collective over its ranks.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RankEvidence {
+    pub(crate) shortest_us: f64,
+    pub(crate) longest_us: f64,
+    pub(crate) skew_percent: f64,
+    /// Rank that started last in most launches.
+    pub(crate) latest: Option<f64>,
+    /// Share of the launches whose records overlap on all ranks.
+    pub(crate) overlapping: f64,
+}
+
+impl RankEvidence {
+    /// Reads the counters of a collective.
+    fn of_counters(counters: &[Option<f64>]) -> Option<Self> {
+        let [shortest, _, longest, skew, latest, overlapping] = *counters else { return None };
+        Some(Self {
+            shortest_us: shortest? / 1e3,
+            longest_us: longest? / 1e3,
+            skew_percent: skew?,
+            latest,
+            overlapping: overlapping?,
+        })
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -258,7 +288,10 @@ impl EvidenceSources<'_> {
             roofline,
             production: production_row.map(|row| ProductionEvidence::new(&row, median)),
             rules: rules.unwrap_or_default(),
-            command: repeat_command(self.database, cache, known.case.as_str()),
+            command: match case.as_ref().and_then(CollectiveCase::of_case) {
+                Some(collective) => repeat_sweep(self.database, &collective),
+                None => repeat_command(self.database, cache, known.case.as_str()),
+            },
         })
     }
 
@@ -286,7 +319,10 @@ impl EvidenceSources<'_> {
             RowEvidence {
                 file: table.path().to_owned(),
                 line: row.line,
-                average_us: cell(columns::AVERAGE),
+                average_us: match kernel.is_collective() {
+                    true => table.cell_text(row.row, DURATION).unwrap_or_default(),
+                    false => cell(columns::AVERAGE),
+                },
                 verdict: cell(columns::VERDICT),
                 ledger: compared.map_or_else(
                     || "the database has no ledger".to_owned(),
@@ -499,6 +535,7 @@ impl ResultEvidence {
             collections: measured.collections,
             interval,
             software: row.software.as_ref().map(software_text),
+            ranks: RankEvidence::of_counters(&measured.counters),
         })
     }
 

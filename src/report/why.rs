@@ -109,6 +109,19 @@ fn add_result(page: &mut Page, result: &ResultEvidence) {
         }
     };
     page.add("interval", &interval);
+    if let Some(ranks) = &result.ranks {
+        let latest = ranks.latest.map_or_else(String::new, |rank| format!(", rank {rank:.0} starts last"));
+        let overlap = if ranks.overlapping >= 1.0 { "overlap" } else { "do not all overlap" };
+        page.add(
+            "ranks",
+            &format!(
+                "{} to {} us over the ranks, skew {:.1} %{latest}; their records {overlap}",
+                format_us(ranks.shortest_us),
+                format_us(ranks.longest_us),
+                ranks.skew_percent
+            ),
+        );
+    }
     page.add("verdict", &format!("{}: {}", result.verdict, reason_cause(&result.reason)));
     result.remarks().for_each(|remark| page.add("remark", remark));
     page.add("software", result.software.as_deref().unwrap_or("not recorded"));

@@ -31,7 +31,7 @@ fn gang_devices(free: &[u32], size: usize, groups: &[Vec<u32>]) -> Option<Vec<u3
 impl SchedulerState {
     /// Starts collections on all free devices: controls, then queued collections, then gangs, then waiting cases.
     pub(super) fn fill_devices(&mut self, now: Seconds, actions: &mut Vec<SchedAction>) {
-        if self.is_paused || self.is_stopping {
+        if self.is_paused || self.is_stopping || self.is_exclusively_used() {
             return;
         }
         let mut free: Vec<u32> =
@@ -39,6 +39,9 @@ impl SchedulerState {
         self.start_controls(now, &mut free, actions);
         self.start_queued(now, &mut free, actions);
         self.start_gangs(now, &mut free, actions);
+        if self.is_exclusively_used() {
+            return;
+        }
         let usable: Vec<u32> =
             self.devices.iter().filter(|(_, device)| device.is_usable()).map(|(id, _)| *id).collect();
         while let Some(&device) = free.first() {
@@ -118,6 +121,23 @@ impl SchedulerState {
         cases.into_iter().partition(is_at_risk)
     }
 
+    /// Returns true while a collection of cases with device groups runs: collectives share links with whatever runs beside them,
+    /// so that nothing does.
+    fn is_exclusively_used(&self) -> bool {
+        let mut cases = self.running.values().flat_map(|running| &running.cases);
+        cases.any(|case| self.is_exclusive(*case))
+    }
+
+    fn is_exclusive(&self, case: usize) -> bool {
+        !self.jobs[case].device_groups.is_empty()
+    }
+
+    /// Returns true if a collection of these cases may run beside the running ones.
+    fn may_run_beside(&self, cases: &[usize]) -> bool {
+        let is_exclusive = cases.first().is_some_and(|case| self.is_exclusive(*case));
+        !self.is_exclusively_used() && (!is_exclusive || self.running.is_empty())
+    }
+
     fn start_controls(&mut self, now: Seconds, free: &mut Vec<u32>, actions: &mut Vec<SchedAction>) {
         if self.control_cases.is_empty() {
             return;
@@ -140,7 +160,7 @@ impl SchedulerState {
             let seconds = self.predicted_seconds(&task.cases);
             let size = task.cases.iter().map(|case| self.jobs[*case].devices).max().unwrap_or(1).max(1);
             match self.choose_devices(&task, size, free) {
-                Some(devices) if self.is_in_time(now, seconds) => {
+                Some(devices) if self.is_in_time(now, seconds) && self.may_run_beside(&task.cases) => {
                     free.retain(|device| !devices.contains(device));
                     self.start_collection(now, devices, task, seconds, actions);
                 }
@@ -171,6 +191,11 @@ impl SchedulerState {
                 let usable: Vec<u32> = usable.map(|(id, _)| *id).collect();
                 if gang_devices(&usable, *size, groups).is_none() {
                     break;
+                }
+                let is_exclusive = !groups.is_empty();
+                if self.is_exclusively_used() || (is_exclusive && !self.running.is_empty()) {
+                    free.clear();
+                    return;
                 }
                 let Some(budget) = self.collection_budget(now, queue.predicted_seconds(&self.costs), 1, 0)
                 else {

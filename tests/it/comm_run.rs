@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     context::{Context, Ran},
-    kill_resume::{killed_after, kills, processes_in, tables},
+    kill_resume::{killed_after, kills, ledger, processes_in, tables},
     requirements::vendor_python,
 };
 
@@ -112,6 +112,13 @@ fn all_collectives_are_measured_in_groups_that_span_their_tier() {
         keys.sort();
         assert_eq!(keys, ["1 FLOAT16 ok", "1 INT8 ok", "2 FLOAT16 ok", "2 INT8 ok"], "{table}");
     }
+    // Collections of two groups would share links.
+    let ledger = ledger(&context).expect("a ledger");
+    let mut statement =
+        ledger.prepare("SELECT started_ns, ended_ns FROM collections ORDER BY started_ns").expect("a query");
+    let times = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");
+    let times: Vec<(i64, i64)> = times.map(|row| row.expect("a row")).collect();
+    assert!(times.len() > 1 && times.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{times:?}");
     // Tier 1 connects cards of two dies, tier 2 the dies of a card.
     let manifests = context.snapshot("db/.npubench/runs").into_iter();
     let manifests = manifests.filter(|(path, _)| path.ends_with("manifest.json"));
@@ -281,7 +288,13 @@ fn evidence_of_a_sweep_is_read_again_and_shown() {
     let case = context.rows("db", "hcom_reduceScatter_")[0]["MicroBench Case"].clone();
     let why = context.run(&["why", &case, "--db", "db"]);
     assert_eq!(why.code, 0, "{}", why.stderr);
-    assert!(why.stdout.contains("hcom_reduceScatter_"), "{}", why.stdout);
+    let lines: Vec<&str> = why.stdout.lines().collect();
+    assert!(
+        lines.iter().any(|line| line.starts_with("ranks ") && line.ends_with("their records overlap")),
+        "{lines:?}"
+    );
+    let command = "npubench comm run --db ROOT/db --host rehearsal --ops reduce_scatter --ranks 2 --tiers 2 --dtypes bfloat16 --sizes 65536";
+    assert!(why.stdout.contains(command), "{}", why.stdout);
     let checked = context.run(&["db", "check", "db"]);
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
     // A changed number is found, because the ledger determines the row.
@@ -312,4 +325,30 @@ fn sweep_with_gloo_exchanges_data_on_the_host() {
     let npu = context.run(&["comm", "run", "--db", "other", "--backend", "gloo", "--python", python]);
     assert_eq!(npu.code, 2, "{}", npu.stderr);
     assert!(!context.path("other").exists());
+}
+
+#[test]
+fn variables_of_hccl_are_part_of_the_key_and_of_the_collections() {
+    let context = Context::new();
+    let one = ["0-1", "--ops", "all_reduce", "--ranks", "2", "--tiers", "2", "--sizes", "4K"];
+    assert_eq!(sweep(&context, &one).code, 0);
+    let mut command = context.command(&[&SWEEP[..], &one].concat());
+    command.env("HCCL_ALGO", "level0:ring").env("HCCL_BUFFSIZE", "400").env("HCCL_CONNECT_TIMEOUT", "300");
+    let ran = context.ran(&command.output().expect("it runs"));
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let rows = context.rows("db", "hcom_allReduce_");
+    let environments: Vec<&str> = rows.iter().map(|row| row["HCCL Environment"].as_str()).collect();
+    assert_eq!(environments, ["", "HCCL_ALGO=level0:ring;HCCL_BUFFSIZE=400"]);
+    let scripts = context.snapshot("db/.npubench/runs").into_iter();
+    let scripts = scripts.filter(|(path, _)| path.ends_with("collect.sh"));
+    let exports: Vec<String> = scripts
+        .map(|(_, text)| {
+            let text = String::from_utf8(text).expect("text");
+            text.lines().filter(|line| line.starts_with("export HCCL_")).collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    assert_eq!(
+        exports,
+        ["export HCCL_BUFFSIZE='200'", "export HCCL_ALGO='level0:ring' export HCCL_BUFFSIZE='400'"]
+    );
 }
