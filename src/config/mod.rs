@@ -13,7 +13,7 @@ pub(crate) mod yaml;
 
 pub(crate) use assets::AssetFile;
 pub use assets::{AssetError, AssetFiles};
-pub(crate) use comm_network::CommNetwork;
+pub(crate) use comm_network::{CommNetwork, CommTier, LinkKind};
 pub use database_file::DatabaseFile;
 pub use device_profile::{ComputeUnit, DeviceProfile, KernelWork};
 pub(crate) use ini_file::IniFile;

@@ -36,6 +36,8 @@ pub(crate) const ALGORITHM_TYPE: &str = "Algorithm Type";
 pub(crate) const DURATION_METHOD: &str = "Duration Method";
 pub(crate) const LATEST_RANK: &str = "Latest Rank";
 pub(crate) const RESULT_CHECK: &str = "Result Check";
+/// File of another benchmark that the duration is from; only tables with an import have the column.
+pub(crate) const IMPORTED_FROM: &str = "Imported From";
 /// Durations of the ranks, in the order of the counters of a collective's measurement.
 const RANK_TIMES: [&str; 3] = ["Rank Min Duration(us)", "Rank Median Duration(us)", "Rank Max Duration(us)"];
 const RANK_SKEW: &str = "Rank Skew(%)";
@@ -83,6 +85,7 @@ pub(crate) fn collective_columns() -> Vec<String> {
 /// Returns true for a column that npubench writes into tables of collectives.
 pub(crate) fn is_own_column(column: &str) -> bool {
     OWN_COLUMNS.contains(&column)
+        || column == IMPORTED_FROM
         || columns::PROFILING.contains(&column)
         || columns::EVIDENCE_COLUMNS.contains(&column)
         || columns::MICROBENCH_COLUMNS.contains(&column)
@@ -218,6 +221,9 @@ pub(super) fn measured_cells(
         // The script checks each result before it launches samples; a wrong one has no measurement.
         (RESULT_CHECK, "ok".to_owned()),
     ]);
+    if table.column_index(IMPORTED_FROM).is_some() {
+        cells.push((IMPORTED_FROM, String::new()));
+    }
     cells
 }
 

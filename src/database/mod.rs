@@ -5,6 +5,7 @@
 
 mod absent_rows;
 mod backfill;
+mod collective_import;
 mod collective_overheads;
 pub(crate) mod collective_rows;
 pub(crate) mod columns;
@@ -26,6 +27,7 @@ mod zero_placeholders;
 
 pub(crate) use absent_rows::AbsentRows;
 pub(crate) use backfill::{BackfillReport, backfill_database};
+pub(crate) use collective_import::{ImportReport, ImportedDuration, import_durations};
 pub(crate) use collective_overheads::CollectiveOverhead;
 pub use columns::COMPUTE_COLUMNS;
 pub(crate) use error::DatabaseError;

@@ -5,6 +5,7 @@
 
 mod attention_dump;
 mod attributes;
+mod collective_benchmark;
 mod columns;
 mod core_clock;
 mod core_usage;
@@ -26,6 +27,9 @@ mod unsupported_table;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::add_attributes;
+pub(crate) use collective_benchmark::{
+    BenchmarkDurations, BenchmarkError, CollectiveBenchmark, parse_element_type,
+};
 pub(crate) use columns::CELLS;
 pub use columns::COUNTERS;
 #[cfg(test)]

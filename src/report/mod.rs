@@ -7,7 +7,7 @@
 
 mod adapt;
 mod audit;
-mod comm_groups;
+mod collectives;
 mod coverage;
 mod coverage_page;
 mod diff;
@@ -45,7 +45,10 @@ pub(crate) use adapt::{
     AdaptedState, ChosenCase, adapt_json, adapt_line, adapt_table, chosen_json, chosen_table,
 };
 pub(crate) use audit::{audit_json, audit_table};
-pub(crate) use comm_groups::{GroupChoice, groups_json, groups_table};
+pub(crate) use collectives::{
+    FitReport, GroupChoice, ModelReport, fit_json, fit_text, groups_json, groups_table, model_json,
+    model_text,
+};
 pub(crate) use coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text};
 pub(crate) use coverage_page::coverage_page;
 pub(crate) use diff::{diff_json, diff_summary, diff_table, failed_note};

@@ -16,7 +16,7 @@ use crate::{
     ledger::LedgerError,
     lookup::LookupError,
     plan::PlanError,
-    profile::ProfileError,
+    profile::{BenchmarkError, ProfileError},
     rehearsal::HostError,
     render::RenderError,
     report::{ResultFileError, TimelineError},
@@ -74,7 +74,8 @@ bad_input!(
     RenderError,
     TimelineError,
     CaseLookupError,
-    TopologyError
+    TopologyError,
+    BenchmarkError
 );
 
 impl From<DatabaseError> for CommandError {

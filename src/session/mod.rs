@@ -19,6 +19,7 @@ mod fill_preview;
 mod generations;
 mod kernel_gaps;
 mod lookup_database;
+mod measured_sweeps;
 mod network;
 mod options;
 mod plan;
@@ -48,6 +49,7 @@ pub(crate) use kernel_gaps::find_kernel_gaps;
 pub(crate) use lookup_database::{
     LookupDatabase, WorkloadDefaults, WorkloadSelection, prepare_workloads, step_of_model,
 };
+pub(crate) use measured_sweeps::{DatabaseSweeps, parse_collective};
 pub(crate) use network::network_of_profile;
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;

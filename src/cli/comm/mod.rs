@@ -1,24 +1,33 @@
 //! `npubench comm`: collectives.
 
+mod fit;
 mod groups;
+mod import;
 mod run;
+mod validate;
 
 use clap::Subcommand;
 
 use crate::{exit::ExitStatus, session::CommandError};
 
-/// Collectives: the groups of devices for them
+/// Collectives: sweeps, groups of devices, fits, comparison with a model, results of other benchmarks
 #[derive(Debug, Subcommand)]
 pub(super) enum CommCommand {
-    Groups(groups::GroupsOptions),
     Run(Box<run::CommRunOptions>),
+    Groups(groups::GroupsOptions),
+    Fit(fit::FitOptions),
+    Validate(validate::ValidateOptions),
+    Import(Box<import::ImportOptions>),
 }
 
 impl CommCommand {
     pub(super) fn run(&self) -> Result<ExitStatus, CommandError> {
         match self {
-            Self::Groups(options) => groups::run(options),
             Self::Run(options) => run::run(options),
+            Self::Groups(options) => groups::run(options),
+            Self::Fit(options) => fit::run(options),
+            Self::Validate(options) => validate::run(options),
+            Self::Import(options) => import::run(options),
         }
     }
 }

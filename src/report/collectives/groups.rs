@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{
+use super::super::{
     summary_tables::{align_right, plain_table, trim_lines},
     text::device_ranges,
 };

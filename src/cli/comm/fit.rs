@@ -1,0 +1,77 @@
+//! `npubench comm fit`: latency, bandwidth and changes of the algorithm of sweeps.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions};
+use crate::{
+    collective::{SweepFit, bandwidth_plot, compare_group_sizes},
+    config::DeviceProfile,
+    database::Database,
+    domain::CollectiveKind,
+    exit::ExitStatus,
+    report::{FitReport, ResultFile, fit_json, fit_text, print_data, print_note},
+    session::{CommandError, DatabaseSweeps, network_of_profile},
+};
+
+/// Fits latency and bandwidth to sweeps, and finds the sizes where the algorithm changes
+///
+/// Prints a table of each sweep as nccl-tests does, its lines with 95 % intervals, the changes with sizes that would locate them,
+/// and the algorithm that fits the latencies and bandwidths of several group sizes. See docs/collectives.md.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct FitOptions {
+    /// Collectives, such as all_reduce or hcom_allReduce_; by default all of the database
+    #[arg(value_name = "COLLECTIVE")]
+    collectives: Vec<String>,
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Device profile whose link peaks are shown, by default that of the database
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Write an image of each collective to a file of its name in this existing folder
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(&options.database.db)?;
+    let assets = options.assets.load()?;
+    let network = match &options.device {
+        Some(name) => Some(network_of_profile(&assets, name)?),
+        None => DeviceProfile::load(&assets, database.device()).ok().and_then(|profile| profile.comm),
+    };
+    let DatabaseSweeps { sweeps, notes } = DatabaseSweeps::read(&database, &options.collectives)?;
+    let kinds: Vec<CollectiveKind> = CollectiveKind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| sweeps.iter().any(|sweep| sweep.kind == *kind))
+        .collect();
+    // A folder that cannot be written is an error before anything is printed.
+    let images = options.svg.as_ref().map(|folder| {
+        let file = |kind: &CollectiveKind| {
+            let path = folder.join(format!("{}.svg", kind.kernel_name()));
+            Ok((*kind, ResultFile::new(&path, &options.database.db, "svg")?))
+        };
+        kinds.iter().map(file).collect::<Result<Vec<_>, CommandError>>()
+    });
+    let images = images.transpose()?.unwrap_or_default();
+    let fits: Vec<SweepFit> = sweeps.into_iter().map(SweepFit::from_sweep).collect();
+    let scaling = compare_group_sizes(&fits);
+    let report = FitReport { fits: &fits, scaling: &scaling, network: network.as_ref() };
+    for (kind, file) in images {
+        if let Some(image) = bandwidth_plot(&fits, network.as_ref(), kind) {
+            file.write(&image)?;
+        }
+    }
+    print_data(&match options.output.format {
+        OutputFormat::Json => fit_json(&report),
+        OutputFormat::Plain => fit_text(&report),
+    });
+    notes.iter().for_each(|note| print_note(note));
+    Ok(ExitStatus::Done)
+}

@@ -1,0 +1,219 @@
+//! `npubench comm import`: results of hccl_test and nccl-tests as rows.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::super::options::{
+    AssetOptions, DatabaseFolder, DeviceList, OutputFormat, OutputOptions, parse_devices,
+};
+use crate::{
+    collective::tier_of_group,
+    config::{AssetFiles, DatabaseFile, DeviceProfile},
+    database::{Database, ImportReport, ImportedDuration, import_durations, save_tables},
+    domain::{CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName},
+    exit::ExitStatus,
+    profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
+    report::{print_data, print_note},
+    session::{CommandError, network_of_profile, parse_collective},
+};
+
+/// Writes results of hccl_test and nccl-tests into the tables of collectives
+///
+/// The collective, the devices and, for hccl_test, the element type are not part of the output and must be given. Rows have the
+/// benchmark's average as duration, its name and the file; a row that was measured keeps its measurement. Sizes with wrong
+/// results are left out. See docs/collectives.md.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ImportOptions {
+    /// Printed text, one run per file
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Collective of all files, such as all_reduce
+    #[arg(long, value_name = "COLLECTIVE")]
+    collective: String,
+    /// Devices of the group, such as `0-7`, from which the number of ranks and the tier follow
+    #[arg(long, value_name = "LIST", value_parser = parse_devices, required_unless_present = "tier")]
+    devices: Option<DeviceList>,
+    /// Tier that the group spans
+    #[arg(long, value_name = "N", conflicts_with = "devices")]
+    tier: Option<u64>,
+    /// Number of ranks; by default that of the devices, or that the output lists
+    #[arg(long, value_name = "N", conflicts_with = "devices")]
+    ranks: Option<u64>,
+    /// Element type, such as FLOAT or bfloat16, if the output has none
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<String>,
+    /// Variables of HCCL that were set, such as `HCCL_ALGO=level0:ring`
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    environment: String,
+    /// Device profile of a new database
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
+    let assets = options.assets.load()?;
+    let kind = parse_collective(&options.collective)?;
+    let dtype = options.dtype.as_deref().map(parse_dtype).transpose()?;
+    let device = device_of_target(options, &assets)?;
+    let (mut imported, mut notes) = (Vec::new(), Vec::new());
+    for file in &options.files {
+        let benchmark = CollectiveBenchmark::read(file)?;
+        let group = group_of(options, &assets, &device, benchmark.ranks)?;
+        let BenchmarkDurations { durations, failed } =
+            benchmark.durations(kind, group.ranks, dtype.as_ref())?;
+        if !failed.is_empty() {
+            let sizes: Vec<String> = failed.iter().map(ToString::to_string).collect();
+            notes.push(format!("`{}`: wrong results left out: {} bytes", file.display(), sizes.join(", ")));
+        }
+        for duration in durations {
+            let collective = CollectiveCase {
+                kind,
+                message: duration.message,
+                ranks: group.ranks,
+                tier: group.tier,
+                dtype: duration.dtype,
+                environment: options.environment.clone(),
+            };
+            // A size that no call has shows that an option is wrong.
+            collective.case().map_err(|problem| {
+                CommandError::bad_input(
+                    format!("`{}`: {problem}", file.display()),
+                    "correct `--collective`, `--dtype`, `--devices` or `--ranks`",
+                )
+            })?;
+            let tool = benchmark.tool;
+            imported.push(ImportedDuration {
+                collective,
+                micros: duration.micros,
+                method: format!("{tool} average"),
+                check: if duration.is_checked { format!("ok by {tool}") } else { String::new() },
+                source: file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            });
+        }
+    }
+    let report = write(options, kind, &device, &imported)?;
+    print_result(options, report);
+    notes.iter().for_each(|note| print_note(note));
+    Ok(ExitStatus::Done)
+}
+
+fn parse_dtype(name: &str) -> Result<Dtype, CommandError> {
+    parse_element_type(name).ok_or_else(|| {
+        CommandError::bad_input(
+            format!("`{name}` is no element type of a collective"),
+            "give a type such as FLOAT, FLOAT16, DT_BF16 or INT8",
+        )
+    })
+}
+
+/// Returns the device profile of the existing or new database.
+fn device_of_target(options: &ImportOptions, assets: &AssetFiles) -> Result<String, CommandError> {
+    let folder = &options.database.db;
+    if Database::is_new(folder)? {
+        let Some(device) = &options.device else {
+            return Err(CommandError::bad_input(
+                format!("the device of the new database `{}` is unknown", folder.display()),
+                "give its device profile with `--device`",
+            ));
+        };
+        return Ok(DeviceProfile::load(assets, device)?.device);
+    }
+    let database = Database::open(folder)?;
+    if database.kind() == DataKind::Rehearsal {
+        return Err(CommandError::bad_input(
+            format!("`{}` is of kind `rehearsal`, its numbers are simulated", folder.display()),
+            "import measured results into a database of kind `npu`",
+        ));
+    }
+    if options.device.as_ref().is_some_and(|device| device != database.device()) {
+        return Err(CommandError::bad_input(
+            format!("the device of `{}` is `{}`", folder.display(), database.device()),
+            "leave `--device` out, or keep one database per device",
+        ));
+    }
+    Ok(database.device().to_owned())
+}
+
+/// Ranks and tier of a group.
+struct ImportedGroup {
+    ranks: u64,
+    tier: u64,
+}
+
+fn group_of(
+    options: &ImportOptions,
+    assets: &AssetFiles,
+    device: &str,
+    listed: Option<u64>,
+) -> Result<ImportedGroup, CommandError> {
+    let (ranks, tier) = match &options.devices {
+        Some(DeviceList(devices)) => {
+            let network = network_of_profile(assets, device)?;
+            (Some(devices.len() as u64), tier_of_group(&network.grid, devices)? as u64)
+        }
+        None => (options.ranks.or(listed), options.tier.unwrap_or_default()),
+    };
+    let Some(ranks) = ranks else {
+        return Err(CommandError::bad_input(
+            "the number of ranks is unknown: hccl_test does not print it",
+            "give `--ranks`, or the devices with `--devices`",
+        ));
+    };
+    if listed.is_some_and(|listed| listed != ranks) {
+        return Err(CommandError::bad_input(
+            format!("the output lists {} ranks, not {ranks}", listed.unwrap_or_default()),
+            "correct `--devices` or `--ranks`",
+        ));
+    }
+    Ok(ImportedGroup { ranks, tier })
+}
+
+fn write(
+    options: &ImportOptions,
+    kind: CollectiveKind,
+    device: &str,
+    imported: &[ImportedDuration],
+) -> Result<ImportReport, CommandError> {
+    let kernel = KernelName::new(kind.kernel_name())?;
+    let folder: &Path = &options.database.db;
+    let mut report = ImportReport::default();
+    if Database::is_new(folder)? {
+        let file = DatabaseFile { device: device.to_owned(), ..DatabaseFile::new(DataKind::Npu) };
+        Database::create(folder, &file, |draft| {
+            let mut table = Database::open(draft)?.kernel_csv(&kernel)?;
+            report = import_durations(&mut table, imported)?;
+            table.save()?;
+            Ok::<(), CommandError>(())
+        })?;
+        return Ok(report);
+    }
+    let database = Database::open_as(folder, DataKind::Npu)?;
+    let mut lock = database.lock()?;
+    let mut table = database.kernel_csv(&kernel)?;
+    report = import_durations(&mut table, imported)?;
+    if table.is_changed() {
+        database.initialise(&mut lock)?;
+        save_tables(&[&table])?;
+    }
+    Ok(report)
+}
+
+fn print_result(options: &ImportOptions, report: ImportReport) {
+    let ImportReport { added, updated, same, kept } = report;
+    if options.output.format == OutputFormat::Json {
+        let object =
+            serde_json::json!({ "added": added, "updated": updated, "unchanged": same, "kept": kept });
+        print_data(&format!("{object}\n"));
+        return;
+    }
+    print_data(&format!(
+        "{added} rows added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n"
+    ));
+}

@@ -1,0 +1,63 @@
+//! `npubench comm validate`: sweeps beside the analytic model of a device profile.
+
+use clap::Args;
+
+use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions};
+use crate::{
+    collective::{ModelVerdict, compare_with_model},
+    database::Database,
+    exit::ExitStatus,
+    report::{ModelReport, model_json, model_text, print_data, print_note},
+    session::{CommandError, DatabaseSweeps, network_of_profile},
+};
+
+/// Compares measured collectives with the analytic model of a device profile
+///
+/// A row passes if measured and predicted time differ by at most the tolerance as a ratio, is a warning up to twice the
+/// tolerance, and fails beyond it. Both times are of the bytes that the table means. Exits with 1 if a row fails; without a
+/// row that can be compared, nothing has passed, and the command is an error.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ValidateOptions {
+    /// Collectives, such as all_reduce or hcom_allReduce_; by default all of the database
+    #[arg(value_name = "COLLECTIVE")]
+    collectives: Vec<String>,
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Device profile with the network, by default that of the database
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Ratio up to which a row passes, above 1
+    #[arg(long, value_name = "RATIO", default_value = "2", value_parser = parse_tolerance)]
+    tolerance: f64,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+fn parse_tolerance(text: &str) -> Result<f64, String> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| *ratio > 1.0 && *ratio <= 1000.0);
+    ratio.ok_or_else(|| format!("`{text}` is not a number above 1, up to 1000"))
+}
+
+pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(&options.database.db)?;
+    let device = options.device.as_deref().unwrap_or_else(|| database.device());
+    let network = network_of_profile(&options.assets.load()?, device)?;
+    let DatabaseSweeps { sweeps, notes } = DatabaseSweeps::read(&database, &options.collectives)?;
+    let comparisons = compare_with_model(&network, &sweeps, options.tolerance);
+    let report = ModelReport { comparisons: &comparisons, device, tolerance: options.tolerance };
+    print_data(&match options.output.format {
+        OutputFormat::Json => model_json(&report),
+        OutputFormat::Plain => model_text(&report),
+    });
+    notes.iter().for_each(|note| print_note(note));
+    let has = |verdict: ModelVerdict| comparisons.iter().any(|row| row.verdict == verdict);
+    if comparisons.iter().all(|row| row.verdict == ModelVerdict::NoModel) {
+        return Err(CommandError::bad_input(
+            format!("no row has a model in the network of `{device}`, so that nothing is validated"),
+            "give a device profile whose network has the tiers of the rows with `--device`",
+        ));
+    }
+    Ok(if has(ModelVerdict::Fail) { ExitStatus::SomeNotOk } else { ExitStatus::Done })
+}

@@ -1,0 +1,13 @@
+//! Fits of sweeps: lines over ranges of sizes, the sizes where the algorithm changes, and the algorithm that fits the
+//! dependence on the number of ranks.
+
+mod line;
+mod refine;
+mod scaling;
+mod segments;
+mod sweep_fit;
+
+pub(crate) use line::LineFit;
+pub(crate) use scaling::ScalingComparison;
+pub(crate) use segments::LEAST_SIZES;
+pub(crate) use sweep_fit::{AlgorithmSwitch, RangeLine, ScalingOfGroups, SweepFit, compare_group_sizes};
