@@ -68,7 +68,11 @@ impl JsonOutput {
 pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError> {
     let database = options.questions.open(&options.database.db)?;
     let file = |path: &Option<PathBuf>, extension| {
-        path.as_deref().map(|path| ResultFile::new(path, &database.folder, extension)).transpose()
+        let checked = |path: &PathBuf| {
+            ResultFile::new(path, &database.folder, extension)?
+                .apart_from(options.questions.files(), extension)
+        };
+        path.as_ref().map(checked).transpose()
     };
     let (csv, html) = (file(&options.csv, "csv")?, file(&options.html, "html")?);
     let assets = options.assets.load()?;

@@ -103,6 +103,11 @@ impl QuestionOptions {
         !self.is_requested() && (self.defaults.is_given() || self.mapping.is_some())
     }
 
+    /// Returns the files that are read.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.workloads.iter().map(|(path, _)| path.as_path()).chain(self.mapping.as_deref())
+    }
+
     /// Opens a database with the mapping of the options.
     pub(super) fn open(&self, db: &Path) -> Result<LookupDatabase, CommandError> {
         LookupDatabase::open(db, self.mapping.as_deref())

@@ -63,7 +63,7 @@ const NEXT: u64 = u64::MAX;
 /// Returns the coordinates of inputs and outputs; `None` if they have none in this system.
 fn coordinates(system: AxisSystem, inputs: &[SlotDims], outputs: &[SlotDims]) -> Option<AxisCoordinates> {
     match system {
-        AxisSystem::Product => product_coordinates(inputs),
+        AxisSystem::Product => product_coordinates(inputs, outputs),
         AxisSystem::Scale => scale_coordinates(inputs, outputs),
         AxisSystem::OutputElements => {
             let [output] = outputs else { return None };
@@ -81,8 +81,9 @@ fn coordinates(system: AxisSystem, inputs: &[SlotDims], outputs: &[SlotDims]) ->
     }
 }
 
-/// Returns M, K and N of `(…, M, K)` and `(…, K, N)` or `(…, N, K)`.
-fn product_coordinates(inputs: &[SlotDims]) -> Option<AxisCoordinates> {
+/// Returns M, K and N of `(…, M, K)` and `(…, K, N)` or `(…, N, K)`; `None` for a product of matrices with another output, such
+/// as that of a transposed left side.
+fn product_coordinates(inputs: &[SlotDims], outputs: &[SlotDims]) -> Option<AxisCoordinates> {
     let [left, right, ..] = inputs else { return None };
     let [left, right] = [left, right].map(|dims| dims.without_leading_ones(2));
     let ([left_batch @ .., m, k], [right_batch @ .., one, other]) = (left.as_slice(), right.as_slice())
@@ -94,6 +95,12 @@ fn product_coordinates(inputs: &[SlotDims]) -> Option<AxisCoordinates> {
         (false, true) => *one,
         (false, false) => return None,
     };
+    let is_of_matrices = left_batch.is_empty() && right_batch.is_empty();
+    if is_of_matrices
+        && outputs.first().is_some_and(|output| Some(output.element_count()) != m.checked_mul(n))
+    {
+        return None;
+    }
     let mut regime = left_batch.to_vec();
     regime.push(NEXT);
     regime.extend_from_slice(right_batch);
@@ -208,7 +215,11 @@ impl AxisTables {
                 if !row.is_measured() {
                     continue;
                 }
-                let [inputs, outputs] = row_dims(rows, row);
+                let [inputs, mut outputs] = row_dims(rows, row);
+                // Blocked outputs are padded.
+                if system == AxisSystem::Product && rows.form(row).has_blocked_output() {
+                    outputs.clear();
+                }
                 if let Some(coordinates) = coordinates(system, &inputs, &outputs) {
                     let class = classes.class_of_form[row.form as usize];
                     let along = AxisRow { at: compact(coordinates.at, group), row: number };

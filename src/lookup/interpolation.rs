@@ -75,16 +75,60 @@ fn along_tokens(
         let tokens = variant.slots.first().and_then(|slot| slot.dims.as_slice().first().copied());
         for fit in fitting_forms(index, &variant.slots, query.comparison) {
             for rows in index.rows_by_tokens(fit.form, &variant.slots) {
-                let points = bracket(index, rows, column, tokens?, |row| *row);
-                let found = interpolate(&points, [as_coordinate(tokens?), 0.0, 0.0], 1);
-                if let Some(found) = found.filter(|found| have_outputs_alike(index, &found.rows)) {
-                    let rows = (found.value, found.rows);
-                    return Some(answer(index, rows, column, fit, 1, LookupAxes::TOKENS));
+                let found = match query.comparison.output {
+                    None => interpolate_tokens(index, rows, column, tokens?),
+                    Some(output) => {
+                        [OutputGrowth::WithTokens, OutputGrowth::None].into_iter().find_map(|growth| {
+                            let fits = |(row_tokens, row): &&(u64, u32)| {
+                                let row = index.first_output(&index.rows.rows[*row as usize]);
+                                row.is_none_or(|row| {
+                                    growth.fits([output.dims, row], [tokens.unwrap_or(1), *row_tokens])
+                                })
+                            };
+                            let rows: Vec<(u64, u32)> = rows.iter().filter(fits).copied().collect();
+                            interpolate_tokens(index, &rows, column, tokens?)
+                        })
+                    }
+                };
+                if let Some(found) = found {
+                    return Some(answer(index, found, column, fit, 1, LookupAxes::TOKENS));
                 }
             }
         }
     }
     None
+}
+
+/// Interpolates between the rows on both sides of a number of tokens, whose outputs are alike.
+fn interpolate_tokens(
+    index: &KernelIndex,
+    rows: &[(u64, u32)],
+    column: LatencyColumn,
+    tokens: u64,
+) -> Option<(f64, Vec<u32>)> {
+    let points = bracket(index, rows, column, tokens, |row| *row);
+    let found = interpolate(&points, [as_coordinate(tokens), 0.0, 0.0], 1)?;
+    have_outputs_alike(index, &found.rows).then_some((found.value, found.rows))
+}
+
+/// Growth of an output along the tokens.
+#[derive(Clone, Copy, Debug)]
+enum OutputGrowth {
+    /// In proportion.
+    WithTokens,
+    /// As that of a slice: none.
+    None,
+}
+
+impl OutputGrowth {
+    /// Returns true if two outputs of these tokens differ as the growth states.
+    fn fits(self, outputs: [SlotDims; 2], tokens: [u64; 2]) -> bool {
+        let [one, other] = outputs.map(|dims| u128::from(dims.element_count()));
+        match self {
+            Self::WithTokens => one * u128::from(tokens[1]) == other * u128::from(tokens[0]),
+            Self::None => one == other,
+        }
+    }
 }
 
 /// Returns true if the first outputs of rows are of one size, or as large as their tokens are many: the outputs of
@@ -116,6 +160,11 @@ fn along_axes(
     column: LatencyColumn,
 ) -> Option<LookupAnswer> {
     let tables = index.axis_tables();
+    // Outputs of operators are those of a framework, which may have divided or joined them.
+    let outputs = match system {
+        AxisSystem::Product if query.comparison.output.is_none() => &[],
+        _ => query.outputs,
+    };
     for variant in query.variants {
         let inputs = query_dims(&variant.slots);
         let mut fits: Vec<FittingForm> = tables
@@ -131,7 +180,7 @@ fn along_axes(
             continue;
         }
         fits.sort_by_key(|fit| (fit.is_relaxed, fit.format_rank, fit.form));
-        for target in query_coordinates(system, &inputs, query.outputs) {
+        for target in query_coordinates(system, &inputs, outputs) {
             for (group, axes) in system.groups() {
                 let dims = group.count_ones();
                 if dims > u32::from(limit) {

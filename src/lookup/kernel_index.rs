@@ -69,6 +69,12 @@ impl KernelIndex {
         &self.caches
     }
 
+    /// Returns the dimensions of the first output of a row; `None` if it is not recorded, or padded to blocks.
+    pub(crate) fn first_output(&self, row: &IndexedRow) -> Option<SlotDims> {
+        let output = self.rows.form(row).outputs.first()?;
+        output.format.private().is_none().then(|| SlotDims::new(self.rows.output_dims(row, 0)))
+    }
+
     /// Returns the rows whose first output has these dimensions, but for ones in front.
     pub(crate) fn rows_with_output(&self, dims: &SlotDims) -> impl Iterator<Item = (u32, &IndexedRow)> {
         let outputs = self.outputs.get_or_init(|| {

@@ -53,6 +53,11 @@ impl RowForm {
         self.inputs.iter().any(|input| input.format.private().is_some())
     }
 
+    /// Returns true if an output has a blocked layout.
+    pub(crate) fn has_blocked_output(&self) -> bool {
+        self.outputs.iter().any(|output| output.format.private().is_some())
+    }
+
     /// Returns the attributes without which shapes do not determine the work.
     pub(crate) fn work_attributes(&self) -> impl Iterator<Item = &str> {
         self.attributes.iter().map(|(name, _)| name).filter(|name| WORK_ATTRIBUTES.contains(name))

@@ -3,12 +3,13 @@
 use super::{
     answer::MissReason,
     kernel_index::KernelIndex,
-    kernel_rows::RowForm,
+    kernel_rows::{IndexedRow, RowForm},
     padding::{LONGEST_PADDING, match_padding},
     query::{InputSlot, InputVariant},
     rules::{MatchRule, RuleKind},
+    slot_dims::SlotDims,
 };
-use crate::domain::EP_SIZE;
+use crate::domain::{Dtype, EP_SIZE};
 
 /// Inputs that are compared, and the formats that a mapping expects.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +22,29 @@ pub(crate) struct InputComparison<'m> {
     pub(crate) ep_size: Option<u64>,
     /// True if a row must have this number of ranks.
     pub(crate) needs_ep_size: bool,
+    /// First output of a kernel by its own name, which rows must have; `None` if it is unknown.
+    pub(crate) output: Option<RequiredOutput<'m>>,
+}
+
+/// First output that rows must have: inputs alike may belong to another operation, such as a product of the transposed left side,
+/// another slice, or a conversion to another type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequiredOutput<'m> {
+    pub(crate) dims: SlotDims,
+    pub(crate) dtype: Option<&'m Dtype>,
+}
+
+impl RequiredOutput<'_> {
+    /// Returns true if a row has as many elements in its first output, or none recorded.
+    fn fits_row(self, index: &KernelIndex, row: &IndexedRow) -> bool {
+        index.first_output(row).is_none_or(|dims| dims.element_count() == self.dims.element_count())
+    }
 }
 
 impl<'m> InputComparison<'m> {
     /// Creates a comparison of rows without a number of ranks.
     pub(crate) const fn new(is_prefix: bool, formats: &'m [String]) -> Self {
-        Self { is_prefix, formats, ep_size: None, needs_ep_size: false }
+        Self { is_prefix, formats, ep_size: None, needs_ep_size: false, output: None }
     }
 }
 
@@ -54,6 +72,7 @@ pub(crate) struct RowsSeen {
     pub(crate) same_inputs: bool,
     pub(crate) other_dtype: bool,
     pub(crate) other_format: bool,
+    pub(crate) other_output: bool,
     pub(crate) unmeasured: bool,
     pub(crate) same_count: bool,
     /// Attributes of rows with the same inputs that a query by shapes leaves open.
@@ -66,6 +85,7 @@ impl RowsSeen {
         self.same_inputs |= other.same_inputs;
         self.other_dtype |= other.other_dtype;
         self.other_format |= other.other_format;
+        self.other_output |= other.other_output;
         self.unmeasured |= other.unmeasured;
         self.same_count |= other.same_count;
         self.open_attributes.extend(other.open_attributes);
@@ -83,6 +103,8 @@ impl RowsSeen {
             MissReason::FormatMismatch
         } else if self.other_dtype {
             MissReason::DtypeMismatch
+        } else if self.other_output {
+            MissReason::OutputMismatch
         } else if self.same_count {
             MissReason::ShapeMismatch
         } else {
@@ -99,6 +121,7 @@ enum FormFit {
     },
     OtherDtype,
     OtherFormat,
+    OtherOutput,
     OtherRanks,
     /// Shapes do not determine the work of the rows.
     OpenAttributes,
@@ -126,6 +149,11 @@ fn compare_form(
         .any(|(slot, input)| slot.format.is_some_and(|format| !format.same_layout(&input.format)));
     if has_other_format {
         return FormFit::OtherFormat;
+    }
+    if let (Some(output), Some(recorded)) = (comparison.output, form.outputs.first())
+        && output.dtype.is_some_and(|dtype| !index.traits.match_dtype(dtype, &recorded.dtype).0)
+    {
+        return FormFit::OtherOutput;
     }
     let ep_size = form.attributes.get(EP_SIZE).and_then(|text| text.parse::<u64>().ok());
     if comparison.ep_size.is_some()
@@ -175,12 +203,20 @@ pub(crate) fn find_exact(
                     seen.other_format = true;
                     continue;
                 }
+                FormFit::OtherOutput => {
+                    seen.other_output = true;
+                    continue;
+                }
                 FormFit::OtherRanks => continue,
                 FormFit::OpenAttributes => {
                     seen.open_attributes = form.work_attributes().map(str::to_owned).collect();
                     continue;
                 }
             };
+            if comparison.output.is_some_and(|output| !output.fits_row(index, row)) {
+                seen.other_output = true;
+                continue;
+            }
             if row.latency().is_none() {
                 seen.unmeasured = true;
                 continue;
@@ -195,11 +231,7 @@ pub(crate) fn find_exact(
 }
 
 /// Returns the rule by which all inputs fit; the first one that is no identity names it.
-fn match_inputs(
-    index: &KernelIndex,
-    variant: &InputVariant<'_>,
-    row: &super::kernel_rows::IndexedRow,
-) -> Option<RuleKind> {
+fn match_inputs(index: &KernelIndex, variant: &InputVariant<'_>, row: &IndexedRow) -> Option<RuleKind> {
     let mut found = variant.kind;
     for (input, slot) in variant.slots.iter().enumerate() {
         let kind = index.traits.match_slot(input, &slot.dims, &index.rows.logical_input(row, input))?;
@@ -274,7 +306,11 @@ pub(crate) fn compare_class(
         FormFit::Fits { is_relaxed, format_rank } => {
             Some(FittingForm { form: number, is_relaxed, format_rank })
         }
-        FormFit::OtherDtype | FormFit::OtherFormat | FormFit::OtherRanks | FormFit::OpenAttributes => None,
+        FormFit::OtherDtype
+        | FormFit::OtherFormat
+        | FormFit::OtherOutput
+        | FormFit::OtherRanks
+        | FormFit::OpenAttributes => None,
     }
 }
 

@@ -40,9 +40,7 @@ pub(crate) fn choose_row(
         })
         .collect();
     let elements = |found: &RowMatch| {
-        let row = &index.rows.rows[found.row as usize];
-        let has_output = !index.rows.form(row).outputs.is_empty();
-        has_output.then(|| SlotDims::new(index.rows.output_dims(row, 0)).element_count())
+        index.first_output(&index.rows.rows[found.row as usize]).map(|dims| dims.element_count())
     };
     if let Some(output) = output.map(SlotDims::element_count)
         && equal.iter().any(|(found, ..)| elements(found) == Some(output))

@@ -34,6 +34,39 @@ const SEE_KEYS: &str = "docs/lookup.md lists the keys of an operator";
 /// Name of an operator, its position, and the operators among its sub-kernels with their positions.
 type OperatorReferences = BTreeMap<String, Vec<(String, Location)>>;
 
+/// Operators that a composite may contain, with those of its parts.
+const MOST_PARTS: u64 = 10_000;
+/// Composites that may be parts of each other.
+const MOST_LEVELS: usize = 100;
+
+/// Returns the number of operators that an operator contains, with itself. The error is a circle or too many levels, and its place.
+/// `sizes` has the known ones.
+fn composite_size<'r>(
+    name: &'r str,
+    references: &'r OperatorReferences,
+    path: &mut Vec<&'r str>,
+    sizes: &mut BTreeMap<&'r str, u64>,
+) -> Result<u64, (String, Location)> {
+    if let Some(size) = sizes.get(name) {
+        return Ok(*size);
+    }
+    path.push(name);
+    let mut size = 1_u64;
+    for (other, position) in references.get(name).into_iter().flatten() {
+        if let Some(start) = path.iter().position(|seen| seen == other) {
+            let circle = path[start..].iter().chain([&other.as_str()]).copied().collect::<Vec<_>>();
+            return Err((format!("a composite contains itself: {}", circle.join(" -> ")), *position));
+        }
+        if path.len() == MOST_LEVELS {
+            return Err((format!("composites of more than {MOST_LEVELS} levels"), *position));
+        }
+        size = size.saturating_add(composite_size(other, references, path, sizes)?);
+    }
+    path.pop();
+    sizes.insert(name, size);
+    Ok(size)
+}
+
 impl OpMapping {
     /// Reads a mapping. Fails with file, line, expected value and hint.
     pub fn load(path: &Path) -> Result<Self, YamlError> {
@@ -259,35 +292,26 @@ impl Converter<'_> {
         Ok(())
     }
 
-    /// Refuses composites that contain themselves.
+    /// Refuses composites that contain themselves, or more operators than a framework has in a step: each lookup answers all.
     fn refuse_cycles(&self, references: &OperatorReferences) -> Result<(), YamlError> {
-        fn visit<'r>(
-            name: &'r str,
-            references: &'r OperatorReferences,
-            path: &mut Vec<&'r str>,
-        ) -> Option<(String, Location)> {
-            path.push(name);
-            for (other, position) in references.get(name).into_iter().flatten() {
-                if let Some(start) = path.iter().position(|seen| seen == other) {
-                    let circle = path[start..].iter().chain([&other.as_str()]).copied().collect::<Vec<_>>();
-                    return Some((circle.join(" -> "), *position));
-                }
-                if let Some(found) = visit(other, references, path) {
-                    return Some(found);
-                }
-            }
-            path.pop();
-            None
-        }
+        let mut sizes = BTreeMap::new();
         for name in references.keys() {
-            if let Some((circle, position)) = visit(name, references, &mut Vec::new()) {
-                let problem = format!("a composite contains itself: {circle}");
-                return Err(self.error(
-                    position,
-                    &problem,
-                    "list the kernels that run, in place of the operator",
-                ));
-            }
+            let refused = match composite_size(name, references, &mut Vec::new(), &mut sizes) {
+                Ok(size) if size <= MOST_PARTS => continue,
+                Ok(size) => {
+                    let position =
+                        references[name].first().map_or(Location::UNKNOWN, |(_, position)| *position);
+                    let problem = format!("`{name}` contains {size} operators, the limit is {MOST_PARTS}");
+                    (position, problem)
+                }
+                Err((problem, position)) => (position, problem),
+            };
+            let (position, problem) = refused;
+            return Err(self.error(
+                position,
+                &problem,
+                "list the kernels that run, in place of the operator",
+            ));
         }
         Ok(())
     }

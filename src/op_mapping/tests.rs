@@ -96,3 +96,23 @@ fn errors_name_the_line_and_what_was_expected() {
     let missing = OpMapping::load(Path::new("/nonexistent/op_mapping.yaml")).expect_err("no file");
     assert!(missing.to_string().starts_with("/nonexistent/op_mapping.yaml: cannot be read"), "{missing}");
 }
+
+/// Each of these operators contains the next one twice.
+#[test]
+fn composites_of_too_many_operators_are_refused() {
+    let chain =
+        (0..5000).map(|level| format!("  c{level}: {{composite: true, sub_kernels: [c{}]}}\n", level + 1));
+    let chain = format!("operator_mappings:\n{}  c5000: {{kernel_type: Add}}\n", chain.collect::<String>());
+    assert!(refused(&chain).contains("composites of more than 100 levels"), "{}", refused(&chain));
+    let nested = |levels: usize| {
+        let operators = (0..levels)
+            .map(|level| format!("  c{level}: {{composite: true, sub_kernels: [c{0}, c{0}]}}\n", level + 1));
+        format!("operator_mappings:\n{}  c{levels}: {{kernel_type: Add}}\n", operators.collect::<String>())
+    };
+    let path = Path::new("op_mapping.yaml");
+    assert!(OpMapping::parse(path, &nested(10)).is_ok());
+    for levels in [14, 60] {
+        let error = OpMapping::parse(path, &nested(levels)).expect_err("too many").to_string();
+        assert!(error.starts_with("op_mapping.yaml:") && error.contains("the limit is 10000"), "{error}");
+    }
+}

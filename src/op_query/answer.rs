@@ -115,6 +115,8 @@ pub enum MissReason {
     DtypeMismatch,
     /// Rows with these shapes have other formats.
     FormatMismatch,
+    /// Rows with these inputs have another output.
+    OutputMismatch,
     /// Rows with these shapes have different element types, and the query names none.
     AmbiguousDtype,
     /// Rows with these inputs have different outputs, and the query names none of them.
@@ -173,6 +175,7 @@ impl fmt::Display for MissReason {
             Self::InputCountMismatch => f.write_str("input_count_mismatch"),
             Self::DtypeMismatch => f.write_str("dtype_mismatch"),
             Self::FormatMismatch => f.write_str("format_mismatch"),
+            Self::OutputMismatch => f.write_str("output_mismatch"),
             Self::AmbiguousDtype => f.write_str("ambiguous_dtype"),
             Self::AmbiguousOutput => f.write_str("ambiguous_output"),
             Self::NotMeasured => f.write_str("not_measured"),

@@ -28,6 +28,8 @@ pub(crate) struct AdaptedState<'a> {
     pub(crate) rows: usize,
     pub(crate) candidates: usize,
     pub(crate) estimate: Option<ErrorEstimate>,
+    /// Number of random candidates with a known error, also without an estimate.
+    pub(crate) hold_outs: usize,
     pub(crate) is_met: bool,
 }
 
@@ -50,7 +52,7 @@ fn reason_text(reason: ChoiceReason) -> String {
 /// Returns the line about a kernel after a batch.
 pub(crate) fn adapt_line(state: &AdaptedState<'_>, target: f64) -> String {
     let estimate = match state.estimate {
-        None => "no estimate yet".to_owned(),
+        None => format!("no estimate yet from {}", format_count(state.hold_outs, "hold-out")),
         Some(ErrorEstimate { hold_outs, p50, p90, max }) => format!(
             "error p50 {}, p90 {}, max {} of {}",
             error_text(p50),
@@ -80,7 +82,7 @@ pub(crate) fn adapt_table(states: &[AdaptedState<'_>], target: f64) -> String {
             state.kernel.to_string(),
             state.rows.to_string(),
             state.candidates.to_string(),
-            state.estimate.map_or(0, |estimate| estimate.hold_outs).to_string(),
+            state.hold_outs.to_string(),
             error(|estimate| estimate.p50),
             error(|estimate| estimate.p90),
             error(|estimate| estimate.max),
@@ -102,7 +104,7 @@ pub(crate) fn adapt_json(states: &[AdaptedState<'_>], target: f64) -> String {
         };
         let line = json!({
             "kernel": state.kernel.as_str(), "rows": state.rows, "candidates": state.candidates,
-            "hold_outs": state.estimate.map_or(0, |estimate| estimate.hold_outs),
+            "hold_outs": state.hold_outs,
             "p50": error(|estimate| estimate.p50), "p90": error(|estimate| estimate.p90),
             "max": error(|estimate| estimate.max), "target": relative(target), "met": state.is_met,
         });

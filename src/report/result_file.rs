@@ -22,7 +22,9 @@ impl ResultFileError {
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Unusable { extension, .. } => {
-                format!("give a name that ends in `.{extension}`, in an existing folder outside of databases")
+                format!(
+                    "give another name that ends in `.{extension}`, in an existing folder outside of databases"
+                )
             }
             Self::File(error) => error.hint(),
         }
@@ -67,6 +69,22 @@ impl ResultFile {
                 Err(refused(format!("cannot be inspected: {error}")))
             }
             _ => Ok(Self { path: path.to_owned() }),
+        }
+    }
+
+    /// Refuses a file that the command also reads.
+    pub(crate) fn apart_from<'p>(
+        self,
+        mut inputs: impl Iterator<Item = &'p Path>,
+        extension: &'static str,
+    ) -> Result<Self, ResultFileError> {
+        let own = resolve_links(&self.path);
+        match inputs.any(|input| resolve_links(input) == own) {
+            true => {
+                let problem = "is an input of this command".to_owned();
+                Err(ResultFileError::Unusable { path: self.path, problem, extension })
+            }
+            false => Ok(self),
         }
     }
 

@@ -102,6 +102,7 @@ impl KernelDesign {
             rows: self.design.measured(),
             candidates: self.cases.len(),
             estimate: self.design.estimate(),
+            hold_outs: self.design.hold_out_errors().len(),
             is_met: self.design.is_met(),
         }
     }

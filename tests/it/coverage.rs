@@ -609,3 +609,16 @@ fn coverage_reads_only_existing_databases() {
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     assert!(!Path::new(&context.path("db")).exists());
 }
+
+#[test]
+fn a_result_never_replaces_a_workload() {
+    let context = database();
+    let list = "op,inputs,dtypes,count\nSwiGlu,\"9,10\",DT_BF16,1\n";
+    context.write("list.csv", list);
+    for name in ["list.csv", "./list.csv"] {
+        let ran = run_coverage(&context, &["--workload", "list.csv", "--csv", name]);
+        assert_eq!(ran.code, 3, "{}", ran.stdout);
+        assert!(ran.stderr.contains("is an input of this command"), "{}", ran.stderr);
+        assert_eq!(fs::read_to_string(context.path("list.csv")).expect("readable"), list);
+    }
+}

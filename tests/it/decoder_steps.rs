@@ -467,7 +467,7 @@ fn steps_are_calls_of_the_catalogue() {
     let assets = AssetFiles::embedded();
     let catalogue = Catalogue::load(&assets).expect("a catalogue");
     let (mut checked, mut without_entry) = (0, BTreeSet::new());
-    let (mut refused, mut last) = (BTreeSet::new(), String::new());
+    let (mut refused, mut last) = (BTreeSet::<(String, String, String)>::new(), String::new());
     for (name, model) in LlmModel::all(&assets).expect("models") {
         let most = *model.layouts.ep.last().expect("a degree");
         let layouts = [[1, 1, 1], [4, 1, 1], [2, most.min(16), 8], [4, 2, 1], [16, 1, 1], [2, 2, 4]];
@@ -507,9 +507,7 @@ fn steps_are_calls_of_the_catalogue() {
         }
     }
     assert!(checked > 1500, "{checked}");
-    // Values of this model are wider than keys without positions, for which packed prompts have no recorded call.
-    let expected = ["GLM-4.7-Flash", "FusedInferAttentionScore", "prefill"].map(str::to_owned);
-    assert_eq!(refused, BTreeSet::from([expected.into()]), "{last}");
+    assert_eq!(refused, BTreeSet::new(), "{last}");
     assert!(without_entry.is_empty(), "{without_entry:?}");
 }
 

@@ -3,7 +3,7 @@
 use super::{AttentionTable, CONFIDENCE, LENGTH_TOLERANCE, TokenMatch};
 use crate::lookup::{
     answer::{LatencyColumn, LookupAnswer, MissReason},
-    attention::work::{AttentionFamily, AttentionWork},
+    attention::work::{AttentionFamily, AttentionRegime, AttentionWork},
     kernel_rows::KernelRows,
     row_answers::{FoundRows, answer_of_row, choose_median, preferred_columns},
     rules::{MatchRule, RuleKind},
@@ -21,12 +21,14 @@ impl AttentionTable {
     ) -> Result<Option<LookupAnswer>, MissReason> {
         let columns = preferred_columns(policy);
         let mut best: Vec<(f64, usize, u32)> = Vec::new();
+        // Rotary parts are not compared.
+        let regime = AttentionRegime { rope_dim: None, ..query.regime.clone() };
         for row in &self.rows {
             let work = &row.work;
             let gap = (work.kv_length.trunc() - query.kv_length.trunc()).abs();
             let is_same = gap <= LENGTH_TOLERANCE
                 && (work.heads, work.head_dim) == (query.heads, query.head_dim)
-                && self.regimes[row.regime as usize].unknown_beside(&query.regime).is_some()
+                && self.regimes[row.regime as usize].unknown_beside(&regime).is_some()
                 && TokenMatch::Superseded.padding(query.tokens, work.tokens).is_some();
             let has_lists = self.family == AttentionFamily::Fused
                 || match (&work.lengths, &query.lengths) {

@@ -70,6 +70,9 @@ fn key_heads(key: &[u64], order: KeyOrder, [_, heads, head_dim]: [u64; 3]) -> Op
     recorded.into_iter().flatten().find(is_possible).or(recorded[0])
 }
 
+/// Queries, keys and values.
+const BARE_INPUTS: usize = 3;
+
 /// Properties that must be equal, of rows and queries. Unknown values of one of them are not compared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AttentionRegime {
@@ -83,6 +86,8 @@ pub(crate) struct AttentionRegime {
     pub(crate) block_size: Option<u64>,
     /// Keys that are selected.
     pub(crate) selected: Option<u64>,
+    /// Dimension of the rotary parts that are inputs of their own; 0 without them.
+    pub(crate) rope_dim: Option<u64>,
     /// Attributes of sparse attention that have unusual values.
     pub(crate) unusual: String,
 }
@@ -108,6 +113,7 @@ impl AttentionRegime {
             compare(self.topk.as_ref(), query.topk.as_ref())?,
             compare(self.block_size.as_ref(), query.block_size.as_ref())?,
             compare(self.selected.as_ref(), query.selected.as_ref())?,
+            compare(self.rope_dim.as_ref(), query.rope_dim.as_ref())?,
         ];
         Some(known.contains(&true))
     }
@@ -211,6 +217,11 @@ impl AttentionWork {
                 selected: (family == AttentionFamily::Sparse)
                     .then(|| number(SELECTED_KEYS).or_else(|| selected_keys(topk, lengths.as_ref())))
                     .flatten(),
+                rope_dim: is_fused.then(|| {
+                    input(AttentionSlot::QueryRope as usize)
+                        .and_then(|dims| dims.last().copied())
+                        .unwrap_or(0)
+                }),
                 unusual: match family {
                     AttentionFamily::Fused => String::new(),
                     _ => USUAL_VALUES.iter().filter_map(unusual).collect(),
@@ -257,6 +268,9 @@ impl AttentionWork {
                 _ => None,
             }),
             selected: None,
+            // A query by its first inputs only leaves the others open, and frameworks have them in another order.
+            rope_dim: (is_fused && order == KeyOrder::Recorded && query.inputs.len() > BARE_INPUTS)
+                .then(|| slot(AttentionSlot::QueryRope as usize).unwrap_or(0)),
             unusual: String::new(),
         };
         if !is_fused {

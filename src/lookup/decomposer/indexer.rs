@@ -129,6 +129,7 @@ pub(super) fn decompose(
         topk: Some(topk),
         block_size: inputs.cache.iter().rev().nth(1).copied(),
         selected: None,
+        rope_dim: None,
         unusual: String::new(),
     };
     let (dims, family) = ([tokens, heads, head_dim], AttentionFamily::Indexer);

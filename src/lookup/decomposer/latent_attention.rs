@@ -155,6 +155,7 @@ pub(super) fn decompose_dense(
         topk: None,
         block_size: None,
         selected: None,
+        rope_dim: None,
         unusual: String::new(),
     };
     let attention = |dims: [u64; 3], regime: AttentionRegime| {
@@ -209,6 +210,7 @@ pub(super) fn decompose_sparse(
             topk: Some(topk),
             block_size: Some(inputs.block_size),
             selected: None,
+            rope_dim: None,
             unusual: String::new(),
         };
         let (dims, family) = ([tokens, heads, latent], AttentionFamily::Sparse);

@@ -9,7 +9,9 @@ use crate::{
         index::LookupError,
         interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
         kernel_index::KernelIndex,
-        match_rows::{InputComparison, RowMatch, RowsSeen, find_exact, find_padded, token_variants},
+        match_rows::{
+            InputComparison, RequiredOutput, RowMatch, RowsSeen, find_exact, find_padded, token_variants,
+        },
         query::{
             InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs,
         },
@@ -66,9 +68,15 @@ impl LookupEngine {
         if kernels.indices.is_empty() {
             return Ok(LookupAnswer::missed(MissReason::Unmapped));
         }
-        let comparison = InputComparison { ep_size: query.ep_size, ..InputComparison::new(false, &[]) };
         let slots = input_slots(&query.inputs);
         let outputs = output_dims(kernel.as_str(), &slots, &query.outputs);
+        let is_known = self.rules == LookupRules::Current && !query.outputs.is_empty();
+        let output = outputs.first().filter(|_| is_known).map(|dims| RequiredOutput {
+            dims: *dims,
+            dtype: query.outputs.first().and_then(|output| output.dtype.as_ref()),
+        });
+        let comparison =
+            InputComparison { ep_size: query.ep_size, output, ..InputComparison::new(false, &[]) };
         Ok(self.match_kernels(&kernels, &KernelsQuery { slots, outputs, ..KernelsQuery::new(comparison) }))
     }
 

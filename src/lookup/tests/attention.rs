@@ -256,3 +256,52 @@ fn attention_without_a_latency_is_not_measured() {
     assert_eq!(at(5000.0), "shape_mismatch");
     assert_eq!(at(9000.0), "90 attention FusedInferAttentionScore:3");
 }
+
+/// Rotary parts that are inputs of their own are work of attention. A query by queries, keys and values leaves them open.
+#[test]
+fn rotary_parts_are_those_of_the_row() {
+    let database = TestDatabase::new(&[]);
+    let empty = ";".repeat(21);
+    let record = |rope: &str| match rope {
+        "" => "64,16,128;64,16,128;64,16,128;;2048,2048;2;2".to_owned(),
+        rope => format!("64,16,128;64,16,128;64,16,128{empty};64,16,{rope};64,16,{rope}"),
+    };
+    let row = |rope: &str, latency: u32| {
+        let shapes = record(rope);
+        let types: Vec<&str> = shapes
+            .split(';')
+            .map(|shape| if shape.is_empty() { "DT_UNDEFINED" } else { "DT_BF16" })
+            .collect();
+        let formats = types.iter().map(|_| "ND").collect::<Vec<_>>().join(";");
+        let types = types.join(";");
+        format!("\"{shapes}\",{types},{formats},\"64,16,128\",DT_BF16,ND,{latency},,,32,3,16,TND\n")
+    };
+    let header = format!(
+        "{HEADER},Runtime avg_seq_len,Runtime sparse_mode,Runtime num_key_value_heads,Runtime input_layout\n"
+    );
+    let table = [header, row("", 10), row("64", 20)].concat();
+    fs::write(database.path().join("FusedInferAttentionScore.csv"), table).expect("written");
+    let engine = database.engine(ATTENTION_MAPPING);
+    let answered = |shapes: &str| {
+        let inputs = shapes.split(';').map(|shape| QueryTensor {
+            dims: shape.split(',').filter_map(|dim| dim.parse().ok()).collect(),
+            dtype: (!shape.is_empty()).then_some(Dtype::Bf16),
+            format: None,
+        });
+        let attention = AttentionParameters {
+            kv_length: Some(32.0),
+            layout: Some("TND".to_owned()),
+            ..AttentionParameters::default()
+        };
+        let op = "FusedInferAttentionScore".to_owned();
+        let query = OpQuery { op, inputs: inputs.collect(), attention, ..OpQuery::default() };
+        shown(&engine.lookup(&query).expect("readable"))
+    };
+    assert_eq!(answered(&record("")), "10 attention FusedInferAttentionScore:2");
+    assert_eq!(answered(&record("64")), "20 attention FusedInferAttentionScore:3");
+    assert_eq!(answered(&record("128")), "shape_mismatch");
+    assert_eq!(
+        answered("64,16,128;64,16,128;64,16,128"),
+        "ambiguous_semantic_match:FusedInferAttentionScore"
+    );
+}

@@ -362,8 +362,85 @@ fn rows_with_other_outputs_do_not_answer() {
     assert_eq!(shown_with("1000,64;2", ""), "ambiguous_output");
     assert_eq!(shown_with("1000,64;2", "10,64"), "2 identity Slice:2");
     assert_eq!(shown_with("1000,64;2", "900,64"), "20 identity Slice:3");
-    assert_eq!(shown_with("1000,64;2", "500,64"), "ambiguous_output");
+    assert_eq!(shown_with("1000,64;2", "500,64"), "output_mismatch");
     assert_eq!(shown_with("500,64;2", ""), "3 identity Slice:5");
     // Rows on both sides with outputs that do not grow with the tokens alike are no line.
     assert_eq!(shown_with("700,64;2", ""), "shape_mismatch");
+}
+
+/// Equal inputs of a kernel may belong to another operation, which the recorded output shows.
+#[test]
+fn rows_of_kernels_have_the_output_of_the_query() {
+    let database = TestDatabase::new(&[
+        (
+            "MatMulV3",
+            &[
+                "4096,1024;4096,1024 | DT_BF16;DT_BF16 | | 4096,4096 | DT_BF16 | 166",
+                "2048,1024;4096,1024 | DT_BF16;DT_BF16 | | 2048,4096 | DT_BF16 | 90",
+                // The left side is transposed.
+                "3072,1024;3072,1024 | DT_BF16;DT_BF16 | | 1024,1024 | DT_BF16 | 30",
+            ],
+        ),
+        ("Cast", &["4096 | FLOAT | | 4096 | DT_BF16 | 5"]),
+        (
+            "Slice",
+            &[
+                "1000,8,512;3;3 | DT_BF16;INT64;INT64 | | 1000,8,128 | DT_BF16 | 2",
+                "2000,8,512;3;3 | DT_BF16;INT64;INT64 | | 2000,8,256 | DT_BF16 | 8",
+                "4000,8,512;3;3 | DT_BF16;INT64;INT64 | | 4000,8,128 | DT_BF16 | 5",
+                "4000,8,512;3;3 | DT_BF16;INT64;INT64 | | 4000,8,256 | DT_BF16 | 9",
+                "1000,8,512;3;3 | DT_BF16;INT64;INT64 | | 7,8,512 | DT_BF16 | 1",
+                "3000,8,512;3;3 | DT_BF16;INT64;INT64 | | 7,8,512 | DT_BF16 | 1.5",
+            ],
+        ),
+    ]);
+    let engine = database.engine("operator_mappings:\n  mm: {kernel_type: MatMulV3}\n");
+    let answered = |op: &str, inputs: &str, dtypes: &str, output: (&str, &str)| {
+        let outputs = tensors(output.0, output.1);
+        shown(&engine.lookup(&OpQuery { outputs, ..query(op, inputs, dtypes) }).expect("readable"))
+    };
+    let bf16 = "BF16;BF16";
+    for (op, inputs, dtypes, output, expected) in [
+        ("MatMulV3", "4096,1024;4096,1024", bf16, ("4096,4096", "BF16"), "166 identity MatMulV3:2"),
+        ("MatMulV3", "4096,1024;4096,1024", bf16, ("1024,1024", "BF16"), "output_mismatch"),
+        // An operator has the output of a framework, which says nothing of the kernel's.
+        ("mm", "4096,1024;4096,1024", bf16, ("1024,1024", "BF16"), "166 identity MatMulV3:2"),
+        ("MatMulV3", "3072,1024;3072,1024", bf16, ("1024,1024", "BF16"), "30 identity MatMulV3:4"),
+        // The transposed product is no row between the others.
+        (
+            "MatMulV3",
+            "3072,1024;4096,1024",
+            bf16,
+            ("3072,4096", "BF16"),
+            "128 interpolated_1d_linear over M MatMulV3:2 MatMulV3:3",
+        ),
+        ("MatMulV3", "3072,1024;4096,1024", bf16, ("1024,1024", "BF16"), "shape_mismatch"),
+        ("Cast", "4096", "FLOAT", ("4096", "BF16"), "5 identity Cast:2"),
+        ("Cast", "4096", "FLOAT", ("4096", "INT8"), "output_mismatch"),
+        ("Slice", "4000,8,512;3;3", "BF16;INT64;INT64", ("4000,8,256", "BF16"), "9 identity Slice:5"),
+        ("Slice", "4000,8,512;3;3", "BF16;INT64;INT64", ("1,1,1", "BF16"), "output_mismatch"),
+        (
+            "Slice",
+            "3000,8,512;3;3",
+            "BF16;INT64;INT64",
+            ("3000,8,128", "BF16"),
+            "4 interpolated_1d_linear over axis 0 Slice:2 Slice:4",
+        ),
+        (
+            "Slice",
+            "3000,8,512;3;3",
+            "BF16;INT64;INT64",
+            ("3000,8,256", "BF16"),
+            "8.5 interpolated_1d_linear over axis 0 Slice:3 Slice:5",
+        ),
+        (
+            "Slice",
+            "2000,8,512;3;3",
+            "BF16;INT64;INT64",
+            ("7,8,512", "BF16"),
+            "1.25 interpolated_1d_linear over axis 0 Slice:6 Slice:7",
+        ),
+    ] {
+        assert_eq!(answered(op, inputs, dtypes, output), expected, "{op} {inputs} -> {output:?}");
+    }
 }

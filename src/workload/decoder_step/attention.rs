@@ -105,7 +105,7 @@ impl StepBuilder<'_> {
         let call = if self.step.is_decode() {
             self.grouped_decode(heads, kv_heads, dim)
         } else {
-            self.packed_prefill(heads, kv_heads, dim, dim)
+            self.packed_prefill(heads, kv_heads, [dim, dim], None)
         };
         self.add(layers, call);
     }
@@ -135,18 +135,35 @@ impl StepBuilder<'_> {
         self.with_attributes(call, &attributes)
     }
 
-    /// Attention of packed prompts, whose keys and values are the tokens themselves.
-    fn packed_prefill(&self, heads: u64, kv_heads: u64, dim: u64, v_dim: u64) -> KernelCall {
+    /// Attention of packed prompts, whose keys and values are the tokens themselves. That of the latent kind has the rotary parts
+    /// apart, and returns the logarithms of the sums, by which it is joined with the context (vllm-ascend 0.18,
+    /// `_forward_prefill` of `attention/mla_v1.py`).
+    fn packed_prefill(
+        &self,
+        heads: u64,
+        kv_heads: u64,
+        [dim, v_dim]: [u64; 2],
+        rope: Option<u64>,
+    ) -> KernelCall {
         let (batch, tokens) = (self.step.batch, self.step.tokens());
-        let call = KernelCall::new(AttentionCase::KERNEL)
+        let mut call = KernelCall::new(AttentionCase::KERNEL)
             .input(&[tokens, heads, dim], Dtype::Bf16)
             .input(&[tokens, kv_heads, dim], Dtype::Bf16)
             .input(&[tokens, kv_heads, v_dim], Dtype::Bf16)
             .omitted(1)
             .input(&[MASK, MASK], Dtype::Int8)
             .input(&[batch], Dtype::Int64)
-            .input(&[batch], Dtype::Int64)
-            .output(&[tokens, heads, v_dim], Dtype::Bf16);
+            .input(&[batch], Dtype::Int64);
+        if let Some(rope) = rope {
+            call = call
+                .omitted(17)
+                .input(&[tokens, heads, rope], Dtype::Bf16)
+                .input(&[tokens, kv_heads, rope], Dtype::Bf16);
+        }
+        call = call.output(&[tokens, heads, v_dim], Dtype::Bf16);
+        if rope.is_some() {
+            call = call.output(&[tokens, heads, 1], Dtype::Float);
+        }
         let ends = EqualLengths { batch, length: self.step.context }.ends();
         let attributes = AttentionCall {
             layout: "TND",
@@ -234,13 +251,8 @@ impl StepBuilder<'_> {
                 .output(&[tokens, heads, v_dim], Dtype::Bf16)
                 .output(&[heads, tokens], Dtype::Float);
             // The rows of this kernel do not have the lengths of several prompts.
-            let packed = self.packed_prefill(heads, heads, nope, v_dim);
-            let call = match (self.step.batch, nope == v_dim) {
-                (1, true) => packed.or_call(ring),
-                (1, false) => ring,
-                _ => packed,
-            };
-            self.add(layers, call);
+            let packed = self.packed_prefill(heads, heads, [nope, v_dim], Some(rope));
+            self.add(layers, if self.step.batch == 1 { packed.or_call(ring) } else { packed });
         }
     }
 
