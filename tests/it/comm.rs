@@ -138,6 +138,7 @@ fn a_sweep_is_fitted_with_its_regimes_and_algorithm() {
         "all_reduce 16 ranks tier 1 FLOAT16",
         "change between 32K and 64K (by fit), +",
         "do not interpolate across; sizes that locate it: 18432,20480,",
+        "npubench comm run --db db --host rehearsal --ops all_reduce --ranks 16 --tiers 1 --dtypes float16 --sizes 18432,20480,",
         "small messages: ring — ring off by",
         "of the link's peak of 196.0 GB/s",
     ] {

@@ -62,7 +62,13 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
     let images = images.transpose()?.unwrap_or_default();
     let fits: Vec<SweepFit> = sweeps.into_iter().map(SweepFit::from_sweep).collect();
     let scaling = compare_group_sizes(&fits);
-    let report = FitReport { fits: &fits, scaling: &scaling, network: network.as_ref() };
+    let report = FitReport {
+        fits: &fits,
+        scaling: &scaling,
+        database: &options.database.db,
+        kind: database.kind(),
+        network: network.as_ref(),
+    };
     for (kind, file) in images {
         if let Some(image) = bandwidth_plot(&fits, network.as_ref(), kind) {
             file.write(&image)?;

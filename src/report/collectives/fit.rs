@@ -1,6 +1,6 @@
 //! Fits of sweeps as tables in the style of nccl-tests, or as JSON lines.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,8 @@ use crate::{
         size_text,
     },
     config::CommNetwork,
-    domain::Dtype,
+    domain::{DataKind, Dtype},
+    evidence::quoted_argument,
 };
 
 /// Fits of the sweeps of a database.
@@ -22,8 +23,44 @@ use crate::{
 pub(crate) struct FitReport<'f> {
     pub(crate) fits: &'f [SweepFit],
     pub(crate) scaling: &'f [ScalingOfGroups],
+    /// Folder of the database, for the commands that measure further sizes, and its kind.
+    pub(crate) database: &'f Path,
+    pub(crate) kind: DataKind,
     /// Network whose link peaks are shown.
     pub(crate) network: Option<&'f CommNetwork>,
+}
+
+impl FitReport<'_> {
+    /// Returns the command that measures the sizes around the changes of a sweep; `None` if all are located, or the sweep has no
+    /// tier or type.
+    fn refining_command(&self, fit: &SweepFit) -> Option<String> {
+        let mut sizes: Vec<u64> =
+            fit.switches.iter().flat_map(|switch| switch.refining_sizes.clone()).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let key = &fit.sweep.key;
+        let (tier, dtype) = (key.tier?, key.dtype.as_ref()?.torch_name()?);
+        if sizes.is_empty() {
+            return None;
+        }
+        let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+        let host = match self.kind {
+            DataKind::Rehearsal => " --host rehearsal",
+            DataKind::Npu => "",
+        };
+        // The variables belong to the key of the rows.
+        let variables = match key.environment.as_str() {
+            "" => String::new(),
+            variables => format!("with {variables}: "),
+        };
+        Some(format!(
+            "{variables}npubench comm run --db {}{host} --ops {} --ranks {} --tiers {tier} --dtypes {dtype} --sizes {}",
+            quoted_argument(&self.database.to_string_lossy()),
+            fit.sweep.kind,
+            key.ranks,
+            sizes.join(","),
+        ))
+    }
 }
 
 /// Returns a table for each sweep, with its lines and changes, then the algorithms by group sizes.
@@ -95,6 +132,9 @@ fn lines_text(report: &FitReport<'_>, fit: &SweepFit) -> String {
     }
     for switch in &fit.switches {
         text += &switch_text(switch);
+    }
+    if let Some(command) = report.refining_command(fit) {
+        let _ = writeln!(text, "{command}");
     }
     if let Some(peak) = fit.peak(report.network) {
         let best = points.iter().map(|point| fit.sweep.bandwidths(point.bandwidth_bytes, point.micros).1);
@@ -217,7 +257,7 @@ pub(crate) fn fit_json(report: &FitReport<'_>) -> String {
             "collective": fit.sweep.kind, "ranks": key.ranks, "tier": key.tier,
             "dtype": key.dtype.as_ref().map(Dtype::as_str), "environment": key.environment,
             "size_semantics": fit.sweep.kind.size_semantics(), "bus_factor": fit.sweep.kind.bus_factor(key.ranks),
-            "link_peak_gb_per_s": fit.peak(report.network), "points": points, "lines": ranges, "changes": changes,
+            "link_peak_gb_per_s": fit.peak(report.network), "refining_command": report.refining_command(fit), "points": points, "lines": ranges, "changes": changes,
         });
         let _ = writeln!(text, "{object}");
     }
