@@ -3,11 +3,11 @@
 use super::{
     answer::{AnswerSource, LookupAnswer, Micros, MissReason, PartAnswer},
     attention::AttentionFamily,
-    query::{OpQuery, QueryTensor},
+    query::{OpQuery, QueryTensor, element_bytes},
     rules::{KernelTraits, LookupRules, MatchRule, RuleKind},
 };
 use crate::{
-    domain::{Dtype, KernelName},
+    domain::KernelName,
     op_mapping::{CompositePart, MappedKernel, MessageBytes, RankGroup},
 };
 
@@ -56,12 +56,6 @@ pub(crate) fn product_bytes(inputs: &[QueryTensor]) -> Option<u64> {
     };
     let size = element_bytes(input.dtype.as_ref()?)?.max(2);
     outer.iter().chain([&n, &size]).try_fold(1_u64, |product, dim| product.checked_mul(*dim))
-}
-
-/// Returns the bytes of an element, also of types that torch_npu lacks.
-pub(crate) fn element_bytes(dtype: &Dtype) -> Option<u64> {
-    let of_name = |name: &str| name.contains("FLOAT8").then_some(1);
-    dtype.bytes().or_else(|| of_name(dtype.as_str()))
 }
 
 /// Returns the message of a composite's collective; the error is the reason of a miss.

@@ -15,7 +15,6 @@ mod interpolation;
 mod kernel_index;
 mod kernel_rows;
 mod match_rows;
-mod moe;
 mod nearest;
 mod row_answers;
 mod row_choice;
@@ -36,6 +35,6 @@ pub(crate) use crate::op_query::{
     parse_dtype, parse_known_dtype, parse_length, parse_phase, parse_shapes,
 };
 use crate::{
-    op_query::{answer, broadcast, padding, query, rules, slot_dims},
+    op_query::{answer, broadcast, moe_inputs, padding, query, rules, slot_dims},
     stats::simplex_interpolation as linear,
 };

@@ -6,6 +6,7 @@
 pub(crate) mod answer;
 pub(crate) mod broadcast;
 mod list_fields;
+pub(crate) mod moe_inputs;
 pub(crate) mod padding;
 pub(crate) mod query;
 mod query_fields;

@@ -327,6 +327,12 @@ pub(crate) fn input_variants<'q>(traits: KernelTraits, slots: Vec<InputSlot<'q>>
     variants
 }
 
+/// Returns the bytes of an element, also of types that torch_npu lacks.
+pub(crate) fn element_bytes(dtype: &Dtype) -> Option<u64> {
+    let of_name = |name: &str| name.contains("FLOAT8").then_some(1);
+    dtype.bytes().or_else(|| of_name(dtype.as_str()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

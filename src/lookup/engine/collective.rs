@@ -4,9 +4,8 @@ use super::lookup_engine::{LookupEngine, try_best_of};
 use crate::lookup::{
     answer::{LookupAnswer, MissReason},
     collective::CollectiveMessage,
-    composite::element_bytes,
     index::LookupError,
-    query::OpQuery,
+    query::{OpQuery, element_bytes},
 };
 use crate::op_mapping::{MappedKernel, MessageInterpolation};
 

@@ -12,7 +12,7 @@ use crate::{
         composite::sum_of_known_parts,
         index::LookupError,
         match_rows::{InputComparison, RowsSeen, find_exact},
-        moe::{MoeInputs, moe_inputs},
+        moe_inputs::{MoeInputs, moe_inputs},
         query::{OpQuery, input_slots, input_variants},
     },
     op_mapping::{

@@ -82,3 +82,33 @@ fn mixtures_of_experts_need_their_number_of_ranks() {
     assert_eq!(outer.source, AnswerSource::Partial);
     assert!(reason.starts_with("sub_kernel_miss:quant: sub_kernel_miss:AddRmsNormBias"), "{reason}");
 }
+
+/// Shapes of the kernel's inputs.
+fn kernel_shapes(inputs: &str, dtypes: &str) -> Option<Vec<Vec<u64>>> {
+    let query = OpQuery { inputs: tensors(inputs, dtypes), ..OpQuery::default() };
+    Some(moe_inputs::moe_inputs(&query)?.kernel.into_iter().map(|tensor| tensor.dims).collect())
+}
+
+#[test]
+fn inputs_of_the_kernel_follow_from_activation_routing_and_weights() {
+    let expected = Some(vec![
+        vec![12, 64],
+        vec![2, 64, 32],
+        vec![2, 16, 64],
+        vec![12, 8],
+        vec![64],
+        vec![128],
+        vec![12, 8],
+    ]);
+    for inputs in [
+        "12,64;12,8;2,64,32;2,16,64",
+        "3,4,64;12,8;2,64,32;64;2,16,64;128",
+        "12,64;12,8;64,32;64,32;16,64;16,64",
+        "12,64;2,64,32;2,16,64;12,8;64;128;12,8",
+    ] {
+        assert_eq!(kernel_shapes(inputs, "DT_BF16"), expected, "{inputs}");
+    }
+    for inputs in ["12,64", "12,64;12,8", "12,64;12,8;2,60,32;2,16,64", "12,64;12,8;2,64,32"] {
+        assert_eq!(kernel_shapes(inputs, "DT_BF16"), None, "{inputs}");
+    }
+}

@@ -1,9 +1,6 @@
 //! Fused mixtures of experts: the inputs of the kernel, and of what runs beside it.
 
-use super::{
-    composite::element_bytes,
-    query::{OpQuery, QueryTensor},
-};
+use super::query::{OpQuery, QueryTensor, element_bytes};
 use crate::domain::Dtype;
 
 /// Number of inputs of the fused kernel.
@@ -92,40 +89,5 @@ impl MoeInputs {
         };
         let size = element_bytes(self.activation.dtype.as_ref()?)?.checked_mul(experts)?;
         self.activation.dims.iter().try_fold(size, |product, dim| product.checked_mul(*dim))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lookup::tests::tensors;
-
-    fn shapes(inputs: &str, dtypes: &str) -> Option<Vec<Vec<u64>>> {
-        let query = OpQuery { inputs: tensors(inputs, dtypes), ..OpQuery::default() };
-        Some(moe_inputs(&query)?.kernel.into_iter().map(|tensor| tensor.dims).collect())
-    }
-
-    #[test]
-    fn inputs_of_the_kernel_follow_from_activation_routing_and_weights() {
-        let expected = Some(vec![
-            vec![12, 64],
-            vec![2, 64, 32],
-            vec![2, 16, 64],
-            vec![12, 8],
-            vec![64],
-            vec![128],
-            vec![12, 8],
-        ]);
-        for inputs in [
-            "12,64;12,8;2,64,32;2,16,64",
-            "3,4,64;12,8;2,64,32;64;2,16,64;128",
-            "12,64;12,8;64,32;64,32;16,64;16,64",
-            "12,64;2,64,32;2,16,64;12,8;64;128;12,8",
-        ] {
-            assert_eq!(shapes(inputs, "DT_BF16"), expected, "{inputs}");
-        }
-        for inputs in ["12,64", "12,64;12,8", "12,64;12,8;2,60,32;2,16,64", "12,64;12,8;2,64,32"] {
-            assert_eq!(shapes(inputs, "DT_BF16"), None, "{inputs}");
-        }
     }
 }
