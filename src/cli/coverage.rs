@@ -14,10 +14,9 @@ use crate::{
     domain::DataKind,
     exit::ExitStatus,
     report::{
-        CoverageReport, ResultFile, coverage_csv, coverage_json, coverage_page, coverage_text, print_data,
-        print_note,
+        CoverageReport, coverage_csv, coverage_json, coverage_page, coverage_text, print_data, print_note,
     },
-    session::{CommandError, coverage_of},
+    session::{CommandError, ResultFile, coverage_of},
 };
 
 /// Shows which questions of workloads a database answers, and what would close the gaps

@@ -28,10 +28,9 @@ use crate::{
     llm::LlmModel,
     profile::DeviceEvidence,
     report::{
-        GridRequest, ResultFile, coverage_plot, grid_json, grid_notes, grid_shapes, grid_table, print_data,
-        print_note,
+        GridRequest, coverage_plot, grid_json, grid_notes, grid_shapes, grid_table, print_data, print_note,
     },
-    session::{CommandError, DeviceChoice, chip_of_host, choose_device},
+    session::{CommandError, DeviceChoice, ResultFile, chip_of_host, choose_device},
 };
 
 /// Options of `npubench grid`.

@@ -29,7 +29,6 @@ mod progress;
 mod question_audit;
 mod recorder;
 mod reparse;
-mod result_file;
 mod run_state;
 mod show;
 mod status;
@@ -71,7 +70,6 @@ pub(crate) use reparse::{
     AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows, reparse_json,
     reparse_summary, reparse_table,
 };
-pub(crate) use result_file::{ResultFile, ResultFileError};
 pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
 pub(crate) use show::{cases_table, run_summary, shown_cases};
 pub(crate) use status::RunStatusFile;

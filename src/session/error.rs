@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::result_file::ResultFileError;
 use crate::{
     collective::TopologyError,
     config::{AssetError, YamlError},
@@ -19,7 +20,7 @@ use crate::{
     profile::{BenchmarkError, ProfileError},
     rehearsal::HostError,
     render::RenderError,
-    report::{ResultFileError, TimelineError},
+    report::TimelineError,
     vendor_check::CheckError,
     workload::WorkloadError,
 };

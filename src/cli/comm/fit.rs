@@ -11,8 +11,8 @@ use crate::{
     database::Database,
     domain::CollectiveKind,
     exit::ExitStatus,
-    report::{FitReport, ResultFile, fit_json, fit_text, print_data, print_note},
-    session::{CommandError, DatabaseSweeps, network_of_profile},
+    report::{FitReport, fit_json, fit_text, print_data, print_note},
+    session::{CommandError, DatabaseSweeps, ResultFile, network_of_profile},
 };
 
 /// Fits latency and bandwidth to sweeps, and finds the sizes where the algorithm changes
