@@ -73,6 +73,7 @@ pub(crate) fn import_durations(
                 for (column, _) in &cells {
                     table.ensure_column(column);
                 }
+                rows.push((key, table.len()));
                 table.append_row(&cells);
                 report.added += 1;
             }
@@ -129,5 +130,9 @@ mod tests {
         let again =
             import_durations(&mut table, &[imported(16384, 9.0), imported(8192, 8.0)]).expect("imported");
         assert_eq!(again, ImportReport { added: 0, updated: 1, same: 1, kept: 0 });
+        // Two files with the same size have one row.
+        let twice =
+            import_durations(&mut table, &[imported(65536, 7.0), imported(65536, 8.0)]).expect("imported");
+        assert_eq!((twice, table.len()), (ImportReport { added: 1, updated: 1, same: 0, kept: 0 }, 6));
     }
 }

@@ -212,8 +212,8 @@ pub(super) fn measured_cells(
         share if share <= 0.0 => METHODS[1],
         _ => METHODS[2],
     });
-    // The mean over collections is a rank only if it is the same one in all.
-    let latest = counter(LATEST).filter(|rank| rank.fract() == 0.0);
+    // Counters are means over collections, of which none may have had this rank as its latest.
+    let latest = counter(LATEST).filter(|_| measurement.collections == 1);
     cells.extend([
         (RANK_SKEW, text(counter(SKEW), format_decimals)),
         (LATEST_RANK, text(latest, |rank| format!("{rank:.0}"))),

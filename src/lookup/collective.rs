@@ -150,6 +150,9 @@ impl CollectiveTable {
             // Variables of HCCL change the algorithm; a query is for the defaults.
             rows.retain(|row| row.environment.is_empty());
         }
+        if is_current && rows.iter().any(|row| row.environment != rows[0].environment) {
+            return LookupAnswer::missed(MissReason::OpenAttributes(vec![ENVIRONMENT.to_owned()]));
+        }
         if is_current {
             let same: Vec<&CollectiveRow> =
                 rows.iter().filter(|row| row.dtype == message.dtype).copied().collect();

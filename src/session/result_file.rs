@@ -14,6 +14,8 @@ use crate::{
 pub(crate) enum ResultFileError {
     #[error("`{}` {problem}", .path.display())]
     Unusable { path: PathBuf, problem: String, extension: &'static str },
+    #[error("`{}` is an input of this command", .0.display())]
+    Input(PathBuf),
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -22,10 +24,9 @@ impl ResultFileError {
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Unusable { extension, .. } => {
-                format!(
-                    "give another name that ends in `.{extension}`, in an existing folder outside of databases"
-                )
+                format!("give a name that ends in `.{extension}`, in an existing folder outside of databases")
             }
+            Self::Input(_) => "give the name of another file for the result".to_owned(),
             Self::File(error) => error.hint(),
         }
     }
@@ -76,14 +77,10 @@ impl ResultFile {
     pub(crate) fn apart_from<'p>(
         self,
         mut inputs: impl Iterator<Item = &'p Path>,
-        extension: &'static str,
     ) -> Result<Self, ResultFileError> {
         let own = resolve_links(&self.path);
         match inputs.any(|input| resolve_links(input) == own) {
-            true => {
-                let problem = "is an input of this command".to_owned();
-                Err(ResultFileError::Unusable { path: self.path, problem, extension })
-            }
+            true => Err(ResultFileError::Input(self.path)),
             false => Ok(self),
         }
     }

@@ -112,9 +112,10 @@ pub(crate) fn current_hccl_environment() -> String {
 }
 
 impl CollectiveSweep {
-    /// Returns the cases with the groups that may measure them. Fails if a size has no call.
+    /// Returns the cases with the groups that may measure them, each once: options may name a type or a group twice. Fails if a
+    /// size has no call.
     pub(crate) fn cases(&self) -> Result<Vec<(IdentifiedCase, &SweepGroup)>, CommandError> {
-        let mut cases = Vec::new();
+        let (mut cases, mut known) = (Vec::new(), BTreeSet::new());
         for group in &self.groups {
             for &kind in &self.kinds {
                 if kind == CollectiveKind::SendReceive && group.ranks != 2 {
@@ -122,8 +123,10 @@ impl CollectiveSweep {
                 }
                 for dtype in &self.dtypes {
                     for &message in &self.sizes {
-                        let case = self.case(kind, message, dtype, group);
-                        cases.push((IdentifiedCase::new(case?), group));
+                        let case = IdentifiedCase::new(self.case(kind, message, dtype, group)?);
+                        if known.insert(case.id().clone()) {
+                            cases.push((case, group));
+                        }
                     }
                 }
             }
@@ -295,6 +298,11 @@ mod tests {
         assert!(error.contains("all_to_all over 3 ranks: 1024 bytes are 512 elements"), "{error}");
         assert!(sweep(vec![CollectiveKind::SendReceive], vec![1024]).cases().is_err(), "3 ranks");
         assert_eq!(sweep(vec![CollectiveKind::AllToAll], vec![1536]).cases().expect("divides").len(), 1);
+        let twice = CollectiveSweep {
+            dtypes: vec!["bfloat16".to_owned(), "bfloat16".to_owned()],
+            ..sweep(vec![CollectiveKind::AllReduce; 2], vec![1536])
+        };
+        assert_eq!(twice.cases().expect("divides").len(), 1, "options that repeat a case");
     }
 
     #[test]

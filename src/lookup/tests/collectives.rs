@@ -224,3 +224,30 @@ fn overhead_of_the_dispatch_is_added_to_rows_without_it() {
     let error = database.engine("operator_mappings: {}\n").lookup(&query).expect_err("an invalid file");
     assert!(error.to_string().contains("collective_overheads.yaml:1"), "{error}");
 }
+
+/// Rows of different variables of HCCL are of different algorithms.
+#[test]
+fn rows_of_several_environments_do_not_answer_together() {
+    let database = TestDatabase::new(&[]);
+    let table = |environments: [&str; 3]| {
+        let rows = [(1024, 20), (2048, 30), (4096, 50)].into_iter().zip(environments);
+        let rows: String = rows
+            .map(|((bytes, micros), environment)| {
+                format!("{bytes},8,DT_BF16,1,{micros},1,{environment},ok\n")
+            })
+            .collect();
+        let header = "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps,HCCL Environment,\
+                      MicroBench Verdict\n";
+        fs::write(database.path().join("hcom_allGather_.csv"), format!("{header}{rows}")).expect("written");
+    };
+    let answered = || {
+        let query = OpQuery { ranks: Some(8), ..query("hcom_allGather_", "768", "BF16") };
+        shown(&database.engine("operator_mappings: {}\n").lookup(&query).expect("readable"))
+    };
+    table(["HCCL_BUFFSIZE=400", "HCCL_BUFFSIZE=400", ""]);
+    assert!(answered().starts_with("message_out_of_range"), "{}", answered());
+    table(["HCCL_BUFFSIZE=400", "HCCL_BUFFSIZE=200", "HCCL_BUFFSIZE=200"]);
+    assert_eq!(answered(), "open_attributes: HCCL Environment");
+    table(["HCCL_BUFFSIZE=400"; 3]);
+    assert_eq!(answered(), "25 comm_bracket_linear hcom_allGather_:2 hcom_allGather_:3");
+}
