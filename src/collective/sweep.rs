@@ -111,6 +111,9 @@ impl SweepTable {
             };
             let key = keys.key(cells).and_then(|key| {
                 let ranks = key.ranks.ok_or("the row has no `num_devices`")?;
+                if ranks < 2 {
+                    return Err("`num_devices` is below 2, expected a group of ranks".to_owned());
+                }
                 let bytes = kind.bandwidth_bytes(key.message, ranks).filter(|bytes| *bytes > 0);
                 Ok((bytes.ok_or("`message_bytes` is 0 or too large")?, ranks, key))
             });

@@ -112,7 +112,7 @@ impl ResultColumns {
     }
 
     fn read(&self, cells: &ByteRecord) -> RowCells {
-        let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);
+        let text = |index: Option<usize>| cell_text(cells, index);
         let number = |index: Option<usize>| {
             let value = text(index).and_then(|cell| cell.parse::<f64>().ok());
             value.filter(|value| value.is_finite() && *value > 0.0)
@@ -213,6 +213,17 @@ fn software_digest(cell: &str) -> Option<String> {
     Some(digest.to_owned())
 }
 
+/// Returns a cell without spaces around it; `None` without the column, or if it is not UTF-8.
+fn cell_text(cells: &ByteRecord, column: Option<usize>) -> Option<&str> {
+    std::str::from_utf8(cells.get(column?)?).ok().map(str::trim)
+}
+
+/// Returns the median of a case in production profiles; `None` without one.
+fn production_median(cells: &ByteRecord, column: Option<usize>) -> Option<Nanos> {
+    let median = Nanos::parse_micros(cell_text(cells, column)?.as_bytes()).ok()?;
+    (median.0 > 0).then_some(median)
+}
+
 /// Parses every row of a table as a case. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is
 /// missing. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
 pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
@@ -222,17 +233,14 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
     let columns = RowColumns::from_table(table)?;
     let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
-        let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);
         cases.push(RowCase {
             row,
             line: table.row_line(row).unwrap_or_default(),
             case: columns.parse_case(kernel, cells),
             hot: columns.hot.read(cells),
             cold: columns.cold.read(cells),
-            production: text(columns.production)
-                .and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok())
-                .filter(|median| median.0 > 0),
-            is_on_ai_cpu: text(columns.core) == Some(RecordedTask::AI_CPU),
+            production: production_median(cells, columns.production),
+            is_on_ai_cpu: cell_text(cells, columns.core) == Some(RecordedTask::AI_CPU),
         });
     });
     Ok(cases)
@@ -252,16 +260,13 @@ fn collective_row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
     let production = table.column_index(columns::PROFILING[1]);
     let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
-        let text = |index: Option<usize>| std::str::from_utf8(cells.get(index?)?).ok().map(str::trim);
         cases.push(RowCase {
             row,
             line: table.row_line(row).unwrap_or_default(),
             case: key.parse_case(kernel, cells),
             hot: results.read(cells),
             cold: cold.read(cells),
-            production: text(production)
-                .and_then(|cell| Nanos::parse_micros(cell.as_bytes()).ok())
-                .filter(|median| median.0 > 0),
+            production: production_median(cells, production),
             is_on_ai_cpu: false,
         });
     });

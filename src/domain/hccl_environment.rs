@@ -30,7 +30,8 @@ pub(crate) fn hccl_environment(variables: &BTreeMap<String, String>) -> String {
     set.collect::<Vec<_>>().join(";")
 }
 
-/// Returns the variables of a key that [`hccl_environment`] made; parts without `=` are left out.
+/// Returns the variables of a key that [`hccl_environment`] made. Parts without the name of a variable belong to the value before
+/// them.
 pub(crate) fn hccl_variables(environment: &str) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> = BTreeMap::new();
     let mut last: Option<String> = None;

@@ -195,8 +195,6 @@ struct RankView {
     latest: (usize, Nanos),
 }
 
-/// Share of the launches that a rank must start last to be named.
-const LATEST_SHARE: f64 = 0.5;
 /// Delay of the last rank, as a part of the duration and at least, above which the reason of a case names it.
 const LATE_PART: f64 = 0.05;
 const LATE_NS: i64 = 5_000;
@@ -273,7 +271,6 @@ impl CollectiveLaunches {
     }
 
     /// Returns the rank that started last in most of the accepted launches, and its median delay in nanoseconds.
-    #[expect(clippy::cast_precision_loss, reason = "counts of launches")]
     fn latest_rank(&self, launches: &[Launch]) -> Option<(usize, f64)> {
         let mut delays: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
         for view in self.accepted(launches) {
@@ -281,7 +278,7 @@ impl CollectiveLaunches {
         }
         let all = delays.values().map(Vec::len).sum::<usize>();
         let (rank, mut delays) = delays.into_iter().max_by_key(|(_, delays)| delays.len())?;
-        if (delays.len() as f64) < LATEST_SHARE * all as f64 || delays.len() * 2 == all {
+        if delays.len() * 2 <= all {
             return None;
         }
         delays.sort_unstable();

@@ -250,6 +250,28 @@ fn results_of_other_benchmarks_are_imported() {
         (cell(0, "Algorithm Bandwidth(GB/s)"), cell(0, "MicroBench Verdict")),
         ("10.485760".to_owned(), String::new())
     );
+    // Variables have the key of a sweep with them: in the order of names, and without defaults.
+    for (given, key) in [
+        ("HCCL_BUFFSIZE=400;HCCL_ALGO=level0:ring", "HCCL_ALGO=level0:ring;HCCL_BUFFSIZE=400"),
+        ("HCCL_BUFFSIZE=200", ""),
+    ] {
+        let other = context.path("environment");
+        let _ = fs::remove_dir_all(&other);
+        let mut arguments =
+            vec!["comm", "import", "gather.txt", "--db", "environment", "--collective", "all_gather"];
+        arguments.extend(["--devices", "0-7", "--dtype", "bf16", "--environment", given]);
+        arguments.extend(device);
+        assert_eq!(context.run(&arguments).code, 0);
+        assert_eq!(context.rows("environment", "hcom_allGather_")[0]["HCCL Environment"], key);
+    }
+    for (option, value, problem) in [
+        ("--environment", "FOO=1", "`FOO` is no variable of HCCL"),
+        ("--environment", "ring", "`ring` has no variable, expected NAME=value"),
+        ("--tier", "99", "tier 99 does not exist: the grid [48, 8, 2] has the tiers 0 to 2"),
+    ] {
+        let refused = import(&["--ranks", "8", "--dtype", "bf16", option, value]);
+        assert!(refused.code != 0 && refused.stderr.contains(problem), "{}", refused.stderr);
+    }
     let again = import(&["--tier", "1", "--ranks", "8", "--dtype", "DT_BF16"]);
     assert_eq!(
         again.stdout, "0 rows added, 0 updated, 2 unchanged, 0 keep their own measurement\n",

@@ -8,10 +8,10 @@ use super::super::options::{
     AssetOptions, DatabaseFolder, DeviceList, OutputFormat, OutputOptions, parse_devices,
 };
 use crate::{
-    collective::tier_of_group,
+    collective::{TopologyError, tier_of_group},
     config::{AssetFiles, DatabaseFile, DeviceProfile},
     database::{Database, ImportReport, ImportedDuration, import_durations, save_tables},
-    domain::{CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName},
+    domain::{CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, hccl_environment, hccl_variables},
     exit::ExitStatus,
     profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
     report::{print_data, print_note},
@@ -46,7 +46,7 @@ pub(in crate::cli) struct ImportOptions {
     #[arg(long, value_name = "TYPE")]
     dtype: Option<String>,
     /// Variables of HCCL that were set, such as `HCCL_ALGO=level0:ring`
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "VARIABLES", default_value = "", hide_default_value = true, value_parser = parse_environment)]
     environment: String,
     /// Device profile of a new database
     #[arg(long, value_name = "NAME")]
@@ -102,6 +102,30 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
     print_result(options, report);
     notes.iter().for_each(|note| print_note(note));
     Ok(ExitStatus::Done)
+}
+
+/// Parses variables of HCCL into the key that a sweep with them has.
+fn parse_environment(text: &str) -> Result<String, String> {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_uppercase() || byte.is_ascii_digit())
+    };
+    let variables = hccl_variables(text);
+    let names: Vec<&str> = text
+        .split(';')
+        .filter_map(|part| Some(part.split_once('=')?.0))
+        .filter(|name| is_name(name))
+        .collect();
+    let unknown = names.iter().find(|name| !variables.contains_key(**name));
+    match unknown {
+        Some(name) => Err(format!(
+            "`{name}` is no variable of HCCL that belongs to the key of a row; docs/collectives.md lists them"
+        )),
+        None if variables.is_empty() && !text.trim().is_empty() => {
+            Err(format!("`{text}` has no variable, expected NAME=value with `;` between them"))
+        }
+        None => Ok(hccl_environment(&variables)),
+    }
 }
 
 fn parse_dtype(name: &str) -> Result<Dtype, CommandError> {
@@ -160,6 +184,14 @@ fn group_of(
         }
         None => (options.ranks.or(listed), options.tier.unwrap_or_default()),
     };
+    let network = DeviceProfile::load(assets, device)?.comm;
+    if let Some(network) = network.filter(|network| tier >= network.grid.len() as u64) {
+        return Err(TopologyError::NoTier {
+            tier: usize::try_from(tier).unwrap_or(usize::MAX),
+            grid: network.grid,
+        }
+        .into());
+    }
     let Some(ranks) = ranks else {
         return Err(CommandError::bad_input(
             "the number of ranks is unknown: hccl_test does not print it",

@@ -20,9 +20,6 @@ use crate::{
     },
 };
 
-/// Largest number of sizes of a ladder.
-const MOST_SIZES: usize = 10_000;
-
 /// Measures collectives over message sizes, numbers of ranks, tiers and types
 ///
 /// A collective of one size is a case as that of a kernel: `status`, `resume`, `why`, `show` and `reparse` work for it, too. The
@@ -150,7 +147,7 @@ fn ladder(from: u64, to: u64, factor: u64) -> Result<Vec<u64>, CommandError> {
     }
     let sizes =
         std::iter::successors(Some(from), |size| size.checked_mul(factor)).take_while(|size| *size <= to);
-    Ok(sizes.take(MOST_SIZES).collect())
+    Ok(sizes.collect())
 }
 
 pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> {
