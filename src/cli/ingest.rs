@@ -7,25 +7,26 @@ use clap::Args;
 use super::options::{AssetOptions, DataKindArg, OutputFormat, OutputOptions, check_device};
 use crate::{
     config::{DatabaseFile, DeviceProfile},
-    database::{Database, KernelCsv, MergeReport, merge_groups, save_tables},
-    domain::{DataKind, KernelName, SoftwareVersions},
+    database::{Database, KernelCsv, MergeReport, merge_collectives, merge_groups, save_tables},
+    domain::{CollectiveCase, DataKind, KernelName, SoftwareVersions},
     exit::ExitStatus,
     profile::{
         DeviceEvidence, DiscoveredProfiles, ProfileFile, ProfileRanks, RecordGroup, RecordGroups,
-        add_attributes, device_of_profile, leave_out_copies, stack_of_profile,
+        RecordedCollectives, RecordedDurations, add_attributes, device_of_profile, leave_out_copies,
+        stack_of_profile,
     },
     report::{print_data, print_note},
     session::{
-        CommandError, DeviceChoice, check_profile_device, chip_of_host, choose_device, left_out_files,
-        read_records,
+        CommandError, DeviceChoice, PlacedCollectives, check_profile_device, chip_of_host, choose_device,
+        left_out_files, read_records,
     },
 };
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
 ///
 /// Records are grouped by kernel, shapes, types and formats; each group becomes a row with average, median and sample
-/// standard deviation. Existing rows get new values in their profiling columns and keep all others. Nothing is written
-/// unless every file could be read.
+/// standard deviation. Existing rows get new values in their profiling columns and keep all others. Collectives become rows
+/// by size, type, ranks and tier, if a database or a trace has their sizes. Nothing is written unless every file could be read.
 #[derive(Debug, Args)]
 pub(super) struct IngestOptions {
     /// kernel_details.csv, op_summary_*.csv, ascend_pytorch_profiler*.db, msprof_*.db, or folders that contain such files
@@ -51,6 +52,9 @@ pub(super) struct IngestOptions {
     /// does not record it
     #[arg(long, value_name = "N")]
     ep_size: Option<NonZeroU32>,
+    /// Number of ranks of the run, for its collectives, if the profile does not record groups and all collectives are of one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
+    world_size: Option<u64>,
     #[command(flatten)]
     assets: AssetOptions,
     #[command(flatten)]
@@ -69,20 +73,30 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let device = device_of_target(options, kind, &evidence);
     let groups = read_records(&files, kind == DataKind::Rehearsal)?;
     let (records, are_rehearsed) = (groups.records, groups.rehearsed == groups.records);
-    let mut skipped = skipped(&groups);
-    skipped.extend(left_out_files(&passed_over, &copies));
-    let ranks = ProfileRanks::of_files(&files);
-    let mut kernels = groups.into_kernels();
-    skipped.extend(add_attributes(&mut kernels, &files, options.ep_size)?);
-    if kernels.is_empty() {
+    let mut collectives = RecordedCollectives::of_files(&files)?;
+    let has_shapes = groups.has_shapes();
+    if !has_shapes && collectives.by_signature.is_empty() {
         return Err(CommandError::bad_input(
             format!("none of the {records} records has input shapes"),
             "profile again with profiler_level=Level1 or higher and record_shapes=True",
         ));
     }
     let device = device?;
+    if let Some(ranks) = options.world_size {
+        collectives.set_world_size(ranks);
+    }
+    let network = DeviceProfile::load(&options.assets.load()?, &device.name)?.comm;
+    let unreadable = std::mem::take(&mut collectives.unreadable);
+    let collectives = PlacedCollectives::new(collectives, network.as_ref().map(|network| &*network.grid));
+    let mut skipped = skipped(&groups, &collectives);
+    skipped.extend(unreadable.iter().map(|trace| format!("sizes of collectives are unknown: {trace}")));
+    skipped.extend(left_out_files(&passed_over, &copies));
+    let ranks = ProfileRanks::of_files(&files);
+    let mut kernels = groups.into_kernels();
+    skipped.extend(add_attributes(&mut kernels, &files, options.ep_size)?);
     let origin = ProfileOrigin { stack, ranks, are_rehearsed };
-    let merged = write(options, kind, &device.name, &origin, kernels)?;
+    let news = ProfiledTables { kernels, collectives: collectives.tables };
+    let merged = write(options, kind, &device.name, &origin, news)?;
     print_result(options, files.len(), records, &skipped, &device, &merged);
     Ok(ExitStatus::Done)
 }
@@ -165,15 +179,47 @@ struct ProfileOrigin {
     are_rehearsed: bool,
 }
 
+/// Rows of the ingested profiles, by table.
+struct ProfiledTables {
+    kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
+    collectives: BTreeMap<KernelName, Vec<(CollectiveCase, RecordedDurations)>>,
+}
+
+impl ProfiledTables {
+    /// Merges the rows into the tables of a database in memory, and calls `on_table` with each.
+    fn merge(
+        self,
+        database: &Database,
+        origin: &ProfileOrigin,
+        replace: bool,
+        mut on_table: impl FnMut(KernelCsv) -> Result<(), CommandError>,
+    ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
+        let mut merged = BTreeMap::new();
+        for (kernel, groups) in self.kernels {
+            let mut table = database.kernel_csv(&kernel)?;
+            let report = merge_groups(&kernel, &mut table, groups, &origin.ranks, replace)?;
+            merged.insert(kernel.as_str().to_owned(), report);
+            on_table(table)?;
+        }
+        for (kernel, collectives) in self.collectives {
+            let mut table = database.kernel_csv(&kernel)?;
+            let report = merge_collectives(&mut table, collectives, &origin.ranks, replace)?;
+            merged.insert(kernel.as_str().to_owned(), report);
+            on_table(table)?;
+        }
+        Ok(merged)
+    }
+}
+
 fn write(
     options: &IngestOptions,
     kind: DataKind,
     device: &str,
     origin: &ProfileOrigin,
-    kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
+    news: ProfiledTables,
 ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     if !Database::is_new(&options.db)? {
-        return merge(options, kind, origin, kernels);
+        return merge(options, kind, origin, news);
     }
     let mut merged = BTreeMap::new();
     let device = device.to_owned();
@@ -185,14 +231,10 @@ fn write(
     };
     Database::create(&options.db, &file, |draft| {
         let database = Database::open(draft)?;
-        for (kernel, groups) in kernels {
-            let mut table = database.kernel_csv(&kernel)?;
-            merged.insert(
-                kernel.as_str().to_owned(),
-                merge_groups(&kernel, &mut table, groups, &origin.ranks, options.replace)?,
-            );
+        merged = news.merge(&database, origin, options.replace, |table| {
             table.save()?;
-        }
+            Ok(())
+        })?;
         Ok::<(), CommandError>(())
     })?;
     Ok(merged)
@@ -203,21 +245,16 @@ fn merge(
     options: &IngestOptions,
     kind: DataKind,
     origin: &ProfileOrigin,
-    kernels: BTreeMap<KernelName, Vec<RecordGroup>>,
+    news: ProfiledTables,
 ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     let database = Database::open_as(&options.db, kind)?;
     let mut lock = database.lock()?;
     database.existing_ledger()?;
     let mut tables: Vec<KernelCsv> = Vec::new();
-    let mut merged = BTreeMap::new();
-    for (kernel, groups) in kernels {
-        let mut table = database.kernel_csv(&kernel)?;
-        merged.insert(
-            kernel.as_str().to_owned(),
-            merge_groups(&kernel, &mut table, groups, &origin.ranks, options.replace)?,
-        );
+    let merged = news.merge(&database, origin, options.replace, |table| {
         tables.push(table);
-    }
+        Ok(())
+    })?;
     tables.retain(KernelCsv::is_changed);
     if !tables.is_empty() {
         database.initialise(&mut lock)?;
@@ -227,18 +264,30 @@ fn merge(
     Ok(merged)
 }
 
-fn skipped(groups: &RecordGroups) -> Vec<String> {
+/// Describes the records that add no row.
+fn skipped(groups: &RecordGroups, collectives: &PlacedCollectives) -> Vec<String> {
     let shapeless = groups.without_shapes.iter().map(|(kernel, records)| (kernel.as_str(), records.count));
+    let (without_size, shapeless): (Vec<_>, Vec<_>) =
+        shapeless.partition(|(kernel, _)| KernelName::is_collective_name(kernel));
+    // A table may repeat a collective on another stream, so that it has more records of it than the trace.
+    let without_size: Vec<_> =
+        without_size.into_iter().filter(|(kernel, _)| collectives.records_of(kernel) == 0).collect();
     let untimed = groups.without_duration.iter().map(|(kernel, count)| (kernel.as_str(), *count));
-    let reasons: [(&str, Vec<(&str, u64)>); 2] =
-        [("input shapes", shapeless.collect()), ("a duration", untimed.collect())];
+    let reasons: [(&str, Vec<(&str, u64)>); 3] = [
+        ("input shapes", shapeless),
+        ("a duration", untimed.collect()),
+        (
+            "a size (a database of the profile, or trace_view.json beside the table, has the sizes)",
+            without_size,
+        ),
+    ];
     let lines = reasons.iter().filter(|(_, kernels)| !kernels.is_empty()).map(|(what, kernels)| {
         let total: u64 = kernels.iter().map(|(_, count)| count).sum();
         let (noun, verb) = if total == 1 { ("record", "is") } else { ("records", "are") };
         let names: Vec<String> = kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
         format!("{total} {noun} without {what} {verb} left out: {}", names.join(", "))
     });
-    lines.collect()
+    lines.chain(collectives.notes()).collect()
 }
 
 fn print_result(

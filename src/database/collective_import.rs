@@ -45,14 +45,8 @@ pub(crate) fn import_durations(
     let mut rows: Vec<(CollectiveKey, usize)> = Vec::new();
     table.for_each_row(|row, cells| rows.extend(keys.key(cells).ok().map(|key| (key, row))));
     for imported in durations {
-        let CollectiveCase { kind, message, ranks, tier, dtype, environment } = &imported.collective;
-        let key = CollectiveKey {
-            message: *message,
-            ranks: Some(*ranks),
-            dtype: Some(dtype.clone()),
-            tier: Some(*tier),
-            environment: environment.clone(),
-        };
+        let CollectiveCase { kind, message, ranks, .. } = &imported.collective;
+        let key = CollectiveKey::of_case(&imported.collective);
         let mut cells = new_row_cells(&imported.collective);
         cells.extend(duration_cells(*kind, *message, *ranks, imported.micros * 1e3));
         cells.extend([

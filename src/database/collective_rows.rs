@@ -101,6 +101,20 @@ pub(crate) struct CollectiveKey {
     pub(crate) environment: String,
 }
 
+impl CollectiveKey {
+    /// Returns the key of the row of a case.
+    pub(super) fn of_case(case: &CollectiveCase) -> Self {
+        let CollectiveCase { message, ranks, tier, dtype, environment, .. } = case;
+        Self {
+            message: *message,
+            ranks: Some(*ranks),
+            dtype: Some(dtype.clone()),
+            tier: Some(*tier),
+            environment: environment.clone(),
+        }
+    }
+}
+
 /// Indices of the columns of the key.
 #[derive(Debug)]
 pub(crate) struct CollectiveKeyColumns([Option<usize>; 5]);

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     domain::{AttentionCase, Case, CaseAttributes, KernelName, keeps_input_shapes},
     profile::{COUNTERS, GroupStatistics, ProfileRanks, RecordGroup},
+    stats::SampleSummary,
 };
 
 /// Counts of rows changed by a merge of one kernel.
@@ -81,14 +82,14 @@ pub fn merge_groups(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RowChange {
+pub(super) enum RowChange {
     Updated,
     Same,
     Kept,
 }
 
 impl MergeReport {
-    fn count_change(&mut self, change: RowChange) {
+    pub(super) fn count_change(&mut self, change: RowChange) {
         *match change {
             RowChange::Updated => &mut self.updated,
             RowChange::Same => &mut self.same,
@@ -99,7 +100,7 @@ impl MergeReport {
 
 /// Numbers of records behind profiling columns, and of the ranks and profiles that they are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ProfilingEvidence {
+pub(super) struct ProfilingEvidence {
     records: usize,
     ranks: usize,
     profiles: usize,
@@ -107,8 +108,13 @@ struct ProfilingEvidence {
 
 impl ProfilingEvidence {
     fn of_group(group: &RecordGroup, ranks: &ProfileRanks) -> Self {
-        let (ranks, profiles) = ranks.count_files(group.files());
-        Self { records: group.record_count(), ranks, profiles }
+        Self::of_records(group.record_count(), group.files(), ranks)
+    }
+
+    /// Evidence of a number of records in the files with these numbers.
+    pub(super) fn of_records(records: usize, files: &[u64], ranks: &ProfileRanks) -> Self {
+        let (ranks, profiles) = ranks.count_files(files);
+        Self { records, ranks, profiles }
     }
 
     /// Reads the evidence of a row; `None` if it is not recorded.
@@ -121,7 +127,7 @@ impl ProfilingEvidence {
         })
     }
 
-    fn cells(self) -> [(&'static str, String); 3] {
+    pub(super) fn cells(self) -> [(&'static str, String); 3] {
         [
             (columns::PROFILING_RECORDS, self.records.to_string()),
             (columns::PROFILING_RANKS, self.ranks.to_string()),
@@ -170,7 +176,7 @@ fn update_group_row(
 
 /// Returns true if the row has more evidence than the profile: more ranks, or as many and more records; counters where the
 /// profile has none. In a row of unknown evidence, as of earlier versions, a deviation shows several records.
-fn has_less_evidence(
+pub(super) fn has_less_evidence(
     table: &KernelCsv,
     row: usize,
     profiling: &[(String, String)],
@@ -188,7 +194,7 @@ fn has_less_evidence(
     is_less || is_bare
 }
 
-fn named_cells(cells: &[(String, String)]) -> impl Iterator<Item = (&str, String)> {
+pub(super) fn named_cells(cells: &[(String, String)]) -> impl Iterator<Item = (&str, String)> {
     cells.iter().map(|(name, value)| (name.as_str(), value.clone()))
 }
 
@@ -200,13 +206,15 @@ fn row_has_cells(table: &KernelCsv, row: usize, cells: &[(String, String)]) -> b
     })
 }
 
+/// Returns the cells of production durations; empty without any.
+pub(super) fn production_cells(durations: Option<SampleSummary>) -> Vec<(String, String)> {
+    let durations = durations.map_or([None; 3], |s| [Some(s.mean), Some(s.median), s.std]);
+    let cells = columns::PROFILING.into_iter().zip(durations);
+    cells.map(|(name, value)| (name.to_owned(), value.map_or_else(String::new, format_micros))).collect()
+}
+
 fn profiling_cells(statistics: GroupStatistics) -> Vec<(String, String)> {
-    let durations = statistics.durations.map_or([None; 3], |s| [Some(s.mean), Some(s.median), s.std]);
-    let mut cells: Vec<(String, String)> = columns::PROFILING
-        .into_iter()
-        .zip(durations)
-        .map(|(name, value)| (name.to_owned(), value.map_or_else(String::new, format_micros)))
-        .collect();
+    let mut cells = production_cells(statistics.durations);
     for (counter, mean) in COUNTERS.into_iter().zip(statistics.counters) {
         cells.push((columns::profiling_column(counter), mean.map_or_else(String::new, format_decimals)));
     }

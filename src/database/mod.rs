@@ -1,7 +1,7 @@
 //! Database folders of kernel CSVs: folder, tables, merge of profiles, write-back of results, checks and
 //! normalization.
 //!
-//! Layer 3: imports `domain`, `files`, `table`, `config`, `profile` and `ledger`.
+//! Layer 3: imports `stats`, `domain`, `files`, `table`, `config`, `profile` and `ledger`.
 
 mod absent_rows;
 mod backfill;
@@ -17,6 +17,7 @@ mod kernel_csv;
 pub(crate) mod lint;
 mod measured_rows;
 mod merge;
+mod merge_collectives;
 mod normalize;
 mod numbers;
 mod production_rows;
@@ -42,6 +43,7 @@ pub(crate) use lint::{
 pub(crate) use measured_rows::for_each_measured_case;
 pub(crate) use merge::MergeReport;
 pub use merge::merge_groups;
+pub(crate) use merge_collectives::merge_collectives;
 pub(crate) use normalize::NormalizeReport;
 pub use normalize::normalize_database;
 pub(crate) use production_rows::{ProductionRow, production_rows};

@@ -64,6 +64,20 @@ impl CollectiveKind {
         }
     }
 
+    /// Returns the message size in bytes of a call with this number of elements as HCCL counts them for the profiler: of
+    /// `all_to_all` those for one rank, else those of `message_bytes` (`ReportHcclOpInfo` in HCCL's sources). `None` above
+    /// 2^64, and for `all_to_all_v`, whose parts are not recorded.
+    pub fn message_of_count(self, count: u64, element_bytes: u64, ranks: u64) -> Option<u64> {
+        let bytes = count.checked_mul(element_bytes)?;
+        match self {
+            Self::AllToAll => bytes.checked_mul(ranks),
+            Self::AllToAllV => None,
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::Broadcast | Self::SendReceive => {
+                Some(bytes)
+            }
+        }
+    }
+
     /// Returns the size of the input of one rank in bytes; `None` above 2^64.
     pub fn send_bytes(self, message: u64, ranks: u64) -> Option<u64> {
         match self {

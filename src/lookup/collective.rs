@@ -60,8 +60,8 @@ pub(crate) struct CollectiveTable {
 }
 
 impl CollectiveTable {
-    /// Reads the table of a collective; `None` if the file does not exist. Replays with bad verdicts are no latencies, but
-    /// for the superseded tool.
+    /// Reads the table of a collective; `None` if the file does not exist. Replays with bad verdicts and durations of production
+    /// profiles are no latencies, but for the superseded tool.
     pub(crate) fn load(
         kernel: &KernelName,
         folder: &Path,
@@ -97,8 +97,10 @@ impl CollectiveTable {
                 |index: usize| std::str::from_utf8(cells.get(index).unwrap_or_default()).unwrap_or("").trim();
             let number = |index: usize| parse_whole(text(index));
             let verdict = verdict.and_then(|index| text(index).parse::<Verdict>().ok());
-            let usable = latencies.iter().filter(|(kind, _)| {
-                *kind == LatencyColumn::Production || !verdict.is_some_and(Verdict::refutes_replay)
+            // A duration in a model contains the wait for the other ranks.
+            let usable = latencies.iter().filter(|(kind, _)| match kind {
+                LatencyColumn::Production => rules == LookupRules::Superseded,
+                _ => !verdict.is_some_and(Verdict::refutes_replay),
             });
             let latency = usable.into_iter().find_map(|(kind, index)| {
                 let number: f64 = text(*index).parse().ok()?;
@@ -110,7 +112,6 @@ impl CollectiveTable {
             {
                 let (tier, dtype) =
                     (tier.and_then(number), dtype.and_then(|index| Dtype::parse(text(index))));
-                let verdict = verdict.filter(|_| column != LatencyColumn::Production);
                 let environment = environment.map(text).unwrap_or_default().to_owned();
                 found.rows.push(CollectiveRow {
                     bytes,
@@ -122,7 +123,7 @@ impl CollectiveTable {
                     column,
                     latency,
                     verdict,
-                    has_overhead: column != LatencyColumn::Production && verdict.is_none(),
+                    has_overhead: verdict.is_none(),
                 });
             }
         });

@@ -157,16 +157,17 @@ pub(crate) fn process_origin(pid: u32, folder: &Path) -> ProcessOrigin {
     }
     let Ok(id) = i32::try_from(pid) else { return ProcessOrigin::Unknown };
     // A process that `/proc` hides still answers to the signal 0, by a refusal.
-    if kill(Pid::from_raw(id), None) == Err(Errno::ESRCH) || is_zombie(id) {
+    if kill(Pid::from_raw(id), None) == Err(Errno::ESRCH) || has_no_memory(id) {
         ProcessOrigin::Ended
     } else {
         ProcessOrigin::Unknown
     }
 }
 
-fn is_zombie(pid: i32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    text.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('Z'))
+/// Returns true for a process whose memory has been released: a zombie, or one that is ending and will be one.
+fn has_no_memory(pid: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    text.split_ascii_whitespace().next() == Some("0")
 }
 
 /// Inode of the first namespace of process ids, that of the host (`PROC_PID_INIT_INO` of the kernel).
@@ -293,7 +294,7 @@ mod tests {
         let origin = |child: &Child| process_origin(child.id(), folder.path());
         assert_eq!((origin(&marked), origin(&other)), (ProcessOrigin::Own, ProcessOrigin::Foreign));
         marked.kill().expect("killed");
-        // A zombie first, until it is reaped.
+        // Until it is reaped, it is ending and then a zombie.
         assert!(matches!(origin(&marked), ProcessOrigin::Ended | ProcessOrigin::Own));
         marked.wait().expect("reaped");
         assert_eq!(origin(&marked), ProcessOrigin::Ended);

@@ -184,6 +184,11 @@ pub struct RecordGroups {
 }
 
 impl RecordGroups {
+    /// Returns true if some records have input shapes and a duration.
+    pub fn has_shapes(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
     /// Adds a record.
     pub(super) fn add_record<R: KernelRecord>(
         &mut self,

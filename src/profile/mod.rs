@@ -6,6 +6,7 @@
 mod attention_dump;
 mod attributes;
 mod collective_benchmark;
+mod collective_record;
 mod columns;
 mod core_clock;
 mod core_usage;
@@ -20,9 +21,11 @@ mod newest_export;
 pub mod npu_smi;
 mod operator_details;
 mod profile_ranks;
+mod recorded_collectives;
 mod records;
 mod software_versions;
 mod sqlite;
+mod trace_events;
 mod unsupported_table;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
@@ -43,6 +46,10 @@ pub use error::{ProfileError, RecordPosition, ShapelessKind};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups, ShapelessRecords};
 pub use ingest::{ReadOptions, add_table};
 pub use profile_ranks::{ProfileRanks, leave_out_copies};
+pub(crate) use recorded_collectives::{
+    CollectiveSignature, RecordedCollectives, RecordedDurations, RecordedGroup,
+};
 pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};
 pub use software_versions::stack_of_profile;
+pub(crate) use trace_events::{TraceError, for_each_event};
 pub use unsupported_table::UnsupportedTable;

@@ -4,15 +4,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
-    io::BufReader,
     path::Path,
 };
 
-use serde::{
-    Deserialize,
-    de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
@@ -21,8 +16,8 @@ use super::{
 };
 use crate::{
     domain::{Dtype, KernelName, Nanos},
-    files::open_regular,
     lookup::{OpQuery, QueryTensor, parse_dtype},
+    profile::{TraceError, for_each_event as trace_events},
 };
 
 const HINT: &str = "give the chrome trace that a simulator wrote, whose events have `simulation_shapes` or `kernel_type`; the \
@@ -73,72 +68,24 @@ impl TraceEvent {
     }
 }
 
-/// Calls `on_event` for each complete event, with its number from 0.
+/// Reads the complete events of a trace with their numbers, from 0 over all events.
 fn for_each_event(
     path: &Path,
     on_event: &mut dyn FnMut(u64, TraceEvent) -> Result<(), String>,
 ) -> Result<(), WorkloadError> {
-    let file = open_regular(path)
-        .map_err(|error| WorkloadError::of_file(path, format!("cannot be read: {error}"), HINT))?;
-    let mut parser = serde_json::Deserializer::from_reader(BufReader::with_capacity(1 << 18, file));
     let mut number = 0;
-    let mut is_found = false;
-    let read = TraceSeed { number: &mut number, is_found: &mut is_found, on_event }.deserialize(&mut parser);
-    read.and_then(|()| parser.end()).map_err(|error| {
-        WorkloadError::at_line(path, error.line() as u64, describe_json_error(&error), HINT)
-    })?;
-    match is_found {
-        true => Ok(()),
-        false => Err(WorkloadError::of_file(path, "has no `traceEvents`", HINT)),
-    }
-}
-
-/// Reader of the list of events, at the top or below `traceEvents`.
-struct TraceSeed<'a> {
-    number: &'a mut u64,
-    is_found: &'a mut bool,
-    on_event: &'a mut dyn FnMut(u64, TraceEvent) -> Result<(), String>,
-}
-
-impl<'de> DeserializeSeed<'de> for TraceSeed<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for TraceSeed<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of events, or an object with `traceEvents`")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<(), A::Error> {
-        *self.is_found = true;
-        while let Some(event) = events.next_element::<TraceEvent>()? {
-            if event.ph == "X" {
-                (self.on_event)(*self.number, event).map_err(A::Error::custom)?;
-            }
-            *self.number += 1;
+    let read = trace_events(path, &mut |event: TraceEvent| {
+        let is_complete = event.ph == "X";
+        let result = if is_complete { on_event(number, event) } else { Ok(()) };
+        number += 1;
+        result
+    });
+    read.map_err(|error| match error {
+        TraceError::Json(error) => {
+            WorkloadError::at_line(path, error.line() as u64, describe_json_error(&error), HINT)
         }
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "traceEvents" => map.next_value_seed(TraceSeed {
-                    number: self.number,
-                    is_found: self.is_found,
-                    on_event: self.on_event,
-                })?,
-                _ => map.next_value::<IgnoredAny>().map(drop)?,
-            }
-        }
-        Ok(())
-    }
+        other => WorkloadError::of_file(path, other.to_string(), HINT),
+    })
 }
 
 /// Operator with its shapes and types.

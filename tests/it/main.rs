@@ -68,6 +68,7 @@ mod pinned_environment;
 mod plain_rows;
 mod plan;
 mod previous_version;
+mod production_collectives;
 mod profile_formats;
 mod profiler_databases;
 mod query;

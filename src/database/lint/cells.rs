@@ -187,8 +187,22 @@ impl<'a> CollectiveRows<'a> {
 
     pub(crate) fn check_row(&mut self, record: &ByteRecord, line: u64, remarks: &mut FileIssues) {
         let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
+        let is_filled = |name: &str| {
+            let index = self.header.iter().position(|column| column == name);
+            index
+                .and_then(|index| cells.get(index))
+                .is_some_and(|cell| !matches!(cell.trim(), "" | "N/A" | "NA"))
+        };
+        let [duration, bandwidth] = [collective_rows::DURATION, collective_rows::BANDWIDTH];
+        // Rows of production profiles, and of cases without an accepted measurement, have no numbers of their own.
+        let may_be_unmeasured = !is_filled(duration)
+            && !is_filled(bandwidth)
+            && (is_filled(columns::PROFILING[1]) || is_filled(columns::VERDICT));
         for (name, index) in Self::COLUMNS.into_iter().zip(self.columns) {
             let Some(cell) = index.map(|index| cells[index].trim()) else { continue };
+            if may_be_unmeasured && (name == duration || name == bandwidth) {
+                continue;
+            }
             let problem = match name {
                 _ if matches!(cell, "" | "N/A" | "NA") => Err("is empty".to_owned()),
                 "dtype" => Ok(()),

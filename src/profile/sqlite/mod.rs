@@ -19,6 +19,7 @@ use std::path::Path;
 use rusqlite::Row;
 
 pub(super) use super::sqlite::{
+    collectives::{for_each_collective, metadata},
     device::{core_usage, device_name, highest_clock},
     open::is_database,
     operators::for_each_operator,

@@ -1,0 +1,109 @@
+//! Collectives in a trace of a profiler: `trace_view.json` of torch_npu, `msprof_*.json` of msprof.
+//!
+//! An event of a collective has `data_type`, `alg_type` and `count` among its arguments; the events of its tasks have not.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    domain::{KernelName, Nanos},
+    profile::{
+        TraceError, collective_benchmark::parse_element_type, collective_record::CollectiveRecord,
+        for_each_event,
+    },
+};
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CollectiveEvent {
+    name: String,
+    ph: String,
+    dur: Option<Value>,
+    args: CollectiveArguments,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CollectiveArguments {
+    count: Option<Value>,
+    data_type: Option<Value>,
+    alg_type: Option<Value>,
+}
+
+/// Appends the collectives of a trace.
+pub(super) fn read_collectives(path: &Path, records: &mut Vec<CollectiveRecord>) -> Result<(), TraceError> {
+    for_each_event(path, &mut |event: CollectiveEvent| {
+        records.extend(record_of_event(event));
+        Ok(())
+    })
+}
+
+/// Returns the collective of an event; `None` for other events.
+fn record_of_event(event: CollectiveEvent) -> Option<CollectiveRecord> {
+    let CollectiveEvent { name, ph, dur, args } = event;
+    let kernel = name.get(..=name.find("__")?)?;
+    if ph != "X" || !KernelName::is_collective_name(kernel) {
+        return None;
+    }
+    let (count, dtype) = (args.count?, args.data_type?);
+    Some(CollectiveRecord {
+        kernel: kernel.to_owned(),
+        group: None,
+        count: count.as_u64().or_else(|| count.as_str()?.trim().parse().ok()),
+        dtype: dtype.as_str().and_then(parse_element_type),
+        algorithm: args.alg_type.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
+        duration: dur.as_ref().and_then(duration),
+        name,
+    })
+}
+
+/// Converts a duration in microseconds; `None` if it is no number from 0 to an hour.
+fn duration(value: &Value) -> Option<Nanos> {
+    let micros = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
+    let nanos = Nanos::from_seconds(micros * 1e-6);
+    (micros.is_finite() && micros >= 0.0 && nanos <= Nanos::LONGEST_KERNEL).then_some(nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Dtype;
+
+    #[test]
+    fn collectives_have_sizes_and_other_events_are_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("trace_view.json");
+        let text = r#"[
+            {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "HCCL"}},
+            {"ph": "X", "name": "hcom_allReduce__586_0_1", "pid": 1, "tid": 0, "ts": "1.5", "dur": 79089.5202,
+             "args": {"connection_id": 1, "data_type": "FP32", "alg_type": "MESH-RING", "count": 4097000}},
+            {"ph": "X", "name": "hcom_allGather__097_1_1", "dur": "2.5",
+             "args": {"data_type": "BFP16", "alg_type": "N/A", "count": "64"}},
+            {"ph": "X", "name": "hcom_broadcast__097_2_1", "dur": 2, "args": {"data_type": "INVALID_TYPE", "count": -1}},
+            {"ph": "X", "name": "Notify_Wait", "dur": 2, "args": {"notify_id": 3}},
+            {"ph": "s", "name": "hcom_allReduce__586_0_1", "id": 4, "args": {}}
+        ]"#;
+        std::fs::write(&path, text).expect("written");
+        let mut records = Vec::new();
+        read_collectives(&path, &mut records).expect("read");
+        let found: Vec<_> = records
+            .iter()
+            .map(|record| {
+                (&*record.kernel, record.count, record.dtype.clone(), record.duration.map(|time| time.0))
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("hcom_allReduce_", Some(4_097_000), Some(Dtype::Float), Some(79_089_520)),
+                ("hcom_allGather_", Some(64), Some(Dtype::Bf16), Some(2_500)),
+                ("hcom_broadcast_", None, None, Some(2_000)),
+            ]
+        );
+        assert_eq!(records[0].algorithm, "MESH-RING");
+        std::fs::write(&path, &text[..300]).expect("written");
+        assert!(matches!(read_collectives(&path, &mut records), Err(TraceError::Json(_))));
+    }
+}
