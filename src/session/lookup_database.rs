@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::CommandError;
 use crate::{
     catalogue::Catalogue,
+    collective::tier_of_group,
     config::{AssetFiles, DeviceProfile},
     coverage::{CoverageAnalyzer, add_equal_calls, estimate_durations},
     database::{Database, InterpolationErrors},
@@ -106,8 +107,23 @@ impl WorkloadSelection<'_> {
     ) -> Result<Vec<Workload>, CommandError> {
         let mut workloads = self.load(assets, analyzer.catalogue)?;
         let device = database.device(assets)?;
+        if let Some(network) = &device.comm {
+            workloads.iter_mut().for_each(|workload| set_tiers(workload, &network.grid));
+        }
         workloads.iter_mut().for_each(|workload| estimate_durations(workload, analyzer, &device));
         Ok(workloads)
+    }
+}
+
+/// Sets the tiers of collectives whose ranks are recorded: rank r of the run is device r of the network's grid.
+fn set_tiers(workload: &mut Workload, grid: &[u64]) {
+    for question in &mut workload.questions {
+        let devices: Vec<u32> =
+            question.members.iter().filter_map(|rank| u32::try_from(*rank).ok()).collect();
+        if devices.len() < 2 || devices.len() < question.members.len() || question.query.tier.is_some() {
+            continue;
+        }
+        question.query.tier = tier_of_group(grid, &devices).ok().map(|tier| tier as u64);
     }
 }
 

@@ -1,16 +1,17 @@
 //! Workload of a recorded run: its kernels by signature.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use super::{
     DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
     forward_pass::{CollectiveSums, collective_sums},
 };
 use crate::{
-    domain::{KernelName, Nanos},
-    lookup::LookupEngine,
+    domain::{CollectiveKind, KernelName, Nanos},
+    lookup::{LookupEngine, OpQuery, QueryTensor},
     profile::{
-        ProfileError, ProfileFile, ReadOptions, RecordGroups, add_attributes, add_table, leave_out_copies,
+        CollectiveSignature, ProfileError, ProfileFile, ReadOptions, RecordGroups, RecordedCollectives,
+        RecordedDurations, RecordedGroup, add_attributes, add_table, leave_out_copies,
     },
 };
 
@@ -67,6 +68,7 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
             ..WorkloadQuestion::new(query, group.record_count() as u64)
         });
     }
+    let sized = SizedCollectives::of_files(files)?;
     let mut repeated = 0;
     let mut groups = shapeless.iter();
     let collectives =
@@ -79,9 +81,14 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
         let once = collectives.as_ref().and_then(|sums| sums.get(&kernel)).copied();
         let (count, time) = once.filter(|(count, _)| (1..=group.count).contains(count)).unwrap_or(recorded);
         repeated += group.count - count;
-        let question = WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoShapes);
-        questions.push(WorkloadQuestion { time: Some(time), ..question });
+        let (known_count, known_time) = sized.totals(&kernel);
+        let rest = Nanos((time.0 - known_time.0).max(0));
+        if let Some(count @ 1..) = count.checked_sub(known_count) {
+            let question = WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoShapes);
+            questions.push(WorkloadQuestion { time: Some(rest), ..question });
+        }
     }
+    questions.extend(sized.0.into_values().flatten());
     for (kernel, count) in untimed {
         questions.push(WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoDuration));
     }
@@ -97,4 +104,61 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
             .push(format!("{rehearsed} records are of the rehearsal host, whose durations are simulated"));
     }
     Ok(workload)
+}
+
+/// Collectives of profiles whose message sizes are recorded, by kernel.
+struct SizedCollectives(BTreeMap<String, Vec<WorkloadQuestion>>);
+
+impl SizedCollectives {
+    fn of_files(files: &[ProfileFile]) -> Result<Self, WorkloadError> {
+        let mut by_kernel: BTreeMap<String, Vec<WorkloadQuestion>> = BTreeMap::new();
+        for (signature, recorded) in RecordedCollectives::of_files(files)?.by_signature {
+            if let Some(question) = question_of_collective(&signature, &recorded) {
+                by_kernel.entry(signature.kernel).or_default().push(question);
+            }
+        }
+        Ok(Self(by_kernel))
+    }
+
+    /// Returns the number and the total time of the collectives of a kernel.
+    fn totals(&self, kernel: &str) -> (u64, Nanos) {
+        let questions = self.0.get(kernel).into_iter().flatten();
+        questions.fold((0, Nanos(0)), |(count, time), question| {
+            (count + question.count, Nanos(time.0.saturating_add(question.time.unwrap_or_default().0)))
+        })
+    }
+}
+
+/// Returns the question for collectives of one size; `None` if the message does not follow from the recorded count.
+fn question_of_collective(
+    signature: &CollectiveSignature,
+    recorded: &RecordedDurations,
+) -> Option<WorkloadQuestion> {
+    let kind = CollectiveKind::of_kernel(&KernelName::new(&signature.kernel).ok()?)?;
+    let (members, ranks) = match &signature.group {
+        RecordedGroup::Ranks(members) => (members.clone(), Some(members.len() as u64)),
+        RecordedGroup::Unknown(_) => (Vec::new(), None),
+    };
+    let bytes = signature.dtype.bytes()?;
+    let needs_ranks = kind.message_of_count(1, 1, 1) != kind.message_of_count(1, 1, 2);
+    let message = match ranks {
+        None if needs_ranks => return None,
+        ranks => kind.message_of_count(signature.count, bytes, ranks.unwrap_or(1))?,
+    };
+    let query = OpQuery {
+        op: signature.kernel.clone(),
+        inputs: vec![QueryTensor {
+            dims: vec![message / bytes],
+            dtype: Some(signature.dtype.clone()),
+            format: None,
+        }],
+        ranks,
+        ..OpQuery::default()
+    };
+    let time = recorded.durations.iter().fold(0_i64, |sum, time| sum.saturating_add(*time));
+    Some(WorkloadQuestion {
+        time: Some(Nanos(time)),
+        members,
+        ..WorkloadQuestion::new(query, recorded.durations.len() as u64)
+    })
 }

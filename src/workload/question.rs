@@ -53,6 +53,8 @@ pub struct WorkloadQuestion {
     pub line: Option<u64>,
     /// The case of a row that would answer it exactly, if it is known.
     pub case: Option<Case>,
+    /// Ranks of a collective by their numbers in the run; empty if they are unknown.
+    pub members: Vec<u64>,
     /// Reason why it cannot be looked up.
     pub unreadable: Option<UnreadableReason>,
 }
@@ -92,7 +94,16 @@ impl WorkloadQuestion {
     /// Creates a question without time and source. A query beyond the limits of tensors cannot be looked up.
     pub(crate) fn new(query: OpQuery, count: u64) -> Self {
         let unreadable = query.check().err().map(|error| UnreadableReason::Tensor(error.to_string()));
-        Self { query, alternates: Vec::new(), count, time: None, line: None, case: None, unreadable }
+        Self {
+            query,
+            alternates: Vec::new(),
+            count,
+            time: None,
+            line: None,
+            case: None,
+            members: Vec::new(),
+            unreadable,
+        }
     }
 
     /// Creates a question whose inputs are unknown.

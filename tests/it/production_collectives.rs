@@ -176,3 +176,33 @@ fn both_forms_of_a_real_profile_have_the_same_messages() {
     assert_eq!(ingest(&text, "text"), expected);
     assert_eq!(ingest(&database, "database"), expected);
 }
+
+/// The recorded group of the profile decides the tier, and rows of other tiers do not answer.
+#[test]
+fn collectives_of_a_profile_are_questions_with_sizes_and_tiers() {
+    let context = Context::new();
+    write_rank(
+        &context,
+        0,
+        &[
+            event("hcom_reduceScatter__097_0_1", 30.0, "FP32", 256),
+            event("hcom_allReduce__612_0_1", 70.0, "BFP16", 500),
+        ],
+    );
+    assert_eq!(context.run(&[&["ingest", "run", "--db", "db"][..], &DEVICE].concat()).code, 0);
+    let header =
+        "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps,MicroBench Verdict\n";
+    context.write(
+        "db/hcom_reduceScatter_.csv",
+        &format!("{header}1024,2,FLOAT,0,99,0.01,ok\n1024,2,FLOAT,1,12.5,0.08,ok\n1024,2,FLOAT,2,5,0.2,ok\n"),
+    );
+    let ran = context.run(&["coverage", "--db", "db", "--workload", "run", "--format", "json"]);
+    assert!(ran.code < 2, "{}", ran.stderr);
+    let last = ran.stdout.lines().last().expect("a line");
+    let summary: serde_json::Value = serde_json::from_str(last).expect("JSON");
+    let gaps = summary["gaps"].as_array().expect("gaps");
+    let found: Vec<[&str; 2]> =
+        gaps.iter().map(|gap| ["op", "reason"].map(|key| gap[key].as_str().unwrap_or_default())).collect();
+    // The table has rows of these tiers for the size of the reduction only.
+    assert_eq!(found, [["hcom_allReduce_", "no_rows_of_group: 4 ranks"]]);
+}
