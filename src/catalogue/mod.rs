@@ -32,3 +32,4 @@ pub use loader::Catalogue;
 pub use not_replayable::NotReplayable;
 pub use resolve::ResolvedCall;
 pub use shape_rule::{ReturnShapes, ShapeRule};
+pub(crate) use slot_pattern::PatternTerm;

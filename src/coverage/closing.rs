@@ -4,14 +4,15 @@ use std::fmt;
 
 use super::{
     answers::{AnsweredQuestion, CoverageAnalyzer},
+    case_problem::CaseProblem,
     totals::AnswerClass,
 };
 use crate::{
-    domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat},
+    domain::{Case, Dtype, KernelName},
     lookup::{LookupAnswer, MissReason, OpQuery, QueryTensor},
     op_mapping::{CompositePart, OperatorRoute},
     op_query::rules::KernelTraits,
-    workload::{UnreadableReason, WorkloadQuestion},
+    workload::UnreadableReason,
 };
 
 /// Measure that would close a gap.
@@ -21,6 +22,13 @@ pub enum GapClosing {
     ExactCase {
         /// The kernel.
         kernel: String,
+    },
+    /// A row of the case of a query, which does not follow from it.
+    UnknownCase {
+        /// The kernel.
+        kernel: String,
+        /// The reason.
+        reason: String,
     },
     /// A measurement of a row that exists.
     ExistingRow {
@@ -70,6 +78,7 @@ impl GapClosing {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::ExactCase { .. } => "exact_case",
+            Self::UnknownCase { .. } => "unknown_case",
             Self::ExistingRow { .. } => "existing_row",
             Self::InterpolationBracket { .. } => "interpolation_bracket",
             Self::MappingEntry => "mapping_entry",
@@ -87,6 +96,9 @@ impl fmt::Display for GapClosing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ExactCase { kernel } => write!(f, "exact case of {kernel}"),
+            Self::UnknownCase { kernel, reason } => {
+                write!(f, "row of {kernel}, whose case does not follow from the question: {reason}")
+            }
             Self::ExistingRow { kernel } => write!(f, "measurement of the row of {kernel}"),
             Self::InterpolationBracket { kernel, tokens: (least, most), gaps } => {
                 write!(f, "interpolation bracket of {kernel}: {least} and {most} tokens close {gaps} gaps")
@@ -112,9 +124,7 @@ impl CoverageAnalyzer<'_> {
         if answer.class == AnswerClass::Missing {
             return self.assess_gap(answer).case;
         }
-        let own = self.kernels_of(&answer.query.op);
-        let kernel = own.first()?.as_str().to_owned();
-        self.case_of(answer, &self.closing_by_case(answer.question, &own, kernel))
+        self.closing_by_case(answer, &self.engine.kernels_of_query(answer.query)).1
     }
 
     /// Returns what would close a gap.
@@ -131,9 +141,7 @@ impl CoverageAnalyzer<'_> {
         add_missing_parts(found, None, &mut missing);
         let first = missing.first();
         let (part, reason) = first.map_or((None, None), |part| (part.name, part.reason));
-        let closing = self.closing_of_miss(question, &answer.query.op, part, reason);
-        let has_inputs = self.has_inputs_of_operator(&answer.query.op, part);
-        let case = Some(answer).filter(|_| has_inputs).and_then(|answer| self.case_of(answer, &closing));
+        let (closing, case) = self.closing_of_miss(answer, part, reason);
         let is_only_part = match missing.as_slice() {
             [part] => self.is_only_part(answer.query, part),
             _ => false,
@@ -194,103 +202,105 @@ impl CoverageAnalyzer<'_> {
 
     fn closing_of_miss(
         &self,
-        question: &WorkloadQuestion,
-        op: &str,
+        answer: &AnsweredQuestion<'_>,
         part: Option<&str>,
         reason: Option<&MissReason>,
-    ) -> GapClosing {
-        let parameter = |name: &str| GapClosing::QueryParameter(name.to_owned());
-        let own = part.map_or_else(|| self.kernels_of(op), |part| self.kernels_of(part));
+    ) -> (GapClosing, Option<Case>) {
+        let op = answer.query.op.as_str();
+        let own =
+            part.map_or_else(|| self.engine.kernels_of_query(answer.query), |part| self.kernels_of(part));
         let kernel = own.first().map_or_else(|| part.unwrap_or(op), KernelName::as_str).to_owned();
         let is_collective = own.first().is_some_and(KernelName::is_collective);
-        match reason {
-            None | Some(MissReason::Unmapped) if own.is_empty() => GapClosing::MappingEntry,
-            Some(MissReason::NotMeasured) => GapClosing::ExistingRow { kernel },
-            Some(MissReason::AmbiguousDtype) => parameter("element types"),
-            Some(MissReason::AmbiguousOutput) => parameter("outputs"),
-            Some(MissReason::OpenAttributes(names)) => parameter(&names.join(", ")),
-            Some(MissReason::AmbiguousSemanticMatch(_)) => parameter("attributes in which the rows differ"),
-            Some(MissReason::TpProjectionInvalid(_)) => parameter("tp"),
-            Some(MissReason::ContextMissing("avg_seq_len")) => parameter("kv_length"),
-            Some(MissReason::ContextMissing(name)) => parameter(name),
-            Some(MissReason::EpSizeNotConfigured) => parameter("ep"),
-            Some(MissReason::DecomposeFailed) => parameter("inputs of the operator"),
-            Some(MissReason::RanksNotGiven) => parameter("ranks"),
-            Some(MissReason::AmbiguousTier) => parameter("tier"),
-            Some(MissReason::MessageUnknown) => parameter("shapes and types of the message"),
-            Some(MissReason::UnsupportedQueryMode(mode)) => GapClosing::LookupMode((*mode).to_owned()),
-            Some(
-                MissReason::CsvFormatRaw(_)
-                | MissReason::MessageOutOfRange { .. }
-                | MissReason::NoRowsOfGroup(_),
-            ) => GapClosing::CollectiveRows { kernel },
-            _ if is_collective => GapClosing::CollectiveRows { kernel },
-            _ => self.closing_by_case(question, &own, kernel),
+        if let Some(closing) = closing_of_reason(reason, &kernel, own.is_empty(), is_collective) {
+            return (closing, None);
         }
-    }
-
-    /// Returns the case whose measurement closes a gap: that of the question, else the one with the tensors of the
-    /// query and the outputs that the catalogue computes.
-    fn case_of(&self, answer: &AnsweredQuestion<'_>, closing: &GapClosing) -> Option<Case> {
-        let (GapClosing::ExactCase { kernel } | GapClosing::ExistingRow { kernel }) = closing else {
-            return None;
-        };
-        if let Some(case) = &answer.question.case {
-            return Some(case.clone());
-        }
-        let kernel = KernelName::new(kernel).ok()?;
-        let entry = self.catalogue.entry(&kernel)?;
-        let query = answer.query;
-        // Without its batch of one, as the profiler records products.
-        let is_batched = query.inputs.iter().any(|tensor| tensor.dims.len() > 2 && tensor.dims[0] == 1);
-        [false, true].into_iter().filter(|strips_batch| is_batched || !strips_batch).find_map(
-            |strips_batch| {
-                let slots = |tensors: &[QueryTensor]| -> Option<Vec<Slot>> {
-                    tensors.iter().map(|tensor| Some(Some(tensor_of(tensor, strips_batch)?))).collect()
-                };
-                let inputs = slots(&query.inputs)?;
-                let case = Case {
-                    kernel: kernel.clone(),
-                    inputs,
-                    outputs: Vec::new(),
-                    attributes: CaseAttributes::default(),
-                };
-                let outputs = match slots(&query.outputs).filter(|outputs| !outputs.is_empty()) {
-                    Some(outputs) => outputs,
-                    None => entry.resolve_call(&case).ok()?.outputs.into_iter().map(Some).collect(),
-                };
-                let complete = Case { outputs, ..case };
-                entry.resolve_call(&complete).ok().map(|_| complete)
-            },
-        )
-    }
-
-    /// Returns the closing by a row, or by an entry that can measure one.
-    fn closing_by_case(
-        &self,
-        question: &WorkloadQuestion,
-        kernels: &[KernelName],
-        kernel: String,
-    ) -> GapClosing {
-        if let Some(case) = question.case.as_ref()
-            && let Some(entry) = self.catalogue.entry(&case.kernel)
-        {
-            return match entry.resolve_call(case) {
-                Ok(_) => GapClosing::ExactCase { kernel: case.kernel.as_str().to_owned() },
-                Err(problem) => GapClosing::CatalogueEntry {
-                    kernel: case.kernel.as_str().to_owned(),
-                    problem: Some(problem.to_string()),
-                },
+        if self.has_inputs_of_operator(op, part) {
+            let (closing, case) = self.closing_by_case(answer, &own);
+            return match reason {
+                Some(MissReason::NotMeasured) if case.is_some() => (GapClosing::ExistingRow { kernel }, case),
+                _ => (closing, case),
             };
         }
-        if let Some(known) = kernels.iter().find(|kernel| self.catalogue.entry(kernel).is_some()) {
-            return GapClosing::ExactCase { kernel: known.as_str().to_owned() };
+        let has_entry = |kernel: &&KernelName| self.catalogue.entry(kernel).is_some();
+        match own.iter().find(has_entry) {
+            Some(_) if reason == Some(&MissReason::NotMeasured) => (GapClosing::ExistingRow { kernel }, None),
+            Some(known) => {
+                let reason = format!("it is a part of {op} whose inputs are not those of the operator");
+                (GapClosing::UnknownCase { kernel: known.as_str().to_owned(), reason }, None)
+            }
+            None => (self.closing_by_entry(kernel), None),
         }
+    }
+
+    /// Returns the closing by a row with its case, or by an entry that can measure one.
+    fn closing_by_case(
+        &self,
+        answer: &AnsweredQuestion<'_>,
+        kernels: &[KernelName],
+    ) -> (GapClosing, Option<Case>) {
+        if let Some(case) = &answer.question.case
+            && let Some(entry) = self.catalogue.entry(&case.kernel)
+        {
+            let kernel = case.kernel.as_str().to_owned();
+            return match entry.resolve_call(case) {
+                Ok(_) => (GapClosing::ExactCase { kernel }, Some(case.clone())),
+                Err(problem) => {
+                    (GapClosing::CatalogueEntry { kernel, problem: Some(problem.to_string()) }, None)
+                }
+            };
+        }
+        match self.case_of_query(answer.query, kernels) {
+            Ok(case) => (GapClosing::ExactCase { kernel: case.kernel.as_str().to_owned() }, Some(case)),
+            Err(Some(CaseProblem::Parameter(name))) => (GapClosing::QueryParameter(name), None),
+            Err(Some(CaseProblem::Unknown { kernel, reason })) => {
+                (GapClosing::UnknownCase { kernel: kernel.as_str().to_owned(), reason }, None)
+            }
+            Err(None) => {
+                let kernel = kernels.first().map_or(answer.query.op.as_str(), KernelName::as_str);
+                (self.closing_by_entry(kernel.to_owned()), None)
+            }
+        }
+    }
+
+    /// Returns the closing of a kernel without an entry.
+    fn closing_by_entry(&self, kernel: String) -> GapClosing {
         match self.catalogue.not_launchable_reason(&kernel) {
             Some(reason) => GapClosing::NotLaunchable { reason: reason.to_owned(), kernel },
             None => GapClosing::CatalogueEntry { kernel, problem: None },
         }
     }
+}
+
+/// Returns the closing that the reason of a miss determines; `None` if a row closes it.
+fn closing_of_reason(
+    reason: Option<&MissReason>,
+    kernel: &str,
+    is_unmapped: bool,
+    is_collective: bool,
+) -> Option<GapClosing> {
+    let parameter = |name: &str| GapClosing::QueryParameter(name.to_owned());
+    let collective_rows = || GapClosing::CollectiveRows { kernel: kernel.to_owned() };
+    Some(match reason {
+        None | Some(MissReason::Unmapped) if is_unmapped => GapClosing::MappingEntry,
+        Some(MissReason::AmbiguousDtype) => parameter("element types"),
+        Some(MissReason::AmbiguousOutput) => parameter("outputs"),
+        Some(MissReason::OpenAttributes(names)) => parameter(&names.join(", ")),
+        Some(MissReason::AmbiguousSemanticMatch(_)) => parameter("attributes in which the rows differ"),
+        Some(MissReason::TpProjectionInvalid(_)) => parameter("tp"),
+        Some(MissReason::ContextMissing("avg_seq_len")) => parameter("kv_length"),
+        Some(MissReason::ContextMissing(name)) => parameter(name),
+        Some(MissReason::EpSizeNotConfigured) => parameter("ep"),
+        Some(MissReason::DecomposeFailed) => parameter("inputs of the operator"),
+        Some(MissReason::RanksNotGiven) => parameter("ranks"),
+        Some(MissReason::AmbiguousTier) => parameter("tier"),
+        Some(MissReason::MessageUnknown) => parameter("shapes and types of the message"),
+        Some(MissReason::UnsupportedQueryMode(mode)) => GapClosing::LookupMode((*mode).to_owned()),
+        Some(
+            MissReason::CsvFormatRaw(_) | MissReason::MessageOutOfRange { .. } | MissReason::NoRowsOfGroup(_),
+        ) => collective_rows(),
+        _ if is_collective => collective_rows(),
+        _ => return None,
+    })
 }
 
 /// What closes a gap.
@@ -366,14 +376,4 @@ fn product_output(query: &OpQuery) -> Option<QueryTensor> {
     let columns = if one == depth { other } else { one };
     let dtype = rows.dtype.clone().map(|dtype| if dtype.bytes() == Some(1) { Dtype::Bf16 } else { dtype });
     Some(QueryTensor { dims: [outer, &[*columns]].concat(), dtype, format: None })
-}
-
-/// Returns a tensor of a query with the default format; `None` without an element type.
-fn tensor_of(tensor: &QueryTensor, strips_batch: bool) -> Option<Tensor> {
-    let dims = match tensor.dims.as_slice() {
-        [1, rest @ ..] if strips_batch && rest.len() > 1 => rest.to_vec(),
-        dims => dims.to_vec(),
-    };
-    let format = tensor.format.clone().unwrap_or_else(TensorFormat::nd);
-    Some(Tensor { dims, dtype: tensor.dtype.clone()?, format })
 }

@@ -5,6 +5,9 @@
 //! `grid`.
 
 mod answers;
+mod attention_case;
+mod case_builder;
+mod case_problem;
 mod closing;
 mod density;
 mod estimate;

@@ -6,12 +6,11 @@ use foldhash::fast::FixedState;
 
 use super::{
     answer::{LatencyColumn, LookupAnswer, MissReason},
+    attention_work::as_coordinate,
     kernel_rows::{IndexedRow, KernelRows},
     linear::{ValuedPoint, interpolate},
     query::{InputSlot, QueryTensor},
-    row_answers::{
-        FoundRows, as_coordinate, choose_median, interpolated_answer, kind_of_dims, preferred_columns,
-    },
+    row_answers::{FoundRows, choose_median, interpolated_answer, kind_of_dims, preferred_columns},
     rules::{KernelTraits, LookupAxes, MatchRule, RuleKind},
 };
 use crate::{domain::KernelName, op_mapping::KernelPolicy};

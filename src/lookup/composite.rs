@@ -2,7 +2,7 @@
 
 use super::{
     answer::{AnswerSource, LookupAnswer, Micros, MissReason, PartAnswer},
-    attention::AttentionFamily,
+    attention_work::AttentionFamily,
     query::{OpQuery, QueryTensor, element_bytes},
     rules::{KernelTraits, LookupRules, MatchRule, RuleKind},
 };

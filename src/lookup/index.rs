@@ -6,15 +6,11 @@ use std::{
 };
 
 use super::{
-    answer::UsedRow,
-    attention::{AttentionFamily, AttentionTable},
-    collective::CollectiveTable,
-    kernel_index::KernelIndex,
-    kernel_rows::KernelRows,
-    rules::LookupRules,
+    answer::UsedRow, attention::AttentionTable, attention_work::AttentionFamily, collective::CollectiveTable,
+    kernel_index::KernelIndex, kernel_rows::KernelRows, rules::LookupRules, table_cases::TableCases,
 };
 use crate::{
-    database::{Database, DatabaseError},
+    database::{Database, DatabaseError, KernelCsv},
     domain::KernelName,
     op_mapping::OpMapping,
 };
@@ -48,6 +44,7 @@ pub(crate) struct DatabaseIndex {
     kernels: BTreeMap<KernelName, OnceLock<Result<KernelIndex, LookupError>>>,
     attention: RwLock<BTreeMap<KernelName, Result<Arc<AttentionTable>, LookupError>>>,
     collectives: RwLock<BTreeMap<KernelName, LoadedCollective>>,
+    cases: RwLock<BTreeMap<KernelName, Result<Arc<TableCases>, LookupError>>>,
 }
 
 /// Table of a collective, or the reason why there is none.
@@ -56,7 +53,52 @@ type LoadedCollective = Result<Option<Arc<CollectiveTable>>, LookupError>;
 impl DatabaseIndex {
     pub(crate) fn new(database: Database, rules: LookupRules) -> Result<Self, DatabaseError> {
         let kernels = database.kernels()?.into_iter().map(|kernel| (kernel, OnceLock::new())).collect();
-        Ok(Self { database, rules, kernels, attention: RwLock::default(), collectives: RwLock::default() })
+        Ok(Self {
+            database,
+            rules,
+            kernels,
+            attention: RwLock::default(),
+            collectives: RwLock::default(),
+            cases: RwLock::default(),
+        })
+    }
+
+    /// Returns an index of one table in place of those of the database.
+    pub(crate) fn with_table(
+        &self,
+        kernel: &KernelName,
+        table: &KernelCsv,
+        mapping: &OpMapping,
+    ) -> Result<Self, DatabaseError> {
+        let rows = KernelRows::load(kernel, table, mapping.policy(kernel.as_str()), self.rules)?;
+        let mut attention = BTreeMap::new();
+        if let Some(family) = AttentionFamily::of_kernel(kernel) {
+            let loaded = AttentionTable::load(family, &rows, table)?;
+            attention.insert(kernel.clone(), Ok(Arc::new(loaded)));
+        }
+        Ok(Self {
+            database: self.database.clone(),
+            rules: self.rules,
+            kernels: BTreeMap::from([(kernel.clone(), OnceLock::from(Ok(KernelIndex::new(rows))))]),
+            attention: RwLock::new(attention),
+            collectives: RwLock::default(),
+            cases: RwLock::default(),
+        })
+    }
+
+    /// Returns the cases of a kernel's table.
+    pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {
+        let tables = self.cases.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = tables.get(kernel) {
+            return loaded.clone();
+        }
+        drop(tables);
+        let table = self.database.kernel_csv(kernel);
+        let loaded = table.and_then(|table| TableCases::read(kernel, &table));
+        let loaded = loaded.map(Arc::new).map_err(|error| LookupError::from(&error));
+        let mut tables = self.cases.write().unwrap_or_else(PoisonError::into_inner);
+        tables.insert(kernel.clone(), loaded.clone());
+        loaded
     }
 
     /// Returns the names of all kernels with a table.

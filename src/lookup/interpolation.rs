@@ -2,6 +2,7 @@
 
 use super::{
     answer::{LatencyColumn, LookupAnswer},
+    attention_work::as_coordinate,
     axis_tables::{AxisRow, AxisSystem, compact, query_coordinates, query_dims},
     kernel_index::KernelIndex,
     linear::{ValuedPoint, interpolate},
@@ -9,7 +10,7 @@ use super::{
         FittingForm, InputComparison, compare_class, fitting_forms, have_different_attributes, token_variants,
     },
     query::InputVariant,
-    row_answers::{as_coordinate, interpolated_answer, kind_of_dims, preferred_columns},
+    row_answers::{interpolated_answer, kind_of_dims, preferred_columns},
     rules::{LookupAxes, MatchRule},
     slot_dims::SlotDims,
 };

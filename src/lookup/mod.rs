@@ -19,22 +19,24 @@ mod nearest;
 mod row_answers;
 mod row_choice;
 mod superseded;
+mod table_cases;
 #[cfg(test)]
 mod tests;
 
 pub use engine::LookupEngine;
 pub use index::LookupError;
+pub(crate) use table_cases::TableCases;
 
 pub use crate::op_query::{
-    AnswerSource, AttentionParameters, BatchPhase, DispatchOverhead, LatencyColumn, LookupAnswer, LookupAxes,
-    LookupRules, MatchRule, Micros, MissReason, NearestRow, OpQuery, Padding, PartAnswer, QueryError,
-    QueryTensor, RuleKind, UsedRow,
+    AnswerSource, AttentionDifference, AttentionParameters, BatchPhase, DispatchOverhead, LatencyColumn,
+    LookupAnswer, LookupAxes, LookupRules, MatchRule, Micros, MissReason, NearestRow, OpQuery, Padding,
+    PartAnswer, QueryError, QueryTensor, RuleKind, UsedRow,
 };
 pub(crate) use crate::op_query::{
     ListField, QueryFields, QueryTextError, ShapeField, check_degrees, check_kv_length, parse_dims,
     parse_dtype, parse_known_dtype, parse_length, parse_phase, parse_shapes,
 };
 use crate::{
-    op_query::{answer, broadcast, moe_inputs, padding, query, rules, slot_dims},
+    op_query::{answer, attention_work, broadcast, moe_inputs, padding, query, rules, slot_dims},
     stats::simplex_interpolation as linear,
 };

@@ -119,9 +119,3 @@ pub(crate) const fn verdict_factor(verdict: Option<Verdict>) -> f64 {
         _ => 1.0,
     }
 }
-
-/// Returns a length or a number of tokens as a coordinate.
-#[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
-pub(crate) const fn as_coordinate(length: u64) -> f64 {
-    length as f64
-}

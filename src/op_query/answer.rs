@@ -127,6 +127,13 @@ pub enum MissReason {
     OpenAttributes(Vec<String>),
     /// Rows of a kernel whose mapping requires agreement fit equally well, and differ.
     AmbiguousSemanticMatch(String),
+    /// Attributes in which the row of attention that is nearest to the query deviates.
+    AttentionMismatch {
+        /// Line of the row in its table.
+        line: u32,
+        /// The attributes.
+        differences: Vec<AttentionDifference>,
+    },
     /// No row has this output.
     ElementwiseOutputShapeMismatch,
     /// The shapes do not fit the rewriting of dimensions under tensor parallelism.
@@ -181,6 +188,10 @@ impl fmt::Display for MissReason {
             Self::NotMeasured => f.write_str("not_measured"),
             Self::OpenAttributes(names) => write!(f, "open_attributes: {}", names.join(", ")),
             Self::AmbiguousSemanticMatch(kernel) => write!(f, "ambiguous_semantic_match:{kernel}"),
+            Self::AttentionMismatch { line, differences } => {
+                let texts: Vec<String> = differences.iter().map(ToString::to_string).collect();
+                write!(f, "attention_mismatch: the nearest row, in line {line}, has {}", texts.join(", "))
+            }
             Self::ElementwiseOutputShapeMismatch => f.write_str("elementwise_output_shape_mismatch"),
             Self::TpProjectionInvalid(what) => write!(f, "tp_projection_invalid:{what}"),
             Self::ContextMissing(parameter) => write!(f, "semantic_context_missing:target:{parameter}"),
@@ -201,6 +212,29 @@ impl fmt::Display for MissReason {
             }
             Self::UnsupportedQueryMode(mode) => write!(f, "unsupported query mode {mode}"),
         }
+    }
+}
+
+/// Attribute of attention with two values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttentionDifference {
+    /// Name of the attribute, that of the query's key if it has one.
+    pub name: &'static str,
+    /// Value of the row.
+    pub row: String,
+    /// Value of the query.
+    pub query: String,
+}
+
+impl AttentionDifference {
+    pub(crate) fn new(name: &'static str, row: &dyn fmt::Display, query: &dyn fmt::Display) -> Self {
+        Self { name, row: row.to_string(), query: query.to_string() }
+    }
+}
+
+impl fmt::Display for AttentionDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} instead of {}", self.name, self.row, self.query)
     }
 }
 

@@ -4,6 +4,7 @@
 //! Layer 3: imports `domain`.
 
 pub(crate) mod answer;
+pub(crate) mod attention_work;
 pub(crate) mod broadcast;
 mod list_fields;
 pub(crate) mod moe_inputs;
@@ -15,10 +16,11 @@ pub(crate) mod rules;
 pub(crate) mod slot_dims;
 
 pub use answer::{
-    AnswerSource, DispatchOverhead, LatencyColumn, LookupAnswer, Micros, MissReason, NearestRow, PartAnswer,
-    UsedRow,
+    AnswerSource, AttentionDifference, DispatchOverhead, LatencyColumn, LookupAnswer, Micros, MissReason,
+    NearestRow, PartAnswer, UsedRow,
 };
 pub(crate) use list_fields::{ListField, ShapeField};
+pub(crate) use query::BatchLengths;
 pub use query::{AttentionParameters, BatchPhase, OpQuery, QueryError, QueryTensor};
 pub(crate) use query_fields::{QueryFields, check_degrees, check_kv_length, parse_length, parse_phase};
 pub(crate) use query_text::{QueryTextError, parse_dims, parse_dtype, parse_known_dtype, parse_shapes};

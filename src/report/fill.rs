@@ -14,6 +14,8 @@ use crate::coverage::{CoverageGap, FillCase, FillCases, FilledBy};
 
 /// Cases that a table on screen has; JSON has all.
 const SHOWN_CASES: usize = 40;
+/// Reasons of a kind of gaps that the text has; JSON has all.
+const SHOWN_REASONS: usize = 8;
 
 /// Cases that close the gaps of workloads, and what they are predicted to reach.
 #[derive(Clone, Copy, Debug)]
@@ -54,17 +56,31 @@ impl FillReport<'_> {
         self.ends.iter().filter(|end| end.is_ok()).count()
     }
 
-    /// Returns the gaps that no case closes, by what would close them, with their share of the time.
-    fn not_filled(&self) -> BTreeMap<&'static str, (usize, f64)> {
-        let mut by_kind: BTreeMap<&'static str, (usize, f64)> = BTreeMap::new();
+    /// Returns the gaps that no case closes, by what would close them.
+    fn not_filled(&self) -> BTreeMap<&'static str, OpenGaps> {
+        let mut by_kind: BTreeMap<&'static str, OpenGaps> = BTreeMap::new();
         let gaps = self.gaps.iter().zip(&self.fill.filled_by);
         for (gap, _) in gaps.filter(|(_, filled_by)| **filled_by == FilledBy::Nothing) {
-            let (count, share) = by_kind.entry(gap.closing.kind()).or_default();
-            *count += 1;
-            *share += gap.share.unwrap_or(0.0);
+            let open = by_kind.entry(gap.closing.kind()).or_default();
+            open.count += 1;
+            open.share += gap.share.unwrap_or(0.0);
+            let reason = format!("{}: {}", gap.query.op, gap.closing);
+            if !open.reasons.contains(&reason) {
+                open.reasons.push(reason);
+            }
         }
         by_kind
     }
+}
+
+/// Gaps that no case closes, of one kind of closing.
+#[derive(Debug, Default)]
+struct OpenGaps {
+    count: usize,
+    /// Share of the time.
+    share: f64,
+    /// Operators with what would close their gaps, without repetitions.
+    reasons: Vec<String>,
 }
 
 /// Returns the table of the cases, and the forecast.
@@ -95,12 +111,19 @@ pub(crate) fn fill_text(report: &FillReport<'_>) -> String {
         }
         text += "\n";
     }
-    for (kind, (count, share)) in report.not_filled() {
+    for (kind, open) in report.not_filled() {
         text += &format!(
-            "{} of {} of the time: no case closes it, `npubench coverage` explains it ({kind})\n",
-            format_count(count, "gap"),
-            percent(Some(share))
+            "{} of {} of the time without a case ({kind}):\n",
+            format_count(open.count, "gap"),
+            percent(Some(open.share))
         );
+        for reason in open.reasons.iter().take(SHOWN_REASONS) {
+            text += &format!("  {reason}\n");
+        }
+        if open.reasons.len() > SHOWN_REASONS {
+            text +=
+                &format!("  {} more: `npubench coverage` lists them\n", open.reasons.len() - SHOWN_REASONS);
+        }
     }
     let in_part = report.fill.filled_by.iter().filter(|by| matches!(by, FilledBy::Part(_))).count();
     if in_part > 0 {
@@ -137,12 +160,14 @@ pub(crate) fn fill_json(report: &FillReport<'_>) -> String {
         }
         text += &format!("{line}\n");
     }
-    let not_filled: BTreeMap<&str, usize> =
-        report.not_filled().into_iter().map(|(kind, (count, _))| (kind, count)).collect();
+    let open = report.not_filled();
+    let not_filled: BTreeMap<&str, usize> = open.iter().map(|(kind, open)| (*kind, open.count)).collect();
+    let reasons: BTreeMap<&str, &[String]> =
+        open.iter().map(|(kind, open)| (*kind, &*open.reasons)).collect();
     let in_part = report.fill.filled_by.iter().filter(|by| matches!(by, FilledBy::Part(_))).count();
     text += &json!({
         "gaps": report.gaps.len(), "cases": report.ends.len(), "in_time": report.in_time(),
-        "seconds": report.seconds, "not_filled": not_filled, "in_part": in_part,
+        "seconds": report.seconds, "not_filled": not_filled, "reasons": reasons, "in_part": in_part,
         "m5_before": report.share_before, "m5_forecast": report.share_forecast,
     })
     .to_string();

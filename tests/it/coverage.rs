@@ -134,7 +134,7 @@ fn metrics_follow_their_definitions() {
     assert_eq!(closing["aten.convolution.default"], "not_launchable");
     assert_eq!(closing["aten.odd.default"], "catalogue_entry");
     assert_eq!(closing["MemSet"], "not_launchable");
-    assert_eq!(closing["tensor_cast.attention.default"], "exact_case");
+    assert_eq!(closing["tensor_cast.attention.default"], "query_parameter");
     let of_mm: Vec<(&str, &str)> = gaps
         .iter()
         .filter(|gap| gap["op"] == "aten.mm.default")

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     context::{Context, Ran},
@@ -175,4 +175,117 @@ fn forecast_of_composites_is_not_above_what_is_reached() {
     // The norm is measured, its quantisation has no case.
     assert!((covered_share(&context) - 0.5).abs() < 1e-9, "{}{}", ran.stdout, ran.stderr);
     assert_eq!(forecast(), (0.5, 0));
+}
+
+/// Operators of a simulator's inventory, and the kernels as the profiler records them.
+const INVENTORY_MAPPING: &str = "operator_mappings:
+  tensor_cast.rms_norm.default: {kernel_type: RmsNorm}
+  tensor_cast.add_rms_norm2.default: {kernel_type: AddRmsNormBias, alternate_kernel_types: [AddRmsNorm], tc_input_count: 3}
+  tensor_cast.swiglu.default: {kernel_type: SwiGlu}
+  tensor_cast.attention.default: {kernel_type: FusedInferAttentionScore, query_mode: attention_special}
+  tensor_cast.apply_rope.default: {kernel_type: _triton_rope, tc_input_count: 2}
+  tensor_cast.matmul_all_reduce.default: {composite: true, sub_kernels: [MatMulV2, hcom_allReduce_]}
+";
+
+fn operator(name: &str, inputs: &[&str], dtypes: &[&str], outputs: &[&str]) -> Value {
+    json!({"op_name": name, "count": 4, "total_duration_us": 100.0, "shape_variants": [{
+        "input_shapes": inputs, "input_dtypes": dtypes, "output_shapes": outputs,
+        "output_dtypes": vec!["bfloat16"; outputs.len()],
+    }]})
+}
+
+fn inventory() -> String {
+    let types = ["bfloat16"; 4];
+    json!({"model": "m", "scenario": "prefill", "ops": [
+        operator("tensor_cast.rms_norm.default", &["(1, 96, 512)", "(512)"], &types[..2], &["(1, 96, 512)"]),
+        operator(
+            "tensor_cast.add_rms_norm2.default",
+            &["(1, 96, 512)", "(96, 512)", "(512)"],
+            &types[..3],
+            &["(1, 96, 512)", "(1, 96, 512)"],
+        ),
+        operator("tensor_cast.swiglu.default", &["(1, 96, 160)"; 2], &types[..2], &["(1, 96, 160)"]),
+        operator(
+            "tensor_cast.attention.default",
+            &["(96, 512)", "(9, 128, 1, 128)", "(9, 128, 1, 128)", "(3, 3)"],
+            &["bfloat16", "bfloat16", "bfloat16", "int64"],
+            &["(96, 512)"],
+        ),
+        operator(
+            "tensor_cast.apply_rope.default",
+            &["(1, 1, 96, 128)", "(1, 4, 96, 128)", "(1, 96, 128)", "(1, 96, 128)"],
+            &types,
+            &["(1, 96, 1, 128)", "(1, 96, 4, 128)"],
+        ),
+    ]})
+    .to_string()
+}
+
+/// Operators of a framework have other inputs than the rows of their kernels: two inputs of SwiGlu are one, norms
+/// have a batch of one and return more, and attention has lists. Cases follow where their rows would answer; else the
+/// reason is stated.
+#[test]
+fn an_inventory_is_filled_by_cases_of_its_kernels() {
+    let context = ingested();
+    context.write("db/op_mapping.yaml", INVENTORY_MAPPING);
+    context.write("list.yaml", &inventory());
+    let cases = |more: &[&str]| -> (BTreeMap<String, String>, Value) {
+        let lines = json_lines(&fill(&context, &[&["--dry-run", "--format", "json"], more].concat()));
+        let (forecast, cases) = lines.split_last().expect("a forecast");
+        let text = |case: &Value, key: &str| case[key].as_str().expect("a text").to_owned();
+        (cases.iter().map(|case| (text(case, "kernel"), text(case, "inputs"))).collect(), forecast.clone())
+    };
+    let (without_length, forecast) = cases(&[]);
+    assert_eq!(without_length.keys().collect::<Vec<_>>(), ["AddRmsNormBias", "RmsNorm", "SwiGlu"]);
+    assert_eq!(
+        forecast["reasons"]["query_parameter"][0],
+        "tensor_cast.attention.default: parameter of the query: kv_length"
+    );
+    let (known, forecast) = cases(&["--kv-length", "32"]);
+    assert_eq!(known["SwiGlu"], "96,320 -> 96,160");
+    assert_eq!(known["AddRmsNormBias"], "96,512;96,512;512 -> 96,512;96,1;96,512");
+    assert_eq!(known["FusedInferAttentionScore"], "96,4,128;96,1,128;96,1,128;;2048,2048;3;3 -> 96,4,128");
+    let reason = forecast["reasons"]["unknown_case"][0].as_str().expect("a reason");
+    assert!(
+        reason.starts_with("tensor_cast.apply_rope.default: row of _triton_rope, whose case"),
+        "{reason}"
+    );
+    assert_eq!(forecast["m5_forecast"], 0.8);
+    let coverage = context.run(&["coverage", "--db", "db", "--workload", "list.yaml", "--json"]);
+    let last: Value = serde_json::from_str(coverage.stdout.lines().last().expect("a line")).expect("JSON");
+    let rope = last["gaps"].as_array().expect("gaps").iter().find(|gap| gap["closing"] == "unknown_case");
+    let closed_by = rope.expect("the gap of apply_rope")["closed_by"].as_str().expect("a text");
+    assert!(reason.ends_with(closed_by), "{closed_by}");
+    // The rows answer.
+    let ran = fill(&context, &["--kv-length", "32"]);
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    assert!(ran.stdout.contains("80.00 % expected, 80.00 % reached"), "{}{}", ran.stdout, ran.stderr);
+}
+
+/// Rows of the kernel show the slots that the query leaves open, and the blocks of matrices.
+#[test]
+fn cases_have_the_slots_and_blocks_of_the_rows() {
+    let context = ingested();
+    context.write("db/op_mapping.yaml", INVENTORY_MAPPING);
+    let header = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Average Duration(us)\n";
+    let norm = "\"\"\"8,64;8,64;64;64\"\"\",DT_BF16;DT_BF16;DT_BF16;DT_BF16,ND;ND;ND;ND,\"\"\"8,64;8,1;8,64\"\"\",DT_BF16;FLOAT;DT_BF16,ND;ND;ND,3\n";
+    context.write("db/AddRmsNormBias.csv", &format!("{header}{norm}"));
+    let product = "\"\"\"8,64;4,4,16,16\"\"\",DT_BF16;DT_BF16,ND;FRACTAL_NZ,\"\"\"8,64\"\"\",DT_BF16,ND,3\n";
+    context.write("db/MatMulV2.csv", &format!("{header}{product}"));
+    let types = ["bfloat16"; 3];
+    let list = json!({"model": "m", "scenario": "prefill", "ops": [
+        operator(
+            "tensor_cast.add_rms_norm2.default",
+            &["(1, 96, 512)", "(96, 512)", "(512)"],
+            &types,
+            &["(1, 96, 512)", "(1, 96, 512)"],
+        ),
+        operator("tensor_cast.matmul_all_reduce.default", &["(96, 512)", "(512, 1024)"], &types[..2], &["(96, 1024)"]),
+    ]});
+    context.write("list.yaml", &list.to_string());
+    let lines = json_lines(&fill(&context, &["--dry-run", "--format", "json", "--ranks", "2"]));
+    let inputs: BTreeMap<&str, &str> =
+        lines.iter().filter_map(|line| Some((line["kernel"].as_str()?, line["inputs"].as_str()?))).collect();
+    assert_eq!(inputs["AddRmsNormBias"], "96,512;96,512;512;512 -> 96,512;96,1;96,512");
+    assert_eq!(inputs["MatMulV2"], "96,512;32,64,16,16 -> 96,1024");
 }

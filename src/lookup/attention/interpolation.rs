@@ -1,15 +1,13 @@
 //! Interpolation between rows of attention.
 
-use super::{
-    AttentionRow, AttentionTable, TokenMatch,
-    work::{AttentionFamily, AttentionWork},
-};
+use super::{AttentionRow, AttentionTable, TokenMatch};
 use crate::lookup::{
     answer::{LatencyColumn, LookupAnswer},
+    attention_work::{AttentionFamily, AttentionWork, as_coordinate},
     interpolation::MAX_DIMS,
     kernel_rows::KernelRows,
     linear::{ValuedPoint, interpolate},
-    row_answers::{PADDED_CONFIDENCE, as_coordinate, interpolated_answer, kind_of_dims, preferred_columns},
+    row_answers::{PADDED_CONFIDENCE, interpolated_answer, kind_of_dims, preferred_columns},
     rules::{LookupAxes, MatchRule, Padding},
 };
 use crate::op_mapping::{AxisTransform, KernelPolicy};

@@ -1,8 +1,8 @@
 //! Attention: rows by query shape, heads, layout and lengths of the keys.
 
+mod differences;
 mod interpolation;
 mod superseded;
-mod work;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     answer::{LookupAnswer, MissReason},
+    attention_work::{AttentionFamily, AttentionRegime, AttentionWork},
     kernel_rows::KernelRows,
     padding::{LONGEST_PADDING, is_padded_for_superseded, match_padding},
     row_answers::{FoundRows, PADDED_CONFIDENCE, choose_median},
@@ -21,7 +22,6 @@ use crate::{
     domain::Case,
     op_mapping::KernelPolicy,
 };
-pub(crate) use work::{AttentionFamily, AttentionRegime, AttentionWork, KeyOrder, parameters_of_case};
 
 /// Greatest difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
 const LENGTH_TOLERANCE: f64 = 16.0;
@@ -186,7 +186,7 @@ impl AttentionTable {
         }
         LookupAnswer::missed(match self.has_unmeasured(work) {
             true => MissReason::NotMeasured,
-            false => MissReason::ShapeMismatch,
+            false => self.reason_of_miss(rows, work),
         })
     }
 

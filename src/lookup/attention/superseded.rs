@@ -3,7 +3,7 @@
 use super::{AttentionTable, CONFIDENCE, LENGTH_TOLERANCE, TokenMatch};
 use crate::lookup::{
     answer::{LatencyColumn, LookupAnswer, MissReason},
-    attention::work::{AttentionFamily, AttentionRegime, AttentionWork},
+    attention_work::{AttentionFamily, AttentionRegime, AttentionWork},
     kernel_rows::KernelRows,
     row_answers::{FoundRows, answer_of_row, choose_median, preferred_columns},
     rules::{MatchRule, RuleKind},

@@ -8,7 +8,7 @@ use crate::{
     domain::{Dtype, KernelName},
     lookup::{
         answer::MissReason,
-        attention::{AttentionFamily, AttentionRegime, AttentionWork},
+        attention_work::{AttentionFamily, AttentionRegime, AttentionWork},
         query::{BatchPhase, OpQuery, QueryTensor, compared_tensors},
         rules::LookupRules,
     },

@@ -8,7 +8,7 @@ use crate::{
     domain::{AttentionCase, Dtype},
     lookup::{
         answer::MissReason,
-        attention::{AttentionFamily, AttentionRegime, AttentionWork},
+        attention_work::{AttentionFamily, AttentionRegime, AttentionWork},
         query::{AttentionParameters, BatchPhase, OpQuery, QueryTensor, compared_tensors},
         rules::LookupRules,
     },

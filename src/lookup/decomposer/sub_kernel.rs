@@ -2,7 +2,7 @@
 
 use crate::{
     domain::{Dtype, KernelName},
-    lookup::{attention::AttentionWork, cache_rows::CacheQuery, query::QueryTensor},
+    lookup::{attention_work::AttentionWork, cache_rows::CacheQuery, query::QueryTensor},
     op_mapping::MappedKernel,
 };
 

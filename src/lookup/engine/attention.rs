@@ -5,7 +5,7 @@ use crate::{
     domain::Dtype,
     lookup::{
         answer::{LookupAnswer, MissReason},
-        attention::{AttentionFamily, AttentionWork, KeyOrder},
+        attention_work::{AttentionFamily, AttentionWork, KeyOrder},
         cache_rows::CacheQuery,
         index::LookupError,
         kernel_index::KernelIndex,

@@ -1,6 +1,9 @@
 //! Lookup of static composites.
 
-use super::{compute::KernelsQuery, lookup_engine::LookupEngine};
+use super::{
+    compute::KernelsQuery,
+    lookup_engine::{LookupEngine, unmapped},
+};
 use crate::{
     domain::KernelName,
     lookup::{
@@ -63,24 +66,43 @@ impl LookupEngine {
                     (kernel.name.as_str().to_owned(), answer)
                 }
                 CompositeStep::Kernels(kernels) => {
-                    let mut slots = input_slots(&query.inputs);
-                    let is_first = answers.is_empty();
-                    slots.truncate(if is_first { operator.input_count.unwrap_or(usize::MAX) } else { 1 });
-                    let is_prefix = operator.input_count.is_some() || !is_first;
-                    let comparison = InputComparison::new(is_prefix, &operator.formats);
-                    let kernels = (self.candidates(&kernels)?, kernels);
-                    let kind = match self.rules {
-                        LookupRules::Current => InterpolationKind::Kernel,
-                        LookupRules::Superseded => InterpolationKind::Disabled,
-                    };
-                    let query = KernelsQuery { slots, kind, ..KernelsQuery::of_operator(comparison) };
-                    let answer = self.match_kernels(&kernels.0, &query);
+                    let answer = self.lookup_kernels(operator, &kernels, query, answers.is_empty())?;
                     let ran = answer.rows.first().map(|row| row.kernel.as_str().to_owned());
-                    (ran.unwrap_or_else(|| kernels.1[0].name.as_str().to_owned()), answer)
+                    (ran.unwrap_or_else(|| kernels[0].name.as_str().to_owned()), answer)
                 }
             };
             answers.push(PartAnswer { name, answer });
         }
         Ok(sum_of_parts(answers))
+    }
+
+    /// Looks a kernel of a composite up that has the inputs of the operator.
+    pub(super) fn lookup_first_kernel(
+        &self,
+        operator: &MappedOperator,
+        kernel: &KernelName,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        self.lookup_kernels(operator, &[unmapped(kernel.clone())], query, true)
+    }
+
+    /// Looks a step of a composite up, of whose kernels one runs.
+    fn lookup_kernels(
+        &self,
+        operator: &MappedOperator,
+        kernels: &[MappedKernel],
+        query: &OpQuery,
+        is_first: bool,
+    ) -> Result<LookupAnswer, LookupError> {
+        let mut slots = input_slots(&query.inputs);
+        slots.truncate(if is_first { operator.input_count.unwrap_or(usize::MAX) } else { 1 });
+        let is_prefix = operator.input_count.is_some() || !is_first;
+        let comparison = InputComparison::new(is_prefix, &operator.formats);
+        let kind = match self.rules {
+            LookupRules::Current => InterpolationKind::Kernel,
+            LookupRules::Superseded => InterpolationKind::Disabled,
+        };
+        let query = KernelsQuery { slots, kind, ..KernelsQuery::of_operator(comparison) };
+        Ok(self.match_kernels(&self.candidates(kernels)?, &query))
     }
 }

@@ -85,14 +85,12 @@ impl LookupEngine {
         operator: &MappedOperator,
         query: &OpQuery,
     ) -> Result<LookupAnswer, LookupError> {
-        let mut slots = input_slots(&query.inputs);
+        let mut slots = match prepared_slots(Some(operator), query) {
+            Ok(slots) => slots,
+            Err(reason) => return Ok(LookupAnswer::missed(reason)),
+        };
         if let Some(count) = operator.input_count {
             slots.truncate(count);
-        }
-        if let Some(rule) = &operator.tp_projection
-            && let Err(reason) = project_under_tp(rule, &mut slots, query.tp_size)
-        {
-            return Ok(LookupAnswer::missed(reason));
         }
         let kernels = self.candidates(&ordered_kernels(operator, &query.inputs))?;
         let comparison = InputComparison::new(operator.input_count.is_some(), &operator.formats);
@@ -256,6 +254,18 @@ impl LookupEngine {
         }
         self.lookup_compute(operator, query)
     }
+}
+
+/// Returns the inputs of a query as one rank has them; the error is the reason of a miss.
+pub(super) fn prepared_slots<'q>(
+    operator: Option<&MappedOperator>,
+    query: &'q OpQuery,
+) -> Result<Vec<InputSlot<'q>>, MissReason> {
+    let mut slots = input_slots(&query.inputs);
+    if let Some(rule) = operator.and_then(|operator| operator.tp_projection.as_ref()) {
+        project_under_tp(rule, &mut slots, query.tp_size)?;
+    }
+    Ok(slots)
 }
 
 /// Returns the kernels of an operator for these inputs, in the order of preference.

@@ -8,7 +8,7 @@ use crate::{
     domain::{Dtype, KernelName},
     lookup::{
         answer::{LookupAnswer, MissReason, NearestRow, UsedRow},
-        attention::{AttentionFamily, KeyOrder},
+        attention_work::{AttentionFamily, KeyOrder},
         index::LookupError,
         nearest::nearest_rows,
         query::{OpQuery, input_slots},

@@ -5,7 +5,7 @@ use crate::{
     domain::{Case, EP_SIZE, KernelName, Slot},
     lookup::{
         answer::{AnswerSource, LookupAnswer},
-        attention::parameters_of_case,
+        attention_work::parameters_of_case,
         index::{DatabaseIndex, LookupError},
         kernel_index::KernelIndex,
         match_rows::RowMatch,

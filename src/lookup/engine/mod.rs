@@ -9,5 +9,6 @@ mod dispatch;
 mod elementwise;
 mod lookup_engine;
 mod moe;
+mod recorded_case;
 
 pub use lookup_engine::LookupEngine;

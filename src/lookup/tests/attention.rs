@@ -56,13 +56,13 @@ fn attention_is_found_by_shape_and_mean_length_of_keys() {
         ("100,64,128", 4104.5, "52 attention FusedInferAttentionScore:3"),
         ("100,64,128", 4112.0, "52 attention FusedInferAttentionScore:3"),
         ("112,64,128", 4096.0, "50 attention+padding FusedInferAttentionScore:2"),
-        ("98,64,128", 4096.0, "shape_mismatch"),
+        ("98,64,128", 4096.0, "attention_mismatch"),
         ("100,64,128", 9000.0, "ambiguous_semantic_match:FusedInferAttentionScore"),
-        ("100,64,128", 2000.0, "shape_mismatch"),
-        ("100,64,128", 20.0, "shape_mismatch"),
-        ("100,16,128", 3000.0, "shape_mismatch"),
+        ("100,64,128", 2000.0, "attention_mismatch"),
+        ("100,64,128", 20.0, "attention_mismatch"),
+        ("100,16,128", 3000.0, "attention_mismatch"),
         ("7,64,1,128", 505.0, "5 attention FusedInferAttentionScore:9"),
-        ("7,64,1,128", 516.0, "shape_mismatch"),
+        ("7,64,1,128", 516.0, "attention_mismatch"),
         ("100,8192", 4096.0, "50 attention FusedInferAttentionScore:2"),
     ] {
         assert_eq!(shown_at(&keys(query), length), expected, "{query} {length}");
@@ -100,7 +100,7 @@ fn attention_is_interpolated_along_the_length_of_keys() {
         |first: u32| format!("FusedInferAttentionScore:{first} FusedInferAttentionScore:{}", first + 1);
     let line = |value: &str, first: u32| format!("{value} interpolated_1d_linear over seq {}", rows(first));
     assert_eq!(shown_at(ATTENTION_MAPPING, "100,64,128", 2000.0), line("600", 2));
-    assert_eq!(shown_at(ATTENTION_MAPPING, "100,64,128", 4100.0), "shape_mismatch");
+    assert_eq!(shown_at(ATTENTION_MAPPING, "100,64,128", 4100.0), "attention_mismatch");
     let sqrt = format!(
         "interpolation_policy: {{kernel_overrides: {{FusedInferAttentionScore: {{axis_transform: sqrt_seq}}}}}}\n{ATTENTION_MAPPING}"
     );
@@ -162,18 +162,18 @@ fn sequences_of_a_decode_step_are_not_padded() {
         assert!(latency > before, "{batch}: {latency}");
         before = latency;
         let other = engine.lookup(&decode_query(batch, 4096.0, "32,128")).expect("readable");
-        assert_eq!(shown(&other), "shape_mismatch");
+        assert_eq!(shown(&other), "attention_mismatch");
     }
     let answer = engine.lookup(&decode_query(64, 4096.0, "64,128")).expect("readable");
     assert!(shown(&answer).starts_with("451.496063 interpolated_1d_linear over batch"), "{}", shown(&answer));
     // Without the number of sequences, 64 tokens are no part of 128.
     let unknown = attention_query("64,64,128;512,128,8,128", 4096.0);
-    assert_eq!(shown(&engine.lookup(&unknown).expect("readable")), "shape_mismatch");
+    assert_eq!(shown(&engine.lookup(&unknown).expect("readable")), "attention_mismatch");
     let database = sequence_table(&[(64, vec![1; 64], keys(64), 900)]);
     let reversed = database.engine(ATTENTION_MAPPING);
     for batch in [1, 60, 63] {
         let answer = reversed.lookup(&decode_query(batch, 4096.0, "64,128")).expect("readable");
-        assert_eq!(shown(&answer), "shape_mismatch", "{batch}");
+        assert_eq!(shown(&answer), "attention_mismatch", "{batch}");
     }
 }
 
@@ -191,9 +191,9 @@ fn a_prefill_may_be_padded_by_a_quarter() {
     for (tokens, length, expected) in [
         (100, 4096.0, "measured 50 attention FusedInferAttentionScore:2"),
         (112, 4096.0, "padded 50 attention+padding FusedInferAttentionScore:2"),
-        (128, 4096.0, "miss shape_mismatch"),
-        (32, 2048.0, "miss shape_mismatch"),
-        (19, 2048.0, "miss shape_mismatch"),
+        (128, 4096.0, "miss attention_mismatch"),
+        (32, 2048.0, "miss attention_mismatch"),
+        (19, 2048.0, "miss attention_mismatch"),
         // An interpolation between rows with as many tokens precedes a padded row.
         (
             300,
@@ -221,7 +221,7 @@ fn a_prefill_may_be_padded_by_a_quarter() {
             OpQuery { attention: AttentionParameters { batch: Some(count), ..query.attention }, ..query };
         shown(&one.lookup(&query).expect("readable"))
     };
-    assert_eq!(of_sequences(2), "shape_mismatch");
+    assert_eq!(of_sequences(2), "attention_mismatch");
 }
 
 /// A cache is recorded with the heads in front of the tokens of a block; frameworks have them behind.
@@ -236,9 +236,9 @@ fn keys_of_a_kernel_are_read_as_those_of_rows() {
     let found = "31 attention FusedInferAttentionScore:2";
     assert_eq!(lookup("FusedInferAttentionScore", "2048,2,128,128"), found);
     assert_eq!(lookup("FusedInferAttentionScore", "2048,128,256"), found);
-    assert_eq!(lookup("FusedInferAttentionScore", "2048,4,128,128"), "shape_mismatch");
+    assert_eq!(lookup("FusedInferAttentionScore", "2048,4,128,128"), "attention_mismatch");
     assert_eq!(lookup("attn", "2048,128,2,128"), found);
-    assert_eq!(lookup("attn", "2048,2,128,128"), "shape_mismatch");
+    assert_eq!(lookup("attn", "2048,2,128,128"), "attention_mismatch");
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn attention_without_a_latency_is_not_measured() {
         shown(&engine.lookup(&attention_query(&format!("100,64,128;{cache}"), length)).expect("readable"))
     };
     assert_eq!(at(4096.0), "not_measured");
-    assert_eq!(at(5000.0), "shape_mismatch");
+    assert_eq!(at(5000.0), "attention_mismatch");
     assert_eq!(at(9000.0), "90 attention FusedInferAttentionScore:3");
 }
 
@@ -299,9 +299,43 @@ fn rotary_parts_are_those_of_the_row() {
     };
     assert_eq!(answered(&record("")), "10 attention FusedInferAttentionScore:2");
     assert_eq!(answered(&record("64")), "20 attention FusedInferAttentionScore:3");
-    assert_eq!(answered(&record("128")), "shape_mismatch");
+    assert_eq!(answered(&record("128")), "attention_mismatch");
     assert_eq!(
         answered("64,16,128;64,16,128;64,16,128"),
         "ambiguous_semantic_match:FusedInferAttentionScore"
     );
+}
+
+/// A miss names the attributes in which the nearest row deviates, with both values.
+#[test]
+fn attention_misses_name_what_deviates() {
+    let cache = "512,128,8,128";
+    let database = attention_table(&[
+        ("100,64,128", cache, "4096,3,8,TND", "50"),
+        ("100,64,128", cache, "9000,3,8,TND", "90"),
+        ("64,16,1,128", cache, "500,0,8,BNSD_NBSD", "5"),
+    ]);
+    let engine = database.engine(ATTENTION_MAPPING);
+    let reason = |query: &OpQuery| {
+        let answer = engine.lookup(query).expect("readable");
+        answer.miss.expect("a miss").to_string()
+    };
+    let at = |shapes: &str, length: f64| attention_query(&format!("{shapes};{cache}"), length);
+    for (query, expected) in [
+        (at("100,64,128", 3000.0), "line 2, has kv_length 4096 instead of 3000"),
+        (at("100,32,128", 9000.0), "line 3, has heads 64 instead of 32"),
+        (at("64,16,1,128", 500.0), "line 4, has sparse_mode 0 instead of 3"),
+        (at("40,64,128", 4096.0), "line 2, has tokens 100 instead of 40"),
+    ] {
+        assert_eq!(reason(&query), format!("attention_mismatch: the nearest row, in {expected}"));
+    }
+    let mut other = at("100,64,128", 4096.0);
+    other.attention.layout = Some("BSND".to_owned());
+    other.attention.kv_heads = Some(2);
+    assert_eq!(
+        reason(&other),
+        "attention_mismatch: the nearest row, in line 2, has kv_heads 8 instead of 2, layout TND instead of BSND"
+    );
+    let float = OpQuery { inputs: tensors(&format!("100,64,128;{cache}"), "FLOAT16"), ..at("", 4096.0) };
+    assert!(reason(&float).ends_with("has dtype DT_BF16 instead of FLOAT16"), "{}", reason(&float));
 }

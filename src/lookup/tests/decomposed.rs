@@ -137,9 +137,14 @@ fn latent_attention_without_its_attention_has_no_answer() {
             "99,16,192;256,16,576;99,16;16,128,512;16,512,128",
             DECODE_TYPES,
             4096.0,
-            "attention_sub_kernel_miss:FusedInferAttentionScore: shape_mismatch",
+            "attention_sub_kernel_miss:FusedInferAttentionScore: attention_mismatch",
         ),
-        (DECODE, DECODE_TYPES, 9000.0, "attention_sub_kernel_miss:FusedInferAttentionScore: shape_mismatch"),
+        (
+            DECODE,
+            DECODE_TYPES,
+            9000.0,
+            "attention_sub_kernel_miss:FusedInferAttentionScore: attention_mismatch",
+        ),
         // Several queries of each sequence.
         ("16,16,192;256,16,576;8,16;16,128,512;16,512,128", DECODE_TYPES, 4096.0, "decompose_failed"),
         ("16,16,192;256,16,576;16,16", "BF16;BF16;INT32", 4096.0, "decompose_failed"),
@@ -225,7 +230,7 @@ fn sparse_attention_needs_the_number_of_selected_keys() {
     assert_eq!(shown(&answer), "39 sum_of_parts");
     assert_eq!(shown(&answer.parts[1].answer), "30 attention SparseFlashAttention:2");
     assert_eq!(shown(&lookup(&engine, &decode(None))), "semantic_context_missing:target:topk");
-    let other = "attention_sub_kernel_miss:SparseFlashAttention: shape_mismatch";
+    let other = "attention_sub_kernel_miss:SparseFlashAttention: attention_mismatch";
     assert_eq!(shown(&lookup(&engine, &decode(Some(1024)))), other);
     // The indices say how many keys are selected; other blocks are other rows.
     let mut with_indices = decode(None);

@@ -90,7 +90,12 @@ pub(super) fn query(op: &str, shapes: &str, dtype: &str) -> OpQuery {
 /// Returns the answer as `latency rule kernel:line`, or the reason of a miss.
 pub(super) fn shown(answer: &LookupAnswer) -> String {
     let (Some(latency), Some(rule)) = (answer.latency, answer.rule) else {
-        return answer.miss.as_ref().expect("a reason").to_string();
+        // The attributes are another test's.
+        let reason = answer.miss.as_ref().expect("a reason").to_string();
+        return match reason.find("attention_mismatch: ") {
+            Some(at) => format!("{}attention_mismatch", &reason[..at]),
+            None => reason,
+        };
     };
     let rows: Vec<String> =
         answer.rows.iter().map(|row| format!(" {}:{}", row.kernel.as_str(), row.line)).collect();

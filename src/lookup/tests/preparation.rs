@@ -181,7 +181,7 @@ fn keys_are_selected_by_projections_norm_and_scores() {
     assert_eq!(shown(&answer), format!("{} sum_of_parts", 1 + 4 + 5 + 5 + 2 + 3 + 6 + 70));
     let mut other = decode.clone();
     other.attention.kv_lengths[0] = 4095;
-    let reason = "attention_sub_kernel_miss:LightningIndexer: shape_mismatch";
+    let reason = "attention_sub_kernel_miss:LightningIndexer: attention_mismatch";
     assert_eq!(shown(&lookup(&engine, &other)), reason);
     let mut unknown = decode;
     unknown.attention.topk = None;
@@ -220,7 +220,7 @@ fn scores_are_interpolated_along_tokens_and_keys_of_one_phase() {
     assert_eq!(scores(&[1000, 3000]), "20 attention LightningIndexer:2");
     let line = "interpolated_1d_linear over effective_kv_len LightningIndexer:2 LightningIndexer:3";
     assert_eq!(scores(&[3000, 3000]), format!("30 {line}"));
-    assert_eq!(scores(&[100, 200]), "shape_mismatch");
+    assert_eq!(scores(&[100, 200]), "attention_mismatch");
     let by_name = OpQuery {
         attention: AttentionParameters {
             kv_length: Some(2000.0),

@@ -139,11 +139,11 @@ fn attention_is_at_most_16_tokens_away_at_any_length() {
     let name = "FusedInferAttentionScore";
     for (tokens, length, current, superseded) in [
         // 16 tokens are more than 2 % of 516.
-        (300, 516.9, "shape_mismatch".to_owned(), format!("5 attention {name}:2")),
+        (300, 516.9, "attention_mismatch".to_owned(), format!("5 attention {name}:2")),
         // The first of two equal rows.
         (100, 4096.9, format!("50 attention {name}:4"), format!("70 attention {name}:3")),
         // The fraction of a length does not count.
-        (100, 4112.9, "shape_mismatch".to_owned(), format!("70 attention {name}:3")),
+        (100, 4112.9, "attention_mismatch".to_owned(), format!("70 attention {name}:3")),
     ] {
         for (rules, expected) in BOTH.into_iter().zip([current, superseded]) {
             let attention = AttentionParameters { kv_length: Some(length), ..AttentionParameters::default() };

@@ -1,14 +1,13 @@
 //! The work of a call of attention, as rows and queries have it.
 
-use crate::{
-    domain::{
-        AttentionCase, AttentionSlot, Case, Dtype, KernelName, attention_attribute as name, lengths_from_ends,
-    },
-    lookup::{
-        answer::MissReason,
-        query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery},
-        row_answers::as_coordinate,
-    },
+use std::fmt;
+
+use super::{
+    answer::{AttentionDifference, MissReason},
+    query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery},
+};
+use crate::domain::{
+    AttentionCase, AttentionSlot, Case, Dtype, KernelName, attention_attribute as name, lengths_from_ends,
 };
 
 /// Use of the mask in serving: causal from the lower right.
@@ -116,6 +115,36 @@ impl AttentionRegime {
             compare(self.rope_dim.as_ref(), query.rope_dim.as_ref())?,
         ];
         Some(known.contains(&true))
+    }
+}
+
+impl AttentionRegime {
+    /// Returns the attributes of a row that are known and deviate from those of a query.
+    pub(crate) fn differences(&self, query: &Self) -> Vec<AttentionDifference> {
+        fn compare<T: PartialEq + fmt::Display>(
+            name: &'static str,
+            row: Option<&T>,
+            query: Option<&T>,
+        ) -> Option<AttentionDifference> {
+            let (row, query) = row.zip(query).filter(|(row, query)| row != query)?;
+            Some(AttentionDifference::new(name, row, query))
+        }
+        let unusual = |regime: &Self| match regime.unusual.as_str() {
+            "" => "usual".to_owned(),
+            values => values.trim_end_matches(';').to_owned(),
+        };
+        let found = [
+            compare("dtype", Some(&self.dtype), Some(&query.dtype)),
+            compare("kv_heads", self.kv_heads.as_ref(), query.kv_heads.as_ref()),
+            compare("sparse_mode", self.sparse_mode.as_ref(), query.sparse_mode.as_ref()),
+            compare("layout", self.layout.as_ref(), query.layout.as_ref()),
+            compare("topk", self.topk.as_ref(), query.topk.as_ref()),
+            compare("block_size", self.block_size.as_ref(), query.block_size.as_ref()),
+            compare("selected keys", self.selected.as_ref(), query.selected.as_ref()),
+            compare("dimension of rotary parts", self.rope_dim.as_ref(), query.rope_dim.as_ref()),
+            compare("further attributes", Some(&unusual(self)), Some(&unusual(query))),
+        ];
+        found.into_iter().flatten().collect()
     }
 }
 
@@ -343,6 +372,12 @@ pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
         block_size: work.regime.block_size,
         phase: None,
     }
+}
+
+/// Returns a length or a number of tokens as a coordinate.
+#[expect(clippy::cast_precision_loss, reason = "lengths are below 2^53")]
+pub(crate) const fn as_coordinate(length: u64) -> f64 {
+    length as f64
 }
 
 /// Returns the mean of lengths, of which there is at least one.
