@@ -1,6 +1,6 @@
 //! The error of a case that cannot be replayed.
 
-use crate::domain::EP_SIZE;
+use crate::domain::ingest_option;
 
 /// Reason why a case cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,9 +23,9 @@ pub(super) fn not_covered(reason: impl Into<String>) -> NotReplayable {
 
 /// An attribute that the call needs and the case lacks, with its source.
 pub(super) fn missing_attribute(column: &str) -> NotReplayable {
-    let source = match column {
-        EP_SIZE => "`npubench ingest --ep-size` sets it",
-        _ => "profiles do not contain it, see docs/attention.md",
+    let source = match ingest_option(column) {
+        Some(option) => format!("`npubench ingest {option}` sets it"),
+        None => "profiles do not contain it, see docs/attention.md".to_owned(),
     };
     not_covered(format!("`{column}` is not known; {source}"))
 }

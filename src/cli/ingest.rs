@@ -11,7 +11,7 @@ use crate::{
     domain::{CollectiveCase, DataKind, KernelName, SoftwareVersions},
     exit::ExitStatus,
     profile::{
-        DeviceEvidence, DiscoveredProfiles, ProfileFile, ProfileRanks, RecordGroup, RecordGroups,
+        DeviceEvidence, DiscoveredProfiles, ProfileFile, ProfileRanks, RankCounts, RecordGroup, RecordGroups,
         RecordedCollectives, RecordedDurations, add_attributes, device_of_profile, leave_out_copies,
         stack_of_profile,
     },
@@ -52,7 +52,8 @@ pub(super) struct IngestOptions {
     /// does not record it
     #[arg(long, value_name = "N")]
     ep_size: Option<NonZeroU32>,
-    /// Number of ranks of the run, for its collectives, if the profile does not record groups and all collectives are of one
+    /// Number of ranks of the run: for its collectives, if the profile does not record groups and all collectives are of one, and for
+    /// rows of MatmulAllReduce
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     world_size: Option<u64>,
     #[command(flatten)]
@@ -92,8 +93,12 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     skipped.extend(unreadable.iter().map(|trace| format!("sizes of collectives are unknown: {trace}")));
     skipped.extend(left_out_files(&passed_over, &copies));
     let ranks = ProfileRanks::of_files(&files);
+    let rank_counts = RankCounts {
+        ep_size: options.ep_size.map(|ranks| u64::from(ranks.get())),
+        world_size: options.world_size,
+    };
     let mut kernels = groups.into_kernels();
-    skipped.extend(add_attributes(&mut kernels, &files, options.ep_size)?);
+    skipped.extend(add_attributes(&mut kernels, &files, rank_counts)?);
     let origin = ProfileOrigin { stack, ranks, are_rehearsed };
     let news = ProfiledTables { kernels, collectives: collectives.tables };
     let merged = write(options, kind, &device.name, &origin, news)?;

@@ -16,6 +16,17 @@ use super::{
 pub(crate) const RUNTIME: &str = "Runtime ";
 /// Column of the number of ranks that share the experts, on which the time of communicating kernels depends.
 pub(crate) const EP_SIZE: &str = "EP Size";
+/// Number of ranks over which a kernel that communicates runs, where no shape shows it.
+pub(crate) const WORLD_SIZE: &str = "Runtime world_size";
+
+/// Returns the option of `npubench ingest` that sets a column; `None` if no option does.
+pub(crate) fn ingest_option(column: &str) -> Option<&'static str> {
+    match column {
+        EP_SIZE => Some("--ep-size"),
+        WORLD_SIZE => Some("--world-size"),
+        _ => None,
+    }
+}
 
 /// Name of [`AVG_SEQ_LEN`] in tables of older tools.
 const OLD_AVG_SEQ_LEN: &str = "avg_seq_len";
@@ -43,7 +54,7 @@ const LABELS: [&str; 10] = [
 
 /// Attributes that are found in any spelling of their columns, without the prefix. `batch_size` is not among them: tables
 /// have such columns of their own.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "actual_seq_lengths_values",
     "actual_seq_lengths_kv_values",
     "actual_shared_prefix_len",
@@ -67,6 +78,7 @@ const NAMES: [&str; 23] = [
     "sparse_mode",
     "topk",
     "value_antiquant_mode",
+    "world_size",
 ];
 
 /// Columns that repeat the shape of an input, with its slot in fused attention.

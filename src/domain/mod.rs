@@ -39,7 +39,7 @@ pub(crate) use attention::{
     common_attributes, lengths_from_ends,
 };
 pub use attributes::CaseAttributes;
-pub(crate) use attributes::{EP_SIZE, RUNTIME, is_mean, normalize_cell};
+pub(crate) use attributes::{EP_SIZE, RUNTIME, WORLD_SIZE, ingest_option, is_mean, normalize_cell};
 pub use cache_state::CacheState;
 pub use case::{Case, CaseId, IdentifiedCase};
 pub use collection_purpose::CollectionPurpose;

@@ -1,52 +1,71 @@
 //! Attributes of a profile's groups that are not in the records.
 
-use std::{collections::BTreeMap, num::NonZeroU32};
+use std::collections::BTreeMap;
 
 use super::{
     ProfileError, ProfileFile, RecordGroup,
     host_calls::{HostCalls, describe_attention},
 };
-use crate::domain::{AttentionCase, EP_SIZE, KernelName};
+use crate::domain::{AttentionCase, EP_SIZE, KernelName, WORLD_SIZE, ingest_option};
 
-/// Kernels whose time depends on the number of ranks that share their experts, which no profile records.
-const DISPATCH: [&str; 2] = ["DispatchFFNCombine", "DispatchFFNCombineBF16"];
+/// Numbers of ranks that no profile records.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RankCounts {
+    /// Ranks that share the experts.
+    pub ep_size: Option<u64>,
+    /// Ranks of the run.
+    pub world_size: Option<u64>,
+}
+
+/// Kernels whose time depends on a number of ranks, with its column.
+const RANK_COLUMNS: [(&[&str], &str); 2] =
+    [(&["DispatchFFNCombine", "DispatchFFNCombineBF16"], EP_SIZE), (&["MatmulAllReduce"], WORLD_SIZE)];
 
 /// Sets the known attributes of each group, and returns notes for the user.
 pub fn add_attributes(
     kernels: &mut BTreeMap<KernelName, Vec<RecordGroup>>,
     files: &[ProfileFile],
-    ep_size: Option<NonZeroU32>,
+    ranks: RankCounts,
 ) -> Result<Vec<String>, ProfileError> {
     let mut notes = Vec::new();
-    let mut groups_of = |name: &str| {
-        let kernel = kernels.keys().find(|kernel| kernel.as_str() == name).cloned();
-        kernel.and_then(|kernel| kernels.remove_entry(&kernel))
-    };
-    let attention = groups_of(AttentionCase::KERNEL);
-    let dispatch: Vec<_> = DISPATCH.into_iter().filter_map(groups_of).collect();
-    match ep_size {
-        None => notes.extend(
-            (dispatch.iter())
-                .map(|(kernel, _)| format!("{kernel}: `{EP_SIZE}` is unknown; `--ep-size N` sets it")),
-        ),
-        Some(_) if dispatch.is_empty() => {
-            notes.push(format!("`--ep-size` is not used: the profile has no {}", DISPATCH[0]));
+    for ((names, column), count) in RANK_COLUMNS.into_iter().zip([ranks.ep_size, ranks.world_size]) {
+        let option = ingest_option(column).unwrap_or_default();
+        let is_found = add_rank_count(kernels, names, column, count, |kernel| {
+            notes.push(format!("{kernel}: `{column}` is unknown; `{option} N` sets it"));
+        });
+        if !is_found && count.is_some() && column == EP_SIZE {
+            notes.push(format!("`{option}` is not used: the profile has no {}", names[0]));
         }
-        Some(_) => {}
     }
-    if let Some((kernel, mut groups)) = attention {
+    let attention = kernels.keys().find(|kernel| kernel.as_str() == AttentionCase::KERNEL).cloned();
+    if let Some(groups) = attention.and_then(|kernel| kernels.get_mut(&kernel)) {
         let mut calls = HostCalls::default();
         for file in files {
             calls.0.extend(HostCalls::of_profile(&file.0)?.0);
         }
         groups.iter_mut().for_each(|group| describe_attention(group, &calls));
-        kernels.insert(kernel, groups);
-    }
-    for (kernel, mut groups) in dispatch {
-        if let Some(size) = ep_size {
-            groups.iter_mut().for_each(|group| group.set_attribute(EP_SIZE, &size.to_string()));
-        }
-        kernels.insert(kernel, groups);
     }
     Ok(notes)
+}
+
+/// Sets a number of ranks in the groups of some kernels, or calls `on_unknown` with each of them. Returns false if there are no
+/// such kernels.
+fn add_rank_count(
+    kernels: &mut BTreeMap<KernelName, Vec<RecordGroup>>,
+    names: &[&str],
+    column: &str,
+    count: Option<u64>,
+    mut on_unknown: impl FnMut(&KernelName),
+) -> bool {
+    let mut is_found = false;
+    for (kernel, groups) in kernels.iter_mut().filter(|(kernel, _)| names.contains(&kernel.as_str())) {
+        is_found = true;
+        match count {
+            Some(count) => {
+                groups.iter_mut().for_each(|group| group.set_attribute(column, &count.to_string()));
+            }
+            None => on_unknown(kernel),
+        }
+    }
+    is_found
 }

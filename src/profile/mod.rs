@@ -29,7 +29,7 @@ mod trace_events;
 mod unsupported_table;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
-pub use attributes::add_attributes;
+pub use attributes::{RankCounts, add_attributes};
 pub(crate) use collective_benchmark::{
     BenchmarkDurations, BenchmarkError, CollectiveBenchmark, parse_element_type,
 };

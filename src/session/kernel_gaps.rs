@@ -13,7 +13,8 @@ use crate::{
     catalogue::Catalogue,
     domain::{KernelName, Nanos},
     profile::{
-        DiscoveredProfiles, ProfileFile, RecordGroup, ShapelessRecords, add_attributes, leave_out_copies,
+        DiscoveredProfiles, ProfileFile, RankCounts, RecordGroup, ShapelessRecords, add_attributes,
+        leave_out_copies,
     },
     report::{GapKind, KernelEngine, KernelGap, ProfileGaps},
 };
@@ -35,7 +36,7 @@ pub(crate) fn find_kernel_gaps(
     let shapeless = records.without_shapes.clone();
     let mut kernels = records.into_kernels();
     // Notes on attributes are those of an ingest; here a row without them is a gap with its reason.
-    add_attributes(&mut kernels, &files, None)?;
+    add_attributes(&mut kernels, &files, RankCounts::default())?;
     let mut collector = GapCollector::new(catalogue);
     for (kernel, groups) in &kernels {
         groups.iter().for_each(|group| collector.add_group(kernel, group));

@@ -10,8 +10,8 @@ use crate::{
     domain::{CollectiveKind, KernelName, Nanos},
     lookup::{LookupEngine, OpQuery, QueryTensor},
     profile::{
-        CollectiveSignature, ProfileError, ProfileFile, ReadOptions, RecordGroups, RecordedCollectives,
-        RecordedDurations, RecordedGroup, add_attributes, add_table, leave_out_copies,
+        CollectiveSignature, ProfileError, ProfileFile, RankCounts, ReadOptions, RecordGroups,
+        RecordedCollectives, RecordedDurations, RecordedGroup, add_attributes, add_table, leave_out_copies,
     },
 };
 
@@ -58,7 +58,7 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
     let rehearsed = records.rehearsed;
     let mut kernels = records.into_kernels();
     // Its notes are those of an ingest.
-    add_attributes(&mut kernels, files, None)?;
+    add_attributes(&mut kernels, files, RankCounts::default())?;
     let mut questions = Vec::new();
     for group in kernels.into_values().flatten() {
         let query = LookupEngine::query_of_case(&group.case);

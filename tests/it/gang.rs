@@ -298,3 +298,50 @@ fn gang_that_is_stopped_at_once_leaves_no_process_and_no_verdict() {
     let head: Vec<&str> = ran.stdout.lines().next().expect("a table").split_whitespace().collect();
     assert_eq!(head, ["kernel", "cases", "not_run"]);
 }
+
+/// The ranks of fused products follow from the rows that are gathered or scattered; those of a reduced one are not recorded.
+#[test]
+fn products_with_communication_run_on_the_ranks_of_their_shapes() {
+    let context = Context::new();
+    let record = |kernel: &str, inputs: &str, outputs: &str| {
+        let types = |shapes: &str, of: &str| vec![of; shapes.split(';').count()].join(";");
+        format!(
+            "{kernel},50,\"\"\"{inputs}\"\"\",{},{},\"\"\"{outputs}\"\"\",{},{}",
+            types(inputs, "DT_BF16"),
+            types(inputs, "ND"),
+            types(outputs, "DT_BF16"),
+            types(outputs, "ND")
+        )
+    };
+    let records = [
+        record("AllGatherMatmul", "64,512;128,512", "256,128;256,512"),
+        record("MatmulReduceScatter", "64,256;256,128", "32,128"),
+        record("MatmulReduceScatter", "64,128;128,128", "32,128"),
+        record("MatmulAllReduce", "64,256;256,128", "64,128"),
+    ];
+    context.write("fused.csv", &profile(&records.each_ref().map(String::as_str)));
+    let ingest = ["ingest", "fused.csv", "--db", "db", "--kind", "rehearsal"];
+    let unknown = context.run(&ingest);
+    assert!(
+        unknown.stderr.contains("`Runtime world_size` is unknown; `--world-size N` sets it"),
+        "{}",
+        unknown.stderr
+    );
+    assert_eq!(context.run(&[&ingest[..], &["--world-size", "2"]].concat()).code, 0);
+    let ran = rehearse(&context, &["--devices", "0-3", "--launches", "8", "--max-collections", "1"]);
+    assert!(
+        ran.stderr.contains("fit no form of MatmulReduceScatter: A x B and 1 more: `K >= 256` does not hold"),
+        "{}",
+        ran.stderr
+    );
+    for kernel in ["AllGatherMatmul", "MatmulReduceScatter", "MatmulAllReduce"] {
+        let row = &context.rows("db", kernel)[0];
+        assert_eq!(row["MicroBench Verdict"], "ok", "{kernel}: {}", row["MicroBench Reason"]);
+    }
+    let gangs = collections(&context);
+    let mut gangs: Vec<usize> =
+        gangs.iter().map(|folder| manifest(folder)["gang"].as_array().map_or(0, Vec::len)).collect();
+    gangs.sort_unstable();
+    gangs.dedup();
+    assert_eq!(gangs, [2, 4]);
+}

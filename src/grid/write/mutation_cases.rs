@@ -13,7 +13,8 @@ use crate::{
     domain::{Case, DataKind, KernelName},
     grid::mutate::CaseMutator,
     profile::{
-        DiscoveredProfiles, ProfileError, ProfileFile, ReadOptions, RecordGroups, add_attributes, add_table,
+        DiscoveredProfiles, ProfileError, ProfileFile, RankCounts, ReadOptions, RecordGroups, add_attributes,
+        add_table,
     },
 };
 
@@ -56,7 +57,7 @@ impl MutationCases {
             add_table(&mut groups, &file.0, number, read)?;
         }
         let mut kernels = groups.into_kernels();
-        add_attributes(&mut kernels, &files, None)?;
+        add_attributes(&mut kernels, &files, RankCounts::default())?;
         let cases = kernels.into_iter().map(|(kernel, groups)| {
             let mut cases: Vec<Case> = groups.into_iter().map(|group| group.case).collect();
             // The selection of mutants does not depend on the order of the records.
