@@ -32,6 +32,8 @@ mod run_id;
 mod selftest;
 mod step_cases;
 mod sweep;
+mod sweep_parts;
+mod sweep_rounds;
 
 pub(crate) use adapt::{AdaptSession, AdaptSettings, KernelDesign};
 pub(crate) use audit_fill::AuditFill;
@@ -63,4 +65,5 @@ pub(crate) use resume::ResumeState;
 pub(crate) use run_id::new_run_id;
 pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};
 pub(crate) use step_cases::StepSelection;
-pub(crate) use sweep::{CollectiveSweep, WantedGroups, current_hccl_environment};
+pub(crate) use sweep::{CollectiveSweep, SweepPart, WantedGroups, current_hccl_environment};
+pub(crate) use sweep_rounds::SweepRounds;

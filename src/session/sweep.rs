@@ -23,15 +23,21 @@ use crate::{
 /// Cases of a sweep, stored with the options of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CollectiveSweep {
+    pub(crate) parts: Vec<SweepPart>,
+    /// Key of the variables of HCCL.
+    pub(crate) environment: String,
+    pub(crate) communication: ScriptCommunication,
+}
+
+/// Cases of all combinations of some collectives, types, sizes and groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SweepPart {
     pub(crate) kinds: Vec<CollectiveKind>,
     /// Element types by torch's names.
     pub(crate) dtypes: Vec<String>,
     /// Message sizes in bytes.
     pub(crate) sizes: Vec<u64>,
     pub(crate) groups: Vec<SweepGroup>,
-    /// Key of the variables of HCCL.
-    pub(crate) environment: String,
-    pub(crate) communication: ScriptCommunication,
 }
 
 /// Groups of devices with the same number of ranks and tier.
@@ -111,22 +117,35 @@ pub(crate) fn current_hccl_environment() -> String {
     hccl_environment(&set.collect::<BTreeMap<_, _>>())
 }
 
+impl SweepPart {
+    /// Returns the collectives of each group; transfers are between two ranks.
+    fn groups_with_kinds(&self) -> impl Iterator<Item = (&SweepGroup, CollectiveKind)> {
+        let of_group = |group: &SweepGroup, kind: CollectiveKind| {
+            kind != CollectiveKind::SendReceive || group.ranks == 2
+        };
+        self.groups.iter().flat_map(move |group| {
+            self.kinds
+                .iter()
+                .copied()
+                .filter(move |kind| of_group(group, *kind))
+                .map(move |kind| (group, kind))
+        })
+    }
+}
+
 impl CollectiveSweep {
     /// Returns the cases with the groups that may measure them, each once: options may name a type or a group twice. Fails if a
     /// size has no call.
     pub(crate) fn cases(&self) -> Result<Vec<(IdentifiedCase, &SweepGroup)>, CommandError> {
         let (mut cases, mut known) = (Vec::new(), BTreeSet::new());
-        for group in &self.groups {
-            for &kind in &self.kinds {
-                if kind == CollectiveKind::SendReceive && group.ranks != 2 {
-                    continue;
-                }
-                for dtype in &self.dtypes {
-                    for &message in &self.sizes {
-                        let case = IdentifiedCase::new(self.case(kind, message, dtype, group)?);
-                        if known.insert(case.id().clone()) {
-                            cases.push((case, group));
-                        }
+        for part in &self.parts {
+            for (group, kind) in part.groups_with_kinds() {
+                for (dtype, &message) in
+                    part.dtypes.iter().flat_map(|dtype| part.sizes.iter().map(move |size| (dtype, size)))
+                {
+                    let case = IdentifiedCase::new(self.case(kind, message, dtype, group)?);
+                    if known.insert(case.id().clone()) {
+                        cases.push((case, group));
                     }
                 }
             }
@@ -192,7 +211,9 @@ impl CollectiveSweep {
         measured: &BTreeSet<CaseId>,
     ) -> Result<RunPlan, CommandError> {
         let mut shown: BTreeSet<CaseId> = BTreeSet::new();
-        for kind in &self.kinds {
+        let kinds: BTreeSet<CollectiveKind> =
+            self.parts.iter().flat_map(|part| part.kinds.iter().copied()).collect();
+        for kind in kinds {
             let Ok(kernel) = KernelName::new(kind.kernel_name()) else { continue };
             let table = database.kernel_csv(&kernel)?;
             let rows = row_cases(&kernel, &table)?.into_iter();
@@ -280,12 +301,14 @@ impl RunContext {
 mod tests {
     use super::*;
 
-    fn sweep(kinds: Vec<CollectiveKind>, sizes: Vec<u64>) -> CollectiveSweep {
+    fn part(kinds: Vec<CollectiveKind>, sizes: Vec<u64>) -> SweepPart {
+        let groups = vec![SweepGroup { ranks: 3, tier: 1, devices: vec![vec![0, 2, 4]] }];
+        SweepPart { kinds, dtypes: vec!["bfloat16".to_owned()], sizes, groups }
+    }
+
+    fn sweep(parts: Vec<SweepPart>) -> CollectiveSweep {
         CollectiveSweep {
-            kinds,
-            dtypes: vec!["bfloat16".to_owned()],
-            sizes,
-            groups: vec![SweepGroup { ranks: 3, tier: 1, devices: vec![vec![0, 2, 4]] }],
+            parts,
             environment: "HCCL_ALGO=level0:ring;HCCL_BUFFSIZE=400".to_owned(),
             communication: ScriptCommunication::Hccl,
         }
@@ -293,25 +316,29 @@ mod tests {
 
     #[test]
     fn a_size_that_the_ranks_cannot_share_is_an_error() {
-        let odd = sweep(vec![CollectiveKind::AllReduce, CollectiveKind::AllToAll], vec![1024]);
+        let odd = sweep(vec![part(vec![CollectiveKind::AllReduce, CollectiveKind::AllToAll], vec![1024])]);
         let error = odd.cases().expect_err("512 elements by 3").to_string();
         assert!(error.contains("all_to_all over 3 ranks: 1024 bytes are 512 elements"), "{error}");
-        assert!(sweep(vec![CollectiveKind::SendReceive], vec![1024]).cases().is_err(), "3 ranks");
-        assert_eq!(sweep(vec![CollectiveKind::AllToAll], vec![1536]).cases().expect("divides").len(), 1);
-        let twice = CollectiveSweep {
+        assert!(sweep(vec![part(vec![CollectiveKind::SendReceive], vec![1024])]).cases().is_err(), "3 ranks");
+        assert_eq!(
+            sweep(vec![part(vec![CollectiveKind::AllToAll], vec![1536])]).cases().expect("divides").len(),
+            1
+        );
+        let twice = SweepPart {
             dtypes: vec!["bfloat16".to_owned(), "bfloat16".to_owned()],
-            ..sweep(vec![CollectiveKind::AllReduce; 2], vec![1536])
+            ..part(vec![CollectiveKind::AllReduce; 2], vec![1536])
         };
+        let twice = sweep(vec![twice.clone(), twice]);
         assert_eq!(twice.cases().expect("divides").len(), 1, "options that repeat a case");
     }
 
     #[test]
     fn collections_have_the_variables_of_the_key() {
-        let pinned = sweep(vec![CollectiveKind::AllReduce], vec![1024]).pinned_environment();
+        let pinned = sweep(Vec::new()).pinned_environment();
         assert_eq!(pinned.variables["HCCL_BUFFSIZE"].as_deref(), Some("400"));
         assert_eq!(pinned.variables["HCCL_ALGO"].as_deref(), Some("level0:ring"));
         assert_eq!(pinned.variables["HCCL_OP_EXPANSION_MODE"], None);
-        let default = CollectiveSweep { environment: String::new(), ..sweep(Vec::new(), Vec::new()) };
+        let default = CollectiveSweep { environment: String::new(), ..sweep(Vec::new()) };
         assert_eq!(default.pinned_environment().values(), PinnedEnvironment::default().values());
     }
 }

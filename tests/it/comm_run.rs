@@ -272,6 +272,59 @@ fn preview_of_a_sweep_writes_nothing() {
     assert_eq!(context.snapshot("db"), before);
 }
 
+/// The model changes behind 32 KiB. The first further size behind it is 9/8 of that.
+#[test]
+fn refined_sweep_locates_the_change_of_the_algorithm() {
+    let context = Context::new();
+    let refined = [
+        "0-1",
+        "--ops",
+        "all_reduce",
+        "--ranks",
+        "2",
+        "--tiers",
+        "2",
+        "--from",
+        "2K",
+        "--to",
+        "512K",
+        "--refine",
+    ];
+    let ran = sweep(&context, &refined);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("all changes of the algorithm are located"), "{}", ran.stderr);
+    let fit = context.run(&["comm", "fit", "--db", "db", "--format", "json"]);
+    let fit: serde_json::Value =
+        serde_json::from_str(fit.stdout.lines().next().expect("a line")).expect("JSON");
+    let changes = fit["changes"].as_array().expect("changes");
+    assert_eq!(changes.len(), 1, "{fit}");
+    assert_eq!((&changes[0]["before"], &changes[0]["behind"]), (&32_768.into(), &36_864.into()), "{fit}");
+    let rows = context.rows("db", "hcom_allReduce_").len();
+    assert_eq!(rows, 9 + 8, "four sizes in each of the two cells around the change");
+    let again = sweep(&context, &refined);
+    assert!(again.stderr.contains("0 cases") && again.code == 0, "{}", again.stderr);
+    assert_eq!(context.rows("db", "hcom_allReduce_").len(), rows);
+}
+
+/// A decoder step of Qwen3-32B: all_reduce of 64 rows of 5120 numbers in 2 bytes, all_gather of the logits of 151936 / 4 words.
+#[test]
+fn messages_of_a_model_are_measured_in_their_groups() {
+    let context = Context::new();
+    context.small_database("db");
+    let model = ["0-7", "--model", "Qwen3-32B", "--tp", "4", "--batch", "64", "--tiers", "1", "--dry-run"];
+    let ran = sweep(&context, &model);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let lines: Vec<Vec<&str>> = ran.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    let line =
+        |name: &str| lines.iter().find(|line| line.first() == Some(&name)).map(|line| line[1..4].join(" "));
+    assert_eq!(line("all_reduce").as_deref(), Some("4 1 DT_BF16"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("640K"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("4748K"), "{}", ran.stdout);
+    let beyond = sweep(&context, &["0-1", "--model", "Qwen3-32B", "--tp", "4", "--dry-run"]);
+    assert_eq!(beyond.code, 3, "{}", beyond.stderr);
+    assert!(beyond.stderr.contains("4 ranks are more than the 2 devices"), "{}", beyond.stderr);
+}
+
 #[test]
 fn evidence_of_a_sweep_is_read_again_and_shown() {
     let context = Context::new();

@@ -3,6 +3,7 @@
 mod fit;
 mod groups;
 mod import;
+mod message_options;
 mod run;
 mod validate;
 

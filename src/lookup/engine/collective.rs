@@ -1,50 +1,51 @@
 //! Lookup of collectives.
 
-use super::lookup_engine::{LookupEngine, try_best_of};
+use super::lookup_engine::{LookupEngine, try_best_of, unmapped};
 use crate::lookup::{
     answer::{LookupAnswer, MissReason},
     collective::CollectiveMessage,
     index::LookupError,
     query::{OpQuery, element_bytes},
 };
-use crate::op_mapping::{MappedKernel, MessageInterpolation};
+use crate::{
+    domain::KernelName,
+    op_mapping::{MappedKernel, MessageInterpolation, OperatorRoute},
+};
 
 /// Collective whose tables have the output of one rank.
 const REDUCE_SCATTER: &str = "hcom_reduceScatter_";
 
 impl LookupEngine {
-    /// Looks a collective up by its first input. That of an operator that scatters is the input of all ranks together;
-    /// tables have the output of one.
+    /// Looks a collective up by its first input.
     pub(super) fn lookup_collective(
         &self,
         kernels: &[MappedKernel],
         query: &OpQuery,
         is_operator: bool,
     ) -> Result<LookupAnswer, LookupError> {
-        let Some(ranks) = query.ranks.filter(|ranks| *ranks > 0) else {
-            return Ok(LookupAnswer::missed(MissReason::RanksNotGiven));
-        };
-        let input = query.inputs.first();
-        let dtype = input.and_then(|input| input.dtype.clone());
-        let bytes = input.zip(dtype.as_ref()).and_then(|(input, dtype)| {
-            let size = element_bytes(dtype)?;
-            input.dims.iter().try_fold(size, |product, dim| product.checked_mul(*dim))
-        });
-        let scatters = kernels.first().is_some_and(|kernel| kernel.name.as_str() == REDUCE_SCATTER);
-        let bytes = match bytes {
-            Some(bytes) if is_operator && scatters => bytes.is_multiple_of(ranks).then(|| bytes / ranks),
-            bytes => bytes,
-        };
-        let Some(bytes) = bytes else { return Ok(LookupAnswer::missed(MissReason::MessageUnknown)) };
-        let message = CollectiveMessage {
-            bytes,
-            ranks,
-            tier: query.tier,
-            dtype,
-            interpolation: MessageInterpolation::default(),
+        let message = match message_of_query(kernels, query, is_operator) {
+            Ok(message) => message,
+            Err(reason) => return Ok(LookupAnswer::missed(reason)),
         };
         let answers = kernels.iter().map(|kernel| self.lookup_message(kernel, &message));
         Ok(try_best_of(answers, self.rules)?.unwrap_or_else(|| LookupAnswer::missed(MissReason::Unmapped)))
+    }
+
+    /// Returns the collective that answers a query, with its message; `None` for other queries, and without a number of ranks or
+    /// a size.
+    pub(crate) fn collective_of_query(&self, query: &OpQuery) -> Option<(KernelName, CollectiveMessage)> {
+        let (kernels, is_operator) = match self.mapping.operator(&query.op) {
+            Some(operator) if operator.route == OperatorRoute::Communication => {
+                (operator.kernels.clone(), true)
+            }
+            Some(_) => return None,
+            None => {
+                let kernel = KernelName::new(&query.op).ok().filter(KernelName::is_collective)?;
+                (vec![unmapped(kernel)], false)
+            }
+        };
+        let message = message_of_query(&kernels, query, is_operator).ok()?;
+        Some((kernels.into_iter().next()?.name, message))
     }
 
     pub(super) fn lookup_message(
@@ -57,4 +58,33 @@ impl LookupEngine {
             None => LookupAnswer::missed(MissReason::CsvNotFound(vec![self.place_of(kernel)])),
         })
     }
+}
+
+/// Returns the message of a query for a collective. The input of an operator that scatters is that of all ranks together; tables
+/// have the output of one. The error is the reason of a miss.
+fn message_of_query(
+    kernels: &[MappedKernel],
+    query: &OpQuery,
+    is_operator: bool,
+) -> Result<CollectiveMessage, MissReason> {
+    let ranks = query.ranks.filter(|ranks| *ranks > 0).ok_or(MissReason::RanksNotGiven)?;
+    let input = query.inputs.first();
+    let dtype = input.and_then(|input| input.dtype.clone());
+    let bytes = input.zip(dtype.as_ref()).and_then(|(input, dtype)| {
+        let size = element_bytes(dtype)?;
+        input.dims.iter().try_fold(size, |product, dim| product.checked_mul(*dim))
+    });
+    let scatters = kernels.first().is_some_and(|kernel| kernel.name.as_str() == REDUCE_SCATTER);
+    let bytes = match bytes {
+        Some(bytes) if is_operator && scatters => bytes.is_multiple_of(ranks).then(|| bytes / ranks),
+        bytes => bytes,
+    };
+    let bytes = bytes.ok_or(MissReason::MessageUnknown)?;
+    Ok(CollectiveMessage {
+        bytes,
+        ranks,
+        tier: query.tier,
+        dtype,
+        interpolation: MessageInterpolation::default(),
+    })
 }

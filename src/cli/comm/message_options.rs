@@ -1,0 +1,186 @@
+//! Options of a sweep that state its collectives, groups, types and message sizes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::super::step_options::StepOptions;
+use crate::{
+    domain::CollectiveKind,
+    exit::ExitStatus,
+    report::print_note,
+    session::{CommandError, RunContext, SweepPart, WantedGroups, WorkloadDefaults, WorkloadSelection},
+};
+
+/// Messages of a sweep: all combinations of collectives, groups, types and sizes, or those of workloads.
+#[derive(Debug, Args)]
+pub(super) struct MessageOptions {
+    /// Collectives, separated by commas: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `all_to_all_v`, `broadcast`,
+    /// `send_receive`
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_kind,
+          default_value = "all_reduce,all_gather,reduce_scatter,all_to_all")]
+    ops: Vec<CollectiveKind>,
+    /// Numbers of ranks, separated by commas; by default (`all`) the powers of two that the devices allow
+    #[arg(long, value_name = "LIST|all", default_value = "all", value_parser = parse_ranks)]
+    ranks: RankList,
+    /// Tiers of the network that the groups span, separated by commas; 0 is the outermost; by default all
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    tiers: Vec<usize>,
+    /// Element types, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_dtype, default_value = "bf16")]
+    dtypes: Vec<String>,
+    /// Smallest message
+    #[arg(long, value_name = "SIZE", default_value = "1K", value_parser = parse_size)]
+    from: u64,
+    /// Largest message
+    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = parse_size)]
+    to: u64,
+    /// Ratio of successive messages
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..=1024))]
+    factor: u64,
+    /// Messages, separated by commas, instead of `--from`, `--to` and `--factor`
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size,
+          conflicts_with_all = ["from", "to", "factor"])]
+    sizes: Vec<u64>,
+    /// Measure the messages of these workloads instead, each with its collective, type and ranks
+    #[arg(long = "workload", value_name = "FILE", num_args = 1..,
+          conflicts_with_all = ["ops", "dtypes", "from", "to", "factor", "sizes"])]
+    workloads: Vec<PathBuf>,
+    /// Measure the messages of one step of a model, such as Qwen3-32B or the path of a config.json
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["ops", "dtypes", "from", "to", "factor", "sizes"])]
+    model: Option<String>,
+    /// Ranks that share the matrices of a layer of the model
+    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    tp: Option<u64>,
+    /// Ranks that share the experts of the model
+    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    ep: Option<u64>,
+    #[command(flatten)]
+    step: StepOptions,
+    /// Operators of the workloads with their kernels; by default `op_mapping.yaml` of the database, if it has one
+    #[arg(long, value_name = "FILE", requires = "workloads")]
+    mapping: Option<PathBuf>,
+}
+
+impl MessageOptions {
+    /// Returns true if workloads or a model state the messages.
+    pub(super) const fn are_of_workloads(&self) -> bool {
+        !self.workloads.is_empty() || self.model.is_some()
+    }
+
+    pub(super) fn wanted_groups(&self) -> WantedGroups {
+        WantedGroups { ranks: self.ranks.0.clone(), tiers: self.tiers.clone() }
+    }
+
+    /// Returns the combinations of the options without groups.
+    pub(super) fn combinations(&self) -> Result<SweepPart, CommandError> {
+        let mut sizes = match self.sizes.is_empty() {
+            true => ladder(self.from, self.to, self.factor)?,
+            false => self.sizes.clone(),
+        };
+        sizes.sort_unstable();
+        sizes.dedup();
+        Ok(SweepPart { kinds: self.ops.clone(), dtypes: self.dtypes.clone(), sizes, groups: Vec::new() })
+    }
+
+    /// Finds the parts of the sweep among the devices of a run.
+    pub(super) fn parts(&self, context: &RunContext) -> Result<Vec<SweepPart>, CommandError> {
+        let wanted = self.wanted_groups();
+        if !self.are_of_workloads() {
+            return Ok(vec![SweepPart { groups: context.find_groups(&wanted)?, ..self.combinations()? }]);
+        }
+        let files: Vec<(PathBuf, f64)> = self.workloads.iter().map(|file| (file.clone(), 1.0)).collect();
+        let model = self.model.as_deref().map(|model| (model, self.step.step(self.tp, self.ep)));
+        let selection = WorkloadSelection { files: &files, model, defaults: WorkloadDefaults::default() };
+        let messages = context.messages_of_workloads(&selection, self.mapping.as_deref(), &wanted)?;
+        messages.notes.iter().for_each(|note| print_note(note));
+        Ok(messages.parts)
+    }
+}
+
+/// Numbers of ranks; empty for all.
+#[derive(Clone, Debug)]
+struct RankList(Vec<usize>);
+
+fn parse_ranks(text: &str) -> Result<RankList, String> {
+    if text == "all" {
+        return Ok(RankList(Vec::new()));
+    }
+    let number = |part: &str| part.trim().parse::<usize>().ok().filter(|ranks| *ranks >= 2);
+    let numbers: Option<Vec<usize>> = text.split(',').map(number).collect();
+    numbers.map(RankList).ok_or_else(|| {
+        format!("`{text}` is neither `all` nor numbers of 2 or more ranks, such as `2,4,8,16`")
+    })
+}
+
+fn parse_kind(text: &str) -> Result<CollectiveKind, String> {
+    let names: Vec<String> = CollectiveKind::ALL.iter().map(ToString::to_string).collect();
+    text.trim().parse().map_err(|_| format!("`{text}` is no collective; known are {}", names.join(", ")))
+}
+
+/// Parses a type by torch's name or a short one; returns torch's name.
+fn parse_dtype(text: &str) -> Result<String, String> {
+    const SHORT: [(&str, &str); 3] = [("bf16", "bfloat16"), ("fp16", "float16"), ("fp32", "float32")];
+    const KNOWN: [&str; 7] = ["bfloat16", "float16", "float32", "int8", "uint8", "int32", "int64"];
+    let text = text.trim();
+    let name = SHORT.iter().find(|(short, _)| *short == text).map_or(text, |(_, name)| name);
+    KNOWN.contains(&name).then(|| name.to_owned()).ok_or_else(|| {
+        format!("`{text}` is no type of a message; known are bf16, fp16, fp32, int8, uint8, int32, int64")
+    })
+}
+
+/// Parses a number of bytes: `4096`, `1K`, `512M`, `4G`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => Some(0),
+        "K" | "KB" | "KIB" => Some(10),
+        "M" | "MB" | "MIB" => Some(20),
+        "G" | "GB" | "GIB" => Some(30),
+        _ => None,
+    };
+    let bytes =
+        shift.zip(digits.parse::<u64>().ok()).and_then(|(shift, number)| number.checked_mul(1 << shift));
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| format!("`{text}` is no size; write bytes, or a number with K, M or G, such as 512M"))
+}
+
+/// Returns the sizes from the smallest to the largest by a constant ratio.
+fn ladder(from: u64, to: u64, factor: u64) -> Result<Vec<u64>, CommandError> {
+    if from > to {
+        return Err(CommandError {
+            message: format!("`--from` is {from} bytes, more than `--to`, {to} bytes"),
+            hint: "exchange them".to_owned(),
+            exit: ExitStatus::Usage,
+        });
+    }
+    let sizes =
+        std::iter::successors(Some(from), |size| size.checked_mul(factor)).take_while(|size| *size <= to);
+    Ok(sizes.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_the_suffixes_of_nccl_tests() {
+        let sizes = ["128", "1K", "512M", "4G", "3k"].map(|text| parse_size(text).expect(text));
+        assert_eq!(sizes, [128, 1024, 512 << 20, 4 << 30, 3 << 10]);
+        for wrong in ["0", "", "K", "1T", "-1", "1.5M", "99999999999G"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(ladder(128, 512 << 20, 2).expect("a ladder").len(), 23);
+        assert_eq!(ladder(1000, 9000, 3).expect("a ladder"), [1000, 3000, 9000]);
+        assert!(ladder(2, 1, 2).is_err());
+    }
+
+    #[test]
+    fn ranks_are_numbers_or_all() {
+        assert!(parse_ranks("all").expect("all").0.is_empty());
+        assert_eq!(parse_ranks("2, 16").expect("numbers").0, [2, 16]);
+        assert!(parse_ranks("1").is_err() && parse_ranks("two").is_err());
+    }
+}
