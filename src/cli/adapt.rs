@@ -1,6 +1,6 @@
 //! `npubench adapt`: measures cases of grids where interpolations are worst, until their estimated error is small enough.
 
-use std::{path::PathBuf, time::Instant};
+use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use clap::Args;
 
@@ -135,13 +135,16 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
         budget: resources.deadline.seconds(),
         format: options.output.format,
         started,
+        stop: Arc::default(),
     };
-    let FillOutcome { exit, is_stopped, .. } = session.measure(&fill)?;
+    let outcome = session.measure(&fill)?;
+    let FillOutcome { exit, is_stopped, .. } = outcome;
     let states: Vec<AdaptedState<'_>> = session.kernels.iter().map(KernelDesign::state).collect();
     print_data(&if is_json {
         adapt_json(&states, adaptive.target)
     } else {
         adapt_table(&states, adaptive.target)
     });
+    outcome.stop_note("adapt", &folder.db).iter().for_each(|note| print_note(note));
     Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
 }

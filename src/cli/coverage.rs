@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     catalogue::Catalogue,
-    coverage::{CoverageAnalyzer, coverage_gaps},
+    coverage::{CoverageAnalyzer, coverage_gaps, untimed_note},
     domain::DataKind,
     exit::ExitStatus,
     report::{
@@ -95,6 +95,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     }
     print_data(&if options.output.is_json() { coverage_json(&report) } else { coverage_text(&report) });
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
+    untimed_note(&coverages).iter().for_each(|note| print_note(note));
     if database.kind == DataKind::Rehearsal {
         print_note("the durations of this database are simulated");
     }

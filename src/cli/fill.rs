@@ -1,6 +1,6 @@
 //! `npubench fill`: measures what workloads lack in a database.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use clap::{ArgGroup, Args};
 
@@ -81,14 +81,17 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         budget,
         format: options.output.format,
         started,
+        stop: Arc::default(),
     };
     let state = || {
         let changed = questions.open(&folder.db)?;
         FillState::new(&CoverageAnalyzer { engine: &changed.engine, catalogue: &catalogue }, &workloads)
     };
-    let FillOutcome { exit, added, further_runs, is_stopped } = session.measure(&preview.fill, state)?;
+    let outcome = session.measure(&preview.fill, state)?;
+    let FillOutcome { exit, added, further_runs, is_stopped } = outcome;
     let share_after = state()?.share;
     let result = FillResult { report: &report, share_after, added, further_runs };
     print_data(&if is_json { fill_result_json(&result) } else { fill_result_text(&result) });
+    outcome.stop_note("fill", &folder.db).iter().for_each(|note| print_note(note));
     Ok(if is_stopped { ExitStatus::Interrupted } else { exit })
 }

@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
-    domain::{DataKind, did_you_mean_or},
+    domain::{DataKind, KernelName, did_you_mean_or, plain_words},
     exit::ExitStatus,
     lookup::{
         AnswerSource, BatchPhase, ListField, LookupAnswer, LookupRules, OpQuery, QueryFields, ShapeField,
@@ -182,8 +182,9 @@ fn answer_lines(file: &Path, database: &LookupDatabase) -> Result<ExitStatus, Co
         let at_line = |problem: &str, hint: &str| {
             CommandError::bad_input(format!("{}:{number}: {problem}", file.display()), hint)
         };
-        let parsed: QueryFields = serde_json::from_str(&line)
-            .map_err(|error| at_line(&error.to_string(), "docs/lookup.md lists the keys of a query"))?;
+        let parsed: QueryFields = serde_json::from_str(&line).map_err(|error| {
+            at_line(&plain_words(&error.to_string()), "docs/lookup.md lists the keys of a query")
+        })?;
         let query = parsed.into_query().map_err(|error| at_line(&error.message, &error.hint))?;
         let answer = engine.lookup(&query)?;
         if !is_complete(&answer) {
@@ -229,7 +230,12 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
     if options.compat {
         print_note("this is the answer of the superseded tool (--compat)");
     }
-    if is_miss && !engine.knows(&query.op) {
+    let collective = engine.kernels_of_query(&query).into_iter().find(KernelName::is_collective);
+    let command =
+        collective.and_then(|kernel| engine.collective_command(&query, &kernel, answer.miss.as_ref()));
+    if is_miss && let Some(command) = command {
+        print_note(&format!("hint: `{command}` measures its rows"));
+    } else if is_miss && !engine.knows(&query.op) {
         let hint = did_you_mean_or(&query.op, engine.known_names(), || {
             "give an operator of the mapping, or a kernel of the database".to_owned()
         });

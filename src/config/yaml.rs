@@ -12,7 +12,7 @@ use serde_saphyr::{
 
 pub(crate) use serde_saphyr::{Location, Spanned};
 
-use crate::domain::{nearest_name, truncate_for_message};
+use crate::domain::{nearest_name, plain_words, truncate_for_message};
 
 /// Size limit of a YAML file in bytes.
 const MAX_BYTES: usize = 1 << 20;
@@ -114,7 +114,12 @@ fn describe(error: &SaphyrError, text: &str) -> (String, String) {
         }
         SaphyrError::SerdeMissingField { field, .. } => format!("the key `{field}` is missing"),
         SaphyrError::DuplicateMappingKey { key: Some(key), .. } => format!("a second key `{key}`"),
-        SaphyrError::InvalidScalar { ty, .. } => format!("found {found}, expected {}", scalar_type(ty)),
+        SaphyrError::InvalidScalar { ty, .. } => {
+            let most = greatest_number(ty)
+                .filter(|_| found.trim_matches('`').bytes().all(|byte| byte.is_ascii_digit()));
+            let most = most.map_or_else(String::new, |most| format!(" and at most {most}"));
+            format!("found {found}, expected {}{most}", scalar_type(ty))
+        }
         SaphyrError::InvalidBooleanStrict { .. } => format!("found {found}, expected `true` or `false`"),
         SaphyrError::NullIntoString { .. } => "no value is given, expected a text".to_owned(),
         SaphyrError::Unexpected { expected: "sequence start", .. } => {
@@ -132,7 +137,7 @@ fn describe(error: &SaphyrError, text: &str) -> (String, String) {
         SaphyrError::Budget { breach: BudgetBreach::Depth { .. }, .. } => too_deep(),
         other => match UserMessageFormatter.format_message(other).into_owned() {
             message if message == "recursion limit exceeded" => too_deep(),
-            message => message,
+            message => plain_words(&message),
         },
     };
     let hint =
@@ -151,6 +156,17 @@ fn scalar_type(name: &str) -> &str {
         [b'i', ..] => "a whole number",
         b"floating point" => "a number",
         _ => name,
+    }
+}
+
+/// Greatest number of an unsigned type.
+fn greatest_number(name: &str) -> Option<u64> {
+    match name {
+        "u8" => Some(u8::MAX.into()),
+        "u16" => Some(u16::MAX.into()),
+        "u32" => Some(u32::MAX.into()),
+        "u64" | "usize" => Some(u64::MAX),
+        _ => None,
     }
 }
 

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use super::{answers::CoverageAnalyzer, attention_case::attention_case, case_problem::CaseProblem};
 use crate::{
     catalogue::{CatalogueEntry, EntryForm, InputSlot, PatternTerm, TensorSlot},
+    database::TableCases,
     domain::{Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat},
-    lookup::{MissReason, OpQuery, QueryTensor, TableCases},
+    lookup::{MissReason, OpQuery, QueryTensor},
     op_query::attention_work::AttentionFamily,
 };
 

@@ -57,6 +57,8 @@ pub enum GapClosing {
     CollectiveRows {
         /// The collective.
         kernel: String,
+        /// The command that measures them; `None` if the ranks are unknown, or no sweep has the collective.
+        command: Option<String>,
     },
     /// A parameter of the query.
     QueryParameter(String),
@@ -108,7 +110,10 @@ impl fmt::Display for GapClosing {
             Self::CatalogueEntry { kernel, problem: Some(problem) } => {
                 write!(f, "catalogue entry of {kernel}: {problem}")
             }
-            Self::CollectiveRows { kernel } => write!(f, "rows of {kernel}"),
+            Self::CollectiveRows { kernel, command: None } => write!(f, "rows of {kernel}"),
+            Self::CollectiveRows { kernel, command: Some(command) } => {
+                write!(f, "rows of {kernel}: `{command}`")
+            }
             Self::QueryParameter(name) => write!(f, "parameter of the query: {name}"),
             Self::RecordedShapes => f.write_str("source with shapes"),
             Self::LookupMode(mode) => write!(f, "lookups of kind {mode}"),
@@ -212,6 +217,15 @@ impl CoverageAnalyzer<'_> {
         let kernel = own.first().map_or_else(|| part.unwrap_or(op), KernelName::as_str).to_owned();
         let is_collective = own.first().is_some_and(KernelName::is_collective);
         if let Some(closing) = closing_of_reason(reason, &kernel, own.is_empty(), is_collective) {
+            let closing = match closing {
+                GapClosing::CollectiveRows { kernel, .. } => {
+                    let name = KernelName::new(&kernel).ok();
+                    let command =
+                        name.and_then(|name| self.engine.collective_command(answer.query, &name, reason));
+                    GapClosing::CollectiveRows { kernel, command }
+                }
+                closing => closing,
+            };
             return (closing, None);
         }
         if self.has_inputs_of_operator(op, part) {
@@ -279,7 +293,7 @@ fn closing_of_reason(
     is_collective: bool,
 ) -> Option<GapClosing> {
     let parameter = |name: &str| GapClosing::QueryParameter(name.to_owned());
-    let collective_rows = || GapClosing::CollectiveRows { kernel: kernel.to_owned() };
+    let collective_rows = || GapClosing::CollectiveRows { kernel: kernel.to_owned(), command: None };
     Some(match reason {
         None | Some(MissReason::Unmapped) if is_unmapped => GapClosing::MappingEntry,
         Some(MissReason::AmbiguousDtype) => parameter("element types"),

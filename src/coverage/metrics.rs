@@ -31,12 +31,16 @@ const FUSED_GROUPS: [(&str, &[&str]); 4] = [
     ),
 ];
 
+/// Most names of operators in a note.
+const SHOWN_NAMES: usize = 6;
+
 /// Part of a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MetricRatio {
-    /// The part that hits.
+    /// The part that hits: invocations (M1), functions (M2, M3), pairs of function and shapes (M4), or nanoseconds
+    /// (M5).
     pub hits: f64,
-    /// The whole.
+    /// The whole, in the same unit.
     pub total: f64,
 }
 
@@ -95,6 +99,29 @@ pub fn coverage_metrics(coverages: &[WorkloadCoverage<'_>]) -> CoverageMetrics {
     metrics.functions_that_run = functions.ratio(|name| functions.running.contains(name));
     metrics.shapes = shape_ratio(&answers);
     metrics
+}
+
+/// Returns a note on invocations that count in M1 and not in M5, because they have no time; `None` without such ones,
+/// and without any time.
+pub fn untimed_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String> {
+    let answers = coverages.iter().flat_map(|coverage| &coverage.answers);
+    let is_timed = answers.clone().any(|answer| answer.question.time.is_some());
+    let (mut count, mut missing, mut names) = (0_u64, 0_u64, BTreeSet::new());
+    for answer in answers.filter(|answer| answer.question.time.is_none()) {
+        let own = answer.question.count;
+        count = count.saturating_add(own);
+        missing = missing.saturating_add(if answer.class == AnswerClass::Missing { own } else { 0 });
+        names.insert(answer.question.query.op.as_str());
+    }
+    (is_timed && count > 0).then(|| {
+        let shown: Vec<&str> = names.iter().copied().take(SHOWN_NAMES).collect();
+        let more = names.len() - shown.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!(
+            "{count} invocations have no time ({}{more}): they count in M1 and not in M5; {missing} of them have no answer",
+            shown.join(", ")
+        )
+    })
 }
 
 /// Functions of a workload: operators, and fused groups of them.

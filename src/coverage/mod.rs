@@ -25,6 +25,6 @@ pub use estimate::estimate_durations;
 pub use fill_cases::{FillCase, FillCases, FilledBy};
 pub use gaps::{CoverageGap, GapBracket, coverage_gaps};
 pub use kernels::{EntryShare, KernelCoverage, entry_share, kernel_coverage};
-pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics};
+pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics, untimed_note};
 pub use predicted::{modelled_micros, predicted_time};
 pub use totals::{AnswerClass, CoverageTotals};

@@ -23,6 +23,8 @@ pub enum DatabaseError {
     Yaml(#[from] YamlError),
     #[error("`{}` is not a database folder", .path.display())]
     NotADatabase { path: PathBuf },
+    #[error("`{}` is a profile, not a database", .path.display())]
+    Profile { path: PathBuf },
     #[error("`{}` is a file, not a folder", .path.display())]
     NotAFolder { path: PathBuf },
     #[error("`{}` is a database of kind `{actual}`, this needs kind `{wanted}`", .path.display())]
@@ -72,6 +74,12 @@ impl DatabaseError {
                 let path = path.display();
                 return format!(
                     "create one with `npubench ingest PROFILE --db {path}` or `npubench grid --db {path}`"
+                );
+            }
+            Self::Profile { path } => {
+                return format!(
+                    "run `npubench ingest {} --db DB` first, and give the folder DB",
+                    path.display()
                 );
             }
             Self::WrongKind { path, wanted: DataKind::Rehearsal, .. } => {

@@ -36,6 +36,25 @@ pub(super) fn ledger_path(folder: &Path) -> PathBuf {
     folder.join(STATE_FOLDER).join("ledger.db")
 }
 
+/// Returns true for a folder of the profiler: by its own name, or by what it has. A database has its file, or tables by kernel.
+fn is_profile(folder: &Path) -> bool {
+    let is_of_profiler = |name: &str| {
+        name.starts_with("PROF_") || name.ends_with("_ascend_pt") || name == "ASCEND_PROFILER_OUTPUT"
+    };
+    let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    if folder.join(DATABASE_FILE).exists() || folder.join(STATE_FOLDER).exists() {
+        return false;
+    }
+    let entries = || fs::read_dir(folder).into_iter().flatten().flatten();
+    name(folder).is_some_and(|name| is_of_profiler(&name))
+        || folder.join("kernel_details.csv").exists()
+        || entries().any(|entry| {
+            let name = entry.file_name();
+            let is_folder = || entry.file_type().is_ok_and(|kind| kind.is_dir());
+            name.to_str().is_some_and(is_of_profiler) && is_folder()
+        })
+}
+
 /// An existing database folder.
 #[derive(Clone, Debug)]
 pub struct Database {
@@ -53,6 +72,9 @@ impl Database {
     pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
         let resolved = folder.canonicalize().ok().filter(|folder| folder.is_dir());
         let folder = resolved.ok_or_else(|| DatabaseError::NotADatabase { path: folder.to_owned() })?;
+        if is_profile(&folder) {
+            return Err(DatabaseError::Profile { path: folder });
+        }
         let path = folder.join(DATABASE_FILE);
         let (file, has_file) = match read_regular_text(&path) {
             Ok(text) => (DatabaseFile::parse(&path, &text)?, true),

@@ -23,6 +23,7 @@ mod numbers;
 mod production_rows;
 pub(crate) mod row_cases;
 mod save_tables;
+mod table_cases;
 mod write_back;
 mod zero_placeholders;
 
@@ -49,4 +50,5 @@ pub use normalize::normalize_database;
 pub(crate) use production_rows::{ProductionRow, production_rows};
 pub(crate) use row_cases::{RowCase, ShownInterval, row_cases};
 pub(crate) use save_tables::save_tables;
+pub(crate) use table_cases::TableCases;
 pub(crate) use write_back::{CellDifference, WriteBackReport, row_differences, write_back_kernel};

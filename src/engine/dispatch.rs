@@ -97,6 +97,8 @@ pub(super) struct Dispatcher<'a> {
     measured_before: BTreeSet<usize>,
     /// Measured cases that failed in a later round.
     failed_again: BTreeSet<usize>,
+    /// Measured cases whose repetition a stop request ended.
+    stopped_again: BTreeSet<usize>,
     /// Cases that were measured again after all their attempts were `throttled`.
     throttled_again: BTreeSet<usize>,
     /// True if all cases of the round are concluded.
@@ -137,6 +139,7 @@ impl<'a> Dispatcher<'a> {
             round: 1,
             measured_before: BTreeSet::new(),
             failed_again: BTreeSet::new(),
+            stopped_again: BTreeSet::new(),
             throttled_again: BTreeSet::new(),
             has_round_ended: false,
             is_finished: false,
@@ -578,7 +581,8 @@ impl<'a> Dispatcher<'a> {
         let unplanned = self.commit(|ledger| ledger.unplanned_verdicts(&settings.run)).await?;
         let count =
             |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
-        let exit = if self.inbox.stops.has_any() && count(Verdict::NotRun) + imprecise > 0 {
+        let open = count(Verdict::NotRun) + imprecise + self.stopped_again.len();
+        let exit = if self.inbox.stops.has_any() && open > 0 {
             ExitStatus::Interrupted
         } else if self.state.gave_up() && !has_measured {
             ExitStatus::CannotMeasure

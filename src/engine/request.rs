@@ -1,6 +1,9 @@
 //! Input and result of a run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use super::CollectionSettings;
 use crate::{
@@ -32,6 +35,8 @@ pub(crate) struct RunRequest<'a> {
     pub budget: Option<Seconds>,
     /// Results of the interrupted run that is resumed; `None` for a new run.
     pub resumed: Option<ResumedRun>,
+    /// Set by signals that came before the run had handlers of its own; `None` where these end the program.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 /// Results of an interrupted run.

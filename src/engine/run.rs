@@ -1,7 +1,10 @@
 //! Executes a run: stores its plan, ends orphans of a killed run, leases the devices, starts lanes and dispatcher.
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -44,7 +47,7 @@ pub(crate) fn execute_run(
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| EngineError::System { what: "an event loop", source })?;
     runtime.block_on(async {
-        let stops = StopRequests::new(forward_signals()?);
+        let stops = StopRequests::new(forward_signals(request.stop.as_deref())?);
         let (report_sender, reports) = mpsc::unbounded_channel();
         let (snapshot_sender, snapshots) = mpsc::unbounded_channel();
         let inbox = DispatcherInbox { reports, snapshots, stops };
@@ -54,8 +57,8 @@ pub(crate) fn execute_run(
     })
 }
 
-/// Registers handlers of the signals that stop a run; each signal becomes a message.
-fn forward_signals() -> Result<UnboundedReceiver<()>, EngineError> {
+/// Registers handlers of the signals that stop a run; each signal becomes a message, also one that has set `stop` before.
+fn forward_signals(stop: Option<&AtomicBool>) -> Result<UnboundedReceiver<()>, EngineError> {
     let register =
         |kind| signal(kind).map_err(|source| EngineError::System { what: "signal handlers", source });
     let mut interrupt: Signal = register(SignalKind::interrupt())?;
@@ -63,6 +66,10 @@ fn forward_signals() -> Result<UnboundedReceiver<()>, EngineError> {
     // Sent when the terminal closes, such as by a lost ssh connection.
     let mut hang_up = register(SignalKind::hangup())?;
     let (sender, receiver) = mpsc::unbounded_channel();
+    // A signal that both have seen counts once.
+    if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+        let _ = sender.send(());
+    }
     tokio::spawn(async move {
         loop {
             tokio::select! {
@@ -85,8 +92,9 @@ async fn start_dispatcher<'a>(
     emit: &'a mut dyn FnMut(&RunEvent),
     reports: &UnboundedSender<LaneReport>,
 ) -> Result<(Arc<LaneContext>, Dispatcher<'a>), EngineError> {
-    let RunRequest { database, ledger, settings, plan, devices, options, host, info, budget, resumed } =
-        request;
+    let RunRequest {
+        database, ledger, settings, plan, devices, options, host, info, budget, resumed, ..
+    } = request;
     let stop = AtomicBool::new(false);
     let wait = WriteWait {
         stop: &stop,

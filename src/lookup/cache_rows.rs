@@ -245,7 +245,8 @@ fn interpolated(
         let found = interpolate(&points, [as_coordinate(tokens), 0.0, 0.0], 1)?;
         let (kind, _) = kind_of_dims(1);
         let rule = MatchRule { axes: LookupAxes::named("tokens"), ..MatchRule::of_kind(kind) };
-        Some(interpolated_answer(rows, found.value, &found.rows, column, (rule, confidence)))
+        let used = found.used_points(&points);
+        Some(interpolated_answer(rows, found.value, &used, column, (rule, confidence)))
     };
     preferred_columns(policy).into_iter().find_map(along).unwrap_or_else(missed)
 }

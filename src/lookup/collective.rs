@@ -184,6 +184,8 @@ impl CollectiveTable {
             line: row.line,
             column: row.column,
             latency: Micros(row.latency),
+            #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
+            coordinates: (lower < upper).then_some([row.bytes as f64, 0.0, 0.0]),
         };
         let is_exact = lower == upper;
         #[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]

@@ -2,15 +2,16 @@
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
 use super::{
     answer::UsedRow, attention::AttentionTable, attention_work::AttentionFamily, collective::CollectiveTable,
-    kernel_index::KernelIndex, kernel_rows::KernelRows, rules::LookupRules, table_cases::TableCases,
+    kernel_index::KernelIndex, kernel_rows::KernelRows, rules::LookupRules,
 };
 use crate::{
-    database::{Database, DatabaseError, KernelCsv},
+    database::{Database, DatabaseError, KernelCsv, TableCases},
     domain::KernelName,
     op_mapping::OpMapping,
 };
@@ -84,6 +85,11 @@ impl DatabaseIndex {
             collectives: RwLock::default(),
             cases: RwLock::default(),
         })
+    }
+
+    /// Returns the folder of the database.
+    pub(crate) fn folder(&self) -> &Path {
+        self.database.folder()
     }
 
     /// Returns the cases of a kernel's table.

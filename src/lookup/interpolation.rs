@@ -100,16 +100,19 @@ fn along_tokens(
     None
 }
 
+/// Interpolated value, and the rows that it is from with their coordinates.
+type UsedPoints = (f64, Vec<(u32, [f64; 3])>);
+
 /// Interpolates between the rows on both sides of a number of tokens, whose outputs are alike.
 fn interpolate_tokens(
     index: &KernelIndex,
     rows: &[(u64, u32)],
     column: LatencyColumn,
     tokens: u64,
-) -> Option<(f64, Vec<u32>)> {
+) -> Option<UsedPoints> {
     let points = bracket(index, rows, column, tokens, |row| *row);
     let found = interpolate(&points, [as_coordinate(tokens), 0.0, 0.0], 1)?;
-    have_outputs_alike(index, &found.rows).then_some((found.value, found.rows))
+    have_outputs_alike(index, &found.rows).then(|| (found.value, found.used_points(&points)))
 }
 
 /// Growth of an output along the tokens.
@@ -196,7 +199,8 @@ fn along_axes(
                         all_points(index, rows, column)
                     };
                     if let Some(found) = interpolate(&points, at.map(as_coordinate), dims as usize) {
-                        return Some(answer(index, (found.value, found.rows), column, *fit, dims, axes));
+                        let used = (found.value, found.used_points(&points));
+                        return Some(answer(index, used, column, *fit, dims, axes));
                     }
                 }
             }
@@ -250,14 +254,14 @@ fn bracket<T>(
 
 fn answer(
     index: &KernelIndex,
-    (value, mut rows): (f64, Vec<u32>),
+    (value, mut rows): UsedPoints,
     column: LatencyColumn,
     fit: FittingForm,
     dims: u32,
     axes: LookupAxes,
 ) -> LookupAnswer {
     let (kind, confidence) = kind_of_dims(dims);
-    rows.sort_unstable();
+    rows.sort_unstable_by_key(|(row, _)| *row);
     let rule = MatchRule { has_relaxed_dtype: fit.is_relaxed, axes, ..MatchRule::of_kind(kind) };
     let confidence = confidence * if fit.is_relaxed { 0.9 } else { 1.0 };
     interpolated_answer(&index.rows, value, &rows, column, (rule, confidence))

@@ -19,13 +19,11 @@ mod nearest;
 mod row_answers;
 mod row_choice;
 mod superseded;
-mod table_cases;
 #[cfg(test)]
 mod tests;
 
 pub use engine::LookupEngine;
 pub use index::LookupError;
-pub(crate) use table_cases::TableCases;
 
 pub use crate::op_query::{
     AnswerSource, AttentionDifference, AttentionParameters, BatchPhase, DispatchOverhead, LatencyColumn,

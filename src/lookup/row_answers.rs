@@ -76,25 +76,28 @@ pub(crate) fn answer_of_row(
 pub(crate) fn used_row(rows: &KernelRows, number: u32, column: LatencyColumn) -> UsedRow {
     let row = &rows.rows[number as usize];
     let latency = Micros(row.latency_in(column).unwrap_or_default());
-    UsedRow { kernel: rows.kernel.clone(), line: row.line, column, latency }
+    UsedRow { kernel: rows.kernel.clone(), line: row.line, column, latency, coordinates: None }
 }
 
-/// Returns the answer of an interpolation between rows.
+/// Returns the answer of an interpolation between rows with their coordinates.
 pub(crate) fn interpolated_answer(
     rows: &KernelRows,
     value: f64,
-    numbers: &[u32],
+    used: &[(u32, [f64; 3])],
     column: LatencyColumn,
     (rule, confidence): (MatchRule, f64),
 ) -> LookupAnswer {
-    let verdicts = numbers.iter().map(|number| rows.rows[*number as usize].verdict);
+    let verdicts = used.iter().map(|(number, _)| rows.rows[*number as usize].verdict);
     let factors = verdicts.map(|verdict| verdict_factor(verdict.filter(|_| column == LatencyColumn::Replay)));
     LookupAnswer {
         latency: Some(Micros(value)),
         source: AnswerSource::of_rule(rule),
         confidence: confidence * factors.fold(1.0, f64::min),
         rule: Some(rule),
-        rows: numbers.iter().map(|number| used_row(rows, *number, column)).collect(),
+        rows: used
+            .iter()
+            .map(|(number, at)| UsedRow { coordinates: Some(*at), ..used_row(rows, *number, column) })
+            .collect(),
         equal_rows: 1,
         miss: None,
         parts: Vec::new(),

@@ -86,6 +86,7 @@ pub(crate) fn choose_row(
             line: row.line,
             column,
             latency: Micros(latency / found.scale),
+            coordinates: None,
         }],
         equal_rows: equal.len(),
         miss: None,

@@ -83,6 +83,8 @@ pub struct UsedRow {
     pub column: LatencyColumn,
     /// Latency of the row.
     pub latency: Micros,
+    /// Coordinates along the axes of an interpolation, in the order of [`MatchRule::axis_names`]; `None` for other rules.
+    pub coordinates: Option<[f64; 3]>,
 }
 
 /// Row near a query that has no answer.

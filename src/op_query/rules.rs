@@ -88,6 +88,15 @@ pub struct MatchRule {
 }
 
 impl MatchRule {
+    /// Returns the names of the axes of an interpolation; none for other rules.
+    pub fn axis_names(&self) -> impl Iterator<Item = &'static str> {
+        let names = match self.kind {
+            RuleKind::MessageBracket | RuleKind::MessageFit => "message_bytes",
+            _ => self.axes.0,
+        };
+        names.split(", ").filter(|name| !name.is_empty())
+    }
+
     pub(crate) const fn of_kind(kind: RuleKind) -> Self {
         Self {
             kind,

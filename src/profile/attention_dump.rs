@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::{ProfileError, RecordPosition};
 use crate::{
-    domain::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name},
+    domain::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name, plain_words},
     files::open_regular,
 };
 
@@ -120,11 +120,8 @@ fn parse_line(text: &[u8]) -> Result<(AttentionCall, CaseAttributes), String> {
     if !text.starts_with(b"{") {
         return Err("is no JSON object".to_owned());
     }
-    let line: DumpLine = serde_json::from_slice(text).map_err(|error| {
-        // The caller adds the line; the parser counts lines of this text.
-        let text = error.to_string();
-        text.split(" at line 1 ").next().unwrap_or(&text).to_owned()
-    })?;
+    // The caller adds the line; the parser counts lines of this text.
+    let line: DumpLine = serde_json::from_slice(text).map_err(|error| plain_words(&error.to_string()))?;
     line.check_consistency()?;
     Ok(line.into_call())
 }

@@ -1,6 +1,6 @@
 //! Answer of a lookup, as text or JSON.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     coverage::number,
@@ -10,7 +10,7 @@ use super::{
 use crate::{
     database::{InterpolationErrors, KernelInterpolationError},
     domain::DataKind,
-    lookup::{AnswerSource, LookupAnswer, LookupRules, NearestRow, OpQuery, PartAnswer},
+    lookup::{AnswerSource, LookupAnswer, LookupRules, NearestRow, OpQuery, PartAnswer, UsedRow},
 };
 
 /// A query with its answer.
@@ -71,12 +71,27 @@ fn row_lines(answer: &LookupAnswer) -> String {
         let title = if at == 0 { "rows" } else { "" };
         let file = row.kernel.file_stem();
         let (column, latency) = (row.column.names()[0], number(row.latency.0));
-        text.push_str(&format!("{title:<12}{file}.csv:{}  {column} {latency}\n", row.line));
+        let place = coordinates_text(answer, row);
+        text.push_str(&format!("{title:<12}{file}.csv:{}  {place}{column} {latency}\n", row.line));
     }
     if answer.equal_rows > 1 {
         text.push_str(&format!("            median of {} rows that fit equally well\n", answer.equal_rows));
     }
     text
+}
+
+/// Returns the coordinates of a row of an interpolation by the names of the axes; `None` for other rules.
+fn coordinates_of(answer: &LookupAnswer, row: &UsedRow) -> Option<Vec<(String, Value)>> {
+    let (rule, coordinates) = (answer.rule?, row.coordinates?);
+    let named = rule.axis_names().zip(coordinates);
+    Some(named.map(|(axis, at)| (axis.to_owned(), json!(at))).collect())
+}
+
+/// Returns the coordinates of a row of an interpolation: `M 128, K 512  `.
+fn coordinates_text(answer: &LookupAnswer, row: &UsedRow) -> String {
+    let (Some(rule), Some(coordinates)) = (answer.rule, row.coordinates) else { return String::new() };
+    let named = rule.axis_names().zip(coordinates).map(|(axis, at)| format!("{axis} {}", number(at)));
+    format!("{}  ", named.collect::<Vec<_>>().join(", "))
 }
 
 /// Returns a part of a composite with its rows, and its own parts indented.
@@ -93,7 +108,8 @@ fn part_lines(part: &PartAnswer, indent: &str) -> String {
     for row in &answer.rows {
         let (file, column) = (row.kernel.file_stem(), row.column.names()[0]);
         let latency = number(row.latency.0);
-        text.push_str(&format!("{indent}            {file}.csv:{}  {column} {latency}\n", row.line));
+        let place = coordinates_text(answer, row);
+        text.push_str(&format!("{indent}            {file}.csv:{}  {place}{column} {latency}\n", row.line));
     }
     for inner in &answer.parts {
         text.push_str(&part_lines(inner, &format!("{indent}  ")));
@@ -141,6 +157,7 @@ fn answer_json(op: &str, answer: &LookupAnswer) -> Value {
         json!({
             "kernel": row.kernel.as_str(), "file": format!("{}.csv", row.kernel.file_stem()), "line": row.line,
             "column": row.column.names()[0], "latency_us": row.latency.0,
+            "coordinates": coordinates_of(answer, row).map(|named| named.into_iter().collect::<Map<_, _>>()),
         })
     });
     let parts = answer.parts.iter().map(|part| answer_json(&part.name, &part.answer));

@@ -10,6 +10,7 @@ use crate::{
     database::{InterpolationErrors, KernelInterpolationError, row_cases},
     domain::{CaseId, IdentifiedCase, KernelName},
     exit::ExitStatus,
+    files::FolderLock,
     lookup::{AnswerSource, LookupEngine, OpQuery, Padding},
     report::{AdaptedState, ChosenCase, Timestamp, adapt_line, print_note},
 };
@@ -177,6 +178,20 @@ impl AdaptSession {
     pub(crate) fn measure(&mut self, fill: &FillSession) -> Result<FillOutcome, CommandError> {
         let mut lock = fill.start()?;
         let mut outcome = FillOutcome::new();
+        let ended = self.measure_batches(fill, &mut lock, &mut outcome);
+        let mut outcome = fill.end(ended, outcome)?;
+        if outcome.exit == ExitStatus::Done && !self.is_met() {
+            outcome.exit = ExitStatus::SomeNotOk;
+        }
+        Ok(outcome)
+    }
+
+    fn measure_batches(
+        &mut self,
+        fill: &FillSession,
+        lock: &mut FolderLock,
+        outcome: &mut FillOutcome,
+    ) -> Result<(), CommandError> {
         loop {
             let mut database = LookupDatabase::open(&self.settings.folder, None)?;
             for kernel in &mut self.kernels {
@@ -209,12 +224,9 @@ impl AdaptSession {
                 print_note("no time is left for a further batch");
                 break;
             }
-            fill.measure_cases(&cases, &mut lock, &mut outcome)?;
+            fill.measure_cases(&cases, lock, outcome)?;
         }
-        if outcome.exit == ExitStatus::Done && !self.is_met() {
-            outcome.exit = ExitStatus::SomeNotOk;
-        }
-        Ok(outcome)
+        Ok(())
     }
 
     /// Writes the estimates of the kernels that have one beside their tables.

@@ -1,6 +1,9 @@
 //! A host with a database that can be measured, and the start of a run on it.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use super::{
     BusyArg, CommandError, RunOptions, WITHOUT_SELFTEST,
@@ -51,6 +54,8 @@ pub(crate) struct RunContext {
     pub(super) software: SoftwareFingerprint,
     /// Variables of the host's programs.
     variables: Vec<(String, String)>,
+    /// Set by signals that come before a run; `None` where these end the program.
+    pub(super) stop: Option<Arc<AtomicBool>>,
 }
 
 /// End of a run.
@@ -130,7 +135,18 @@ impl RunContext {
         }
         let chips = selected.chips;
         adapt_to_host(&mut profile, &database, &chips, &options.python, &variables)?;
-        Ok(Self { database, assets, catalogue, profile, info, chips, numbering, software, variables })
+        Ok(Self {
+            database,
+            assets,
+            catalogue,
+            profile,
+            info,
+            chips,
+            numbering,
+            software,
+            variables,
+            stop: None,
+        })
     }
 
     /// Refuses a host that cannot measure, or that has no passed selftest although the run requires one. The rehearsal
@@ -228,7 +244,7 @@ impl RunContext {
         budget: Option<f64>,
         format: OutputFormat,
     ) -> Result<EndedRun, CommandError> {
-        let Self { database, assets, catalogue, profile, info, chips, numbering, .. } = self;
+        let Self { database, assets, catalogue, profile, info, chips, numbering, stop, .. } = self;
         let folder = database.run_folder(run);
         // All listed chips, so that the names do not depend on the selection.
         let leases = lease_folder(&database, &options, &info.chips);
@@ -244,7 +260,6 @@ impl RunContext {
         let environment = program_environment(&options, &folder.join("host"), &database, durations)?;
         let software = environment.software.read_fingerprint();
         let host = HostFingerprint::of_host(&info, &chips, software.clone());
-        let update = options.update;
         let settings = CollectionSettings {
             kind: database.kind(),
             environment: environment.variables,
@@ -280,6 +295,7 @@ impl RunContext {
             settings,
             budget,
             resumed,
+            stop,
         };
         let screen: Box<dyn EventSink> = match format {
             OutputFormat::Plain => Box::new(TextReporter::for_stderr()),
@@ -287,7 +303,7 @@ impl RunContext {
         };
         let mut sink = RunRecorder::new(screen, &folder, &attempted);
         let outcome = engine::execute_run(request, &mut |event: &RunEvent| sink.on_event(event))?;
-        if update == UpdateMode::Missing
+        if options.update == UpdateMode::Missing
             && let Some(used) = ledger.run_software(run)?
         {
             let generations = ledger.measured_generations(options.cache)?;
@@ -297,8 +313,8 @@ impl RunContext {
             if !outcome.outcomes.is_empty() {
                 print_data(&verdict_table(&outcome.outcomes));
             }
-            let is_rehearsal = database.kind() == DataKind::Rehearsal;
-            let mark = if is_rehearsal { " (rehearsal: simulated durations)" } else { "" };
+            let mark =
+                if database.kind() == DataKind::Rehearsal { " (rehearsal: simulated durations)" } else { "" };
             let db = database.folder().display();
             print_note(&format!("rows are in {db}{mark}"));
             if !outcome.unwritten.is_empty() {

@@ -3,9 +3,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
+
+use signal_hook::consts;
 
 use super::{
     CommandError, EndedRun, RunContext, RunOptions,
@@ -57,6 +63,8 @@ pub(crate) struct FillSession {
     pub(crate) budget: Option<f64>,
     pub(crate) format: OutputFormat,
     pub(crate) started: Instant,
+    /// Set by signals from the first write on.
+    pub(crate) stop: Arc<AtomicBool>,
 }
 
 /// Result of a fill.
@@ -87,6 +95,17 @@ impl FillSession {
     ) -> Result<FillOutcome, CommandError> {
         let mut lock = self.start()?;
         let mut outcome = FillOutcome::new();
+        let ended = self.measure_gaps(first, state, &mut lock, &mut outcome);
+        self.end(ended, outcome)
+    }
+
+    fn measure_gaps(
+        &self,
+        first: &FillCases,
+        state: impl Fn() -> Result<FillState, CommandError>,
+        lock: &mut FolderLock,
+        outcome: &mut FillOutcome,
+    ) -> Result<(), CommandError> {
         let mut attempted: BTreeSet<CaseId> = BTreeSet::new();
         let mut fill = first.clone();
         for pass in 0..MOST_PASSES {
@@ -98,29 +117,51 @@ impl FillSession {
             if pass > 0 {
                 print_note(&format!("{} gaps are left that a case closes", cases.len()));
             }
-            self.measure_cases(&cases, &mut lock, &mut outcome)?;
+            self.measure_cases(&cases, lock, outcome)?;
             attempted.extend(cases.iter().map(|case| case.case.id().clone()));
             fill = state()?.fill;
         }
         if self.budget.is_none() {
-            return Ok(outcome);
+            return Ok(());
         }
         let refinements = first.cases.iter().filter(|case| case.is_refinement);
         let refinements: Vec<&FillCase> =
             refinements.filter(|case| !attempted.contains(case.case.id())).collect();
         if outcome.may_go_on() && !refinements.is_empty() && self.has_time_for(&refinements)? {
             print_note("time is left: the cases between brackets are measured as well");
-            self.measure_cases(&refinements, &mut lock, &mut outcome)?;
+            self.measure_cases(&refinements, lock, outcome)?;
         }
-        self.measure_further(|| Ok(state()?.used), &mut lock, &mut outcome)?;
-        Ok(outcome)
+        self.measure_further(|| Ok(state()?.used), lock, outcome)
     }
 
-    /// Checks that the host can measure, and locks the database.
+    /// Checks that the host can measure, locks the database, and registers the signals that stop the command.
     pub(super) fn start(&self) -> Result<FolderLock, CommandError> {
         let context = self.context()?;
         context.require_host(&self.options)?;
-        Ok(context.database.lock()?)
+        let lock = context.database.lock()?;
+        for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
+            // Without a handler the signal ends the program; the rows that were added stay, and the same command goes on.
+            let _ = signal_hook::flag::register(signal, Arc::clone(&self.stop));
+        }
+        Ok(lock)
+    }
+
+    /// Returns the result of the command. A signal may have ended programs of the host as well: their errors are those of the stop.
+    pub(super) fn end(
+        &self,
+        ended: Result<(), CommandError>,
+        mut outcome: FillOutcome,
+    ) -> Result<FillOutcome, CommandError> {
+        outcome.is_stopped |= self.is_stopping();
+        match ended {
+            Err(error) if outcome.is_stopped => print_note(&error.message),
+            ended => ended?,
+        }
+        Ok(outcome)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// Measures the rows of the workloads with ever higher precision until the deadline, or until further collections cannot
@@ -150,7 +191,9 @@ impl FillSession {
     }
 
     fn context(&self) -> Result<RunContext, CommandError> {
-        RunContext::find(&self.db, self.kind, self.assets.clone(), &self.options)
+        let mut context = RunContext::find(&self.db, self.kind, self.assets.clone(), &self.options)?;
+        context.stop = Some(Arc::clone(&self.stop));
+        Ok(context)
     }
 
     /// Adds rows for those cases that have none, and measures all of them.
@@ -165,7 +208,7 @@ impl FillSession {
         }
         let context = self.context()?;
         context.database.initialise(lock)?;
-        outcome.added += add_rows(&context.database, &context.catalogue, cases)?;
+        add_rows(&context.database, &context.catalogue, cases, &self.stop, &mut outcome.added)?;
         drop(context);
         self.run(cases, self.options.clone(), lock, outcome)?;
         Ok(())
@@ -186,7 +229,8 @@ impl FillSession {
         };
         let context = self.context()?;
         let plan = context.plan(&options, &[])?;
-        if plan.cases.is_empty() && plan.not_launched.is_empty() {
+        outcome.is_stopped |= self.is_stopping();
+        if outcome.is_stopped || plan.cases.is_empty() && plan.not_launched.is_empty() {
             return Ok(false);
         }
         context.database.initialise(lock)?;
@@ -241,6 +285,26 @@ impl FillSession {
 }
 
 impl FillOutcome {
+    /// Returns what a stopped command has saved, and the commands that go on; `None` if it was not stopped.
+    pub(crate) fn stop_note(&self, command: &str, db: &Path) -> Option<String> {
+        let rows = match self.added {
+            1 => "1 row was added".to_owned(),
+            added => format!("{added} rows were added"),
+        };
+        let resumes = match self.exit {
+            ExitStatus::Interrupted => {
+                format!("`npubench resume --db {}` continues the last run; ", db.display())
+            }
+            _ => String::new(),
+        };
+        self.is_stopped.then(|| {
+            format!(
+                "stopped: {rows}, and all results so far are saved; {resumes}`npubench {command}` with the same options measures what \
+                 is left"
+            )
+        })
+    }
+
     pub(super) const fn new() -> Self {
         Self { exit: ExitStatus::Done, added: 0, further_runs: 0, is_stopped: false }
     }
@@ -250,14 +314,22 @@ impl FillOutcome {
     }
 }
 
-/// Adds rows without results for those cases that have none. Returns their number.
-fn add_rows(database: &Database, catalogue: &Catalogue, cases: &[&FillCase]) -> Result<usize, CommandError> {
+/// Adds rows without results for those cases that have none, table by table until a stop. `added` counts them.
+fn add_rows(
+    database: &Database,
+    catalogue: &Catalogue,
+    cases: &[&FillCase],
+    stop: &AtomicBool,
+    added: &mut usize,
+) -> Result<(), CommandError> {
     let mut by_kernel: BTreeMap<&KernelName, Vec<&IdentifiedCase>> = BTreeMap::new();
     for case in cases {
         by_kernel.entry(&case.case.kernel).or_default().push(&case.case);
     }
-    let mut added = 0;
     for (kernel, mut cases) in by_kernel {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
         if database.kernel_path(kernel).exists() {
             let rows = row_cases(kernel, &database.kernel_csv(kernel)?)?;
             let present: BTreeSet<CaseId> =
@@ -267,11 +339,12 @@ fn add_rows(database: &Database, catalogue: &Catalogue, cases: &[&FillCase]) -> 
         if cases.is_empty() {
             continue;
         }
-        added += cases.len();
+        let count = cases.len();
         let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
         AbsentRows { kernel, cases, recorded_inputs, order: &BTreeMap::new() }.add_to(database)?;
+        *added += count;
     }
-    Ok(added)
+    Ok(())
 }
 
 /// Cases that a database lacks for workloads, and the rows that answer them.

@@ -22,6 +22,14 @@ pub(crate) struct InterpolatedValue {
     pub(crate) rows: Vec<u32>,
 }
 
+impl InterpolatedValue {
+    /// Returns the rows with their coordinates, in the order of the rows.
+    pub(crate) fn used_points(&self, points: &[ValuedPoint]) -> Vec<(u32, [f64; 3])> {
+        let at = |row: u32| points.iter().find(|point| point.row == row).map(|point| (row, point.at));
+        self.rows.iter().filter_map(|row| at(*row)).collect()
+    }
+}
+
 /// Greatest residual of the constraints, relative to the extent of the points.
 const TOLERANCE: f64 = 1e-9;
 /// Points of which all are candidates; of more only those near the target, if they surround it.

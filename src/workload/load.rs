@@ -48,6 +48,13 @@ pub fn load_workload(path: &Path) -> Result<Workload, WorkloadError> {
     if workload.invocations() == 0 {
         return Err(WorkloadError::of_file(path, "has no invocations", KINDS));
     }
+    if let Some((line, problem)) = workload.excess() {
+        let hint = "correct the counts and durations";
+        return Err(match line {
+            Some(line) => WorkloadError::at_line(path, line, problem, hint),
+            None => WorkloadError::of_file(path, problem, hint),
+        });
+    }
     if workload.name.is_empty() {
         workload.name = path.display().to_string();
     }

@@ -154,6 +154,18 @@ fn question_of_fields(
     let query = QueryFields { count: None, duration_us: None, ..fields }.into_query();
     let query = query.map_err(|error| WorkloadError::at_line(path, line, error.message, error.hint))?;
     let one = duration.map(|micros| parse_time(path, line, micros)).transpose()?;
-    let time = one.map(|one| Nanos(one.0.saturating_mul(i64::try_from(count).unwrap_or(i64::MAX))));
+    let product = |one: Nanos| {
+        let time = i64::try_from(count).ok().and_then(|count| one.0.checked_mul(count));
+        time.map(Nanos).ok_or_else(|| {
+            let problem = format!("{count} invocations of this duration are more than 292 years");
+            WorkloadError::at_line(
+                path,
+                line,
+                problem,
+                "correct `count` or `duration_us`, which is that of one invocation",
+            )
+        })
+    };
+    let time = one.map(product).transpose()?;
     Ok(WorkloadQuestion { time, line: Some(line), ..WorkloadQuestion::new(query, count) })
 }

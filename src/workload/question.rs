@@ -7,6 +7,11 @@ use crate::{
     lookup::{OpQuery, QueryTensor},
 };
 
+/// Most invocations of a workload.
+const MOST_INVOCATIONS: u64 = 1 << 52;
+/// Most nanoseconds of a workload: ten years.
+const MOST_TIME: i64 = 320_000_000_000_000_000;
+
 /// List of queries that a model runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
@@ -134,6 +139,24 @@ impl Workload {
     /// Returns the number of invocations.
     pub fn invocations(&self) -> u64 {
         self.questions.iter().fold(0, |sum, question| sum.saturating_add(question.count))
+    }
+
+    /// Returns the line of the first question with which the sums exceed their limits, and the problem; `None` if
+    /// none does. Below the limits no sum over workloads overflows, and floating-point numbers are exact.
+    pub(crate) fn excess(&self) -> Option<(Option<u64>, String)> {
+        let (mut count, mut time) = (0_u64, 0_i64);
+        self.questions.iter().find_map(|question| {
+            count = count.saturating_add(question.count);
+            time = time.saturating_add(question.time.map_or(0, |time| time.0));
+            let problem = if count > MOST_INVOCATIONS {
+                format!("the counts up to here add up to more than {MOST_INVOCATIONS} invocations")
+            } else if time > MOST_TIME {
+                "the times up to here add up to more than ten years".to_owned()
+            } else {
+                return None;
+            };
+            Some((question.line, problem))
+        })
     }
 
     /// Leaves questions without invocations out, with a note.

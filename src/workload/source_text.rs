@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::WorkloadError;
-use crate::domain::Nanos;
+use crate::domain::{Nanos, plain_words};
 
 /// Returns the line of a part of a text, from 1.
 pub(super) fn line_of(text: &str, part: &str) -> u64 {
@@ -13,8 +13,7 @@ pub(super) fn line_of(text: &str, part: &str) -> u64 {
 
 /// Returns the text of an error without its position, which counts from the start of a part.
 pub(super) fn describe_json_error(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.split(" at line ").next().unwrap_or_default().to_owned()
+    plain_words(&error.to_string())
 }
 
 /// Converts a duration in microseconds.

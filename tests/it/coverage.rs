@@ -623,3 +623,127 @@ fn a_result_never_replaces_a_workload() {
         assert_eq!(fs::read_to_string(context.path("list.csv")).expect("readable"), list);
     }
 }
+
+/// Sums beyond their limits are errors with the line where they exceed it, not the greatest number.
+#[test]
+fn counts_and_times_do_not_saturate() {
+    let context = database();
+    let refused = |text: &str| {
+        context.write("large.yaml", &format!("questions:\n{text}"));
+        let ran = run_coverage(&context, &["--workload", "large.yaml", "--json"]);
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+        ran.stderr
+    };
+    let of_count = |count: u64| question("aten.mm.default", "8,64;64,32", count, 0.001);
+    let message = refused(&of_count(u64::MAX));
+    assert!(
+        message.contains("`large.yaml`:2: 18446744073709551615 invocations of this duration"),
+        "{message}"
+    );
+    let half = 1_u64 << 52;
+    let untimed =
+        |count: u64| format!("  - {{op: aten.mm.default, inputs: \"8,64;64,32\", count: {count}}}\n");
+    let message = refused(&format!("{}{}", untimed(half), untimed(half)));
+    assert!(
+        message.contains("`large.yaml`:3: the counts up to here add up to more than 4503599627370496"),
+        "{message}"
+    );
+    let years = question("aten.mm.default", "8,64;64,32", 1, 2e14);
+    let message = refused(&years.repeat(2));
+    assert!(
+        message.contains("`large.yaml`:3: the times up to here add up to more than ten years"),
+        "{message}"
+    );
+    let message = refused("  - {op: a, inputs: \"8\", count: 18446744073709551616}\n");
+    assert!(
+        message.contains("expected a whole number of at least 0 and at most 18446744073709551615"),
+        "{message}"
+    );
+}
+
+/// Messages have no words of the parser.
+#[test]
+fn wrong_values_of_inventories_are_named_in_plain_words() {
+    let context = database();
+    for (text, expected) in [
+        (r#"{"ops": 5}"#, "found `5`, expected a list"),
+        (r#"{"ops": [{"op_name": "a", "count": -1}]}"#, "found `-1`, expected a whole number of at least 0"),
+        (
+            r#"{"ops": [{"op_name": "a", "count": 1, "shape_variants": [3]}]}"#,
+            "found `3`, expected a mapping",
+        ),
+        (r#"{"ops": [{"op_name": "a"}]}"#, "the key `count` is missing"),
+        (r#"{"ops": [{"op_name": "a", "count":"#, "the text ends within a value"),
+    ] {
+        context.write("inventory.json", text);
+        let ran = run_coverage(&context, &["--workload", "inventory.json"]);
+        assert_eq!(ran.code, 3, "{}", ran.stdout);
+        assert!(ran.stderr.contains(expected), "{text}: {}", ran.stderr);
+    }
+}
+
+/// A profile is no database, in any command.
+#[test]
+fn profiles_are_no_databases() {
+    let context = database();
+    context.write("PROF_000001_1/x.txt", "");
+    context.write("host_1_ascend_pt/x.txt", "");
+    context.write("run/kernel_details.csv", "Name\n");
+    context.write("runs/PROF_000002_1/x.txt", "");
+    for folder in ["PROF_000001_1", "host_1_ascend_pt", "run", "runs"] {
+        for command in [
+            &["coverage", "--workload", "a.yaml"][..],
+            &["query", "--op", "Add", "--inputs", "8"],
+            &["run", "--host", "rehearsal"],
+            &["db", "check"],
+            &["show"],
+            &["ingest", "profile"],
+        ] {
+            let db: &[&str] = if command[0] == "db" { &[folder] } else { &["--db", folder] };
+            let ran = context.run(&[command, db].concat());
+            assert_eq!(ran.code, 3, "{command:?} {}{}", ran.stdout, ran.stderr);
+            assert!(
+                ran.stderr.contains("is a profile, not a database"),
+                "{command:?} {folder}: {}",
+                ran.stderr
+            );
+            assert!(ran.stderr.contains("run `npubench ingest "), "{command:?}: {}", ran.stderr);
+        }
+    }
+    // The tables of a database decide.
+    context.write("db/kernel_details.csv.txt", "");
+    assert_eq!(context.run(&["db", "check", "db"]).code, 1);
+}
+
+/// M5 of a workload whose collectives have no time is 100 % beside a lower M1: a note states why.
+#[test]
+fn invocations_without_a_time_are_noted() {
+    let context = database();
+    let timed = question("aten.mm.default", "100,64;64,32", 3, 10.0);
+    let untimed = "  - {op: hcom_allReduce_, inputs: \"64,1\", dtypes: bf16, ranks: 64, count: 5}\n";
+    context.write("list.yaml", &format!("questions:\n{timed}{untimed}"));
+    let ran = run_coverage(&context, &["--workload", "list.yaml", "--json"]);
+    let lines = json_lines(&ran);
+    assert_eq!(
+        (&lines[0]["metrics"]["M5"]["value"], &lines[0]["untimed"]),
+        (&Value::from(1.0), &Value::from(5))
+    );
+    // Nanoseconds, as documented.
+    assert_eq!(lines[0]["metrics"]["M5"]["hits"], 30_000.0);
+    assert!(
+        ran.stderr.contains(
+            "5 invocations have no time (hcom_allReduce_): they count in M1 and not in M5; 5 of them have no answer"
+        ),
+        "{}",
+        ran.stderr
+    );
+    // Rows of 64 ranks are measured by a sweep.
+    let closed_by = lines[1]["gaps"][0]["closed_by"].as_str().expect("a text");
+    assert!(closed_by.starts_with("rows of hcom_allReduce_: `npubench comm run --db "), "{closed_by}");
+    assert!(
+        closed_by.ends_with(" --ops all_reduce --ranks 64 --from 1024 --to 1024 --dtypes bf16`"),
+        "{closed_by}"
+    );
+    context.write("timed.yaml", &format!("questions:\n{timed}"));
+    assert!(!run_coverage(&context, &["--workload", "timed.yaml"]).stderr.contains("no time"));
+}

@@ -1,12 +1,14 @@
 //! `fill`: gaps of workloads become rows, are measured, and are answered afterwards.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, process::Stdio, time::Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     context::{Context, Ran},
     kill_resume::{ingested, tables},
+    rehearsal::signal,
 };
 
 /// Products, activations and sums of a model at these numbers of tokens, with stated durations.
@@ -288,4 +290,34 @@ fn cases_have_the_slots_and_blocks_of_the_rows() {
         lines.iter().filter_map(|line| Some((line["kernel"].as_str()?, line["inputs"].as_str()?))).collect();
     assert_eq!(inputs["AddRmsNormBias"], "96,512;96,512;512;512 -> 96,512;96,1;96,512");
     assert_eq!(inputs["MatMulV2"], "96,512;32,64,16,16 -> 96,1024");
+}
+
+/// A signal while rows are added, while the run is planned or while it measures, whichever it meets: the rows stay, and the same
+/// command goes on.
+#[test]
+fn a_stop_states_what_is_saved_and_what_goes_on() {
+    let context = ingested();
+    context.write("db/op_mapping.yaml", INVENTORY_MAPPING);
+    context.write("list.yaml", &inventory());
+    let arguments =
+        ["fill", "--db", "db", "--workload", "list.yaml", "--host", "rehearsal", "--devices", "0-1"];
+    let mut command = context.command(&[&arguments[..], &["--kv-length", "32"]].concat());
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    while !context.path("db/AddRmsNormBias.csv").exists() && child.try_wait().expect("a child").is_none() {
+        std::thread::yield_now();
+    }
+    signal(&child, Signal::SIGINT);
+    let stopped = context.ran(&child.wait_with_output().expect("ended"));
+    assert_eq!(stopped.code, 5, "{}{}", stopped.stdout, stopped.stderr);
+    assert!(stopped.stderr.contains("stopped: "), "{}", stopped.stderr);
+    assert!(
+        stopped.stderr.contains("`npubench fill` with the same options measures what is left"),
+        "{}",
+        stopped.stderr
+    );
+    assert!(context.path("db/AddRmsNormBias.csv").exists());
+    let ran = fill(&context, &["--kv-length", "32"]);
+    assert!(ran.code <= 1, "{}", ran.stderr);
+    assert!(ran.stdout.contains("80.00 % reached"), "{}{}", ran.stdout, ran.stderr);
 }

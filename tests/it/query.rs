@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::{context::Context, requirements};
+use crate::{context::Context, kill_resume::ingested, requirements};
 
 const HEADER: &str = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
                       Average Duration(us),Profiling Average Duration(us)\n";
@@ -204,8 +204,8 @@ fn lines_of_json_are_answered_one_by_one() {
     assert_eq!((ran.code, latencies), (1, vec![Some(21.5), Some(30.0), None]), "{}", ran.stderr);
     assert_eq!(answers[2]["reason"], "input_count_mismatch");
     for (line, problem) in [
-        ("{\"op\": \"A\", \"input\": []}", "bad.jsonl:1: unknown field `input`"),
-        ("{\"op\": \"A\", \"inputs\": [[-1]]}", "bad.jsonl:1: invalid value"),
+        ("{\"op\": \"A\", \"input\": []}", "bad.jsonl:1: unknown key `input`"),
+        ("{\"op\": \"A\", \"inputs\": [[-1]]}", "bad.jsonl:1: found `-1`, expected"),
         ("{\"op\": \"A\", \"ranks\": 0}", "bad.jsonl:1: `ranks` is 0"),
         ("{\"inputs\": [[8]]}", "bad.jsonl:1: `op` is missing"),
         ("{\"op\": \"A\", \"kv_length\": -5}", "bad.jsonl:1: `kv_length` is not a number of tokens above 0"),
@@ -219,7 +219,7 @@ fn lines_of_json_are_answered_one_by_one() {
             "bad.jsonl:1: `bfloot` is no element type",
         ),
         ("{\"op\": \"A\", \"inputs\": [[1,1,1,1,1,1,1,1,1]]}", "bad.jsonl:1: input 1 has 9 dimensions"),
-        ("[", "bad.jsonl:1: EOF"),
+        ("[", "bad.jsonl:1: the text ends"),
     ] {
         context.write("bad.jsonl", line);
         let ran = context.run(&["query", "--db", "db", "--queries", "bad.jsonl"]);
@@ -250,4 +250,99 @@ fn python_example_answers() {
         .expect("python3 runs");
     let ran = context.ran(&output);
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "21.5 measured transpose\n"), "{}", ran.stderr);
+}
+
+/// An interpolated answer shows where its rows are, and what they took.
+#[test]
+fn interpolated_answers_show_the_coordinates_of_their_rows() {
+    let context = Context::new();
+    let header = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,Average Duration(us)\n";
+    let row = |rows: u32, micros: u32| {
+        format!("\"{rows},64;64,32\",DT_BF16;DT_BF16,ND;ND,\"{rows},32\",DT_BF16,ND,{micros}\n")
+    };
+    context.write("db/MatMulV2.csv", &format!("{header}{}{}", row(100, 10), row(300, 30)));
+    let messages = "message_bytes,num_devices,dtype,topology_tier,Duration(us)\n4096,8,DT_BF16,1,20\n16384,8,DT_BF16,1,30\n";
+    context.write("db/hcom_allReduce_.csv", messages);
+    let query = ["query", "--db", "db", "--op", "MatMulV2", "--inputs", "150,64;64,32", "--dtypes", "bf16"];
+    let shown = context.run(&query).stdout;
+    assert!(shown.contains("MatMulV2.csv:2  M 100  Average Duration(us) 10\n"), "{shown}");
+    assert!(shown.contains("MatMulV2.csv:3  M 300  Average Duration(us) 30\n"), "{shown}");
+    let answer: Value =
+        serde_json::from_str(&context.run(&[&query[..], &["--format", "json"]].concat()).stdout)
+            .expect("JSON");
+    assert_eq!(answer["rows"][1]["coordinates"], serde_json::json!({"M": 300.0}));
+    let exact = [&query[..6], &["100,64;64,32", "--dtypes", "bf16", "--format", "json"]].concat();
+    let answer: Value = serde_json::from_str(&context.run(&exact).stdout).expect("JSON");
+    assert!(answer["rows"][0]["coordinates"].is_null(), "{answer}");
+    let collective = [
+        "query",
+        "--db",
+        "db",
+        "--op",
+        "hcom_allReduce_",
+        "--inputs",
+        "4096",
+        "--dtypes",
+        "bf16",
+        "--ranks",
+        "8",
+    ];
+    let shown = context.run(&collective).stdout;
+    assert!(shown.contains("hcom_allReduce_.csv:2  message_bytes 4096  "), "{shown}");
+}
+
+/// A collective without rows names the sweep that measures them.
+#[test]
+fn collectives_without_rows_name_their_sweep() {
+    let context = Context::new();
+    context.write(
+        "db/Add.csv",
+        "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats\n",
+    );
+    let query = |op: &str, more: &[&str]| {
+        let base =
+            ["query", "--db", "db", "--op", op, "--inputs", "64,5120", "--dtypes", "bf16", "--ranks", "16"];
+        context.run(&[&base[..], more].concat()).stderr
+    };
+    let shown = query("hcom_allGather_", &["--tier", "1"]);
+    let command =
+        "/db --ops all_gather --ranks 16 --tiers 1 --from 1024 --to 1048576 --dtypes bf16` measures its rows";
+    assert!(shown.contains("hint: `npubench comm run --db ") && shown.contains(command), "{shown}");
+    let header = "message_bytes,num_devices,dtype,topology_tier,Duration(us)\n";
+    context.write("db/hcom_allReduce_.csv", &format!("{header}4096,16,DT_BF16,1,20\n"));
+    let shown = query("hcom_allReduce_", &[]);
+    assert!(shown.contains(" --ops all_reduce --ranks 16 --sizes 655360 --dtypes bf16`"), "{shown}");
+    // The command is one of comm run.
+    let arguments = "comm run --db db --ops all_reduce --ranks 2 --tiers 1 --from 1024 --to 1048576 --dtypes bf16 --dry-run";
+    let arguments: Vec<&str> =
+        arguments.split(' ').chain(["--host", "rehearsal", "--devices", "0-3"]).collect();
+    let ran = ingested().run(&arguments);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+}
+
+/// Values of JSON queries are named as those of lists.
+#[test]
+fn wrong_values_of_json_queries_are_named_in_plain_words() {
+    let context = Context::new();
+    context.write(
+        "db/Add.csv",
+        "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats\n",
+    );
+    for (line, expected) in [
+        (
+            r#"{"op": "Add", "inputs": [[1]], "tp": -1}"#,
+            "q.jsonl:1: found `-1`, expected a whole number of at least 0\n",
+        ),
+        (
+            r#"{"op": "Add", "inputs": [["a"]]}"#,
+            "q.jsonl:1: found `a`, expected a whole number of at least 0\n",
+        ),
+        (r#"{"op": "Add", "inputs": [[1]], "foo": 1}"#, "q.jsonl:1: unknown key `foo`, expected one of `op`"),
+        (r#"{"op""#, "q.jsonl:1: the text ends within a mapping\n"),
+    ] {
+        context.write("q.jsonl", line);
+        let ran = context.run(&["query", "--db", "db", "--queries", "q.jsonl"]);
+        assert_eq!(ran.code, 3, "{}", ran.stdout);
+        assert!(ran.stderr.contains(expected), "{line}: {}", ran.stderr);
+    }
 }

@@ -201,6 +201,8 @@ impl Dispatcher<'_> {
         let Some(earlier) = &self.outcomes[case] else { return false };
         if outcome.verdict.has_samples() {
             self.failed_again.remove(&case);
+        } else if outcome.verdict == Verdict::NotRun && self.inbox.stops.has_any() {
+            self.stopped_again.insert(case);
         } else {
             self.failed_again.insert(case);
         }

@@ -297,13 +297,18 @@ impl AttentionLine<'_> {
             let dims = u32::try_from(group.len()).unwrap_or(u32::MAX);
             let (kind, confidence) = kind_of_dims(dims);
             let is_sqrt = self.is_sqrt && group.contains(&0);
-            let used = candidates.iter().filter(|point| found.rows.contains(&point.number));
-            let padding = used.map(|point| point.padding).max().filter(|_| self.shows_padding);
+            let padded = candidates.iter().filter(|point| found.rows.contains(&point.number));
+            let padding = padded.map(|point| point.padding).max().filter(|_| self.shows_padding);
             let padding = padding.unwrap_or_default();
             let confidence =
                 if padding == Padding::None { confidence } else { confidence.min(PADDED_CONFIDENCE) };
             let rule = MatchRule { axes: *axes, is_sqrt, padding, ..MatchRule::of_kind(kind) };
-            Some(interpolated_answer(self.rows, found.value, &found.rows, self.column, (rule, confidence)))
+            let mut used = found.used_points(&valued);
+            if is_sqrt && let Some(place) = group.iter().position(|axis| *axis == 0) {
+                // The axis is the root; lengths have at most a few decimals.
+                used.iter_mut().for_each(|(_, at)| at[place] = (at[place].powi(2) * 1e6).round() / 1e6);
+            }
+            Some(interpolated_answer(self.rows, found.value, &used, self.column, (rule, confidence)))
         })
     }
 }

@@ -8,10 +8,12 @@ use crate::lookup::{
     query::{OpQuery, element_bytes},
 };
 use crate::{
-    domain::KernelName,
+    domain::{CollectiveKind, Dtype, KernelName},
     op_mapping::{MappedKernel, MessageInterpolation, OperatorRoute},
 };
 
+/// Smallest message of a sweep that a command names.
+const SWEEP_START: u64 = 1024;
 /// Collective whose tables have the output of one rank.
 const REDUCE_SCATTER: &str = "hcom_reduceScatter_";
 
@@ -57,6 +59,42 @@ impl LookupEngine {
             Some(table) => table.lookup(message, self.rules),
             None => LookupAnswer::missed(MissReason::CsvNotFound(vec![self.place_of(kernel)])),
         })
+    }
+
+    /// Returns the command that measures the rows of a collective that a query lacks; `None` for a collective that no
+    /// sweep has, and without the number of ranks.
+    pub(crate) fn collective_command(
+        &self,
+        query: &OpQuery,
+        kernel: &KernelName,
+        reason: Option<&MissReason>,
+    ) -> Option<String> {
+        let kind = CollectiveKind::of_kernel(kernel)?;
+        let ranks = query.ranks.filter(|ranks| *ranks > 1)?;
+        // A collective has one input; others are those of a composite.
+        let is_operator = query.op != kernel.as_str();
+        let message = message_of_query(&[unmapped(kernel.clone())], query, is_operator).ok();
+        let message = message.filter(|_| query.inputs.len() == 1).map(|message| message.bytes);
+        let sizes = match (reason, message) {
+            (Some(MissReason::MessageOutOfRange { bytes, .. }), _) => format!(" --sizes {bytes}"),
+            (_, Some(bytes)) => {
+                let most = bytes.max(SWEEP_START).checked_next_power_of_two()?;
+                format!(" --from {SWEEP_START} --to {most}")
+            }
+            (_, None) => String::new(),
+        };
+        let tier = query.tier.map_or_else(String::new, |tier| format!(" --tiers {tier}"));
+        let dtype =
+            query.inputs.first().and_then(|input| input.dtype.as_ref()).and_then(|dtype| match dtype {
+                Dtype::Bf16 => Some("bf16"),
+                Dtype::Float16 => Some("fp16"),
+                Dtype::Float => Some("fp32"),
+                Dtype::Int8 => Some("int8"),
+                _ => None,
+            });
+        let dtype = dtype.map_or_else(String::new, |dtype| format!(" --dtypes {dtype}"));
+        let db = self.index.folder().display();
+        Some(format!("npubench comm run --db {db} --ops {kind} --ranks {ranks}{tier}{sizes}{dtype}"))
     }
 }
 

@@ -7,14 +7,13 @@ use super::{
     lookup_engine::LookupEngine,
 };
 use crate::{
-    database::{KernelCsv, columns, row_cases::signature_cells},
+    database::{KernelCsv, TableCases, columns, row_cases::signature_cells},
     domain::{Case, KernelName},
     lookup::{
         answer::{AnswerSource, LatencyColumn},
         index::LookupError,
         query::{OpQuery, QueryTensor, input_variants, recorded_inputs},
         rules::KernelTraits,
-        table_cases::TableCases,
     },
     op_mapping::OperatorRoute,
     op_query::MissReason,

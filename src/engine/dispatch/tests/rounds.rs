@@ -79,6 +79,29 @@ fn stop_request_ends_the_rounds() {
     assert_eq!((stopped.exit(), precision(&stopped)), (ExitStatus::Interrupted, Some((5, 0, 5))));
 }
 
+/// A second stop request ends the collections of a later round: the verdicts stay, and the run is resumed.
+#[test]
+fn two_stop_requests_in_a_later_round_interrupt_the_run() {
+    for cases in [5, 25] {
+        let fixture = Fixture { aim: Some(AIM), ..Fixture::new(cases) };
+        let measured = RefCell::new(BTreeSet::new());
+        let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| {
+            let is_first = start.cases.iter().all(|case| measured.borrow_mut().insert(*case));
+            match is_first {
+                true => (1.0, success(context, start)),
+                false => {
+                    (100.0, Ok(collection_result(context, start, Verdict::NotRun, CollectionExit::Stopped)))
+                }
+            }
+        };
+        let plan = fixture.plan(&BTreeSet::new());
+        let observed = fixture.run(plan, &[0], None, &[50.0, 51.0], &respond, &|_, _| {});
+        assert_eq!(repeated_cases(&observed), [cases]);
+        assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::Ok, cases)]));
+        assert_eq!(observed.exit(), ExitStatus::Interrupted);
+    }
+}
+
 #[test]
 fn without_a_demanded_precision_each_case_has_one_collection() {
     let fixture = Fixture::new(25);

@@ -4,10 +4,8 @@ use std::{collections::HashSet, hash::BuildHasher};
 
 use foldhash::fast::FixedState;
 
-use crate::{
-    database::{DatabaseError, KernelCsv, row_cases::RowColumns},
-    domain::{Case, KernelName, Slot},
-};
+use super::{DatabaseError, KernelCsv, row_cases::RowColumns};
+use crate::domain::{Case, KernelName, Slot};
 
 /// The cases of a table.
 #[derive(Clone, Debug, Default)]
