@@ -10,8 +10,8 @@ mod topology;
 mod validate;
 
 pub(crate) use fit::{
-    AlgorithmSwitch, LEAST_SIZES, LineFit, RangeLine, ScalingComparison, ScalingOfGroups, SweepFit,
-    compare_group_sizes,
+    AlgorithmSwitch, LEAST_SIZES, LineFit, MOST_SIZES, RangeLine, ScalingComparison, ScalingOfGroups,
+    SweepFit, compare_group_sizes,
 };
 pub(crate) use plot::bandwidth_plot;
 pub(crate) use sweep::{Sweep, SweepKey, SweepTable, size_text};

@@ -83,6 +83,8 @@ pub(crate) struct SweepTable {
     pub(crate) unmeasured: usize,
     /// Rows without a complete key, by reason.
     pub(crate) unusable: BTreeMap<String, usize>,
+    /// Rows of other tools beside measured ones of the same sweep.
+    pub(crate) foreign: usize,
 }
 
 impl SweepTable {
@@ -135,14 +137,16 @@ impl SweepTable {
                 }
             }
         });
-        read.sweeps = found
-            .into_iter()
-            .map(|(key, sizes)| Sweep {
-                kind,
-                key,
-                points: sizes.into_values().filter_map(median_point).collect(),
-            })
-            .collect();
+        for (key, sizes) in found {
+            let mut points: Vec<SweepPoint> = sizes.into_values().filter_map(median_point).collect();
+            // Durations of other tools contain the dispatch or the time between launches: no line fits both.
+            if points.iter().any(|point| !point.is_foreign) {
+                read.foreign +=
+                    points.iter().filter(|point| point.is_foreign).map(|point| point.rows).sum::<usize>();
+                points.retain(|point| !point.is_foreign);
+            }
+            read.sweeps.push(Sweep { kind, key, points });
+        }
         read
     }
 }
@@ -212,5 +216,17 @@ mod tests {
         assert_eq!(points.len(), 2);
         assert_eq!((points[0].micros, points[0].interval), (5.0, Some((4.9, 5.1))));
         assert_eq!(read.sweeps[1].key.environment, "HCCL_ALGO=x");
+    }
+
+    #[test]
+    fn rows_of_other_tools_are_not_on_the_line_of_measured_ones() {
+        let header = "message_bytes,num_devices,dtype,topology_tier,Duration(us),MicroBench Verdict\n";
+        let mixed = table(&format!(
+            "{header}1024,4,FLOAT16,1,5,ok\n2048,4,FLOAT16,1,50,\n4096,4,FLOAT16,1,7,noisy\n"
+        ));
+        let sizes: Vec<u64> = mixed.sweeps[0].points.iter().map(|point| point.message).collect();
+        assert_eq!((sizes, mixed.foreign), (vec![1024, 4096], 1));
+        let foreign = table(&format!("{header}1024,4,FLOAT16,1,5,\n2048,4,FLOAT16,1,50,\n"));
+        assert_eq!((foreign.sweeps[0].points.len(), foreign.foreign), (2, 0));
     }
 }

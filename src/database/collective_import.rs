@@ -59,6 +59,7 @@ pub(crate) fn import_durations(
         let is_filled = |row: usize, column: &str| {
             table.cell_text(row, column).is_some_and(|cell| !matches!(cell.trim(), "" | "N/A"))
         };
+        // A verdict without a duration belongs to a failed measurement, which later runs repeat.
         let is_own = |row: usize| {
             is_filled(row, columns::VERDICT) || (is_filled(row, DURATION) && !is_filled(row, IMPORTED_FROM))
         };

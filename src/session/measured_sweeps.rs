@@ -65,8 +65,9 @@ fn notes_on_rows(kernel: &KernelName, table: &SweepTable) -> Vec<String> {
     );
     add(
         points().filter(|point| point.is_foreign).count(),
-        "without a verdict: other tools wrote them, and may have added constants for the dispatch",
+        "without a verdict: other tools wrote them, whose durations may contain the dispatch or the time between launches",
     );
+    add(table.foreign, "of other tools left out beside measured ones of the same sweep");
     notes
 }
 

@@ -43,7 +43,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let network = match &options.device {
         Some(name) => Some(network_of_profile(&assets, name)?),
-        None => DeviceProfile::load(&assets, database.device()).ok().and_then(|profile| profile.comm),
+        None => DeviceProfile::load(&assets, database.device())?.comm,
     };
     let DatabaseSweeps { sweeps, notes } = DatabaseSweeps::read(&database, &options.collectives)?;
     let kinds: Vec<CollectiveKind> = CollectiveKind::ALL

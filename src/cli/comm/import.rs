@@ -98,6 +98,13 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
             });
         }
     }
+    if imported.is_empty() {
+        notes.iter().for_each(|note| print_note(note));
+        return Err(CommandError::bad_input(
+            "no size has a usable duration, so that nothing is imported",
+            "correct the benchmark's run; its results were wrong at every size",
+        ));
+    }
     let report = write(options, kind, &device, &imported)?;
     print_result(options, report);
     notes.iter().for_each(|note| print_note(note));

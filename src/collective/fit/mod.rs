@@ -9,5 +9,5 @@ mod sweep_fit;
 
 pub(crate) use line::LineFit;
 pub(crate) use scaling::ScalingComparison;
-pub(crate) use segments::LEAST_SIZES;
+pub(crate) use segments::{LEAST_SIZES, MOST_SIZES};
 pub(crate) use sweep_fit::{AlgorithmSwitch, RangeLine, ScalingOfGroups, SweepFit, compare_group_sizes};

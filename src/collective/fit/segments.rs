@@ -6,6 +6,8 @@ use super::line::{LineFit, SizeDuration};
 
 /// Least number of sizes of a range.
 pub(crate) const LEAST_SIZES: usize = 4;
+/// Most sizes that are divided into ranges: the time grows with their third power.
+pub(crate) const MOST_SIZES: usize = 500;
 /// Greatest number of ranges.
 const MOST_SEGMENTS: usize = 4;
 /// Difference of the criterion from which more ranges are accepted; 6 is strong evidence.
@@ -28,10 +30,13 @@ pub(crate) struct FittedRange {
     pub(crate) possible_ends: (usize, usize),
 }
 
-/// Divides points with ascending sizes into ranges; none for fewer than [`LEAST_SIZES`].
+/// Divides points with ascending sizes into ranges; none for fewer than [`LEAST_SIZES`] or more than [`MOST_SIZES`].
 #[expect(clippy::cast_precision_loss, reason = "a few hundred points")]
 pub(crate) fn divide_sizes(points: &[SizeDuration]) -> Vec<FittedRange> {
     let count = points.len();
+    if count > MOST_SIZES {
+        return Vec::new();
+    }
     let floor = count as f64 * RESOLUTION * RESOLUTION;
     let mut best: Option<Division> = None;
     for division in best_divisions(points) {

@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     collective::{
-        AlgorithmSwitch, LEAST_SIZES, LineFit, RangeLine, ScalingComparison, ScalingOfGroups, SweepFit,
-        size_text,
+        AlgorithmSwitch, LEAST_SIZES, LineFit, MOST_SIZES, RangeLine, ScalingComparison, ScalingOfGroups,
+        SweepFit, size_text,
     },
     config::CommNetwork,
-    domain::{DataKind, Dtype},
+    domain::{DataKind, Dtype, hccl_variables},
     evidence::quoted_argument,
 };
 
@@ -51,7 +51,11 @@ impl FitReport<'_> {
         // The variables belong to the key of the rows.
         let variables = match key.environment.as_str() {
             "" => String::new(),
-            variables => format!("with {variables}: "),
+            variables => {
+                let assignments = hccl_variables(variables).into_iter();
+                let words = assignments.map(|(name, value)| quoted_argument(&format!("{name}={value}")));
+                format!("env {} ", words.collect::<Vec<_>>().join(" "))
+            }
         };
         Some(format!(
             "{variables}npubench comm run --db {}{host} --ops {} --ranks {} --tiers {tier} --dtypes {dtype} --sizes {}",
@@ -112,7 +116,10 @@ fn with_interval(value: f64, interval: Option<(f64, f64)>) -> String {
 fn lines_text(report: &FitReport<'_>, fit: &SweepFit) -> String {
     let points = &fit.sweep.points;
     if fit.ranges.is_empty() {
-        return format!("{} sizes, {LEAST_SIZES} are needed for a fit\n", points.len());
+        return match points.len() {
+            sizes @ ..LEAST_SIZES => format!("{sizes} sizes, {LEAST_SIZES} are needed for a fit\n"),
+            sizes => format!("{sizes} sizes, at most {MOST_SIZES} are fitted\n"),
+        };
     }
     let mut text = String::new();
     for RangeLine { first, end, line, algorithm } in &fit.ranges {
