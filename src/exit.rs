@@ -25,6 +25,19 @@ pub enum ExitStatus {
 }
 
 impl ExitStatus {
+    /// Returns the status with an exit code; an unknown one is a defect.
+    pub(crate) fn from_code(code: u8) -> Self {
+        let all = [
+            Self::Done,
+            Self::SomeNotOk,
+            Self::Usage,
+            Self::BadInput,
+            Self::CannotMeasure,
+            Self::Interrupted,
+        ];
+        all.into_iter().find(|status| status.code() == code).unwrap_or(Self::Bug)
+    }
+
     /// Returns the exit code of the process.
     pub const fn code(self) -> u8 {
         match self {

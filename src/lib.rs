@@ -9,7 +9,7 @@
 //! | 1 | `files`, `table`, `config`, `events` |
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
 //! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `grid`, `fault_plan` |
-//! | 4 | `device`, `collective`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive` |
+//! | 4 | `device`, `collective`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes` |
 //! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
 
@@ -32,6 +32,7 @@ pub mod grid;
 mod ledger;
 pub mod llm;
 pub mod lookup;
+mod nodes;
 pub mod op_mapping;
 pub mod op_query;
 mod plan;

@@ -2,8 +2,8 @@
 //! and exit code.
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
-//! `ledger`, `database`, `lookup`, `workload`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`, `coverage`,
-//! `adaptive`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
+//! `ledger`, `database`, `lookup`, `workload`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`,
+//! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
 //! It holds no logic of its own.
 
 mod adapt;
@@ -45,12 +45,12 @@ mod status;
 mod step_options;
 mod why;
 
-use std::{ffi::OsString, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use clap::{Args, Parser, Subcommand};
 use nix::sys::signal::Signal;
 
-use crate::{exit::ExitStatus, rehearsal, report, session::CommandError};
+use crate::{exit::ExitStatus, process::guard_processes, rehearsal, report, session::CommandError};
 
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
 #[derive(Debug, Parser)]
@@ -94,6 +94,12 @@ enum TopCommand {
     #[command(subcommand)]
     Db(db::DbCommand),
     FiaBackfill(fia_backfill::BackfillOptions),
+    /// Ends the programs of a node when its standard input ends.
+    #[command(hide = true)]
+    Guard {
+        /// Folder of the records of running programs.
+        processes: PathBuf,
+    },
     /// Acts as one of the vendor's programs on the rehearsal host.
     #[command(hide = true, disable_help_flag = true)]
     StandIn {
@@ -194,6 +200,10 @@ pub fn main() -> u8 {
         TopCommand::Comm(command) => command.run(),
         TopCommand::Db(command) => db::run(&command),
         TopCommand::FiaBackfill(options) => fia_backfill::run(&options),
+        TopCommand::Guard { processes } => {
+            guard_processes(&processes);
+            Ok(ExitStatus::Done)
+        }
         TopCommand::StandIn { arguments } => return rehearsal::stand_in(&arguments),
     };
     match result {

@@ -91,6 +91,8 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
         kind: database.kind(),
         device: LogicalDeviceId(0),
         gang: Vec::new(),
+        hosts: Vec::new(),
+        host: 0,
         host_numbers: HostNumbers::default(),
         seed: options.seed,
         warm_up: super::measurement_options::WARM_UP,

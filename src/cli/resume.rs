@@ -47,6 +47,12 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
             "start a new run with `npubench run`; it measures what is missing",
         )
     })?;
+    if run_options.sweep.as_ref().is_some_and(|sweep| sweep.nodes.is_some()) {
+        return Err(CommandError::bad_input(
+            format!("run {} is a sweep over several nodes", record.run),
+            "start the `npubench comm run` command again on all nodes; it measures what is missing",
+        ));
+    }
     run_options.leases = options.leases.folder().or(run_options.leases);
     check_ledger_owner(&database)?;
     print_programs(&record.run, &run_options);

@@ -4,6 +4,7 @@
 
 mod analytic;
 mod fit;
+mod node_layout;
 mod plot;
 mod sweep;
 mod topology;
@@ -13,6 +14,7 @@ pub(crate) use fit::{
     AlgorithmSwitch, LEAST_SIZES, LineFit, MOST_SIZES, RangeLine, ScalingComparison, ScalingOfGroups,
     SweepFit, compare_group_sizes,
 };
+pub(crate) use node_layout::NodeLayout;
 pub(crate) use plot::bandwidth_plot;
 pub(crate) use sweep::{Sweep, SweepKey, SweepTable, size_text};
 pub(crate) use topology::{GroupSize, TopologyError, devices_for, reachable_groups, tier_of_group};

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::conditions::CollectionConditions;
 use crate::{
     catalogue::{Catalogue, CatalogueEntry},
-    domain::{Attempt, CaseOutcome, CollectiveKind, ControlReading, Verdict},
+    domain::{Attempt, CaseOutcome, CollectiveKind, ControlReading, ImportedVersions, Verdict},
     plan::PlannedCase,
     render::{Manifest, files},
     verify::{
@@ -35,14 +35,26 @@ impl CollectionOutput {
     pub(super) fn read(folder: &Path, manifest: &Manifest) -> Self {
         let ranks = 0..manifest.devices().len();
         let journals = ranks.map(|rank| read_journal(&folder.join(files::journal(rank)))).collect();
-        match read_records(&folder.join(files::PROFILE)) {
-            Ok(CollectionRecords { records, damaged }) => {
-                Self { journals, records, unreadable: None, damaged }
-            }
-            Err(error) => {
-                Self { journals, records: Vec::new(), unreadable: Some(error.to_string()), damaged: None }
+        let mut output = Self { journals, records: Vec::new(), unreadable: None, damaged: None };
+        for host in 0..manifest.hosts.len().max(1) {
+            let of_host = if host == 0 { folder.to_owned() } else { folder.join(files::host_folder(host)) };
+            match read_records(&of_host.join(files::PROFILE)) {
+                Ok(CollectionRecords { records, damaged }) => {
+                    output.records.extend(records.into_iter().map(|record| RawRecord { host, ..record }));
+                    output.damaged = output.damaged.or(damaged);
+                }
+                Err(error) => {
+                    return Self {
+                        records: Vec::new(),
+                        unreadable: Some(error.to_string()),
+                        damaged: None,
+                        ..output
+                    };
+                }
             }
         }
+        output.records.sort_by_key(|record| record.start);
+        output
     }
 
     /// Returns how many rows of the profile are no records, with the first of them; `None` without one.
@@ -85,7 +97,37 @@ impl CollectionOutput {
                 attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
             });
         }
+        if let Some(problem) = self.differing_software(manifest) {
+            for attempt in attempts.iter_mut().filter(|attempt| attempt.outcome.verdict.is_recorded()) {
+                let outcome = CaseOutcome::new(Verdict::Unsupported, problem.clone());
+                *attempt = Attempt::without_launches(attempt.case.clone(), attempt.launched, outcome);
+            }
+        }
         attempts
+    }
+
+    /// Describes the software in which the hosts of a gang differ, as the scripts have imported it; `None` if it is
+    /// equal.
+    fn differing_software(&self, manifest: &Manifest) -> Option<String> {
+        let of_host = |host: usize| {
+            let first = self.journals.get(manifest.ranks_of_host(host).start)?;
+            first.imported.clone()
+        };
+        let first = of_host(0)?;
+        let other = (1..manifest.hosts.len()).find_map(|host| {
+            let found = of_host(host).filter(|found| *found != first)?;
+            Some((host, found))
+        });
+        let (host, found) = other?;
+        let text = |versions: &ImportedVersions| serde_json::to_string(versions).unwrap_or_default();
+        let names = [0, host].map(|host| manifest.hosts[host].name.as_str());
+        Some(format!(
+            "the hosts have imported different software: {} on {}, {} on {}",
+            text(&first),
+            names[0],
+            text(&found),
+            names[1]
+        ))
     }
 }
 

@@ -6,28 +6,34 @@ use std::{
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom},
     path::Path,
+    sync::atomic::AtomicBool,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+
+use sha2::{Digest as _, Sha256};
 
 use super::{
     CollectionSettings, EngineError,
     assess::{CollectionOutput, expected_launches},
     conditions::{CollectionConditions, LaunchedCase},
+    gang_parts::{GangEnd, GangParts, common_text},
     lane_context::LaneContext,
 };
 use crate::{
     database::collection_path,
+    device::DeviceLeases,
     domain::{Attempt, ControlReading, LogicalDeviceId, SoftwareFingerprint},
     evidence::files_to_archive,
     files::write_archive,
+    nodes::PartOrder,
     plan::{DEFAULT_LAUNCHES, LaunchCount, PlannedCase},
     process::{self, CommandSpec, ExitKind},
     render::{
-        CollectScript, ControlLaunches, HostNumbers, Manifest, ManifestCase, ScriptCommunication,
-        SentinelLengths, collect_script, files, replay_script,
+        CollectScript, ControlLaunches, GangHost, GangLaunch, GangRendezvous, HostNumbers, Manifest,
+        ManifestCase, ScriptCommunication, SentinelLengths, collect_script, files, replay_script,
     },
     sched::{CollectionExit, StartCollection},
-    verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord},
+    verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord, read_journal},
 };
 
 #[derive(Debug)]
@@ -59,12 +65,35 @@ pub(super) fn run_collection(
     let settings = &context.settings;
     let cases: Vec<&PlannedCase> = start.cases.iter().map(|&index| &context.cases[index]).collect();
     let folder = settings.folder.join(collection_path(start.collection));
-    let manifest = collection_manifest(settings, start, &cases);
-    write_folder(settings, &folder, &manifest, &cases)?;
+    let parts = GangParts::find(settings.nodes.as_ref(), start);
+    let devices = parts.as_ref().map_or_else(|| start.devices.clone(), |parts| parts.devices(start));
+    let request = ManifestRequest {
+        run: &settings.run,
+        collection: start.collection,
+        devices: &devices,
+        hosts: parts.as_ref().map(GangParts::manifest_hosts).unwrap_or_default(),
+        host: 0,
+    };
+    let manifest = collection_manifest(settings, request, &cases);
+    let rendezvous = parts.as_ref().map(|parts| {
+        let (address, port) = parts.address();
+        GangRendezvous { hosts: manifest.hosts.len(), host: 0, address, port }
+    });
+    write_folder(settings, &folder, &manifest, &cases, rendezvous)?;
     let software = settings.host_software.read_fingerprint();
     let started = SystemTime::now();
-    let job = CollectionScript { context, start, folder: &folder };
-    let ended = job.run_script(None, files::LOG)?;
+    let job = CollectionScript {
+        settings,
+        leases: &context.leases,
+        run: &settings.run,
+        collection: start.collection,
+        devices: &start.devices,
+        limit: start.limit,
+        cut_off: start.cut_off,
+        folder: &folder,
+    };
+    let own_ranks = manifest.ranks_of_host(0);
+    let GangEnd { exit: ended, cause } = job.run_with_parts(context, parts.as_ref(), &manifest, &cases)?;
     let collection_end = match ended {
         ExitKind::Exited(_) | ExitKind::Signalled(_) => CollectionTermination::Exited,
         ExitKind::TimedOut => CollectionTermination::TimedOut,
@@ -78,7 +107,7 @@ pub(super) fn run_collection(
     let is_silent = is_silent && !output.journal().lines.is_empty();
     let profile = folder.join(files::PROFILE);
     if is_silent && collection_end == CollectionTermination::Exited && has_profile(&profile) {
-        job.run_script(Some("export"), files::EXPORT_LOG)?;
+        job.run_script(Some("export"), files::EXPORT_LOG, &context.stop)?;
         output = CollectionOutput::read(&folder, &manifest);
     }
     let conditions = CollectionConditions {
@@ -93,10 +122,12 @@ pub(super) fn run_collection(
     let controls = output.controls(&manifest);
     write_rank_durations(&folder, &attempts);
     let journal = output.journal();
+    // The clocks of other hosts differ.
+    let of_host = output.journals.get(own_ranks).map(LaunchJournal::merge_all).unwrap_or_default();
     let CollectionOutput { journals, records, unreadable, damaged: _ } = output;
     let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
     let has_readable_profile = unreadable.is_none() && !records.is_empty();
-    let outcome = miscounted.or(unreadable).unwrap_or_else(|| match ended {
+    let outcome = cause.or(miscounted).or(unreadable).unwrap_or_else(|| match ended {
         ExitKind::Exited(0) if journal.is_done && !has_readable_profile => {
             format!("msprof left no records in {}", profile.display())
         }
@@ -113,10 +144,10 @@ pub(super) fn run_collection(
     Ok(CollectionResult {
         attempts,
         seconds: seconds.collect(),
-        startup: journal.started_at.and_then(|at| seconds_since(started, at)),
+        startup: of_host.started_at.filter(|_| journal.is_started).and_then(|at| seconds_since(started, at)),
         exit: collection_exit(&journal, collection_end),
         has_readable_profile,
-        failed_devices: failed_devices(&start.devices, &folder.join(files::LOG)),
+        failed_devices: failed_devices(&manifest, &start.devices, &folder),
         message: outcome,
         software: software.with_imported(journal.imported.clone().unwrap_or_default()),
         controls,
@@ -144,47 +175,104 @@ fn write_rank_durations(folder: &Path, attempts: &[Attempt]) {
 }
 
 /// The script of a collection in its rendered folder.
-struct CollectionScript<'a> {
-    context: &'a LaneContext,
-    start: &'a StartCollection,
-    folder: &'a Path,
+pub(super) struct CollectionScript<'a> {
+    pub(super) settings: &'a CollectionSettings,
+    pub(super) leases: &'a DeviceLeases,
+    pub(super) run: &'a str,
+    pub(super) collection: u32,
+    /// Devices whose leases the programs hold.
+    pub(super) devices: &'a [u32],
+    /// Time limit in seconds.
+    pub(super) limit: f64,
+    /// Wall time in seconds after which the script is ended in any case.
+    pub(super) cut_off: Option<f64>,
+    pub(super) folder: &'a Path,
 }
 
 impl CollectionScript<'_> {
-    /// Runs the script to its end, its time limit, or the second stop request.
-    fn run_script(&self, argument: Option<&str>, log: &str) -> Result<ExitKind, EngineError> {
-        let settings = &self.context.settings;
-        let record = format!("{}-{:05}.json", settings.run, self.start.collection);
+    /// Runs the script together with the parts of other nodes, if there are some, until all have ended.
+    fn run_with_parts(
+        &self,
+        context: &LaneContext,
+        parts: Option<&GangParts<'_>>,
+        manifest: &Manifest,
+        cases: &[&PlannedCase],
+    ) -> Result<GangEnd, EngineError> {
+        let Some(parts) = parts else {
+            let exit = self.run_script(None, files::LOG, &context.stop)?;
+            return Ok(GangEnd { exit, cause: None });
+        };
+        parts.start(&PartOrder {
+            run: self.run.to_owned(),
+            collection: self.collection,
+            cases: cases.iter().map(|planned| planned.case.id().as_str().to_owned()).collect(),
+            devices: manifest.host_numbers.devices.clone(),
+            hosts: Vec::new(),
+            place: 0,
+            store_port: parts.address().1,
+            limit: self.limit,
+            cut_off: self.cut_off,
+            digest: rendered_digest(self.settings, manifest, cases)?,
+        });
+        let mut own_ranks = manifest.ranks_of_host(0);
+        let is_done = || own_ranks.all(|rank| read_journal(&self.folder.join(files::journal(rank))).is_done);
+        let run = |stop: &AtomicBool| self.run_script(None, files::LOG, stop);
+        parts.run(self.folder, &context.stop, run, is_done)
+    }
+
+    /// Runs the script to its end, its time limit, or until `stop` is set.
+    pub(super) fn run_script(
+        &self,
+        argument: Option<&str>,
+        log: &str,
+        stop: &AtomicBool,
+    ) -> Result<ExitKind, EngineError> {
+        let settings = self.settings;
+        let record = format!("{}-{:05}.json", self.run, self.collection);
         let stdin = self
-            .context
             .leases
-            .share_files(&self.start.devices)
+            .share_files(self.devices)
             .map_err(|source| EngineError::System { what: "a file descriptor", source })?;
         let job = CommandSpec {
             command: ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
             folder: self.folder,
             environment: &[],
             log: &self.folder.join(log),
-            limit: Duration::try_from_secs_f64(self.start.limit).unwrap_or(Duration::MAX),
-            cut_off: self.start.cut_off.and_then(|cut_off| Duration::try_from_secs_f64(cut_off).ok()),
+            limit: Duration::try_from_secs_f64(self.limit).unwrap_or(Duration::MAX),
+            cut_off: self.cut_off.and_then(|cut_off| Duration::try_from_secs_f64(cut_off).ok()),
             stdin: Some(stdin),
             record: Some(&settings.processes.join(record)),
         };
-        Ok(process::run_command(&job, &self.context.stop)?)
+        Ok(process::run_command(&job, stop)?)
     }
 }
 
 fn lacks_a_device(manifest: &Manifest, records: &[RawRecord]) -> bool {
-    let is_silent = |device: &LogicalDeviceId| !records.iter().any(|record| record.device == Some(*device));
-    records.is_empty() || (manifest.devices().len() > 1 && manifest.devices().iter().any(is_silent))
+    let is_silent = |(rank, device): (usize, &LogicalDeviceId)| {
+        let host = manifest.host_of_rank(rank);
+        !records.iter().any(|record| record.host == host && record.device == Some(*device))
+    };
+    records.is_empty()
+        || (manifest.devices().len() > 1 && manifest.devices().iter().enumerate().any(is_silent))
 }
 
-/// Returns the devices of the ranks that torchrun names as failed in a log, such as `failed (exitcode: 1) local_rank: 5`;
-/// empty for a collection on one device.
-fn failed_devices(devices: &[u32], log: &Path) -> Vec<u32> {
-    if devices.len() < 2 {
-        return Vec::new();
-    }
+/// Returns the devices of the ranks that the torchruns of all hosts name as failed; empty for a collection on one
+/// device.
+fn failed_devices(manifest: &Manifest, devices: &[u32], folder: &Path) -> Vec<u32> {
+    let hosts = (0..manifest.hosts.len().max(1)).map(|host| {
+        let place = if host == 0 { folder.to_owned() } else { folder.join(files::host_folder(host)) };
+        (manifest.ranks_of_host(host), place.join(files::LOG))
+    });
+    let hosts: Vec<_> = hosts.filter(|_| devices.len() > 1).collect();
+    hosts
+        .into_iter()
+        .flat_map(|(ranks, log)| named_devices(devices.get(ranks).unwrap_or_default(), &log))
+        .collect()
+}
+
+/// Returns the devices of the ranks that torchrun names as failed in a log, such as `failed (exitcode: 1) local_rank:
+/// 5`.
+fn named_devices(devices: &[u32], log: &Path) -> Vec<u32> {
     let ranks = |line: &str| -> Option<usize> {
         let (_, rest) = line.split_once("failed (exitcode:")?;
         let (_, rest) = rest.split_once("local_rank: ")?;
@@ -235,7 +323,7 @@ fn end_of_log(log: &Path) -> String {
 }
 
 /// Returns the most informative last line of a log, and the path of the log.
-fn last_line(log: &Path) -> String {
+pub(super) fn last_line(log: &Path) -> String {
     let text = end_of_log(log);
     // torchrun draws frames around its summary.
     let has_text = |line: &&str| line.contains(char::is_alphanumeric);
@@ -253,11 +341,24 @@ fn last_line(log: &Path) -> String {
     format!("{}{mark} ({})", &line[..cut], log.display())
 }
 
-fn collection_manifest(
+/// Place and devices of a collection.
+pub(super) struct ManifestRequest<'a> {
+    pub(super) run: &'a str,
+    pub(super) collection: u32,
+    /// Devices by rank, each by the number on its host.
+    pub(super) devices: &'a [u32],
+    /// Hosts of the ranks; empty for one host.
+    pub(super) hosts: Vec<GangHost>,
+    /// Place of this host among them.
+    pub(super) host: usize,
+}
+
+pub(super) fn collection_manifest(
     settings: &CollectionSettings,
-    start: &StartCollection,
+    request: ManifestRequest<'_>,
     cases: &[&PlannedCase],
 ) -> Manifest {
+    let ManifestRequest { run, collection, devices: numbers, hosts, host } = request;
     let listed = cases.iter().zip(0..).map(|(planned, ordinal)| {
         let measured = match settings.costs.launches {
             LaunchCount::Adaptive => Some(settings.costs.sample_count(planned.predicted_launch())),
@@ -267,15 +368,17 @@ fn collection_manifest(
         ManifestCase { measured, ..case }
     });
     let numbering = &settings.numbering;
-    let devices: Vec<LogicalDeviceId> = start.devices.iter().map(|id| numbering.logical_id(*id)).collect();
+    let devices: Vec<LogicalDeviceId> = numbers.iter().map(|id| numbering.logical_id(*id)).collect();
     let mut manifest = Manifest {
-        run: settings.run.clone(),
-        collection: start.collection,
+        run: run.to_owned(),
+        collection,
         kind: settings.kind,
         device: devices.first().copied().unwrap_or_default(),
         gang: Vec::new(),
+        hosts,
+        host,
         host_numbers: HostNumbers {
-            devices: start.devices.clone(),
+            devices: numbers.to_vec(),
             listed: numbering.listed(),
             is_exact: numbering.is_exact(),
         },
@@ -303,27 +406,47 @@ fn has_collectives(cases: &[&PlannedCase]) -> bool {
     cases.iter().any(|planned| planned.case.kernel.is_collective())
 }
 
-fn write_folder(
+fn communication_of(settings: &CollectionSettings, cases: &[&PlannedCase]) -> ScriptCommunication {
+    if has_collectives(cases) { settings.communication } else { ScriptCommunication::Kernels }
+}
+
+fn rendered_replay(settings: &CollectionSettings, cases: &[&PlannedCase]) -> Result<String, EngineError> {
+    let entries = cases
+        .iter()
+        .filter_map(|planned| Some((&planned.case.kernel, settings.catalogue.entry(&planned.case.kernel)?)));
+    Ok(replay_script(&settings.assets, communication_of(settings, cases), entries)?)
+}
+
+/// Returns the digest of manifest and script, which is the same on all hosts of a gang.
+pub(super) fn rendered_digest(
+    settings: &CollectionSettings,
+    manifest: &Manifest,
+    cases: &[&PlannedCase],
+) -> Result<String, EngineError> {
+    let text = format!("{}\n{}", common_text(manifest), rendered_replay(settings, cases)?);
+    Ok(Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Writes the folder of a collection; a gang on several hosts has a rendezvous.
+pub(super) fn write_folder(
     settings: &CollectionSettings,
     folder: &Path,
     manifest: &Manifest,
     cases: &[&PlannedCase],
+    rendezvous: Option<GangRendezvous<'_>>,
 ) -> Result<(), EngineError> {
-    let entries = cases
-        .iter()
-        .filter_map(|planned| Some((&planned.case.kernel, settings.catalogue.entry(&planned.case.kernel)?)));
-    let communication =
-        if has_collectives(cases) { settings.communication } else { ScriptCommunication::Kernels };
-    let replay = replay_script(&settings.assets, communication, entries)?;
+    let communication = communication_of(settings, cases);
+    let replay = rendered_replay(settings, cases)?;
+    let ranks = manifest.ranks_of_host(manifest.host).len();
     let script = CollectScript {
-        run: &settings.run,
+        run: &manifest.run,
         collection: manifest.collection,
         python: &settings.python,
         // The stand-ins of a rehearsal host have no torch that communicates.
         environment: if communication == ScriptCommunication::Gloo { &[] } else { &settings.environment },
         pinned: &manifest.environment,
         profiler: &manifest.profiler,
-        ranks: Some(manifest.gang.len()).filter(|ranks| *ranks > 0),
+        gang: (!manifest.gang.is_empty()).then_some(GangLaunch { ranks, rendezvous }),
         is_gloo: communication == ScriptCommunication::Gloo,
     };
     let collect = collect_script(&settings.assets, &script)?;
@@ -372,9 +495,8 @@ mod tests {
             (pid: 71) of binary: /usr/bin/python3\nfailed (exitcode: -9) local_rank: 99 (pid: 7)\n";
         fs::write(&log, text).expect("written");
         let devices: Vec<u32> = (8..16).collect();
-        assert_eq!(failed_devices(&devices, &log), [13]);
-        assert!(failed_devices(&[8], &log).is_empty());
-        assert!(failed_devices(&devices, &folder.path().join("none")).is_empty());
+        assert_eq!(named_devices(&devices, &log), [13]);
+        assert!(named_devices(&devices, &folder.path().join("none")).is_empty());
     }
 
     /// A sparse file of a terabyte is read in no time.

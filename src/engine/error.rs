@@ -8,6 +8,7 @@ use crate::{
     exit::ExitStatus,
     files::{FileError, disk_space},
     ledger::LedgerError,
+    nodes::NodeError,
     process::ProcessError,
     profile::ProfileError,
     render::RenderError,
@@ -36,6 +37,8 @@ pub(crate) enum EngineError {
     Profile(#[from] ProfileError),
     #[error(transparent)]
     Device(#[from] DeviceError),
+    #[error(transparent)]
+    Node(#[from] NodeError),
     #[error("the lane of device {device} panicked; this is a defect of npubench")]
     Panicked { device: u32 },
     #[error("the run was stopped before its last results could be stored: {source}")]
@@ -85,6 +88,7 @@ impl EngineError {
             Self::Profile(error) => error.hint().to_owned(),
             Self::Io { .. } => "check free space and permissions; committed results are kept".to_owned(),
             Self::Device(error) => error.hint(),
+            Self::Node(error) => error.hint().to_owned(),
             Self::Panicked { .. } => "report it with the lines above; committed results are kept".to_owned(),
             Self::Process(_) => "committed results are kept; `npubench resume` continues the run".to_owned(),
             Self::StoppedWaiting { .. } => {

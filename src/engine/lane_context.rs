@@ -6,6 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use super::gang_parts::SweepNodes;
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
@@ -43,8 +44,8 @@ pub(crate) struct CollectionSettings {
     /// Precision for which cases are measured in further collections; `None` for one collection of each.
     pub aim: Option<PrecisionAim>,
     pub leases: LeaseFolder,
-    /// True if `npu-smi` lists processes by the ids that this program sees; false inside a container with ids of its own
-    /// and on the rehearsal host, which invents processes.
+    /// True if `npu-smi` lists processes by the ids that this program sees; false inside a container with ids of its
+    /// own and on the rehearsal host, which invents processes.
     pub sees_host_processes: bool,
     /// Logical numbers of the devices.
     pub numbering: DeviceNumbering,
@@ -52,6 +53,8 @@ pub(crate) struct CollectionSettings {
     pub processes: PathBuf,
     /// Predicted costs, and the numbers of launches that follow from them.
     pub costs: InitialCosts,
+    /// Nodes of a sweep over several hosts; `None` for one host.
+    pub(crate) nodes: Option<SweepNodes>,
     pub catalogue: Catalogue,
     pub assets: AssetFiles,
 }

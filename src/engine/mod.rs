@@ -1,9 +1,9 @@
 //! Executes runs: one thread per device, and a dispatcher that stores the results and reports them as events.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `profile`,
-//! `render`, `ledger`, `database`, `device`, `plan`, `sched`, `verify` and `evidence`. Only the dispatcher uses the scheduler,
-//! the ledger and the event callback; it emits an event after the ledger has committed what the event reports.
-//! Nothing is printed here.
+//! `render`, `ledger`, `database`, `device`, `collective`, `plan`, `sched`, `verify`, `evidence` and `nodes`. Only
+//! the dispatcher uses the scheduler, the ledger and the event callback; it emits an event after the ledger has
+//! committed what the event reports. Nothing is printed here.
 
 mod assess;
 mod attempt_changes;
@@ -15,6 +15,8 @@ mod dispatch;
 mod dry_run;
 mod equal_calls;
 mod error;
+mod follower;
+mod gang_parts;
 mod host_monitor;
 mod lane;
 mod lane_context;
@@ -31,6 +33,8 @@ pub(crate) use assess::expected_launches;
 pub(crate) use attempt_changes::find_changes;
 pub(crate) use dry_run::{PlanPreview, ScheduledSlot, dry_run};
 pub(crate) use error::EngineError;
+pub(crate) use follower::FollowerRun;
+pub(crate) use gang_parts::SweepNodes;
 pub(crate) use lane_context::CollectionSettings;
 pub(crate) use paused::{PausedDevices, pause_file};
 pub(crate) use reassess::{AssessmentRules, ReassessedCollection};

@@ -15,14 +15,14 @@ use tokio::{
 };
 
 use super::{
-    CollectionSettings, EngineError, RunOutcome, RunRequest,
+    CollectionSettings, EngineError, RunOutcome, RunRequest, SweepNodes,
     device_monitor::{DeviceMonitor, DeviceSnapshot},
     dispatch::{Dispatcher, DispatcherInbox, RunStore},
     lane::{DeviceLanes, LaneReport},
     lane_context::{LaneContext, unix_time},
     ledger_writer::{WriteWait, commit},
     scheduler_input::{scheduler_cases, scheduler_limits, shuffle_cases},
-    stop_requests::StopRequests,
+    stop_requests::{StopRequests, StopSource},
     write_back::WriteBack,
 };
 use crate::{
@@ -47,7 +47,8 @@ pub(crate) fn execute_run(
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| EngineError::System { what: "an event loop", source })?;
     runtime.block_on(async {
-        let stops = StopRequests::new(forward_signals(request.stop.as_deref())?);
+        let nodes = request.settings.nodes.clone();
+        let stops = StopRequests::new(forward_signals(request.stop.as_deref(), nodes)?);
         let (report_sender, reports) = mpsc::unbounded_channel();
         let (snapshot_sender, snapshots) = mpsc::unbounded_channel();
         let inbox = DispatcherInbox { reports, snapshots, stops };
@@ -57,8 +58,15 @@ pub(crate) fn execute_run(
     })
 }
 
-/// Registers handlers of the signals that stop a run; each signal becomes a message, also one that has set `stop` before.
-fn forward_signals(stop: Option<&AtomicBool>) -> Result<UnboundedReceiver<()>, EngineError> {
+/// Interval at which nodes that want to stop, or were lost, are noticed.
+const NODE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Registers handlers of the signals that stop a run; each signal becomes a message, also one that has set `stop` before, and
+/// the first node that wants to stop.
+fn forward_signals(
+    stop: Option<&AtomicBool>,
+    nodes: Option<SweepNodes>,
+) -> Result<UnboundedReceiver<StopSource>, EngineError> {
     let register =
         |kind| signal(kind).map_err(|source| EngineError::System { what: "signal handlers", source });
     let mut interrupt: Signal = register(SignalKind::interrupt())?;
@@ -68,8 +76,9 @@ fn forward_signals(stop: Option<&AtomicBool>) -> Result<UnboundedReceiver<()>, E
     let (sender, receiver) = mpsc::unbounded_channel();
     // A signal that both have seen counts once.
     if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-        let _ = sender.send(());
+        let _ = sender.send(StopSource::Signal);
     }
+    let node_sender = sender.clone();
     tokio::spawn(async move {
         loop {
             tokio::select! {
@@ -77,11 +86,19 @@ fn forward_signals(stop: Option<&AtomicBool>) -> Result<UnboundedReceiver<()>, E
                 _ = terminate.recv() => {}
                 _ = hang_up.recv() => {}
             }
-            if sender.send(()).is_err() {
+            if sender.send(StopSource::Signal).is_err() {
                 break;
             }
         }
     });
+    if let Some(nodes) = nodes {
+        tokio::spawn(async move {
+            while !nodes.cluster.wants_stop() {
+                tokio::time::sleep(NODE_INTERVAL).await;
+            }
+            let _ = node_sender.send(StopSource::Node);
+        });
+    }
     Ok(receiver)
 }
 
@@ -129,10 +146,12 @@ async fn start_dispatcher<'a>(
     let mut cases = scheduler_cases(&settings.costs, &plan.cases);
     let is_measured = |case: usize| measuring_devices.contains_key(plan.cases[case].case.id());
     let measurements = measuring_devices.values().map(Vec::len).sum::<usize>();
+    let all_devices =
+        settings.nodes.as_ref().map_or_else(|| devices.clone(), |nodes| nodes.layout.all_devices(&devices));
     let device_seconds = budget.map_or(f64::INFINITY, |budget| budget * devices.len() as f64);
     shuffle_cases(&mut cases, is_measured, measurements as u64, device_seconds);
     let limits = scheduler_limits(settings.kind, budget);
-    let mut state = SchedulerState::new(cases, &devices, limits, resumed.collections);
+    let mut state = SchedulerState::new(cases, &all_devices, limits, resumed.collections);
     for (case, planned) in plan.cases.iter().enumerate() {
         if let Some(devices) = measuring_devices.get(planned.case.id()) {
             state.set_measured_on(case, devices);

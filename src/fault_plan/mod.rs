@@ -8,6 +8,7 @@
 mod collectives;
 mod container;
 mod defects;
+mod host;
 mod kinds;
 mod lifelike_noise;
 mod noise;
@@ -20,6 +21,7 @@ use std::path::Path;
 pub(crate) use collectives::RehearsedCollectives;
 pub(crate) use container::{RehearsedContainer, ShownProcessIds};
 pub(crate) use defects::HostDefect;
+pub(crate) use host::RehearsedHost;
 pub(crate) use kinds::{
     CoarseTimer, CrashAt, CrashSignal, DeviceThrottling, DiskFull, FaultKind, FaultScope, GrandchildLocation,
     HeldResource, IdleClock, LeftoverProcess, MemoryAt, MissingOutput, NeighbourProgram, ProcessCrash,
@@ -49,6 +51,9 @@ pub struct FaultPlan {
     /// The container in which the programs run; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) container: Option<RehearsedContainer>,
+    /// Name and clock of the host among several nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<RehearsedHost>,
     /// Versions of the software that the host pretends to have.
     #[serde(default)]
     pub(crate) software: StandInSoftware,
@@ -70,6 +75,7 @@ impl Default for FaultPlan {
             noise: RehearsedNoise::default(),
             collectives: RehearsedCollectives::default(),
             container: None,
+            host: None,
             software: StandInSoftware::default(),
             schemas: Vec::new(),
             defects: Vec::new(),

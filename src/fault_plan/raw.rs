@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::{
     FaultPlan, FaultTarget, HostDefect, PlannedFault, RehearsedCollectives, RehearsedContainer,
-    RehearsedNoise, SimulatedDelays, StandInSoftware, TimeWindow, ValidNames,
+    RehearsedHost, RehearsedNoise, SimulatedDelays, StandInSoftware, TimeWindow, ValidNames,
     kinds::{
         ClockJump, CoarseTimer, DeviceThrottling, DiskFull, FaultKind, FaultScope, IdleClock, LateRank,
         LeftoverProcess, LostRecords, MissingOutput, NeighbourProgram, NoDeviceId, NoParameters, OutOfMemory,
@@ -39,6 +39,8 @@ struct RawFaultPlan {
     collectives: RehearsedCollectives,
     #[serde(default)]
     container: Option<RehearsedContainer>,
+    #[serde(default)]
+    host: Option<RehearsedHost>,
     #[serde(default)]
     software: StandInSoftware,
     #[serde(default)]
@@ -318,6 +320,7 @@ impl FaultPlan {
             costs,
             noise,
             collectives,
+            host,
             container,
             software,
             schemas,
@@ -338,6 +341,11 @@ impl FaultPlan {
         if let Some((name, seconds)) = named.into_iter().find(|(_, seconds)| !(0.0..=1e6).contains(seconds)) {
             let problem = format!("`{name}` is {seconds}, expected simulated seconds from 0 to 1000000");
             return Err(error(&["costs", name], &problem, "0 adds no delay"));
+        }
+        let clock = host.as_ref().map_or(0.0, |host| host.clock_ahead);
+        if clock.is_nan() || clock.abs() > RehearsedHost::MOST {
+            let problem = format!("`clock_ahead` is {clock}, expected seconds from -1000000 to 1000000");
+            return Err(error(&["host", "clock_ahead"], &problem, "0 is the clock of the system"));
         }
         if !collectives.is_valid() {
             let expected = "`collectives`: expected regimes in the order of their sizes, each with a positive `start_us` and \
@@ -379,6 +387,7 @@ impl FaultPlan {
             costs,
             noise,
             collectives,
+            host,
             container,
             software,
             schemas,

@@ -19,10 +19,12 @@ use nix::{
     unistd::Pid,
 };
 
+mod guard;
 mod orphans;
 mod time_limit;
 
 use crate::files::scratch::temporary_folder;
+pub(crate) use guard::{ProcessGuard, guard_processes};
 use orphans::ProcessRecord;
 pub(crate) use orphans::{ProcessOrigin, end_orphans, process_origin, sees_host_processes};
 use time_limit::{ProcessActivity, TimeLimit};
@@ -112,8 +114,8 @@ pub fn run_command(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind,
     run_until(job, stop, EndLimits { terminate: GRACE, kill: AFTER_KILL })
 }
 
-/// Runs a program that only reads, as [`run_command`]. When it is to end, it is killed at once, and a process that waits
-/// for a hung driver is left to the system.
+/// Runs a program that only reads, as [`run_command`]. When it is to end, it is killed at once, and a process that
+/// waits for a hung driver is left to the system.
 pub(crate) fn run_query(job: &CommandSpec<'_>, stop: &AtomicBool) -> Result<ExitKind, ProcessError> {
     run_until(job, stop, EndLimits { terminate: Duration::ZERO, kill: QUERY_KILL })
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::HostError;
 use crate::{
     config::{AssetFiles, DeviceProfile},
-    domain::LogicalDeviceId,
+    domain::{LogicalDeviceId, Nanos},
     fault_plan::{FaultPlan, HostDefect, RehearsedContainer},
     stats::hash_numbers,
 };
@@ -49,8 +49,8 @@ pub struct HostConfig {
     pub model: NoiseModel,
     /// Seed of every simulated duration.
     pub seed: u64,
-    /// Number of earlier runs of the database. With it, the lifelike durations of a run are not those of an earlier run with
-    /// the same seed.
+    /// Number of earlier runs of the database. With it, the lifelike durations of a run are not those of an earlier
+    /// run with the same seed.
     #[serde(default)]
     pub earlier_runs: u64,
     /// Name of the device profile whose rates bound the simulated durations.
@@ -94,6 +94,13 @@ impl HostConfig {
     /// Converts simulated seconds to real ones. npubench's own clock is the real one.
     pub(super) fn real_seconds(&self, simulated: f64) -> f64 {
         simulated / self.faults.speed
+    }
+
+    /// Time by which the clock of the devices is ahead of that of the system.
+    #[expect(clippy::cast_possible_truncation, reason = "the plan limits it")]
+    pub(super) fn clock_ahead(&self) -> Nanos {
+        let seconds = self.faults.host.as_ref().map_or(0.0, |host| host.clock_ahead);
+        Nanos((seconds * 1e9) as i64)
     }
 
     /// Number of devices that torch counts.

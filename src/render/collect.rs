@@ -1,5 +1,7 @@
 //! The shell script that starts msprof on a collection. A person can run it again by hand.
 
+use std::net::IpAddr;
+
 use super::{PinnedEnvironment, RenderError, files, replay::render};
 use crate::{config::AssetFiles, domain::ProfilerSettings};
 
@@ -14,10 +16,52 @@ pub(crate) struct CollectScript<'a> {
     /// Variables with fixed values, which follow those of `environment`.
     pub(crate) pinned: &'a PinnedEnvironment,
     pub(crate) profiler: &'a ProfilerSettings,
-    /// Number of processes that torchrun starts; `None` for a script without torchrun.
-    pub(crate) ranks: Option<usize>,
+    /// Processes that torchrun starts; `None` for a script without torchrun.
+    pub(crate) gang: Option<GangLaunch<'a>>,
     /// True if the processes communicate on the host, without msprof.
     pub(crate) is_gloo: bool,
+}
+
+/// Processes that torchrun starts on a host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GangLaunch<'a> {
+    /// Number of processes on this host.
+    pub(crate) ranks: usize,
+    /// Hosts of the gang; `None` for one.
+    pub(crate) rendezvous: Option<GangRendezvous<'a>>,
+}
+
+/// Place at which the torchruns of several hosts meet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GangRendezvous<'a> {
+    pub(crate) hosts: usize,
+    /// Place of this host among them.
+    pub(crate) host: usize,
+    /// Address and port of the store on the first host.
+    pub(crate) address: &'a str,
+    pub(crate) port: u16,
+}
+
+impl GangLaunch<'_> {
+    /// Returns the options of torchrun.
+    fn options(&self) -> String {
+        let place = self.rendezvous.map_or_else(
+            || "--standalone --nnodes 1 --local-addr 127.0.0.1".to_owned(),
+            |GangRendezvous { hosts, host, address, port }| {
+                let address = shell_quoted(address);
+                format!("--nnodes {hosts} --node-rank {host} --master-addr {address} --master-port {port}")
+            },
+        );
+        format!("{place} --nproc_per_node {}", self.ranks)
+    }
+
+    /// Returns true if all processes communicate by the loopback interface.
+    fn is_local(&self) -> bool {
+        self.rendezvous.is_none_or(|rendezvous| {
+            let address = rendezvous.address;
+            address == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        })
+    }
 }
 
 pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
@@ -35,7 +79,8 @@ pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) ->
         "profiler": script.profiler.options().join(" "),
         "replay": files::REPLAY,
         "manifest": files::MANIFEST,
-        "ranks": script.ranks,
+        "torchrun": script.gang.map(|gang| gang.options()),
+        "is_local": script.gang.is_none_or(|gang| gang.is_local()),
         "is_gloo": script.is_gloo,
     });
     render(assets, "collect.sh.hbs", &context)

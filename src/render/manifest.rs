@@ -1,5 +1,7 @@
 //! The manifest: every launch of a collection as data, written by npubench and read by the script.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::PinnedEnvironment;
@@ -23,6 +25,12 @@ pub struct Manifest {
     /// The devices of the processes that torchrun starts, by rank; `device` is the first. Empty without torchrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) gang: Vec<LogicalDeviceId>,
+    /// Hosts of the ranks, in the order of the ranks; empty for one host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hosts: Vec<GangHost>,
+    /// Place of the host with this file among the hosts.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub(crate) host: usize,
     /// The devices as the host numbers them, and the number of devices that torch must count.
     #[serde(default, skip_serializing_if = "HostNumbers::is_unknown")]
     pub(crate) host_numbers: HostNumbers,
@@ -60,6 +68,23 @@ impl Manifest {
         if self.gang.is_empty() { std::slice::from_ref(&self.device) } else { &self.gang }
     }
 
+    /// Returns the place of the host of a rank; 0 for one host.
+    pub(crate) fn host_of_rank(&self, rank: usize) -> usize {
+        (0..self.hosts.len()).find(|host| self.ranks_of_host(*host).contains(&rank)).unwrap_or_default()
+    }
+
+    /// Returns the ranks of a host; all ranks for one host.
+    pub(crate) fn ranks_of_host(&self, host: usize) -> Range<usize> {
+        let Some(of_host) = self.hosts.get(host) else { return 0..self.devices().len() };
+        let first = self.hosts[..host].iter().map(|before| before.ranks).sum::<usize>();
+        first..first + of_host.ranks
+    }
+
+    /// Returns true if the ranks are on several hosts, whose clocks differ.
+    pub(crate) const fn spans_hosts(&self) -> bool {
+        self.hosts.len() > 1
+    }
+
     /// Sets the devices of the processes that torchrun starts, if a case needs a group of processes.
     pub(crate) fn set_gang(&mut self, devices: &[LogicalDeviceId]) {
         if self.group_size().is_some() {
@@ -87,14 +112,14 @@ impl Manifest {
         if self.flush_bytes.is_some() { CacheState::Cold } else { CacheState::Hot }
     }
 
-    /// Returns the dimensions of the tensor of int32 that is read before each launch. It has two dimensions, unlike those
-    /// of sentinels. `None` for launches with a warm cache.
+    /// Returns the dimensions of the tensor of int32 that is read before each launch. It has two dimensions, unlike
+    /// those of sentinels. `None` for launches with a warm cache.
     pub(crate) fn flush_dims(&self) -> Option<[u64; 2]> {
         self.flush_bytes.map(|bytes| [2, bytes / 8])
     }
 
-    /// Returns the ordinal in the lengths of the sentinels around a control kernel, by its place among them. Ordinals of controls
-    /// follow those of the cases, so that their records are never between the sentinels of a case.
+    /// Returns the ordinal in the lengths of the sentinels around a control kernel, by its place among them. Ordinals
+    /// of controls follow those of the cases, so that their records are never between the sentinels of a case.
     pub(crate) fn control_ordinal(&self, end: CollectionEnd, place: usize) -> u32 {
         let kernels = self.controls.as_ref().map_or(0, |controls| controls.kernels.len());
         let before = match end {
@@ -141,8 +166,9 @@ pub(crate) struct ControlLaunches {
     pub(crate) settling: Option<ClockSettling>,
 }
 
-/// Launches of a product before a case until the clock of the device has settled, because it falls while the device waits for
-/// the host. Their time is read by events of the device: the profiler's records exist only after the collection.
+/// Launches of a product before a case until the clock of the device has settled, because it falls while the device
+/// waits for the host. Their time is read by events of the device: the profiler's records exist only after the
+/// collection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClockSettling {
     /// Relative difference from the median of the last settled readings up to which a reading is settled.
@@ -160,8 +186,8 @@ pub(crate) struct ClockSettling {
 }
 
 impl Default for ClockSettling {
-    /// One launch of 0.5 ms at the clock of the case before; 20 launches after a longer pause. The excess is above the effect
-    /// of a busy host, whose launches are part of the readings.
+    /// One launch of 0.5 ms at the clock of the case before; 20 launches after a longer pause. The excess is above
+    /// the effect of a busy host, whose launches are part of the readings.
     fn default() -> Self {
         Self { tolerance: 0.02, steady_ms: 10.0, most_ms: 50.0, first_ms: 100.0, excess: 0.04 }
     }
@@ -180,8 +206,9 @@ pub(crate) struct ControlCall {
 }
 
 impl Default for ControlLaunches {
-    /// A product of about 0.5 ms, a copy of 64 MiB and a kernel of a few microseconds. With eight readings of kernels that vary
-    /// by 1 %, a change of 4 % between the ends is significant. All devices have half precision, but not all have bfloat16.
+    /// A product of about 0.5 ms, a copy of 64 MiB and a kernel of a few microseconds. With eight readings of kernels
+    /// that vary by 1 %, a change of 4 % between the ends is significant. All devices have half precision, but not
+    /// all have bfloat16.
     fn default() -> Self {
         let call = |control, api: &str, tensors: &[&[u64]]| ControlCall {
             control,
@@ -204,6 +231,18 @@ impl ControlLaunches {
         let kernels = u32::try_from(self.kernels.len()).unwrap_or_default();
         2 * kernels * (self.warm_up + self.measured + 2)
     }
+}
+
+/// A host with ranks of a gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GangHost {
+    pub(crate) name: String,
+    pub(crate) ranks: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_first(host: &usize) -> bool {
+    *host == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]

@@ -10,10 +10,12 @@ mod manifest;
 mod pinned_environment;
 mod replay;
 
-pub(crate) use collect::{CollectScript, collect_script, shell_quoted};
+pub(crate) use collect::{CollectScript, GangLaunch, GangRendezvous, collect_script, shell_quoted};
 #[cfg(test)]
 pub(crate) use manifest::ExpectedRecord;
-pub(crate) use manifest::{ControlCall, ControlLaunches, HostNumbers, RecordedTensor, SentinelLengths};
+pub(crate) use manifest::{
+    ControlCall, ControlLaunches, GangHost, HostNumbers, RecordedTensor, SentinelLengths,
+};
 pub use manifest::{Manifest, ManifestCase};
 pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;
@@ -31,6 +33,11 @@ pub(crate) mod files {
     /// The journal of a process among several.
     pub(crate) fn journal(rank: usize) -> String {
         if rank == 0 { JOURNAL.to_owned() } else { format!("launched.{rank}.jsonl") }
+    }
+
+    /// Folder with the files of another host of a gang, by its place.
+    pub(crate) fn host_folder(host: usize) -> String {
+        format!("host{host}")
     }
 
     /// Starts msprof; can be run again by hand.

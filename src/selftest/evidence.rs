@@ -18,8 +18,8 @@ use crate::{
     domain::{DataKind, LogicalDeviceId, ProfilerSettings, SoftwareFingerprint},
     process::{self, CommandSpec, ExitKind},
     render::{
-        CollectScript, HostNumbers, Manifest, PinnedEnvironment, SentinelLengths, collect_script, files,
-        selftest_script,
+        CollectScript, GangLaunch, HostNumbers, Manifest, PinnedEnvironment, SentinelLengths, collect_script,
+        files, selftest_script,
     },
     verify::{CollectionRecords, RawRecord, read_records},
 };
@@ -217,6 +217,8 @@ impl SelftestContext {
             kind: self.kind(),
             device: self.logical_ids(devices).first().copied().unwrap_or_default(),
             gang: Vec::new(),
+            hosts: Vec::new(),
+            host: 0,
             host_numbers: HostNumbers {
                 devices: devices.to_vec(),
                 listed: self.numbering.listed(),
@@ -251,7 +253,8 @@ impl SelftestContext {
             environment: &self.environment,
             pinned: &manifest.environment,
             profiler: &manifest.profiler,
-            ranks: Some(manifest.gang.len()).filter(|ranks| *ranks > 0),
+            gang: (!manifest.gang.is_empty())
+                .then_some(GangLaunch { ranks: manifest.gang.len(), rendezvous: None }),
         };
         let collect = collect_script(&self.assets, &collect)?;
         let profile = folder.join(files::PROFILE);

@@ -151,6 +151,7 @@ pub(super) mod tests {
             start: Nanos(start),
             duration: Nanos(duration),
             device: Some(LogicalDeviceId(0)),
+            host: 0,
             has_device_column: true,
             task: RecordedTask::default(),
             inputs: vec![Some(input.clone())],

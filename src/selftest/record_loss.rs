@@ -85,6 +85,7 @@ mod tests {
             start: Nanos(start),
             duration: Nanos(1_500),
             device: Some(LogicalDeviceId(0)),
+            host: 0,
             has_device_column: true,
             task: RecordedTask::default(),
             inputs: vec![slot.clone()],

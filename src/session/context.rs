@@ -18,14 +18,15 @@ use super::{
 };
 use crate::{
     catalogue::Catalogue,
+    collective::NodeLayout,
     config::{AssetFiles, DeviceProfile},
     database::Database,
     device::{
-        self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint,
+        self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint, LeaseFolder,
         diagnosis::{check_device_count, check_device_use},
     },
     domain::{DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint},
-    engine::{self, CollectionSettings, ResumedRun},
+    engine::{self, CollectionSettings, ResumedRun, SweepNodes},
     events::RunEvent,
     evidence::{ProductionStates, clock_limits},
     exit::ExitStatus,
@@ -56,6 +57,10 @@ pub(crate) struct RunContext {
     variables: Vec<(String, String)>,
     /// Set by signals that come before a run; `None` where these end the program.
     pub(super) stop: Option<Arc<AtomicBool>>,
+    /// Nodes of a sweep over several hosts.
+    pub(super) nodes: Option<SweepNodes>,
+    /// Devices of these nodes; `None` for one host.
+    pub(crate) layout: Option<NodeLayout>,
 }
 
 /// End of a run.
@@ -100,7 +105,8 @@ fn require_check(check: DoctorCheck) -> Result<(), CommandError> {
     })
 }
 
-/// Prints the variables of the user's environment that the run does not use. A sweep uses those of HCCL, and its rows state them.
+/// Prints the variables of the user's environment that the run does not use. A sweep uses those of HCCL, and its rows
+/// state them.
 fn print_overridden_variables(options: &RunOptions) {
     let is_used = |name: &str| options.sweep.is_some() && HCCL_VARIABLES.contains(&name);
     let variable = |name: &str| std::env::var(name).ok().filter(|_| !is_used(name));
@@ -146,6 +152,8 @@ impl RunContext {
             software,
             variables,
             stop: None,
+            nodes: None,
+            layout: None,
         })
     }
 
@@ -162,8 +170,8 @@ impl RunContext {
         self.require_usable_device(options)
     }
 
-    /// Refuses a host without CANN, msprof, or a Python for the export; each collection would fail there. The checks are
-    /// those of `doctor` that take no time.
+    /// Refuses a host without CANN, msprof, or a Python for the export; each collection would fail there. The checks
+    /// are those of `doctor` that take no time.
     fn require_installation(&self) -> Result<(), CommandError> {
         let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
         let variable = |name: &str| std::env::var(name).ok();
@@ -171,8 +179,8 @@ impl RunContext {
         checks.into_iter().try_for_each(require_check)
     }
 
-    /// Refuses a host whose torch counts other devices than npu-smi lists, or can use none of the selected devices that are
-    /// free. Importing torch_npu takes seconds, which is less than the collections that would fail.
+    /// Refuses a host whose torch counts other devices than npu-smi lists, or can use none of the selected devices
+    /// that are free. Importing torch_npu takes seconds, which is less than the collections that would fail.
     fn require_usable_device(&self, options: &RunOptions) -> Result<(), CommandError> {
         let folder = lease_folder(&self.database, options, &self.info.chips);
         folder.prepare()?;
@@ -195,8 +203,8 @@ impl RunContext {
         Ok(plan)
     }
 
-    /// Plans what an interrupted run has left open, and returns it with what the run has done. Cases with the same call are
-    /// merged afterwards: of those, some may have their verdict, or be in rows that were added since.
+    /// Plans what an interrupted run has left open, and returns it with what the run has done. Cases with the same
+    /// call are merged afterwards: of those, some may have their verdict, or be in rows that were added since.
     pub(crate) fn resumed_plan(
         &self,
         options: &RunOptions,
@@ -214,15 +222,17 @@ impl RunContext {
         Ok(state)
     }
 
-    /// Plans the rows of the database with a planned case for each row. Refuses an expert skew other than that of earlier
-    /// runs and calls that need more devices than are selected; prints notes on measurements with other software.
+    /// Plans the rows of the database with a planned case for each row. Refuses an expert skew other than that of
+    /// earlier runs and calls that need more devices than are selected; prints notes on measurements with other
+    /// software.
     fn plan_on_host(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
         check_expert_skew(&self.database, options.expert_skew)?;
         let mut plan = match &options.sweep {
             Some(sweep) => plan_of_sweep(&self.database, &self.catalogue, &self.profile, options, sweep)?,
             None => unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?,
         };
-        plan.refuse_larger_gangs(self.chips.len());
+        let nodes = options.sweep.as_ref().and_then(|sweep| sweep.nodes).map_or(1, |nodes| nodes.nodes);
+        plan.refuse_larger_gangs(self.chips.len().saturating_mul(nodes));
         if let Some(ledger) = self.database.existing_ledger()? {
             let generations = ledger.measured_generations(options.cache)?;
             let notes = other_host_software(&generations, &self.software, options.update);
@@ -232,6 +242,43 @@ impl RunContext {
             plan.note_all(WITHOUT_SELFTEST);
         }
         Ok(plan)
+    }
+
+    /// Returns the settings of the collections of a run in this folder.
+    pub(super) fn collection_settings(
+        &self,
+        run: &str,
+        folder: &Path,
+        options: &RunOptions,
+        environment: ProgramEnvironment,
+        leases: LeaseFolder,
+    ) -> CollectionSettings {
+        let database = &self.database;
+        let costs = InitialCosts::new(options.warm_up, options.launches);
+        CollectionSettings {
+            kind: database.kind(),
+            environment: environment.variables,
+            software: environment.software.read_fingerprint(),
+            host_software: environment.software,
+            run: run.to_owned(),
+            folder: folder.to_owned(),
+            seed: options.seed,
+            python: options.python.clone(),
+            profiler: options.profiler.clone(),
+            pinned: options.pinned_environment(),
+            communication: options.sweep.as_ref().map(|sweep| sweep.communication).unwrap_or_default(),
+            leases,
+            sees_host_processes: database.kind() == DataKind::Npu && sees_host_processes(),
+            numbering: self.numbering.clone(),
+            processes: database.state_folder().join("processes"),
+            failing: options.failing.clone(),
+            expert_skew: options.expert_skew,
+            aim: options.precision_aim(),
+            costs: costs.with_cache(options.cache, &self.profile),
+            nodes: self.nodes.clone(),
+            catalogue: self.catalogue.clone(),
+            assets: self.assets.clone(),
+        }
     }
 
     /// Carries a plan out and prints the closing table.
@@ -244,45 +291,22 @@ impl RunContext {
         budget: Option<f64>,
         format: OutputFormat,
     ) -> Result<EndedRun, CommandError> {
-        let Self { database, assets, catalogue, profile, info, chips, numbering, stop, .. } = self;
+        let (database, info, chips) = (&self.database, &self.info, &self.chips);
         let folder = database.run_folder(run);
         // All listed chips, so that the names do not depend on the selection.
-        let leases = lease_folder(&database, &options, &info.chips);
+        let leases = lease_folder(database, &options, &info.chips);
         leases.prepare()?;
         let mut ledger = database.ledger()?;
-        let pinned = options.pinned_environment();
-        options.environment = Some(pinned.clone());
+        options.environment = Some(options.pinned_environment());
         print_overridden_variables(&options);
         options.devices = chips.iter().map(|chip| chip.physical_id).collect();
         let runs = ledger.run_options()?;
         let earlier_runs = runs.iter().take_while(|(earlier, _)| earlier != run).count() as u64;
         let durations = || RehearsedDurations { earlier_runs, ..RehearsedDurations::default() };
-        let environment = program_environment(&options, &folder.join("host"), &database, durations)?;
-        let software = environment.software.read_fingerprint();
-        let host = HostFingerprint::of_host(&info, &chips, software.clone());
-        let settings = CollectionSettings {
-            kind: database.kind(),
-            environment: environment.variables,
-            software,
-            host_software: environment.software,
-            run: run.to_owned(),
-            folder: folder.clone(),
-            seed: options.seed,
-            python: options.python.clone(),
-            profiler: options.profiler.clone(),
-            pinned,
-            communication: options.sweep.as_ref().map(|sweep| sweep.communication).unwrap_or_default(),
-            leases,
-            sees_host_processes: database.kind() == DataKind::Npu && sees_host_processes(),
-            numbering,
-            processes: database.state_folder().join("processes"),
-            failing: options.failing.clone(),
-            expert_skew: options.expert_skew,
-            aim: options.precision_aim(),
-            costs: InitialCosts::new(options.warm_up, options.launches).with_cache(options.cache, &profile),
-            catalogue,
-            assets,
-        };
+        let environment = program_environment(&options, &folder.join("host"), database, durations)?;
+        let host = HostFingerprint::of_host(info, chips, environment.software.read_fingerprint());
+        let settings = self.collection_settings(run, &folder, &options, environment, leases);
+        let Self { database, info, nodes, stop, .. } = self;
         let attempted = resumed.as_ref().map(|resumed| resumed.attempted.clone()).unwrap_or_default();
         let request = engine::RunRequest {
             database: &database,
@@ -334,7 +358,12 @@ impl RunContext {
             print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
             match outcome.exit {
                 ExitStatus::Interrupted => {
-                    print_note(&format!("`npubench resume --db {db}` continues this run"));
+                    if let Some(nodes) = &nodes {
+                        nodes.cluster.lost_nodes().iter().for_each(|line| print_note(line));
+                        print_note("the same command on all nodes measures what is missing");
+                    } else {
+                        print_note(&format!("`npubench resume --db {db}` continues this run"));
+                    }
                 }
                 ExitStatus::CannotMeasure => print_note(&format!(
                     "this host cannot measure: no collection launched a case and left a readable profile; the last \

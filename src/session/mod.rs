@@ -2,8 +2,9 @@
 //! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `llm`, `profile`,
-//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `collective`, `plan`, `verify`,
-//! `evidence`, `coverage`, `adaptive`, `rehearsal`, `engine`, `vendor_check`, `report` and `selftest`.
+//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `grid`, `fault_plan`, `device`, `collective`,
+//! `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report` and
+//! `selftest`.
 
 mod adapt;
 mod audit_fill;
@@ -21,6 +22,7 @@ mod kernel_gaps;
 mod lookup_database;
 mod measured_sweeps;
 mod network;
+mod nodes;
 mod options;
 mod plan;
 mod production_collectives;
@@ -55,6 +57,7 @@ pub(crate) use lookup_database::{
 };
 pub(crate) use measured_sweeps::{DatabaseSweeps, parse_collective};
 pub(crate) use network::network_of_profile;
+pub(crate) use nodes::{NodePlace, first_slurm_host, follow_sweep};
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use production_collectives::PlacedCollectives;

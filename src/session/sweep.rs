@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{CommandError, RunContext, RunOptions};
 use crate::{
     catalogue::Catalogue,
-    collective::{devices_for, reachable_groups},
+    collective::{NodeLayout, devices_for, reachable_groups},
     config::DeviceProfile,
     database::{Database, row_cases},
     domain::{
@@ -27,6 +27,9 @@ pub(crate) struct CollectiveSweep {
     /// Key of the variables of HCCL.
     pub(crate) environment: String,
     pub(crate) communication: ScriptCommunication,
+    /// Nodes of the sweep; `None` for one host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) nodes: Option<NodeLayout>,
 }
 
 /// Cases of all combinations of some collectives, types, sizes and groups.
@@ -57,22 +60,29 @@ pub(crate) struct WantedGroups {
 }
 
 impl WantedGroups {
-    /// Finds the groups among the devices of a run. Fails if a number of ranks cannot span a tier that is given, or none of
-    /// the tiers.
+    /// Finds the groups among the devices of a run. Fails if a number of ranks cannot span a tier that is given, or
+    /// none of the tiers.
     pub(crate) fn find(
         &self,
         profile: &DeviceProfile,
         devices: &[u32],
+        nodes: Option<&NodeLayout>,
     ) -> Result<Vec<SweepGroup>, CommandError> {
-        let network = profile.comm.as_ref().ok_or_else(|| {
-            CommandError::bad_input(
-                format!("the device profile `{}` declares no network", profile.device),
-                "add the key `comm` to the profile; docs/device-profiles.md describes it",
-            )
-        })?;
+        let network = profile.comm.as_ref().ok_or_else(|| no_network(profile))?;
         let grid = &network.grid;
+        let all = nodes.map(|nodes| nodes.all_devices(devices));
+        let devices = all.as_deref().unwrap_or(devices);
         let group = |ranks: usize, tier: usize| -> Result<SweepGroup, CommandError> {
-            Ok(SweepGroup { ranks, tier, devices: devices_for(grid, devices, ranks, tier)? })
+            let mut found = devices_for(grid, devices, ranks, tier)?;
+            // Node 0 starts the collections, with the script of its first device.
+            found.retain(|group| nodes.is_none_or(|nodes| group.iter().any(|id| nodes.node_of(*id) == 0)));
+            if found.is_empty() {
+                return Err(CommandError::bad_input(
+                    format!("no group of {ranks} ranks on tier {tier} has a device of node 0"),
+                    "give other devices, or other numbers of ranks",
+                ));
+            }
+            Ok(SweepGroup { ranks, tier, devices: found })
         };
         let reachable = reachable_groups(grid, devices)?;
         if self.ranks.is_empty() {
@@ -111,6 +121,13 @@ impl WantedGroups {
     }
 }
 
+fn no_network(profile: &DeviceProfile) -> CommandError {
+    CommandError::bad_input(
+        format!("the device profile `{}` declares no network", profile.device),
+        "add the key `comm` to the profile; docs/device-profiles.md describes it",
+    )
+}
+
 /// Returns the key of the variables of HCCL in the user's environment.
 pub(crate) fn current_hccl_environment() -> String {
     let set = HCCL_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
@@ -134,8 +151,8 @@ impl SweepPart {
 }
 
 impl CollectiveSweep {
-    /// Returns the cases with the groups that may measure them, each once: options may name a type or a group twice. Fails if a
-    /// size has no call.
+    /// Returns the cases with the groups that may measure them, each once: options may name a type or a group twice.
+    /// Fails if a size has no call.
     pub(crate) fn cases(&self) -> Result<Vec<(IdentifiedCase, &SweepGroup)>, CommandError> {
         let (mut cases, mut known) = (Vec::new(), BTreeSet::new());
         for part in &self.parts {
@@ -189,7 +206,8 @@ impl CollectiveSweep {
         })
     }
 
-    /// Returns the variables of the collections of the sweep: those of HCCL have the values of its key, all others are unset.
+    /// Returns the variables of the collections of the sweep: those of HCCL have the values of its key, all others
+    /// are unset.
     pub(crate) fn pinned_environment(&self) -> PinnedEnvironment {
         let mut pinned = PinnedEnvironment::default();
         let variables = hccl_variables(&self.environment);
@@ -244,7 +262,16 @@ impl RunContext {
     /// Finds the groups among the devices of the run.
     pub(crate) fn find_groups(&self, wanted: &WantedGroups) -> Result<Vec<SweepGroup>, CommandError> {
         let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
-        wanted.find(&self.profile, &devices)
+        wanted.find(&self.profile, &devices, self.layout.as_ref())
+    }
+
+    /// Sets the number of nodes whose devices the groups may have, each with as many as this host. Fails without a
+    /// network.
+    pub(crate) fn set_node_count(&mut self, nodes: usize) -> Result<(), CommandError> {
+        let listed = self.info.chips.iter().map(|chip| chip.physical_id + 1).max().unwrap_or_default();
+        let network = self.profile.comm.as_ref().ok_or_else(|| no_network(&self.profile))?;
+        self.layout = Some(NodeLayout::new(&network.grid, nodes, listed));
+        Ok(())
     }
 
     /// Predicts the run of a sweep. Nothing is written. Fails as its plan does.
@@ -255,6 +282,8 @@ impl RunContext {
     ) -> Result<SweepPreview, CommandError> {
         let plan = self.plan(options, &[])?;
         let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
+        let nodes = options.sweep.as_ref().and_then(|sweep| sweep.nodes);
+        let devices = nodes.map_or(devices.clone(), |nodes| nodes.all_devices(&devices));
         let costs = InitialCosts::new(options.warm_up, options.launches);
         let predicted = dry_run(self.database.kind(), &costs, &plan.cases, &devices, budget);
         let mut lines: Vec<SweepLine> = Vec::new();
@@ -311,6 +340,7 @@ mod tests {
             parts,
             environment: "HCCL_ALGO=level0:ring;HCCL_BUFFSIZE=400".to_owned(),
             communication: ScriptCommunication::Hccl,
+            nodes: None,
         }
     }
 

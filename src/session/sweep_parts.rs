@@ -1,4 +1,5 @@
-//! Parts of a sweep that do not follow from its options: the messages of workloads, and sizes around changes of the algorithm.
+//! Parts of a sweep that do not follow from its options: the messages of workloads, and sizes around changes of the
+//! algorithm.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +12,6 @@ use super::{
 };
 use crate::{
     collective::{SweepFit, SweepKey},
-    config::DeviceProfile,
     coverage::CoverageAnalyzer,
     database::Database,
     domain::{CollectiveKind, Dtype},
@@ -27,14 +27,13 @@ pub(crate) struct WorkloadMessages {
 }
 
 impl WorkloadMessages {
-    /// Finds the collectives of workloads with their message sizes, types and groups. `wanted` has the numbers of ranks of questions
-    /// that state none, and the tiers of those without one.
+    /// Finds the collectives of workloads with their message sizes, types and groups. `wanted` has the numbers of
+    /// ranks of questions that state none, and the tiers of those without one.
     pub(crate) fn find(
         workloads: &[Workload],
         engine: &LookupEngine,
         wanted: &WantedGroups,
-        profile: &DeviceProfile,
-        devices: &[u32],
+        find_groups: impl Fn(&WantedGroups) -> Result<Vec<SweepGroup>, CommandError>,
     ) -> Result<Self, CommandError> {
         let mut sizes: BTreeMap<(CollectiveKind, String, u64, Option<u64>), BTreeSet<u64>> = BTreeMap::new();
         let mut notes: BTreeSet<String> = BTreeSet::new();
@@ -76,7 +75,7 @@ impl WorkloadMessages {
                 .and_then(|tier| usize::try_from(tier).ok())
                 .map_or_else(|| wanted.tiers.clone(), |tier| vec![tier]);
             let groups = WantedGroups { ranks: vec![usize::try_from(ranks).unwrap_or(usize::MAX)], tiers };
-            match groups.find(profile, devices) {
+            match find_groups(&groups) {
                 Ok(groups) => parts.push(SweepPart {
                     kinds: vec![kind],
                     dtypes: vec![dtype],
@@ -113,14 +112,13 @@ impl RunContext {
         let database = LookupDatabase::open(self.database.folder(), mapping)?;
         let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &self.catalogue };
         let workloads = selection.load_with_durations(&self.assets, &database, &analyzer)?;
-        let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
-        WorkloadMessages::find(&workloads, &database.engine, wanted, &self.profile, &devices)
+        WorkloadMessages::find(&workloads, &database.engine, wanted, |groups| self.find_groups(groups))
     }
 }
 
 impl CollectiveSweep {
-    /// Returns the parts with the sizes that locate the changes of the algorithm in the rows of this sweep; empty if all are
-    /// located within a quarter.
+    /// Returns the parts with the sizes that locate the changes of the algorithm in the rows of this sweep; empty if
+    /// all are located within a quarter.
     pub(crate) fn refining_parts(&self, database: &Database) -> Result<Vec<SweepPart>, CommandError> {
         let kinds: BTreeSet<CollectiveKind> =
             self.parts.iter().flat_map(|part| part.kinds.iter().copied()).collect();

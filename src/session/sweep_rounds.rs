@@ -7,6 +7,7 @@ use crate::{
     config::AssetFiles,
     database::Database,
     domain::{CaseId, DataKind},
+    engine::SweepNodes,
     exit::ExitStatus,
     files::FolderLock,
     report::{OutputFormat, print_note},
@@ -26,11 +27,13 @@ pub(crate) struct SweepRounds<'a> {
     pub(crate) budget: Option<f64>,
     pub(crate) format: OutputFormat,
     pub(crate) started: Instant,
+    /// Connected nodes of a sweep over several hosts.
+    pub(crate) nodes: Option<SweepNodes>,
 }
 
 impl SweepRounds<'_> {
-    /// Measures the sweep, and with `refine` the sizes that locate the changes of the algorithm until all are located, none of
-    /// the new sizes can be measured, or the time is over.
+    /// Measures the sweep, and with `refine` the sizes that locate the changes of the algorithm until all are
+    /// located, none of the new sizes can be measured, or the time is over.
     pub(crate) fn measure(&self, sweep: &CollectiveSweep, refine: bool) -> Result<ExitStatus, CommandError> {
         let mut lock = Database::open_as(self.folder, self.kind)?.lock()?;
         let EndedRun { mut exit, is_stopped } = self.run(sweep, &mut lock)?;
@@ -72,7 +75,8 @@ impl SweepRounds<'_> {
 
     fn run(&self, sweep: &CollectiveSweep, lock: &mut FolderLock) -> Result<EndedRun, CommandError> {
         let options = RunOptions { sweep: Some(sweep.clone()), ..self.options.clone() };
-        let context = RunContext::find(self.folder, self.kind, self.assets.clone(), &options)?;
+        let mut context = RunContext::find(self.folder, self.kind, self.assets.clone(), &options)?;
+        context.nodes.clone_from(&self.nodes);
         let plan = context.plan(&options, &[])?;
         context.database.initialise(lock)?;
         let run = new_run_id(&context.database, options.cache);

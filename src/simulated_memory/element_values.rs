@@ -1,14 +1,29 @@
-//! Values of the elements of a vector: runs that repeat a list, so that long messages of collectives are exchanged and compared
-//! element by element without storing each.
+//! Values of the elements of a vector: runs that repeat a list, so that long messages of collectives are exchanged
+//! and compared element by element without storing each.
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 /// A number of elements that repeat a list, from one of its places on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u64, Vec<i64>, u64)", into = "(u64, Vec<i64>, u64)")]
 struct ValueRun {
     length: u64,
     period: Arc<[i64]>,
     phase: u64,
+}
+
+impl From<(u64, Vec<i64>, u64)> for ValueRun {
+    fn from((length, period, phase): (u64, Vec<i64>, u64)) -> Self {
+        Self { length, period: period.into(), phase }
+    }
+}
+
+impl From<ValueRun> for (u64, Vec<i64>, u64) {
+    fn from(run: ValueRun) -> Self {
+        (run.length, run.period.to_vec(), run.phase)
+    }
 }
 
 impl ValueRun {
@@ -20,7 +35,7 @@ impl ValueRun {
 }
 
 /// The elements of a vector.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ElementValues {
     runs: Vec<ValueRun>,
 }
@@ -86,7 +101,8 @@ impl ElementValues {
         all
     }
 
-    /// Returns the sums of the elements of equally long vectors; `None` if their lengths differ or the pieces do not repeat.
+    /// Returns the sums of the elements of equally long vectors; `None` if their lengths differ or the pieces do not
+    /// repeat.
     pub(crate) fn sum(vectors: &[&Self]) -> Option<Self> {
         /// Elements whose sums are computed one by one.
         const MOST: u64 = 1 << 20;

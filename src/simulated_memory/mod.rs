@@ -1,10 +1,11 @@
-//! Memory of the simulated NPU of a rehearsal host: tensors and their values, data that processes share, and the protocol by which
-//! Python names them.
+//! Memory of the simulated NPU of a rehearsal host: tensors and their values, data that processes share, and the
+//! protocol by which Python names them.
 //!
 //! Layer 5: imports `domain` and `fault_plan`.
 
 pub(crate) mod cache_model;
 pub(crate) mod element_values;
+pub(crate) mod group_link;
 pub(crate) mod process_group;
 pub(crate) mod protocol;
 pub(crate) mod tensors;

@@ -1,9 +1,12 @@
-//! State shared by the processes of a gang: torch's store, the calls that all of them must make, and the data that they exchange.
+//! State shared by the processes of a gang: torch's store, the calls that all of them must make, and the data that
+//! they exchange.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
+
+use serde::{Deserialize, Serialize};
 
 use super::{
     element_values::ElementValues,
@@ -12,9 +15,9 @@ use super::{
 use crate::domain::{Nanos, Slot};
 
 /// One rank at a collective.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RankArrival {
-    /// Start of its kernel.
+    /// Start of its kernel by the clock that all hosts of a gang have in common.
     pub(crate) at: Nanos,
     /// Data that it sends; `None` if they are not known.
     pub(crate) sent: Option<ElementValues>,
@@ -40,8 +43,8 @@ impl SharedGroup {
         self.changed.notify_all();
     }
 
-    /// Waits until all ranks have made their n-th collective call, and returns their arrivals by rank. Fails if their calls
-    /// differ.
+    /// Waits until all ranks have made their n-th collective call, and returns their arrivals by rank. Fails if their
+    /// calls differ.
     pub(crate) fn meet(
         &self,
         number: u64,
@@ -94,9 +97,16 @@ pub(crate) struct ProcessGroup {
     calls: BTreeMap<u64, (String, Vec<Slot>)>,
     meetings: BTreeMap<u64, Meeting>,
     is_closed: bool,
+    /// True once other hosts can connect.
+    is_open: bool,
 }
 
 impl ProcessGroup {
+    /// Returns true at the first call.
+    pub(crate) const fn open_once(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_open, true)
+    }
+
     pub(crate) fn set(&mut self, key: &str, value: &str) {
         self.store.insert(key.to_owned(), value.to_owned());
     }

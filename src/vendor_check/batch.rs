@@ -57,8 +57,8 @@ struct JournalEntry {
     message: String,
 }
 
-/// Checks the cases at `indices` and sends each outcome with the index of its case. If the process fails, its current case
-/// is checked alone; if the process fails again, the case is rejected.
+/// Checks the cases at `indices` and sends each outcome with the index of its case. If the process fails, its current
+/// case is checked alone; if the process fails again, the case is rejected.
 pub(super) fn check_batch(
     settings: &CheckSettings,
     cases: &[PlannedCase],
@@ -173,6 +173,8 @@ fn write_scripts(
         kind: DataKind::Npu,
         device: LogicalDeviceId(0),
         gang: Vec::new(),
+        hosts: Vec::new(),
+        host: 0,
         host_numbers: HostNumbers::default(),
         seed: 0,
         warm_up: 0,

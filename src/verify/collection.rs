@@ -41,6 +41,8 @@ pub struct RawRecord {
     pub duration: Nanos,
     /// Device by the runtime's number; `None` if the record does not name it.
     pub device: Option<LogicalDeviceId>,
+    /// Place of the host of its device in a gang of several hosts; 0 for one host.
+    pub host: usize,
     /// True if the table has a column for the device, so that a record without one is damaged.
     pub has_device_column: bool,
     /// Input slots; empty if the profiler shows none.
@@ -94,10 +96,12 @@ pub enum CollectionTermination {
     Stopped,
 }
 
-/// Greatest ratio of the median of a case to its roofline bound and [`LAUNCH_PART`] together. Recorded profiles reach 11.
+/// Greatest ratio of the median of a case to its roofline bound and [`LAUNCH_PART`] together. Recorded profiles reach
+/// 11.
 pub(super) const MOST_BOUNDS: i64 = 100;
-/// Size of the tensors of a case on the vector cores from which it should run on several blocks. Kernels on one block in
-/// recorded profiles have tensors of 48 KiB at most; those that treat a row of a vocabulary on one core may have more.
+/// Size of the tensors of a case on the vector cores from which it should run on several blocks. Kernels on one block
+/// in recorded profiles have tensors of 48 KiB at most; those that treat a row of a vocabulary on one core may have
+/// more.
 pub(super) const ONE_BLOCK_BYTES: u64 = 4 << 20;
 /// Beginning of the clause of a reason that states that a large case ran on one block.
 const ON_ONE_BLOCK: &str = "it ran on one block";
@@ -109,8 +113,8 @@ pub(super) const LAUNCH_PART: Nanos = Nanos(10_000);
 pub struct CollectionRecords {
     /// Records that can be read, sorted by start time.
     pub records: Vec<RawRecord>,
-    /// First row that is no record, and the number of such rows; `None` without one. A case whose record is such a row lacks
-    /// it, so that it is lost by the count of its launches.
+    /// First row that is no record, and the number of such rows; `None` without one. A case whose record is such a
+    /// row lacks it, so that it is lost by the count of its launches.
     pub damaged: Option<(String, usize)>,
 }
 
@@ -121,7 +125,8 @@ impl CollectionRecords {
     }
 }
 
-/// Reads all kernel records below the profile folder. Fails with [`ProfileError`] if a table is none, or cannot be read.
+/// Reads all kernel records below the profile folder. Fails with [`ProfileError`] if a table is none, or cannot be
+/// read.
 pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
     let mut read = CollectionRecords::default();
     if !profile.is_dir() {
@@ -152,8 +157,8 @@ pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
     Ok(read)
 }
 
-/// Returns the record of a row; `None` for a row without start or duration. `only_device` is the device of the profile, which is
-/// that of the records of a table without a column for it.
+/// Returns the record of a row; `None` for a row without start or duration. `only_device` is the device of the
+/// profile, which is that of the records of a table without a column for it.
 fn raw_record(
     row: &KernelRow<'_>,
     clock: &CoreClock,
@@ -164,6 +169,7 @@ fn raw_record(
         kernel: kernel_name(row.kernel()),
         start,
         duration,
+        host: 0,
         device: row.device().or(only_device.filter(|_| !row.has_device_column())).map(LogicalDeviceId),
         task: row.task(),
         has_device_column: row.has_device_column(),
@@ -328,7 +334,7 @@ fn assess_case(
 ) -> Attempt {
     let CaseEvidence { ranks, launches: evidence } = *evidence;
     let is_collective = CollectiveKind::of_kernel(&expected.case.kernel).is_some();
-    let collective = is_collective.then(|| collective_launches(evidence));
+    let collective = is_collective.then(|| collective_launches(evidence, manifest.spans_hosts()));
     let own: Vec<&RawRecord> = match &collective {
         Some(collective) => collective.records.iter().collect(),
         None => slowest_records(evidence),
@@ -396,8 +402,8 @@ fn assess_case(
     share_attempt(measured, expected, evidence.first().and_then(|first| first.ran_as))
 }
 
-/// Returns the size of the tensors of a case that ran on one block of the vector cores although they are large; `None` for other
-/// cases. The blocks of matrix products follow from the tiles of their output, which may be one.
+/// Returns the size of the tensors of a case that ran on one block of the vector cores although they are large;
+/// `None` for other cases. The blocks of matrix products follow from the tiles of their output, which may be one.
 fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<String> {
     let is_on_one = used.iter().all(|record| record.blocks == Some(1) && record.task.is_on_vector_cores());
     let tensors = case.inputs.iter().chain(&case.outputs).flatten();
@@ -411,8 +417,8 @@ pub(super) fn one_block(reason: &str) -> Option<&str> {
     find_clause(reason, ON_ONE_BLOCK)
 }
 
-/// Returns how the median of a case exceeds what its work explains; `None` if it does not, and for kernels on an AI CPU, which
-/// have no roofline.
+/// Returns how the median of a case exceeds what its work explains; `None` if it does not, and for kernels on an AI
+/// CPU, which have no roofline.
 fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Option<String> {
     let mut sorted = durations.to_vec();
     sorted.sort_unstable();

@@ -18,6 +18,8 @@ pub(super) struct RankOutput<'a> {
     pub(super) device: LogicalDeviceId,
     /// The device as the host numbers it.
     pub(super) physical_id: u32,
+    /// Name of its host in a gang of several hosts; empty for one host.
+    pub(super) host: &'a str,
     pub(super) journal: &'a LaunchJournal,
     /// Sorted by start time.
     pub(super) records: Cow<'a, [RawRecord]>,
@@ -26,12 +28,17 @@ pub(super) struct RankOutput<'a> {
 }
 
 impl RankOutput<'_> {
-    /// Returns `device 5`, or `device 5 (device 2 of torch)` if the numbers differ.
+    /// Returns ` of` and the host, if there are several.
+    fn place(&self) -> String {
+        if self.host.is_empty() { String::new() } else { format!(" of {}", self.host) }
+    }
+
+    /// Returns `device 5`, or `device 5 (device 2 of torch)` if the numbers differ; with the host if there are several.
     pub(super) fn device_name(&self) -> String {
         let (physical, logical) = (self.physical_id, self.device);
         let note =
             if physical == logical.0 { String::new() } else { format!(" (device {logical} of torch)") };
-        format!("device {physical}{note}")
+        format!("device {physical}{note}{}", self.place())
     }
 }
 
@@ -48,17 +55,18 @@ pub(super) struct RankLaunches<'a> {
 
 /// Splits the records by process, that is by device.
 pub(super) fn split_by_rank<'a>(
-    manifest: &Manifest,
+    manifest: &'a Manifest,
     journals: &'a [LaunchJournal],
     records: &'a [RawRecord],
 ) -> Vec<RankOutput<'a>> {
     let devices = manifest.devices();
-    let of = |device: LogicalDeviceId| {
+    let of = |device: LogicalDeviceId, host: usize| {
         if devices.len() < 2 {
             return Cow::Borrowed(records);
         }
         let of_device = |wanted: &dyn Fn(LogicalDeviceId) -> bool| -> Vec<RawRecord> {
-            records.iter().filter(|record| record.device.is_some_and(wanted)).cloned().collect()
+            let of_host = records.iter().filter(|record| record.host == host);
+            of_host.filter(|record| record.device.is_some_and(wanted)).cloned().collect()
         };
         let own = of_device(&|other| other == device);
         // A process without records on its device may have used a device outside the gang.
@@ -67,9 +75,11 @@ pub(super) fn split_by_rank<'a>(
     let each = devices.iter().zip(journals).enumerate();
     each.map(|(rank, (&device, journal))| {
         let physical_id = manifest.host_numbers.devices.get(rank).copied().unwrap_or(device.0);
-        let records = of(device);
+        let host = manifest.host_of_rank(rank);
+        let records = of(device, host);
+        let host = manifest.hosts.get(host).map_or("", |host| host.name.as_str());
         let rated_clock = rated_clock(&records);
-        RankOutput { device, physical_id, journal, records, rated_clock }
+        RankOutput { device, physical_id, host, journal, records, rated_clock }
     })
     .collect()
 }
@@ -97,7 +107,7 @@ pub(super) fn merge_ranks<'a>(
     let findings: Vec<RankFailure<'_>> = findings
         .filter_map(|(number, (evidence, rank))| {
             let is_silent = !rank.journal.lines.contains_key(&ordinal);
-            let device = rank.physical_id;
+            let device = format!("device {}{}", rank.physical_id, rank.place());
             Some(RankFailure { number, device, is_silent, outcome: evidence.as_ref().err()? })
         })
         .collect();
@@ -120,8 +130,8 @@ pub(super) fn merge_ranks<'a>(
 /// Failure of one process.
 struct RankFailure<'a> {
     number: usize,
-    /// Physical number of its device.
-    device: u32,
+    /// Its device by the number of its host.
+    device: String,
     /// True if it was ended before it wrote its journal line.
     is_silent: bool,
     outcome: &'a CaseOutcome,
@@ -145,7 +155,7 @@ fn blamed_outcome(findings: &[RankFailure<'_>], ranks: usize) -> Option<CaseOutc
     if by_all || verdict == Verdict::NotRun {
         return Some((*outcome).clone());
     }
-    Some(CaseOutcome::new(verdict, format!("rank {number} (device {device}): {}", outcome.reason)))
+    Some(CaseOutcome::new(verdict, format!("rank {number} ({device}): {}", outcome.reason)))
 }
 
 /// Returns the record of the slowest rank for each launch; of equal ones, that of the first rank.
@@ -199,10 +209,11 @@ struct RankView {
 const LATE_PART: f64 = 0.05;
 const LATE_NS: i64 = 5_000;
 
-/// Merges the records of a collective: a launch takes from the last start to the last end over the ranks, because a rank that
-/// starts early waits inside its kernel for the others. If the records of the ranks do not all overlap, their clocks differ,
-/// and the shortest duration is that of the rank that started last.
-pub(super) fn collective_launches(evidence: &[RankLaunches<'_>]) -> CollectiveLaunches {
+/// Merges the records of a collective: a launch takes from the last start to the last end over the ranks, because a
+/// rank that starts early waits inside its kernel for the others. If the records of the ranks do not all overlap, or
+/// the ranks are on several hosts, their clocks differ, and the shortest duration is that of the rank that started
+/// last.
+pub(super) fn collective_launches(evidence: &[RankLaunches<'_>], spans_hosts: bool) -> CollectiveLaunches {
     let slowest = slowest_records(evidence);
     let mut launches = CollectiveLaunches { records: Vec::new(), views: Vec::new() };
     for (number, record) in slowest.into_iter().enumerate() {
@@ -220,7 +231,8 @@ pub(super) fn collective_launches(evidence: &[RankLaunches<'_>]) -> CollectiveLa
         };
         let first_end = of_ranks.iter().map(|record| end(record)).min().unwrap_or_default();
         let last_end = of_ranks.iter().map(|record| end(record)).max().unwrap_or_default();
-        let overlaps = last_start < first_end;
+        // Clocks of different hosts may show an overlap by chance.
+        let overlaps = last_start < first_end && !spans_hosts;
         let ranked = || of_ranks.iter().enumerate();
         let (latest, start, duration, delay) = if overlaps {
             let latest = ranked().max_by_key(|(rank, record)| (record.start, usize::MAX - rank));
@@ -229,7 +241,8 @@ pub(super) fn collective_launches(evidence: &[RankLaunches<'_>]) -> CollectiveLa
         } else {
             // Starts of different clocks are not compared: the shortest kernel waited least.
             let latest = ranked().min_by_key(|(rank, record)| (record.duration, *rank));
-            (latest, record.start.0, shortest, durations[durations.len() / 2] - shortest)
+            let start = of_ranks.first().map_or(record.start, |first| first.start);
+            (latest, start.0, shortest, durations[durations.len() / 2] - shortest)
         };
         let latest = latest.map_or(0, |(rank, _)| rank);
         launches.records.push(RawRecord { start: Nanos(start), duration: Nanos(duration), ..record.clone() });
@@ -245,9 +258,9 @@ pub(super) fn collective_launches(evidence: &[RankLaunches<'_>]) -> CollectiveLa
 }
 
 impl CollectiveLaunches {
-    /// Returns the means over the accepted launches, in the order of the columns of tables of collectives: shortest, median
-    /// and longest duration of the ranks in nanoseconds, skew in percent, the rank that started last in most of them, and the
-    /// share of launches whose records overlap.
+    /// Returns the means over the accepted launches, in the order of the columns of tables of collectives: shortest,
+    /// median and longest duration of the ranks in nanoseconds, skew in percent, the rank that started last in most
+    /// of them, and the share of launches whose records overlap.
     #[expect(clippy::cast_precision_loss, reason = "durations and counts of launches")]
     pub(super) fn counters(&self, launches: &[Launch]) -> Vec<Option<f64>> {
         let accepted: Vec<&RankView> = self.accepted(launches).collect();

@@ -15,6 +15,7 @@ mod catalogue_indexing;
 mod catalogue_matmul;
 mod catalogue_training;
 mod comm;
+mod comm_nodes;
 mod comm_run;
 mod containers;
 mod context;

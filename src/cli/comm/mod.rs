@@ -4,6 +4,7 @@ mod fit;
 mod groups;
 mod import;
 mod message_options;
+mod node_options;
 mod run;
 mod validate;
 

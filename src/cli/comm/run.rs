@@ -4,37 +4,43 @@ use std::time::Instant;
 
 use clap::Args;
 
-use super::super::{
-    measurement_options::MeasurementOptions,
-    options::{DatabaseFolder, DeviceList, OutputOptions, parse_devices},
+use super::{
+    super::{
+        measurement_options::MeasurementOptions,
+        options::{DatabaseFolder, DeviceList, OutputOptions, parse_devices},
+    },
+    message_options::MessageOptions,
+    node_options::NodeOptions,
 };
-use super::message_options::MessageOptions;
 use crate::{
     config::{DatabaseFile, DeviceProfile},
     database::{Database, DatabaseError},
     domain::DataKind,
     exit::ExitStatus,
+    files::ScratchFolder,
+    nodes::NodeListener,
     plan::UpdateMode,
     render::ScriptCommunication,
     report::{print_data, print_note},
     session::{
         CollectiveSweep, CommandError, DeadlineOptions, RunContext, RunOptions, SweepPart, SweepRounds,
-        current_hccl_environment,
+        current_hccl_environment, follow_sweep,
     },
 };
 
 /// Measures collectives over message sizes, numbers of ranks, tiers and types
 ///
-/// A collective of one size is a case as that of a kernel: `status`, `resume`, `why`, `show` and `reparse` work for it, too. The
-/// results are written into `hcom_*.csv`; docs/collectives.md describes their columns. Sizes are bytes, and K, M and G are powers
-/// of 1024, as in nccl-tests.
+/// A collective of one size is a case as that of a kernel: `status`, `resume`, `why`, `show` and `reparse` work for
+/// it, too. The results are written into `hcom_*.csv`; docs/collectives.md describes their columns. Sizes are bytes,
+/// and K, M and G are powers of 1024, as in nccl-tests.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct CommRunOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     #[command(flatten)]
     messages: MessageOptions,
-    /// Measure further sizes around each change of the algorithm, in up to four further runs, until it is located within a quarter
+    /// Measure further sizes around each change of the algorithm, in up to four further runs, until it is located
+    /// within a quarter
     #[arg(long, conflicts_with = "dry_run")]
     refine: bool,
     /// Devices to use, by the numbers of `npu-smi info`, such as `0-15`; by default all of this host
@@ -48,13 +54,15 @@ pub(in crate::cli) struct CommRunOptions {
     /// Device profile of a database that does not exist yet
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Backend of torch.distributed; `gloo` runs on the CPU of this host with the torch of `--python`, and its times, by the
-    /// host's clock, are only for databases of the rehearsal host
+    /// Backend of torch.distributed; `gloo` runs on the CPU of this host with the torch of `--python`, and its times,
+    /// by the host's clock, are only for databases of the rehearsal host
     #[arg(long, value_enum, default_value = "hccl")]
     backend: BackendArg,
     /// Print groups, sizes and the predicted time; nothing is launched and nothing is written
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    nodes: NodeOptions,
     #[command(flatten)]
     measurement: MeasurementOptions,
     #[command(flatten)]
@@ -68,22 +76,27 @@ enum BackendArg {
     Gloo,
 }
 
-pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> {
-    let kind = options.measurement.kind();
-    let communication = match options.backend {
-        BackendArg::Hccl => ScriptCommunication::Hccl,
-        BackendArg::Gloo if kind == DataKind::Npu => {
-            return Err(CommandError {
+impl CommRunOptions {
+    /// Returns the backend of the scripts. Fails for times of the CPU in a database of devices.
+    fn communication(&self) -> Result<ScriptCommunication, CommandError> {
+        match self.backend {
+            BackendArg::Hccl => Ok(ScriptCommunication::Hccl),
+            BackendArg::Gloo if self.measurement.kind() == DataKind::Npu => Err(CommandError {
                 message:
                     "times of gloo are those of the CPU, and are for databases of the rehearsal host only"
                         .to_owned(),
                 hint: "add `--host rehearsal` with a database of its own, or remove `--backend gloo`"
                     .to_owned(),
                 exit: ExitStatus::Usage,
-            });
+            }),
+            BackendArg::Gloo => Ok(ScriptCommunication::Gloo),
         }
-        BackendArg::Gloo => ScriptCommunication::Gloo,
-    };
+    }
+}
+
+pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> {
+    let kind = options.measurement.kind();
+    let communication = options.communication()?;
     let assets = options.measurement.assets.load()?;
     let base = RunOptions {
         update: options.update,
@@ -91,9 +104,33 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
         ..options.measurement.options_of_one_collection(&assets)?
     };
     options.measurement.print_notes();
+    let place = options.nodes.place()?;
     let folder = &options.database.db;
     let combinations = options.messages.combinations()?;
-    let sweep = CollectiveSweep { parts: Vec::new(), environment: current_hccl_environment(), communication };
+    let sweep = CollectiveSweep {
+        parts: Vec::new(),
+        environment: current_hccl_environment(),
+        communication,
+        nodes: None,
+    };
+    if place.is_some() && options.refine {
+        return Err(CommandError {
+            message: "`--refine` is for sweeps of one host".to_owned(),
+            hint: "measure on all nodes without it; `npubench comm fit` names the sizes to give with `--sizes` then".to_owned(),
+            exit: ExitStatus::Usage,
+        });
+    }
+    if let Some(place) = place.as_ref().filter(|place| place.node > 0) {
+        if options.dry_run {
+            print_note("node 0 prints the preview of the sweep");
+            return Ok(ExitStatus::Done);
+        }
+        return follow_sweep(kind, assets, &base, &sweep, |context| options.messages.parts(context), place);
+    }
+    // Before the database is created.
+    let listener = place.as_ref().filter(|_| !options.dry_run);
+    let listener =
+        listener.map(|place| NodeListener::open(&place.leader.address, place.leader.port)).transpose()?;
     if Database::is_new(folder)? {
         let name = options.device.as_deref().unwrap_or(DeviceProfile::default_name());
         let profile = DeviceProfile::load(&assets, name)?;
@@ -104,16 +141,22 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
             ));
         }
         // Before the folder exists: a database is not created for a sweep that cannot be.
-        if let Some(devices) = base.chosen_devices.as_ref().filter(|_| !options.messages.are_of_workloads()) {
-            let groups = options.messages.wanted_groups().find(&profile, devices)?;
+        if let Some(devices) =
+            base.chosen_devices.as_ref().filter(|_| !options.messages.are_of_workloads() && place.is_none())
+        {
+            let groups = options.messages.wanted_groups().find(&profile, devices, None)?;
             CollectiveSweep { parts: vec![SweepPart { groups, ..combinations }], ..sweep.clone() }.cases()?;
         }
         let file = DatabaseFile { device: name.to_owned(), ..DatabaseFile::new(kind) };
         Database::create(folder, &file, |_| Ok::<(), DatabaseError>(()))?;
         print_note(&format!("created the database `{}` for {name}", folder.display()));
     }
-    let context = RunContext::find(folder, kind, assets.clone(), &base)?;
-    let sweep = CollectiveSweep { parts: options.messages.parts(&context)?, ..sweep };
+    let mut context = RunContext::find(folder, kind, assets.clone(), &base)?;
+    if let Some(place) = &place {
+        context.set_node_count(place.nodes)?;
+    }
+    let parts = options.messages.parts(&context)?;
+    let sweep = CollectiveSweep { parts, nodes: context.layout, ..sweep };
     let run_options = RunOptions { sweep: Some(sweep.clone()), ..base.clone() };
     let preview = context.preview_sweep(&run_options, options.deadline.seconds())?;
     if options.dry_run {
@@ -122,6 +165,13 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     }
     print_note(&preview.summary());
     context.require_host(&run_options)?;
+    let received = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+    let nodes = match (&place, listener) {
+        (Some(place), Some(listener)) => {
+            Some(context.admit_nodes(listener, place, &run_options, received.path())?)
+        }
+        _ => None,
+    };
     drop(context);
     let rounds = SweepRounds {
         folder,
@@ -131,6 +181,11 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
         budget: options.deadline.seconds(),
         format: options.output.format,
         started: Instant::now(),
+        nodes,
     };
-    rounds.measure(&sweep, options.refine)
+    let exit = rounds.measure(&sweep, options.refine)?;
+    if let Some(nodes) = &rounds.nodes {
+        nodes.cluster.end(exit.code());
+    }
+    Ok(exit)
 }

@@ -10,7 +10,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::{runtime, sync::mpsc};
 
-use super::*;
+use super::{super::stop_requests::StopSource, *};
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile, DeviceProfile},
@@ -153,6 +153,7 @@ impl Fixture {
     fn settings(&self, run: &str, costs: InitialCosts) -> CollectionSettings {
         CollectionSettings {
             run: run.to_owned(),
+            nodes: None,
             kind: DataKind::Rehearsal,
             folder: self.folder.path().join("run"),
             seed: 1,
@@ -233,7 +234,7 @@ impl Fixture {
                 let stop_sender = stop_sender.clone();
                 tokio::spawn(async move {
                     time::sleep(Duration::from_secs_f64(at)).await;
-                    let _ = stop_sender.send(());
+                    let _ = stop_sender.send(StopSource::Signal);
                 });
             }
             let lanes = FakeLanes {

@@ -31,6 +31,8 @@ fn faults(text: &str, folder: Option<&Path>, collection: u32, device: u32, ids: 
     let plan = FaultPlan::parse(Path::new("f.yaml"), text, &VALID_NAMES).expect("a plan");
     let manifest = Manifest {
         gang: Vec::new(),
+        hosts: Vec::new(),
+        host: 0,
         host_numbers: HostNumbers::default(),
         run: "r".to_owned(),
         collection,

@@ -32,6 +32,7 @@ pub(super) fn call(
         "torch.npu.current_device" => Ok(ApiReply::Int(u64::from(session.current))),
         "torch.npu.is_available" => Ok(ApiReply::Bool(session.devices > 0)),
         "torch._C._jit_get_all_schemas" => operator_schemas(session),
+        "torch.distributed.join_hosts" => join_hosts(session, arguments),
         "torch.distributed.store_set" => store_set(session, arguments),
         "torch.distributed.store_get" => store_get(session, arguments),
         _ if session.has_collectives() && collective_calls::is_collective(api) => {
@@ -151,10 +152,21 @@ fn set_compile_mode(arguments: &PyArguments) -> Result<ApiReply, PyError> {
     Ok(ApiReply::Nothing)
 }
 
+/// Joins the gang of several hosts by the place that torchrun gives.
+fn join_hosts(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
+    let bound = bind_signature("join_hosts(int node, str address, int port) -> ()", arguments, &[])?;
+    let node = int_argument(&bound, "node").and_then(|node| u64::try_from(node).ok());
+    let port = int_argument(&bound, "port").and_then(|port| u16::try_from(port).ok());
+    if let (Some(node), Some(port), Some(PyValue::Text(address))) = (node, port, bound.get("address")) {
+        session.join_hosts(node, address, port)?;
+    }
+    Ok(ApiReply::Nothing)
+}
+
 fn store_set(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("store_set(str key, str value) -> ()", arguments, &[])?;
     if let (Some(PyValue::Text(key)), Some(PyValue::Text(value))) = (bound.get("key"), bound.get("value")) {
-        session.group().set(key, value);
+        session.store_set(key, value)?;
     }
     Ok(ApiReply::Nothing)
 }
@@ -163,7 +175,7 @@ fn store_set(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiRep
 fn store_get(session: &mut ApiSession, arguments: &PyArguments) -> Result<ApiReply, PyError> {
     let bound = bind_signature("store_get(str key) -> str", arguments, &[])?;
     let Some(PyValue::Text(key)) = bound.get("key") else { return Ok(ApiReply::Nothing) };
-    Ok(session.group().get(key).map_or(ApiReply::Nothing, ApiReply::Text))
+    Ok(session.store_get(key)?.map_or(ApiReply::Nothing, ApiReply::Text))
 }
 
 /// A tensor argument that a kernel reads.

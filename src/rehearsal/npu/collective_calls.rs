@@ -89,8 +89,8 @@ struct CollectiveCall {
     elements: [u64; 2],
 }
 
-/// Launches a collective: waits for the other ranks, exchanges the data and records the kernel of this rank, which ends with those
-/// of the others.
+/// Launches a collective: waits for the other ranks, exchanges the data and records the kernel of this rank, which
+/// ends with those of the others.
 pub(super) fn call(
     session: &mut ApiSession,
     api: &str,
@@ -104,14 +104,16 @@ pub(super) fn call(
     session.common_calls += 1;
     let number = session.common_calls;
     let device = session.current;
+    let ahead = session.clock_ahead.0;
     let at = session.log.arrival(device, rank);
     let sent = match call.input {
         Some(handle) => session.memory.values(handle)?,
         None => None,
     };
-    let arrival = RankArrival { at, sent, call: call.describe() };
-    let arrivals = std::sync::Arc::clone(session.shared_group()).meet(number, rank, ranks, arrival)?;
-    let last = arrivals.iter().map(|arrival| arrival.at).max().unwrap_or(at);
+    // By the clock of all hosts.
+    let arrival = RankArrival { at: Nanos(at.0.saturating_sub(ahead)), sent, call: call.describe() };
+    let arrivals = session.meet(number, arrival)?;
+    let last = arrivals.iter().map(|arrival| arrival.at.0.saturating_add(ahead)).max().unwrap_or(at.0);
     let message = call.message_bytes(ranks as u64);
     let size = call.kind.bandwidth_bytes(message, ranks as u64).unwrap_or(u64::MAX);
     let duration = session.log.collective_duration(call.kind, size);
@@ -138,7 +140,7 @@ pub(super) fn call(
         outputs: Vec::new(),
         work: KernelWork { flops: 0.0, bytes: message as f64, unit: ComputeUnit::Mte, dtype: call.dtype },
     };
-    let end = Nanos(last.0.saturating_add(duration.0));
+    let end = Nanos(last.saturating_add(duration.0));
     session.log.append_collective(device, rank, operation, at, end);
     Ok(ApiReply::Nothing)
 }

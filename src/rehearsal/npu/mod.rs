@@ -1,8 +1,8 @@
 //! A simulated NPU: compares each call that the stand-in of torch forwards with the manifest's case, records
 //! launches as a profiler would, and advances a clock of its own.
 //!
-//! It computes no kernel. A tensor is a handle with a shape, a type and known properties of its values; collectives exchange
-//! the values of messages.
+//! It computes no kernel. A tensor is a handle with a shape, a type and known properties of its values; collectives
+//! exchange the values of messages.
 
 mod api_args;
 mod arguments;
@@ -27,4 +27,4 @@ pub(super) use launch_log::{LaunchedOperation, LoggedLaunch, TaskEngine};
 pub(super) use server::{ApiServer, ServerError};
 pub(super) use session::ApiSession;
 
-use crate::simulated_memory::{cache_model, element_values, process_group, protocol, tensors};
+use crate::simulated_memory::{cache_model, element_values, group_link, process_group, protocol, tensors};

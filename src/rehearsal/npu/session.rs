@@ -9,8 +9,9 @@ use std::{
 
 use super::{
     fault_injector::{FaultInjector, ScriptOutcome},
+    group_link::{GroupLink, serve_group},
     launch_log::{LaunchLog, LoggedLaunch},
-    process_group::{ProcessGroup, SharedGroup},
+    process_group::{ProcessGroup, RankArrival, SharedGroup},
     protocol::{ApiReply, ApiRequest, PyError, answer, runtime},
     tensors::TensorMemory,
     torch_npu_environment::TorchNpuEnvironment,
@@ -46,8 +47,15 @@ pub(in crate::rehearsal) struct ApiSession {
     other_schemas: BTreeMap<String, OperatorSchema>,
     /// State shared by the processes of a gang.
     group: Arc<SharedGroup>,
-    /// Devices of the processes, by rank; empty without torchrun.
+    /// Connection to the group on the first host of a gang; `None` on that host.
+    link: Option<Arc<GroupLink>>,
+    /// Devices of the processes of this host, by rank; empty without torchrun.
     gang: Vec<u32>,
+    /// First rank of this host, and the number of all ranks.
+    first_rank: usize,
+    ranks: usize,
+    /// Time by which the clock of this host is ahead.
+    pub(super) clock_ahead: Nanos,
     /// Record of the devices in use, for npu-smi.
     activity: Option<DeviceActivity>,
     host: Option<PathBuf>,
@@ -68,7 +76,11 @@ impl ApiSession {
         let assets = config.assets()?;
         let profile = DeviceProfile::load(&assets, &config.device_profile)?;
         let memory = TensorMemory::new(profile.hbm_bytes());
+        let started = Nanos(started.0.saturating_add(config.clock_ahead().0));
         let log = LaunchLog::new(config.clone(), profile, manifest, started);
+        let own_ranks = manifest.map(|manifest| manifest.ranks_of_host(manifest.host)).unwrap_or_default();
+        let own_devices =
+            manifest.and_then(|manifest| manifest.devices().get(own_ranks.clone())).unwrap_or_default();
         Ok(Self {
             devices: config.device_count(),
             current: 0,
@@ -81,9 +93,11 @@ impl ApiSession {
             catalogue: Arc::default(),
             other_schemas: other_schemas(&config.faults.schemas),
             group: Arc::default(),
-            gang: manifest
-                .map(|manifest| manifest.devices().iter().map(|device| device.0).collect())
-                .unwrap_or_default(),
+            link: None,
+            gang: own_devices.iter().map(|device| device.0).collect(),
+            first_rank: own_ranks.start,
+            ranks: manifest.map_or(0, |manifest| manifest.devices().len()),
+            clock_ahead: config.clock_ahead(),
             activity: None,
             host: None,
             is_finalised: false,
@@ -165,6 +179,44 @@ impl ApiSession {
         &self.group
     }
 
+    /// Joins the group of several hosts: the first one opens it once, the others connect to it.
+    pub(super) fn join_hosts(&mut self, node: u64, address: &str, port: u16) -> Result<(), PyError> {
+        if node > 0 {
+            self.link = Some(Arc::new(GroupLink::connect(address, port)?));
+        } else if self.group.lock().open_once() {
+            serve_group(&self.group, address, port)?;
+        }
+        Ok(())
+    }
+
+    /// Sets a key of torch's store.
+    pub(super) fn store_set(&self, key: &str, value: &str) -> Result<(), PyError> {
+        match &self.link {
+            Some(link) => link.set(key, value),
+            None => {
+                self.group().set(key, value);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the value of a key of torch's store; `None` if it is not set.
+    pub(super) fn store_get(&self, key: &str) -> Result<Option<String>, PyError> {
+        match &self.link {
+            Some(link) => link.get(key),
+            None => Ok(self.group().get(key)),
+        }
+    }
+
+    /// As [`SharedGroup::meet`], on any host.
+    pub(super) fn meet(&self, number: u64, arrival: RankArrival) -> Result<Vec<Arc<RankArrival>>, PyError> {
+        let (rank, ranks) = self.rank();
+        match &self.link {
+            Some(link) => link.meet(number, rank, ranks, arrival),
+            None => self.group.meet(number, rank, ranks, arrival),
+        }
+    }
+
     /// Returns true if the manifest has collectives.
     pub(super) fn has_collectives(&self) -> bool {
         self.kernels.iter().any(KernelName::is_collective)
@@ -172,8 +224,8 @@ impl ApiSession {
 
     /// Returns the rank of this process, and the number of ranks.
     pub(super) fn rank(&self) -> (usize, usize) {
-        let rank = self.gang.iter().position(|device| *device == self.current).unwrap_or_default();
-        (rank, self.gang.len())
+        let place = self.gang.iter().position(|device| *device == self.current).unwrap_or_default();
+        (self.first_rank + place, self.ranks)
     }
 
     /// Sets the device of the process, by which its rank and its faults are known.

@@ -54,6 +54,8 @@ fn session(cases: &[&str]) -> ApiSession {
         kind: DataKind::Rehearsal,
         device: LogicalDeviceId(0),
         gang: Vec::new(),
+        hosts: Vec::new(),
+        host: 0,
         host_numbers: HostNumbers::default(),
         seed: 0,
         warm_up: 1,

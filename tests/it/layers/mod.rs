@@ -18,7 +18,7 @@ const LAYERS: [&[&str]; 7] = [
     &["files", "table", "config", "events"],
     &["process", "catalogue", "llm", "profile"],
     &["render", "ledger", "database", "op_mapping", "op_query", "lookup", "workload", "grid", "fault_plan"],
-    &["device", "collective", "plan", "sched", "verify", "evidence", "coverage", "adaptive"],
+    &["device", "collective", "plan", "sched", "verify", "evidence", "coverage", "adaptive", "nodes"],
     &["simulated_memory", "rehearsal", "engine", "vendor_check", "report", "selftest", "session"],
     &["cli"],
 ];

@@ -27,6 +27,9 @@ def init_process_group(backend=None):
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         _of_torchrun(name)
     rank, size = int(_of_torchrun("RANK")), int(_of_torchrun("WORLD_SIZE"))
+    if int(os.environ.get("GROUP_WORLD_SIZE", 1)) > 1:
+        place = (int(_of_torchrun("GROUP_RANK")), os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        _rehearsal.call("torch.distributed.join_hosts", place, {})
     _state.update(rank=rank, size=size, store=_Store(), barriers=0)
     barrier()
 

@@ -16,17 +16,32 @@ import zlib
 GRACE = 30.0
 
 
-def environment(rank, options, store):
+def environment(local_rank, options, store):
+    first, size = places(options)
     variables = {
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "WORLD_SIZE": options.nproc_per_node,
+        "RANK": first + local_rank,
+        "LOCAL_RANK": local_rank,
+        "WORLD_SIZE": size,
         "LOCAL_WORLD_SIZE": options.nproc_per_node,
-        "MASTER_ADDR": options.local_addr,
-        "MASTER_PORT": store.getsockname()[1],
+        "GROUP_RANK": options.node_rank,
+        "GROUP_WORLD_SIZE": options.nnodes,
+        "MASTER_ADDR": options.local_addr if store else options.master_addr,
+        "MASTER_PORT": store.getsockname()[1] if store else options.master_port,
         "TORCHELASTIC_USE_AGENT_STORE": True,
     }
     return dict(os.environ, **{name: str(value) for name, value in variables.items()})
+
+
+def places(options):
+    """Returns the first rank of this host and the number of all ranks. The torchruns of several hosts exchange their numbers
+    of processes; this one takes them from the manifest."""
+    if options.nnodes == 1:
+        return 0, options.nproc_per_node
+    with open(options.arguments[0], encoding="utf-8") as file:
+        ranks = [host["ranks"] for host in json.load(file)["hosts"]]
+    if len(ranks) != options.nnodes or ranks[options.node_rank] != options.nproc_per_node:
+        sys.exit("rehearsal: the manifest has other hosts than the options of torchrun")
+    return sum(ranks[: options.node_rank]), sum(ranks)
 
 
 def store_port():
@@ -68,15 +83,19 @@ def main():
     parser.add_argument("--nproc_per_node", "--nproc-per-node", type=int, default=1)
     parser.add_argument("--standalone", action="store_true")
     parser.add_argument("--local-addr", "--local_addr", default="127.0.0.1")
+    parser.add_argument("--node-rank", "--node_rank", type=int, default=0)
+    parser.add_argument("--master-addr", "--master_addr", default="127.0.0.1")
+    parser.add_argument("--master-port", "--master_port", type=int, default=0)
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    if options.nnodes != 1:
-        parser.error("rehearsal: one host only")
-    if not options.standalone or os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1":
+    if options.standalone == (options.nnodes != 1):
+        parser.error("rehearsal: --standalone is for one host, and several hosts need a place to meet")
+    if os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1":
         parser.error("rehearsal: without --standalone and a shared store, gangs may take each other's ports")
     # As the store of the real one: the system chooses the port, which is taken until the end.
-    store = socket.create_server((options.local_addr, store_port()))
+    # Of several hosts it is in the simulated NPU of the first.
+    store = socket.create_server((options.local_addr, store_port())) if options.standalone else None
     workers = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)

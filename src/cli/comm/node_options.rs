@@ -1,0 +1,144 @@
+//! Options of a sweep over several nodes.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::{
+    exit::ExitStatus,
+    nodes::LeaderPlace,
+    session::{CommandError, NodePlace, first_slurm_host},
+};
+
+/// Place of this process among the nodes of a sweep. The names are those of torchrun.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Several nodes")]
+pub(super) struct NodeOptions {
+    /// Number of nodes, each of which runs this command; under Slurm's srun by default that of the step
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    nnodes: Option<u16>,
+    /// Number of this node; node 0 has the database
+    #[arg(long, value_name = "N", requires = "nnodes")]
+    node_rank: Option<usize>,
+    /// Host of node 0; under Slurm's srun by default the first one of the step
+    #[arg(long, value_name = "HOST")]
+    master_addr: Option<String>,
+    /// Port of node 0 by which the nodes agree; torchrun uses the following one
+    #[arg(long, value_name = "PORT", default_value_t = 29480, value_parser = clap::value_parser!(u16).range(1..=65534))]
+    master_port: u16,
+    /// Seconds in which all nodes must have connected
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    node_timeout: u64,
+}
+
+fn usage(message: impl Into<String>, hint: &str) -> CommandError {
+    CommandError { message: message.into(), hint: hint.to_owned(), exit: ExitStatus::Usage }
+}
+
+/// A step of Slurm with several nodes.
+struct SlurmStep {
+    nodes: usize,
+    node: usize,
+    first_host: String,
+}
+
+impl SlurmStep {
+    /// Returns the step that has started this process; `None` without one, also in a batch script, which runs on one
+    /// node.
+    fn find(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, CommandError> {
+        let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
+        let Some(nodes) = number("SLURM_STEP_NUM_NODES").filter(|nodes| *nodes > 1) else { return Ok(None) };
+        let tasks = number("SLURM_STEP_NUM_TASKS").unwrap_or(nodes);
+        if tasks != nodes {
+            return Err(usage(
+                format!("the step of Slurm has {tasks} tasks on {nodes} nodes, expected one on each"),
+                "start it with `srun --ntasks-per-node=1`, or give `--nnodes 1` for a sweep of this node alone",
+            ));
+        }
+        let (Some(node), Some(list)) = (number("SLURM_NODEID"), variable("SLURM_STEP_NODELIST")) else {
+            return Err(usage(
+                "SLURM_NODEID or SLURM_STEP_NODELIST is not set in this step of Slurm",
+                "give `--nnodes`, `--node-rank` and `--master-addr`",
+            ));
+        };
+        Ok(Some(Self { nodes, node, first_host: first_slurm_host(&list) }))
+    }
+}
+
+impl NodeOptions {
+    /// Returns the place of this process; `None` for a sweep of one host.
+    pub(super) fn place(&self) -> Result<Option<NodePlace>, CommandError> {
+        self.place_by(|name| std::env::var(name).ok())
+    }
+
+    fn place_by(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<NodePlace>, CommandError> {
+        let (nodes, node, address) = match self.nnodes {
+            Some(1) => return Ok(None),
+            Some(nodes) => (usize::from(nodes), self.node_rank, self.master_addr.clone()),
+            None => match SlurmStep::find(variable)? {
+                Some(SlurmStep { nodes, node, first_host }) => {
+                    (nodes, Some(node), self.master_addr.clone().or(Some(first_host)))
+                }
+                None if self.master_addr.is_some() => {
+                    return Err(usage(
+                        "`--master-addr` is for several nodes",
+                        "give `--nnodes` and `--node-rank` as well",
+                    ));
+                }
+                None => return Ok(None),
+            },
+        };
+        let (Some(node), Some(address)) = (node, address) else {
+            return Err(usage(
+                "a sweep of several nodes needs the number of this one and the host of node 0",
+                "give `--node-rank` and `--master-addr`",
+            ));
+        };
+        if node >= nodes {
+            return Err(usage(
+                format!("`--node-rank` is {node}, expected 0 to {}", nodes - 1),
+                "number the nodes from 0",
+            ));
+        }
+        let leader = LeaderPlace { address, port: self.master_port };
+        Ok(Some(NodePlace { nodes, node, leader, timeout: Duration::from_secs(self.node_timeout) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(
+        nnodes: Option<u16>,
+        node_rank: Option<usize>,
+        slurm: &[(&str, &str)],
+    ) -> Result<Option<NodePlace>, CommandError> {
+        let address = nnodes.filter(|nodes| *nodes > 1).map(|_| "host-a".to_owned());
+        let options =
+            NodeOptions { nnodes, node_rank, master_addr: address, master_port: 29480, node_timeout: 300 };
+        options
+            .place_by(|name| slurm.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn steps_of_slurm_give_the_place_and_batch_scripts_none() {
+        let step = [
+            ("SLURM_STEP_NUM_NODES", "2"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_NODEID", "1"),
+            ("SLURM_STEP_NODELIST", "atlas[07-08]"),
+        ];
+        let found = place(None, None, &step).expect("valid").expect("two nodes");
+        assert_eq!((found.nodes, found.node, found.leader.address.as_str()), (2, 1, "atlas07"));
+        let batch = [("SLURM_NNODES", "2"), ("SLURM_NODEID", "0"), ("SLURM_JOB_NODELIST", "atlas[07-08]")];
+        assert!(place(None, None, &batch).expect("valid").is_none());
+        assert!(place(Some(1), None, &step).expect("valid").is_none(), "options precede Slurm");
+        let by_hand = place(Some(3), Some(2), &step).expect("valid").expect("three nodes");
+        assert_eq!((by_hand.nodes, by_hand.node, by_hand.leader.address.as_str()), (3, 2, "host-a"));
+        let tasks = [step[0], ("SLURM_STEP_NUM_TASKS", "16"), step[2], step[3]];
+        assert!(place(None, None, &tasks).expect_err("too many").to_string().contains("16 tasks on 2 nodes"));
+        assert!(place(Some(2), None, &[]).expect_err("no rank").to_string().contains("--node-rank"));
+        assert!(place(Some(2), Some(2), &[]).expect_err("too high").to_string().contains("expected 0 to 1"));
+    }
+}

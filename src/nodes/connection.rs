@@ -1,0 +1,261 @@
+//! A connection to another node: lines of JSON with a limited length, and files.
+
+use std::{
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    net::{Shutdown, TcpStream},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::messages::NodeMessage;
+
+/// Greatest length of a message in bytes.
+const LONGEST_LINE: u64 = 4 << 20;
+/// Greatest size of a file in bytes.
+const LARGEST_FILE: u64 = 8 << 30;
+
+/// Times of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectionTimes {
+    /// Interval of the signs of life.
+    pub(super) beat: Duration,
+    /// Silence after which the other node counts as lost.
+    pub(super) silence: Duration,
+}
+
+impl Default for ConnectionTimes {
+    fn default() -> Self {
+        Self { beat: Duration::from_secs(3), silence: Duration::from_secs(30) }
+    }
+}
+
+/// Header line of a message.
+#[derive(Serialize, Deserialize)]
+struct MessageLine<M> {
+    message: M,
+    /// Size of the file that follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<u64>,
+}
+
+/// Sending side of a connection, shared by threads.
+#[derive(Debug)]
+pub(super) struct NodeSender {
+    stream: Mutex<TcpStream>,
+    /// The same stream, to close it while a thread sends.
+    closer: TcpStream,
+    is_closed: Mutex<bool>,
+    closed: Condvar,
+}
+
+/// Receiving side of a connection.
+#[derive(Debug)]
+pub(super) struct NodeReceiver {
+    stream: BufReader<TcpStream>,
+    /// Folder of received files.
+    folder: PathBuf,
+}
+
+/// Number of the next received file of this process.
+static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
+
+/// Divides a stream into its sides. A silent stream fails after the time of silence.
+pub(super) fn divide(
+    stream: TcpStream,
+    folder: &Path,
+    times: ConnectionTimes,
+) -> io::Result<(Arc<NodeSender>, NodeReceiver)> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(times.silence))?;
+    stream.set_write_timeout(Some(times.silence))?;
+    let sender = NodeSender {
+        stream: Mutex::new(stream.try_clone()?),
+        closer: stream.try_clone()?,
+        is_closed: Mutex::new(false),
+        closed: Condvar::new(),
+    };
+    Ok((Arc::new(sender), NodeReceiver { stream: BufReader::new(stream), folder: folder.to_owned() }))
+}
+
+impl NodeSender {
+    pub(super) fn send(&self, message: &NodeMessage) -> io::Result<()> {
+        self.send_with(message, None)
+    }
+
+    /// Sends a message with a file.
+    pub(super) fn send_file(&self, message: &NodeMessage, file: &Path) -> io::Result<()> {
+        self.send_with(message, Some(File::open(file)?))
+    }
+
+    fn send_with(&self, message: &NodeMessage, file: Option<File>) -> io::Result<()> {
+        let size = file.as_ref().map(File::metadata).transpose()?.map(|metadata| metadata.len());
+        let mut line = serde_json::to_vec(&MessageLine { message, file: size })?;
+        line.push(b'\n');
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.write_all(&line)?;
+        if let (Some(file), Some(size)) = (file, size) {
+            let sent = io::copy(&mut file.take(size), &mut *stream)?;
+            if sent < size {
+                // The receiver would take the next message for a part of the file.
+                self.close();
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"));
+            }
+        }
+        stream.flush()
+    }
+
+    /// Sends signs of life on a thread of its own until the connection is closed.
+    pub(super) fn start_beats(self: &Arc<Self>, times: ConnectionTimes) -> io::Result<()> {
+        let sender = Arc::clone(self);
+        let beat = move || {
+            let mut is_closed = sender.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+            while !*is_closed {
+                drop(is_closed);
+                if sender.send(&NodeMessage::Alive).is_err() {
+                    return;
+                }
+                is_closed = sender.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+                if !*is_closed {
+                    let waited = sender.closed.wait_timeout(is_closed, times.beat);
+                    is_closed = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        };
+        thread::Builder::new().name("node alive".to_owned()).spawn(beat).map(drop)
+    }
+
+    /// Closes the connection; a thread that receives from it ends.
+    pub(super) fn close(&self) {
+        *self.is_closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.closed.notify_all();
+        let _ = self.closer.shutdown(Shutdown::Both);
+    }
+}
+
+impl NodeReceiver {
+    /// Sets the silence after which the other node counts as lost.
+    pub(super) fn set_silence(&self, times: ConnectionTimes) -> io::Result<()> {
+        self.stream.get_ref().set_read_timeout(Some(times.silence))
+    }
+
+    /// Returns the next message but signs of life, with the file that follows it. Fails if the connection is closed
+    /// or silent, or a line is no message.
+    pub(super) fn receive(&mut self) -> io::Result<(NodeMessage, Option<PathBuf>)> {
+        loop {
+            let mut line = Vec::new();
+            let length = self.stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line);
+            let length = length.map_err(silent_as_text)?;
+            if length == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
+            }
+            if line.last() != Some(&b'\n') {
+                return Err(invalid("it sent a message that is cut or too long"));
+            }
+            let line: MessageLine<NodeMessage> = serde_json::from_slice(&line)
+                .map_err(|_| invalid("it sent a line that is no message of this version of npubench"))?;
+            let file = line.file.map(|size| self.receive_file(size)).transpose()?;
+            if line.message != NodeMessage::Alive {
+                return Ok((line.message, file));
+            }
+        }
+    }
+
+    fn receive_file(&mut self, size: u64) -> io::Result<PathBuf> {
+        if size > LARGEST_FILE {
+            return Err(invalid("it sent a file that is too large"));
+        }
+        let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(format!("received-{}-{number}.tar.gz", std::process::id()));
+        let mut file = File::create(&path)?;
+        let received = io::copy(&mut self.stream.by_ref().take(size), &mut file).map_err(silent_as_text)?;
+        if received < size {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
+        }
+        Ok(path)
+    }
+}
+
+fn invalid(problem: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem)
+}
+
+fn silent_as_text(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            io::Error::new(io::ErrorKind::TimedOut, "it sent no sign of life")
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, net::TcpListener};
+
+    use super::*;
+
+    const SHORT: ConnectionTimes =
+        ConnectionTimes { beat: Duration::from_millis(20), silence: Duration::from_millis(200) };
+
+    type Side = (Arc<NodeSender>, NodeReceiver);
+
+    fn pair(folder: &Path) -> (Side, Side, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let one = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let raw = one.try_clone().expect("cloned");
+        let other = listener.accept().expect("accepted").0;
+        (divide(one, folder, SHORT).expect("set"), divide(other, folder, SHORT).expect("set"), raw)
+    }
+
+    #[test]
+    fn messages_and_files_arrive_in_order_and_silence_is_noticed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (one, mut other, _) = pair(folder.path());
+        let file = folder.path().join("file");
+        fs::write(&file, vec![b'\n'; 100_000]).expect("written");
+        let stop = NodeMessage::Stop { collection: 3 };
+        one.0.send_file(&NodeMessage::Accepted, &file).expect("sent");
+        one.0.send(&stop).expect("sent");
+        let (message, received) = other.1.receive().expect("received");
+        assert_eq!(message, NodeMessage::Accepted);
+        assert_eq!(fs::read(received.expect("a file")).expect("read"), vec![b'\n'; 100_000]);
+        assert_eq!(other.1.receive().expect("received"), (stop.clone(), None));
+        let silent = other.1.receive().expect_err("nothing is sent");
+        assert_eq!(silent.to_string(), "it sent no sign of life");
+        // With signs of life it is waited for.
+        one.0.start_beats(SHORT).expect("a thread");
+        let waiting = thread::spawn(move || other.1.receive().map(|(message, _)| message));
+        thread::sleep(3 * SHORT.silence);
+        one.0.send(&stop).expect("sent");
+        assert_eq!(waiting.join().expect("no panic").expect("received"), stop);
+        one.0.close();
+    }
+
+    #[test]
+    fn foreign_and_endless_lines_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (_one, mut other, mut raw) = pair(folder.path());
+        raw.write_all(b"GET / HTTP/1.1\r\n").expect("written");
+        assert!(
+            other.1.receive().expect_err("no message").to_string().contains("no message of this version")
+        );
+        raw.write_all(b"{\"message\": \"accepted\", \"file\": 99999999999999}\n").expect("written");
+        assert!(other.1.receive().expect_err("too large").to_string().contains("too large"));
+        let endless = thread::spawn(move || {
+            let text = vec![b'x'; 1 << 20];
+            while raw.write_all(&text).is_ok() {}
+        });
+        assert!(other.1.receive().expect_err("too long").to_string().contains("too long"));
+        other.0.close();
+        endless.join().expect("no panic");
+    }
+}

@@ -1,0 +1,106 @@
+//! Messages between the nodes.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A host with ranks of a gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeHost {
+    /// Number of the node.
+    pub(crate) node: usize,
+    pub(crate) name: String,
+    /// Number of its ranks, which follow those of the hosts before it.
+    pub(crate) ranks: usize,
+}
+
+/// Part of a node in a collection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PartOrder {
+    pub(crate) run: String,
+    pub(crate) collection: u32,
+    /// Ids of the cases in the order of their launches.
+    pub(crate) cases: Vec<String>,
+    /// Devices by rank, each by its number on its host.
+    pub(crate) devices: Vec<u32>,
+    /// Hosts in the order of their ranks.
+    pub(crate) hosts: Vec<NodeHost>,
+    /// Place of the node among the hosts.
+    pub(crate) place: usize,
+    /// Port of torchrun's store on the first host.
+    pub(crate) store_port: u16,
+    /// Time limit in seconds.
+    pub(crate) limit: f64,
+    /// Wall time in seconds after which the part is ended in any case.
+    pub(crate) cut_off: Option<f64>,
+    /// Digest of the manifest and the script that the node must render.
+    pub(crate) digest: String,
+}
+
+/// Exit of the part of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PartEnd {
+    /// The script exited with status 0.
+    Done,
+    /// The script exited with another status or by a signal.
+    Failed,
+    /// The script was ended at its time limit.
+    TimedOut,
+    /// The script was ended by a request or at the deadline.
+    Stopped,
+    /// The script was not started.
+    NotStarted,
+}
+
+/// Result of the part of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PartResult {
+    pub(crate) collection: u32,
+    pub(crate) end: PartEnd,
+    /// Last line of the log, or the reason why the script was not started.
+    pub(crate) message: String,
+    /// Archive of the evidence in the receiving node.
+    #[serde(skip)]
+    pub(crate) archive: Option<PathBuf>,
+}
+
+/// A message of either side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NodeMessage {
+    /// First message of a follower. Its form must not change between versions.
+    Hello {
+        version: String,
+        node: usize,
+        nodes: usize,
+        host: String,
+    },
+    /// Answer of node 0: the device profile of its database, by which groups are found, and its name.
+    Welcome {
+        device_profile: String,
+        host: String,
+    },
+    /// What the follower has, by name.
+    Agreement(BTreeMap<String, String>),
+    /// The sender cannot take part, or refuses the other one.
+    Refused {
+        message: String,
+    },
+    /// All nodes agree.
+    Accepted,
+    Start(Box<PartOrder>),
+    /// Ends the part of a collection.
+    Stop {
+        collection: u32,
+    },
+    Ended(PartResult),
+    /// The follower has received a signal to stop.
+    StopRequested,
+    /// The sweep has ended with this exit code.
+    End {
+        exit: u8,
+    },
+    /// Sign of life.
+    Alive,
+}

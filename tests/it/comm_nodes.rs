@@ -1,0 +1,364 @@
+//! `npubench comm run` over several nodes: two processes of this machine with different host names and clocks.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{
+    context::{Context, Ran},
+    kill_resume::{processes_in, tables},
+    requirements::{shared, vendor_python},
+};
+
+const SWEEP: [&str; 18] = [
+    "comm",
+    "run",
+    "--db",
+    "db",
+    "--host",
+    "rehearsal",
+    "--rehearsal-model",
+    "steady",
+    "--warm-up",
+    "2",
+    "--launches",
+    "8",
+    "--devices",
+    "0-1",
+    "--master-addr",
+    "127.0.0.1",
+    "--nnodes",
+    "2",
+];
+
+/// Two ranks on node 0, one on node 1.
+const SMALL: [&str; 8] = ["--ranks", "3", "--tiers", "0", "--ops", "all_reduce", "--sizes", "1K,4K,64K"];
+
+/// Two nodes with a folder and a port of their own.
+struct Nodes {
+    context: Context,
+    port: u16,
+}
+
+/// Returns a port of this machine that is free together with the following one.
+fn free_ports() -> u16 {
+    loop {
+        let first = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = first.local_addr().expect("an address").port();
+        if port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
+            return port;
+        }
+    }
+}
+
+impl Nodes {
+    fn new() -> Self {
+        let nodes = Self { context: Context::new(), port: free_ports() };
+        for (node, clock) in [(0, 0.0), (1, -3.5)] {
+            nodes.set_faults(node, clock, "");
+            fs::create_dir(nodes.context.path(&format!("tmp{node}"))).expect("created");
+        }
+        nodes
+    }
+
+    fn set_faults(&self, node: usize, clock: f64, faults: &str) {
+        let text = format!("host: {{name: host-{node}, clock_ahead: {clock}}}\n{faults}");
+        self.context.write(&format!("node{node}.yaml"), &text);
+    }
+
+    fn command(&self, node: usize, more: &[&str]) -> Command {
+        let is_replaced = |option: &&[&str]| more.contains(&option[0]);
+        let options = SWEEP[2..].chunks(2).filter(|option| !is_replaced(option)).flatten().copied();
+        let arguments: Vec<&str> = SWEEP[..2].iter().copied().chain(options).collect();
+        let mut command = self.context.command(&[&arguments, more].concat());
+        let faults = self.context.path(&format!("node{node}.yaml"));
+        command
+            .args(["--node-rank", &node.to_string(), "--master-port", &self.port.to_string()])
+            .arg("--rehearsal-faults")
+            .arg(faults)
+            // Processes of a collection work below it.
+            .env("TMPDIR", self.context.path(&format!("tmp{node}")));
+        if !more.contains(&"--node-timeout") {
+            command.args(["--node-timeout", "30"]);
+        }
+        command
+    }
+
+    fn start(&self, mut command: Command) -> Child {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
+    }
+
+    /// Runs node 0 and node 1 to their ends.
+    fn run_both(&self, commands: [Command; 2]) -> [Ran; 2] {
+        let started = commands.map(|command| self.start(command));
+        started.map(|child| self.context.ran(&child.wait_with_output().expect("reaped")))
+    }
+
+    fn sweep(&self, more: &[&str]) -> [Ran; 2] {
+        self.run_both([self.command(0, more), self.command(1, more)])
+    }
+
+    /// Rows of a table with their keys; asserts that their durations are those of the rehearsal host's model,
+    /// although the clocks of the hosts differ by seconds.
+    fn rows(&self, table: &str) -> Vec<String> {
+        if !self.context.path(&format!("db/{table}.csv")).exists() {
+            return Vec::new();
+        }
+        let shown = |row: BTreeMap<String, String>| {
+            let [size, duration]: [f64; 2] = ["Bandwidth Size(bytes)", "Duration(us)"]
+                .map(|column| row[column].parse().expect("a number"));
+            let expected = if size <= 32_768.0 { 12.0 + size / 20e3 } else { 22.0 + size / 70e3 };
+            assert!((duration / expected - 1.0).abs() < 0.02, "{duration}, not {expected}");
+            let column = |name: &str| row[name].clone();
+            let key = ["num_devices", "topology_tier", "message_bytes", "Result Check", "Duration Method"]
+                .map(column);
+            format!("{} ranks, tier {}, {} bytes: {}, {}", key[0], key[1], key[2], key[3], key[4])
+        };
+        self.context.rows("db", table).into_iter().map(shown).collect()
+    }
+
+    /// Waits until a collection has started its ranks on node 1.
+    fn wait_for_ranks(&self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !has_file(&self.context.path("tmp1"), "launched.2.jsonl") {
+            assert!(Instant::now() < deadline, "no collection starts on node 1");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Asserts that no process of the sweep is left; the kernel ends killed ones shortly after.
+    fn assert_no_process(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let left = processes_in(&self.context.path("."));
+            if left.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "processes {left:?} are left");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn has_file(folder: &Path, name: &str) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => has_file(&entry.path(), name),
+        _ => entry.file_name() == name,
+    })
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(child.id()).expect("an id")), signal).expect("sent");
+}
+
+#[test]
+fn sweep_over_two_nodes_is_measured_and_repeated_without_a_new_row() {
+    let nodes = Nodes::new();
+    let all = ["--ranks", "2,3", "--ops", "all_reduce,all_gather", "--sizes", "1K,64K"];
+    let [first, second] = nodes.sweep(&all);
+    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
+    assert!(second.stderr.contains("node 1 (host-1) takes part"), "{}", second.stderr);
+    assert_eq!(nodes.rows("hcom_allGather_").len(), 6);
+    // Groups of one node are measured by the same command.
+    assert_eq!(
+        nodes.rows("hcom_allReduce_"),
+        [
+            "2 ranks, tier 0, 1024 bytes: ok, shortest rank",
+            "2 ranks, tier 0, 65536 bytes: ok, shortest rank",
+            "2 ranks, tier 2, 1024 bytes: ok, last end - last start",
+            "2 ranks, tier 2, 65536 bytes: ok, last end - last start",
+            "3 ranks, tier 0, 1024 bytes: ok, shortest rank",
+            "3 ranks, tier 0, 65536 bytes: ok, shortest rank",
+        ]
+    );
+    let case = nodes.context.rows("db", "hcom_allReduce_")[0]["MicroBench Case"].clone();
+    let why = nodes.context.run(&["why", &case, "--db", "db"]);
+    assert!(why.stdout.contains("their records do not all overlap"), "{}", why.stdout);
+    let before = tables(&nodes.context);
+    let reparsed = nodes.context.run(&["reparse", "--db", "db"]);
+    assert_eq!(reparsed.code, 0, "{}{}", reparsed.stdout, reparsed.stderr);
+    let [again, follower] = nodes.sweep(&all);
+    assert_eq!((again.code, follower.code), (0, 0), "{}{}", again.stderr, follower.stderr);
+    assert!(again.stderr.contains("12 already measured"), "{}", again.stderr);
+    assert_eq!(tables(&nodes.context), before);
+    nodes.assert_no_process();
+}
+
+#[test]
+fn nodes_that_differ_end_before_the_first_launch_with_both_values() {
+    let nodes = Nodes::new();
+    let mut variable = nodes.command(1, &SMALL);
+    variable.env("HCCL_ALGO", "level0:ring");
+    let software = "software: {cann: 9.9}\n";
+    let other_size = [&SMALL[..6], &["--sizes", "1K"]].concat();
+    let other_device = [&SMALL[..], &["--devices", "0-2"]].concat();
+    for (follower, expected) in [
+        (variable, "HCCL variables: none on node 0 (host-0), `HCCL_ALGO=level0:ring` on node 1 (host-1)"),
+        (
+            nodes.command(1, &other_size),
+            "sizes: `1024, 4096, 65536` on node 0 (host-0), `1024` on node 1 (host-1)",
+        ),
+        (
+            nodes.command(1, &[&SMALL[..], &["--warm-up", "3"]].concat()),
+            "warm-up: `2` on node 0 (host-0), `3`",
+        ),
+        (
+            nodes.command(1, &other_device),
+            "number of devices: `2` on node 0 (host-0), `3` on node 1 (host-1)",
+        ),
+        (
+            nodes.command(1, &[&SMALL[..], &["--nnodes", "3"]].concat()),
+            "number of nodes is 2 on node 0 (host-0) and 3",
+        ),
+        (
+            nodes.command(1, &[&SMALL[..], &["--devices", "0-99"]].concat()),
+            "node 1 (host-1) cannot take part: ",
+        ),
+    ] {
+        let [first, second] = nodes.run_both([nodes.command(0, &SMALL), follower]);
+        assert_eq!((first.code, second.code), (3, 3), "{expected}: {}{}", first.stderr, second.stderr);
+        assert!(first.stderr.contains(expected), "{expected}: {}", first.stderr);
+        if !expected.ends_with("take part: ") {
+            assert!(second.stderr.contains(expected), "{expected}: {}", second.stderr);
+        }
+    }
+    nodes.set_faults(1, 0.0, software);
+    let [first, _] = nodes.sweep(&SMALL);
+    assert!(first.code == 3 && first.stderr.contains("software: "), "{}", first.stderr);
+    assert!(first.stderr.contains("9.9"), "{}", first.stderr);
+    assert!(nodes.context.snapshot("db/.npubench/runs").is_empty(), "nothing was launched");
+}
+
+#[test]
+fn ports_in_use_and_missing_nodes_are_errors_before_the_first_launch() {
+    let nodes = Nodes::new();
+    let taken = TcpListener::bind(("127.0.0.1", nodes.port + 1)).expect("a port");
+    let ran = nodes.context.ran(&nodes.command(0, &SMALL).output().expect("it runs"));
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let expected = format!("port {} of 127.0.0.1 cannot be opened: another program uses it", nodes.port + 1);
+    assert!(ran.stderr.contains(&expected) && ran.stderr.contains("--master-port"), "{}", ran.stderr);
+    assert!(!nodes.context.path("db").exists());
+    drop(taken);
+    let short = [&SMALL[..], &["--node-timeout", "1"]].concat();
+    let [leader, follower] = [0, 1].map(|node| {
+        // One after the other: each misses the other.
+        nodes.context.ran(&nodes.command(node, &short).output().expect("it runs"))
+    });
+    assert_eq!((leader.code, follower.code), (4, 4), "{}{}", leader.stderr, follower.stderr);
+    let expected = format!("node 1 did not connect to 127.0.0.1 port {} within 1 s", nodes.port);
+    assert!(leader.stderr.contains(&expected), "{}", leader.stderr);
+    let expected = format!("node 0 at 127.0.0.1 port {} is not reachable within 1 s", nodes.port);
+    assert!(follower.stderr.contains(&expected), "{}", follower.stderr);
+    let beyond = nodes.context.command(&[&SWEEP[..], &SMALL, &["--node-rank", "7"]].concat()).output();
+    let ran = nodes.context.ran(&beyond.expect("it runs"));
+    assert!(ran.code == 2 && ran.stderr.contains("expected 0 to 1"), "{}", ran.stderr);
+}
+
+#[test]
+fn rank_of_another_node_that_dies_costs_one_size() {
+    let nodes = Nodes::new();
+    let fault = "faults:\n  - crash: {launch: 3}\n    where: {kernel: hcom_allReduce_, shapes: '2048'}\n";
+    nodes.set_faults(1, 7.25, fault);
+    let [first, second] = nodes.sweep(&SMALL);
+    assert_eq!((first.code, second.code), (1, 1), "{}{}", first.stderr, second.stderr);
+    let rows = nodes.rows("hcom_allReduce_");
+    assert!(rows.len() == 2 && !rows.iter().any(|row| row.contains("4096")), "{rows:?}");
+    assert!(first.stderr.contains("on host-1: failed (exitcode: "), "{}", first.stderr);
+    nodes.assert_no_process();
+}
+
+#[test]
+fn killed_nodes_and_stopped_sweeps_are_continued_by_the_same_command() {
+    for (node, number) in [(1, Signal::SIGKILL), (0, Signal::SIGKILL), (0, Signal::SIGINT)] {
+        let nodes = Nodes::new();
+        // A second in which the collection can be disturbed.
+        nodes.set_faults(0, 0.0, "costs: {init: 1.0}\n");
+        let started = [0, 1].map(|node| nodes.start(nodes.command(node, &SMALL)));
+        nodes.wait_for_ranks();
+        signal(&started[node], number);
+        if number == Signal::SIGINT {
+            // Once more ends the running collection as well.
+            thread::sleep(Duration::from_millis(150));
+            signal(&started[node], number);
+        }
+        let ran = started.map(|child| nodes.context.ran(&child.wait_with_output().expect("reaped")));
+        let killed = |of: usize| number == Signal::SIGKILL && node == of;
+        let codes = [0, 1].map(|of| if killed(of) { -1 } else { 5 });
+        assert_eq!([ran[0].code, ran[1].code], codes, "{}{}", ran[0].stderr, ran[1].stderr);
+        if !killed(0) {
+            assert!(
+                ran[0].stderr.contains("the same command on all nodes measures what is missing"),
+                "{ran:?}"
+            );
+        }
+        if number == Signal::SIGKILL {
+            assert!(ran[1 - node].stderr.contains("was lost: "), "{ran:?}");
+        }
+        if !killed(0) {
+            nodes.assert_no_process();
+        }
+        let resumed = nodes.context.run(&["resume", "--db", "db"]);
+        assert!(resumed.code == 3 && resumed.stderr.contains("on all nodes"), "{}", resumed.stderr);
+        nodes.set_faults(0, 0.0, "");
+        let [first, second] = nodes.sweep(&SMALL);
+        assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
+        assert_eq!(nodes.rows("hcom_allReduce_").len(), 3);
+        // Programs of a killed node 0 are ended by the next run.
+        nodes.assert_no_process();
+    }
+}
+
+#[test]
+fn sweep_with_gloo_exchanges_data_between_two_nodes() {
+    let Some(python) = vendor_python() else { return };
+    let nodes = Nodes::new();
+    let python = python.to_str().expect("text");
+    let arguments =
+        ["--backend", "gloo", "--python", python, "--dtypes", "fp32", "--ranks", "2", "--tiers", "0"];
+    let [first, second] = nodes.sweep(&[&arguments[..], &["--ops", "all_reduce", "--sizes", "4K"]].concat());
+    assert!(first.code <= 1 && first.code == second.code, "{}{}", first.stderr, second.stderr);
+    let rows = nodes.context.rows("db", "hcom_allReduce_");
+    assert_eq!(rows.len(), 1, "{}", first.stderr);
+    assert_eq!((&*rows[0]["Result Check"], &*rows[0]["Duration Method"]), ("ok", "shortest rank"));
+}
+
+#[test]
+fn step_of_slurm_starts_the_nodes_of_a_sweep() {
+    let Some(tool) = shared("tools/slurm_here.sh") else { return };
+    let nodes = Nodes::new();
+    let folder = nodes.context.path("slurm");
+    let slurm =
+        |action: &str| Command::new("bash").arg(&tool).arg(action).arg(&folder).output().expect("bash runs");
+    let started = slurm("start");
+    let output = String::from_utf8_lossy(&started.stdout).into_owned();
+    assert!(started.status.success(), "{output}{}", String::from_utf8_lossy(&started.stderr));
+    let configuration = output.lines().find_map(|line| line.strip_prefix("SLURM_CONF=")).expect("a line");
+    let program = nodes.context.command(&[]).get_program().to_owned();
+    // The names of the nodes are of no host, and both are this machine.
+    let mut command = Command::new("srun");
+    command
+        .args(["--nodes=2", "--ntasks-per-node=1", "--mem=0", "--overcommit"])
+        .arg(program)
+        .args(&SWEEP[..16])
+        .args(["--master-port", &nodes.port.to_string(), "--ranks", "4", "--tiers", "0"])
+        .args(["--ops", "all_reduce", "--sizes", "1K"])
+        .current_dir(nodes.context.path("."))
+        .env("SLURM_CONF", configuration);
+    let ran = nodes.context.ran(&command.output().expect("srun runs"));
+    slurm("stop");
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("node 1 (node2) takes part"), "{}", ran.stderr);
+    assert_eq!(nodes.rows("hcom_allReduce_"), ["4 ranks, tier 0, 1024 bytes: ok, shortest rank"]);
+}
