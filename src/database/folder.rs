@@ -36,7 +36,7 @@ pub(super) fn ledger_path(folder: &Path) -> PathBuf {
     folder.join(STATE_FOLDER).join("ledger.db")
 }
 
-/// Returns true for a folder of the profiler: by its own name, or by what it has. A database has its file, or tables by kernel.
+/// Returns true for a folder of the profiler: by its own name, or by what it has. A database has its file, or tables.
 fn is_profile(folder: &Path) -> bool {
     let is_of_profiler = |name: &str| {
         name.starts_with("PROF_") || name.ends_with("_ascend_pt") || name == "ASCEND_PROFILER_OUTPUT"
@@ -45,14 +45,17 @@ fn is_profile(folder: &Path) -> bool {
     if folder.join(DATABASE_FILE).exists() || folder.join(STATE_FOLDER).exists() {
         return false;
     }
+    if name(folder).is_some_and(|name| is_of_profiler(&name)) || folder.join("kernel_details.csv").exists() {
+        return true;
+    }
+    // Profiles beside tables of a database without its file leave it one.
     let entries = || fs::read_dir(folder).into_iter().flatten().flatten();
-    name(folder).is_some_and(|name| is_of_profiler(&name))
-        || folder.join("kernel_details.csv").exists()
-        || entries().any(|entry| {
-            let name = entry.file_name();
-            let is_folder = || entry.file_type().is_ok_and(|kind| kind.is_dir());
-            name.to_str().is_some_and(is_of_profiler) && is_folder()
-        })
+    let is_table = |entry: fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "csv");
+    let is_profile = |entry: fs::DirEntry| {
+        let is_folder = || entry.file_type().is_ok_and(|kind| kind.is_dir());
+        entry.file_name().to_str().is_some_and(is_of_profiler) && is_folder()
+    };
+    entries().any(is_profile) && !entries().any(is_table)
 }
 
 /// An existing database folder.

@@ -711,7 +711,7 @@ fn profiles_are_no_databases() {
         }
     }
     // The tables of a database decide.
-    context.write("db/kernel_details.csv.txt", "");
+    context.write("db/PROF_000003_1/x.txt", "");
     assert_eq!(context.run(&["db", "check", "db"]).code, 1);
 }
 
