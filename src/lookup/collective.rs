@@ -15,21 +15,11 @@ use crate::{
     },
     domain::{Dtype, KernelName, Verdict},
     op_mapping::MessageInterpolation,
+    op_query::collective_message::CollectiveMessage,
 };
 
 /// Factor of the confidence in rows of another element type, with as many bytes.
 const OTHER_TYPE_FACTOR: f64 = 0.9;
-
-/// Message whose duration is looked up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CollectiveMessage {
-    pub(crate) bytes: u64,
-    pub(crate) ranks: u64,
-    pub(crate) tier: Option<u64>,
-    pub(crate) dtype: Option<Dtype>,
-    /// Interpolation of the superseded tool between sizes.
-    pub(crate) interpolation: MessageInterpolation,
-}
 
 #[derive(Clone, Debug)]
 struct CollectiveRow {

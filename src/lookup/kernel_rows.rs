@@ -15,15 +15,16 @@ use super::{
 use crate::{
     database::{DatabaseError, KernelCsv, columns, row_cases::RowColumns},
     domain::{
-        Case, CaseAttributes, Dtype, EP_SIZE, KernelName, Slot, Tensor, TensorFormat, Verdict,
+        Case, CaseAttributes, Dtype, EP_SIZE, KernelName, Slot, Tensor, TensorFormat, Verdict, WORLD_SIZE,
         attention_attribute,
     },
     op_mapping::KernelPolicy,
 };
 
 /// Attributes without which shapes do not determine the work of a kernel.
-const WORK_ATTRIBUTES: [&str; 6] = [
+const WORK_ATTRIBUTES: [&str; 7] = [
     EP_SIZE,
+    WORLD_SIZE,
     attention_attribute::QUERY_LENGTHS,
     attention_attribute::KV_LENGTHS,
     attention_attribute::AVG_SEQ_LEN,

@@ -9,7 +9,7 @@ use super::{
     rules::{MatchRule, RuleKind},
     slot_dims::SlotDims,
 };
-use crate::domain::{Dtype, EP_SIZE};
+use crate::domain::{Dtype, EP_SIZE, WORLD_SIZE};
 
 /// Inputs that are compared, and the formats that a mapping expects.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct InputComparison<'m> {
     pub(crate) ep_size: Option<u64>,
     /// True if a row must have this number of ranks.
     pub(crate) needs_ep_size: bool,
+    /// Number of ranks over which a kernel communicates.
+    pub(crate) ranks: Option<u64>,
     /// First output of a kernel by its own name, which rows must have; `None` if it is unknown.
     pub(crate) output: Option<RequiredOutput<'m>>,
 }
@@ -44,7 +46,7 @@ impl RequiredOutput<'_> {
 impl<'m> InputComparison<'m> {
     /// Creates a comparison of rows without a number of ranks.
     pub(crate) const fn new(is_prefix: bool, formats: &'m [String]) -> Self {
-        Self { is_prefix, formats, ep_size: None, needs_ep_size: false, output: None }
+        Self { is_prefix, formats, ep_size: None, needs_ep_size: false, ranks: None, output: None }
     }
 }
 
@@ -151,18 +153,33 @@ fn compare_form(
         return FormFit::OtherFormat;
     }
     if let (Some(output), Some(recorded)) = (comparison.output, form.outputs.first())
-        && output.dtype.is_some_and(|dtype| !index.traits.match_dtype(dtype, &recorded.dtype).0)
+        && let Some(dtype) = output.dtype
     {
-        return FormFit::OtherOutput;
+        // Another type beside equal inputs is another operation.
+        let (fits, relaxed) = index.traits.match_dtype(dtype, &recorded.dtype);
+        if !fits || relaxed && !is_relaxed {
+            return FormFit::OtherOutput;
+        }
     }
-    let ep_size = form.attributes.get(EP_SIZE).and_then(|text| text.parse::<u64>().ok());
+    let number = |column: &str| form.attributes.get(column).and_then(|text| text.parse::<u64>().ok());
+    let ep_size = number(EP_SIZE);
     if comparison.ep_size.is_some()
         && ep_size != comparison.ep_size
         && (ep_size.is_some() || comparison.needs_ep_size)
     {
         return FormFit::OtherRanks;
     }
-    if form.work_attributes().any(|name| name != EP_SIZE || comparison.ep_size.is_none()) {
+    if let (Some(ranks), Some(recorded)) = (comparison.ranks, number(WORLD_SIZE))
+        && ranks != recorded
+    {
+        return FormFit::OtherRanks;
+    }
+    let is_open = |name: &str| match name {
+        EP_SIZE => comparison.ep_size.is_none(),
+        WORLD_SIZE => comparison.ranks.is_none(),
+        _ => true,
+    };
+    if form.work_attributes().any(is_open) {
         return FormFit::OpenAttributes;
     }
     let is_preferred = if comparison.formats.is_empty() {

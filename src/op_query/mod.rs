@@ -1,11 +1,13 @@
 //! Queries for the latency of an operator, their answers, and the rules between shapes of a framework and those that
 //! the profiler records.
 //!
-//! Layer 3: imports `domain`.
+//! Layer 3: imports `domain` and `op_mapping`.
 
 pub(crate) mod answer;
 pub(crate) mod attention_work;
 pub(crate) mod broadcast;
+pub(crate) mod collective_message;
+mod fused_products;
 mod list_fields;
 pub(crate) mod moe_inputs;
 pub(crate) mod padding;

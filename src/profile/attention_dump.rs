@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(parsed(&DECODE.replace(from, to)), Err(problem.to_owned()), "{to}");
         }
         let unknown = parsed(&DECODE.replace("sparse_mode", "sparse_mod")).expect_err("misspelt");
-        assert!(unknown.starts_with("unknown field `sparse_mod`, expected one of"), "{unknown}");
+        assert!(unknown.starts_with("unknown key `sparse_mod`, expected one of"), "{unknown}");
         assert!(parsed(&DECODE.replace("[1,2]", "[-1,2]")).is_err());
         let layout = parsed(&DECODE.replace("TND", "T ND; rm")).expect_err("no layout");
         assert!(layout.starts_with("`input_layout` is \"T ND; rm\", expected one of BSH, "), "{layout}");

@@ -84,6 +84,8 @@ pub(crate) struct CollectiveBenchmark {
     lines: Vec<BenchmarkLine>,
     /// Sizes with wrong results on some rank.
     failed: BTreeSet<u64>,
+    /// Largest size that the header announces.
+    announced: Option<u64>,
 }
 
 /// Durations of a benchmark, and the sizes that are left out.
@@ -95,6 +97,13 @@ pub(crate) struct BenchmarkDurations {
 }
 
 impl CollectiveBenchmark {
+    /// Returns the largest announced and the largest printed size if the output ends before its header's last one: it may be
+    /// cut.
+    pub(crate) fn missing_end(&self) -> Option<(u64, u64)> {
+        let last = self.lines.iter().map(|line| line.bytes).max()?;
+        self.announced.filter(|announced| last < *announced).map(|announced| (announced, last))
+    }
+
     /// Reads the output of one run. Lines that are no part of its table are skipped.
     pub(crate) fn read(file: &Path) -> Result<Self, BenchmarkError> {
         let error = |problem: String| BenchmarkError {
@@ -241,6 +250,14 @@ enum PrintedSize {
     OfOneRank,
 }
 
+/// Returns the number behind `maxbytes` or `maxBytes` in a line of the header.
+fn announced_bytes(line: &str) -> Option<u64> {
+    let lower = line.to_ascii_lowercase();
+    let rest = lower.split_once("maxbytes")?.1;
+    let digits = rest.trim_start_matches([' ', ':', '=']).trim_start_matches("is ");
+    digits.split(|end: char| !end.is_ascii_digit()).next()?.parse().ok()
+}
+
 /// Reads the lines of one output.
 struct BenchmarkParser<'f> {
     file: &'f Path,
@@ -250,6 +267,7 @@ struct BenchmarkParser<'f> {
     listed_ranks: u64,
     lines: Vec<BenchmarkLine>,
     failed: BTreeSet<u64>,
+    announced: Option<u64>,
 }
 
 impl<'f> BenchmarkParser<'f> {
@@ -261,6 +279,7 @@ impl<'f> BenchmarkParser<'f> {
             listed_ranks: 0,
             lines: Vec::new(),
             failed: BTreeSet::new(),
+            announced: None,
         }
     }
 
@@ -279,6 +298,7 @@ impl<'f> BenchmarkParser<'f> {
 
     fn add_line(&mut self, number: usize, line: &str) -> Result<(), BenchmarkError> {
         let comment = line.strip_prefix('#').map(str::trim);
+        self.announced = self.announced.or_else(|| announced_bytes(line));
         if line.starts_with("data_size") && line.contains('|') {
             return self.set_tool(number, BenchmarkTool::HcclTest);
         }
@@ -404,7 +424,7 @@ impl<'f> BenchmarkParser<'f> {
     }
 
     fn finish(self) -> Result<CollectiveBenchmark, BenchmarkError> {
-        let Self { file, tool, listed_ranks, lines, failed, .. } = self;
+        let Self { file, tool, listed_ranks, lines, failed, announced, .. } = self;
         let error = |problem: &str| BenchmarkError {
             file: file.to_owned(),
             line: None,
@@ -416,7 +436,7 @@ impl<'f> BenchmarkParser<'f> {
             return Err(error("the table has no line: the benchmark measured nothing"));
         }
         let ranks = (listed_ranks > 0).then_some(listed_ranks);
-        Ok(CollectiveBenchmark { file: file.to_owned(), tool, ranks, lines, failed })
+        Ok(CollectiveBenchmark { file: file.to_owned(), tool, ranks, lines, failed, announced })
     }
 }
 

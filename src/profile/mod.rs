@@ -51,5 +51,6 @@ pub(crate) use recorded_collectives::{
 };
 pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};
 pub use software_versions::stack_of_profile;
+pub(crate) use sqlite::{TimedRecord, for_each_timed_record, is_database};
 pub(crate) use trace_events::{TraceError, for_each_event};
 pub use unsupported_table::UnsupportedTable;

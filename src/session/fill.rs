@@ -407,7 +407,8 @@ fn cases_of_rows(
     used: &[UsedRowTime],
 ) -> Result<Vec<(IdentifiedCase, f64)>, CommandError> {
     let mut times: BTreeMap<&KernelName, BTreeMap<u64, f64>> = BTreeMap::new();
-    for row in used {
+    // Collectives are measured by sweeps.
+    for row in used.iter().filter(|row| !row.kernel.is_collective()) {
         *times.entry(&row.kernel).or_default().entry(row.line).or_default() += row.time;
     }
     let mut cases: BTreeMap<CaseId, (IdentifiedCase, f64)> = BTreeMap::new();

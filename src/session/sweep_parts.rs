@@ -89,13 +89,14 @@ impl WorkloadMessages {
         }
         let notes: Vec<String> = notes.into_iter().collect();
         if parts.is_empty() {
-            let reason = notes
-                .first()
-                .map_or("they have no collective with a size and a number of ranks", String::as_str);
-            return Err(CommandError::bad_input(
-                format!("the workloads give no message: {reason}"),
-                "give `--ranks` for questions without a number of ranks; `npubench coverage` lists the collectives of a workload",
-            ));
+            let (reason, hint) = match notes.is_empty() {
+                false => (notes.join("; "), "`npubench comm groups` lists the groups of the devices"),
+                true => (
+                    "they have no collective with a size and a number of ranks".to_owned(),
+                    "give `--ranks` for questions without a number of ranks; `npubench coverage` lists the collectives of a workload",
+                ),
+            };
+            return Err(CommandError::bad_input(format!("the workloads give no message: {reason}"), hint));
         }
         Ok(Self { parts, notes })
     }

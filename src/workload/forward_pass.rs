@@ -13,12 +13,14 @@ use crate::{
     domain::{KernelName, Nanos, NanosError, nearest_name},
     files::open_regular,
     lookup::parse_dims,
+    profile::{TimedRecord, for_each_timed_record, is_database},
 };
 
 /// Kernel that ends a forward pass: the choice of the next tokens.
 pub const FORWARD_ANCHOR: &str = "ArgMaxV2";
 
-const HINT: &str = "give kernel_details.csv or op_summary_*.csv of a run, with types, starts and durations";
+const HINT: &str =
+    "give kernel_details.csv, op_summary_*.csv or a database of a run, with types, starts and durations";
 
 /// A kernel record.
 #[derive(Clone, Debug)]
@@ -212,15 +214,47 @@ impl PassColumns {
     }
 }
 
+/// Returns the first dimension of a matrix product.
+fn tokens_of_product(kernel: &str, shapes: &str) -> Option<u64> {
+    let is_product = kernel.contains("MatMul") || kernel.contains("Matmul");
+    let first = shapes.trim().trim_matches('"').split(';').next().filter(|_| is_product)?;
+    parse_dims(first)?.first().copied()
+}
+
+/// Reads the records of a database by device.
+fn read_database(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, WorkloadError> {
+    let mut devices: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
+    for_each_timed_record(path, &mut |record: TimedRecord| {
+        let TimedRecord { kernel, device, core, shapes, time, is_collective } = record;
+        let Some((start, duration)) = time else {
+            *untimed += 1;
+            return;
+        };
+        let is_collective = is_collective || KernelName::is_collective_record(&kernel, &core);
+        let tokens = tokens_of_product(&kernel, &shapes);
+        devices.entry(device).or_default().push(PassRecord {
+            kernel,
+            is_collective,
+            start,
+            duration,
+            tokens,
+        });
+    })?;
+    Ok(devices)
+}
+
 fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, WorkloadError> {
+    if is_database(path)? {
+        return read_database(path, untimed);
+    }
     let failed = |error: &dyn std::fmt::Display| {
         WorkloadError::of_file(path, format!("cannot be read: {error}"), HINT)
     };
     let file = open_regular(path).map_err(|error| failed(&error))?;
     let mut input = BufReader::with_capacity(1 << 18, file);
     let start = input.fill_buf().map_err(|error| failed(&error))?;
-    if start.starts_with(b"SQLite format 3") || start.starts_with(b"version https://git-lfs") {
-        return Err(WorkloadError::of_file(path, "is a database or a Git LFS pointer, not a table", HINT));
+    if start.starts_with(b"version https://git-lfs") {
+        return Err(WorkloadError::of_file(path, "is a Git LFS pointer, not a table", HINT));
     }
     let mut reader = ReaderBuilder::new().flexible(true).from_reader(input);
     let mut header = reader.headers().map_err(|error| failed(&error))?.clone();
@@ -255,10 +289,7 @@ fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<P
             let problem = format!("the duration {duration} us is not between 0 and an hour");
             return Err(WorkloadError::at_line(path, line, problem, "fix or remove the line"));
         }
-        let shapes = columns.shapes.map(|column| row[column].trim().trim_matches('"'));
-        let tokens = shapes
-            .filter(|_| kernel.contains("MatMul") || kernel.contains("Matmul"))
-            .and_then(|shapes| parse_dims(shapes.split(';').next()?)?.first().copied());
+        let tokens = columns.shapes.and_then(|column| tokens_of_product(kernel, &row[column]));
         let device = columns.device.map_or_else(String::new, |column| row[column].trim().to_owned());
         let core = columns.core.map_or("", |column| row[column].trim());
         let is_collective = KernelName::is_collective_record(kernel, core);

@@ -111,7 +111,14 @@ fn preview_with_a_short_time_takes_the_most_valuable_cases() {
 #[test]
 fn time_that_is_left_is_used_until_the_deadline() {
     let context = ingested();
-    context.write("list.yaml", &workload(&[256, 512, 768, 1024]));
+    // A collective whose row has a measurement: sweeps repeat it, not this command.
+    context.write(
+        "db/hcom_allReduce_.csv",
+        "message_bytes,num_devices,dtype,topology_tier,Duration(us),bandwidth_gbps,MicroBench Verdict\n\
+         655360,8,DT_BF16,1,50,13.1,ok\n",
+    );
+    let sum = "  - {op: hcom_allReduce_, inputs: \"64,5120\", dtypes: bf16, count: 36, duration_us: 60, ranks: 8}\n";
+    context.write("list.yaml", &(workload(&[256, 512, 768, 1024]) + sum));
     let started = Instant::now();
     let ran = fill(&context, &["--budget", "1m"]);
     let seconds = started.elapsed().as_secs_f64();

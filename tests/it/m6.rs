@@ -345,3 +345,23 @@ fn keys_of_m6_are_documented() {
         }
     }
 }
+
+/// A step of a small model, exported as a database and, in another run, as a table: all kernels, with similar times.
+#[test]
+fn databases_are_cut_as_tables_are() {
+    let (Some(database), Some(table)) = (
+        shared("real/cnn_db_level1_rank0/ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db"),
+        shared("real/cnn_level1_rank0/ASCEND_PROFILER_OUTPUT/kernel_details.csv"),
+    ) else {
+        return;
+    };
+    let [of_database, of_table] =
+        [database, table].map(|file| read_forward_passes(&file, None).expect("readable").passes);
+    let ([one], [other]) = (of_database.as_slice(), of_table.as_slice()) else { panic!("one pass each") };
+    assert_eq!((one.kernels, other.kernels), (191, 191), "187 kernels and 4 collectives");
+    assert_eq!(one.tokens, other.tokens);
+    // COMMUNICATION_OP: 88,750,993 + 2,180,324 + 2,412,628 + 8,764,155 ns.
+    assert_eq!(one.communication, Nanos(102_108_100));
+    let ratio = one.compute.0 as f64 / other.compute.0 as f64;
+    assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
+}

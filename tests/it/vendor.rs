@@ -218,7 +218,8 @@ fn torchrun_ranks_agree_and_inherit_standard_input_and_process_mark() {
     let script = script.replace("{{python}}", "\"$PYTHON\"");
     let run = |ranks: &str, more: &str| {
         let script = script.replace("{{replay}} {{manifest}}", &format!("agreement.py {more}"));
-        let script = script.replace("{{ranks}}", ranks);
+        let of_one_host = format!("--standalone --nnodes 1 --local-addr 127.0.0.1 --nproc_per_node {ranks}");
+        let script = script.replace("{{torchrun}}", &of_one_host);
         let output = Command::new("sh")
             .args(["-c", &script])
             .current_dir(&folder)

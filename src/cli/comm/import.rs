@@ -66,6 +66,12 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
     for file in &options.files {
         let benchmark = CollectiveBenchmark::read(file)?;
         let group = group_of(options, &assets, &device, benchmark.ranks)?;
+        if let Some((announced, last)) = benchmark.missing_end() {
+            notes.push(format!(
+                "`{}` ends at {last} bytes, although its header announces {announced}: it may be cut",
+                file.display()
+            ));
+        }
         let BenchmarkDurations { durations, failed } =
             benchmark.durations(kind, group.ranks, dtype.as_ref())?;
         if !failed.is_empty() {

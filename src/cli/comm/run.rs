@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     super::{
         measurement_options::MeasurementOptions,
-        options::{DatabaseFolder, DeviceList, OutputOptions, parse_devices},
+        options::{DatabaseFolder, DeviceList, OutputOptions, check_device, parse_devices},
     },
     message_options::MessageOptions,
     node_options::NodeOptions,
@@ -20,11 +20,12 @@ use crate::{
     files::ScratchFolder,
     nodes::NodeListener,
     plan::UpdateMode,
+    profile::DeviceEvidence,
     render::ScriptCommunication,
     report::{print_data, print_note},
     session::{
         CollectiveSweep, CommandError, DeadlineOptions, RunContext, RunOptions, SweepPart, SweepRounds,
-        current_hccl_environment, follow_sweep,
+        chip_of_host, choose_device, current_hccl_environment, follow_sweep,
     },
 };
 
@@ -131,15 +132,19 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let listener = place.as_ref().filter(|_| !options.dry_run);
     let listener =
         listener.map(|place| NodeListener::open(&place.leader.address, place.leader.port)).transpose()?;
-    if Database::is_new(folder)? {
-        let name = options.device.as_deref().unwrap_or(DeviceProfile::default_name());
-        let profile = DeviceProfile::load(&assets, name)?;
-        if options.dry_run {
-            return Err(CommandError::bad_input(
-                format!("`{}` is no database", folder.display()),
-                "a sweep without `--dry-run` creates it",
-            ));
-        }
+    check_device(options.device.as_deref(), &options.measurement.assets, folder)?;
+    let is_new = Database::is_new(folder)?;
+    // The preview of a sweep whose database does not exist yet is that of an empty one.
+    let preview_folder = match is_new && options.dry_run {
+        true => Some(ScratchFolder::create().map_err(CommandError::no_temporary_folder)?),
+        false => None,
+    };
+    let preview_database = preview_folder.as_ref().map(|scratch| scratch.path().join("database"));
+    let folder = preview_database.as_ref().unwrap_or(folder);
+    if is_new {
+        let none = DeviceEvidence::default();
+        let device = choose_device(&assets, kind, options.device.as_deref(), &none, chip_of_host)?;
+        let profile = DeviceProfile::load(&assets, &device.name)?;
         // Before the folder exists: a database is not created for a sweep that cannot be.
         if let Some(devices) =
             base.chosen_devices.as_ref().filter(|_| !options.messages.are_of_workloads() && place.is_none())
@@ -147,9 +152,11 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
             let groups = options.messages.wanted_groups().find(&profile, devices, None)?;
             CollectiveSweep { parts: vec![SweepPart { groups, ..combinations }], ..sweep.clone() }.cases()?;
         }
-        let file = DatabaseFile { device: name.to_owned(), ..DatabaseFile::new(kind) };
+        let file = DatabaseFile { device: device.name.clone(), ..DatabaseFile::new(kind) };
         Database::create(folder, &file, |_| Ok::<(), DatabaseError>(()))?;
-        print_note(&format!("created the database `{}` for {name}", folder.display()));
+        let (shown, name, source) = (options.database.db.display(), device.name, device.source);
+        let verb = if options.dry_run { "would create" } else { "created" };
+        print_note(&format!("{verb} the database `{shown}` for {name} ({source})"));
     }
     let mut context = RunContext::find(folder, kind, assets.clone(), &base)?;
     if let Some(place) = &place {

@@ -1,21 +1,19 @@
 //! Lookup of collectives.
 
 use super::lookup_engine::{LookupEngine, try_best_of, unmapped};
-use crate::lookup::{
-    answer::{LookupAnswer, MissReason},
-    collective::CollectiveMessage,
-    index::LookupError,
-    query::{OpQuery, element_bytes},
-};
 use crate::{
     domain::{CollectiveKind, Dtype, KernelName},
-    op_mapping::{MappedKernel, MessageInterpolation, OperatorRoute},
+    lookup::{
+        answer::{LookupAnswer, MissReason},
+        index::LookupError,
+        query::OpQuery,
+    },
+    op_mapping::{MappedKernel, OperatorRoute},
+    op_query::collective_message::{CollectiveMessage, message_of_query},
 };
 
 /// Smallest message of a sweep that a command names.
 const SWEEP_START: u64 = 1024;
-/// Collective whose tables have the output of one rank.
-const REDUCE_SCATTER: &str = "hcom_reduceScatter_";
 
 impl LookupEngine {
     /// Looks a collective up by its first input.
@@ -96,33 +94,4 @@ impl LookupEngine {
         let db = self.index.folder().display();
         Some(format!("npubench comm run --db {db} --ops {kind} --ranks {ranks}{tier}{sizes}{dtype}"))
     }
-}
-
-/// Returns the message of a query for a collective. The input of an operator that scatters is that of all ranks together; tables
-/// have the output of one. The error is the reason of a miss.
-fn message_of_query(
-    kernels: &[MappedKernel],
-    query: &OpQuery,
-    is_operator: bool,
-) -> Result<CollectiveMessage, MissReason> {
-    let ranks = query.ranks.filter(|ranks| *ranks > 0).ok_or(MissReason::RanksNotGiven)?;
-    let input = query.inputs.first();
-    let dtype = input.and_then(|input| input.dtype.clone());
-    let bytes = input.zip(dtype.as_ref()).and_then(|(input, dtype)| {
-        let size = element_bytes(dtype)?;
-        input.dims.iter().try_fold(size, |product, dim| product.checked_mul(*dim))
-    });
-    let scatters = kernels.first().is_some_and(|kernel| kernel.name.as_str() == REDUCE_SCATTER);
-    let bytes = match bytes {
-        Some(bytes) if is_operator && scatters => bytes.is_multiple_of(ranks).then(|| bytes / ranks),
-        bytes => bytes,
-    };
-    let bytes = bytes.ok_or(MissReason::MessageUnknown)?;
-    Ok(CollectiveMessage {
-        bytes,
-        ranks,
-        tier: query.tier,
-        dtype,
-        interpolation: MessageInterpolation::default(),
-    })
 }

@@ -8,7 +8,6 @@ use crate::{
     domain::KernelName,
     lookup::{
         answer::{LookupAnswer, PartAnswer},
-        collective::CollectiveMessage,
         composite::{CompositeStep, composite_steps, message_of_product, sum_of_parts},
         index::LookupError,
         interpolation::InterpolationKind,
@@ -17,6 +16,7 @@ use crate::{
         rules::LookupRules,
     },
     op_mapping::{CommunicationRule, CompositePart, MappedKernel, MappedOperator},
+    op_query::collective_message::CollectiveMessage,
 };
 
 impl LookupEngine {

@@ -68,6 +68,15 @@ impl LookupEngine {
         if kernels.indices.is_empty() {
             return Ok(LookupAnswer::missed(MissReason::Unmapped));
         }
+        let with_output;
+        let query = match query.fused_product_output(kernel) {
+            Some(output) if self.rules == LookupRules::Current && query.outputs.is_empty() => {
+                let Some(output) = output else { return Ok(LookupAnswer::missed(MissReason::RanksNotGiven)) };
+                with_output = OpQuery { outputs: vec![output], ..query.clone() };
+                &with_output
+            }
+            _ => query,
+        };
         let slots = input_slots(&query.inputs);
         let outputs = output_dims(kernel.as_str(), &slots, &query.outputs);
         let is_known = self.rules == LookupRules::Current && !query.outputs.is_empty();
@@ -75,8 +84,12 @@ impl LookupEngine {
             dims: *dims,
             dtype: query.outputs.first().and_then(|output| output.dtype.as_ref()),
         });
-        let comparison =
-            InputComparison { ep_size: query.ep_size, output, ..InputComparison::new(false, &[]) };
+        let comparison = InputComparison {
+            ep_size: query.ep_size,
+            ranks: query.ranks,
+            output,
+            ..InputComparison::new(false, &[])
+        };
         Ok(self.match_kernels(&kernels, &KernelsQuery { slots, outputs, ..KernelsQuery::new(comparison) }))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, DatabaseError},
-    domain::{Case, EP_SIZE, KernelName, Slot},
+    domain::{Case, EP_SIZE, KernelName, Slot, WORLD_SIZE},
     lookup::{
         answer::{AnswerSource, LookupAnswer},
         attention_work::parameters_of_case,
@@ -73,6 +73,7 @@ impl LookupEngine {
             inputs: tensors(&case.inputs),
             outputs: tensors(&case.outputs),
             ep_size: case.attributes.get(EP_SIZE).and_then(|text| text.parse().ok()),
+            ranks: case.attributes.get(WORLD_SIZE).and_then(|text| text.parse().ok()),
             attention: parameters_of_case(case),
             ..OpQuery::default()
         }

@@ -8,7 +8,6 @@ use crate::{
     domain::{Dtype, KernelName},
     lookup::{
         answer::{AnswerSource, LookupAnswer, MissReason, PartAnswer},
-        collective::CollectiveMessage,
         composite::sum_of_known_parts,
         index::LookupError,
         match_rows::{InputComparison, RowsSeen, find_exact},
@@ -18,6 +17,7 @@ use crate::{
     op_mapping::{
         CommunicationRule, EmbeddedCompute, InputProjection, MappedOperator, MoeFusedRule, RankGroup,
     },
+    op_query::collective_message::CollectiveMessage,
 };
 
 impl LookupEngine {

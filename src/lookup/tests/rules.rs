@@ -403,6 +403,8 @@ fn rows_of_kernels_have_the_output_of_the_query() {
     for (op, inputs, dtypes, output, expected) in [
         ("MatMulV3", "4096,1024;4096,1024", bf16, ("4096,4096", "BF16"), "166 identity MatMulV3:2"),
         ("MatMulV3", "4096,1024;4096,1024", bf16, ("1024,1024", "BF16"), "output_mismatch"),
+        // A product that accumulates into FLOAT is another call.
+        ("MatMulV3", "4096,1024;4096,1024", bf16, ("4096,4096", "FLOAT"), "output_mismatch"),
         // An operator has the output of a framework, which says nothing of the kernel's.
         ("mm", "4096,1024;4096,1024", bf16, ("1024,1024", "BF16"), "166 identity MatMulV3:2"),
         ("MatMulV3", "3072,1024;3072,1024", bf16, ("1024,1024", "BF16"), "30 identity MatMulV3:4"),
@@ -443,4 +445,48 @@ fn rows_of_kernels_have_the_output_of_the_query() {
     ] {
         assert_eq!(answered(op, inputs, dtypes, output), expected, "{op} {inputs} -> {output:?}");
     }
+}
+
+/// Rows of several numbers of ranks have the same inputs: the ranks of the query decide, and without them none answers.
+#[test]
+fn products_that_communicate_are_answered_by_rows_of_their_ranks() {
+    let database = TestDatabase::new(&[
+        (
+            "MatmulReduceScatter",
+            &[
+                "64,512;512,128 | DT_BF16;DT_BF16 | | 32,128 | DT_BF16 | 10",
+                "64,512;512,128 | DT_BF16;DT_BF16 | | 16,128 | DT_BF16 | 20",
+            ],
+        ),
+        ("AllGatherMatmul", &["64,512;512,128 | DT_BF16;DT_BF16 | | 256,128;256,512 | DT_BF16;DT_BF16 | 30"]),
+    ]);
+    let header = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
+                  Average Duration(us),Runtime world_size\n";
+    let row = |micros: u64, ranks: u64| {
+        format!(
+            "\"\"\"64,512;512,128\"\"\",DT_BF16;DT_BF16,ND;ND,\"\"\"64,128\"\"\",DT_BF16,ND,{micros},{ranks}\n"
+        )
+    };
+    fs::write(database.path().join("MatmulAllReduce.csv"), format!("{header}{}{}", row(40, 4), row(80, 8)))
+        .expect("written");
+    let engine = database.engine("");
+    let answered = |kernel: &str, ranks: Option<u64>| {
+        shown(
+            &engine.lookup(&OpQuery { ranks, ..query(kernel, "64,512;512,128", "BF16") }).expect("readable"),
+        )
+    };
+    for (kernel, ranks, expected) in [
+        ("MatmulReduceScatter", Some(2), "10 identity MatmulReduceScatter:2"),
+        ("MatmulReduceScatter", Some(4), "20 identity MatmulReduceScatter:3"),
+        ("MatmulReduceScatter", Some(8), "output_mismatch"),
+        ("MatmulReduceScatter", None, "ranks_not_given"),
+        ("AllGatherMatmul", Some(4), "30 identity AllGatherMatmul:2"),
+        ("AllGatherMatmul", None, "ranks_not_given"),
+        ("MatmulAllReduce", Some(4), "40 identity MatmulAllReduce:2"),
+        ("MatmulAllReduce", Some(8), "80 identity MatmulAllReduce:3"),
+        ("MatmulAllReduce", None, "open_attributes: Runtime world_size"),
+    ] {
+        assert_eq!(answered(kernel, ranks), expected, "{kernel} {ranks:?}");
+    }
+    assert_ne!(answered("MatmulAllReduce", Some(2)).split(' ').nth(1), Some("identity"), "no row of 2 ranks");
 }

@@ -13,6 +13,7 @@ mod schema;
 mod strings;
 #[cfg(test)]
 mod tests;
+mod timed_records;
 
 use std::path::Path;
 
@@ -21,8 +22,11 @@ use rusqlite::Row;
 pub(super) use super::sqlite::{
     collectives::{for_each_collective, metadata},
     device::{core_usage, device_name, highest_clock},
-    open::is_database,
     operators::for_each_operator,
+};
+pub(crate) use super::sqlite::{
+    open::is_database,
+    timed_records::{TimedRecord, for_each_timed_record},
 };
 use super::{
     ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition,

@@ -22,7 +22,7 @@ const HEADER: u64 = 100;
 const SMALLEST: u64 = 512;
 
 /// Returns true for a database, by name or by content. The name also identifies empty or damaged databases.
-pub(in crate::profile) fn is_database(file: &Path) -> Result<bool, ProfileError> {
+pub(crate) fn is_database(file: &Path) -> Result<bool, ProfileError> {
     let is_named = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("db"));
     Ok(is_named || read_header(file)?.starts_with(MAGIC))
 }
