@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, thread,
     time::{Duration, Instant},
 };
 
@@ -187,9 +187,17 @@ fn wrong_result_is_never_a_measurement() {
 
 #[test]
 fn rank_that_hangs_or_dies_costs_one_size() {
-    for fault in ["hang: {launch: 3}", "crash: {launch: 3}"] {
-        let plan = format!("faults:\n  - {fault}\n    where: {{kernel: hcom_allReduce_, shapes: '2048'}}\n");
-        let (context, ran) = with_faults(&plan);
+    let faults = ["hang: {launch: 3}", "crash: {launch: 3}"];
+    let plan = |fault: &str| {
+        format!("faults:\n  - {fault}\n    where: {{kernel: hcom_allReduce_, shapes: '2048'}}\n")
+    };
+    // At once: the rank that hangs is waited for until the limit of its collection.
+    let ended = thread::scope(|scope| {
+        faults
+            .map(|fault| scope.spawn(move || with_faults(&plan(fault))))
+            .map(|run| run.join().expect("no panic"))
+    });
+    for (fault, (context, ran)) in faults.into_iter().zip(ended) {
         assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
         let sizes = |table: &str| -> Vec<u64> {
             durations(&context.rows("db", table)).into_iter().map(|(message, _)| message).collect()
