@@ -15,6 +15,8 @@ use crate::{
 
 /// Length of the causal mask.
 const MASK: u64 = 2048;
+/// Most sequences of a step.
+const MOST_SEQUENCES: u64 = 65_536;
 /// Keys in a block of a cache that a query does not state.
 const CACHE_BLOCK: u64 = 128;
 /// Number of slots up to the block table, of which the slots before it are empty.
@@ -74,7 +76,7 @@ fn equal_lengths(work: &AttentionWork, query: &OpQuery) -> Option<BatchLengths> 
         (Some(Dtype::Int32 | Dtype::Int64), &[sequences, _]) => Some(sequences),
         _ => None,
     });
-    let batch = work.batch.or(table).filter(|batch| (1..=work.tokens).contains(batch))?;
+    let batch = work.batch.or(table).filter(|batch| (1..=work.tokens.min(MOST_SEQUENCES)).contains(batch))?;
     let queries = match work.tokens {
         tokens if tokens == batch => 1,
         tokens if batch.checked_mul(length) == Some(tokens) => length,

@@ -30,7 +30,12 @@ impl PlacedCollectives {
                 Ok(case) => {
                     *all.placed.entry(signature.kernel).or_default() += count;
                     let kernel = KernelName::new(case.kind.kernel_name()).expect("the name of a table");
-                    all.tables.entry(kernel).or_default().push((case, durations));
+                    let table = all.tables.entry(kernel).or_default();
+                    // Groups of other ranks with the same layout have one row.
+                    match table.iter_mut().find(|(known, _)| *known == case) {
+                        Some((_, known)) => known.merge(durations),
+                        None => table.push((case, durations)),
+                    }
                 }
                 Err(reason) => {
                     *all.reasons.entry(reason).or_default().entry(signature.kernel).or_default() += count;
@@ -126,6 +131,31 @@ mod tests {
         assert_eq!(key("hcom_reduceScatter_", &[0, 1, 16, 17]), Ok((200, 4, 0)));
         assert_eq!(key("hcom_alltoall_", &[0, 1, 2, 3]), Ok((800, 4, 1)));
         assert_eq!(key("hcom_send_", &[0, 1]), Ok((200, 2, 2)));
+    }
+
+    #[test]
+    fn groups_with_the_same_layout_have_one_row() {
+        let mut collectives = RecordedCollectives::default();
+        for (members, nanos, file) in [([0, 1], 10, 0), ([2, 3], 30, 1)] {
+            let signature = CollectiveSignature {
+                kernel: "hcom_allReduce_".to_owned(),
+                group: RecordedGroup::Ranks(members.to_vec()),
+                count: 100,
+                dtype: Dtype::Bf16,
+                environment: String::new(),
+            };
+            let durations = RecordedDurations {
+                durations: vec![nanos],
+                files: vec![file],
+                ..RecordedDurations::default()
+            };
+            collectives.by_signature.insert(signature, durations);
+        }
+        let placed = PlacedCollectives::new(collectives, Some(&[48, 8, 2]));
+        let [(_, durations)] = placed.tables.values().next().expect("a table").as_slice() else {
+            panic!("one row")
+        };
+        assert_eq!((&durations.durations, &durations.files), (&vec![10, 30], &vec![0, 1]));
     }
 
     #[test]

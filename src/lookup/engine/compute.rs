@@ -106,7 +106,10 @@ impl LookupEngine {
             slots.truncate(count);
         }
         let kernels = self.candidates(&ordered_kernels(operator, &query.inputs))?;
-        let comparison = InputComparison::new(operator.input_count.is_some(), &operator.formats);
+        let comparison = InputComparison {
+            ranks: query.ranks,
+            ..InputComparison::new(operator.input_count.is_some(), &operator.formats)
+        };
         let kind = match operator.subcategory {
             Some(ComputeSubcategory::ComputeScale) => InterpolationKind::Scale,
             Some(ComputeSubcategory::QuantizedMatmul) | None => InterpolationKind::Kernel,

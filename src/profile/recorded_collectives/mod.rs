@@ -19,7 +19,7 @@ use self::{parallel_groups::group_digits, run_metadata::RunMetadata};
 use super::{
     ProfileError, ProfileFile, collective_record::CollectiveRecord, newest_export::newest_exports, sqlite,
 };
-use crate::domain::Dtype;
+use crate::domain::{Dtype, Nanos};
 
 /// Ranks of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +53,17 @@ pub(crate) struct RecordedDurations {
     pub(crate) files: Vec<u64>,
 }
 
+impl RecordedDurations {
+    /// Adds the durations of another signature.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.durations.extend(other.durations);
+        self.algorithms.extend(other.algorithms);
+        self.files.extend(other.files);
+        self.files.sort_unstable();
+        self.files.dedup();
+    }
+}
+
 /// Collectives of some profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordedCollectives {
@@ -68,20 +79,39 @@ impl RecordedCollectives {
     /// or the trace beside it. A CSV without either adds none.
     pub(crate) fn of_files(files: &[ProfileFile]) -> Result<Self, ProfileError> {
         let mut found = Self::default();
+        let mut seen: BTreeSet<PathBuf> = BTreeSet::new();
         for (ProfileFile(file), number) in files.iter().zip(0..) {
-            for source in sources_beside(file)? {
-                if sqlite::is_database(&source)? {
-                    let run = RunMetadata::of_database(&source);
-                    sqlite::for_each_collective(&source, &mut |record| {
-                        found.add_record(record, number, &run);
-                    })?;
+            let is_own = sqlite::is_database(file)?;
+            // A file beside the table adds sizes to records that have been read from the table.
+            let sources = match sources_beside(file) {
+                Ok(sources) => sources,
+                Err(error) if !is_own => {
+                    found.unreadable.push(error.to_string());
                     continue;
                 }
-                // A trace adds sizes to records that have been read from the table.
-                let (run, mut records) = (RunMetadata::of_profile(file), Vec::new());
-                match trace::read_collectives(&source, &mut records) {
+                Err(error) => return Err(error),
+            };
+            // Slices of a table have one trace.
+            for source in sources.into_iter().filter(|source| seen.insert(source.clone())) {
+                let mut records = Vec::new();
+                let (run, read) = match sqlite::is_database(&source)? {
+                    true => {
+                        let read = sqlite::for_each_collective(&source, &mut |record| records.push(record));
+                        (
+                            RunMetadata::of_database(&source),
+                            read.map_err(|error| (error.to_string(), Some(error))),
+                        )
+                    }
+                    false => {
+                        let read = trace::read_collectives(&source, &mut records);
+                        let described = |error| (format!("`{}` {error}", source.display()), None);
+                        (RunMetadata::of_profile(file), read.map_err(described))
+                    }
+                };
+                match read {
                     Ok(()) => records.into_iter().for_each(|record| found.add_record(record, number, &run)),
-                    Err(error) => found.unreadable.push(format!("`{}` {error}", source.display())),
+                    Err((_, Some(error))) if is_own => return Err(error),
+                    Err((problem, _)) => found.unreadable.push(problem),
                 }
             }
         }
@@ -90,9 +120,11 @@ impl RecordedCollectives {
 
     fn add_record(&mut self, record: CollectiveRecord, file: u64, run: &RunMetadata) {
         let CollectiveRecord { kernel, name, group, count, dtype, algorithm, duration } = record;
-        let (Some(count), Some(dtype), Some(duration)) =
-            (count.filter(|count| *count > 0), dtype, duration.filter(|duration| duration.0 > 0))
-        else {
+        let (Some(count), Some(dtype), Some(duration)) = (
+            count.filter(|count| *count > 0),
+            dtype,
+            duration.filter(|duration| (1..=Nanos::LONGEST_KERNEL.0).contains(&duration.0)),
+        ) else {
             *self.without_size.entry(kernel).or_default() += 1;
             return;
         };
