@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     database::Database,
-    domain::{CacheState, CaseId},
-    evidence::{MeasuredSide, compare_sides, quoted_argument, repeat_commands},
+    domain::{CacheState, CaseId, quoted_argument},
+    evidence::{MeasuredSide, compare_sides, repeat_commands},
     exit::ExitStatus,
     report::{diff_json, diff_summary, diff_table, failed_note, format_count, print_data, print_note},
     session::CommandError,

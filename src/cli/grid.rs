@@ -18,7 +18,7 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile, YamlError},
-    domain::{DataKind, KernelName, default_memory_budget, did_you_mean_or},
+    domain::{DataKind, KernelName, default_memory_budget, did_you_mean_or, host_option, quoted_argument},
     exit::ExitStatus,
     grid::{
         MutationCases, RejectReason, RowSource, RowWriter, SelectedRows, TargetDatabase,
@@ -273,6 +273,6 @@ fn summary(
     if options.dry_run {
         return format!("dry run: {rows} rows would be added to {place}");
     }
-    let host = if kind == DataKind::Rehearsal { " --host rehearsal" } else { "" };
+    let (db, host) = (quoted_argument(&options.folder().to_string_lossy()), host_option(kind));
     format!("{rows} rows added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`")
 }

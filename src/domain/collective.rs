@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use super::KernelName;
+use super::{Dtype, KernelName};
 
 /// A collective, or the transfer between two ranks.
 #[derive(Serialize, Deserialize, Display, EnumString, VariantArray)]
@@ -29,6 +29,17 @@ pub enum CollectiveKind {
     Broadcast,
     /// One rank sends, another receives.
     SendReceive,
+}
+
+/// Element types of the messages that `comm run` measures.
+const MESSAGE_DTYPES: [Dtype; 7] =
+    [Dtype::Bf16, Dtype::Float16, Dtype::Float, Dtype::Int8, Dtype::Uint8, Dtype::Int32, Dtype::Int64];
+
+impl Dtype {
+    /// Returns true for the types of messages that a sweep measures.
+    pub(crate) fn is_of_messages(&self) -> bool {
+        MESSAGE_DTYPES.contains(self)
+    }
 }
 
 impl CollectiveKind {
@@ -74,6 +85,16 @@ impl CollectiveKind {
             Self::AllToAllV => None,
             Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::Broadcast | Self::SendReceive => {
                 Some(bytes)
+            }
+        }
+    }
+
+    /// Returns the number of bytes of which each message size is a multiple.
+    pub(crate) const fn size_granularity(self, element_bytes: u64, ranks: u64) -> u64 {
+        match self {
+            Self::AllToAll | Self::AllToAllV => element_bytes.saturating_mul(ranks),
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::Broadcast | Self::SendReceive => {
+                element_bytes
             }
         }
     }

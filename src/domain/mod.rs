@@ -23,12 +23,14 @@ mod plain_words;
 mod production;
 mod profiler_settings;
 mod results;
+mod shell_argument;
 mod signature;
 mod signature_cells;
 mod signature_mismatch;
 mod software_fingerprint;
 mod software_versions;
 mod suggest;
+mod sweep_command;
 mod tensor;
 mod time;
 mod vendor_check;
@@ -65,6 +67,7 @@ pub(crate) use results::{
     CONFIRMING_COLLECTIONS, CollectionSamples, IntervalMethod, Measurement, MedianInterval, ShownResult,
     WithdrawnAttempts,
 };
+pub(crate) use shell_argument::{host_option, quoted_argument};
 pub(crate) use signature::{keeps_input_shapes, signature_attributes, split_signature, split_signature_dims};
 pub use signature_cells::{CellsError, SignatureCells};
 pub(crate) use signature_mismatch::signature_mismatch;
@@ -72,6 +75,7 @@ pub use software_fingerprint::{ImportedVersions, SoftwareFingerprint};
 pub use software_versions::SoftwareVersions;
 pub(crate) use software_versions::version_numbers;
 pub(crate) use suggest::{did_you_mean_or, nearest_name, truncate_for_message};
+pub(crate) use sweep_command::{CommandSizes, SweepCommand};
 pub(crate) use tensor::Dims;
 pub use tensor::{Slot, Tensor};
 pub use time::{Nanos, NanosError};

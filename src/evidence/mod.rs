@@ -33,4 +33,4 @@ pub(crate) use missing_rows::{MissingRows, missing_rows};
 pub(crate) use noise_budget::NoiseBudget;
 pub(crate) use production_states::ProductionStates;
 pub(crate) use raw_records::{ArchiveState, archive_state, files_to_archive};
-pub(crate) use repeat_command::{quoted_argument, repeat_commands};
+pub(crate) use repeat_command::repeat_commands;

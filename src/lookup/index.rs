@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     database::{Database, DatabaseError, KernelCsv, TableCases},
-    domain::KernelName,
+    domain::{DataKind, KernelName},
     op_mapping::OpMapping,
 };
 
@@ -90,6 +90,11 @@ impl DatabaseIndex {
     /// Returns the folder of the database.
     pub(crate) fn folder(&self) -> &Path {
         self.database.folder()
+    }
+
+    /// Returns the kind of the database.
+    pub(crate) fn kind(&self) -> DataKind {
+        self.database.kind()
     }
 
     /// Returns the cases of a kernel's table.

@@ -5,8 +5,8 @@ use super::{
     query::{OpQuery, element_bytes},
 };
 use crate::{
-    domain::Dtype,
-    op_mapping::{MappedKernel, MessageInterpolation},
+    domain::{Dtype, KernelName},
+    op_mapping::MessageInterpolation,
 };
 
 /// Collective whose tables have the output of one rank.
@@ -26,7 +26,7 @@ pub(crate) struct CollectiveMessage {
 /// Returns the message of a query for a collective. The input of an operator that scatters is that of all ranks together; tables
 /// have the output of one. The error is the reason of a miss.
 pub(crate) fn message_of_query(
-    kernels: &[MappedKernel],
+    kernel: Option<&KernelName>,
     query: &OpQuery,
     is_operator: bool,
 ) -> Result<CollectiveMessage, MissReason> {
@@ -37,7 +37,7 @@ pub(crate) fn message_of_query(
         let size = element_bytes(dtype)?;
         input.dims.iter().try_fold(size, |product, dim| product.checked_mul(*dim))
     });
-    let scatters = kernels.first().is_some_and(|kernel| kernel.name.as_str() == REDUCE_SCATTER);
+    let scatters = kernel.is_some_and(|kernel| kernel.as_str() == REDUCE_SCATTER);
     let bytes = match bytes {
         Some(bytes) if is_operator && scatters => bytes.is_multiple_of(ranks).then(|| bytes / ranks),
         bytes => bytes,

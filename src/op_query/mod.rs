@@ -7,7 +7,7 @@ pub(crate) mod answer;
 pub(crate) mod attention_work;
 pub(crate) mod broadcast;
 pub(crate) mod collective_message;
-mod fused_products;
+pub(crate) mod fused_products;
 mod list_fields;
 pub(crate) mod moe_inputs;
 pub(crate) mod padding;
@@ -16,6 +16,7 @@ mod query_fields;
 mod query_text;
 pub(crate) mod rules;
 pub(crate) mod slot_dims;
+pub(crate) mod sweep_of_query;
 
 pub use answer::{
     AnswerSource, AttentionDifference, DispatchOverhead, LatencyColumn, LookupAnswer, Micros, MissReason,

@@ -741,7 +741,7 @@ fn invocations_without_a_time_are_noted() {
     let closed_by = lines[1]["gaps"][0]["closed_by"].as_str().expect("a text");
     assert!(closed_by.starts_with("rows of hcom_allReduce_: `npubench comm run --db "), "{closed_by}");
     assert!(
-        closed_by.ends_with(" --ops all_reduce --ranks 64 --from 1024 --to 1024 --dtypes bf16`"),
+        closed_by.ends_with(" --ops all_reduce --ranks 64 --dtypes bfloat16 --from 128 --to 128`"),
         "{closed_by}"
     );
     context.write("timed.yaml", &format!("questions:\n{timed}"));

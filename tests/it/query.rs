@@ -305,13 +305,27 @@ fn collectives_without_rows_name_their_sweep() {
         context.run(&[&base[..], more].concat()).stderr
     };
     let shown = query("hcom_allGather_", &["--tier", "1"]);
-    let command =
-        "/db --ops all_gather --ranks 16 --tiers 1 --from 1024 --to 1048576 --dtypes bf16` measures its rows";
+    let command = "/db --ops all_gather --ranks 16 --tiers 1 --dtypes bfloat16 --from 1024 --to 1048576` measures its rows";
     assert!(shown.contains("hint: `npubench comm run --db ") && shown.contains(command), "{shown}");
     let header = "message_bytes,num_devices,dtype,topology_tier,Duration(us)\n";
     context.write("db/hcom_allReduce_.csv", &format!("{header}4096,16,DT_BF16,1,20\n"));
     let shown = query("hcom_allReduce_", &[]);
-    assert!(shown.contains(" --ops all_reduce --ranks 16 --sizes 655360 --dtypes bf16`"), "{shown}");
+    assert!(shown.contains(" --ops all_reduce --ranks 16 --dtypes bfloat16 --sizes 655360`"), "{shown}");
+    let of_six = [
+        "query",
+        "--db",
+        "db",
+        "--op",
+        "hcom_alltoall_",
+        "--inputs",
+        "60000",
+        "--dtypes",
+        "int32",
+        "--ranks",
+        "6",
+    ];
+    let shown = context.run(&of_six).stderr;
+    assert!(shown.contains(" --ops all_to_all --ranks 6 --dtypes int32 --from 768 --to 393216`"), "{shown}");
     // The command is one of comm run.
     let arguments = "comm run --db db --ops all_reduce --ranks 2 --tiers 1 --from 1024 --to 1048576 --dtypes bf16 --dry-run";
     let arguments: Vec<&str> =

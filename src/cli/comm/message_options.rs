@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::super::step_options::StepOptions;
 use crate::{
-    domain::CollectiveKind,
+    domain::{CollectiveKind, Dtype},
     exit::ExitStatus,
     report::print_note,
     session::{CommandError, RunContext, SweepPart, WantedGroups, WorkloadDefaults, WorkloadSelection},
@@ -121,10 +121,10 @@ fn parse_kind(text: &str) -> Result<CollectiveKind, String> {
 /// Parses a type by torch's name or a short one; returns torch's name.
 fn parse_dtype(text: &str) -> Result<String, String> {
     const SHORT: [(&str, &str); 3] = [("bf16", "bfloat16"), ("fp16", "float16"), ("fp32", "float32")];
-    const KNOWN: [&str; 7] = ["bfloat16", "float16", "float32", "int8", "uint8", "int32", "int64"];
     let text = text.trim();
     let name = SHORT.iter().find(|(short, _)| *short == text).map_or(text, |(_, name)| name);
-    KNOWN.contains(&name).then(|| name.to_owned()).ok_or_else(|| {
+    let known = Dtype::from_torch(name).filter(Dtype::is_of_messages);
+    known.map(|_| name.to_owned()).ok_or_else(|| {
         format!("`{text}` is no type of a message; known are bf16, fp16, fp32, int8, uint8, int32, int64")
     })
 }

@@ -1,7 +1,5 @@
 //! Further sizes around a change of the algorithm, with which the next sweep locates it.
 
-use crate::domain::CollectiveKind;
-
 /// Factors from the smaller size of a cell to new ones; neighbours differ by less than [`LOCATED_RATIO`].
 const FACTORS: [(u64, u64); 4] = [(9, 8), (5, 4), (3, 2), (7, 4)];
 /// Ratio of the sizes around a change from which it counts as located.
@@ -53,17 +51,10 @@ pub(crate) fn is_located(sizes: &[u64], (least, greatest): (usize, usize)) -> bo
     }
 }
 
-/// Returns the number of bytes of which each message size is a multiple.
-pub(crate) fn size_granularity(kind: CollectiveKind, element_bytes: u64, ranks: u64) -> u64 {
-    match kind {
-        CollectiveKind::AllToAll | CollectiveKind::AllToAllV => element_bytes.saturating_mul(ranks),
-        _ => element_bytes,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::CollectiveKind;
 
     #[test]
     fn sizes_around_a_change_locate_it_within_a_quarter() {
@@ -88,7 +79,7 @@ mod tests {
 
     #[test]
     fn refining_sizes_can_be_divided_among_the_ranks() {
-        let granularity = size_granularity(CollectiveKind::AllToAll, 2, 16);
+        let granularity = CollectiveKind::AllToAll.size_granularity(2, 16);
         assert_eq!(refining_sizes(&[128, 256, 512], 1, (1, 1), granularity), [160, 192, 224]);
         assert_eq!(refining_sizes(&[1, 2, 4], 1, (1, 1), 1), [0; 0], "no size is between 1 and 2");
         assert_eq!(refining_sizes(&[1024], 1, (1, 1), 1), [0; 0]);

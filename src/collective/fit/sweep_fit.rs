@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     line::{LineFit, SizeDuration},
-    refine::{is_located, refining_sizes, size_granularity},
+    refine::{is_located, refining_sizes},
     scaling::{GroupLine, ScalingComparison, compare_algorithms},
     segments::{FittedRange, divide_sizes},
 };
@@ -137,7 +137,7 @@ fn find_switches(sweep: &Sweep, ranges: &[(RangeLine, (usize, usize))]) -> Vec<A
     let points = &sweep.points;
     let sizes: Vec<u64> = points.iter().map(|point| point.message).collect();
     let element = sweep.key.dtype.as_ref().and_then(Dtype::bytes).unwrap_or(1);
-    let granularity = size_granularity(sweep.kind, element, sweep.key.ranks);
+    let granularity = sweep.kind.size_granularity(element, sweep.key.ranks);
     let switch = |end: usize, possible_ends: (usize, usize), evidence: SwitchEvidence| {
         let before = ranges.iter().find(|(range, _)| range.end == end);
         let behind = ranges.iter().find(|(range, _)| range.first == end);

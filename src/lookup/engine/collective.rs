@@ -2,18 +2,18 @@
 
 use super::lookup_engine::{LookupEngine, try_best_of, unmapped};
 use crate::{
-    domain::{CollectiveKind, Dtype, KernelName},
+    domain::KernelName,
     lookup::{
         answer::{LookupAnswer, MissReason},
         index::LookupError,
         query::OpQuery,
     },
     op_mapping::{MappedKernel, OperatorRoute},
-    op_query::collective_message::{CollectiveMessage, message_of_query},
+    op_query::{
+        collective_message::{CollectiveMessage, message_of_query},
+        sweep_of_query::sweep_of_query,
+    },
 };
-
-/// Smallest message of a sweep that a command names.
-const SWEEP_START: u64 = 1024;
 
 impl LookupEngine {
     /// Looks a collective up by its first input.
@@ -23,7 +23,7 @@ impl LookupEngine {
         query: &OpQuery,
         is_operator: bool,
     ) -> Result<LookupAnswer, LookupError> {
-        let message = match message_of_query(kernels, query, is_operator) {
+        let message = match message_of_query(kernels.first().map(|kernel| &kernel.name), query, is_operator) {
             Ok(message) => message,
             Err(reason) => return Ok(LookupAnswer::missed(reason)),
         };
@@ -44,8 +44,9 @@ impl LookupEngine {
                 (vec![unmapped(kernel)], false)
             }
         };
-        let message = message_of_query(&kernels, query, is_operator).ok()?;
-        Some((kernels.into_iter().next()?.name, message))
+        let kernel = kernels.into_iter().next()?.name;
+        let message = message_of_query(Some(&kernel), query, is_operator).ok()?;
+        Some((kernel, message))
     }
 
     pub(super) fn lookup_message(
@@ -67,31 +68,7 @@ impl LookupEngine {
         kernel: &KernelName,
         reason: Option<&MissReason>,
     ) -> Option<String> {
-        let kind = CollectiveKind::of_kernel(kernel)?;
-        let ranks = query.ranks.filter(|ranks| *ranks > 1)?;
-        // A collective has one input; others are those of a composite.
-        let is_operator = query.op != kernel.as_str();
-        let message = message_of_query(&[unmapped(kernel.clone())], query, is_operator).ok();
-        let message = message.filter(|_| query.inputs.len() == 1).map(|message| message.bytes);
-        let sizes = match (reason, message) {
-            (Some(MissReason::MessageOutOfRange { bytes, .. }), _) => format!(" --sizes {bytes}"),
-            (_, Some(bytes)) => {
-                let most = bytes.max(SWEEP_START).checked_next_power_of_two()?;
-                format!(" --from {SWEEP_START} --to {most}")
-            }
-            (_, None) => String::new(),
-        };
-        let tier = query.tier.map_or_else(String::new, |tier| format!(" --tiers {tier}"));
-        let dtype =
-            query.inputs.first().and_then(|input| input.dtype.as_ref()).and_then(|dtype| match dtype {
-                Dtype::Bf16 => Some("bf16"),
-                Dtype::Float16 => Some("fp16"),
-                Dtype::Float => Some("fp32"),
-                Dtype::Int8 => Some("int8"),
-                _ => None,
-            });
-        let dtype = dtype.map_or_else(String::new, |dtype| format!(" --dtypes {dtype}"));
-        let db = self.index.folder().display();
-        Some(format!("npubench comm run --db {db} --ops {kind} --ranks {ranks}{tier}{sizes}{dtype}"))
+        let (folder, data_kind) = (self.index.folder(), self.index.kind());
+        Some(sweep_of_query(query, kernel, reason, folder, data_kind)?.to_string())
     }
 }

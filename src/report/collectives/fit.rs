@@ -14,8 +14,7 @@ use crate::{
         SweepFit, size_text,
     },
     config::CommNetwork,
-    domain::{DataKind, Dtype, hccl_variables},
-    evidence::quoted_argument,
+    domain::{CommandSizes, DataKind, Dtype, SweepCommand},
 };
 
 /// Fits of the sweeps of a database.
@@ -38,32 +37,23 @@ impl FitReport<'_> {
             fit.switches.iter().flat_map(|switch| switch.refining_sizes.clone()).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        let key = &fit.sweep.key;
-        let (tier, dtype) = (key.tier?, key.dtype.as_ref()?.torch_name()?);
         if sizes.is_empty() {
             return None;
         }
-        let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
-        let host = match self.kind {
-            DataKind::Rehearsal => " --host rehearsal",
-            DataKind::Npu => "",
+        let key = &fit.sweep.key;
+        let dtype = key.dtype.as_ref().filter(|dtype| dtype.is_of_messages())?;
+        let command = SweepCommand {
+            database: self.database,
+            data_kind: self.kind,
+            collective: fit.sweep.kind,
+            ranks: key.ranks,
+            tier: Some(key.tier?),
+            dtype: Some(dtype),
+            environment: &key.environment,
+            sizes: CommandSizes::Listed(sizes),
+            measures_again: false,
         };
-        // The variables belong to the key of the rows.
-        let variables = match key.environment.as_str() {
-            "" => String::new(),
-            variables => {
-                let assignments = hccl_variables(variables).into_iter();
-                let words = assignments.map(|(name, value)| quoted_argument(&format!("{name}={value}")));
-                format!("env {} ", words.collect::<Vec<_>>().join(" "))
-            }
-        };
-        Some(format!(
-            "{variables}npubench comm run --db {}{host} --ops {} --ranks {} --tiers {tier} --dtypes {dtype} --sizes {}",
-            quoted_argument(&self.database.to_string_lossy()),
-            fit.sweep.kind,
-            key.ranks,
-            sizes.join(","),
-        ))
+        Some(command.to_string())
     }
 }
 
