@@ -1,5 +1,7 @@
 //! Search for the rows of one kernel that fit the inputs of a query.
 
+use std::collections::BTreeSet;
+
 use super::{
     answer::MissReason,
     kernel_index::KernelIndex,
@@ -9,7 +11,10 @@ use super::{
     rules::{MatchRule, RuleKind},
     slot_dims::SlotDims,
 };
-use crate::domain::{Dtype, EP_SIZE, WORLD_SIZE};
+use crate::{
+    domain::{Dtype, EP_SIZE, WORLD_SIZE},
+    op_query::fused_products::FusedProduct,
+};
 
 /// Inputs that are compared, and the formats that a mapping expects.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +39,24 @@ pub(crate) struct InputComparison<'m> {
 pub(crate) struct RequiredOutput<'m> {
     pub(crate) dims: SlotDims,
     pub(crate) dtype: Option<&'m Dtype>,
+    /// Product whose output follows from its number of ranks.
+    pub(crate) product: Option<FusedProduct>,
 }
 
 impl RequiredOutput<'_> {
     /// Returns true if a row has as many elements in its first output, or none recorded.
     fn fits_row(self, index: &KernelIndex, row: &IndexedRow) -> bool {
         index.first_output(row).is_none_or(|dims| dims.element_count() == self.dims.element_count())
+    }
+
+    /// Returns the number of ranks of a row with the inputs of the query, if its output shows that it is another one.
+    fn other_ranks_of_row(self, index: &KernelIndex, row: &IndexedRow) -> Option<u64> {
+        let input = index.rows.logical_input(row, 0);
+        let ranks = |output: SlotDims| {
+            self.product?.ranks_of_rows(*input.as_slice().first()?, *output.as_slice().first()?)
+        };
+        let (wanted, recorded) = (ranks(self.dims)?, ranks(index.first_output(row)?)?);
+        (recorded != wanted).then_some(recorded)
     }
 }
 
@@ -75,6 +92,8 @@ pub(crate) struct RowsSeen {
     pub(crate) other_dtype: bool,
     pub(crate) other_format: bool,
     pub(crate) other_output: bool,
+    /// Numbers of ranks of rows that fit but for these.
+    pub(crate) other_ranks: BTreeSet<u64>,
     pub(crate) unmeasured: bool,
     pub(crate) same_count: bool,
     /// Attributes of rows with the same inputs that a query by shapes leaves open.
@@ -88,6 +107,7 @@ impl RowsSeen {
         self.other_dtype |= other.other_dtype;
         self.other_format |= other.other_format;
         self.other_output |= other.other_output;
+        self.other_ranks.extend(other.other_ranks);
         self.unmeasured |= other.unmeasured;
         self.same_count |= other.same_count;
         self.open_attributes.extend(other.open_attributes);
@@ -101,6 +121,8 @@ impl RowsSeen {
             MissReason::OpenAttributes(self.open_attributes)
         } else if self.unmeasured {
             MissReason::NotMeasured
+        } else if !self.other_ranks.is_empty() {
+            MissReason::RankCountMismatch(self.other_ranks.into_iter().collect())
         } else if self.other_format {
             MissReason::FormatMismatch
         } else if self.other_dtype {
@@ -124,7 +146,8 @@ enum FormFit {
     OtherDtype,
     OtherFormat,
     OtherOutput,
-    OtherRanks,
+    /// The rows are of this number of ranks; `None` if it is unknown.
+    OtherRanks(Option<u64>),
     /// Shapes do not determine the work of the rows.
     OpenAttributes,
 }
@@ -167,12 +190,12 @@ fn compare_form(
         && ep_size != comparison.ep_size
         && (ep_size.is_some() || comparison.needs_ep_size)
     {
-        return FormFit::OtherRanks;
+        return FormFit::OtherRanks(ep_size);
     }
     if let (Some(ranks), Some(recorded)) = (comparison.ranks, number(WORLD_SIZE))
         && ranks != recorded
     {
-        return FormFit::OtherRanks;
+        return FormFit::OtherRanks(Some(recorded));
     }
     let is_open = |name: &str| match name {
         EP_SIZE => comparison.ep_size.is_none(),
@@ -224,14 +247,20 @@ pub(crate) fn find_exact(
                     seen.other_output = true;
                     continue;
                 }
-                FormFit::OtherRanks => continue,
+                FormFit::OtherRanks(ranks) => {
+                    seen.other_ranks.extend(ranks);
+                    continue;
+                }
                 FormFit::OpenAttributes => {
                     seen.open_attributes = form.work_attributes().map(str::to_owned).collect();
                     continue;
                 }
             };
-            if comparison.output.is_some_and(|output| !output.fits_row(index, row)) {
-                seen.other_output = true;
+            if let Some(output) = comparison.output.filter(|output| !output.fits_row(index, row)) {
+                match output.other_ranks_of_row(index, row) {
+                    Some(ranks) => _ = seen.other_ranks.insert(ranks),
+                    None => seen.other_output = true,
+                }
                 continue;
             }
             if row.latency().is_none() {
@@ -326,7 +355,7 @@ pub(crate) fn compare_class(
         FormFit::OtherDtype
         | FormFit::OtherFormat
         | FormFit::OtherOutput
-        | FormFit::OtherRanks
+        | FormFit::OtherRanks(_)
         | FormFit::OpenAttributes => None,
     }
 }

@@ -111,6 +111,15 @@ pub enum MissReason {
     CsvNotFound(Vec<String>),
     /// No row has these shapes.
     ShapeMismatch,
+    /// The ranks do not divide the rows of a product whose result is scattered.
+    UndividedRows {
+        /// Number of rows of the left operand.
+        rows: u64,
+        /// Number of ranks of the query.
+        ranks: u64,
+    },
+    /// Rows with these inputs are of these numbers of ranks, and none is of that of the query.
+    RankCountMismatch(Vec<u64>),
     /// Rows have another number of inputs.
     InputCountMismatch,
     /// Rows with these shapes have other element types.
@@ -181,6 +190,13 @@ impl fmt::Display for MissReason {
             Self::Unmapped => f.write_str("unmapped"),
             Self::CsvNotFound(kernels) => write!(f, "csv_not_found: {}", kernels.join(", ")),
             Self::ShapeMismatch => f.write_str("shape_mismatch"),
+            Self::UndividedRows { rows, ranks } => {
+                write!(f, "shape_mismatch: {ranks} ranks cannot share {rows} rows")
+            }
+            Self::RankCountMismatch(ranks) => {
+                let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+                write!(f, "rank_count_mismatch: rows with these inputs are of {} ranks", ranks.join(", "))
+            }
             Self::InputCountMismatch => f.write_str("input_count_mismatch"),
             Self::DtypeMismatch => f.write_str("dtype_mismatch"),
             Self::FormatMismatch => f.write_str("format_mismatch"),

@@ -20,6 +20,7 @@ use crate::{
         superseded,
     },
     op_mapping::{ComputeSubcategory, MappedKernel, MappedOperator, ShardAxis, TpLinearProjection},
+    op_query::fused_products::FusedProduct,
 };
 
 /// Query of the kernels of an operator.
@@ -69,13 +70,15 @@ impl LookupEngine {
             return Ok(LookupAnswer::missed(MissReason::Unmapped));
         }
         let with_output;
-        let query = match query.fused_product_output(kernel) {
-            Some(output) if self.rules == LookupRules::Current && query.outputs.is_empty() => {
-                let Some(output) = output else { return Ok(LookupAnswer::missed(MissReason::RanksNotGiven)) };
+        let product = FusedProduct::of_kernel(kernel).filter(|_| self.rules == LookupRules::Current);
+        let without_output = product.filter(|_| query.outputs.is_empty());
+        let query = match without_output.map(|product| product.output_of_query(query)) {
+            Some(Ok(output)) => {
                 with_output = OpQuery { outputs: vec![output], ..query.clone() };
                 &with_output
             }
-            _ => query,
+            Some(Err(reason)) => return Ok(LookupAnswer::missed(reason)),
+            None => query,
         };
         let slots = input_slots(&query.inputs);
         let outputs = output_dims(kernel.as_str(), &slots, &query.outputs);
@@ -83,6 +86,7 @@ impl LookupEngine {
         let output = outputs.first().filter(|_| is_known).map(|dims| RequiredOutput {
             dims: *dims,
             dtype: query.outputs.first().and_then(|output| output.dtype.as_ref()),
+            product,
         });
         let comparison = InputComparison {
             ep_size: query.ep_size,

@@ -46,7 +46,7 @@ fn mixtures_of_experts_need_their_number_of_ranks() {
         (112, Some(8), "40 padding DispatchFFNCombine:4"),
         (200, Some(16), "70 interpolated_1d_linear over axis 0 DispatchFFNCombine:2 DispatchFFNCombine:3"),
         (200, Some(8), "shape_mismatch"),
-        (100, Some(4), "shape_mismatch"),
+        (100, Some(4), "rank_count_mismatch: rows with these inputs are of 8, 16 ranks"),
         (700, Some(16), "shape_mismatch"),
         (100, None, "ep_size_not_configured"),
     ] {
