@@ -87,12 +87,10 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
         collectives.set_world_size(ranks);
     }
     let network = DeviceProfile::load(&options.assets.load()?, &device.name)?.comm;
-    let unreadable = std::mem::take(&mut collectives.unreadable);
+    let unreadable = collectives.notes_of_unreadable();
     let collectives = PlacedCollectives::new(collectives, network.as_ref().map(|network| &*network.grid));
     let mut skipped = skipped(&groups, &collectives);
-    skipped.extend(unreadable.iter().map(|trace| {
-        format!("sizes of collectives are unknown: {trace}; export the profile again, or remove the trace")
-    }));
+    skipped.extend(unreadable);
     skipped.extend(left_out_files(&passed_over, &copies));
     let ranks = ProfileRanks::of_files(&files);
     let rank_counts = RankCounts {

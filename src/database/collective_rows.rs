@@ -33,6 +33,8 @@ pub(crate) const BANDWIDTH_SIZE: &str = "Bandwidth Size(bytes)";
 pub(crate) const ALGORITHM_BANDWIDTH: &str = "Algorithm Bandwidth(GB/s)";
 pub(crate) const BUS_BANDWIDTH: &str = "Bus Bandwidth(GB/s)";
 pub(crate) const ALGORITHM_TYPE: &str = "Algorithm Type";
+/// Algorithm of the records of production profiles; [`ALGORITHM_TYPE`] is that of the measurement.
+pub(crate) const PROFILING_ALGORITHM_TYPE: &str = "Profiling Algorithm Type";
 pub(crate) const DURATION_METHOD: &str = "Duration Method";
 pub(crate) const LATEST_RANK: &str = "Latest Rank";
 pub(crate) const RESULT_CHECK: &str = "Result Check";
@@ -78,6 +80,7 @@ pub(crate) fn collective_of_table(table: &KernelCsv) -> Option<CollectiveKind> {
 /// Returns all columns of a new table.
 pub(crate) fn collective_columns() -> Vec<String> {
     let columns = CONTRACT_COLUMNS.into_iter().chain(OWN_COLUMNS).chain(columns::PROFILING);
+    let columns = columns.chain([PROFILING_ALGORITHM_TYPE]);
     let columns = columns.chain(columns::EVIDENCE_COLUMNS).chain(columns::MICROBENCH_COLUMNS);
     columns.map(str::to_owned).collect()
 }
@@ -85,7 +88,7 @@ pub(crate) fn collective_columns() -> Vec<String> {
 /// Returns true for a column that npubench writes into tables of collectives.
 pub(crate) fn is_own_column(column: &str) -> bool {
     OWN_COLUMNS.contains(&column)
-        || column == IMPORTED_FROM
+        || matches!(column, IMPORTED_FROM | PROFILING_ALGORITHM_TYPE)
         || columns::PROFILING.contains(&column)
         || columns::EVIDENCE_COLUMNS.contains(&column)
         || columns::MICROBENCH_COLUMNS.contains(&column)

@@ -2,7 +2,7 @@
 
 use super::{
     DatabaseError, KernelCsv, MergeReport,
-    collective_rows::{ALGORITHM_TYPE, CollectiveKey, CollectiveKeyColumns, new_row_cells},
+    collective_rows::{CollectiveKey, CollectiveKeyColumns, PROFILING_ALGORITHM_TYPE, new_row_cells},
     merge::{ProfilingEvidence, RowChange, has_less_evidence, named_cells, production_cells},
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Sets the profiling columns of the rows of collectives; other keys become new rows. Measurements are not changed: a duration
-/// in a model contains the time that its rank waits for the others. The algorithm is set if all records have the same. A row
+/// in a model contains the time that its rank waits for the others. The algorithm is that of all records, or empty. A row
 /// with more evidence keeps it unless `replace` is set.
 pub(crate) fn merge_collectives(
     table: &mut KernelCsv,
@@ -30,9 +30,8 @@ pub(crate) fn merge_collectives(
         let profiling = production_cells(SampleSummary::from_samples(&mut recorded.durations));
         let mut cells: Vec<(&str, String)> = named_cells(&profiling).collect();
         cells.extend(evidence.cells());
-        if let (Some(algorithm), 1) = (recorded.algorithms.first(), recorded.algorithms.len()) {
-            cells.push((ALGORITHM_TYPE, algorithm.clone()));
-        }
+        let algorithm = recorded.algorithms.first().filter(|_| recorded.algorithms.len() == 1);
+        cells.push((PROFILING_ALGORITHM_TYPE, algorithm.cloned().unwrap_or_default()));
         let mut of_key = rows.iter().filter(|(row, _)| *row == key).peekable();
         if of_key.peek().is_none() {
             let mut all = new_row_cells(&case);

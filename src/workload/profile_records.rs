@@ -68,7 +68,9 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
             ..WorkloadQuestion::new(query, group.record_count() as u64)
         });
     }
-    let sized = SizedCollectives::of_files(files)?;
+    let collectives = RecordedCollectives::of_files(files)?;
+    let mut notes = collectives.notes_of_unreadable();
+    let sized = SizedCollectives::new(collectives);
     let mut repeated = 0;
     let mut groups = shapeless.iter();
     let collectives =
@@ -93,6 +95,7 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
         questions.push(WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoDuration));
     }
     let mut workload = Workload::new(String::new(), DurationKind::Measured, questions);
+    workload.notes.append(&mut notes);
     if repeated > 0 {
         workload.notes.push(format!(
             "{repeated} records of collectives repeat others on another stream and do not count"
@@ -110,14 +113,14 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
 struct SizedCollectives(BTreeMap<String, Vec<WorkloadQuestion>>);
 
 impl SizedCollectives {
-    fn of_files(files: &[ProfileFile]) -> Result<Self, WorkloadError> {
+    fn new(collectives: RecordedCollectives) -> Self {
         let mut by_kernel: BTreeMap<String, Vec<WorkloadQuestion>> = BTreeMap::new();
-        for (signature, recorded) in RecordedCollectives::of_files(files)?.by_signature {
+        for (signature, recorded) in collectives.by_signature {
             if let Some(question) = question_of_collective(&signature, &recorded) {
                 by_kernel.entry(signature.kernel).or_default().push(question);
             }
         }
-        Ok(Self(by_kernel))
+        Self(by_kernel)
     }
 
     /// Returns the number and the total time of the collectives of a kernel.

@@ -91,7 +91,7 @@ fn sizes_ranks_and_tiers_follow_from_trace_and_groups() {
     assert_eq!(row("hcom_alltoall_"), ["256", "4", "INT8", "1", "40.000000", "2", "2"]);
     let reduced = &context.rows("db", "hcom_allReduce_")[0];
     assert_eq!(
-        (&*reduced["Algorithm Type"], &*reduced["HCCL Environment"], &*reduced["Duration(us)"]),
+        (&*reduced["Profiling Algorithm Type"], &*reduced["HCCL Environment"], &*reduced["Duration(us)"]),
         ("MESH-RING", "HCCL_ALGO=level0:ring", "")
     );
     let again = ingest(&[]);
@@ -141,6 +141,14 @@ fn measured_numbers_are_kept_and_a_damaged_trace_costs_the_sizes_only() {
         "{}",
         ran.stderr
     );
+    let answered = context.run(&["coverage", "--db", "db", "--workload", "run"]);
+    let note = "sizes of collectives are unknown: `";
+    assert!(
+        answered.stderr.contains(note) || answered.stdout.contains(note),
+        "{}{}",
+        answered.stdout,
+        answered.stderr
+    );
 }
 
 /// Two runs of one model, one exported as text and one as database, have messages of the same sizes.
@@ -165,7 +173,7 @@ fn both_forms_of_a_real_profile_have_the_same_messages() {
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let rows = context.rows(db, "hcom_allReduce_");
         let key = |row: &std::collections::BTreeMap<String, String>| {
-            ["message_bytes", "num_devices", "dtype", "topology_tier", "Algorithm Type"]
+            ["message_bytes", "num_devices", "dtype", "topology_tier", "Profiling Algorithm Type"]
                 .map(|name| row[name].clone())
         };
         rows.iter().map(key).collect::<Vec<_>>()

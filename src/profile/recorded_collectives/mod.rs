@@ -70,8 +70,8 @@ pub(crate) struct RecordedCollectives {
     pub(crate) by_signature: BTreeMap<CollectiveSignature, RecordedDurations>,
     /// Numbers of the collectives without a size or a type, by the type of their records.
     pub(crate) without_size: BTreeMap<String, u64>,
-    /// Traces that could not be read.
-    pub(crate) unreadable: Vec<String>,
+    /// Problems of traces that could not be read.
+    unreadable: Vec<String>,
 }
 
 impl RecordedCollectives {
@@ -116,6 +116,16 @@ impl RecordedCollectives {
             }
         }
         Ok(found)
+    }
+
+    /// Returns a note for each trace that could not be read.
+    pub(crate) fn notes_of_unreadable(&self) -> Vec<String> {
+        let note = |trace: &String| {
+            format!(
+                "sizes of collectives are unknown: {trace}; export the profile again, or remove the trace"
+            )
+        };
+        self.unreadable.iter().map(note).collect()
     }
 
     fn add_record(&mut self, record: CollectiveRecord, file: u64, run: &RunMetadata) {
