@@ -43,8 +43,17 @@ impl TableSchema {
 
     /// Returns an SQL expression for a column of whole numbers that may be stored as text.
     pub(super) fn integer_column(&self, name: &str) -> Option<String> {
+        self.integer_expression("", name)
+    }
+
+    /// Returns the same expression for a table that a query names by an alias.
+    pub(super) fn integer_column_of(&self, alias: &str, name: &str) -> Option<String> {
+        self.integer_expression(&format!("{alias}."), name)
+    }
+
+    fn integer_expression(&self, prefix: &str, name: &str) -> Option<String> {
         let (name, kind) = self.find_column(name)?;
-        let column = quote_name(name);
+        let column = format!("{prefix}{}", quote_name(name));
         // Without a cast if possible, so that an index or the order of rows can be used.
         let is_integer = kind.to_ascii_uppercase().contains("INT");
         Some(if is_integer { column } else { format!("CAST({column} AS INTEGER)") })

@@ -16,6 +16,9 @@ use crate::{
     profile::{ProfileError, RecordPosition},
 };
 
+/// Column by which a kernel and its task are of one run.
+const TASK_ID: &str = "globalTaskId";
+
 /// Kernel or collective of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimedRecord {
@@ -47,12 +50,12 @@ pub(crate) fn for_each_timed_record(
     let kernels = table("COMPUTE_TASK_INFO", super::NO_KERNEL)?;
     let names = table("STRING_IDS", "the names of its kernels are unknown")?;
     let operations = TableSchema::read_schema(&connection, collectives::TABLE).map_err(sql)?;
-    let (Some(task), Some(kernel_task)) =
-        (runs.integer_column("globalTaskId"), kernels.integer_column("globalTaskId"))
-    else {
-        let missing = vec!["globalTaskId"];
-        return Err(ProfileError::MissingTableColumns { file: file.to_owned(), table: "TASK", missing });
+    let task_id = |schema: &TableSchema, alias: &str, table| {
+        let missing =
+            || ProfileError::MissingTableColumns { file: file.to_owned(), table, missing: vec![TASK_ID] };
+        schema.integer_column_of(alias, TASK_ID).ok_or_else(missing)
     };
+    let (task, kernel_task) = (task_id(&runs, "t", "TASK")?, task_id(&kernels, "k", "COMPUTE_TASK_INFO")?);
     let mut strings = StringTable::new(&connection, &names).map_err(sql)?;
     let qualified = |alias: &str, table: &TableSchema, column: &str| {
         table.quoted_column(column).map_or_else(|| "NULL".to_owned(), |name| format!("{alias}.{name}"))
@@ -61,7 +64,7 @@ pub(crate) fn for_each_timed_record(
         ["opType", "inputShapes", "taskType"].map(|column| qualified("k", &kernels, column));
     let [device, start, end] = ["deviceId", "startNs", "endNs"].map(|column| qualified("t", &runs, column));
     let query = format!(
-        "SELECT {kind}, {shapes}, {core}, {device}, {start}, {end} FROM {} t JOIN {} k ON t.{task} = k.{kernel_task}",
+        "SELECT {kind}, {shapes}, {core}, {device}, {start}, {end}, {task} FROM {} t JOIN {} k ON {task} = {kernel_task}",
         runs.quoted_name(),
         kernels.quoted_name()
     );
@@ -98,7 +101,11 @@ pub(crate) fn for_each_timed_record(
                     TaskTime::Absent => Ok(None),
                     TaskTime::At(time) => Ok(Some(time)),
                     TaskTime::Bad { cell, problem } => {
-                        let place = RecordPosition::Task(0);
+                        let id = row.get_ref(6).map_err(sql)?.as_i64().unwrap_or_default();
+                        let place = match is_collective {
+                            true => RecordPosition::Operation(id),
+                            false => RecordPosition::Task(id),
+                        };
                         Err(ProfileError::bad_cell(file, place, name, cell.as_bytes(), problem.to_owned()))
                     }
                 };
@@ -112,10 +119,10 @@ pub(crate) fn for_each_timed_record(
         };
     read(&query, false, &mut devices)?;
     if let Some(table) = operations {
-        let [kind, device, start, end] =
-            ["opType", "deviceId", "startNs", "endNs"].map(|column| table.column_or_null(column));
+        let [kind, device, start, end, id] =
+            ["opType", "deviceId", "startNs", "endNs", "opId"].map(|column| table.column_or_null(column));
         let query =
-            format!("SELECT {kind}, NULL, NULL, {device}, {start}, {end} FROM {}", table.quoted_name());
+            format!("SELECT {kind}, NULL, NULL, {device}, {start}, {end}, {id} FROM {}", table.quoted_name());
         read(&query, true, &mut devices)?;
     }
     Ok(())
