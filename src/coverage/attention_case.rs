@@ -52,12 +52,18 @@ pub(super) fn attention_case(query: &OpQuery, kernel: &KernelName) -> Result<Cas
     if lengths.queries.iter().chain(&lengths.keys).any(|length| *length == 0) {
         return Err(unknown("a sequence has no queries or no keys"));
     }
+    let phase = lengths.phase();
     let block = regime.block_size.unwrap_or(CACHE_BLOCK);
+    if block == 0 && phase == BatchPhase::Decode {
+        return Err(unknown(
+            "the keys of a decode step are in blocks: `block_size` is 0, give a number above it",
+        ));
+    }
     let call = CallShape { tokens: work.tokens, heads: work.heads, kv_heads, dim: work.head_dim, block };
-    let case = match lengths.phase() {
+    let case = match phase {
         BatchPhase::Prefill => call.packed(&regime.dtype, &lengths),
-        BatchPhase::Decode if block > 0 => call.paged(&regime.dtype, &lengths),
-        BatchPhase::Decode | BatchPhase::Mixed => {
+        BatchPhase::Decode => call.paged(&regime.dtype, &lengths),
+        BatchPhase::Mixed => {
             return Err(unknown(
                 "cases are derived for complete prompts and for decode steps, not for mixed batches",
             ));
@@ -155,4 +161,34 @@ fn ends(lengths: &[u64]) -> Option<Vec<u64>> {
         Some(end)
     });
     sums.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op_query::{AttentionParameters, QueryTensor};
+
+    /// A decode step needs blocks: a size of 0 is no mixed batch.
+    #[test]
+    fn a_decode_step_without_blocks_names_the_size() {
+        let kernel = KernelName::new(AttentionCase::KERNEL).expect("a name");
+        let tensor =
+            |dims: &[u64]| QueryTensor { dims: dims.to_vec(), dtype: Some(Dtype::Bf16), format: None };
+        let case = |block_size: u64| {
+            let attention = AttentionParameters {
+                kv_length: Some(256.0),
+                batch: Some(4),
+                block_size: Some(block_size),
+                ..AttentionParameters::default()
+            };
+            let inputs = vec![tensor(&[4, 8, 128]), tensor(&[8, 1, 128, 128]), tensor(&[8, 1, 128, 128])];
+            attention_case(
+                &OpQuery { op: kernel.to_string(), inputs, attention, ..OpQuery::default() },
+                &kernel,
+            )
+        };
+        assert!(case(128).is_ok());
+        let Err(CaseProblem::Unknown { reason, .. }) = case(0) else { panic!("no case") };
+        assert!(reason.contains("`block_size` is 0"), "{reason}");
+    }
 }
