@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     options::{AssetOptions, OutputFormat, OutputOptions},
-    step_options::StepOptions,
+    step_options::{ModelStepOptions, NAMED_MODEL},
 };
 use crate::{
     exit::ExitStatus,
@@ -21,16 +21,10 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct ModelsOptions {
     /// Model, such as Qwen3-32B, or the path of a Hugging Face config.json
-    #[arg(value_name = "MODEL")]
+    #[arg(value_name = "MODEL", group = NAMED_MODEL)]
     model: Option<String>,
-    /// Tensor parallel: devices that share the matrices of a layer
-    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=65536))]
-    tp: Option<u64>,
-    /// Expert parallel: devices among which the experts are distributed
-    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=65536))]
-    ep: Option<u64>,
     #[command(flatten)]
-    step: StepOptions,
+    step: ModelStepOptions,
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
@@ -46,7 +40,7 @@ pub(super) fn run(options: &ModelsOptions) -> Result<ExitStatus, CommandError> {
             print_data(&if is_json { models_json(&models) } else { models_table(&models) });
         }
         Some(name) => {
-            let workload = step_of_model(&assets, name, &options.step.step(options.tp, options.ep))?;
+            let workload = step_of_model(&assets, name, &options.step.step())?;
             print_data(&if is_json { step_json(&workload) } else { step_table(&workload) });
             workload.notes.iter().for_each(|note| print_note(note));
         }

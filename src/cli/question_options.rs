@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::step_options::StepOptions;
+use super::step_options::{NAMED_MODEL, StepOptions};
 use crate::{
     config::AssetFiles,
     coverage::CoverageAnalyzer,
@@ -23,7 +23,7 @@ pub(super) struct QuestionOptions {
     workloads: Vec<(PathBuf, f64)>,
     /// Look one step of a model up, such as Qwen3-32B or the path of a config.json: its kernels follow from the sizes
     /// of its layers. `npubench models` lists the models
-    #[arg(long, value_name = "MODEL")]
+    #[arg(long, value_name = "MODEL", group = NAMED_MODEL)]
     model: Option<String>,
     #[command(flatten)]
     step: StepOptions,

@@ -419,3 +419,18 @@ fn variables_of_hccl_are_part_of_the_key_and_of_the_collections() {
         ["export HCCL_BUFFSIZE='200'", "export HCCL_ALGO='level0:ring' export HCCL_BUFFSIZE='400'"]
     );
 }
+
+/// Options of workloads and models without one are usage errors, also beside options with which a workload conflicts.
+#[test]
+fn options_of_workloads_and_models_need_one() {
+    let context = Context::new();
+    for (options, missing) in [
+        (&["--mapping", "map.yaml"][..], "--model <MODEL>"),
+        (&["--mapping", "map.yaml", "--sizes", "1K"], "--workload <FILE>"),
+        (&["--tp", "4", "--sizes", "1K"], "--model <MODEL>"),
+        (&["--batch", "8", "--ops", "all_reduce"], "--model <MODEL>"),
+    ] {
+        let ran = context.run(&[&["comm", "run", "--db", "db"], options].concat());
+        assert!(ran.code == 2 && ran.stderr.contains(missing), "{options:?} {} {}", ran.code, ran.stderr);
+    }
+}

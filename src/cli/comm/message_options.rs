@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
-use super::super::step_options::StepOptions;
+use super::super::step_options::{ModelStepOptions, NAMED_MODEL};
 use crate::{
     domain::{CollectiveKind, Dtype},
     exit::ExitStatus,
@@ -12,8 +12,12 @@ use crate::{
     session::{CommandError, RunContext, SweepPart, WantedGroups, WorkloadDefaults, WorkloadSelection},
 };
 
+/// Group of the options that name workloads. A requirement of one of them would be waived beside options with which it conflicts.
+const WORKLOADS_OR_MODEL: &str = "workloads_or_model";
+
 /// Messages of a sweep: all combinations of collectives, groups, types and sizes, or those of workloads.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new(WORKLOADS_OR_MODEL).args(["workloads", "model"]).multiple(true)))]
 pub(super) struct MessageOptions {
     /// Collectives, separated by commas: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `all_to_all_v`, `broadcast`,
     /// `send_receive`
@@ -47,18 +51,13 @@ pub(super) struct MessageOptions {
           conflicts_with_all = ["ops", "dtypes", "from", "to", "factor", "sizes"])]
     workloads: Vec<PathBuf>,
     /// Measure the messages of one step of a model, such as Qwen3-32B or the path of a config.json
-    #[arg(long, value_name = "MODEL", conflicts_with_all = ["ops", "dtypes", "from", "to", "factor", "sizes"])]
+    #[arg(long, value_name = "MODEL", group = NAMED_MODEL,
+          conflicts_with_all = ["ops", "dtypes", "from", "to", "factor", "sizes"])]
     model: Option<String>,
-    /// Ranks that share the matrices of a layer of the model
-    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=65536))]
-    tp: Option<u64>,
-    /// Ranks that share the experts of the model
-    #[arg(long, value_name = "N", requires = "model", value_parser = clap::value_parser!(u64).range(1..=65536))]
-    ep: Option<u64>,
     #[command(flatten)]
-    step: StepOptions,
+    step: ModelStepOptions,
     /// Operators of the workloads with their kernels; by default `op_mapping.yaml` of the database, if it has one
-    #[arg(long, value_name = "FILE", requires = "workloads")]
+    #[arg(long, value_name = "FILE", requires = WORKLOADS_OR_MODEL)]
     mapping: Option<PathBuf>,
 }
 
@@ -90,7 +89,7 @@ impl MessageOptions {
             return Ok(vec![SweepPart { groups: context.find_groups(&wanted)?, ..self.combinations()? }]);
         }
         let files: Vec<(PathBuf, f64)> = self.workloads.iter().map(|file| (file.clone(), 1.0)).collect();
-        let model = self.model.as_deref().map(|model| (model, self.step.step(self.tp, self.ep)));
+        let model = self.model.as_deref().map(|model| (model, self.step.step()));
         let selection = WorkloadSelection { files: &files, model, defaults: WorkloadDefaults::default() };
         let messages = context.messages_of_workloads(&selection, self.mapping.as_deref(), &wanted)?;
         messages.notes.iter().for_each(|note| print_note(note));
