@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    process_group::{RankArrival, SharedGroup},
+    process_group::{CollectiveCall, RankArrival, SharedGroup, rank_has_ended},
     protocol::{PyError, runtime},
 };
 
@@ -25,7 +25,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 enum GroupRequest {
     Set { key: String, value: String },
     Get { key: String },
-    Meet { number: u64, rank: usize, ranks: usize, arrival: RankArrival },
+    Meet(CollectiveCall),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,14 +66,12 @@ fn serve_process(group: &SharedGroup, stream: &TcpStream) -> Option<()> {
                 GroupReply::Value(None)
             }
             GroupRequest::Get { key } => GroupReply::Value(group.lock().get(&key)),
-            GroupRequest::Meet { number, rank, ranks, arrival } => {
-                match group.meet(number, rank, ranks, arrival) {
-                    Ok(arrivals) => {
-                        GroupReply::Arrivals(arrivals.iter().map(|arrival| (**arrival).clone()).collect())
-                    }
-                    Err(error) => GroupReply::Failed(error.message),
+            GroupRequest::Meet(call) => match group.meet(call) {
+                Ok(arrivals) => {
+                    GroupReply::Arrivals(arrivals.iter().map(|arrival| (**arrival).clone()).collect())
                 }
-            }
+                Err(error) => GroupReply::Failed(error.message),
+            },
         };
         let mut text = serde_json::to_vec(&reply).ok()?;
         text.push(b'\n');
@@ -103,7 +101,7 @@ impl GroupLink {
     }
 
     fn request(&self, request: &GroupRequest) -> Result<GroupReply, PyError> {
-        let lost = |_| runtime("rehearsal: another rank has ended");
+        let lost = |_| rank_has_ended();
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut line = serde_json::to_string(request).unwrap_or_default();
         line.push('\n');
@@ -113,7 +111,7 @@ impl GroupLink {
         match serde_json::from_str(&line) {
             Ok(GroupReply::Failed(message)) => Err(runtime(message)),
             Ok(reply) => Ok(reply),
-            Err(_) => Err(runtime("rehearsal: another rank has ended")),
+            Err(_) => Err(rank_has_ended()),
         }
     }
 
@@ -129,14 +127,8 @@ impl GroupLink {
     }
 
     /// As [`SharedGroup::meet`].
-    pub(crate) fn meet(
-        &self,
-        number: u64,
-        rank: usize,
-        ranks: usize,
-        arrival: RankArrival,
-    ) -> Result<Vec<Arc<RankArrival>>, PyError> {
-        match self.request(&GroupRequest::Meet { number, rank, ranks, arrival })? {
+    pub(crate) fn meet(&self, call: CollectiveCall) -> Result<Vec<Arc<RankArrival>>, PyError> {
+        match self.request(&GroupRequest::Meet(call))? {
             GroupReply::Arrivals(arrivals) => Ok(arrivals.into_iter().map(Arc::new).collect()),
             GroupReply::Value(_) | GroupReply::Failed(_) => Ok(Vec::new()),
         }

@@ -25,6 +25,21 @@ pub(crate) struct RankArrival {
     pub(crate) call: String,
 }
 
+/// The n-th collective call of a rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CollectiveCall {
+    pub(crate) number: u64,
+    pub(crate) rank: usize,
+    /// Number of ranks that must make the call.
+    pub(crate) ranks: usize,
+    pub(crate) arrival: RankArrival,
+}
+
+/// Returns the error of a collective whose other ranks have ended.
+pub(super) fn rank_has_ended() -> PyError {
+    runtime("rehearsal: another rank has ended")
+}
+
 /// Shared by the sessions of one collection; a collective waits for all ranks.
 #[derive(Debug, Default)]
 pub(crate) struct SharedGroup {
@@ -45,13 +60,8 @@ impl SharedGroup {
 
     /// Waits until all ranks have made their n-th collective call, and returns their arrivals by rank. Fails if their
     /// calls differ.
-    pub(crate) fn meet(
-        &self,
-        number: u64,
-        rank: usize,
-        ranks: usize,
-        arrival: RankArrival,
-    ) -> Result<Vec<Arc<RankArrival>>, PyError> {
+    pub(crate) fn meet(&self, call: CollectiveCall) -> Result<Vec<Arc<RankArrival>>, PyError> {
+        let CollectiveCall { number, rank, ranks, arrival } = call;
         let mut group = self.lock();
         group.meetings.entry(number).or_default().arrivals.insert(rank, Arc::new(arrival));
         self.changed.notify_all();
@@ -61,7 +71,7 @@ impl SharedGroup {
                 break;
             }
             if group.is_closed {
-                return Err(runtime("rehearsal: another rank has ended"));
+                return Err(rank_has_ended());
             }
             group = self.changed.wait(group).unwrap_or_else(PoisonError::into_inner);
         }

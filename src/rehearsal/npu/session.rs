@@ -11,7 +11,7 @@ use super::{
     fault_injector::{FaultInjector, ScriptOutcome},
     group_link::{GroupLink, serve_group},
     launch_log::{LaunchLog, LoggedLaunch},
-    process_group::{ProcessGroup, RankArrival, SharedGroup},
+    process_group::{CollectiveCall, ProcessGroup, RankArrival, SharedGroup},
     protocol::{ApiReply, ApiRequest, PyError, answer, runtime},
     tensors::TensorMemory,
     torch_npu_environment::TorchNpuEnvironment,
@@ -211,9 +211,10 @@ impl ApiSession {
     /// As [`SharedGroup::meet`], on any host.
     pub(super) fn meet(&self, number: u64, arrival: RankArrival) -> Result<Vec<Arc<RankArrival>>, PyError> {
         let (rank, ranks) = self.rank();
+        let call = CollectiveCall { number, rank, ranks, arrival };
         match &self.link {
-            Some(link) => link.meet(number, rank, ranks, arrival),
-            None => self.group.meet(number, rank, ranks, arrival),
+            Some(link) => link.meet(call),
+            None => self.group.meet(call),
         }
     }
 
