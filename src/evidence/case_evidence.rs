@@ -275,6 +275,8 @@ impl EvidenceSources<'_> {
             production_ratio: production.map(|production| result.median_us / production.micros()),
             result,
         });
+        let hosts = collections.iter().rev().map(|one| raw_records::collection_hosts(&one.folder));
+        let hosts = hosts.into_iter().find(|hosts| !hosts.is_empty()).unwrap_or_default();
         Ok(CaseEvidence {
             case: known.case.clone(),
             cache,
@@ -289,7 +291,7 @@ impl EvidenceSources<'_> {
             production: production_row.map(|row| ProductionEvidence::new(&row, median)),
             rules: rules.unwrap_or_default(),
             command: match case.as_ref().and_then(CollectiveCase::of_case) {
-                Some(collective) => repeat_sweep(self.database, &collective),
+                Some(collective) => repeat_sweep(self.database, &collective, &hosts),
                 None => repeat_command(self.database, cache, known.case.as_str()),
             },
         })

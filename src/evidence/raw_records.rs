@@ -29,6 +29,13 @@ pub(super) fn case_bracket(folder: &Path, case: &CaseId) -> Option<BracketEviden
     Some(BracketEvidence { kernel: sentinels.kernel, opening, closing })
 }
 
+/// Returns the names of the hosts of a collection over several nodes; none for one host, or if the manifest cannot be read.
+pub(super) fn collection_hosts(folder: &Path) -> Vec<String> {
+    let manifest = read_regular(&folder.join(MANIFEST)).ok();
+    let manifest: Option<Manifest> = manifest.and_then(|text| serde_json::from_slice(&text).ok());
+    manifest.map(|manifest| manifest.hosts.into_iter().map(|host| host.name).collect()).unwrap_or_default()
+}
+
 /// Returns the files with the evidence of a collection that exist: script, manifest, journal, log, and the profiler's tables.
 pub(super) fn record_files(folder: &Path) -> Vec<PathBuf> {
     let own = [EVIDENCE, COLLECT, REPLAY, MANIFEST, JOURNAL, LOG].map(|name| folder.join(name));

@@ -16,8 +16,8 @@ pub(super) fn repeat_command(database: &Database, cache: CacheState, cases: &str
     format!("npubench run --db {folder}{host} --case {cases}{state} --update all")
 }
 
-/// Returns the command that measures a collective again.
-pub(super) fn repeat_sweep(database: &Database, collective: &CollectiveCase) -> String {
+/// Returns the command that measures a collective again; `hosts` are those of a group over several nodes.
+pub(super) fn repeat_sweep(database: &Database, collective: &CollectiveCase, hosts: &[String]) -> String {
     let CollectiveCase { kind, message, ranks, tier, dtype, environment } = collective;
     let command = SweepCommand {
         database: database.folder(),
@@ -30,7 +30,19 @@ pub(super) fn repeat_sweep(database: &Database, collective: &CollectiveCase) -> 
         sizes: CommandSizes::Listed(vec![*message]),
         measures_again: true,
     };
-    command.to_string()
+    command.to_string() + &node_options(hosts)
+}
+
+/// Returns the options of a sweep over these hosts, with a comment of the shell; none for one host.
+fn node_options(hosts: &[String]) -> String {
+    match hosts {
+        [first, _, ..] => format!(
+            " --nnodes {} --node-rank 0 --master-addr {} # on {first}, and on each other node with its --node-rank",
+            hosts.len(),
+            quoted_argument(first)
+        ),
+        _ => String::new(),
+    }
 }
 
 /// Returns the commands that measure cases again, none without a case.
