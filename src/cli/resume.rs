@@ -14,7 +14,7 @@ use crate::{
     exit::ExitStatus,
     ledger::{Ledger, RunRecord},
     report::print_note,
-    session::{CommandError, DeadlineOptions, ResumeState, RunContext, RunOptions},
+    session::{CommandError, DeadlineOptions, ResumeState, RunContext, RunOptions, resume_on_all_nodes},
 };
 
 /// Continues a run that was interrupted
@@ -48,10 +48,7 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
         )
     })?;
     if run_options.sweep.as_ref().is_some_and(|sweep| sweep.nodes.is_some()) {
-        return Err(CommandError::bad_input(
-            format!("run {} is a sweep over several nodes", record.run),
-            "start the `npubench comm run` command again on all nodes; it measures what is missing",
-        ));
+        return Err(resume_on_all_nodes(&record.run, &run_options));
     }
     run_options.leases = options.leases.folder().or(run_options.leases);
     check_ledger_owner(&database)?;

@@ -88,8 +88,8 @@ impl SoftwareFingerprint {
         self.with_imported(ImportedVersions::default())
     }
 
-    /// Names and known values.
-    fn values(&self) -> Vec<(&str, String)> {
+    /// Returns the known values with their names.
+    pub(crate) fn values(&self) -> Vec<(&str, String)> {
         let ImportedVersions { python, torch, torch_npu, vllm_ascend, soc } = &self.imported;
         let custom = Some(self.custom_operators.join(", ")).filter(|list| !list.is_empty());
         let values = [

@@ -141,7 +141,8 @@ impl<'a> GangParts<'a> {
         let has_timed_out =
             exit == ExitKind::TimedOut || results.iter().any(|(.., result)| result.end == PartEnd::TimedOut);
         let failed = results.iter().find(|(.., result)| {
-            matches!(result.end, PartEnd::NotStarted) || (result.end == PartEnd::Failed && cause.is_some())
+            matches!(result.end, PartEnd::NotStarted | PartEnd::EvidenceUnsaved)
+                || (result.end == PartEnd::Failed && cause.is_some())
         });
         let is_part_stopped =
             cause.is_some() && results.iter().any(|(.., result)| result.end == PartEnd::Stopped);

@@ -16,4 +16,4 @@ pub(crate) use atomic::write_atomic;
 pub(crate) use error::FileError;
 pub(crate) use lock::{FolderLock, LockOwner, LockState};
 pub(crate) use regular::{open_regular, read_regular, read_regular_text};
-pub(crate) use scratch::ScratchFolder;
+pub(crate) use scratch::{ScratchFolder, keep_folder};

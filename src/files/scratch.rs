@@ -5,6 +5,7 @@ use std::{
     io,
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf, absolute},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use nix::{fcntl::OFlag, unistd::geteuid};
@@ -79,6 +80,14 @@ impl ScratchFolder {
     pub(crate) fn keep(self) {
         let _ = self.folder.keep();
     }
+}
+
+/// Moves a folder out of a temporary one, so that it stays; returns its new path.
+pub(crate) fn keep_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let kept = temporary_folder().join(format!("{prefix}{}-{}", std::process::id(), time.as_millis()));
+    fs::rename(folder, &kept)?;
+    Ok(kept)
 }
 
 fn is_same(there: &fs::Metadata, file: &File) -> bool {

@@ -4,16 +4,19 @@ use std::{
     collections::BTreeMap,
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _},
-    path::Path,
+    path::PathBuf,
     sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
+use nix::errno::Errno;
+
 use super::{
-    NodeAgreement, NodeError,
+    NodeAgreement, NodeError, NodeRefusal,
     cluster::{NodeCluster, StartedFollower},
-    connection::{ConnectionTimes, NodeReceiver, NodeSender, divide},
+    connection::{ConnectionTimes, NodeReceiver, NodeSender, split_stream},
+    follower::UNEXPECTED,
     messages::NodeMessage,
     node_name,
 };
@@ -53,25 +56,62 @@ fn open(address: &str, port: u16) -> Result<TcpListener, NodeError> {
     })
 }
 
-/// A follower during its admission.
+/// Result of the admission of a connection.
 enum Admission {
     Ready {
         node: usize,
-        host: String,
         agreement: NodeAgreement,
-        sides: Box<(Arc<NodeSender>, NodeReceiver)>,
+        follower: AdmittedFollower,
     },
     Refused(NodeError),
     /// A connection of another program.
     Foreign,
 }
 
-/// Values that node 0 compares with, or sends to, each follower that connects.
-#[derive(Clone, Debug)]
-struct Greeting {
-    nodes: usize,
+/// A follower that waits for the others.
+struct AdmittedFollower {
     host: String,
-    device_profile: String,
+    sender: Arc<NodeSender>,
+    receiver: NodeReceiver,
+}
+
+/// Conditions of the admission of followers.
+#[derive(Clone, Debug)]
+pub(crate) struct AdmissionTerms {
+    /// Number of nodes.
+    pub(crate) nodes: usize,
+    /// Name of the host of node 0.
+    pub(crate) host: String,
+    /// Device profile of the database.
+    pub(crate) device_profile: String,
+    /// Values of node 0.
+    pub(crate) agreement: NodeAgreement,
+    /// Time in which all followers must have connected.
+    pub(crate) timeout: Duration,
+    /// Folder of received files.
+    pub(crate) folder: PathBuf,
+}
+
+/// Returns true if an error of `accept` belongs to one connection, or a signal interrupted the call; accept(2) lists the
+/// errors of the network.
+fn is_retried(error: &io::Error) -> bool {
+    let is_of_network = || {
+        let codes = [
+            Errno::ENETDOWN,
+            Errno::EPROTO,
+            Errno::ENOPROTOOPT,
+            Errno::EHOSTDOWN,
+            Errno::ENONET,
+            Errno::EHOSTUNREACH,
+            Errno::EOPNOTSUPP,
+            Errno::ENETUNREACH,
+        ];
+        error.raw_os_error().is_some_and(|code| codes.contains(&Errno::from_raw(code)))
+    };
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+    ) || is_of_network()
 }
 
 impl NodeListener {
@@ -82,97 +122,70 @@ impl NodeListener {
         Ok(Self { listener, address: address.to_owned(), port })
     }
 
-    /// Waits until all followers have connected, and compares their values with those of node 0. Received files are
-    /// written into `folder`. Fails if a follower is missing or differs; all connected ones get the reason.
-    pub(crate) fn admit(
-        self,
-        nodes: usize,
-        host: &str,
-        device_profile: &str,
-        agreement: &NodeAgreement,
-        timeout: Duration,
-        folder: &Path,
-    ) -> Result<NodeCluster, NodeError> {
-        let mut ready: BTreeMap<usize, (String, Arc<NodeSender>, NodeReceiver)> = BTreeMap::new();
-        let admitted =
-            self.wait_for_followers(nodes, host, device_profile, agreement, timeout, folder, &mut ready);
-        if let Err(error) = admitted {
-            let message = error.to_string();
-            for (_, sender, _) in ready.values() {
-                let _ = sender.send(&NodeMessage::Refused { message: message.clone() });
+    /// Waits until all followers have connected, and compares their values with those of node 0. Fails if a follower is
+    /// missing or differs; all connected ones get the reason.
+    pub(crate) fn admit(self, terms: AdmissionTerms) -> Result<NodeCluster, NodeError> {
+        let mut ready: BTreeMap<usize, AdmittedFollower> = BTreeMap::new();
+        let host = terms.host.clone();
+        if let Err(error) = self.wait_for_followers(terms, &mut ready) {
+            let refusal = error.refusal();
+            for follower in ready.values() {
+                let _ = follower.sender.send(&NodeMessage::Refused(refusal.clone()));
             }
             return Err(error);
         }
-        let lost = |node: usize, host: &str, error: &io::Error| {
-            NodeError::Refused(format!("{} was lost: {error}", node_name(node, host)))
-        };
         let mut followers = BTreeMap::new();
-        for (node, (host, sender, receiver)) in ready {
-            sender.send(&NodeMessage::Accepted).map_err(|error| lost(node, &host, &error))?;
-            let follower = StartedFollower::start(node, host.clone(), sender, receiver);
-            followers.insert(node, follower.map_err(|error| lost(node, &host, &error))?);
+        for (node, AdmittedFollower { host, sender, receiver }) in ready {
+            let lost = |error: io::Error| follower_lost(node, &host, &error);
+            sender.send(&NodeMessage::Accepted).map_err(lost)?;
+            let follower = StartedFollower::start(node, host.clone(), sender, receiver).map_err(lost)?;
+            followers.insert(node, follower);
         }
-        Ok(NodeCluster::new(host.to_owned(), self.address, self.port.saturating_add(1), followers))
+        Ok(NodeCluster::new(host, self.address, self.port.saturating_add(1), followers))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the conditions of an admission")]
     fn wait_for_followers(
         &self,
-        nodes: usize,
-        host: &str,
-        device_profile: &str,
-        agreement: &NodeAgreement,
-        timeout: Duration,
-        folder: &Path,
-        ready: &mut BTreeMap<usize, (String, Arc<NodeSender>, NodeReceiver)>,
+        terms: AdmissionTerms,
+        ready: &mut BTreeMap<usize, AdmittedFollower>,
     ) -> Result<(), NodeError> {
-        let greeting = Greeting { nodes, host: host.to_owned(), device_profile: device_profile.to_owned() };
-        let system = |error: &io::Error| NodeError::Port {
+        let system = |error: io::Error| NodeError::Admission {
             address: self.address.clone(),
             port: self.port,
             problem: error.to_string(),
         };
-        self.listener.set_nonblocking(true).map_err(|error| system(&error))?;
+        self.listener.set_nonblocking(true).map_err(system)?;
         let (admissions, admitted) = mpsc::channel();
-        let deadline = Instant::now() + timeout;
-        while ready.len() + 1 < nodes {
+        let deadline = Instant::now() + terms.timeout;
+        let terms = Arc::new(terms);
+        while ready.len() + 1 < terms.nodes {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    let (admissions, greeting, folder) =
-                        (admissions.clone(), greeting.clone(), folder.to_owned());
-                    let greet = move || {
-                        let _ = admissions.send(greet_follower(stream, &greeting, &folder, deadline));
+                    let (admissions, terms) = (admissions.clone(), Arc::clone(&terms));
+                    let admit = move || {
+                        let _ = admissions.send(admit_follower(stream, &terms, deadline));
                     };
-                    thread::Builder::new()
-                        .name("node".to_owned())
-                        .spawn(greet)
-                        .map_err(|error| system(&error))?;
+                    thread::Builder::new().name("node".to_owned()).spawn(admit).map_err(system)?;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(ACCEPT_INTERVAL),
-                Err(error) => return Err(system(&error)),
+                Err(error) if is_retried(&error) => thread::sleep(ACCEPT_INTERVAL),
+                Err(error) => return Err(system(error)),
             }
             while let Ok(admission) = admitted.try_recv() {
                 match admission {
                     Admission::Foreign => {}
                     Admission::Refused(error) => return Err(error),
-                    Admission::Ready { node, host: other_host, agreement: others, sides } => {
-                        let (sender, receiver) = *sides;
-                        let difference = match ready.get(&node) {
-                            Some((first, ..)) => {
-                                Some(format!("two hosts are node {node}: {first} and {other_host}"))
-                            }
-                            None => agreement.difference(host, node, &others, &other_host),
-                        };
-                        if let Some(message) = difference {
-                            let _ = sender.send(&NodeMessage::Refused { message: message.clone() });
-                            return Err(NodeError::Refused(message));
+                    Admission::Ready { node, agreement, follower } => {
+                        if let Some(refusal) = terms.difference(node, &agreement, &follower, ready.get(&node))
+                        {
+                            let _ = follower.sender.send(&NodeMessage::Refused(refusal.clone()));
+                            return Err(NodeError::Refused(refusal));
                         }
-                        ready.insert(node, (other_host, sender, receiver));
+                        ready.insert(node, follower);
                     }
                 }
             }
             if Instant::now() >= deadline {
-                let missing: Vec<String> = (1..nodes)
+                let missing: Vec<String> = (1..terms.nodes)
                     .filter(|node| !ready.contains_key(node))
                     .map(|node| node.to_string())
                     .collect();
@@ -181,7 +194,7 @@ impl NodeListener {
                     nodes: format!("{word} {}", missing.join(", ")),
                     address: self.address.clone(),
                     port: self.port,
-                    seconds: timeout.as_secs(),
+                    seconds: terms.timeout.as_secs(),
                 });
             }
         }
@@ -189,50 +202,105 @@ impl NodeListener {
     }
 }
 
+fn follower_lost(node: usize, host: &str, problem: &impl ToString) -> NodeError {
+    NodeError::FollowerLost { node: node_name(node, host), problem: problem.to_string() }
+}
+
+impl AdmissionTerms {
+    /// Describes why a follower cannot be admitted: another one has its number, or its values differ.
+    fn difference(
+        &self,
+        node: usize,
+        agreement: &NodeAgreement,
+        follower: &AdmittedFollower,
+        known: Option<&AdmittedFollower>,
+    ) -> Option<NodeRefusal> {
+        if let Some(known) = known {
+            return Some(NodeRefusal::new(
+                format!("two hosts are node {node}: {} and {}", known.host, follower.host),
+                "give each node its own `--node-rank`; under `srun`, start one task on each node",
+            ));
+        }
+        let difference = self.agreement.difference(&self.host, node, agreement, &follower.host)?;
+        Some(NodeRefusal::new(
+            difference,
+            "start the same command, with the same options and variables of HCCL, on hosts with the same devices and versions; \
+             nothing has been launched",
+        ))
+    }
+
+    /// Checks version and number of a follower.
+    fn check_hello(&self, version: &str, node: usize, nodes: usize, host: &str) -> Result<(), NodeRefusal> {
+        let [first, other] = [node_name(0, &self.host), node_name(node, host)];
+        let own_version = env!("CARGO_PKG_VERSION");
+        if version != own_version {
+            return Err(NodeRefusal::new(
+                format!("npubench is {own_version} on {first} and {version} on {other}"),
+                "install the same version of npubench on all nodes",
+            ));
+        }
+        if nodes != self.nodes {
+            return Err(NodeRefusal::new(
+                format!("the number of nodes is {} on {first} and {nodes} on {other}", self.nodes),
+                "give the same `--nnodes` on all nodes",
+            ));
+        }
+        if node == 0 || node >= nodes {
+            let last = nodes.saturating_sub(1);
+            return Err(NodeRefusal::new(
+                format!("{host} is node {node}, expected 1 to {last}"),
+                format!("give each node its own `--node-rank`, from 0 to {last}"),
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// Exchanges versions and values with a follower.
-fn greet_follower(stream: TcpStream, greeting: &Greeting, folder: &Path, deadline: Instant) -> Admission {
+fn admit_follower(stream: TcpStream, terms: &AdmissionTerms, deadline: Instant) -> Admission {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
     // A follower reads its devices and its catalogue before it answers.
-    let times = ConnectionTimes {
-        silence: left.max(ConnectionTimes::default().silence),
-        ..ConnectionTimes::default()
+    let times = ConnectionTimes::default();
+    let times = ConnectionTimes { timeout: left.max(times.timeout), ..times };
+    let Ok((sender, mut receiver)) = split_stream(stream, &terms.folder, times) else {
+        return Admission::Foreign;
     };
-    let Ok((sender, mut receiver)) = divide(stream, folder, times) else { return Admission::Foreign };
     let Ok((NodeMessage::Hello { version, node, nodes, host }, _)) = receiver.receive() else {
         return Admission::Foreign;
     };
-    let refuse = |message: String| {
-        let _ = sender.send(&NodeMessage::Refused { message: message.clone() });
-        Admission::Refused(NodeError::Refused(message))
-    };
-    let [first, other] = [node_name(0, &greeting.host), node_name(node, &host)];
-    let own_version = env!("CARGO_PKG_VERSION");
-    if version != own_version {
-        return refuse(format!("npubench is {own_version} on {first} and {version} on {other}"));
-    }
-    if nodes != greeting.nodes {
-        return refuse(format!(
-            "the number of nodes is {} on {first} and {nodes} on {other}",
-            greeting.nodes
-        ));
-    }
-    if node == 0 || node >= nodes {
-        return refuse(format!("{host} is node {node}, expected 1 to {}", nodes.saturating_sub(1)));
+    if let Err(refusal) = terms.check_hello(&version, node, nodes, &host) {
+        let _ = sender.send(&NodeMessage::Refused(refusal.clone()));
+        return Admission::Refused(NodeError::Refused(refusal));
     }
     let welcome =
-        NodeMessage::Welcome { device_profile: greeting.device_profile.clone(), host: greeting.host.clone() };
+        NodeMessage::Welcome { device_profile: terms.device_profile.clone(), host: terms.host.clone() };
     let answer = sender.send(&welcome).and_then(|()| receiver.receive());
     match answer {
         Ok((NodeMessage::Agreement(values), _)) => Admission::Ready {
             node,
-            host,
             agreement: NodeAgreement::from_values(values),
-            sides: Box::new((sender, receiver)),
+            follower: AdmittedFollower { host, sender, receiver },
         },
-        Ok((NodeMessage::Refused { message }, _)) => {
-            Admission::Refused(NodeError::Refused(format!("{other} cannot take part: {message}")))
+        Ok((NodeMessage::Refused(NodeRefusal { message, hint }), _)) => {
+            let message = format!("{} cannot take part: {message}", node_name(node, &host));
+            Admission::Refused(NodeError::Refused(NodeRefusal { message, hint }))
         }
-        Ok(_) => Admission::Refused(NodeError::Refused(format!("{other} sent an unexpected message"))),
-        Err(error) => Admission::Refused(NodeError::Refused(format!("{other} was lost: {error}"))),
+        Ok(_) => Admission::Refused(follower_lost(node, &host, &UNEXPECTED)),
+        Err(error) => Admission::Refused(follower_lost(node, &host, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupted_accepts_and_broken_connections_do_not_end_the_admission() {
+        for code in [Errno::EINTR, Errno::ECONNABORTED, Errno::EAGAIN, Errno::ENETUNREACH, Errno::EPROTO] {
+            assert!(is_retried(&io::Error::from_raw_os_error(code as i32)), "{code}");
+        }
+        for code in [Errno::EMFILE, Errno::ENOBUFS, Errno::EBADF] {
+            assert!(!is_retried(&io::Error::from_raw_os_error(code as i32)), "{code}");
+        }
     }
 }

@@ -13,6 +13,10 @@ impl NodeAgreement {
         self.0.insert(name.to_owned(), value.into());
     }
 
+    pub(crate) fn has(&self, name: &str, value: &str) -> bool {
+        self.0.get(name).is_some_and(|own| own == value)
+    }
+
     pub(super) const fn from_values(values: BTreeMap<String, String>) -> Self {
         Self(values)
     }

@@ -63,7 +63,7 @@ impl FollowerState {
 }
 
 impl StartedFollower {
-    /// Starts the signs of life and the thread that receives.
+    /// Starts the heartbeats and the thread that receives.
     pub(super) fn start(
         node: usize,
         host: String,
@@ -71,8 +71,9 @@ impl StartedFollower {
         mut receiver: NodeReceiver,
     ) -> io::Result<Self> {
         let state = Arc::new(FollowerState::default());
-        sender.start_beats(ConnectionTimes::default())?;
-        receiver.set_silence(ConnectionTimes::default())?;
+        let times = ConnectionTimes::default();
+        sender.start_heartbeats(times)?;
+        receiver.set_read_timeout(times.timeout)?;
         let shared = Arc::clone(&state);
         let receive = move || {
             let problem = loop {
@@ -81,7 +82,7 @@ impl StartedFollower {
                         shared.lock().results.insert(result.collection, PartResult { archive, ..result });
                     }
                     Ok((NodeMessage::StopRequested, _)) => shared.wants_stop.store(true, Ordering::Relaxed),
-                    Ok((NodeMessage::Refused { message }, _)) => break message,
+                    Ok((NodeMessage::Refused(refusal), _)) => break refusal.message,
                     Ok(_) => break "it sent an unexpected message".to_owned(),
                     Err(error) => break error.to_string(),
                 }
@@ -121,7 +122,17 @@ impl NodeCluster {
 
     /// Starts the part of a node. A node that cannot be reached is lost.
     pub(crate) fn start_part(&self, node: usize, order: PartOrder) {
+        // Collections of an earlier run of the sweep have the same numbers.
+        if let Some(follower) = self.followers.get(&node) {
+            follower.state.lock().results.remove(&order.collection);
+        }
         self.send(node, &NodeMessage::Start(Box::new(order)));
+    }
+
+    /// Sends all nodes further cases of the sweep.
+    pub(crate) fn add_cases(&self, sweep: &str) {
+        let message = NodeMessage::FurtherCases { sweep: sweep.to_owned() };
+        self.followers.keys().for_each(|node| self.send(*node, &message));
     }
 
     /// Ends the part of a node in a collection.

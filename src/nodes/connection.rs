@@ -25,15 +25,14 @@ const LARGEST_FILE: u64 = 8 << 30;
 /// Times of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionTimes {
-    /// Interval of the signs of life.
-    pub(super) beat: Duration,
-    /// Silence after which the other node counts as lost.
-    pub(super) silence: Duration,
+    pub(super) heartbeat_interval: Duration,
+    /// Time without a message after which the other node counts as lost.
+    pub(super) timeout: Duration,
 }
 
 impl Default for ConnectionTimes {
     fn default() -> Self {
-        Self { beat: Duration::from_secs(3), silence: Duration::from_secs(30) }
+        Self { heartbeat_interval: Duration::from_secs(3), timeout: Duration::from_secs(30) }
     }
 }
 
@@ -67,16 +66,16 @@ pub(super) struct NodeReceiver {
 /// Number of the next received file of this process.
 static NEXT_FILE: AtomicU64 = AtomicU64::new(0);
 
-/// Divides a stream into its sides. A silent stream fails after the time of silence.
-pub(super) fn divide(
+/// Splits a stream into its sender and its receiver, both with the timeout.
+pub(super) fn split_stream(
     stream: TcpStream,
     folder: &Path,
     times: ConnectionTimes,
 ) -> io::Result<(Arc<NodeSender>, NodeReceiver)> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(times.silence))?;
-    stream.set_write_timeout(Some(times.silence))?;
+    stream.set_read_timeout(Some(times.timeout))?;
+    stream.set_write_timeout(Some(times.timeout))?;
     let sender = NodeSender {
         stream: Mutex::new(stream.try_clone()?),
         closer: stream.try_clone()?,
@@ -113,24 +112,24 @@ impl NodeSender {
         stream.flush()
     }
 
-    /// Sends signs of life on a thread of its own until the connection is closed.
-    pub(super) fn start_beats(self: &Arc<Self>, times: ConnectionTimes) -> io::Result<()> {
+    /// Sends heartbeats on a thread of its own until the connection is closed.
+    pub(super) fn start_heartbeats(self: &Arc<Self>, times: ConnectionTimes) -> io::Result<()> {
         let sender = Arc::clone(self);
-        let beat = move || {
+        let send = move || {
             let mut is_closed = sender.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
             while !*is_closed {
                 drop(is_closed);
-                if sender.send(&NodeMessage::Alive).is_err() {
+                if sender.send(&NodeMessage::Heartbeat).is_err() {
                     return;
                 }
                 is_closed = sender.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
                 if !*is_closed {
-                    let waited = sender.closed.wait_timeout(is_closed, times.beat);
+                    let waited = sender.closed.wait_timeout(is_closed, times.heartbeat_interval);
                     is_closed = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
         };
-        thread::Builder::new().name("node alive".to_owned()).spawn(beat).map(drop)
+        thread::Builder::new().name("heartbeats".to_owned()).spawn(send).map(drop)
     }
 
     /// Closes the connection; a thread that receives from it ends.
@@ -142,18 +141,18 @@ impl NodeSender {
 }
 
 impl NodeReceiver {
-    /// Sets the silence after which the other node counts as lost.
-    pub(super) fn set_silence(&self, times: ConnectionTimes) -> io::Result<()> {
-        self.stream.get_ref().set_read_timeout(Some(times.silence))
+    /// Sets the time without a message after which the other node counts as lost.
+    pub(super) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.stream.get_ref().set_read_timeout(Some(timeout))
     }
 
-    /// Returns the next message but signs of life, with the file that follows it. Fails if the connection is closed
-    /// or silent, or a line is no message.
+    /// Returns the next message other than a heartbeat, with the file that follows it. Fails if the connection is closed,
+    /// nothing arrives within the timeout, or a line is no message.
     pub(super) fn receive(&mut self) -> io::Result<(NodeMessage, Option<PathBuf>)> {
         loop {
             let mut line = Vec::new();
             let length = self.stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line);
-            let length = length.map_err(silent_as_text)?;
+            let length = length.map_err(describe_timeout)?;
             if length == 0 {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
             }
@@ -163,7 +162,7 @@ impl NodeReceiver {
             let line: MessageLine<NodeMessage> = serde_json::from_slice(&line)
                 .map_err(|_| invalid("it sent a line that is no message of this version of npubench"))?;
             let file = line.file.map(|size| self.receive_file(size)).transpose()?;
-            if line.message != NodeMessage::Alive {
+            if line.message != NodeMessage::Heartbeat {
                 return Ok((line.message, file));
             }
         }
@@ -176,7 +175,7 @@ impl NodeReceiver {
         let number = NEXT_FILE.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(format!("received-{}-{number}.tar.gz", std::process::id()));
         let mut file = File::create(&path)?;
-        let received = io::copy(&mut self.stream.by_ref().take(size), &mut file).map_err(silent_as_text)?;
+        let received = io::copy(&mut self.stream.by_ref().take(size), &mut file).map_err(describe_timeout)?;
         if received < size {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
         }
@@ -188,10 +187,10 @@ fn invalid(problem: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
-fn silent_as_text(error: io::Error) -> io::Error {
+fn describe_timeout(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            io::Error::new(io::ErrorKind::TimedOut, "it sent no sign of life")
+            io::Error::new(io::ErrorKind::TimedOut, "it sent no heartbeat in time")
         }
         _ => error,
     }
@@ -203,8 +202,10 @@ mod tests {
 
     use super::*;
 
-    const SHORT: ConnectionTimes =
-        ConnectionTimes { beat: Duration::from_millis(20), silence: Duration::from_millis(200) };
+    const SHORT: ConnectionTimes = ConnectionTimes {
+        heartbeat_interval: Duration::from_millis(20),
+        timeout: Duration::from_millis(200),
+    };
 
     type Side = (Arc<NodeSender>, NodeReceiver);
 
@@ -213,11 +214,15 @@ mod tests {
         let one = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
         let raw = one.try_clone().expect("cloned");
         let other = listener.accept().expect("accepted").0;
-        (divide(one, folder, SHORT).expect("set"), divide(other, folder, SHORT).expect("set"), raw)
+        (
+            split_stream(one, folder, SHORT).expect("set"),
+            split_stream(other, folder, SHORT).expect("set"),
+            raw,
+        )
     }
 
     #[test]
-    fn messages_and_files_arrive_in_order_and_silence_is_noticed() {
+    fn messages_and_files_arrive_in_order_and_missing_heartbeats_are_noticed() {
         let folder = tempfile::tempdir().expect("a folder");
         let (one, mut other, _) = pair(folder.path());
         let file = folder.path().join("file");
@@ -230,11 +235,11 @@ mod tests {
         assert_eq!(fs::read(received.expect("a file")).expect("read"), vec![b'\n'; 100_000]);
         assert_eq!(other.1.receive().expect("received"), (stop.clone(), None));
         let silent = other.1.receive().expect_err("nothing is sent");
-        assert_eq!(silent.to_string(), "it sent no sign of life");
-        // With signs of life it is waited for.
-        one.0.start_beats(SHORT).expect("a thread");
+        assert_eq!(silent.to_string(), "it sent no heartbeat in time");
+        // With heartbeats it is waited for.
+        one.0.start_heartbeats(SHORT).expect("a thread");
         let waiting = thread::spawn(move || other.1.receive().map(|(message, _)| message));
-        thread::sleep(3 * SHORT.silence);
+        thread::sleep(3 * SHORT.timeout);
         one.0.send(&stop).expect("sent");
         assert_eq!(waiting.join().expect("no panic").expect("received"), stop);
         one.0.close();

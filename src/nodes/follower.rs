@@ -11,24 +11,26 @@ use std::{
 
 use super::{
     NodeAgreement, NodeError,
-    connection::{ConnectionTimes, NodeReceiver, NodeSender, divide},
-    messages::{NodeMessage, PartOrder, PartResult},
+    connection::{ConnectionTimes, NodeReceiver, NodeSender, split_stream},
+    messages::{NodeMessage, NodeRefusal, PartOrder, PartResult},
 };
 
 /// Interval at which a follower tries to connect.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(200);
+/// Problem of a connection on which a message has another meaning.
+pub(super) const UNEXPECTED: &str = "it sent an unexpected message";
 
 /// Address and control port of node 0.
 #[derive(Clone, Debug)]
-pub(crate) struct LeaderPlace {
+pub(crate) struct LeaderAddress {
     pub(crate) address: String,
     pub(crate) port: u16,
 }
 
-/// Connection of a follower.
+/// Connection of a follower to node 0.
 #[derive(Debug)]
-pub(crate) struct FollowedConnection {
-    place: LeaderPlace,
+pub(crate) struct LeaderConnection {
+    leader: LeaderAddress,
     sender: Arc<NodeSender>,
     receiver: NodeReceiver,
 }
@@ -36,6 +38,10 @@ pub(crate) struct FollowedConnection {
 /// Request of node 0.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FollowerRequest {
+    /// Adds cases of the sweep, as text of JSON.
+    AddCases {
+        sweep: String,
+    },
     Start(Box<PartOrder>),
     Stop {
         collection: u32,
@@ -67,12 +73,18 @@ impl ResultSender {
     pub(crate) fn request_stop(&self) {
         let _ = self.0.send(&NodeMessage::StopRequested);
     }
+
+    /// Leaves the sweep for this reason.
+    pub(crate) fn leave(&self, reason: &str) {
+        let _ = self.0.send(&NodeMessage::Refused(NodeRefusal::new(reason, "")));
+        self.0.close();
+    }
 }
 
-impl LeaderPlace {
-    /// Returns an error about node 0.
-    pub(crate) fn error(&self, problem: impl Into<String>) -> NodeError {
-        NodeError::Leader { address: self.address.clone(), port: self.port, problem: problem.into() }
+impl LeaderAddress {
+    /// Returns the error of a lost connection.
+    fn lost(&self, problem: &impl ToString) -> NodeError {
+        NodeError::LeaderLost { address: self.address.clone(), port: self.port, problem: problem.to_string() }
     }
 
     fn connect(&self, timeout: Duration) -> Result<TcpStream, NodeError> {
@@ -96,9 +108,12 @@ impl LeaderPlace {
             match attempt() {
                 Ok(stream) => return Ok(stream),
                 Err(error) if Instant::now() >= deadline => {
-                    return Err(
-                        self.error(format!("is not reachable within {} s: {error}", timeout.as_secs()))
-                    );
+                    return Err(NodeError::Unreachable {
+                        address: self.address.clone(),
+                        port: self.port,
+                        seconds: timeout.as_secs(),
+                        problem: error.to_string(),
+                    });
                 }
                 Err(_) => thread::sleep(CONNECT_INTERVAL),
             }
@@ -106,23 +121,23 @@ impl LeaderPlace {
     }
 }
 
-impl FollowedConnection {
+impl LeaderConnection {
     /// Connects to node 0 and returns the device profile of its database. Received files would be written into
     /// `folder`.
     pub(crate) fn open(
-        place: LeaderPlace,
+        leader: LeaderAddress,
         node: usize,
         nodes: usize,
         host: &str,
         timeout: Duration,
         folder: &Path,
     ) -> Result<(Self, String), NodeError> {
-        let stream = place.connect(timeout)?;
-        let lost = |error: io::Error| place.error(format!("was lost: {error}"));
+        let stream = leader.connect(timeout)?;
+        let lost = |error: io::Error| leader.lost(&error);
         // Node 0 answers when all nodes have connected.
-        let patient = ConnectionTimes::default();
-        let patient = ConnectionTimes { silence: timeout.max(patient.silence), ..patient };
-        let (sender, mut receiver) = divide(stream, folder, patient).map_err(lost)?;
+        let times = ConnectionTimes::default();
+        let times = ConnectionTimes { timeout: timeout.max(times.timeout), ..times };
+        let (sender, mut receiver) = split_stream(stream, folder, times).map_err(lost)?;
         let hello = NodeMessage::Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             node,
@@ -132,29 +147,30 @@ impl FollowedConnection {
         sender.send(&hello).map_err(lost)?;
         match receiver.receive().map_err(lost)?.0 {
             NodeMessage::Welcome { device_profile, .. } => {
-                Ok((Self { place, sender, receiver }, device_profile))
+                Ok((Self { leader, sender, receiver }, device_profile))
             }
-            NodeMessage::Refused { message } => Err(NodeError::Refused(message)),
-            _ => Err(place.error("sent an unexpected message")),
+            NodeMessage::Refused(refusal) => Err(NodeError::Refused(refusal)),
+            _ => Err(leader.lost(&UNEXPECTED)),
         }
     }
 
     /// Sends the values of this node, and waits until all nodes agree.
     pub(crate) fn agree(&mut self, agreement: &NodeAgreement) -> Result<(), NodeError> {
-        let lost = |error: io::Error| self.place.error(format!("was lost: {error}"));
+        let lost = |error: io::Error| self.leader.lost(&error);
         self.sender.send(&NodeMessage::Agreement(agreement.values())).map_err(lost)?;
         match self.receiver.receive().map_err(lost)?.0 {
             NodeMessage::Accepted => {}
-            NodeMessage::Refused { message } => return Err(NodeError::Refused(message)),
-            _ => return Err(self.place.error("sent an unexpected message")),
+            NodeMessage::Refused(refusal) => return Err(NodeError::Refused(refusal)),
+            _ => return Err(self.leader.lost(&UNEXPECTED)),
         }
         let times = ConnectionTimes::default();
-        self.receiver.set_silence(times).and_then(|()| self.sender.start_beats(times)).map_err(lost)
+        let receiver = self.receiver.set_read_timeout(times.timeout);
+        receiver.and_then(|()| self.sender.start_heartbeats(times)).map_err(lost)
     }
 
     /// Sends node 0 the reason why this node cannot take part.
-    pub(crate) fn refuse(&self, message: &str) {
-        let _ = self.sender.send(&NodeMessage::Refused { message: message.to_owned() });
+    pub(crate) fn refuse(&self, refusal: NodeRefusal) {
+        let _ = self.sender.send(&NodeMessage::Refused(refusal));
         self.sender.close();
     }
 
@@ -164,18 +180,19 @@ impl FollowedConnection {
 
     /// Returns the next request of node 0. Fails if it was lost.
     pub(crate) fn receive(&mut self) -> Result<FollowerRequest, NodeError> {
-        let lost = |error: io::Error| self.place.error(format!("was lost: {error}"));
+        let lost = |error: io::Error| self.leader.lost(&error);
         match self.receiver.receive().map_err(lost)?.0 {
+            NodeMessage::FurtherCases { sweep } => Ok(FollowerRequest::AddCases { sweep }),
             NodeMessage::Start(order) => Ok(FollowerRequest::Start(order)),
             NodeMessage::Stop { collection } => Ok(FollowerRequest::Stop { collection }),
             NodeMessage::End { exit } => Ok(FollowerRequest::End { exit }),
-            NodeMessage::Refused { message } => Err(NodeError::Refused(message)),
-            _ => Err(self.place.error("sent an unexpected message")),
+            NodeMessage::Refused(refusal) => Err(NodeError::Refused(refusal)),
+            _ => Err(self.leader.lost(&UNEXPECTED)),
         }
     }
 }
 
-impl Drop for FollowedConnection {
+impl Drop for LeaderConnection {
     fn drop(&mut self) {
         self.sender.close();
     }

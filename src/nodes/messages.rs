@@ -51,6 +51,8 @@ pub(crate) enum PartEnd {
     Stopped,
     /// The script was not started.
     NotStarted,
+    /// The script has ended, but its evidence could not be archived.
+    EvidenceUnsaved,
 }
 
 /// Result of the part of a node.
@@ -58,11 +60,26 @@ pub(crate) enum PartEnd {
 pub(crate) struct PartResult {
     pub(crate) collection: u32,
     pub(crate) end: PartEnd,
-    /// Last line of the log, or the reason why the script was not started.
+    /// Last line of the log, or the reason why the script was not started or its evidence is missing.
     pub(crate) message: String,
     /// Archive of the evidence in the receiving node.
     #[serde(skip)]
     pub(crate) archive: Option<PathBuf>,
+}
+
+/// Reason why a node cannot take part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeRefusal {
+    pub(crate) message: String,
+    /// Recommended action.
+    #[serde(default)]
+    pub(crate) hint: String,
+}
+
+impl NodeRefusal {
+    pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
 }
 
 /// A message of either side.
@@ -84,11 +101,13 @@ pub(crate) enum NodeMessage {
     /// What the follower has, by name.
     Agreement(BTreeMap<String, String>),
     /// The sender cannot take part, or refuses the other one.
-    Refused {
-        message: String,
-    },
+    Refused(NodeRefusal),
     /// All nodes agree.
     Accepted,
+    /// Further cases of the sweep, as text of JSON.
+    FurtherCases {
+        sweep: String,
+    },
     Start(Box<PartOrder>),
     /// Ends the part of a collection.
     Stop {
@@ -101,6 +120,6 @@ pub(crate) enum NodeMessage {
     End {
         exit: u8,
     },
-    /// Sign of life.
-    Alive,
+    /// Sent while nothing else is, so that a lost node is noticed.
+    Heartbeat,
 }

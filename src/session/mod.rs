@@ -34,6 +34,7 @@ mod run_id;
 mod selftest;
 mod step_cases;
 mod sweep;
+mod sweep_database;
 mod sweep_parts;
 mod sweep_rounds;
 
@@ -57,7 +58,7 @@ pub(crate) use lookup_database::{
 };
 pub(crate) use measured_sweeps::{DatabaseSweeps, parse_collective};
 pub(crate) use network::network_of_profile;
-pub(crate) use nodes::{NodePlace, first_slurm_host, follow_sweep};
+pub(crate) use nodes::{NodePlace, SweepFollower, first_slurm_host, resume_on_all_nodes};
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use production_collectives::PlacedCollectives;
@@ -69,4 +70,5 @@ pub(crate) use run_id::new_run_id;
 pub(crate) use selftest::{SelftestRequest, WITHOUT_SELFTEST, run_selftest, selftest_report};
 pub(crate) use step_cases::StepSelection;
 pub(crate) use sweep::{CollectiveSweep, SweepPart, WantedGroups, current_hccl_environment};
+pub(crate) use sweep_database::SweepDatabase;
 pub(crate) use sweep_rounds::SweepRounds;

@@ -114,6 +114,9 @@ pub(crate) struct RunOptions {
     /// Collectives that the run measures instead of rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sweep: Option<CollectiveSweep>,
+    /// Command of node 0 of a sweep over several nodes, which `resume` prints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) command: Option<String>,
     /// Faults of the rehearsal host.
     #[serde(default, skip_serializing_if = "FaultPlan::is_empty")]
     pub(crate) faults: FaultPlan,

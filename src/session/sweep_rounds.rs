@@ -62,6 +62,9 @@ impl SweepRounds<'_> {
             }
             print_note(&describe_parts(&further.parts));
             attempted.extend(new);
+            if let Some(nodes) = &self.nodes {
+                nodes.cluster.add_cases(&serde_json::to_string(&further).unwrap_or_default());
+            }
             let ended = self.run(&further, &mut lock)?;
             exit = if ended.exit == ExitStatus::Done { exit } else { ended.exit };
             is_open = !ended.is_stopped;

@@ -29,7 +29,8 @@ use crate::{
     render::{RenderError, call_digest},
 };
 pub(crate) use python::{
-    CheckSoftware, first_device_soc, installed_software, operator_schemas, package_folders, torch_devices,
+    CheckSoftware, first_device_soc, installed_software, installed_torch, operator_schemas, package_folders,
+    torch_devices,
 };
 
 /// Error that stops a check.

@@ -58,6 +58,16 @@ pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CheckErr
         .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
 }
 
+/// Returns the version of torch alone, which suffices for gloo. Fails with [`CheckError::Python`] if it is missing.
+pub(crate) fn installed_torch(python: &str) -> Result<String, CheckError> {
+    let output = run_python(
+        python,
+        "import json\nfrom importlib.metadata import version\nprint(json.dumps(version('torch')))",
+    )?;
+    serde_json::from_str(&output)
+        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+}
+
 const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
     schemas = torch._C._jit_get_all_schemas()\n\
     print(json.dumps([str(s) for s in schemas if s.name.split('::')[-1] == NAME]))";

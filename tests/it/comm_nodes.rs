@@ -4,7 +4,8 @@ use std::{
     collections::BTreeMap,
     fs,
     net::TcpListener,
-    path::Path,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -16,31 +17,14 @@ use nix::{
 };
 
 use crate::{
+    comm_run::{SWEEP, modelled},
     context::{Context, Ran},
     kill_resume::{processes_in, tables},
     requirements::{shared, vendor_python},
 };
 
-const SWEEP: [&str; 18] = [
-    "comm",
-    "run",
-    "--db",
-    "db",
-    "--host",
-    "rehearsal",
-    "--rehearsal-model",
-    "steady",
-    "--warm-up",
-    "2",
-    "--launches",
-    "8",
-    "--devices",
-    "0-1",
-    "--master-addr",
-    "127.0.0.1",
-    "--nnodes",
-    "2",
-];
+/// Options of all nodes behind those of a sweep of one host.
+const NODES: [&str; 5] = ["0-1", "--master-addr", "127.0.0.1", "--nnodes", "2"];
 
 /// Two ranks on node 0, one on node 1.
 const SMALL: [&str; 8] = ["--ranks", "3", "--tiers", "0", "--ops", "all_reduce", "--sizes", "1K,4K,64K"];
@@ -79,8 +63,9 @@ impl Nodes {
 
     fn command(&self, node: usize, more: &[&str]) -> Command {
         let is_replaced = |option: &&[&str]| more.contains(&option[0]);
-        let options = SWEEP[2..].chunks(2).filter(|option| !is_replaced(option)).flatten().copied();
-        let arguments: Vec<&str> = SWEEP[..2].iter().copied().chain(options).collect();
+        let sweep = [&SWEEP[..], &NODES].concat();
+        let options = sweep[2..].chunks(2).filter(|option| !is_replaced(option)).flatten().copied();
+        let arguments: Vec<&str> = sweep[..2].iter().copied().chain(options).collect();
         let mut command = self.context.command(&[&arguments, more].concat());
         let faults = self.context.path(&format!("node{node}.yaml"));
         command
@@ -118,7 +103,7 @@ impl Nodes {
         let shown = |row: BTreeMap<String, String>| {
             let [size, duration]: [f64; 2] = ["Bandwidth Size(bytes)", "Duration(us)"]
                 .map(|column| row[column].parse().expect("a number"));
-            let expected = if size <= 32_768.0 { 12.0 + size / 20e3 } else { 22.0 + size / 70e3 };
+            let expected = modelled(size as u64);
             assert!((duration / expected - 1.0).abs() < 0.02, "{duration}, not {expected}");
             let column = |name: &str| row[name].clone();
             let key = ["num_devices", "topology_tier", "message_bytes", "Result Check", "Duration Method"]
@@ -128,13 +113,9 @@ impl Nodes {
         self.context.rows("db", table).into_iter().map(shown).collect()
     }
 
-    /// Waits until a collection has started its ranks on node 1.
-    fn wait_for_ranks(&self) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !has_file(&self.context.path("tmp1"), "launched.2.jsonl") {
-            assert!(Instant::now() < deadline, "no collection starts on node 1");
-            thread::sleep(Duration::from_millis(5));
-        }
+    /// Waits until a collection has started its ranks on node 1; returns the journal of its first rank.
+    fn wait_for_ranks(&self) -> PathBuf {
+        wait_for_file(&self.context.path("tmp1"), "launched.2.jsonl")
     }
 
     /// Asserts that no process of the sweep is left; the kernel ends killed ones shortly after.
@@ -151,11 +132,23 @@ impl Nodes {
     }
 }
 
-fn has_file(folder: &Path, name: &str) -> bool {
+/// Waits until a file exists below a folder; returns its path.
+fn wait_for_file(folder: &Path, name: &str) -> PathBuf {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = find_file(folder, name) {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "no file {name} in {}", folder.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() => has_file(&entry.path(), name),
-        _ => entry.file_name() == name,
+    entries.into_iter().find_map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => find_file(&entry.path(), name),
+        _ => (entry.file_name() == name).then(|| entry.path()),
     })
 }
 
@@ -186,6 +179,9 @@ fn sweep_over_two_nodes_is_measured_and_repeated_without_a_new_row() {
     let case = nodes.context.rows("db", "hcom_allReduce_")[0]["MicroBench Case"].clone();
     let why = nodes.context.run(&["why", &case, "--db", "db"]);
     assert!(why.stdout.contains("their records do not all overlap"), "{}", why.stdout);
+    let again =
+        "--update all --nnodes 2 --node-rank 0 --master-addr host-0 # on host-0, and on each other node";
+    assert!(why.stdout.contains(again), "{}", why.stdout);
     let before = tables(&nodes.context);
     let reparsed = nodes.context.run(&["reparse", "--db", "db"]);
     assert_eq!(reparsed.code, 0, "{}{}", reparsed.stdout, reparsed.stderr);
@@ -199,6 +195,9 @@ fn sweep_over_two_nodes_is_measured_and_repeated_without_a_new_row() {
 #[test]
 fn nodes_that_differ_end_before_the_first_launch_with_both_values() {
     let nodes = Nodes::new();
+    let python = nodes.context.write("python", "#!/bin/sh\necho no torch here\nexit 1\n");
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("set");
+    let python = python.to_string_lossy();
     let mut variable = nodes.command(1, &SMALL);
     variable.env("HCCL_ALGO", "level0:ring");
     let software = "software: {cann: 9.9}\n";
@@ -223,22 +222,31 @@ fn nodes_that_differ_end_before_the_first_launch_with_both_values() {
             "number of nodes is 2 on node 0 (host-0) and 3",
         ),
         (
+            nodes.command(1, &[&SMALL[..], &["--backend", "gloo", "--python", &python]].concat()),
+            "node 1 (host-1) cannot take part: ",
+        ),
+        (
             nodes.command(1, &[&SMALL[..], &["--devices", "0-99"]].concat()),
             "node 1 (host-1) cannot take part: ",
         ),
     ] {
         let [first, second] = nodes.run_both([nodes.command(0, &SMALL), follower]);
-        assert_eq!((first.code, second.code), (3, 3), "{expected}: {}{}", first.stderr, second.stderr);
+        // A node without torch cannot measure.
+        let codes = if second.stderr.contains("no torch here") { (3, 4) } else { (3, 3) };
+        assert_eq!((first.code, second.code), codes, "{expected}: {}{}", first.stderr, second.stderr);
         assert!(first.stderr.contains(expected), "{expected}: {}", first.stderr);
         if !expected.ends_with("take part: ") {
             assert!(second.stderr.contains(expected), "{expected}: {}", second.stderr);
         }
     }
     nodes.set_faults(1, 0.0, software);
-    let [first, _] = nodes.sweep(&SMALL);
-    assert!(first.code == 3 && first.stderr.contains("software: "), "{}", first.stderr);
-    assert!(first.stderr.contains("9.9"), "{}", first.stderr);
-    assert!(nodes.context.snapshot("db/.npubench/runs").is_empty(), "nothing was launched");
+    let [first, second] = nodes.sweep(&SMALL);
+    assert!(first.code == 3 && first.stderr.contains("CANN: `"), "{}", first.stderr);
+    assert!(first.stderr.contains("`9.9` on node 1 (host-1)"), "{}", first.stderr);
+    let hint =
+        "hint: start the same command, with the same options and variables of HCCL, on hosts with the same";
+    assert!(first.stderr.contains(hint) && second.stderr.contains(hint), "{}{}", first.stderr, second.stderr);
+    assert!(!nodes.context.path("db").exists(), "a refused sweep leaves no database");
 }
 
 #[test]
@@ -261,7 +269,8 @@ fn ports_in_use_and_missing_nodes_are_errors_before_the_first_launch() {
     assert!(leader.stderr.contains(&expected), "{}", leader.stderr);
     let expected = format!("node 0 at 127.0.0.1 port {} is not reachable within 1 s", nodes.port);
     assert!(follower.stderr.contains(&expected), "{}", follower.stderr);
-    let beyond = nodes.context.command(&[&SWEEP[..], &SMALL, &["--node-rank", "7"]].concat()).output();
+    let beyond =
+        nodes.context.command(&[&SWEEP[..], &NODES, &SMALL, &["--node-rank", "7"]].concat()).output();
     let ran = nodes.context.ran(&beyond.expect("it runs"));
     assert!(ran.code == 2 && ran.stderr.contains("expected 0 to 1"), "{}", ran.stderr);
 }
@@ -310,7 +319,13 @@ fn killed_nodes_and_stopped_sweeps_are_continued_by_the_same_command() {
             nodes.assert_no_process();
         }
         let resumed = nodes.context.run(&["resume", "--db", "db"]);
-        assert!(resumed.code == 3 && resumed.stderr.contains("on all nodes"), "{}", resumed.stderr);
+        let given = nodes.command(0, &SMALL);
+        let given: Vec<_> = given.get_args().map(|argument| argument.to_string_lossy()).collect();
+        let root = nodes.context.path("node0.yaml");
+        let given = given.join(" ").replace(&*root.to_string_lossy(), "ROOT/node0.yaml");
+        let command = format!("it measures what is missing: npubench {given}");
+        assert_eq!(resumed.code, 3, "{}", resumed.stderr);
+        assert!(resumed.stderr.contains(&command), "{command}: {}", resumed.stderr);
         nodes.set_faults(0, 0.0, "");
         let [first, second] = nodes.sweep(&SMALL);
         assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
@@ -318,6 +333,89 @@ fn killed_nodes_and_stopped_sweeps_are_continued_by_the_same_command() {
         // Programs of a killed node 0 are ended by the next run.
         nodes.assert_no_process();
     }
+}
+
+/// The archive cannot be written, as on a full disk: its place is taken by a folder.
+#[test]
+fn evidence_that_a_node_cannot_archive_stays_there_and_is_no_result() {
+    let nodes = Nodes::new();
+    nodes.set_faults(0, 0.0, "costs: {init: 0.5}\n");
+    let one = [&SMALL[..6], &["--sizes", "1K"]].concat();
+    let started = [0, 1].map(|node| nodes.start(nodes.command(node, &one)));
+    let journal = nodes.wait_for_ranks();
+    let folder = journal.parent().expect("a folder");
+    fs::create_dir(folder.with_extension("tar.gz")).expect("created");
+    let [first, second] = started.map(|child| nodes.context.ran(&child.wait_with_output().expect("reaped")));
+    // The repetition in another collection succeeds.
+    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
+    for output in [&first.stderr, &second.stderr] {
+        assert!(output.contains("its evidence cannot be archived: Is a directory"), "{output}");
+    }
+    assert!(first.stderr.contains("on host-1: done, but its evidence"), "{}", first.stderr);
+    let kept = fs::read_dir(nodes.context.path("tmp1")).expect("a folder").flatten();
+    let kept: Vec<_> =
+        kept.filter(|entry| entry.file_name().to_string_lossy().starts_with("npubench-evidence-")).collect();
+    assert!(kept.len() == 1 && kept[0].path().join("launched.2.jsonl").exists(), "{kept:?}");
+    assert_eq!(nodes.rows("hcom_allReduce_").len(), 1);
+    nodes.assert_no_process();
+}
+
+/// Node 0 does not answer, and no part of the follower is running.
+#[test]
+fn second_stop_request_always_ends_a_follower_at_once() {
+    let nodes = Nodes::new();
+    nodes.set_faults(0, 0.0, "costs: {init: 0.5}\n");
+    let alone = ["--ranks", "2", "--tiers", "2", "--ops", "all_reduce", "--sizes", "1K,4K"];
+    let [first, mut second] = [0, 1].map(|node| nodes.start(nodes.command(node, &alone)));
+    wait_for_file(&nodes.context.path("db"), "launched.1.jsonl");
+    signal(&first, Signal::SIGSTOP);
+    for _ in 0..2 {
+        signal(&second, Signal::SIGINT);
+        thread::sleep(Duration::from_millis(150));
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let ended = loop {
+        match second.try_wait().expect("a child") {
+            Some(status) => break status.code(),
+            None if Instant::now() >= deadline => break None,
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    signal(&first, Signal::SIGCONT);
+    let ran = [first, second].map(|child| nodes.context.ran(&child.wait_with_output().expect("reaped")));
+    // The running collection was the last one of node 0.
+    assert_eq!((ran[0].code, ended), (0, Some(5)), "{ran:?}");
+    assert!(ran[0].stderr.contains("stopping: 1 running collection may end"), "{ran:?}");
+    nodes.assert_no_process();
+}
+
+/// The model of the rehearsal host changes behind 32 KiB.
+#[test]
+fn refined_sweep_over_two_nodes_sends_its_further_sizes() {
+    let nodes = Nodes::new();
+    let sweep = ["--ranks", "2", "--tiers", "0", "--ops", "all_reduce", "--from", "4K", "--to", "512K"];
+    let [first, second] = nodes.sweep(&[&sweep[..], &["--refine"]].concat());
+    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
+    assert!(first.stderr.contains("all changes of the algorithm are located"), "{}", first.stderr);
+    assert_eq!(nodes.rows("hcom_allReduce_").len(), 8 + 8);
+}
+
+/// Questions of a workload have no tier, so that their groups are those of all nodes.
+#[test]
+fn messages_of_a_workload_and_of_a_model_are_measured_over_two_nodes() {
+    let nodes = Nodes::new();
+    let model = ["--model", "Qwen3-32B", "--tp", "4", "--batch", "64", "--tiers", "0"];
+    let [first, second] = nodes.sweep(&model);
+    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
+    assert!(!nodes.context.rows("db", "hcom_allReduce_").is_empty(), "{}", first.stderr);
+    let workload = nodes.context.write(
+        "step.json",
+        r#"{"name": "a step", "questions": [{"op": "hcom_allReduce_", "inputs": "3072", "dtypes": "bf16", "ranks": 4}]}"#,
+    );
+    let [first, second] = nodes.sweep(&["--workload", workload.to_str().expect("text")]);
+    assert_eq!((first.code, second.code), (0, 0), "{}{}", first.stderr, second.stderr);
+    let rows = nodes.context.rows("db", "hcom_allReduce_");
+    assert!(rows.iter().any(|row| row["message_bytes"] == "6144" && row["num_devices"] == "4"), "{rows:?}");
 }
 
 #[test]
@@ -351,7 +449,8 @@ fn step_of_slurm_starts_the_nodes_of_a_sweep() {
     command
         .args(["--nodes=2", "--ntasks-per-node=1", "--mem=0", "--overcommit"])
         .arg(program)
-        .args(&SWEEP[..16])
+        .args(SWEEP)
+        .args(&NODES[..3])
         .args(["--master-port", &nodes.port.to_string(), "--ranks", "4", "--tiers", "0"])
         .args(["--ops", "all_reduce", "--sizes", "1K"])
         .current_dir(nodes.context.path("."))

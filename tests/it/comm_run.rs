@@ -12,7 +12,8 @@ use crate::{
     requirements::vendor_python,
 };
 
-const SWEEP: [&str; 13] = [
+/// Options of a sweep but its devices.
+pub(crate) const SWEEP: [&str; 13] = [
     "comm",
     "run",
     "--db",
@@ -41,7 +42,7 @@ fn durations(rows: &Rows) -> Vec<(u64, f64)> {
 }
 
 /// The model of the rehearsal host by the size of bandwidths: start in microseconds, and 10^9 bytes per second.
-fn modelled(size: u64) -> f64 {
+pub(crate) fn modelled(size: u64) -> f64 {
     let (start, bandwidth) = match size {
         0..=32_768 => (12.0, 20.0),
         32_769..=2_097_152 => (22.0, 70.0),

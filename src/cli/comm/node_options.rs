@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::{
     exit::ExitStatus,
-    nodes::LeaderPlace,
+    nodes::LeaderAddress,
     session::{CommandError, NodePlace, first_slurm_host},
 };
 
@@ -72,11 +72,13 @@ impl NodeOptions {
     }
 
     fn place_by(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<NodePlace>, CommandError> {
+        let mut is_slurm_step = false;
         let (nodes, node, address) = match self.nnodes {
             Some(1) => return Ok(None),
             Some(nodes) => (usize::from(nodes), self.node_rank, self.master_addr.clone()),
             None => match SlurmStep::find(variable)? {
                 Some(SlurmStep { nodes, node, first_host }) => {
+                    is_slurm_step = true;
                     (nodes, Some(node), self.master_addr.clone().or(Some(first_host)))
                 }
                 None if self.master_addr.is_some() => {
@@ -100,8 +102,9 @@ impl NodeOptions {
                 "number the nodes from 0",
             ));
         }
-        let leader = LeaderPlace { address, port: self.master_port };
-        Ok(Some(NodePlace { nodes, node, leader, timeout: Duration::from_secs(self.node_timeout) }))
+        let leader = LeaderAddress { address, port: self.master_port };
+        let timeout = Duration::from_secs(self.node_timeout);
+        Ok(Some(NodePlace { nodes, node, leader, timeout, is_slurm_step }))
     }
 }
 

@@ -13,19 +13,16 @@ use super::{
     node_options::NodeOptions,
 };
 use crate::{
-    config::{DatabaseFile, DeviceProfile},
-    database::{Database, DatabaseError},
     domain::DataKind,
     exit::ExitStatus,
     files::ScratchFolder,
     nodes::NodeListener,
     plan::UpdateMode,
-    profile::DeviceEvidence,
     render::ScriptCommunication,
     report::{print_data, print_note},
     session::{
-        CollectiveSweep, CommandError, DeadlineOptions, RunContext, RunOptions, SweepPart, SweepRounds,
-        chip_of_host, choose_device, current_hccl_environment, follow_sweep,
+        CollectiveSweep, CommandError, DeadlineOptions, RunContext, RunOptions, SweepDatabase, SweepFollower,
+        SweepRounds, current_hccl_environment,
     },
 };
 
@@ -99,66 +96,35 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let kind = options.measurement.kind();
     let communication = options.communication()?;
     let assets = options.measurement.assets.load()?;
+    let place = options.nodes.place()?;
+    let environment = current_hccl_environment();
+    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    let arguments: Vec<String> = arguments.collect();
     let base = RunOptions {
+        command: place.as_ref().map(|place| place.command(&arguments, &environment)),
         update: options.update,
         chosen_devices: options.devices.as_ref().map(|list| list.0.clone()),
         ..options.measurement.options_of_one_collection(&assets)?
     };
     options.measurement.print_notes();
-    let place = options.nodes.place()?;
-    let folder = &options.database.db;
-    let combinations = options.messages.combinations()?;
-    let sweep = CollectiveSweep {
-        parts: Vec::new(),
-        environment: current_hccl_environment(),
-        communication,
-        nodes: None,
-    };
-    if place.is_some() && options.refine {
-        return Err(CommandError {
-            message: "`--refine` is for sweeps of one host".to_owned(),
-            hint: "measure on all nodes without it; `npubench comm fit` names the sizes to give with `--sizes` then".to_owned(),
-            exit: ExitStatus::Usage,
-        });
-    }
+    // Before anything takes time.
+    options.messages.combinations()?;
+    let sweep = CollectiveSweep { parts: Vec::new(), environment, communication, nodes: None };
     if let Some(place) = place.as_ref().filter(|place| place.node > 0) {
         if options.dry_run {
             print_note("node 0 prints the preview of the sweep");
             return Ok(ExitStatus::Done);
         }
-        return follow_sweep(kind, assets, &base, &sweep, |context| options.messages.parts(context), place);
+        let follower = SweepFollower { kind, assets, options: &base, sweep: &sweep, place };
+        return follower.follow(|context| options.messages.parts(context));
     }
-    // Before the database is created.
+    check_device(options.device.as_deref(), &options.measurement.assets, &options.database.db)?;
+    // Before the hosts are looked at, which takes seconds.
     let listener = place.as_ref().filter(|_| !options.dry_run);
     let listener =
         listener.map(|place| NodeListener::open(&place.leader.address, place.leader.port)).transpose()?;
-    check_device(options.device.as_deref(), &options.measurement.assets, folder)?;
-    let is_new = Database::is_new(folder)?;
-    // The preview of a sweep whose database does not exist yet is that of an empty one.
-    let preview_folder = match is_new && options.dry_run {
-        true => Some(ScratchFolder::create().map_err(CommandError::no_temporary_folder)?),
-        false => None,
-    };
-    let preview_database = preview_folder.as_ref().map(|scratch| scratch.path().join("database"));
-    let folder = preview_database.as_ref().unwrap_or(folder);
-    if is_new {
-        let none = DeviceEvidence::default();
-        let device = choose_device(&assets, kind, options.device.as_deref(), &none, chip_of_host)?;
-        let profile = DeviceProfile::load(&assets, &device.name)?;
-        // Before the folder exists: a database is not created for a sweep that cannot be.
-        if let Some(devices) =
-            base.chosen_devices.as_ref().filter(|_| !options.messages.are_of_workloads() && place.is_none())
-        {
-            let groups = options.messages.wanted_groups().find(&profile, devices, None)?;
-            CollectiveSweep { parts: vec![SweepPart { groups, ..combinations }], ..sweep.clone() }.cases()?;
-        }
-        let file = DatabaseFile { device: device.name.clone(), ..DatabaseFile::new(kind) };
-        Database::create(folder, &file, |_| Ok::<(), DatabaseError>(()))?;
-        let (shown, name, source) = (options.database.db.display(), device.name, device.source);
-        let verb = if options.dry_run { "would create" } else { "created" };
-        print_note(&format!("{verb} the database `{shown}` for {name} ({source})"));
-    }
-    let mut context = RunContext::find(folder, kind, assets.clone(), &base)?;
+    let database = SweepDatabase::find(&options.database.db, kind, &assets, options.device.as_deref())?;
+    let mut context = RunContext::find(database.planning_folder(), kind, assets.clone(), &base)?;
     if let Some(place) = &place {
         context.set_node_count(place.nodes)?;
     }
@@ -167,6 +133,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let run_options = RunOptions { sweep: Some(sweep.clone()), ..base.clone() };
     let preview = context.preview_sweep(&run_options, options.deadline.seconds())?;
     if options.dry_run {
+        database.note_draft();
         print_data(&preview.print(options.output.format));
         return Ok(ExitStatus::Done);
     }
@@ -180,19 +147,21 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
         _ => None,
     };
     drop(context);
-    let rounds = SweepRounds {
-        folder,
-        kind,
-        assets,
-        options: base,
-        budget: options.deadline.seconds(),
-        format: options.output.format,
-        started: Instant::now(),
-        nodes,
-    };
-    let exit = rounds.measure(&sweep, options.refine)?;
-    if let Some(nodes) = &rounds.nodes {
-        nodes.cluster.end(exit.code());
+    let exit = database.create().and_then(|folder| {
+        let rounds = SweepRounds {
+            folder: &folder,
+            kind,
+            assets,
+            options: base,
+            budget: options.deadline.seconds(),
+            format: options.output.format,
+            started: Instant::now(),
+            nodes: nodes.clone(),
+        };
+        rounds.measure(&sweep, options.refine)
+    });
+    if let Some(nodes) = &nodes {
+        nodes.cluster.end(exit.as_ref().map_or_else(|error| error.exit, |exit| *exit).code());
     }
-    Ok(exit)
+    exit
 }
