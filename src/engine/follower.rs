@@ -271,7 +271,7 @@ impl FollowerRun {
         let manifest = collection_manifest(settings, request, &cases);
         if rendered_digest(settings, &manifest, &cases)? != order.digest {
             return refused(
-            "this node renders another script or manifest than node 0: catalogue, assets or devices differ"
+            "this node renders another script or manifest than node 0; use the same `--assets`, devices and build of npubench"
                 .to_owned(),
         );
         }

@@ -2,8 +2,14 @@
 
 use std::net::IpAddr;
 
-use super::{PinnedEnvironment, RenderError, files, replay::render};
-use crate::{config::AssetFiles, domain::ProfilerSettings};
+use super::{
+    PinnedEnvironment, RenderError, files,
+    replay::{REPLAY_TEMPLATE, render},
+};
+use crate::{
+    config::{AssetError, AssetFiles},
+    domain::ProfilerSettings,
+};
 
 /// Values of the script.
 #[derive(Clone, Debug)]
@@ -64,6 +70,14 @@ impl GangLaunch<'_> {
     }
 }
 
+const TEMPLATE: &str = "collect.sh.hbs";
+
+/// Returns the texts of the templates of a collection's scripts.
+pub(crate) fn script_templates(assets: &AssetFiles) -> Result<String, AssetError> {
+    let [collect, replay] = [TEMPLATE, REPLAY_TEMPLATE].map(|name| assets.template(name));
+    Ok(collect? + &replay?)
+}
+
 pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
     let exports = script.environment.iter().map(|(name, value)| match name.as_str() {
         "PATH" => format!("export PATH={}:\"$PATH\"", shell_quoted(value)),
@@ -83,7 +97,7 @@ pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) ->
         "is_local": script.gang.is_none_or(|gang| gang.is_local()),
         "is_gloo": script.is_gloo,
     });
-    render(assets, "collect.sh.hbs", &context)
+    render(assets, TEMPLATE, &context)
 }
 
 pub(crate) fn shell_quoted(word: &str) -> String {

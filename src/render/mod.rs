@@ -10,7 +10,9 @@ mod manifest;
 mod pinned_environment;
 mod replay;
 
-pub(crate) use collect::{CollectScript, GangLaunch, GangRendezvous, collect_script, shell_quoted};
+pub(crate) use collect::{
+    CollectScript, GangLaunch, GangRendezvous, collect_script, script_templates, shell_quoted,
+};
 #[cfg(test)]
 pub(crate) use manifest::ExpectedRecord;
 pub(crate) use manifest::{

@@ -35,7 +35,8 @@ impl RenderError {
     }
 }
 
-const TEMPLATE: &str = "replay.py.hbs";
+/// Template of the script of the ranks.
+pub(super) const REPLAY_TEMPLATE: &str = "replay.py.hbs";
 
 /// Processes that communicate in a script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +82,7 @@ pub(crate) fn replay_script<'a>(
         "is_gloo": communication == ScriptCommunication::Gloo,
         "kernels": kernels.collect::<Vec<_>>(),
     });
-    render(assets, TEMPLATE, &context)
+    render(assets, REPLAY_TEMPLATE, &context)
 }
 
 /// Renders the script of a selftest's experiments.

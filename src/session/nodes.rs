@@ -21,7 +21,7 @@ use crate::{
         AdmissionTerms, LeaderAddress, LeaderConnection, NodeAgreement, NodeError, NodeListener, NodeRefusal,
     },
     plan::{PlannedCase, RunPlan, UpdateMode},
-    render::ScriptCommunication,
+    render::{ScriptCommunication, script_templates},
     report::print_note,
     vendor_check::{installed_software, installed_torch},
 };
@@ -100,6 +100,11 @@ fn host_name(options: &RunOptions) -> String {
     rehearsed.or_else(of_slurm).or_else(of_system).unwrap_or_else(|| "a host without a name".to_owned())
 }
 
+/// Returns 16 hexadecimal digits of the SHA-256 of a text.
+fn digest(text: &str) -> String {
+    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -166,9 +171,12 @@ impl RunContext {
         }
         let cases = sweep.cases()?;
         let ids: Vec<&str> = cases.iter().map(|(case, _)| case.id().as_str()).collect();
-        let digest: String =
-            Sha256::digest(ids.join("\n")).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        values.set("cases", format!("{} with digest {digest}", ids.len()));
+        values.set("cases", format!("{} with digest {}", ids.len(), digest(&ids.join("\n"))));
+        // Builds of the same version and files of `--assets` may differ.
+        values.set("templates of scripts by digest", digest(&script_templates(&self.assets)?));
+        let profile = format!("{}.yaml", self.profile.device);
+        let text = self.assets.device_profiles()?.remove(&profile).map(|file| digest(&file.text));
+        values.set("device profile by digest", text.unwrap_or_default());
         Ok(values)
     }
 
@@ -253,7 +261,13 @@ impl SweepFollower<'_> {
         print_note(&format!("node {node} ({host}) takes part in the sweep of {}", leader.address));
         let plan = move |sweep: &str| context.plan_further_cases(&options, sweep);
         match run.follow(connection, plan, |line: &str| print_note(&format!("node: {line}"))) {
-            Ok(exit) => Ok(ExitStatus::from_code(exit)),
+            Ok(exit) => {
+                let exit = ExitStatus::from_code(exit);
+                if !matches!(exit, ExitStatus::Done | ExitStatus::SomeNotOk) {
+                    print_note("the sweep is not complete; the output of node 0 has the reason");
+                }
+                Ok(exit)
+            }
             Err(EngineError::Node(error)) => Err(CommandError {
                 message: error.to_string(),
                 hint: "the results that node 0 has stored are kept; the same command on all nodes measures the others"

@@ -198,6 +198,12 @@ fn nodes_that_differ_end_before_the_first_launch_with_both_values() {
     let python = nodes.context.write("python", "#!/bin/sh\necho no torch here\nexit 1\n");
     fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("set");
     let python = python.to_string_lossy();
+    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/templates/collect.sh.hbs");
+    let template = fs::read_to_string(template).expect("text") + "# changed\n";
+    fs::create_dir_all(nodes.context.path("assets/templates")).expect("created");
+    nodes.context.write("assets/templates/collect.sh.hbs", &template);
+    let assets = nodes.context.path("assets");
+    let assets = assets.to_string_lossy();
     let mut variable = nodes.command(1, &SMALL);
     variable.env("HCCL_ALGO", "level0:ring");
     let software = "software: {cann: 9.9}\n";
@@ -220,6 +226,10 @@ fn nodes_that_differ_end_before_the_first_launch_with_both_values() {
         (
             nodes.command(1, &[&SMALL[..], &["--nnodes", "3"]].concat()),
             "number of nodes is 2 on node 0 (host-0) and 3",
+        ),
+        (
+            nodes.command(1, &[&SMALL[..], &["--assets", &assets]].concat()),
+            "templates of scripts by digest: `",
         ),
         (
             nodes.command(1, &[&SMALL[..], &["--backend", "gloo", "--python", &python]].concat()),
