@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    coverage::JsonOutput, options::AssetOptions, question_options::DefaultOptions, step_options::StepOptions,
+    coverage::JsonOutput,
+    options::AssetOptions,
+    question_options::DefaultOptions,
+    step_options::{NAMED_MODEL, StepOptions},
 };
 use crate::{
     catalogue::Catalogue,
@@ -42,7 +45,7 @@ pub(super) struct M6Options {
     #[arg(long, value_name = "FILE", requires = "db", conflicts_with = "model")]
     workload: Option<PathBuf>,
     /// Step of a model by name, as the workload
-    #[arg(long, value_name = "MODEL", requires = "db")]
+    #[arg(long, value_name = "MODEL", requires = "db", group = NAMED_MODEL)]
     model: Option<String>,
     #[command(flatten)]
     step: StepOptions,

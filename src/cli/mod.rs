@@ -217,3 +217,16 @@ pub fn main() -> u8 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// A program checks the definition only of the command that it is started with.
+    #[test]
+    fn options_of_all_commands_refer_to_existing_ones() {
+        CommandLine::command().debug_assert();
+    }
+}
