@@ -10,12 +10,14 @@ use super::{
 use crate::{
     database::{
         CollectiveOverhead, DatabaseError, KernelCsv,
-        collective_rows::{DTYPE, ENVIRONMENT, MESSAGE_BYTES, NUM_DEVICES as RANKS, TOPOLOGY_TIER as TIER},
+        collective_rows::{
+            ALGORITHM_TYPE, DTYPE, ENVIRONMENT, MESSAGE_BYTES, NUM_DEVICES as RANKS, TOPOLOGY_TIER as TIER,
+        },
         columns,
     },
     domain::{Dtype, KernelName, Verdict},
     op_mapping::MessageInterpolation,
-    op_query::collective_message::CollectiveMessage,
+    op_query::collective_message::{CollectiveMessage, is_across_change},
 };
 
 /// Factor of the confidence in rows of another element type, with as many bytes.
@@ -29,6 +31,8 @@ struct CollectiveRow {
     dtype: Option<Dtype>,
     /// Variables of HCCL.
     environment: String,
+    /// Algorithm of the measurement; empty if it is not recorded.
+    algorithm: String,
     line: u32,
     column: LatencyColumn,
     latency: f64,
@@ -36,6 +40,15 @@ struct CollectiveRow {
     verdict: Option<Verdict>,
     /// True for a latency of an older tool, which contains the time to dispatch.
     has_overhead: bool,
+}
+
+impl CollectiveRow {
+    /// Returns true if a row of a larger message is of another algorithm, by its name or by the durations.
+    fn is_of_other_algorithm(&self, larger: &Self) -> bool {
+        let [one, other] = [&self.algorithm, &larger.algorithm];
+        !one.is_empty() && !other.is_empty() && one != other
+            || is_across_change((self.bytes, self.latency), (larger.bytes, larger.latency))
+    }
 }
 
 /// The rows of a collective with a latency.
@@ -70,7 +83,7 @@ impl CollectiveTable {
             .collect();
         let verdict = column(columns::VERDICT).filter(|_| rules == LookupRules::Current);
         let [bytes, ranks, tier, dtype] = [MESSAGE_BYTES, RANKS, TIER, DTYPE].map(column);
-        let environment = column(ENVIRONMENT);
+        let [environment, algorithm] = [ENVIRONMENT, ALGORITHM_TYPE].map(column);
         let overheads = match rules {
             LookupRules::Current => CollectiveOverhead::load(kernel, folder)?,
             LookupRules::Superseded => Vec::new(),
@@ -102,13 +115,15 @@ impl CollectiveTable {
             {
                 let (tier, dtype) =
                     (tier.and_then(number), dtype.and_then(|index| Dtype::parse(text(index))));
-                let environment = environment.map(text).unwrap_or_default().to_owned();
+                let [environment, algorithm] =
+                    [environment, algorithm].map(|index| index.map(text).unwrap_or_default().to_owned());
                 found.rows.push(CollectiveRow {
                     bytes,
                     ranks,
                     tier,
                     dtype,
                     environment,
+                    algorithm,
                     line,
                     column,
                     latency,
@@ -184,6 +199,9 @@ impl CollectiveTable {
         let (kind, source, confidence) = match is_exact {
             true => (RuleKind::Message, AnswerSource::Measured, 0.9),
             false if is_fit => (RuleKind::MessageFit, AnswerSource::Interpolated, 0.8),
+            false if is_current && low.is_of_other_algorithm(high) => {
+                (RuleKind::MessageAcrossChange, AnswerSource::Interpolated, 0.5)
+            }
             false => (RuleKind::MessageBracket, AnswerSource::Interpolated, 0.8),
         };
         let has_other_type = |row: &CollectiveRow| match (&row.dtype, &message.dtype) {

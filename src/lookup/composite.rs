@@ -1,14 +1,13 @@
-//! Static composites: the kernels that run for one operator, and the messages of their collectives.
+//! Static composites: the kernels that run for one operator, and the sum of their answers.
 
 use super::{
     answer::{AnswerSource, LookupAnswer, Micros, MissReason, PartAnswer},
     attention_work::AttentionFamily,
-    query::{OpQuery, QueryTensor, element_bytes},
     rules::{KernelTraits, LookupRules, MatchRule, RuleKind},
 };
 use crate::{
     domain::KernelName,
-    op_mapping::{CompositePart, MappedKernel, MessageBytes, RankGroup},
+    op_mapping::{CompositePart, MappedKernel},
 };
 
 /// Step of a composite.
@@ -42,38 +41,6 @@ pub(crate) fn composite_steps(parts: &[CompositePart], rules: LookupRules) -> Ve
         }
     }
     steps
-}
-
-/// Returns the bytes of a product's output, as a collective behind it sends them. Products of one-byte types have an
-/// output of two bytes per element.
-pub(crate) fn product_bytes(inputs: &[QueryTensor]) -> Option<u64> {
-    let [input, weight, ..] = inputs else { return None };
-    let ([outer @ .., k], &[one, other]) = (&*input.dims, &*weight.dims) else { return None };
-    let n = match (one == *k, other == *k) {
-        (true, _) => other,
-        (false, true) => one,
-        (false, false) => return None,
-    };
-    let size = element_bytes(input.dtype.as_ref()?)?.max(2);
-    outer.iter().chain([&n, &size]).try_fold(1_u64, |product, dim| product.checked_mul(*dim))
-}
-
-/// Returns the message of a composite's collective; the error is the reason of a miss.
-pub(crate) fn message_of_product(
-    query: &OpQuery,
-    mode: MessageBytes,
-    group: Option<RankGroup>,
-) -> Result<u64, MissReason> {
-    let ranks = query.ranks.ok_or(MissReason::RanksNotGiven)?;
-    if group == Some(RankGroup::TensorParallel) && query.tp_size != Some(ranks) {
-        return Err(MissReason::RanksNotGiven);
-    }
-    let bytes = product_bytes(&query.inputs).ok_or(MissReason::MessageUnknown)?;
-    match mode {
-        MessageBytes::FullOutput => Ok(bytes),
-        MessageBytes::PerRankOutput if ranks > 1 && bytes.is_multiple_of(ranks) => Ok(bytes / ranks),
-        MessageBytes::PerRankOutput | MessageBytes::RoutedInput => Err(MissReason::MessageUnknown),
-    }
 }
 
 /// Adds up the parts of a composite; the answer is a miss if one of them is.
@@ -182,7 +149,7 @@ fn partial_sum(known: LookupAnswer, parts: Vec<PartAnswer>, reason: MissReason) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::tests::tensors;
+    use crate::{lookup::tests::tensors, op_query::collective_message::product_bytes};
 
     #[test]
     fn kernels_of_one_call_are_alternatives_and_others_run_in_turn() {

@@ -39,6 +39,7 @@ impl AnswerSource {
             | RuleKind::InterpolatedTwoDims
             | RuleKind::InterpolatedThreeDims
             | RuleKind::MessageBracket
+            | RuleKind::MessageAcrossChange
             | RuleKind::MessageFit => Self::Interpolated,
             _ => Self::Measured,
         }

@@ -1,16 +1,19 @@
-//! Message of the collective of a query.
+//! Message of the collective of a query, or of a composite.
 
 use super::{
     answer::MissReason,
-    query::{OpQuery, element_bytes},
+    query::{OpQuery, QueryTensor, element_bytes},
 };
 use crate::{
     domain::{Dtype, KernelName},
-    op_mapping::MessageInterpolation,
+    op_mapping::{MessageBytes, MessageInterpolation, RankGroup},
 };
 
 /// Collective whose tables have the output of one rank.
 const REDUCE_SCATTER: &str = "hcom_reduceScatter_";
+
+/// Relative difference of durations that noise explains.
+const NOISE: f64 = 0.1;
 
 /// Message whose duration is looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,4 +53,64 @@ pub(crate) fn message_of_query(
         dtype,
         interpolation: MessageInterpolation::default(),
     })
+}
+
+/// Returns the bytes of a product's output, as a collective behind it sends them. Products of one-byte types have an
+/// output of two bytes per element.
+pub(crate) fn product_bytes(inputs: &[QueryTensor]) -> Option<u64> {
+    let [input, weight, ..] = inputs else { return None };
+    let ([outer @ .., k], &[one, other]) = (&*input.dims, &*weight.dims) else { return None };
+    let n = match (one == *k, other == *k) {
+        (true, _) => other,
+        (false, true) => one,
+        (false, false) => return None,
+    };
+    let size = element_bytes(input.dtype.as_ref()?)?.max(2);
+    outer.iter().chain([&n, &size]).try_fold(1_u64, |product, dim| product.checked_mul(*dim))
+}
+
+/// Returns the message of a composite's collective; the error is the reason of a miss.
+pub(crate) fn message_of_product(
+    query: &OpQuery,
+    mode: MessageBytes,
+    group: Option<RankGroup>,
+) -> Result<u64, MissReason> {
+    let ranks = query.ranks.ok_or(MissReason::RanksNotGiven)?;
+    if group == Some(RankGroup::TensorParallel) && query.tp_size != Some(ranks) {
+        return Err(MissReason::RanksNotGiven);
+    }
+    let bytes = product_bytes(&query.inputs).ok_or(MissReason::MessageUnknown)?;
+    match mode {
+        MessageBytes::FullOutput => Ok(bytes),
+        MessageBytes::PerRankOutput if ranks > 1 && bytes.is_multiple_of(ranks) => Ok(bytes / ranks),
+        MessageBytes::PerRankOutput | MessageBytes::RoutedInput => Err(MissReason::MessageUnknown),
+    }
+}
+
+/// Returns true if no latency and bandwidth give both durations: the larger message is faster, or takes longer than in proportion to
+/// its size. The algorithm changes between the two sizes then. `smaller` and `larger` are bytes with their durations.
+#[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
+pub(crate) fn is_across_change(smaller: (u64, f64), larger: (u64, f64)) -> bool {
+    let (sizes, durations) = (larger.0 as f64 / smaller.0 as f64, larger.1 / smaller.1);
+    durations < 1.0 - NOISE || durations > sizes * (1.0 + NOISE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_that_no_line_gives_are_those_of_two_algorithms() {
+        for (larger, expected) in [
+            ((2048, 10.0), false),
+            ((2048, 9.5), false),
+            ((2048, 20.0), false),
+            ((2048, 21.0), false),
+            ((2048, 8.0), true),
+            ((2048, 23.0), true),
+            ((1 << 20, 23.0), false),
+        ] {
+            assert_eq!(is_across_change((1024, 10.0), larger), expected, "{larger:?}");
+        }
+    }
 }

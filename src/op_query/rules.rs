@@ -34,6 +34,8 @@ pub enum RuleKind {
     Message,
     /// A collective, between messages of neighbouring sizes.
     MessageBracket,
+    /// The same, where the algorithm changes between the sizes.
+    MessageAcrossChange,
     /// A collective, by start-up time and bandwidth fitted to all sizes.
     MessageFit,
     /// The sum of several kernels.
@@ -91,7 +93,9 @@ impl MatchRule {
     /// Returns the names of the axes of an interpolation; none for other rules.
     pub fn axis_names(&self) -> impl Iterator<Item = &'static str> {
         let names = match self.kind {
-            RuleKind::MessageBracket | RuleKind::MessageFit => "message_bytes",
+            RuleKind::MessageBracket | RuleKind::MessageAcrossChange | RuleKind::MessageFit => {
+                "message_bytes"
+            }
             _ => self.axes.0,
         };
         names.split(", ").filter(|name| !name.is_empty())
@@ -125,6 +129,7 @@ impl fmt::Display for MatchRule {
             RuleKind::Attention => "attention",
             RuleKind::Message => "comm",
             RuleKind::MessageBracket => "comm_bracket_linear",
+            RuleKind::MessageAcrossChange => "comm_bracket_across_change",
             RuleKind::MessageFit => "comm_alpha_beta",
             RuleKind::SumOfParts => "sum_of_parts",
             RuleKind::ZeroCost => "zero_cost",

@@ -8,7 +8,7 @@ use crate::{
     domain::KernelName,
     lookup::{
         answer::{LookupAnswer, PartAnswer},
-        composite::{CompositeStep, composite_steps, message_of_product, sum_of_parts},
+        composite::{CompositeStep, composite_steps, sum_of_parts},
         index::LookupError,
         interpolation::InterpolationKind,
         match_rows::InputComparison,
@@ -16,7 +16,7 @@ use crate::{
         rules::LookupRules,
     },
     op_mapping::{CommunicationRule, CompositePart, MappedKernel, MappedOperator},
-    op_query::collective_message::CollectiveMessage,
+    op_query::collective_message::{CollectiveMessage, message_of_product},
 };
 
 impl LookupEngine {

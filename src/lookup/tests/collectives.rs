@@ -260,3 +260,22 @@ fn rows_of_several_environments_do_not_answer_together() {
     table(["HCCL_BUFFSIZE=400"; 3]);
     assert_eq!(answered(), "25 comm_bracket_linear hcom_allGather_:2 hcom_allGather_:3");
 }
+
+/// A line between two algorithms is a guess.
+#[test]
+fn lines_across_a_change_of_the_algorithm_are_trusted_less() {
+    let database = TestDatabase::new(&[]);
+    let header = "message_bytes,num_devices,dtype,Duration(us),Algorithm Type,MicroBench Verdict";
+    let rows = "1024,8,DT_BF16,10,,ok\n2048,8,DT_BF16,12,RING,ok\n4096,8,DT_BF16,20,HD,ok\n8192,8,DT_BF16,60,HD,ok\n";
+    fs::write(database.path().join("hcom_allReduce_.csv"), format!("{header}\n{rows}")).expect("written");
+    let engine = database.engine("");
+    for (elements, expected) in [
+        (768, "0.8 11 comm_bracket_linear hcom_allReduce_:2 hcom_allReduce_:3"),
+        (1536, "0.5 16 comm_bracket_across_change hcom_allReduce_:3 hcom_allReduce_:4"),
+        (3072, "0.5 40 comm_bracket_across_change hcom_allReduce_:4 hcom_allReduce_:5"),
+    ] {
+        let query = OpQuery { ranks: Some(8), ..query("hcom_allReduce_", &elements.to_string(), "BF16") };
+        let answer = engine.lookup(&query).expect("readable");
+        assert_eq!(format!("{} {}", answer.confidence, shown(&answer)), expected, "{elements}");
+    }
+}
