@@ -35,6 +35,12 @@ pub(crate) const BUS_BANDWIDTH: &str = "Bus Bandwidth(GB/s)";
 pub(crate) const ALGORITHM_TYPE: &str = "Algorithm Type";
 /// Algorithm of the records of production profiles; [`ALGORITHM_TYPE`] is that of the measurement.
 pub(crate) const PROFILING_ALGORITHM_TYPE: &str = "Profiling Algorithm Type";
+/// Source of the group of these records: [`RECORDED_GROUP`] or [`STATED_GROUP`].
+pub(crate) const PROFILING_GROUP_SOURCE: &str = "Profiling Group Source";
+/// The profile has the ranks of the group.
+pub(crate) const RECORDED_GROUP: &str = "recorded";
+/// The user has stated the number of ranks.
+pub(crate) const STATED_GROUP: &str = "--world-size";
 pub(crate) const DURATION_METHOD: &str = "Duration Method";
 pub(crate) const LATEST_RANK: &str = "Latest Rank";
 pub(crate) const RESULT_CHECK: &str = "Result Check";
@@ -80,7 +86,7 @@ pub(crate) fn collective_of_table(table: &KernelCsv) -> Option<CollectiveKind> {
 /// Returns all columns of a new table.
 pub(crate) fn collective_columns() -> Vec<String> {
     let columns = CONTRACT_COLUMNS.into_iter().chain(OWN_COLUMNS).chain(columns::PROFILING);
-    let columns = columns.chain([PROFILING_ALGORITHM_TYPE]);
+    let columns = columns.chain([PROFILING_ALGORITHM_TYPE, PROFILING_GROUP_SOURCE]);
     let columns = columns.chain(columns::EVIDENCE_COLUMNS).chain(columns::MICROBENCH_COLUMNS);
     columns.map(str::to_owned).collect()
 }
@@ -88,7 +94,7 @@ pub(crate) fn collective_columns() -> Vec<String> {
 /// Returns true for a column that npubench writes into tables of collectives.
 pub(crate) fn is_own_column(column: &str) -> bool {
     OWN_COLUMNS.contains(&column)
-        || matches!(column, IMPORTED_FROM | PROFILING_ALGORITHM_TYPE)
+        || matches!(column, IMPORTED_FROM | PROFILING_ALGORITHM_TYPE | PROFILING_GROUP_SOURCE)
         || columns::PROFILING.contains(&column)
         || columns::EVIDENCE_COLUMNS.contains(&column)
         || columns::MICROBENCH_COLUMNS.contains(&column)

@@ -11,7 +11,9 @@ use super::{
     row_cases::RowColumns,
 };
 use crate::{
-    domain::{AttentionCase, Case, CaseAttributes, KernelName, keeps_input_shapes},
+    domain::{
+        AttentionCase, CacheState, Case, CaseAttributes, KernelName, ingest_option, keeps_input_shapes,
+    },
     profile::{COUNTERS, GroupStatistics, ProfileRanks, RecordGroup},
     stats::SampleSummary,
 };
@@ -50,6 +52,9 @@ pub fn merge_groups(
         let evidence = ProfilingEvidence::of_group(&group, ranks);
         let profiling = profiling_cells(group.into_statistics());
         let news = ProfiledRow { case: &case, profiling: &profiling, extra: &extra, evidence, replace };
+        if move_records_of_other_ranks(table, &rows, &news, &mut merged)? {
+            continue;
+        }
         if let Some(known) = rows.rows_of_case(&case) {
             for row in known {
                 merged.count_change(update_group_row(table, row, &news)?);
@@ -63,7 +68,7 @@ pub fn merge_groups(
             continue;
         }
         if case.attributes.is_empty()
-            && rows.rows_with_attributes(&case).iter().any(|&row| row_has_cells(table, row, &profiling))
+            && rows.rows_with_attributes(&case).iter().any(|row| row_has_cells(table, row.index, &profiling))
         {
             merged.same += 1;
             continue;
@@ -174,6 +179,60 @@ fn update_group_row(
     })
 }
 
+/// Withdraws records from rows that show them by another number of ranks, which no profile records: the user has corrected it. The
+/// first row without a measurement gets the number if no row has it; others lose their profiling columns. Returns true if the
+/// records have their row.
+fn move_records_of_other_ranks(
+    table: &mut KernelCsv,
+    rows: &RowsOfGroups,
+    profiled: &ProfiledRow<'_>,
+    merged: &mut MergeReport,
+) -> Result<bool, DatabaseError> {
+    let ProfiledRow { case, profiling, evidence, .. } = *profiled;
+    let is_rank_count = |name: &str| ingest_option(name).is_some();
+    let has_other_ranks = |row: &&SignatureRow| {
+        let mut known =
+            case.attributes.iter().map(|(name, value)| (name, row.attributes.get(name) == Some(value)));
+        let are_others_equal = known.all(|(name, is_equal)| is_equal || is_rank_count(name));
+        let mut counts = case.attributes.iter().filter(|(name, _)| is_rank_count(name));
+        are_others_equal
+            && counts.any(|(name, value)| row.attributes.get(name).is_some_and(|known| known != value))
+    };
+    let shows_records = |row: &&SignatureRow| {
+        row_has_cells(table, row.index, profiling)
+            && ProfilingEvidence::of_row(table, row.index) == Some(evidence)
+    };
+    let withdrawn = rows.rows_with_attributes(case).iter().filter(has_other_ranks).filter(shows_records);
+    let withdrawn: Vec<usize> = withdrawn.map(|row| row.index).collect();
+    let mut has_row = rows.rows_of_case(case).is_some();
+    let mut is_moved = false;
+    for row in withdrawn {
+        if has_row || is_measured(table, row) {
+            let names = profiling.iter().map(|(column, _)| column.as_str());
+            let names = names.chain(columns::EVIDENCE_COLUMNS);
+            let empty: Vec<(&str, String)> = names.map(|column| (column, String::new())).collect();
+            table.update_row(row, &empty)?;
+        } else {
+            let counts = case.attributes.iter().filter(|(name, _)| is_rank_count(name));
+            let counts: Vec<(&str, String)> = counts.map(|(name, value)| (name, value.to_owned())).collect();
+            table.update_row(row, &counts)?;
+            (has_row, is_moved) = (true, true);
+        }
+        merged.count_change(RowChange::Updated);
+    }
+    Ok(is_moved)
+}
+
+/// Returns true if a row has a measurement, or a verdict in place of one.
+pub(super) fn is_measured(table: &KernelCsv, row: usize) -> bool {
+    let measured = [columns::VERDICT, columns::AVERAGE, columns::OLD_AVERAGE, columns::OLD_DURATION];
+    let cold = columns::result_column(CacheState::Cold, columns::VERDICT);
+    measured
+        .into_iter()
+        .chain(cold)
+        .any(|column| table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell)))
+}
+
 /// Returns true if the row has more evidence than the profile: more ranks, or as many and more records; counters where the
 /// profile has none. In a row of unknown evidence, as of earlier versions, a deviation shows several records.
 pub(super) fn has_less_evidence(
@@ -199,7 +258,7 @@ pub(super) fn named_cells(cells: &[(String, String)]) -> impl Iterator<Item = (&
 }
 
 /// Returns true if the row has exactly these cells.
-fn row_has_cells(table: &KernelCsv, row: usize, cells: &[(String, String)]) -> bool {
+pub(super) fn row_has_cells(table: &KernelCsv, row: usize, cells: &[(String, String)]) -> bool {
     cells.iter().all(|(column, value)| {
         let shown = table.cell_text(row, column).unwrap_or_default();
         shown.trim() == value
@@ -222,6 +281,7 @@ fn profiling_cells(statistics: GroupStatistics) -> Vec<(String, String)> {
 }
 
 /// Row with the signature of a group.
+#[derive(Clone)]
 struct SignatureRow {
     index: usize,
     attributes: CaseAttributes,
@@ -230,7 +290,7 @@ struct SignatureRow {
 struct RowsOfGroups {
     by_signature: HashMap<String, Vec<SignatureRow>>,
     /// Rows with attributes, by their signature without attributes.
-    completed: HashMap<String, Vec<usize>>,
+    completed: HashMap<String, Vec<SignatureRow>>,
 }
 
 impl RowsOfGroups {
@@ -255,10 +315,10 @@ impl RowsOfGroups {
         let mut found = Self { by_signature: HashMap::new(), completed: HashMap::new() };
         for index in candidates {
             let Ok(case) = columns.parse_case(kernel, &table.row_byte_cells(index)) else { continue };
-            if !case.attributes.is_empty() {
-                found.completed.entry(bare_signature(&case)).or_default().push(index);
-            }
             let row = SignatureRow { index, attributes: case.attributes.clone() };
+            if !case.attributes.is_empty() {
+                found.completed.entry(bare_signature(&case)).or_default().push(row.clone());
+            }
             found.by_signature.entry(case.signature()).or_default().push(row);
         }
         Ok(found)
@@ -276,7 +336,7 @@ impl RowsOfGroups {
         self.by_signature.get(&bare_signature(case)).map_or(&[], Vec::as_slice)
     }
 
-    fn rows_with_attributes(&self, case: &Case) -> &[usize] {
+    fn rows_with_attributes(&self, case: &Case) -> &[SignatureRow] {
         self.completed.get(&bare_signature(case)).map_or(&[], Vec::as_slice)
     }
 }

@@ -214,3 +214,59 @@ fn collectives_of_a_profile_are_questions_with_sizes_and_tiers() {
     // The table has rows of these tiers for the size of the reduction only.
     assert_eq!(found, [["hcom_allReduce_", "no_rows_of_group: 4 ranks"]]);
 }
+
+/// Another number of ranks for the same records corrects the first one; measured rows keep their measurement.
+#[test]
+fn another_world_size_moves_the_records_of_the_first() {
+    let context = Context::new();
+    let output = "run/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT";
+    let product =
+        "MatmulAllReduce,50,\"\"\"64,256;256,128\"\"\",DT_BF16;DT_BF16,ND;ND,\"\"\"64,128\"\"\",DT_BF16,ND";
+    context.write(&format!("{output}/kernel_details.csv"), &profile(&[ADD, product]));
+    let events = [
+        event("hcom_allReduce__999_0_1", 50.0, "BFP16", 1000),
+        event("hcom_alltoall__999_1_1", 40.0, "INT8", 64),
+    ];
+    context.write(&format!("{output}/trace_view.json"), &format!("[{}]", events.join(",")));
+    let ingest = |ranks: &str| {
+        let ran =
+            context.run(&[&["ingest", "run", "--db", "db", "--world-size", ranks], &DEVICE[..]].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stdout
+    };
+    let rows = |table: &str, columns: [&str; 3]| -> Vec<String> {
+        let rows = context.rows("db", table);
+        rows.iter().map(|row| columns.map(|column| row[column].clone()).join(" ")).collect()
+    };
+    let reduced = || rows("hcom_allReduce_", ["num_devices", "Profiling Records", "Profiling Group Source"]);
+    ingest("4");
+    assert_eq!(reduced(), ["4 1 --world-size"]);
+    let again = ingest("8");
+    assert!(again.ends_with("0 rows added, 3 updated, 1 unchanged\n"), "{again}");
+    assert_eq!(reduced(), ["8 1 --world-size"]);
+    // The table has the elements for all ranks.
+    assert_eq!(rows("hcom_alltoall_", ["message_bytes", "num_devices", "Send Bytes"]), ["512 8 512"]);
+    let products =
+        || rows("MatmulAllReduce", ["Runtime world_size", "Profiling Records", "Average Duration(us)"]);
+    assert_eq!(products(), ["8 1 "]);
+    for (table, column) in [("hcom_allReduce_", "Duration(us)"), ("MatmulAllReduce", "Average Duration(us)")]
+    {
+        let path = context.path(&format!("db/{table}.csv"));
+        let mut reader = csv::Reader::from_path(&path).expect("a table");
+        let header = reader.headers().expect("a header").clone();
+        let mut row: Vec<String> =
+            reader.records().next().expect("a row").expect("cells").iter().map(str::to_owned).collect();
+        row[header.iter().position(|name| name == column).expect("the column")] = "12.5".to_owned();
+        let mut writer = csv::Writer::from_path(&path).expect("the table");
+        writer.write_record(&header).and_then(|()| writer.write_record(&row)).expect("written");
+        writer.flush().expect("written");
+    }
+    ingest("4");
+    assert_eq!(reduced(), ["8  ", "4 1 --world-size"]);
+    assert_eq!(context.rows("db", "hcom_allReduce_")[0]["Duration(us)"], "12.5");
+    assert_eq!(products(), ["8  12.5", "4 1 "]);
+    assert_eq!(rows("hcom_alltoall_", ["message_bytes", "num_devices", "Send Bytes"]), ["256 4 256"]);
+    // A row of the new number exists: nothing is left of the unmeasured one.
+    ingest("8");
+    assert_eq!(reduced(), ["8 1 --world-size"]);
+}

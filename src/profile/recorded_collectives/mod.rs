@@ -51,6 +51,8 @@ pub(crate) struct RecordedDurations {
     pub(crate) algorithms: BTreeSet<String>,
     /// Numbers of the files with the records, ascending.
     pub(crate) files: Vec<u64>,
+    /// True if the ranks are stated by the user, and not recorded.
+    pub(crate) are_ranks_stated: bool,
 }
 
 impl RecordedDurations {
@@ -61,6 +63,7 @@ impl RecordedDurations {
         self.files.extend(other.files);
         self.files.sort_unstable();
         self.files.dedup();
+        self.are_ranks_stated |= other.are_ranks_stated;
     }
 }
 
@@ -167,7 +170,7 @@ impl RecordedCollectives {
         let all = std::mem::take(&mut self.by_signature).into_iter().map(|(signature, durations)| {
             (
                 CollectiveSignature { group: RecordedGroup::Ranks((0..ranks).collect()), ..signature },
-                durations,
+                RecordedDurations { are_ranks_stated: true, ..durations },
             )
         });
         self.by_signature = all.collect();
