@@ -20,13 +20,14 @@ use super::{
         CollectionScript, ManifestRequest, collection_manifest, last_line, rendered_digest, write_folder,
     },
     gang_parts::manifest_hosts,
+    host_monitor::missing_space,
 };
 use crate::{
     database::collection_path,
     device::DeviceLeases,
     evidence::files_to_archive,
     exit::ExitStatus,
-    files::{keep_folder, write_archive},
+    files::{disk_space::has_space, keep_folder, write_archive},
     nodes::{FollowerRequest, LeaderConnection, PartEnd, PartOrder, PartResult, ResultSender},
     plan::PlannedCase,
     process::{ExitKind, ProcessGuard},
@@ -93,6 +94,13 @@ enum FollowerTask {
 }
 
 impl FollowerRun {
+    /// Describes the lack of space for a part; `None` if there is enough.
+    pub(crate) fn missing_space(&self) -> Option<String> {
+        // The folder exists from the first part on.
+        let folder = self.settings.folder.ancestors().find(|folder| folder.is_dir())?;
+        missing_space(self.settings.kind, folder)
+    }
+
     /// Runs the parts that node 0 starts, until it ends the sweep; returns its exit code. `plan` plans further cases from
     /// the text of node 0, and `report` gets a line for each part. A second signal to stop ends the running part and leaves
     /// the sweep. Fails if node 0 is lost.
@@ -208,6 +216,14 @@ where
     fn run_and_send(&self, order: &PartOrder) {
         let folder = self.run.settings.folder.join(collection_path(order.collection));
         // A panic is a defect of npubench; node 0 must not wait for this part.
+        if let Some(problem) = self.run.missing_space() {
+            let message = format!("{problem}; free space there, or set TMPDIR");
+            (self.report)(&message);
+            let end = PartEnd::EvidenceUnwritable;
+            let result = PartResult { collection: order.collection, end, message, archive: None };
+            self.results.send_result(result, None);
+            return;
+        }
         let run = catch_unwind(AssertUnwindSafe(|| self.run.run_part(order, &folder, &self.stops.part)));
         let (mut end, mut message) = match run {
             Ok(Ok(ended)) => ended,
@@ -219,8 +235,13 @@ where
         }
         let archive = folder.with_extension("tar.gz");
         let mut saved = None;
-        if end != PartEnd::NotStarted {
+        if !matches!(end, PartEnd::NotStarted | PartEnd::EvidenceUnwritable) {
             match write_archive(&archive, &folder, &part_files(&folder)) {
+                Ok(_) if !has_space(&folder) => {
+                    message =
+                        format!("{message}, but its evidence may be incomplete: the disk of TMPDIR is full");
+                    end = PartEnd::EvidenceUnwritable;
+                }
                 Ok(_) => saved = Some(archive.as_path()),
                 Err(error) => {
                     // Without the evidence of its ranks there is no result, and it is needed to find the cause.
@@ -228,7 +249,7 @@ where
                     if let Ok(kept) = keep_folder(&folder, UNSAVED_EVIDENCE) {
                         message.push_str(&format!("; it is in {}", kept.display()));
                     }
-                    end = PartEnd::EvidenceUnsaved;
+                    end = PartEnd::EvidenceUnwritable;
                 }
             }
         }

@@ -30,7 +30,7 @@ const FAILURE_GRACE: Duration = Duration::from_secs(1);
 const END_TIME: Duration = Duration::from_secs(90);
 /// Time for the evidence of a part that ended by itself.
 const EVIDENCE_TIME: Duration = Duration::from_secs(300);
-/// Time in which the dispatcher learns that a node was lost, before it could start another collection.
+/// Time in which the dispatcher learns that a node was lost or has failed, before it could start another collection.
 const LOST_PAUSE: Duration = Duration::from_millis(300);
 
 /// Nodes of a run, as node 0 has them.
@@ -138,11 +138,18 @@ impl<'a> GangParts<'a> {
             thread::sleep(LOST_PAUSE);
             return Ok(GangEnd { exit: ExitKind::Stopped, cause: Some(problem) });
         }
+        // The host and not the case is at fault.
+        let unwritable = results.iter().find(|(.., result)| result.end == PartEnd::EvidenceUnwritable);
+        if let Some((_, host, result)) = unwritable {
+            self.nodes.cluster.fail_node(host.node, &result.message);
+            thread::sleep(LOST_PAUSE);
+            let cause = Some(format!("on {}: {}", host.name, result.message));
+            return Ok(GangEnd { exit: ExitKind::Stopped, cause });
+        }
         let has_timed_out =
             exit == ExitKind::TimedOut || results.iter().any(|(.., result)| result.end == PartEnd::TimedOut);
         let failed = results.iter().find(|(.., result)| {
-            matches!(result.end, PartEnd::NotStarted | PartEnd::EvidenceUnsaved)
-                || (result.end == PartEnd::Failed && cause.is_some())
+            matches!(result.end, PartEnd::NotStarted) || (result.end == PartEnd::Failed && cause.is_some())
         });
         let is_part_stopped =
             cause.is_some() && results.iter().any(|(.., result)| result.end == PartEnd::Stopped);

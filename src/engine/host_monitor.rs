@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -30,6 +30,25 @@ const PER_COLLECTION: u64 = 3 << 30;
 /// The same on the rehearsal host, whose profiles are small.
 const REHEARSAL_RESERVE: u64 = 32 << 20;
 const REHEARSAL_PER_COLLECTION: u64 = 2 << 20;
+
+/// Returns the free bytes below which no collection is started, and those that each running one needs.
+const fn disk_limits(kind: DataKind) -> (u64, u64) {
+    match kind {
+        DataKind::Npu => (RESERVE, PER_COLLECTION),
+        DataKind::Rehearsal => (REHEARSAL_RESERVE, REHEARSAL_PER_COLLECTION),
+    }
+}
+
+/// Describes the lack of space for a collection in a folder; `None` if there is enough.
+pub(super) fn missing_space(kind: DataKind, folder: &Path) -> Option<String> {
+    let (reserve, per_collection) = disk_limits(kind);
+    let needed = reserve + per_collection;
+    let free = free_bytes(folder)?;
+    let mib = |bytes: u64| bytes >> 20;
+    (free < needed || !has_space(folder)).then(|| {
+        format!("{} MiB are free in {}, a collection needs {} MiB", mib(free), folder.display(), mib(needed))
+    })
+}
 
 /// Changes of the host, for the scheduler and for the user.
 #[derive(Default)]
@@ -62,10 +81,7 @@ pub(super) struct HostMonitor {
 
 impl HostMonitor {
     pub(super) fn new(database: &Database, settings: &CollectionSettings, devices: Vec<u32>) -> Self {
-        let (reserve, per_collection) = match settings.kind {
-            DataKind::Npu => (RESERVE, PER_COLLECTION),
-            DataKind::Rehearsal => (REHEARSAL_RESERVE, REHEARSAL_PER_COLLECTION),
-        };
+        let (reserve, per_collection) = disk_limits(settings.kind);
         Self {
             pause_file: pause_file(database),
             processes: settings.processes.clone(),

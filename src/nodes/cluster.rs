@@ -46,7 +46,7 @@ pub(super) struct StartedFollower {
 #[derive(Debug, Default)]
 struct FollowerState {
     received: Mutex<Received>,
-    /// True if the follower has received a signal to stop, or was lost.
+    /// True if the follower has received a signal to stop, was lost, or cannot measure any more.
     wants_stop: AtomicBool,
 }
 
@@ -54,6 +54,8 @@ struct FollowerState {
 struct Received {
     results: BTreeMap<u32, PartResult>,
     lost: Option<String>,
+    /// Reason why its host cannot measure any more.
+    failure: Option<String>,
 }
 
 impl FollowerState {
@@ -172,19 +174,31 @@ impl NodeCluster {
         follower.sender.close();
     }
 
-    /// Returns true if a follower has received a signal to stop, or was lost: then the sweep ends after the running
-    /// collection.
+    /// Ends the sweep after the running collection, because the host of a node cannot measure any more.
+    pub(crate) fn fail_node(&self, node: usize, reason: &str) {
+        let Some(follower) = self.followers.get(&node) else { return };
+        follower.state.lock().failure.get_or_insert_with(|| reason.to_owned());
+        follower.state.wants_stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if a follower has received a signal to stop, was lost, or cannot measure any more: then the sweep ends
+    /// after the running collection.
     pub(crate) fn wants_stop(&self) -> bool {
         self.followers.values().any(|follower| follower.state.wants_stop.load(Ordering::Relaxed))
     }
 
-    /// Returns the reasons for which nodes were lost.
-    pub(crate) fn lost_nodes(&self) -> Vec<String> {
-        let lost = self.followers.values().filter_map(|follower| {
-            let problem = follower.state.lock().lost.clone()?;
-            Some(format!("{} was lost: {problem}", node_name(follower.node, &follower.host)))
+    /// Returns the reasons for which nodes were lost or cannot measure any more.
+    pub(crate) fn node_failures(&self) -> Vec<String> {
+        let failures = self.followers.values().filter_map(|follower| {
+            let name = node_name(follower.node, &follower.host);
+            let received = follower.state.lock();
+            match (&received.failure, &received.lost) {
+                (Some(failure), _) => Some(format!("{name}: {failure}")),
+                (None, Some(problem)) => Some(format!("{name} was lost: {problem}")),
+                (None, None) => None,
+            }
         });
-        lost.collect()
+        failures.collect()
     }
 
     /// Ends the sweep on all nodes with the exit code of node 0.

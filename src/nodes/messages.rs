@@ -51,8 +51,8 @@ pub(crate) enum PartEnd {
     Stopped,
     /// The script was not started.
     NotStarted,
-    /// The script has ended, but its evidence could not be archived.
-    EvidenceUnsaved,
+    /// The host cannot write or archive the evidence of the part.
+    EvidenceUnwritable,
 }
 
 /// Result of the part of a node.

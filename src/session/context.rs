@@ -359,7 +359,7 @@ impl RunContext {
             match outcome.exit {
                 ExitStatus::Interrupted => {
                     if let Some(nodes) = &nodes {
-                        nodes.cluster.lost_nodes().iter().for_each(|line| print_note(line));
+                        nodes.cluster.node_failures().iter().for_each(|line| print_note(line));
                         print_note("the same command on all nodes measures what is missing");
                     } else {
                         print_note(&format!("`npubench resume --db {db}` continues this run"));

@@ -320,6 +320,13 @@ impl SweepFollower<'_> {
         )?;
         let settings = context.collection_settings("part", &folder, &options, environment, lease_folder);
         let run = FollowerRun { settings, cases, leases, address: place.leader.address.clone() };
+        if let Some(problem) = run.missing_space() {
+            return Err(CommandError {
+                message: problem,
+                hint: "free space there, or set TMPDIR to a folder of a larger disk".to_owned(),
+                exit: ExitStatus::CannotMeasure,
+            });
+        }
         Ok(PreparedFollower { context, options, run, agreement })
     }
 }
