@@ -15,7 +15,7 @@ use super::{
 use crate::{
     adaptive::{AdaptiveOptions, grid_candidates},
     catalogue::Catalogue,
-    domain::{DataKind, default_memory_budget},
+    domain::{DataKind, default_memory_budget, quoted_path},
     exit::ExitStatus,
     grid::{
         SelectionRequest,
@@ -110,7 +110,7 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
                 format!("the grids of `{kernel}` have no candidate that can be measured"),
                 format!(
                     "`npubench grid {kernel} --db {} --dry-run` shows why each is rejected",
-                    folder.db.display()
+                    quoted_path(&folder.db)
                 ),
             ));
         }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     database::Database,
-    domain::{CacheState, CaseId, quoted_argument},
+    domain::{CacheState, CaseId, quoted_argument, quoted_path},
     evidence::{MeasuredSide, compare_sides, repeat_commands},
     exit::ExitStatus,
     report::{diff_json, diff_summary, diff_table, failed_note, format_count, print_data, print_note},
@@ -96,7 +96,10 @@ impl NamedSide {
         let (ledger, runs) = past_runs(&self.database)?;
         let folder = self.database.folder().display();
         let unmeasured = |problem: String| {
-            CommandError::bad_input(problem, format!("`npubench run --db {folder}` measures its rows"))
+            CommandError::bad_input(
+                problem,
+                format!("`npubench run --db {}` measures its rows", quoted_path(self.database.folder())),
+            )
         };
         let Some(ledger) = ledger else {
             return Err(unmeasured(format!(

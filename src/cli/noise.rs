@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     database::Database,
+    domain::quoted_path,
     evidence::NoiseBudget,
     exit::ExitStatus,
     report::{noise_json, noise_text, print_data},
@@ -39,7 +40,8 @@ pub(super) fn run(options: &NoiseOptions) -> Result<ExitStatus, CommandError> {
         return Err(CommandError::bad_input(
             format!("no case of `{folder}` is measured in two collections"),
             format!(
-                "`npubench run --db {folder}` measures cases in further collections until `--precision` is reached"
+                "`npubench run --db {}` measures cases in further collections until `--precision` is reached",
+                quoted_path(database.folder())
             ),
         ));
     };

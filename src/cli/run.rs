@@ -9,7 +9,7 @@ use super::{
     options::{CacheChoice, OutputOptions, SelectionOptions},
 };
 use crate::{
-    domain::CacheState,
+    domain::{CacheState, quoted_path},
     exit::ExitStatus,
     report::print_note,
     session::{CommandError, EndedRun, RunContext, RunOptions, new_run_id},
@@ -92,6 +92,6 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
 
 /// Returns what measures a state of the cache that the command did not reach.
 fn measure_later(options: &RunCommandOptions, cache: CacheState) -> String {
-    let db = options.selection.database.db.display();
+    let db = quoted_path(&options.selection.database.db);
     format!("`npubench run --db {db} --cache {cache}` with the same options measures it")
 }

@@ -306,6 +306,7 @@ fn closing_of_reason(
         Some(MissReason::EpSizeNotConfigured) => parameter("ep"),
         Some(MissReason::DecomposeFailed) => parameter("inputs of the operator"),
         Some(MissReason::RanksNotGiven) => parameter("ranks"),
+        Some(MissReason::UndividedRows { .. }) => parameter("ranks that divide the rows"),
         Some(MissReason::AmbiguousTier) => parameter("tier"),
         Some(MissReason::MessageUnknown) => parameter("shapes and types of the message"),
         Some(MissReason::UnsupportedQueryMode(mode)) => GapClosing::LookupMode((*mode).to_owned()),

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     config::YamlError,
-    domain::{DataKind, KernelName},
+    domain::{DataKind, KernelName, quoted_path},
     files::FileError,
     ledger::LedgerError,
 };
@@ -71,7 +71,7 @@ impl DatabaseError {
                 return format!("{}; then the same command writes the other tables", source.hint());
             }
             Self::NotADatabase { path } => {
-                let path = path.display();
+                let path = quoted_path(path);
                 return format!(
                     "create one with `npubench ingest PROFILE --db {path}` or `npubench grid --db {path}`"
                 );
@@ -79,11 +79,11 @@ impl DatabaseError {
             Self::Profile { path } => {
                 return format!(
                     "run `npubench ingest {} --db DB` first, and give the folder DB",
-                    path.display()
+                    quoted_path(path)
                 );
             }
             Self::WrongKind { path, wanted: DataKind::Rehearsal, .. } => {
-                let path = path.display();
+                let path = quoted_path(path);
                 return format!(
                     "`npubench db copy {path} NEW --kind rehearsal` creates a folder with the same shapes for rehearsals"
                 );

@@ -67,7 +67,7 @@ pub(crate) use results::{
     CONFIRMING_COLLECTIONS, CollectionSamples, IntervalMethod, Measurement, MedianInterval, ShownResult,
     WithdrawnAttempts,
 };
-pub(crate) use shell_argument::{host_option, quoted_argument};
+pub(crate) use shell_argument::{host_option, quoted_argument, quoted_path};
 pub(crate) use signature::{keeps_input_shapes, signature_attributes, split_signature, split_signature_dims};
 pub use signature_cells::{CellsError, SignatureCells};
 pub(crate) use signature_mismatch::signature_mismatch;

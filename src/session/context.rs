@@ -25,7 +25,7 @@ use crate::{
         self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint, LeaseFolder,
         diagnosis::{check_device_count, check_device_use},
     },
-    domain::{DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint},
+    domain::{DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint, quoted_path},
     engine::{self, CollectionSettings, ResumedRun, SweepNodes},
     events::RunEvent,
     evidence::{ProductionStates, clock_limits},
@@ -339,8 +339,8 @@ impl RunContext {
             }
             let mark =
                 if database.kind() == DataKind::Rehearsal { " (rehearsal: simulated durations)" } else { "" };
-            let db = database.folder().display();
-            print_note(&format!("rows are in {db}{mark}"));
+            print_note(&format!("rows are in {}{mark}", database.folder().display()));
+            let db = quoted_path(database.folder());
             if !outcome.unwritten.is_empty() {
                 let tables: Vec<&str> = outcome.unwritten.iter().map(KernelName::as_str).collect();
                 print_note(&format!(

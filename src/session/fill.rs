@@ -25,7 +25,7 @@ use crate::{
         AnswerClass, CoverageAnalyzer, FillCase, FillCases, WorkloadCoverage, coverage_gaps, coverage_metrics,
     },
     database::{AbsentRows, Database, row_cases},
-    domain::{CaseId, DataKind, IdentifiedCase, KernelName},
+    domain::{CaseId, DataKind, IdentifiedCase, KernelName, quoted_path},
     engine::dry_run,
     exit::ExitStatus,
     files::FolderLock,
@@ -293,7 +293,7 @@ impl FillOutcome {
         };
         let resumes = match self.exit {
             ExitStatus::Interrupted => {
-                format!("`npubench resume --db {}` continues the last run; ", db.display())
+                format!("`npubench resume --db {}` continues the last run; ", quoted_path(db))
             }
             _ => String::new(),
         };

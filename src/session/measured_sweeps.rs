@@ -6,7 +6,7 @@ use super::CommandError;
 use crate::{
     collective::{Sweep, SweepTable},
     database::Database,
-    domain::{CollectiveKind, KernelName, nearest_name},
+    domain::{CollectiveKind, KernelName, nearest_name, quoted_path},
 };
 
 /// Measured sweeps of a database.
@@ -38,7 +38,8 @@ impl DatabaseSweeps {
             return Err(CommandError::bad_input(
                 format!("`{folder}` has no measured row of {of}"),
                 format!(
-                    "measure with `npubench comm run`, or import results with `npubench comm import FILE --db {folder}`"
+                    "measure with `npubench comm run`, or import results with `npubench comm import FILE --db {}`",
+                    quoted_path(database.folder())
                 ),
             ));
         }

@@ -17,7 +17,7 @@ use crate::{
     config::AssetFiles,
     database::Database,
     device::{DeviceError, DeviceLeases, HostFingerprint},
-    domain::{DataKind, ImportedVersions, SoftwareFingerprint},
+    domain::{DataKind, ImportedVersions, SoftwareFingerprint, quoted_path},
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
     process::sees_host_processes,
@@ -184,7 +184,7 @@ impl RunContext {
                 hint: format!(
                     "`npubench selftest --db {} --experiments 0-4` runs the required experiments on all free devices; \
                      `--without-selftest` measures without them and marks the rows",
-                    self.database.folder().display()
+                    quoted_path(self.database.folder())
                 ),
                 exit: ExitStatus::CannotMeasure,
             }),
