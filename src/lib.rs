@@ -8,7 +8,7 @@
 //! | 0 | `exit`, `stats`, `domain` |
 //! | 1 | `files`, `table`, `config`, `events` |
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
-//! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `grid`, `fault_plan` |
+//! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan` |
 //! | 4 | `device`, `collective`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes` |
 //! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
 //! | 6 | `cli` |
@@ -47,6 +47,7 @@ mod session;
 mod simulated_memory;
 pub mod stats;
 mod table;
+mod timeline;
 mod vendor_check;
 pub mod verify;
 pub mod workload;

@@ -68,7 +68,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     let database = options.questions.open(&options.database.db)?;
     let file = |path: &Option<PathBuf>, extension| {
         let checked = |path: &PathBuf| {
-            ResultFile::new(path, &database.folder, extension)?.apart_from(options.questions.files())
+            ResultFile::new(path, Some(&database.folder), extension)?.apart_from(options.questions.files())
         };
         path.as_ref().map(checked).transpose()
     };

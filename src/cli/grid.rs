@@ -127,8 +127,11 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load_grids(&assets, &models, &options.grids)?;
     let kernels = select_kernels(&grids, &wanted, &assets, &catalogue)?;
-    let plot =
-        options.plot.as_deref().map(|path| ResultFile::new(path, options.folder(), "svg")).transpose()?;
+    let plot = options
+        .plot
+        .as_deref()
+        .map(|path| ResultFile::new(path, Some(options.folder()), "svg"))
+        .transpose()?;
     let (target, device) = open_target(options, &assets)?;
     models.left_out.iter().for_each(|note| print_note(note));
     for (kernel, place) in grids.without_entry(&catalogue) {

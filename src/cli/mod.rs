@@ -2,7 +2,7 @@
 //! and exit code.
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
-//! `ledger`, `database`, `lookup`, `workload`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`,
+//! `ledger`, `database`, `lookup`, `workload`, `timeline`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`,
 //! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest` and `session`.
 //! It holds no logic of its own.
 
@@ -25,6 +25,7 @@ mod kernels;
 mod m6;
 mod measurement_options;
 mod models;
+mod modules;
 mod new_kernel;
 mod noise;
 pub(crate) mod option_values;
@@ -43,6 +44,7 @@ mod selftest;
 mod show;
 mod status;
 mod step_options;
+mod timeline;
 mod why;
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
@@ -84,6 +86,8 @@ enum TopCommand {
     Query(query::QueryOptions),
     Coverage(coverage::CoverageOptions),
     M6(Box<m6::M6Options>),
+    Timeline(timeline::TimelineOptions),
+    Modules(Box<modules::ModulesOptions>),
     Fill(Box<fill::FillOptions>),
     Adapt(Box<adapt::AdaptCommandOptions>),
     Models(models::ModelsOptions),
@@ -192,6 +196,8 @@ pub fn main() -> u8 {
         TopCommand::Query(options) => query::run(&options),
         TopCommand::Coverage(options) => coverage::run(&options),
         TopCommand::M6(options) => m6::run(&options),
+        TopCommand::Timeline(options) => timeline::run(&options),
+        TopCommand::Modules(options) => modules::run(&options),
         TopCommand::Fill(options) => fill::run(&options),
         TopCommand::Adapt(options) => adapt::run(&options),
         TopCommand::Models(options) => models::run(&options),

@@ -1,8 +1,8 @@
 //! Coverage: the answers of a database to the questions of workloads, metrics over them, and the gaps with what would
 //! close each.
 //!
-//! Layer 4: imports `domain`, `config`, `catalogue`, `database`, `op_mapping`, `op_query`, `lookup`, `workload` and
-//! `grid`.
+//! Layer 4: imports `domain`, `config`, `catalogue`, `profile`, `database`, `op_mapping`, `op_query`, `lookup`,
+//! `workload`, `timeline` and `grid`.
 
 mod answers;
 mod attention_case;
@@ -13,6 +13,7 @@ mod density;
 mod estimate;
 mod fill_cases;
 mod gaps;
+mod in_model;
 mod kernels;
 mod metrics;
 mod predicted;
@@ -24,6 +25,7 @@ pub(crate) use density::{AuditedAnswer, AuditedQuestion, audit_questions};
 pub use estimate::estimate_durations;
 pub use fill_cases::{FillCase, FillCases, FilledBy};
 pub use gaps::{CoverageGap, GapBracket, coverage_gaps};
+pub(crate) use in_model::{InModelKernel, InModelKernels, join_kernels, missing_kernels_csv};
 pub use kernels::{EntryShare, KernelCoverage, entry_share, kernel_coverage};
 pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics, untimed_note};
 pub use predicted::{modelled_micros, predicted_time};

@@ -53,8 +53,8 @@ pub(super) struct RecordColumns {
     pub(super) counters: [Option<usize>; COUNTERS.len()],
 }
 
-const KERNEL: [&str; 2] = ["Type", "OP Type"];
-const DURATION: [&str; 2] = ["Duration(us)", "Task Duration(us)"];
+pub(super) const KERNEL: [&str; 2] = ["Type", "OP Type"];
+pub(super) const DURATION: [&str; 2] = ["Duration(us)", "Task Duration(us)"];
 /// The cells of the signature.
 pub(crate) const CELLS: [&str; 6] = [
     "Input Shapes",
@@ -65,13 +65,13 @@ pub(crate) const CELLS: [&str; 6] = [
     "Output Formats",
 ];
 
-const NAME: [&str; 2] = ["Name", "Op Name"];
+pub(super) const NAME: [&str; 2] = ["Name", "Op Name"];
 const STATE: [&str; 1] = ["OP State"];
-const CORE: [&str; 2] = ["Accelerator Core", "Task Type"];
-const START: [&str; 2] = ["Start Time(us)", "Task Start Time(us)"];
-const DEVICE: [&str; 1] = ["Device_id"];
+pub(super) const CORE: [&str; 2] = ["Accelerator Core", "Task Type"];
+pub(super) const START: [&str; 2] = ["Start Time(us)", "Task Start Time(us)"];
+pub(super) const DEVICE: [&str; 1] = ["Device_id"];
 const BLOCKS: [&str; 2] = ["Block Dim", "Block Num"];
-const STREAM: [&str; 1] = ["Stream ID"];
+pub(super) const STREAM: [&str; 1] = ["Stream ID"];
 
 /// Names of all columns that are read, in any version.
 fn read_columns() -> impl Iterator<Item = &'static str> {

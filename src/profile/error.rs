@@ -220,7 +220,7 @@ fn quote_names(names: &[&str]) -> String {
 
 impl ProfileError {
     /// Creates an error for a cell, which is truncated if it is long.
-    pub(super) fn bad_cell(
+    pub(crate) fn bad_cell(
         file: &Path,
         place: RecordPosition,
         column: &'static str,

@@ -25,6 +25,7 @@ mod recorded_collectives;
 mod records;
 mod software_versions;
 mod sqlite;
+mod task_table;
 mod trace_events;
 mod unsupported_table;
 
@@ -51,6 +52,10 @@ pub(crate) use recorded_collectives::{
 };
 pub use records::{KernelRow, REHEARSAL_PREFIX, RecordReader};
 pub use software_versions::stack_of_profile;
-pub(crate) use sqlite::{TimedRecord, for_each_timed_record, is_database};
-pub(crate) use trace_events::{TraceError, for_each_event};
+pub(crate) use sqlite::{
+    NameCell, StringTable, TableSchema, TaskTime, TextError, TimedRecord, database_error,
+    for_each_timed_record, is_database, open_database,
+};
+pub(crate) use task_table::{TaskRow, for_each_task_row};
+pub(crate) use trace_events::{TraceError, TraceEvent, for_each_trace_event};
 pub use unsupported_table::UnsupportedTable;

@@ -66,12 +66,17 @@ impl RecordTable {
             let mut row = ByteRecord::new();
             csv.read_byte_record(&mut row).is_ok_and(|more| more).then_some(row)
         })?;
-        let mut last = [0];
-        let read =
-            open_regular(file).and_then(|file| file.read_at(&mut last, header_bytes.saturating_sub(1)));
-        let is_crlf = read.map_err(io)? == 1 && last == *b"\r";
+        let is_crlf = ends_in_carriage_return(file, header_bytes).map_err(io)?;
         Ok(Self { file: file.to_owned(), header, columns, header_bytes, header_lines, is_crlf })
     }
+}
+
+/// Returns true if the header of a table ends in a carriage return, at which the csv crate ends it: then it counts the
+/// line at the next row.
+pub(super) fn ends_in_carriage_return(file: &Path, header_bytes: u64) -> io::Result<bool> {
+    let mut last = [0];
+    let read = open_regular(file)?.read_at(&mut last, header_bytes.saturating_sub(1))?;
+    Ok(read == 1 && last == *b"\r")
 }
 
 /// Maximum length of a header; keeps a file that is not a table from being read as one line.

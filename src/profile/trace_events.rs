@@ -1,18 +1,28 @@
 //! Events of a chrome trace, read one by one, since a trace may be larger than memory.
 //!
-//! Profilers write the list of events at the top of the file, simulators and torch below `traceEvents`.
+//! Profilers write the list of events at the top of the file, simulators and torch below `traceEvents`. The file is read
+//! in blocks and events are parsed in place: text is borrowed from the block, and arguments stay text until a reader
+//! parses them.
 
-use std::{fmt, io, io::BufReader, marker::PhantomData, path::Path};
-
-use serde::{
-    Deserialize,
-    de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+use std::{
+    borrow::Cow,
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
 };
 
-use crate::files::open_regular;
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::{Deserializer, value::RawValue};
+
+use crate::{
+    domain::{Nanos, plain_words},
+    files::open_regular,
+};
 
 /// Bytes that are read at once.
-const BUFFER: usize = 1 << 18;
+const BLOCK: usize = 1 << 20;
+/// Maximum length of one event, which limits the memory for a damaged file.
+const LONGEST_EVENT: usize = 256 << 20;
 
 /// Trace that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -20,67 +30,415 @@ pub(crate) enum TraceError {
     #[error("cannot be read: {0}")]
     Io(#[source] io::Error),
     /// Text that is no JSON, an event of another form, or one that was refused.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
+    #[error("line {line}, column {column}: {problem}")]
+    Text {
+        /// Line, from 1.
+        line: u64,
+        /// Column in bytes, from 1.
+        column: u64,
+        problem: String,
+    },
     #[error("has no `traceEvents`")]
     NoEvents,
 }
 
-/// Reads the events of a trace in their order. Keys without a field are ignored. An error of `on_event` ends the reading.
-pub(crate) fn for_each_event<E: for<'de> Deserialize<'de>>(
+/// Event of a trace; missing parts are empty.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct TraceEvent<'a> {
+    #[serde(borrow)]
+    pub(crate) name: Cow<'a, str>,
+    /// Kind of the event: `X` for one with a duration, `M` for metadata, `s` and `f` for the ends of a flow.
+    #[serde(borrow)]
+    pub(crate) ph: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(crate) cat: Cow<'a, str>,
+    #[serde(borrow)]
+    ts: Option<&'a RawValue>,
+    #[serde(borrow)]
+    dur: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    args: Option<&'a RawValue>,
+}
+
+/// Returns the text of a number or a text without escapes; `None` for other values.
+fn plain_text(value: Option<&RawValue>) -> Option<&str> {
+    let text = value?.get().trim();
+    match text.strip_prefix('"') {
+        Some(quoted) => quoted.strip_suffix('"'),
+        None => text.starts_with(|first: char| first.is_ascii_digit() || first == '-').then_some(text),
+    }
+}
+
+/// Parses microseconds exactly: start times since the epoch have more digits than a floating point number.
+fn parse_time(value: Option<&RawValue>) -> Option<Nanos> {
+    let text = plain_text(value)?;
+    Nanos::parse_micros(text.as_bytes()).ok().or_else(|| {
+        // Small and large durations may have an exponent.
+        let micros: f64 = text.parse().ok()?;
+        (micros.abs() < 1e12).then(|| Nanos::from_seconds(micros * 1e-6))
+    })
+}
+
+impl<'a> TraceEvent<'a> {
+    /// Returns the start; `None` if it is missing or no number.
+    pub(crate) fn start(&self) -> Option<Nanos> {
+        parse_time(self.ts)
+    }
+
+    /// Returns the duration; `None` if it is missing or no number.
+    pub(crate) fn duration(&self) -> Option<Nanos> {
+        parse_time(self.dur)
+    }
+
+    /// Returns true if the event has a duration, of any form.
+    pub(crate) fn has_duration(&self) -> bool {
+        self.dur.is_some_and(|value| value.get() != "null")
+    }
+
+    /// Returns the process; empty if it is missing.
+    pub(crate) fn process(&self) -> &'a str {
+        plain_text(self.pid).unwrap_or_default()
+    }
+
+    /// Returns the thread; empty if it is missing.
+    pub(crate) fn thread(&self) -> &'a str {
+        plain_text(self.tid).unwrap_or_default()
+    }
+
+    /// Returns the id of a flow; empty if it is missing.
+    pub(crate) fn flow(&self) -> &'a str {
+        plain_text(self.id).unwrap_or_default()
+    }
+
+    /// Parses the arguments; the default if there are none, or if they have another form.
+    pub(crate) fn arguments<T: Default + Deserialize<'a>>(&self) -> T {
+        self.args.and_then(|args| serde_json::from_str(args.get()).ok()).unwrap_or_default()
+    }
+}
+
+/// Visits the events of a trace in their order. Keys without a field are ignored. An error of `on_event` ends the reading.
+pub(crate) fn for_each_trace_event(
     path: &Path,
-    on_event: &mut dyn FnMut(E) -> Result<(), String>,
+    on_event: &mut dyn FnMut(&TraceEvent<'_>) -> Result<(), String>,
 ) -> Result<(), TraceError> {
     let file = open_regular(path).map_err(TraceError::Io)?;
-    let mut parser = serde_json::Deserializer::from_reader(BufReader::with_capacity(BUFFER, file));
-    let mut is_found = false;
-    let seed = EventList { is_found: &mut is_found, on_event, event: PhantomData };
-    seed.deserialize(&mut parser)?;
-    parser.end()?;
-    if is_found { Ok(()) } else { Err(TraceError::NoEvents) }
-}
-
-/// Reader of the list of events, at the top or below `traceEvents`.
-struct EventList<'a, E> {
-    is_found: &'a mut bool,
-    on_event: &'a mut dyn FnMut(E) -> Result<(), String>,
-    event: PhantomData<E>,
-}
-
-impl<'de, E: Deserialize<'de>> DeserializeSeed<'de> for EventList<'_, E> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        from.deserialize_any(self)
+    let mut text = TraceText { path, file, block: Vec::new(), at: 0, is_read: false, before: 0 };
+    if text.peek()? == Some(0xef) {
+        text.expect_text(b"\xef\xbb\xbf")?;
+    }
+    match text.peek()? {
+        Some(b'[') => text.read_list(on_event)?,
+        Some(b'{') => text.read_object(on_event)?,
+        _ => return Err(text.error_at(text.at, "expected a list of events, or an object with `traceEvents`")),
+    }
+    match text.peek()? {
+        None => Ok(()),
+        Some(_) => Err(text.error_at(text.at, "trailing characters behind the events")),
     }
 }
 
-impl<'de, E: Deserialize<'de>> Visitor<'de> for EventList<'_, E> {
-    type Value = ();
+/// Text of a trace, of which one block is in memory.
+struct TraceText<'p> {
+    path: &'p Path,
+    file: File,
+    block: Vec<u8>,
+    /// Place of the next byte in the block.
+    at: usize,
+    /// True if the block ends where the file ends.
+    is_read: bool,
+    /// Bytes of the file before the block.
+    before: u64,
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of events, or an object with `traceEvents`")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<(), A::Error> {
-        *self.is_found = true;
-        while let Some(event) = events.next_element::<E>()? {
-            (self.on_event)(event).map_err(A::Error::custom)?;
+impl TraceText<'_> {
+    /// Drops what was parsed, and reads more behind the rest; false at the end of the file.
+    fn read_more(&mut self) -> Result<bool, TraceError> {
+        self.block.drain(..self.at);
+        self.before += self.at as u64;
+        self.at = 0;
+        if self.is_read {
+            return Ok(false);
         }
-        Ok(())
+        if self.block.len() > LONGEST_EVENT {
+            return Err(self.error_at(0, "the event does not end within 256 MiB"));
+        }
+        // An event that is longer than a block needs few attempts.
+        let wanted = self.block.len().max(BLOCK);
+        let mut input = (&self.file).take(wanted as u64);
+        let read = input.read_to_end(&mut self.block).map_err(TraceError::Io)?;
+        self.is_read = read < wanted;
+        Ok(read > 0)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "traceEvents" => map.next_value_seed(EventList {
-                    is_found: self.is_found,
-                    on_event: self.on_event,
-                    event: self.event,
-                })?,
-                _ => map.next_value::<IgnoredAny>().map(drop)?,
+    /// Returns the next byte that is not blank; `None` at the end.
+    fn peek(&mut self) -> Result<Option<u8>, TraceError> {
+        loop {
+            while let Some(byte) = self.block.get(self.at) {
+                if !byte.is_ascii_whitespace() {
+                    return Ok(Some(*byte));
+                }
+                self.at += 1;
+            }
+            if !self.read_more()? {
+                return Ok(None);
             }
         }
+    }
+
+    fn expect_text(&mut self, expected: &[u8]) -> Result<(), TraceError> {
+        while self.block.len() - self.at < expected.len() && self.read_more()? {}
+        if !self.block[self.at..].starts_with(expected) {
+            let problem = format!("expected `{}`", String::from_utf8_lossy(expected));
+            return Err(self.error_at(self.at, &problem));
+        }
+        self.at += expected.len();
         Ok(())
+    }
+
+    /// Parses the next value, and reads more of the file until it is complete.
+    fn parse_value<T>(&mut self, visit: &mut dyn FnMut(T) -> Result<(), String>) -> Result<(), TraceError>
+    where
+        T: for<'de> Deserialize<'de>,
+    {
+        loop {
+            let mut values = Deserializer::from_slice(&self.block[self.at..]).into_iter::<T>();
+            match values.next() {
+                // A number at the end of the block may go on behind it.
+                Some(Ok(value)) if self.is_read || self.at + values.byte_offset() < self.block.len() => {
+                    let at = self.at;
+                    self.at += values.byte_offset();
+                    return visit(value).map_err(|problem| self.error_at(at, &problem));
+                }
+                Some(Err(error)) if !error.is_eof() => return Err(self.json_error(&error)),
+                _ => {}
+            }
+            if !self.read_more()? {
+                return Err(
+                    self.error_at(self.block.len(), "the file ends within an event; it is incomplete")
+                );
+            }
+        }
+    }
+
+    /// Visits the events of a list.
+    fn read_list(
+        &mut self,
+        on_event: &mut dyn FnMut(&TraceEvent<'_>) -> Result<(), String>,
+    ) -> Result<(), TraceError> {
+        self.at += 1;
+        if self.peek()? == Some(b']') {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.read_event(on_event)?;
+            match self.peek()? {
+                Some(b',') => self.at += 1,
+                Some(b']') => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some(_) => return Err(self.error_at(self.at, "expected `,` or `]` behind an event")),
+                None => {
+                    return Err(self.error_at(self.at, "the list of events does not end; it is incomplete"));
+                }
+            }
+            self.peek()?;
+        }
+    }
+
+    /// Parses one event. Its text is borrowed from the block, so that this is not [`Self::parse_value`].
+    fn read_event(
+        &mut self,
+        on_event: &mut dyn FnMut(&TraceEvent<'_>) -> Result<(), String>,
+    ) -> Result<(), TraceError> {
+        loop {
+            let mut events = Deserializer::from_slice(&self.block[self.at..]).into_iter::<TraceEvent<'_>>();
+            match events.next() {
+                Some(Ok(event)) => {
+                    let result = on_event(&event);
+                    drop(event);
+                    let length = events.byte_offset();
+                    let at = self.at;
+                    self.at += length;
+                    return result.map_err(|problem| self.error_at(at, &problem));
+                }
+                Some(Err(error)) if !error.is_eof() => return Err(self.json_error(&error)),
+                _ => {}
+            }
+            if !self.read_more()? {
+                let end = self.block.len();
+                return Err(self.error_at(end, "the file ends within an event; it is incomplete"));
+            }
+        }
+    }
+
+    /// Visits the events below `traceEvents`, and skips the other keys.
+    fn read_object(
+        &mut self,
+        on_event: &mut dyn FnMut(&TraceEvent<'_>) -> Result<(), String>,
+    ) -> Result<(), TraceError> {
+        self.at += 1;
+        let mut is_found = false;
+        let mut byte = self.peek()?;
+        while byte != Some(b'}') {
+            let mut is_events = false;
+            self.parse_value(&mut |key: String| {
+                is_events = key == "traceEvents";
+                Ok(())
+            })?;
+            self.peek()?;
+            self.expect_text(b":")?;
+            match (is_events, self.peek()?) {
+                (true, Some(b'[')) => {
+                    is_found = true;
+                    self.read_list(on_event)?;
+                }
+                (true, _) => return Err(self.error_at(self.at, "`traceEvents` is not a list")),
+                (false, _) => self.parse_value(&mut |_: IgnoredAny| Ok(()))?,
+            }
+            byte = self.peek()?;
+            match byte {
+                Some(b',') => {
+                    self.at += 1;
+                    byte = self.peek()?;
+                }
+                Some(b'}') => {}
+                _ => return Err(self.error_at(self.at, "expected `,` or `}` behind a value")),
+            }
+        }
+        self.at += 1;
+        if is_found { Ok(()) } else { Err(TraceError::NoEvents) }
+    }
+
+    fn json_error(&self, error: &serde_json::Error) -> TraceError {
+        let rest = &self.block[self.at..];
+        let lines = error.line().saturating_sub(1);
+        let starts = memchr::memchr_iter(b'\n', rest).take(lines).last().map_or(0, |end| end + 1);
+        let at = self.at + starts + error.column().saturating_sub(1);
+        self.error_at(at, &plain_words(&error.to_string()))
+    }
+
+    /// Creates an error for a place of the block. Lines are counted by reading the file again.
+    fn error_at(&self, at: usize, problem: &str) -> TraceError {
+        let (mut line, mut column) = (1, 1);
+        let mut left = self.before + at as u64;
+        let mut buffer = vec![0; BLOCK];
+        if let Ok(mut file) = open_regular(self.path) {
+            while left > 0 {
+                let length = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
+                match file.read(&mut buffer[..length]) {
+                    Ok(0) | Err(_) => break,
+                    Ok(read) => {
+                        left -= read as u64;
+                        let ends = memchr::memchr_iter(b'\n', &buffer[..read]);
+                        let (mut count, mut last) = (0, None);
+                        ends.for_each(|end| (count, last) = (count + 1, Some(end)));
+                        line += count;
+                        column = last.map_or(column + read as u64, |end| (read - end) as u64);
+                    }
+                }
+            }
+        }
+        TraceError::Text { line, column, problem: problem.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns name, start and arguments of the events of a text.
+    fn events_of(text: &str) -> Result<Vec<(String, Option<i64>, i64)>, TraceError> {
+        #[derive(Default, Deserialize)]
+        struct Arguments {
+            n: i64,
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("trace_view.json");
+        std::fs::write(&path, text).expect("written");
+        let mut events = Vec::new();
+        for_each_trace_event(&path, &mut |event| {
+            if event.name == "refused" {
+                return Err("the event is refused".to_owned());
+            }
+            let arguments: Arguments = event.arguments();
+            events.push((event.name.to_string(), event.start().map(|time| time.0), arguments.n));
+            Ok(())
+        })?;
+        Ok(events)
+    }
+
+    #[test]
+    fn events_larger_than_a_block_and_at_its_end_are_read() {
+        let long = "x".repeat(3 * BLOCK / 2);
+        let names: Vec<String> = (0..30_000).map(|n| format!("event {n} \\u00e9 \"quoted\"")).collect();
+        let mut events: Vec<String> = names
+            .iter()
+            .zip(0..)
+            .map(|(name, n)| {
+                serde_json::json!({"name": name, "ts": format!("17364088836{n:05}.25{}", n % 10), "args": {"n": n}})
+                    .to_string()
+            })
+            .collect();
+        events.insert(20_000, format!("{{\"name\": \"{long}\", \"ts\": 1.5}}"));
+        for text in [
+            format!("[{}]", events.join(",")),
+            format!("{{\"a\": [{{}}], \"traceEvents\": [\n{}\n],\n \"z\": null}}\n", events.join(" ,\n")),
+        ] {
+            let read = events_of(&text).expect("read");
+            assert_eq!(read.len(), 30_001);
+            assert_eq!(read[20_000], (long.clone(), Some(1_500), 0));
+            for (n, (name, start, argument)) in (0_i64..).zip(read.iter().filter(|(name, ..)| *name != long))
+            {
+                assert_eq!(*name, names[usize::try_from(n).expect("small")]);
+                let expected = (17_364_088_836 * 100_000 + n) * 1_000 + 250 + n % 10;
+                assert_eq!((*start, *argument), (Some(expected), n));
+            }
+        }
+    }
+
+    #[test]
+    fn errors_have_line_and_column() {
+        let cases = [
+            ("", "line 1, column 1: expected a list of events, or an object with `traceEvents`"),
+            ("[{\"name\": \"a\"},\n  {\"name\": }]", "line 2, column 12: expected value"),
+            ("[{\"name\": \"a\"},\n  {\"name\": \"refused\"}]", "line 2, column 3: the event is refused"),
+            (
+                "[{\"name\": \"a\"},\n  {\"name\"",
+                "line 2, column 10: the file ends within an event; it is incomplete",
+            ),
+            ("[{}\n", "line 2, column 1: the list of events does not end; it is incomplete"),
+            ("[{} {}]", "line 1, column 5: expected `,` or `]` behind an event"),
+            ("[{}] 1", "line 1, column 6: trailing characters behind the events"),
+            ("{\"traceEvents\": 1}", "line 1, column 17: `traceEvents` is not a list"),
+            ("{\"other\": []}", "has no `traceEvents`"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(events_of(text).expect_err(text).to_string(), expected, "{text}");
+        }
+        assert!(events_of(&format!("[{}", "{},".repeat(1 << 20))).is_err());
+    }
+
+    #[test]
+    fn odd_times_are_missing_times() {
+        for (time, expected) in [
+            ("\"1736408883688177.930\"", Some(1_736_408_883_688_177_930)),
+            ("1.5e3", Some(1_500_000)),
+            ("1e300", None),
+            ("null", None),
+            ("\"\"", None),
+            ("{\"a\": 1}", None),
+            ("true", None),
+        ] {
+            assert_eq!(events_of(&format!("[{{\"ts\": {time}}}]")).expect("read")[0].1, expected, "{time}");
+        }
     }
 }

@@ -21,6 +21,7 @@ use crate::{
     rehearsal::HostError,
     render::RenderError,
     report::TimelineError,
+    timeline::RunReadError,
     vendor_check::CheckError,
     workload::WorkloadError,
 };
@@ -74,6 +75,7 @@ bad_input!(
     ProfileError,
     RenderError,
     TimelineError,
+    RunReadError,
     CaseLookupError,
     TopologyError,
     BenchmarkError

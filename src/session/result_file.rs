@@ -39,10 +39,10 @@ pub(crate) struct ResultFile {
 
 impl ResultFile {
     /// Checks the path before anything else is written: the name has the extension, an existing file is a regular one, and the
-    /// folder exists and belongs neither to `database` nor to another database.
+    /// folder exists and belongs neither to `database`, if the command has one, nor to another database.
     pub(crate) fn new(
         path: &Path,
-        database: &Path,
+        database: Option<&Path>,
         extension: &'static str,
     ) -> Result<Self, ResultFileError> {
         let refused =
@@ -51,7 +51,7 @@ impl ResultFile {
             return Err(refused(format!("does not end in `.{extension}`")));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if resolve_links(folder).starts_with(resolve_links(database)) {
+        if database.is_some_and(|database| resolve_links(folder).starts_with(resolve_links(database))) {
             return Err(refused("is in the database's folder".to_owned()));
         }
         let folder = folder
@@ -87,7 +87,12 @@ impl ResultFile {
 
     /// Writes the content, in place of an existing one. Fails with [`FileError`]; an existing file is then unchanged.
     pub(crate) fn write(&self, content: &str) -> Result<(), FileError> {
-        write_atomic(&self.path, content.as_bytes())
+        self.write_bytes(content.as_bytes())
+    }
+
+    /// Writes bytes as [`Self::write`] writes text.
+    pub(crate) fn write_bytes(&self, content: &[u8]) -> Result<(), FileError> {
+        write_atomic(&self.path, content)
     }
 }
 

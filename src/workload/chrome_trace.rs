@@ -10,29 +10,15 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
-    source_text::describe_json_error,
-};
+use super::{DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion};
 use crate::{
     domain::{Dtype, KernelName, Nanos},
     lookup::{OpQuery, QueryTensor, parse_dtype},
-    profile::{TraceError, for_each_event as trace_events},
+    profile::{TraceError, TraceEvent, for_each_trace_event},
 };
 
 const HINT: &str = "give the chrome trace that a simulator wrote, whose events have `simulation_shapes` or `kernel_type`; the \
                     kernels of a recorded run are in its kernel_details.csv";
-
-/// An event; other keys are ignored.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct TraceEvent {
-    name: String,
-    ph: String,
-    dur: Option<Value>,
-    pid: Option<Value>,
-    args: Option<EventArguments>,
-}
 
 /// Arguments of an event, all of which simulators write as text.
 #[derive(Default, Deserialize)]
@@ -55,35 +41,28 @@ fn text_of(value: Option<&Value>) -> String {
     }
 }
 
-impl TraceEvent {
-    /// Returns the duration in microseconds; 0 if it is missing, `None` if it is no number from 0 on.
-    fn micros(&self) -> Option<f64> {
-        let micros = match &self.dur {
-            None | Some(Value::Null) => Some(0.0),
-            Some(Value::Number(number)) => number.as_f64(),
-            Some(Value::String(text)) => text.trim().parse().ok(),
-            Some(_) => None,
-        };
-        micros.filter(|micros| micros.is_finite() && (0.0..=3.2e14).contains(micros))
+/// Returns the duration of an event in microseconds; 0 if it is missing, `None` if it is no number from 0 on.
+fn micros_of_event(event: &TraceEvent<'_>) -> Option<f64> {
+    if !event.has_duration() {
+        return Some(0.0);
     }
+    let micros = event.duration()?.seconds() * 1e6;
+    (0.0..=3.2e14).contains(&micros).then_some(micros)
 }
 
 /// Reads the complete events of a trace with their numbers, from 0 over all events.
-fn for_each_event(
+fn for_each_complete_event(
     path: &Path,
-    on_event: &mut dyn FnMut(u64, TraceEvent) -> Result<(), String>,
+    on_event: &mut dyn FnMut(u64, &TraceEvent<'_>) -> Result<(), String>,
 ) -> Result<(), WorkloadError> {
     let mut number = 0;
-    let read = trace_events(path, &mut |event: TraceEvent| {
-        let is_complete = event.ph == "X";
-        let result = if is_complete { on_event(number, event) } else { Ok(()) };
+    let read = for_each_trace_event(path, &mut |event| {
+        let result = if event.ph == "X" { on_event(number, event) } else { Ok(()) };
         number += 1;
         result
     });
     read.map_err(|error| match error {
-        TraceError::Json(error) => {
-            WorkloadError::at_line(path, error.line() as u64, describe_json_error(&error), HINT)
-        }
+        TraceError::Text { line, problem, .. } => WorkloadError::at_line(path, line, problem, HINT),
         other => WorkloadError::of_file(path, other.to_string(), HINT),
     })
 }
@@ -131,9 +110,10 @@ impl TraceProcesses {
     fn read(path: &Path, measured_only: bool) -> Result<Self, WorkloadError> {
         let mut found = Self::default();
         let mut order = 0;
-        for_each_event(path, &mut |number, event| {
-            let micros = event.micros().ok_or_else(|| format!("the event {number} has a wrong `dur`"))?;
-            let args = event.args.unwrap_or_default();
+        for_each_complete_event(path, &mut |number, event| {
+            let micros =
+                micros_of_event(event).ok_or_else(|| format!("the event {number} has a wrong `dur`"))?;
+            let args: EventArguments = event.arguments();
             let [shapes, source, kernel, inputs] =
                 [&args.simulation_shapes, &args.source, &args.kernel_type, &args.inputs]
                     .map(|value| text_of(value.as_ref()));
@@ -141,14 +121,14 @@ impl TraceProcesses {
                 found.others += 1;
                 return Ok(());
             }
-            let process = found.by_name.entry(text_of(event.pid.as_ref())).or_default();
+            let process = found.by_name.entry(event.process().to_owned()).or_default();
             process.is_from_database |= !source.is_empty();
             let time = Nanos::from_seconds(micros * 1e-6);
             let is_answered = source == "MEASURED" || source == "INTERPOLATED" && !measured_only;
             let share = communication_share(&kernel, &text_of(args.sub_kernel_durations.as_ref()));
             let share = Some(share).filter(|_| is_answered && !kernel.is_empty());
             process.predicted.add_event(time, share);
-            let key = (event.name, shapes, dtypes_of_inputs(&inputs));
+            let key = (event.name.clone().into_owned(), shapes, dtypes_of_inputs(&inputs));
             order += 1;
             let events =
                 process.operators.entry(key).or_insert(OperatorEvents { order, count: 0, time: Nanos(0) });

@@ -61,7 +61,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
     let images = options.svg.as_ref().map(|folder| {
         let file = |kind: &CollectiveKind| {
             let path = folder.join(format!("{}.svg", kind.kernel_name()));
-            Ok((*kind, ResultFile::new(&path, &options.database.db, "svg")?))
+            Ok((*kind, ResultFile::new(&path, Some(&options.database.db), "svg")?))
         };
         kinds.iter().map(file).collect::<Result<Vec<_>, CommandError>>()
     });

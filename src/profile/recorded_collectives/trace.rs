@@ -10,19 +10,10 @@ use serde_json::Value;
 use crate::{
     domain::{KernelName, Nanos},
     profile::{
-        TraceError, collective_benchmark::parse_element_type, collective_record::CollectiveRecord,
-        for_each_event,
+        TraceError, TraceEvent, collective_benchmark::parse_element_type,
+        collective_record::CollectiveRecord, for_each_trace_event,
     },
 };
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct CollectiveEvent {
-    name: String,
-    ph: String,
-    dur: Option<Value>,
-    args: CollectiveArguments,
-}
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -34,36 +25,29 @@ struct CollectiveArguments {
 
 /// Appends the collectives of a trace.
 pub(super) fn read_collectives(path: &Path, records: &mut Vec<CollectiveRecord>) -> Result<(), TraceError> {
-    for_each_event(path, &mut |event: CollectiveEvent| {
+    for_each_trace_event(path, &mut |event| {
         records.extend(record_of_event(event));
         Ok(())
     })
 }
 
 /// Returns the collective of an event; `None` for other events.
-fn record_of_event(event: CollectiveEvent) -> Option<CollectiveRecord> {
-    let CollectiveEvent { name, ph, dur, args } = event;
-    let kernel = name.get(..=name.find("__")?)?;
-    if ph != "X" || !KernelName::is_collective_name(kernel) {
+fn record_of_event(event: &TraceEvent<'_>) -> Option<CollectiveRecord> {
+    let kernel = event.name.get(..=event.name.find("__")?)?;
+    if event.ph != "X" || !KernelName::is_collective_name(kernel) {
         return None;
     }
-    let (count, dtype) = (args.count?, args.data_type?);
+    let arguments: CollectiveArguments = event.arguments();
+    let (count, dtype) = (arguments.count?, arguments.data_type?);
     Some(CollectiveRecord {
         kernel: kernel.to_owned(),
         group: None,
         count: count.as_u64().or_else(|| count.as_str()?.trim().parse().ok()),
         dtype: dtype.as_str().and_then(parse_element_type),
-        algorithm: args.alg_type.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
-        duration: dur.as_ref().and_then(duration),
-        name,
+        algorithm: arguments.alg_type.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
+        duration: event.duration().filter(|time| (0..=Nanos::LONGEST_KERNEL.0).contains(&time.0)),
+        name: event.name.clone().into_owned(),
     })
-}
-
-/// Converts a duration in microseconds; `None` if it is no number from 0 to an hour.
-fn duration(value: &Value) -> Option<Nanos> {
-    let micros = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
-    let nanos = Nanos::from_seconds(micros * 1e-6);
-    (micros.is_finite() && micros >= 0.0 && nanos <= Nanos::LONGEST_KERNEL).then_some(nanos)
 }
 
 #[cfg(test)]
@@ -104,6 +88,6 @@ mod tests {
         );
         assert_eq!(records[0].algorithm, "MESH-RING");
         std::fs::write(&path, &text[..300]).expect("written");
-        assert!(matches!(read_collectives(&path, &mut records), Err(TraceError::Json(_))));
+        assert!(matches!(read_collectives(&path, &mut records), Err(TraceError::Text { .. })));
     }
 }

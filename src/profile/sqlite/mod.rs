@@ -25,7 +25,10 @@ pub(super) use super::sqlite::{
     operators::for_each_operator,
 };
 pub(crate) use super::sqlite::{
-    open::is_database,
+    open::{database_error, is_database, open_database},
+    ordered_cursor::TaskTime,
+    schema::TableSchema,
+    strings::{NameCell, StringTable, TextError},
     timed_records::{TimedRecord, for_each_timed_record},
 };
 use super::{
@@ -34,11 +37,8 @@ use super::{
     error::ShapelessKind,
     kernel_record::{CounterSums, KernelRecord},
     sqlite::{
-        open::{database_error, open_database},
-        ordered_cursor::{OrderedCursor, TaskTime},
+        ordered_cursor::OrderedCursor,
         pmu::{PmuQuery, PmuValues},
-        schema::TableSchema,
-        strings::{NameCell, StringTable, TextError},
     },
 };
 use crate::domain::Nanos;

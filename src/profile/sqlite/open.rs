@@ -28,7 +28,7 @@ pub(crate) fn is_database(file: &Path) -> Result<bool, ProfileError> {
 }
 
 /// Opens a database after a check of its header.
-pub(super) fn open_database(file: &Path) -> Result<Connection, ProfileError> {
+pub(crate) fn open_database(file: &Path) -> Result<Connection, ProfileError> {
     check_header(file)?;
     check_closed(file)?;
     let flags =
@@ -47,7 +47,7 @@ pub(super) fn open_database(file: &Path) -> Result<Connection, ProfileError> {
 }
 
 /// Creates an error from an SQLite error and its file.
-pub(super) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileError {
+pub(crate) fn database_error(file: &Path, source: rusqlite::Error) -> ProfileError {
     let file = file.to_owned();
     match source.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => ProfileError::NotDatabase(file),

@@ -38,7 +38,7 @@ impl<'s, T> OrderedCursor<'s, T> {
 
 /// Time of a cell, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum TaskTime {
+pub(crate) enum TaskTime {
     Absent,
     At(i64),
     Bad { cell: String, problem: &'static str },
@@ -46,7 +46,7 @@ pub(super) enum TaskTime {
 
 impl TaskTime {
     /// Parses whole numbers, also as text: torch_npu writes both.
-    pub(super) fn from_value(value: ValueRef<'_>) -> Self {
+    pub(crate) fn from_value(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Null => Self::Absent,
             ValueRef::Integer(time) => Self::At(time),

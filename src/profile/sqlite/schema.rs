@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 /// Name and columns of a table.
 #[derive(Debug)]
-pub(super) struct TableSchema {
+pub(crate) struct TableSchema {
     name: String,
     /// Names and declared types.
     columns: Vec<(String, String)>,
@@ -12,7 +12,7 @@ pub(super) struct TableSchema {
 
 impl TableSchema {
     /// Reads the schema of a table. Views are ignored, because they could compute anything.
-    pub(super) fn read_schema(connection: &Connection, table: &str) -> rusqlite::Result<Option<Self>> {
+    pub(crate) fn read_schema(connection: &Connection, table: &str) -> rusqlite::Result<Option<Self>> {
         let name: Option<String> = connection
             .query_row(
                 "SELECT name FROM sqlite_schema WHERE type = 'table' AND name = ?1 COLLATE NOCASE",
@@ -27,27 +27,27 @@ impl TableSchema {
     }
 
     /// Returns the quoted name of the table for SQL.
-    pub(super) fn quoted_name(&self) -> String {
+    pub(crate) fn quoted_name(&self) -> String {
         quote_name(&self.name)
     }
 
     /// Returns the quoted name of a column for SQL. Case and underscores are ignored: versions differ in both.
-    pub(super) fn quoted_column(&self, name: &str) -> Option<String> {
+    pub(crate) fn quoted_column(&self, name: &str) -> Option<String> {
         Some(quote_name(&self.find_column(name)?.0))
     }
 
     /// Returns the quoted name of a column, or `NULL` if it does not exist.
-    pub(super) fn column_or_null(&self, name: &str) -> String {
+    pub(crate) fn column_or_null(&self, name: &str) -> String {
         self.quoted_column(name).unwrap_or_else(|| "NULL".to_owned())
     }
 
     /// Returns an SQL expression for a column of whole numbers that may be stored as text.
-    pub(super) fn integer_column(&self, name: &str) -> Option<String> {
+    pub(crate) fn integer_column(&self, name: &str) -> Option<String> {
         self.integer_expression("", name)
     }
 
     /// Returns the same expression for a table that a query names by an alias.
-    pub(super) fn integer_column_of(&self, alias: &str, name: &str) -> Option<String> {
+    pub(crate) fn integer_column_of(&self, alias: &str, name: &str) -> Option<String> {
         self.integer_expression(&format!("{alias}."), name)
     }
 
@@ -60,7 +60,7 @@ impl TableSchema {
     }
 
     /// Returns the columns that do not exist.
-    pub(super) fn missing_columns(&self, names: &[&'static str]) -> Vec<&'static str> {
+    pub(crate) fn missing_columns(&self, names: &[&'static str]) -> Vec<&'static str> {
         names.iter().copied().filter(|name| self.find_column(name).is_none()).collect()
     }
 

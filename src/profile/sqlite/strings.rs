@@ -10,7 +10,7 @@ use rusqlite::{Connection, Statement, types::ValueRef};
 use super::schema::TableSchema;
 
 /// Text of the profilers for a missing name.
-pub(super) const ABSENT: &[u8] = b"N/A";
+pub(crate) const ABSENT: &[u8] = b"N/A";
 /// Maximum length of a name; call stacks or damaged data may be longer.
 const LONGEST: i64 = 1 << 20;
 /// Maximum bytes of cached names.
@@ -18,7 +18,7 @@ const KEPT: usize = 8 << 20;
 
 /// Cell with a name.
 #[derive(Clone, Debug)]
-pub(super) enum NameCell {
+pub(crate) enum NameCell {
     /// Missing column.
     NoColumn,
     /// NULL, or a value that cannot be a name.
@@ -30,7 +30,7 @@ pub(super) enum NameCell {
 }
 
 impl NameCell {
-    pub(super) fn from_value(value: ValueRef<'_>) -> Self {
+    pub(crate) fn from_value(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Integer(id) => Self::Id(id),
             ValueRef::Text(text) => Self::Plain(text.to_owned()),
@@ -41,7 +41,7 @@ impl NameCell {
 
 /// Name that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TextError {
+pub(crate) enum TextError {
     #[error("a name of {bytes} bytes")]
     TooLong { id: i64, bytes: i64 },
     #[error(transparent)]
@@ -50,14 +50,14 @@ pub(super) enum TextError {
 
 /// Reader of names with a cache.
 #[derive(Debug)]
-pub(super) struct StringTable<'c> {
+pub(crate) struct StringTable<'c> {
     by_id: Statement<'c>,
     known: HashMap<i64, Box<[u8]>>,
     bytes: usize,
 }
 
 impl<'c> StringTable<'c> {
-    pub(super) fn new(connection: &'c Connection, table: &TableSchema) -> rusqlite::Result<Self> {
+    pub(crate) fn new(connection: &'c Connection, table: &TableSchema) -> rusqlite::Result<Self> {
         let (id, value) = (table.column_or_null("id"), table.column_or_null("value"));
         // The length is read without the value.
         let by_id = connection.prepare(&format!(
@@ -69,7 +69,7 @@ impl<'c> StringTable<'c> {
     }
 
     /// Clears the cache if it is full; loaded names may be removed.
-    pub(super) fn limit_memory(&mut self) {
+    pub(crate) fn limit_memory(&mut self) {
         if self.bytes > KEPT {
             self.known.clear();
             self.bytes = 0;
@@ -77,7 +77,7 @@ impl<'c> StringTable<'c> {
     }
 
     /// Loads a name for [`Self::loaded_name`].
-    pub(super) fn load_name(&mut self, text: &NameCell) -> Result<(), TextError> {
+    pub(crate) fn load_name(&mut self, text: &NameCell) -> Result<(), TextError> {
         let NameCell::Id(id) = *text else { return Ok(()) };
         if self.known.contains_key(&id) {
             return Ok(());
@@ -99,7 +99,7 @@ impl<'c> StringTable<'c> {
     }
 
     /// Returns a loaded name.
-    pub(super) fn loaded_name<'a>(&'a self, text: &'a NameCell) -> &'a [u8] {
+    pub(crate) fn loaded_name<'a>(&'a self, text: &'a NameCell) -> &'a [u8] {
         match text {
             NameCell::NoColumn => b"",
             NameCell::Absent => ABSENT,

@@ -1,0 +1,151 @@
+//! `npubench modules`: time of a recorded run by module of the model, and against a database.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::options::AssetOptions;
+use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    coverage::{join_kernels, missing_kernels_csv},
+    domain::DataKind,
+    exit::ExitStatus,
+    report::{
+        ModulesReport, modules_csv, modules_json, modules_text, modules_workbook, print_data, print_note,
+    },
+    session::{CommandError, LookupDatabase, ResultFile, modules_of_run, peak_of_run, read_all_runs},
+    timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
+};
+
+/// Lines that mark modules and arguments of attention in a script.
+const SNIPPET: &str = include_str!("../../templates/mark_modules.py");
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModulesFormat {
+    /// Tables of modules and of the operators with the most time
+    Plain,
+    /// All rows, with the columns of the vendor's module statistic
+    Csv,
+    /// JSON Lines: one object per line
+    Json,
+}
+
+/// Shows the time of a recorded model by module, and how much slower its kernels are in the model than alone
+///
+/// Modules are ranges of mstx in the domain `Module`, or the modules that torch recorded; `--snippet` prints the lines
+/// that mark them. What lies outside of all modules has rows of its own, so that all times add up. With `--db`, each
+/// kernel is compared with the database's duration. docs/timeline.md has the rules.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench modules --snippet > mark_modules.py
+  npubench modules profiles/worker0_ascend_pt
+  npubench modules profiles/ --db a3 --missing missing.csv
+  npubench modules profiles/ --format csv > modules.csv")]
+pub(super) struct ModulesOptions {
+    /// Profiles: folders of one rank or of several, databases, traces or kernel tables
+    #[arg(value_name = "PROFILE", required_unless_present = "snippet")]
+    profiles: Vec<PathBuf>,
+    /// Domain of mstx with the ranges of modules
+    #[arg(long, value_name = "NAME", default_value = MODULE_DOMAIN)]
+    domain: String,
+    /// Database with durations of the kernels alone
+    #[arg(long, value_name = "DIR", env = "NPUBENCH_DB")]
+    db: Option<PathBuf>,
+    /// Writes the kernels without a row in the database as a workload for `coverage` and `fill`
+    #[arg(long, value_name = "FILE", requires = "db")]
+    missing: Option<PathBuf>,
+    /// Peak of the matrix units in TFLOPS, for the utilisation; by default by number of cores and clock of the profile
+    #[arg(long, value_name = "TFLOPS", conflicts_with = "device_profile", value_parser = parse_tflops)]
+    peak: Option<f64>,
+    /// Device profile with the peak of the matrix units by type
+    #[arg(long, value_name = "NAME")]
+    device_profile: Option<String>,
+    /// Number of operators and kernels in a table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    rows: usize,
+    /// Output format
+    #[arg(long, value_enum, default_value = "plain")]
+    format: ModulesFormat,
+    /// Writes all rows as a workbook, too
+    #[arg(long, value_name = "FILE")]
+    xlsx: Option<PathBuf>,
+    /// Prints the lines of Python that mark modules and arguments of attention in a script
+    #[arg(long, conflicts_with_all = ["profiles", "db", "xlsx"])]
+    snippet: bool,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+fn parse_tflops(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err("give a number above 0, such as 294.9".to_owned()),
+    }
+}
+
+pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> {
+    if options.snippet {
+        print_data(SNIPPET);
+        return Ok(ExitStatus::Done);
+    }
+    let file = |path: &Option<PathBuf>, extension| {
+        path.as_ref().map(|path| ResultFile::new(path, options.db.as_deref(), extension)).transpose()
+    };
+    let (xlsx, missing) = (file(&options.xlsx, "xlsx")?, file(&options.missing, "csv")?);
+    let assets = options.assets.load()?;
+    let catalogue = Catalogue::load(&assets)?;
+    let profile =
+        options.device_profile.as_deref().map(|name| DeviceProfile::load(&assets, name)).transpose()?;
+    let runs = read_all_runs(&options.profiles)?;
+    let tables: Vec<ModuleTable> = runs.iter().map(|run| module_table(run, &options.domain)).collect();
+    let in_model = match &options.db {
+        Some(folder) => {
+            let database = LookupDatabase::open(folder, None)?;
+            if database.kind == DataKind::Rehearsal {
+                print_note("the durations of this database are simulated");
+            }
+            Some(join_kernels(&runs, &database.engine, &catalogue, &database.folder)?)
+        }
+        None => None,
+    };
+    let peaks: Vec<Option<PeakRate>> =
+        runs.iter().map(|run| peak_of_run(run, options.peak, profile.as_ref())).collect();
+    let of_runs = runs.iter().zip(&tables).zip(&peaks).enumerate();
+    let of_runs = of_runs.map(|(number, ((run, table), peak))| {
+        modules_of_run(number, run, table, peak.as_ref(), &catalogue, in_model.as_ref())
+    });
+    let report = ModulesReport { runs: of_runs.collect(), in_model: in_model.as_ref(), rows: options.rows };
+    if tables.iter().all(|table| table.ranges == 0) {
+        print_note(&format!(
+            "no range of a module is recorded in the domain `{}`: all time is outside of modules; `npubench modules \
+             --snippet` prints the lines that mark them",
+            options.domain
+        ));
+    }
+    if let Some(file) = missing
+        && let Some(in_model) = &in_model
+    {
+        let table = missing_kernels_csv(in_model)
+            .map_err(|error| CommandError::bad_input(error.to_string(), "report this as a bug"))?;
+        file.write(&table)?;
+        print_note(&format!(
+            "wrote `{}`: `npubench fill --workload {0}` measures these kernels",
+            file.path.display()
+        ));
+    }
+    if let Some(file) = xlsx {
+        let book = modules_workbook(&report).map_err(|error| {
+            CommandError::bad_input(format!("cannot create the workbook: {error}"), "use `--format csv`")
+        })?;
+        file.write_bytes(&book)?;
+        print_note(&format!("wrote `{}`", file.path.display()));
+    }
+    print_data(&match options.format {
+        ModulesFormat::Plain => modules_text(&report),
+        ModulesFormat::Csv => modules_csv(&report),
+        ModulesFormat::Json => modules_json(&report),
+    });
+    Ok(ExitStatus::Done)
+}

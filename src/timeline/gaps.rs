@@ -1,0 +1,152 @@
+//! Causes of free time: what kept a device from computing and communicating in a gap.
+//!
+//! The next task of a gap was launched by the host. If the launch was complete before the gap began, the task waited on
+//! the device. Otherwise the host was late: its framework if the distance between operator and launch is that of the
+//! task before the gap, and the launch by CANN if the distance grew by 50 us or more, as the vendor's analysis has it.
+
+use std::collections::BTreeMap;
+
+use super::{
+    intervals::{TimeSet, TimeSpan},
+    names::NameId,
+    run::{OperatorId, RunTimeline, TaskRole},
+};
+
+/// Growth of the distance between operator and launch, in nanoseconds, from which the launch is the cause.
+const SLOW_LAUNCH: i64 = 50_000;
+
+/// Cause of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::Display)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum GapCause {
+    /// Other device tasks, such as copies, cover at least half of the gap.
+    DeviceTask,
+    /// The framework sent nothing.
+    Framework,
+    /// The launch by CANN was slow.
+    Launch,
+    /// The next task was launched before the gap and did not start, for example because it waits for an event.
+    Wait,
+    /// The launch was late, and the operator is not recorded.
+    Host,
+    /// Launches are not recorded.
+    NotRecorded,
+}
+
+/// Gap between the tasks of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct FreeGap {
+    pub(crate) span: TimeSpan,
+    pub(crate) cause: GapCause,
+    /// Time of other device tasks in the gap, and the type of those with the most of it.
+    pub(crate) other_tasks: Option<(NameId, i64)>,
+    /// Kernel or collective before the gap.
+    pub(crate) before: NameId,
+    /// Kernel or collective behind the gap.
+    pub(crate) after: NameId,
+}
+
+/// Kernel or collective with its launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaunchedSpan {
+    pub(super) span: TimeSpan,
+    pub(super) name: NameId,
+    pub(super) operator: Option<OperatorId>,
+    pub(super) launch: Option<TimeSpan>,
+}
+
+/// Finds the gaps between tasks and their causes.
+pub(super) struct GapFinder<'a> {
+    run: &'a RunTimeline,
+    /// Tasks by start.
+    by_start: Vec<LaunchedSpan>,
+    /// Tasks by end.
+    by_end: Vec<LaunchedSpan>,
+    /// Other device tasks by type.
+    others: BTreeMap<NameId, TimeSet>,
+}
+
+impl<'a> GapFinder<'a> {
+    /// Creates a finder for the tasks of a device.
+    pub(super) fn new(run: &'a RunTimeline, device: Option<u32>, mut tasks: Vec<LaunchedSpan>) -> Self {
+        tasks.sort_by_key(|task| (task.span.start, task.span.end));
+        let mut by_end = tasks.clone();
+        by_end.sort_by_key(|task| (task.span.end, task.span.start));
+        let mut others: BTreeMap<NameId, Vec<TimeSpan>> = BTreeMap::new();
+        for task in run.tasks.iter().filter(|task| task.device == device && task.role == TaskRole::Other) {
+            // A wait or a record of an event is no work.
+            let kind = run.names.text(task.kind).to_ascii_uppercase();
+            if !["EVENT", "WAIT", "NOTIFY", "PROFILING", "PLACE_HOLDER"]
+                .iter()
+                .any(|word| kind.contains(word))
+            {
+                others.entry(task.kind).or_default().push(task.span);
+            }
+        }
+        let others = others.into_iter().map(|(kind, spans)| (kind, TimeSet::union_of(spans))).collect();
+        Self { run, by_start: tasks, by_end, others }
+    }
+
+    /// Returns the gaps in a span, the longest first.
+    pub(super) fn find_gaps(&self, busy: &TimeSet, span: TimeSpan) -> Vec<FreeGap> {
+        let free = TimeSet::union_of([span]).difference(busy);
+        let mut gaps: Vec<FreeGap> = free.spans().iter().map(|gap| self.explain_gap(*gap)).collect();
+        gaps.sort_by_key(|gap| (-gap.span.length(), gap.span.start));
+        gaps
+    }
+
+    fn explain_gap(&self, gap: TimeSpan) -> FreeGap {
+        let before = self.by_end.partition_point(|task| task.span.end <= gap.start);
+        let before = before.checked_sub(1).and_then(|at| self.by_end.get(at));
+        let after = self.by_start.get(self.by_start.partition_point(|task| task.span.start < gap.end));
+        let other_tasks = self
+            .others
+            .iter()
+            .map(|(kind, spans)| (*kind, spans.length_in(gap)))
+            .filter(|(_, time)| *time > 0)
+            .max_by_key(|(_, time)| *time);
+        let covered = TimeSet::union_of(self.others.values().flat_map(|set| {
+            let from = set.spans().partition_point(|span| span.end <= gap.start);
+            set.spans()[from..]
+                .iter()
+                .take_while(|span| span.start < gap.end)
+                .filter_map(|span| span.intersection(gap))
+        }));
+        let cause = match after {
+            _ if covered.length() * 2 >= gap.length() => GapCause::DeviceTask,
+            Some(after) => self.cause_by_launch(gap, before, after),
+            None => GapCause::NotRecorded,
+        };
+        let name = |task: Option<&LaunchedSpan>| task.map_or(NameId::EMPTY, |task| task.name);
+        FreeGap { span: gap, cause, other_tasks, before: name(before), after: name(after) }
+    }
+
+    fn cause_by_launch(
+        &self,
+        gap: TimeSpan,
+        before: Option<&LaunchedSpan>,
+        after: &LaunchedSpan,
+    ) -> GapCause {
+        let Some(launch) = after.launch else {
+            // An operator that began in the gap was late, whenever its launch was.
+            let operator = after.operator.and_then(|id| self.run.operator(id));
+            return match operator.is_some_and(|operator| operator.span.start >= gap.start) {
+                true => GapCause::Framework,
+                false => GapCause::NotRecorded,
+            };
+        };
+        if launch.end <= gap.start {
+            return GapCause::Wait;
+        }
+        // Time from the end of the operator to the start of its launch.
+        let distance = |task: &LaunchedSpan| {
+            let operator = self.run.operator(task.operator?)?;
+            Some(task.launch?.start.saturating_sub(operator.span.end))
+        };
+        match (distance(after), before.and_then(distance)) {
+            (Some(after), Some(before)) if after.saturating_sub(before) >= SLOW_LAUNCH => GapCause::Launch,
+            (Some(_), _) => GapCause::Framework,
+            (None, _) => GapCause::Host,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Sets of time: unions and differences of spans, in integer nanoseconds.
+
+/// Time from `start` to `end` in nanoseconds since the epoch; the end does not belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TimeSpan {
+    pub(crate) start: i64,
+    pub(crate) end: i64,
+}
+
+impl TimeSpan {
+    pub(crate) const fn new(start: i64, end: i64) -> Self {
+        Self { start, end }
+    }
+
+    /// Returns the length in nanoseconds.
+    pub(crate) const fn length(self) -> i64 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Returns true if the other span lies in this one.
+    pub(crate) const fn contains(self, other: Self) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    /// Returns the common part; `None` if there is none.
+    pub(crate) fn intersection(self, other: Self) -> Option<Self> {
+        let common = Self::new(self.start.max(other.start), self.end.min(other.end));
+        (common.start < common.end).then_some(common)
+    }
+}
+
+/// Set of time, as disjoint spans in ascending order that do not touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TimeSet(Vec<TimeSpan>);
+
+impl TimeSet {
+    /// Returns the union of spans; spans that touch are merged, those without a length are left out.
+    pub(crate) fn union_of(spans: impl IntoIterator<Item = TimeSpan>) -> Self {
+        let mut sorted: Vec<TimeSpan> = spans.into_iter().filter(|span| span.start < span.end).collect();
+        sorted.sort_unstable();
+        let mut merged: Vec<TimeSpan> = Vec::new();
+        for span in sorted {
+            match merged.last_mut() {
+                Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+                _ => merged.push(span),
+            }
+        }
+        Self(merged)
+    }
+
+    /// Returns the time in both sets or in one of them.
+    pub(crate) fn union(&self, other: &Self) -> Self {
+        Self::union_of(self.0.iter().chain(&other.0).copied())
+    }
+
+    /// Returns the time in this set that is not in the other one.
+    pub(crate) fn difference(&self, other: &Self) -> Self {
+        let mut rest = Vec::new();
+        let mut others = other.0.iter().copied().peekable();
+        for span in &self.0 {
+            let mut start = span.start;
+            while others.peek().is_some_and(|other| other.end <= start) {
+                others.next();
+            }
+            // A span of the other set may reach into several of this one, so that it is not consumed here.
+            let mut inner = others.clone();
+            while let Some(other) = inner.next_if(|other| other.start < span.end) {
+                if start < other.start {
+                    rest.push(TimeSpan::new(start, other.start));
+                }
+                start = start.max(other.end);
+            }
+            if start < span.end {
+                rest.push(TimeSpan::new(start, span.end));
+            }
+        }
+        Self(rest)
+    }
+
+    /// Returns the total length in nanoseconds.
+    pub(crate) fn length(&self) -> i64 {
+        self.0.iter().map(|span| span.length()).sum()
+    }
+
+    /// Returns the spans in ascending order.
+    pub(crate) fn spans(&self) -> &[TimeSpan] {
+        &self.0
+    }
+
+    /// Returns the span from the first start to the last end; `None` for an empty set.
+    pub(crate) fn hull(&self) -> Option<TimeSpan> {
+        Some(TimeSpan::new(self.0.first()?.start, self.0.last()?.end))
+    }
+
+    /// Returns the length of the part in a span, in nanoseconds.
+    pub(crate) fn length_in(&self, span: TimeSpan) -> i64 {
+        let from = self.0.partition_point(|own| own.end <= span.start);
+        let inside = self.0[from..].iter().take_while(|own| own.start < span.end);
+        inside.filter_map(|own| own.intersection(span)).map(TimeSpan::length).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns the nanoseconds of spans, one by one.
+    fn points(spans: &[(i64, i64)]) -> std::collections::BTreeSet<i64> {
+        spans.iter().flat_map(|&(start, length)| start..start + length).collect()
+    }
+
+    fn set(spans: &[(i64, i64)]) -> TimeSet {
+        TimeSet::union_of(spans.iter().map(|&(start, length)| TimeSpan::new(start, start + length)))
+    }
+
+    proptest! {
+        /// The oracle counts single nanoseconds.
+        #[test]
+        fn sets_equal_sets_of_nanoseconds(
+            a in prop::collection::vec((0_i64..120, 0_i64..15), 0..12),
+            b in prop::collection::vec((0_i64..120, 0_i64..15), 0..12),
+            window in (0_i64..120, 0_i64..40),
+        ) {
+            let (all_a, all_b) = (points(&a), points(&b));
+            let (set_a, set_b) = (set(&a), set(&b));
+            let count = |length: i64| usize::try_from(length).expect("a length");
+            prop_assert_eq!(count(set_a.length()), all_a.len());
+            prop_assert_eq!(count(set_a.union(&set_b).length()), all_a.union(&all_b).count());
+            let rest = set_a.difference(&set_b);
+            prop_assert_eq!(count(rest.length()), all_a.difference(&all_b).count());
+            for span in rest.spans() {
+                prop_assert!((span.start..span.end).all(|point| all_a.contains(&point) && !all_b.contains(&point)));
+            }
+            prop_assert!(set_a.spans().windows(2).all(|pair| pair[0].end < pair[1].start));
+            let window = TimeSpan::new(window.0, window.0 + window.1);
+            let inside = all_a.range(window.start..window.end).count();
+            prop_assert_eq!(count(set_a.length_in(window)), inside);
+        }
+    }
+}

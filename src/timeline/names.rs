@@ -1,0 +1,54 @@
+//! Texts of a profile, each stored once: a run of a million operators has a few hundred names.
+
+use indexmap::IndexSet;
+
+/// Number of a text in a [`NameTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NameId(u32);
+
+impl NameId {
+    /// The empty text, which stands for a name that is not recorded.
+    pub(crate) const EMPTY: Self = Self(0);
+
+    /// Returns true if a name is recorded.
+    pub(crate) fn is_recorded(self) -> bool {
+        self != Self::EMPTY
+    }
+}
+
+/// Distinct texts of a profile.
+#[derive(Debug)]
+pub(crate) struct NameTable(IndexSet<Box<str>, foldhash::fast::RandomState>);
+
+impl Default for NameTable {
+    fn default() -> Self {
+        let mut names = IndexSet::default();
+        names.insert(Box::from(""));
+        Self(names)
+    }
+}
+
+impl NameTable {
+    /// Returns the number of a text. `N/A` stands for a missing one.
+    pub(crate) fn insert(&mut self, text: &str) -> NameId {
+        if matches!(text, "N/A" | "NA") {
+            return NameId::EMPTY;
+        }
+        let place = self.0.get_index_of(text).unwrap_or_else(|| self.0.insert_full(text.into()).0);
+        // Beyond four billion texts, which no memory holds, names would be missing.
+        u32::try_from(place).map_or(NameId::EMPTY, NameId)
+    }
+
+    /// Returns the number of a text; bytes that are not UTF-8 are replaced.
+    pub(crate) fn insert_bytes(&mut self, text: &[u8]) -> NameId {
+        match std::str::from_utf8(text) {
+            Ok(text) => self.insert(text),
+            Err(_) => self.insert(&String::from_utf8_lossy(text)),
+        }
+    }
+
+    /// Returns a text.
+    pub(crate) fn text(&self, id: NameId) -> &str {
+        self.0.get_index(id.0 as usize).map_or("", |text| text)
+    }
+}

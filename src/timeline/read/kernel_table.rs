@@ -1,0 +1,97 @@
+//! Kernels and collectives of `kernel_details.csv` or `op_summary_*.csv`.
+
+use std::{collections::HashSet, path::Path};
+
+use crate::{
+    domain::KernelName,
+    profile::{ProfileError, TaskRow, for_each_task_row},
+    timeline::{
+        intervals::TimeSpan,
+        names::{NameId, NameTable},
+        run::{Collective, DeviceTask, RunTimeline, TaskRole, is_collective_kernel},
+    },
+};
+
+/// Units of collectives in the column `Accelerator Core`.
+const COMMUNICATION: [&[u8]; 2] = [b"HCCL", b"COMMUNICATION"];
+
+/// Adds the rows of a table.
+pub(super) fn add_kernel_table(run: &mut RunTimeline, file: &Path) -> Result<(), ProfileError> {
+    let mut seen = HashSet::new();
+    run.files.push(file.to_owned());
+    for_each_task_row(file, &mut |row| {
+        let Some((start, duration)) = row.start_and_duration()? else {
+            run.untimed += 1;
+            return Ok(());
+        };
+        let span = TimeSpan::new(start.0, start.0.saturating_add(duration.0));
+        if is_collective(&row) {
+            let collective = collective_of_row(&row, span, &mut run.names);
+            // A collective may have a row for each of its streams.
+            match seen.insert((collective.name, collective.device, span)) {
+                true => run.collectives.push(collective),
+                false => run.repeated += 1,
+            }
+        } else {
+            let task = task_of_row(&row, span, run);
+            run.tasks.push(task);
+        }
+        Ok(())
+    })
+}
+
+/// Returns true for a collective. At profiler level 0 all units are `N/A`, so that its name decides, too.
+fn is_collective(row: &TaskRow<'_>) -> bool {
+    COMMUNICATION.contains(&row.core())
+        || std::str::from_utf8(row.name()).is_ok_and(KernelName::is_collective_name)
+}
+
+fn task_of_row(row: &TaskRow<'_>, span: TimeSpan, run: &mut RunTimeline) -> DeviceTask {
+    let name = run.names.insert_bytes(row.name());
+    let kind = run.names.insert_bytes(row.kernel());
+    let core = run.names.insert_bytes(row.core());
+    let signature = row.signature_cells().and_then(|cells| {
+        let cells = cells.map(|cell| run.names.insert_bytes(cell));
+        run.insert_signature(cells)
+    });
+    let is_collective = [kind, name].iter().any(|id| is_collective_kernel(run.names.text(*id)));
+    DeviceTask {
+        span,
+        device: row.device(),
+        stream: row.stream(),
+        name,
+        kind,
+        core,
+        role: if is_collective { TaskRole::CollectiveKernel } else { TaskRole::Kernel },
+        signature,
+        uses_cube: row.uses_cube(),
+        operator: None,
+        launch: None,
+        step: row.step(),
+    }
+}
+
+fn collective_of_row(row: &TaskRow<'_>, span: TimeSpan, names: &mut NameTable) -> Collective {
+    let kind = match row.kernel() {
+        b"" => collective_kind(row.name()),
+        kernel => kernel,
+    };
+    Collective {
+        span,
+        device: row.device(),
+        name: names.insert_bytes(row.name()),
+        kind: names.insert_bytes(kind),
+        group: NameId::EMPTY,
+        operator: None,
+        launch: None,
+        step: row.step(),
+    }
+}
+
+/// Returns the type of a collective by its name: `hcom_allReduce_` of `hcom_allReduce__534_6_1`.
+pub(super) fn collective_kind(name: &[u8]) -> &[u8] {
+    match name.windows(2).position(|pair| pair == b"__") {
+        Some(at) => &name[..=at],
+        None => name,
+    }
+}

@@ -1,0 +1,381 @@
+//! Runs in `trace_view.json` of torch_npu and `msprof_*.json` of msprof.
+//!
+//! Lanes are processes: `Python` (operators of the framework), `CANN` (launches), `Ascend Hardware` (device tasks by
+//! stream), `HCCL` or `Communication` (collectives and their tasks). Flows of the category `async_npu` lead from an
+//! operator to what it launched, those of `fwdbwd` from the forward to the backward pass.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    path::Path,
+};
+
+use serde::Deserialize;
+
+use super::{RunReadError, database::MODULE_PREFIX, kernel_table::collective_kind};
+use crate::{
+    profile::{TraceEvent, for_each_trace_event},
+    timeline::{
+        intervals::TimeSpan,
+        names::NameId,
+        run::{
+            BackwardOperator, Collective, DeviceTask, HostMark, HostOperator, HostRange, HostStep,
+            OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
+        },
+    },
+};
+
+/// Types of device tasks that are kernels, for traces without a kernel table.
+const KERNEL_TASKS: [&str; 9] = [
+    "AI_CORE",
+    "AI_VECTOR_CORE",
+    "AIV_SQE",
+    "AI_CPU",
+    "MIX_AIC",
+    "MIX_AIV",
+    "MIX_AICORE",
+    "DSA_SQE",
+    "FFTS_PLUS",
+];
+
+/// Process of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TraceLane {
+    Host,
+    Launches,
+    Hardware,
+    Collectives,
+    Other,
+}
+
+impl TraceLane {
+    fn of_name(name: &str) -> Self {
+        match name {
+            "Python" => Self::Host,
+            "CANN" => Self::Launches,
+            "Ascend Hardware" => Self::Hardware,
+            "HCCL" | "Communication" => Self::Collectives,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Arguments of metadata.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MetadataArguments<'a> {
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    labels: Option<Cow<'a, str>>,
+}
+
+/// Arguments of tasks and launches.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TaskArguments<'a> {
+    #[serde(rename = "Task Type", borrow)]
+    task_type: Option<Cow<'a, str>>,
+    #[serde(rename = "Physic Stream Id")]
+    physical_stream: Option<u32>,
+    #[serde(rename = "Stream Id")]
+    stream: Option<u32>,
+    connection_id: Option<i64>,
+}
+
+/// Arguments of ranges and marks of mstx.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MstxArguments<'a> {
+    #[serde(borrow)]
+    event_type: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    domain: Option<Cow<'a, str>>,
+}
+
+/// Task of the lane of the hardware.
+#[derive(Clone, Debug)]
+struct TraceTask {
+    span: TimeSpan,
+    device: Option<u32>,
+    stream: Option<u32>,
+    name: NameId,
+    task_type: NameId,
+    connection: Option<i64>,
+}
+
+/// End of a flow on the host.
+type HostPlace = (u64, i64);
+
+/// Events of a trace.
+#[derive(Debug, Default)]
+struct TraceReader {
+    run: RunTimeline,
+    lanes: HashMap<String, TraceLane>,
+    devices: HashMap<String, u32>,
+    /// Threads with collectives; others of their process have the tasks of collectives.
+    groups: HashMap<(String, String), NameId>,
+    /// Processes with an event before their name.
+    unnamed: HashSet<String>,
+    tasks: Vec<TraceTask>,
+    collectives: Vec<(Collective, Option<i64>)>,
+    /// Starts of the tasks of collectives.
+    transfers: HashSet<i64>,
+    launches: HashMap<i64, TimeSpan>,
+    /// Operators by the start of what they launched.
+    launched: HashMap<i64, HostPlace>,
+    forward: HashMap<i64, HostPlace>,
+    backward: Vec<(i64, HostPlace)>,
+}
+
+/// Reads a trace, with the kernels of a table if there is one.
+pub(super) fn read_trace(file: &Path, table: Option<&Path>) -> Result<RunTimeline, RunReadError> {
+    let mut reader = TraceReader::default();
+    reader.read_events(file)?;
+    if reader.unnamed.iter().any(|process| reader.lanes.contains_key(process)) {
+        // The names of processes may stand behind their events; then a second pass has all names.
+        let TraceReader { lanes, devices, groups: _, .. } = reader;
+        reader = TraceReader { lanes, devices, ..TraceReader::default() };
+        reader.read_events(file)?;
+    }
+    reader.run.form = Some(ProfileForm::Trace);
+    reader.run.files.push(file.to_owned());
+    reader.sort_operators();
+    if let Some(table) = table {
+        reader.run.form = Some(ProfileForm::TraceAndTable);
+        super::kernel_table::add_kernel_table(&mut reader.run, table)?;
+    }
+    Ok(reader.join_tasks())
+}
+
+impl TraceReader {
+    fn read_events(&mut self, file: &Path) -> Result<(), RunReadError> {
+        let read = for_each_trace_event(file, &mut |event| {
+            match &*event.ph {
+                "X" => self.add_complete(event),
+                "M" => self.add_metadata(event),
+                "s" | "f" => self.add_flow(event),
+                _ => {}
+            }
+            Ok(())
+        });
+        read.map_err(|source| RunReadError::Trace { file: file.to_owned(), source })
+    }
+
+    fn add_metadata(&mut self, event: &TraceEvent<'_>) {
+        let arguments: MetadataArguments<'_> = event.arguments();
+        let process = event.process();
+        match (&*event.name, arguments.name, arguments.labels) {
+            ("process_name", Some(name), _) => {
+                let lane = TraceLane::of_name(&name);
+                self.lanes.insert(process.to_owned(), lane);
+                if matches!(lane, TraceLane::Hardware | TraceLane::Collectives)
+                    && let Ok(number) = process.parse::<u64>()
+                {
+                    // The lowest five bits of such a number are the device.
+                    self.devices.entry(process.to_owned()).or_insert((number & 31) as u32);
+                }
+            }
+            ("process_labels", _, Some(labels)) => {
+                if let Some(Ok(device)) = labels.strip_prefix("NPU ").map(str::parse) {
+                    self.devices.insert(process.to_owned(), device);
+                }
+            }
+            ("thread_name", Some(name), _) if name.starts_with("Group ") => {
+                let group = self.run.names.insert(&name);
+                self.groups.insert((process.to_owned(), event.thread().to_owned()), group);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_complete(&mut self, event: &TraceEvent<'_>) {
+        let Some(lane) = self.lanes.get(event.process()).copied() else {
+            if !self.unnamed.contains(event.process()) {
+                self.unnamed.insert(event.process().to_owned());
+            }
+            return;
+        };
+        if lane == TraceLane::Other {
+            return;
+        }
+        let times = event.start().zip(event.duration()).filter(|(_, duration)| duration.0 >= 0);
+        let Some((start, duration)) = times else {
+            self.run.untimed += u64::from(lane != TraceLane::Host);
+            return;
+        };
+        let span = TimeSpan::new(start.0, start.0.saturating_add(duration.0));
+        match lane {
+            TraceLane::Host => self.add_host(event, span),
+            TraceLane::Launches => {
+                let arguments: TaskArguments<'_> = event.arguments();
+                if let Some(connection) = arguments.connection_id {
+                    let launch = self.launches.entry(connection).or_insert(span);
+                    if launch.start < span.start {
+                        *launch = span;
+                    }
+                }
+            }
+            TraceLane::Hardware => {
+                let arguments: TaskArguments<'_> = event.arguments();
+                let task_type = arguments.task_type.as_deref().unwrap_or_default();
+                self.tasks.push(TraceTask {
+                    span,
+                    device: self.devices.get(event.process()).copied(),
+                    stream: arguments
+                        .physical_stream
+                        .or(arguments.stream)
+                        .or_else(|| event.thread().parse().ok()),
+                    name: self.run.names.insert(&event.name),
+                    task_type: self.run.names.insert(task_type),
+                    connection: arguments.connection_id,
+                });
+            }
+            TraceLane::Collectives => self.add_collective(event, span),
+            TraceLane::Other => {}
+        }
+    }
+
+    fn add_host(&mut self, event: &TraceEvent<'_>, span: TimeSpan) {
+        let thread = event.thread().parse().unwrap_or_default();
+        match &*event.cat {
+            "cpu_op" => match event.name.strip_prefix("ProfilerStep#").map(str::parse) {
+                Some(Ok(number)) => self.run.steps.push(HostStep { span, number }),
+                _ => {
+                    let name = self.run.names.insert(&event.name);
+                    self.run.operators.push(HostOperator { span, thread, name });
+                }
+            },
+            "python_function" => {
+                if let Some(module) = event.name.strip_prefix(MODULE_PREFIX) {
+                    let name = self.run.names.insert(module);
+                    self.run.ranges.push(HostRange { span, thread, name, domain: NameId::EMPTY });
+                }
+            }
+            "enqueue" | "dequeue" => {}
+            _ => {
+                let arguments: MstxArguments<'_> = event.arguments();
+                if let Some(kind) = arguments.event_type {
+                    let name = self.run.names.insert(&event.name);
+                    let domain = self.run.names.insert(arguments.domain.as_deref().unwrap_or_default());
+                    match kind.starts_with("marker") {
+                        true => self.run.marks.push(HostMark { at: span.start, name, domain }),
+                        false => self.run.ranges.push(HostRange { span, thread, name, domain }),
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_collective(&mut self, event: &TraceEvent<'_>, span: TimeSpan) {
+        let thread = (event.process().to_owned(), event.thread().to_owned());
+        let Some(group) = self.groups.get(&thread).copied() else {
+            self.transfers.insert(span.start);
+            return;
+        };
+        let arguments: TaskArguments<'_> = event.arguments();
+        let collective = Collective {
+            span,
+            device: self.devices.get(event.process()).copied(),
+            name: self.run.names.insert(&event.name),
+            kind: self.run.names.insert_bytes(collective_kind(event.name.as_bytes())),
+            group,
+            operator: None,
+            launch: None,
+            step: None,
+        };
+        self.collectives.push((collective, arguments.connection_id));
+    }
+
+    fn add_flow(&mut self, event: &TraceEvent<'_>) {
+        let (Some(start), Ok(id)) = (event.start(), event.flow().parse::<i64>()) else { return };
+        let place = || (event.thread().parse().unwrap_or_default(), start.0);
+        match (&*event.cat, &*event.ph) {
+            // The id is the start of the task.
+            ("async_npu", "s") => drop(self.launched.insert(id, place())),
+            ("fwdbwd", "s") => drop(self.forward.insert(id, place())),
+            ("fwdbwd", "f") => self.backward.push((id, place())),
+            _ => {}
+        }
+    }
+
+    fn sort_operators(&mut self) {
+        self.run.operators.sort_by_key(|operator| (operator.span.start, -operator.span.end));
+    }
+
+    /// Returns the run with the operators and launches of all tasks.
+    fn join_tasks(mut self) -> RunTimeline {
+        let places = self.run.operators.iter().zip(0..);
+        // The innermost of operators that start together is the last one.
+        let by_place: HashMap<HostPlace, OperatorId> =
+            places.map(|(operator, at)| ((operator.thread, operator.span.start), OperatorId(at))).collect();
+        for (id, place) in &self.backward {
+            let forward = self.forward.get(id).and_then(|place| by_place.get(place));
+            if let (Some(backward), Some(forward)) = (by_place.get(place), forward) {
+                self.run.backward.push(BackwardOperator { backward: *backward, forward: *forward });
+            }
+        }
+        let operator_of =
+            |start: i64| self.launched.get(&start).and_then(|place| by_place.get(place)).copied();
+        let launch_of = |connection: Option<i64>| self.launches.get(&connection?).copied();
+        let has_table = self.run.form == Some(ProfileForm::TraceAndTable);
+        let mut of_table: HashMap<i64, Vec<usize>> = HashMap::new();
+        for (at, task) in self.run.tasks.iter().enumerate() {
+            of_table.entry(task.span.start).or_default().push(at);
+        }
+        for task in &self.tasks {
+            let operator = operator_of(task.span.start);
+            let launch = launch_of(task.connection);
+            let rows = of_table.get(&task.span.start).into_iter().flatten();
+            let mut rows = rows.copied().filter(|at| self.run.tasks[*at].name == task.name);
+            if let Some(at) = rows.next() {
+                let row = &mut self.run.tasks[at];
+                (row.operator, row.launch) = (operator, launch);
+                row.device = row.device.or(task.device);
+                row.stream = row.stream.or(task.stream);
+                continue;
+            }
+            let is_transfer = self.transfers.contains(&task.span.start);
+            let is_kernel = !has_table && KERNEL_TASKS.contains(&self.run.names.text(task.task_type));
+            let role = match is_kernel && !is_transfer {
+                true if is_collective_kernel(self.run.names.text(task.name)) => TaskRole::CollectiveKernel,
+                true => TaskRole::Kernel,
+                false if is_transfer => TaskRole::CollectiveTask,
+                false => TaskRole::Other,
+            };
+            let is_kernel = matches!(role, TaskRole::Kernel | TaskRole::CollectiveKernel);
+            self.run.tasks.push(DeviceTask {
+                span: task.span,
+                device: task.device,
+                stream: task.stream,
+                name: task.name,
+                kind: if is_kernel { NameId::EMPTY } else { task.task_type },
+                core: if is_kernel { task.task_type } else { NameId::EMPTY },
+                role,
+                signature: None,
+                uses_cube: None,
+                operator,
+                launch,
+                step: None,
+            });
+        }
+        let of_table: HashMap<(NameId, i64), usize> = (self.run.collectives.iter().enumerate())
+            .map(|(at, collective)| ((collective.name, collective.span.start), at))
+            .collect();
+        let add_all = self.run.collectives.is_empty();
+        for (collective, connection) in self.collectives {
+            let (operator, launch) = (operator_of(collective.span.start), launch_of(connection));
+            match of_table.get(&(collective.name, collective.span.start)) {
+                Some(at) => {
+                    let row = &mut self.run.collectives[*at];
+                    (row.operator, row.launch, row.group) = (operator, launch, collective.group);
+                    row.device = row.device.or(collective.device);
+                }
+                None if add_all => self.run.collectives.push(Collective { operator, launch, ..collective }),
+                None => {}
+            }
+        }
+        self.run.set_only_device();
+        self.run
+    }
+}

@@ -1,0 +1,271 @@
+//! Model of one rank's run: device tasks, collectives, host operators, ranges and steps, in nanoseconds since the epoch.
+//!
+//! Readers of databases and of text profiles fill the same model, so that analyses give the same figures for both.
+
+use std::path::PathBuf;
+
+use indexmap::IndexSet;
+
+use super::{
+    intervals::TimeSpan,
+    names::{NameId, NameTable},
+};
+
+/// Form of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+pub(crate) enum ProfileForm {
+    #[strum(to_string = "database")]
+    Database,
+    #[strum(to_string = "trace and kernel table")]
+    TraceAndTable,
+    #[strum(to_string = "trace")]
+    Trace,
+    #[strum(to_string = "kernel table")]
+    Table,
+}
+
+/// Role of a device task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskRole {
+    /// Kernel that computes.
+    Kernel,
+    /// Kernel that carries out a collective; it is communication, not computing.
+    CollectiveKernel,
+    /// Transfer, notification or wait of a collective.
+    CollectiveTask,
+    /// Any other task: copies between host and device, events, waits for events.
+    Other,
+}
+
+/// Index into [`RunTimeline::operators`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct OperatorId(pub(crate) u32);
+
+/// Index into [`RunTimeline::signatures`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SignatureId(pub(crate) u32);
+
+/// Task on a device.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceTask {
+    pub(crate) span: TimeSpan,
+    /// Number of the device; `None` if it is not recorded.
+    pub(crate) device: Option<u32>,
+    pub(crate) stream: Option<u32>,
+    /// Name of the kernel in the model, such as `aclnnAddmm_MatMulV2_0`.
+    pub(crate) name: NameId,
+    /// Type of the kernel, such as `MatMulV2`, or of the task, such as `EVENT_WAIT`.
+    pub(crate) kind: NameId,
+    /// Unit that ran a kernel, such as `AI_VECTOR_CORE`.
+    pub(crate) core: NameId,
+    pub(crate) role: TaskRole,
+    /// Shapes, types and formats of a kernel.
+    pub(crate) signature: Option<SignatureId>,
+    /// True if the cube unit was busy; `None` if it is not recorded.
+    pub(crate) uses_cube: Option<bool>,
+    /// Innermost operator of the host that launched the task.
+    pub(crate) operator: Option<OperatorId>,
+    /// Call of CANN that launched the task.
+    pub(crate) launch: Option<TimeSpan>,
+    /// Number of the step. Readers set that of the kernel table.
+    pub(crate) step: Option<u64>,
+}
+
+/// Collective, or transfer between two ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct Collective {
+    pub(crate) span: TimeSpan,
+    pub(crate) device: Option<u32>,
+    /// Name with group and number, such as `hcom_allReduce__586_0_1`.
+    pub(crate) name: NameId,
+    /// Type, such as `hcom_allReduce_`.
+    pub(crate) kind: NameId,
+    pub(crate) group: NameId,
+    pub(crate) operator: Option<OperatorId>,
+    pub(crate) launch: Option<TimeSpan>,
+    /// Number of the step. Readers set that of the kernel table.
+    pub(crate) step: Option<u64>,
+}
+
+/// Operator of the framework on the host.
+#[derive(Clone, Debug)]
+pub(crate) struct HostOperator {
+    pub(crate) span: TimeSpan,
+    pub(crate) thread: u64,
+    pub(crate) name: NameId,
+}
+
+/// Operator of the backward pass, with that of the forward pass to which it belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BackwardOperator {
+    pub(crate) backward: OperatorId,
+    pub(crate) forward: OperatorId,
+}
+
+/// Named range of the host: a range of mstx or a module of torch.
+#[derive(Clone, Debug)]
+pub(crate) struct HostRange {
+    pub(crate) span: TimeSpan,
+    pub(crate) thread: u64,
+    pub(crate) name: NameId,
+    /// Domain of mstx; [`NameId::EMPTY`] for a module of torch.
+    pub(crate) domain: NameId,
+}
+
+/// Named instant of the host.
+#[derive(Clone, Debug)]
+pub(crate) struct HostMark {
+    pub(crate) at: i64,
+    pub(crate) name: NameId,
+    pub(crate) domain: NameId,
+}
+
+/// Step that was recorded on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HostStep {
+    pub(crate) span: TimeSpan,
+    pub(crate) number: u64,
+}
+
+/// Part of a run that a profile does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
+pub(crate) enum MissingPart {
+    #[strum(to_string = "kernels: the profile has no task of a device")]
+    Kernels,
+    #[strum(to_string = "types of kernels: recorded from profiler level 1 on")]
+    KernelTypes,
+    #[strum(to_string = "shapes of kernels: recorded from profiler level 1 on")]
+    Shapes,
+    #[strum(
+        to_string = "host operators and what they launched: they are in trace_view.json and ascend_pytorch_profiler_*.db"
+    )]
+    Operators,
+    #[strum(to_string = "launches by CANN: they are in trace_view.json and ascend_pytorch_profiler_*.db")]
+    Launches,
+    #[strum(to_string = "steps: no ProfilerStep is recorded, the whole run is one row")]
+    Steps,
+    #[strum(to_string = "copies, events and waits of the device: they are in trace_view.json and databases")]
+    OtherTasks,
+}
+
+/// Model of the run of one rank.
+#[derive(Debug, Default)]
+pub(crate) struct RunTimeline {
+    pub(crate) names: NameTable,
+    /// Cells of kernels: shapes, types and formats of inputs, then of outputs.
+    pub(crate) signatures: IndexSet<[NameId; 6], foldhash::fast::RandomState>,
+    /// Files that were read.
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) form: Option<ProfileForm>,
+    pub(crate) rank: Option<u32>,
+    /// Tasks by start.
+    pub(crate) tasks: Vec<DeviceTask>,
+    /// Collectives by start.
+    pub(crate) collectives: Vec<Collective>,
+    /// Operators by start, the outer before the inner ones.
+    pub(crate) operators: Vec<HostOperator>,
+    /// Operators of the backward pass by start.
+    pub(crate) backward: Vec<BackwardOperator>,
+    /// Ranges by start, the outer before the inner ones.
+    pub(crate) ranges: Vec<HostRange>,
+    pub(crate) marks: Vec<HostMark>,
+    /// Steps by start.
+    pub(crate) steps: Vec<HostStep>,
+    pub(crate) missing: Vec<MissingPart>,
+    /// Records whose times are missing or wrong.
+    pub(crate) untimed: u64,
+    /// Records that repeat a collective on another stream.
+    pub(crate) repeated: u64,
+    /// Ranges of mstx without an end.
+    pub(crate) unfinished_ranges: u64,
+}
+
+impl RunTimeline {
+    /// Returns the number of a kernel's cells.
+    pub(crate) fn insert_signature(&mut self, cells: [NameId; 6]) -> Option<SignatureId> {
+        u32::try_from(self.signatures.insert_full(cells).0).ok().map(SignatureId)
+    }
+
+    /// Returns the cells of a kernel.
+    pub(crate) fn signature_cells(&self, id: SignatureId) -> [&str; 6] {
+        let cells = self.signatures.get_index(id.0 as usize).copied().unwrap_or([NameId::EMPTY; 6]);
+        cells.map(|cell| self.names.text(cell))
+    }
+
+    /// Returns an operator.
+    pub(crate) fn operator(&self, id: OperatorId) -> Option<&HostOperator> {
+        self.operators.get(id.0 as usize)
+    }
+
+    /// Returns the kernels that compute.
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = &DeviceTask> {
+        self.tasks.iter().filter(|task| task.role == TaskRole::Kernel)
+    }
+
+    /// Returns the devices in ascending order.
+    pub(crate) fn devices(&self) -> Vec<Option<u32>> {
+        let tasks = self.tasks.iter().filter(|task| task.role == TaskRole::Kernel).map(|task| task.device);
+        let mut devices: Vec<_> = tasks.chain(self.collectives.iter().map(|one| one.device)).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// Sets the device of records without one, if there is only one.
+    pub(super) fn set_only_device(&mut self) {
+        if let [None, only @ Some(_)] | [only @ Some(_)] = *self.devices() {
+            self.tasks.iter_mut().for_each(|task| task.device = task.device.or(only));
+            self.collectives.iter_mut().for_each(|collective| collective.device = collective.device.or(only));
+        }
+    }
+
+    /// Sorts all parts, assigns the tasks to steps, and lists what is missing. Readers call it at the end.
+    pub(super) fn finish(&mut self) {
+        self.tasks.sort_by_key(|task| (task.span.start, task.span.end, task.stream));
+        self.collectives.sort_by_key(|one| (one.span, one.name));
+        self.ranges.sort_by_key(|range| (range.span.start, -range.span.end));
+        self.backward.sort_unstable();
+        self.backward.dedup();
+        self.steps.sort_unstable();
+        self.steps.dedup();
+        super::steps::assign_steps(self);
+        self.missing = self.missing_parts();
+    }
+
+    fn missing_parts(&self) -> Vec<MissingPart> {
+        let kernels = || self.kernels();
+        let none = |found: bool, part: MissingPart| (!found).then_some(part);
+        let has_kernels = kernels().next().is_some();
+        let parts = [
+            none(has_kernels || !self.collectives.is_empty(), MissingPart::Kernels),
+            none(!has_kernels || kernels().any(|task| task.kind.is_recorded()), MissingPart::KernelTypes),
+            none(!has_kernels || kernels().any(|task| task.signature.is_some()), MissingPart::Shapes),
+            none(!self.operators.is_empty(), MissingPart::Operators),
+            none(kernels().any(|task| task.launch.is_some()), MissingPart::Launches),
+            none(
+                !self.steps.is_empty() || self.tasks.iter().any(|task| task.step.is_some()),
+                MissingPart::Steps,
+            ),
+            none(self.form != Some(ProfileForm::Table), MissingPart::OtherTasks),
+        ];
+        parts.into_iter().flatten().collect()
+    }
+}
+
+impl Collective {
+    /// Returns true for a transfer between two ranks, which the vendor's tables call p2p.
+    pub(crate) fn is_point_to_point(&self, names: &NameTable) -> bool {
+        is_point_to_point(names.text(self.kind)) || is_point_to_point(names.text(self.name))
+    }
+}
+
+/// Returns true for the name of a transfer between two ranks.
+fn is_point_to_point(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["hcom_send", "hcom_receive", "hcom_batchsendrecv"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Returns true for a kernel that carries out a collective: those on AI CPUs and vector cores have such names.
+pub(super) fn is_collective_kernel(name: &str) -> bool {
+    name.ends_with("AicpuKernel") || name.ends_with("AivKernel")
+}

@@ -1,0 +1,190 @@
+//! Times of a step on a device: computing, communication, their overlap, and what is free.
+//!
+//! With C the union of kernels and M that of collectives: communication that is not overlapped is M without C, and free
+//! is the span from the first start to the last end of both without C and M. Copies, events and waits do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    gaps::{FreeGap, GapCause, GapFinder, LaunchedSpan},
+    intervals::{TimeSet, TimeSpan},
+    run::{Collective, DeviceTask, RunTimeline, TaskRole},
+};
+
+/// Times of one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StreamTimes {
+    /// Number of the stream; `None` if it is not recorded.
+    pub(crate) stream: Option<u32>,
+    pub(crate) kernels: usize,
+    /// Number of all tasks, with copies, events and those of collectives.
+    pub(crate) tasks: usize,
+    /// Time of kernels.
+    pub(crate) computing: i64,
+    /// Time of tasks that wait for an event or a notification.
+    pub(crate) waiting: i64,
+    /// Time of all other tasks.
+    pub(crate) others: i64,
+}
+
+/// Times of one step on one device, in nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct StepTimes {
+    pub(crate) rank: Option<u32>,
+    pub(crate) device: Option<u32>,
+    /// Number of the step; `None` for tasks outside of steps, or if no steps are recorded.
+    pub(crate) step: Option<u64>,
+    /// First start to last end of kernels and collectives.
+    pub(crate) span: TimeSpan,
+    pub(crate) kernels: usize,
+    pub(crate) collectives: usize,
+    pub(crate) computing: i64,
+    pub(crate) communication: i64,
+    /// Communication without transfers between two ranks.
+    pub(crate) collective: i64,
+    /// Transfers between two ranks.
+    pub(crate) point_to_point: i64,
+    pub(crate) overlapped: i64,
+    pub(crate) not_overlapped: i64,
+    pub(crate) free: i64,
+    /// Sum of the receiving transfers, the bubbles of pipelines.
+    pub(crate) bubble: i64,
+    /// Start of the step on the host until the first kernel; `None` without a host step.
+    pub(crate) preparing: Option<i64>,
+    /// Free time by cause.
+    pub(crate) free_by_cause: BTreeMap<GapCause, i64>,
+    /// Gaps, the longest first.
+    pub(crate) gaps: Vec<FreeGap>,
+    pub(crate) streams: Vec<StreamTimes>,
+    /// Sets of time, for lanes of a trace.
+    pub(crate) sets: StepSets,
+}
+
+/// Sets of time of a step.
+#[derive(Clone, Debug)]
+pub(crate) struct StepSets {
+    pub(crate) computing: TimeSet,
+    pub(crate) communication: TimeSet,
+    pub(crate) not_overlapped: TimeSet,
+}
+
+impl StepTimes {
+    /// Returns span without bubbles, the vendor's `Stage`.
+    pub(crate) const fn stage(&self) -> i64 {
+        self.span.length() - self.bubble
+    }
+
+    /// Returns communication that neither overlaps nor is a bubble.
+    pub(crate) fn not_overlapped_excluding_receive(&self) -> i64 {
+        (self.not_overlapped - self.bubble).max(0)
+    }
+}
+
+/// Returns the times of all steps of a run, by device and step. Tasks outside of steps have a row of their own.
+pub(crate) fn step_times(run: &RunTimeline) -> Vec<StepTimes> {
+    let mut rows = Vec::new();
+    for device in run.devices() {
+        let kernels: Vec<&DeviceTask> = run.kernels().filter(|task| task.device == device).collect();
+        let collectives: Vec<&Collective> =
+            run.collectives.iter().filter(|collective| collective.device == device).collect();
+        let launched = kernels
+            .iter()
+            .map(|task| LaunchedSpan {
+                span: task.span,
+                name: if task.kind.is_recorded() { task.kind } else { task.name },
+                operator: task.operator,
+                launch: task.launch,
+            })
+            .chain(collectives.iter().map(|one| LaunchedSpan {
+                span: one.span,
+                name: one.name,
+                operator: one.operator,
+                launch: one.launch,
+            }));
+        let finder = GapFinder::new(run, device, launched.collect());
+        let steps: BTreeSet<Option<u64>> =
+            kernels.iter().map(|task| task.step).chain(collectives.iter().map(|one| one.step)).collect();
+        let by_step = |step| {
+            let kernels = kernels.iter().copied().filter(move |task| task.step == step);
+            let collectives = collectives.iter().copied().filter(move |one| one.step == step);
+            (kernels.collect::<Vec<_>>(), collectives.collect::<Vec<_>>())
+        };
+        let steps =
+            steps.iter().filter_map(|step| times_of_step(run, device, *step, by_step(*step), &finder));
+        rows.extend(steps);
+    }
+    rows
+}
+
+fn times_of_step(
+    run: &RunTimeline,
+    device: Option<u32>,
+    step: Option<u64>,
+    (kernels, collectives): (Vec<&DeviceTask>, Vec<&Collective>),
+    finder: &GapFinder<'_>,
+) -> Option<StepTimes> {
+    let computing = TimeSet::union_of(kernels.iter().map(|task| task.span));
+    let communication = TimeSet::union_of(collectives.iter().map(|one| one.span));
+    let not_overlapped = communication.difference(&computing);
+    let busy = computing.union(&communication);
+    let span = busy.hull()?;
+    let (pairs, groups): (Vec<&Collective>, Vec<&Collective>) =
+        collectives.iter().copied().partition(|one| one.is_point_to_point(&run.names));
+    let length = |all: &[&Collective]| TimeSet::union_of(all.iter().map(|one| one.span)).length();
+    let receives = collectives
+        .iter()
+        .filter(|one| run.names.text(one.name).to_ascii_lowercase().starts_with("hcom_receive"));
+    let gaps = finder.find_gaps(&busy, span);
+    let mut free_by_cause = BTreeMap::new();
+    for gap in &gaps {
+        *free_by_cause.entry(gap.cause).or_insert(0) += gap.span.length();
+    }
+    let host = run.steps.iter().find(|host| Some(host.number) == step);
+    Some(StepTimes {
+        rank: run.rank,
+        device,
+        step,
+        span,
+        kernels: kernels.len(),
+        collectives: collectives.len(),
+        computing: computing.length(),
+        communication: communication.length(),
+        collective: length(&groups),
+        point_to_point: length(&pairs),
+        overlapped: communication.length() - not_overlapped.length(),
+        not_overlapped: not_overlapped.length(),
+        free: span.length() - busy.length(),
+        bubble: receives.map(|one| one.span.length()).sum(),
+        preparing: host.map(|host| span.start - host.span.start),
+        free_by_cause,
+        gaps,
+        streams: stream_times(run, device, step),
+        sets: StepSets { computing, communication, not_overlapped },
+    })
+}
+
+/// Returns the times of the streams of a device in a step.
+fn stream_times(run: &RunTimeline, device: Option<u32>, step: Option<u64>) -> Vec<StreamTimes> {
+    let mut streams: BTreeMap<Option<u32>, Vec<&DeviceTask>> = BTreeMap::new();
+    for task in run.tasks.iter().filter(|task| task.device == device && task.step == step) {
+        streams.entry(task.stream).or_default().push(task);
+    }
+    let of_stream = |(stream, tasks): (Option<u32>, Vec<&DeviceTask>)| {
+        let is_wait = |task: &DeviceTask| {
+            task.role != TaskRole::Kernel && run.names.text(task.kind).to_ascii_uppercase().contains("WAIT")
+        };
+        let is_kernel = |task: &DeviceTask| task.role == TaskRole::Kernel;
+        let length = |of: &dyn Fn(&DeviceTask) -> bool| {
+            TimeSet::union_of(tasks.iter().filter(|task| of(task)).map(|task| task.span)).length()
+        };
+        StreamTimes {
+            stream,
+            kernels: tasks.iter().filter(|task| is_kernel(task)).count(),
+            tasks: tasks.len(),
+            computing: length(&is_kernel),
+            waiting: length(&is_wait),
+            others: length(&|task| !is_kernel(task) && !is_wait(task)),
+        }
+    };
+    streams.into_iter().map(of_stream).collect()
+}

@@ -1,0 +1,80 @@
+//! Assignment of device tasks to the steps of a run.
+//!
+//! The device works behind the host, so that the times of a step on the host do not bound its tasks. The window of a
+//! step on a device begins with the first kernel or collective that was launched in the step, and ends with the last
+//! one of these, but not before the host's end. A task belongs to the window in which it starts. Without recorded steps
+//! of the host, the numbers in the kernel table count.
+
+use super::{
+    intervals::TimeSpan,
+    run::{OperatorId, RunTimeline, TaskRole},
+};
+
+/// Window of a step on a device.
+#[derive(Clone, Copy, Debug)]
+struct DeviceWindow {
+    step: u64,
+    span: TimeSpan,
+}
+
+/// Sets the step of every task and collective.
+pub(super) fn assign_steps(run: &mut RunTimeline) {
+    if run.steps.is_empty() {
+        return;
+    }
+    for device in run.devices() {
+        let windows = device_windows(run, device);
+        let step_at = |time: i64| {
+            let next = windows.partition_point(|window| window.span.start <= time);
+            let window = windows.get(next.checked_sub(1)?)?;
+            (time < window.span.end).then_some(window.step)
+        };
+        for task in run.tasks.iter_mut().filter(|task| task.device == device) {
+            task.step = step_at(task.span.start);
+        }
+        for collective in run.collectives.iter_mut().filter(|collective| collective.device == device) {
+            collective.step = step_at(collective.span.start);
+        }
+    }
+}
+
+/// Returns the windows of a device by start, none of which overlap.
+fn device_windows(run: &RunTimeline, device: Option<u32>) -> Vec<DeviceWindow> {
+    let launched_at = |operator: Option<OperatorId>, launch: Option<TimeSpan>| {
+        operator
+            .and_then(|id| run.operator(id))
+            .map(|operator| operator.span)
+            .or(launch)
+            .map(|span| span.start)
+    };
+    let step_of = |time: i64| {
+        let next = run.steps.partition_point(|step| step.span.start <= time);
+        let at = next.checked_sub(1)?;
+        (time < run.steps[at].span.end).then_some(at)
+    };
+    let kernels = run.tasks.iter().filter(|task| task.role == TaskRole::Kernel && task.device == device);
+    let kernels = kernels.map(|task| (task.span, launched_at(task.operator, task.launch)));
+    let collectives = run.collectives.iter().filter(|collective| collective.device == device);
+    let collectives =
+        collectives.map(|collective| (collective.span, launched_at(collective.operator, collective.launch)));
+    let mut hulls: Vec<Option<TimeSpan>> = vec![None; run.steps.len()];
+    for (span, launched) in kernels.chain(collectives) {
+        if let Some(at) = launched.and_then(step_of) {
+            let hull = hulls[at].get_or_insert(span);
+            *hull = TimeSpan::new(hull.start.min(span.start), hull.end.max(span.end));
+        }
+    }
+    let mut windows: Vec<DeviceWindow> = Vec::new();
+    for (hull, step) in hulls.into_iter().zip(&run.steps) {
+        // Without launches, the device is taken to follow the host.
+        let hull = hull.unwrap_or(step.span);
+        // Ends are exclusive, and a task may start where the last one ends.
+        let span = TimeSpan::new(hull.start, hull.end.max(step.span.end).saturating_add(1));
+        windows.push(DeviceWindow { step: step.number, span });
+    }
+    windows.sort_by_key(|window| window.span.start);
+    for at in 1..windows.len() {
+        windows[at - 1].span.end = windows[at - 1].span.end.min(windows[at].span.start);
+    }
+    windows
+}

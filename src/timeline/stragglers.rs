@@ -1,0 +1,85 @@
+//! Ranks that arrive late at collectives. A rank that arrives early waits inside the collective, so that the shortest
+//! duration of all ranks is the transfer, and the rank with it arrived last.
+
+use std::collections::BTreeMap;
+
+use super::run::RunTimeline;
+
+/// Collective with its durations on several ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CollectiveArrival {
+    pub(crate) name: String,
+    pub(crate) step: Option<u64>,
+    /// Duration on each rank in nanoseconds.
+    pub(crate) durations: BTreeMap<u32, i64>,
+}
+
+impl CollectiveArrival {
+    /// Returns the shortest duration, and the rank with it: the one that arrived last.
+    pub(crate) fn straggler(&self) -> Option<(u32, i64)> {
+        self.durations.iter().map(|(rank, duration)| (*rank, *duration)).min_by_key(|(_, duration)| *duration)
+    }
+
+    /// Returns the longest wait and its rank.
+    pub(crate) fn longest_wait(&self) -> Option<(u32, i64)> {
+        let (_, transfer) = self.straggler()?;
+        let waits = self.durations.iter().map(|(rank, duration)| (*rank, duration - transfer));
+        waits.max_by_key(|(rank, wait)| (*wait, std::cmp::Reverse(*rank)))
+    }
+
+    /// Returns the sum of the waits of all ranks.
+    pub(crate) fn total_wait(&self) -> i64 {
+        let transfer = self.straggler().map_or(0, |(_, transfer)| transfer);
+        self.durations.values().map(|duration| duration - transfer).sum()
+    }
+}
+
+/// Waits of one rank in collectives, and waits of others for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RankWaits {
+    /// Time for which the rank waited.
+    pub(crate) waited: i64,
+    /// Number of collectives at which it arrived last.
+    pub(crate) last: usize,
+    /// Time for which others waited in these.
+    pub(crate) caused: i64,
+}
+
+/// Returns the collectives that at least two ranks recorded, those with the longest waits first. Runs without a rank are
+/// left out. Repetitions of a name in a step are matched in their order.
+pub(crate) fn collective_arrivals(runs: &[RunTimeline]) -> Vec<CollectiveArrival> {
+    let mut found: BTreeMap<(String, Option<u64>, usize), BTreeMap<u32, i64>> = BTreeMap::new();
+    for run in runs {
+        let Some(rank) = run.rank else { continue };
+        let mut repetitions: BTreeMap<(String, Option<u64>), usize> = BTreeMap::new();
+        for collective in &run.collectives {
+            let key = (run.names.text(collective.name).to_owned(), collective.step);
+            let repetition = repetitions.entry(key.clone()).or_default();
+            let entry = found.entry((key.0, key.1, *repetition)).or_default();
+            entry.insert(rank, collective.span.length());
+            *repetition += 1;
+        }
+    }
+    let mut arrivals: Vec<CollectiveArrival> = found
+        .into_iter()
+        .filter(|(_, durations)| durations.len() > 1)
+        .map(|((name, step, _), durations)| CollectiveArrival { name, step, durations })
+        .collect();
+    arrivals.sort_by_key(|arrival| std::cmp::Reverse(arrival.total_wait()));
+    arrivals
+}
+
+/// Returns the waits by rank.
+pub(crate) fn waits_by_rank(arrivals: &[CollectiveArrival]) -> BTreeMap<u32, RankWaits> {
+    let mut ranks: BTreeMap<u32, RankWaits> = BTreeMap::new();
+    for arrival in arrivals {
+        let Some((straggler, transfer)) = arrival.straggler() else { continue };
+        for (rank, duration) in &arrival.durations {
+            ranks.entry(*rank).or_default().waited += duration - transfer;
+        }
+        let late = ranks.entry(straggler).or_default();
+        late.last += 1;
+        late.caused += arrival.total_wait();
+    }
+    ranks
+}
