@@ -9,6 +9,7 @@
 mod adapt;
 mod check;
 mod comm;
+mod compare;
 mod coverage;
 mod db;
 mod diff;
@@ -88,6 +89,7 @@ enum TopCommand {
     M6(Box<m6::M6Options>),
     Timeline(timeline::TimelineOptions),
     Modules(Box<modules::ModulesOptions>),
+    Compare(Box<compare::CompareOptions>),
     Fill(Box<fill::FillOptions>),
     Adapt(Box<adapt::AdaptCommandOptions>),
     Models(models::ModelsOptions),
@@ -198,6 +200,7 @@ pub fn main() -> u8 {
         TopCommand::M6(options) => m6::run(&options),
         TopCommand::Timeline(options) => timeline::run(&options),
         TopCommand::Modules(options) => modules::run(&options),
+        TopCommand::Compare(options) => compare::run(&options),
         TopCommand::Fill(options) => fill::run(&options),
         TopCommand::Adapt(options) => adapt::run(&options),
         TopCommand::Models(options) => models::run(&options),

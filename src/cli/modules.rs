@@ -8,13 +8,12 @@ use super::options::AssetOptions;
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
-    coverage::{join_kernels, missing_kernels_csv},
-    domain::DataKind,
+    coverage::missing_kernels_csv,
     exit::ExitStatus,
     report::{
         ModulesReport, modules_csv, modules_json, modules_text, modules_workbook, print_data, print_note,
     },
-    session::{CommandError, LookupDatabase, ResultFile, modules_of_run, peak_of_run, read_all_runs},
+    session::{CommandError, ResultFile, join_with_database, modules_of_run, peak_of_run, read_all_runs},
     timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
 };
 
@@ -100,16 +99,8 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
         options.device_profile.as_deref().map(|name| DeviceProfile::load(&assets, name)).transpose()?;
     let runs = read_all_runs(&options.profiles)?;
     let tables: Vec<ModuleTable> = runs.iter().map(|run| module_table(run, &options.domain)).collect();
-    let in_model = match &options.db {
-        Some(folder) => {
-            let database = LookupDatabase::open(folder, None)?;
-            if database.kind == DataKind::Rehearsal {
-                print_note("the durations of this database are simulated");
-            }
-            Some(join_kernels(&runs, &database.engine, &catalogue, &database.folder)?)
-        }
-        None => None,
-    };
+    let in_model =
+        options.db.as_deref().map(|folder| join_with_database(&runs, folder, &assets)).transpose()?;
     let peaks: Vec<Option<PeakRate>> =
         runs.iter().map(|run| peak_of_run(run, options.peak, profile.as_ref())).collect();
     let of_runs = runs.iter().zip(&tables).zip(&peaks).enumerate();

@@ -8,6 +8,7 @@
 mod adapt;
 mod audit;
 mod collectives;
+mod comparison;
 mod coverage;
 mod coverage_page;
 mod diff;
@@ -49,6 +50,9 @@ pub(crate) use audit::{audit_json, audit_table};
 pub(crate) use collectives::{
     FitReport, GroupChoice, ModelReport, fit_json, fit_text, groups_json, groups_table, model_json,
     model_text,
+};
+pub(crate) use comparison::{
+    ComparisonReport, comparison_csv, comparison_json, comparison_page, comparison_text,
 };
 pub(crate) use coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text};
 pub(crate) use coverage_page::coverage_page;

@@ -99,7 +99,7 @@ struct ModuleSum {
     excess: Option<(f64, i64)>,
 }
 
-fn sums_by_module<'a>(run: &'a RunModules<'_>) -> IndexMap<String, ModuleSum> {
+fn sums_by_module(run: &RunModules<'_>) -> IndexMap<String, ModuleSum> {
     let mut sums: IndexMap<String, ModuleSum> = IndexMap::new();
     for line in &run.lines {
         let sum = sums.entry(line.path()).or_default();

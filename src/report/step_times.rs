@@ -10,6 +10,9 @@ use crate::timeline::{
     VendorSteps, waits_by_rank,
 };
 
+/// Rank, device and stream.
+type StreamPlace = (Option<u32>, Option<u32>, Option<u32>);
+
 /// Collectives that the table of late ranks shows.
 const SHOWN_ARRIVALS: usize = 10;
 /// Differences to the vendor's table that are shown.
@@ -64,7 +67,7 @@ impl<'a> StepTimesReport<'a> {
     }
 
     /// Returns the streams of each rank and device, summed over steps.
-    fn streams(&self) -> BTreeMap<(Option<u32>, Option<u32>, Option<u32>), StreamTimes> {
+    fn streams(&self) -> BTreeMap<StreamPlace, StreamTimes> {
         let mut sums: BTreeMap<_, StreamTimes> = BTreeMap::new();
         for times in self.times {
             for stream in &times.streams {
@@ -413,8 +416,31 @@ fn stream_json(stream: &StreamTimes) -> Value {
     })
 }
 
+/// Adds the modules, ranges and marks of a run's host, by thread.
+fn add_host_lanes(run: &RunTimeline, process: usize, origin: i64, events: &mut Vec<Value>) {
+    if run.ranges.is_empty() && run.marks.is_empty() {
+        return;
+    }
+    let name = format!("rank {}, host", number_cell(run.rank));
+    events.push(json!({"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}));
+    for range in &run.ranges {
+        let args = json!({"domain": run.names.text(range.domain)});
+        events.push(
+            json!({"ph": "X", "pid": process, "tid": range.thread, "name": run.names.text(range.name),
+                           "ts": micros(range.span.start - origin), "dur": micros(range.span.length()),
+                           "args": args}),
+        );
+    }
+    for mark in &run.marks {
+        let args = json!({"domain": run.names.text(mark.domain)});
+        events.push(json!({"ph": "i", "s": "p", "pid": process, "tid": 0, "name": run.names.text(mark.name),
+                           "ts": micros(mark.at - origin), "args": args}));
+    }
+}
+
 /// Returns a trace for Perfetto and chrome://tracing, in the JSON trace event format: for each rank and device a process
-/// with lanes for steps, computing, communication, communication that is not overlapped, and free time with its cause.
+/// with lanes for steps, computing, communication, communication that is not overlapped, and free time with its cause;
+/// for each host the modules, ranges and marks.
 /// Times are microseconds since the first task of all ranks.
 pub(crate) fn step_lanes(report: &StepTimesReport<'_>) -> String {
     const LANES: [&str; 5] =
@@ -460,6 +486,9 @@ pub(crate) fn step_lanes(report: &StepTimesReport<'_>) -> String {
             events.push(json!({"ph": "M", "pid": process, "tid": lane, "name": "thread_sort_index",
                                "args": {"sort_index": lane}}));
         }
+    }
+    for (run, process) in report.runs.iter().zip(processes.len()..) {
+        add_host_lanes(run, process, origin, &mut events);
     }
     let document =
         json!({"traceEvents": events, "otherData": {"tool": "npubench", "origin_ns": origin.to_string()}});

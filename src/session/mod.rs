@@ -64,7 +64,7 @@ pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use production_collectives::PlacedCollectives;
 pub(crate) use profile_records::{left_out_files, read_records};
-pub(crate) use recorded_runs::{modules_of_run, peak_of_run, read_all_runs};
+pub(crate) use recorded_runs::{ComparedRun, join_with_database, modules_of_run, peak_of_run, read_all_runs};
 pub(crate) use reparse::reparse_runs;
 pub(crate) use result_file::ResultFile;
 pub(crate) use resume::ResumeState;

@@ -1,16 +1,18 @@
 //! Recorded runs of models for `timeline`, `modules` and `compare`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::CommandError;
+use super::{CommandError, LookupDatabase};
 use crate::{
     catalogue::Catalogue,
-    config::DeviceProfile,
-    coverage::InModelKernels,
+    config::{AssetFiles, DeviceProfile},
+    coverage::{InModelKernels, join_kernels},
+    domain::DataKind,
     profile::device_of_profile,
     report::{ModuleLine, RunModules, print_note},
     timeline::{
-        LaunchedTask, ModuleRow, ModuleTable, PeakRate, RunFlops, RunTimeline, Utilisation, read_runs,
+        LaunchedTask, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums, RunTimeline,
+        Utilisation, read_runs, step_times,
     },
 };
 
@@ -90,4 +92,74 @@ pub(crate) fn modules_of_run<'a>(
         |peak| peak.source.clone(),
     );
     RunModules { run, table, lines, peak }
+}
+
+/// A run of a comparison.
+#[derive(Debug)]
+pub(crate) struct ComparedRun {
+    pub(crate) run: RunTimeline,
+    memory: Option<RunMemory>,
+}
+
+impl ComparedRun {
+    /// Reads two profiles. Of profiles of several ranks that of `rank` is read, by default the lowest that both have.
+    pub(crate) fn read_pair(base: &Path, other: &Path, rank: Option<u32>) -> Result<[Self; 2], CommandError> {
+        let [base_runs, other_runs] =
+            [read_all_runs(&[base.to_owned()])?, read_all_runs(&[other.to_owned()])?];
+        let common = base_runs
+            .iter()
+            .filter_map(|run| run.rank)
+            .find(|rank| other_runs.iter().any(|other| other.rank == Some(*rank)));
+        let rank = rank.or(common);
+        Ok([Self::of_rank(base_runs, base, rank)?, Self::of_rank(other_runs, other, rank)?])
+    }
+
+    fn of_rank(mut runs: Vec<RunTimeline>, path: &Path, rank: Option<u32>) -> Result<Self, CommandError> {
+        let ranks: Vec<String> = runs.iter().filter_map(|run| Some(run.rank?.to_string())).collect();
+        let found = runs.iter().position(|run| run.rank.is_some() && run.rank == rank);
+        // A single run is compared whatever its rank, unless the rank is asked for.
+        let at = found.or((runs.len() == 1).then_some(0)).ok_or_else(|| {
+            let path = path.display();
+            CommandError::bad_input(
+                format!("`{path}` has the runs of {} ranks, none of which is in both profiles", runs.len()),
+                format!("give the folder of one rank, or `--rank N`; ranks: {}", ranks.join(", ")),
+            )
+        })?;
+        let run = runs.swap_remove(at);
+        let memory = RunMemory::read(&run)?;
+        Ok(Self { run, memory })
+    }
+
+    /// Sums up the run per step, of some steps or of all.
+    pub(crate) fn sum_up(&self, steps: &[u64], domain: &str) -> Result<RunSums, CommandError> {
+        let mut times = step_times(&self.run);
+        let recorded: Vec<String> = times.iter().filter_map(|own| Some(own.step?.to_string())).collect();
+        if !steps.is_empty() {
+            times.retain(|own| own.step.is_some_and(|step| steps.contains(&step)));
+        }
+        if times.is_empty() {
+            let file = self.run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
+            let hint = match (steps.is_empty(), recorded.is_empty()) {
+                (true, _) => "check that the profiled range ran on a device".to_owned(),
+                (false, true) => "it has no steps: leave `--step` out".to_owned(),
+                (false, false) => format!("its steps are {}", recorded.join(", ")),
+            };
+            return Err(CommandError::bad_input(format!("`{file}` has no kernels to compare"), hint));
+        }
+        Ok(RunSums::new(&self.run, &times, self.memory.as_ref(), domain))
+    }
+}
+
+/// Looks the kernels of runs up in a database.
+pub(crate) fn join_with_database(
+    runs: &[RunTimeline],
+    folder: &Path,
+    assets: &AssetFiles,
+) -> Result<InModelKernels, CommandError> {
+    let catalogue = Catalogue::load(assets)?;
+    let database = LookupDatabase::open(folder, None)?;
+    if database.kind == DataKind::Rehearsal {
+        print_note("the durations of this database are simulated");
+    }
+    Ok(join_kernels(runs, &database.engine, &catalogue, &database.folder)?)
 }

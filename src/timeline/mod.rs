@@ -2,11 +2,15 @@
 //!
 //! Layer 3: imports `domain`, `config`, `catalogue` and `profile`.
 
+mod compare;
 mod flops;
 mod gaps;
 mod intervals;
+mod kernel_class;
+mod memory;
 mod modules;
 mod names;
+mod nesting;
 mod read;
 mod run;
 mod step_times;
@@ -14,13 +18,15 @@ mod steps;
 mod stragglers;
 mod vendor_steps;
 
+pub(crate) use compare::{ComparedPart, ComparedRow, RunComparison, RunSums, TimeSum, compare_runs};
 pub(crate) use flops::{PeakRate, RunFlops, Utilisation};
 pub(crate) use gaps::{FreeGap, GapCause};
-pub(crate) use intervals::{TimeSet, TimeSpan};
-pub(crate) use modules::{LaunchedTask, MODULE_DOMAIN, ModuleRow, ModuleTable, OperatorCall, module_table};
-pub(crate) use names::{NameId, NameTable};
+pub(crate) use intervals::TimeSet;
+pub(crate) use memory::RunMemory;
+pub(crate) use modules::{LaunchedTask, MODULE_DOMAIN, ModuleRow, ModuleTable, module_table};
+pub(crate) use names::NameId;
 pub(crate) use read::{RunReadError, read_runs};
-pub(crate) use run::{Collective, DeviceTask, MissingPart, ProfileForm, RunTimeline, SignatureId, TaskRole};
+pub(crate) use run::{DeviceTask, ProfileForm, RunTimeline, SignatureId};
 pub(crate) use step_times::{StepTimes, StreamTimes, step_times};
-pub(crate) use stragglers::{CollectiveArrival, RankWaits, collective_arrivals, waits_by_rank};
-pub(crate) use vendor_steps::{StepDifference, VendorSteps};
+pub(crate) use stragglers::{CollectiveArrival, collective_arrivals, waits_by_rank};
+pub(crate) use vendor_steps::VendorSteps;

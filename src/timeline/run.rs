@@ -22,6 +22,8 @@ pub(crate) enum ProfileForm {
     Trace,
     #[strum(to_string = "kernel table")]
     Table,
+    #[strum(to_string = "trace of a GPU")]
+    GpuTrace,
 }
 
 /// Role of a device task.
@@ -56,8 +58,6 @@ pub(crate) struct DeviceTask {
     pub(crate) name: NameId,
     /// Type of the kernel, such as `MatMulV2`, or of the task, such as `EVENT_WAIT`.
     pub(crate) kind: NameId,
-    /// Unit that ran a kernel, such as `AI_VECTOR_CORE`.
-    pub(crate) core: NameId,
     pub(crate) role: TaskRole,
     /// Shapes, types and formats of a kernel.
     pub(crate) signature: Option<SignatureId>,

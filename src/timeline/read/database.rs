@@ -276,7 +276,6 @@ impl DatabaseReader<'_> {
         let names = [
             "name",
             "opType",
-            "taskType",
             "inputShapes",
             "inputDataTypes",
             "inputFormats",
@@ -316,13 +315,13 @@ impl DatabaseReader<'_> {
                 return Ok(());
             };
             let is_kernel = Self::integer(row, 7).is_some();
-            let [name, kind, core] = match is_kernel {
-                true => [reader.name(row, 8)?, reader.name(row, 9)?, reader.name(row, 10)?],
-                false => [NameId::EMPTY, reader.name(row, 5)?, NameId::EMPTY],
+            let [name, kind] = match is_kernel {
+                true => [reader.name(row, 8)?, reader.name(row, 9)?],
+                false => [NameId::EMPTY, reader.name(row, 5)?],
             };
             let mut cells = [NameId::EMPTY; 6];
             if is_kernel {
-                for (cell, column) in cells.iter_mut().zip(11..) {
+                for (cell, column) in cells.iter_mut().zip(10..) {
                     *cell = reader.name(row, column)?;
                 }
             }
@@ -342,7 +341,6 @@ impl DatabaseReader<'_> {
                 stream: Self::unsigned(row, 3),
                 name,
                 kind,
-                core,
                 role,
                 signature: if has_cells { reader.run.insert_signature(cells) } else { None },
                 uses_cube: cube.as_ref().map(|cube| id.is_some_and(|id| cube.contains(&id))),

@@ -49,7 +49,6 @@ fn is_collective(row: &TaskRow<'_>) -> bool {
 fn task_of_row(row: &TaskRow<'_>, span: TimeSpan, run: &mut RunTimeline) -> DeviceTask {
     let name = run.names.insert_bytes(row.name());
     let kind = run.names.insert_bytes(row.kernel());
-    let core = run.names.insert_bytes(row.core());
     let signature = row.signature_cells().and_then(|cells| {
         let cells = cells.map(|cell| run.names.insert_bytes(cell));
         run.insert_signature(cells)
@@ -61,7 +60,6 @@ fn task_of_row(row: &TaskRow<'_>, span: TimeSpan, run: &mut RunTimeline) -> Devi
         stream: row.stream(),
         name,
         kind,
-        core,
         role: if is_collective { TaskRole::CollectiveKernel } else { TaskRole::Kernel },
         signature,
         uses_cube: row.uses_cube(),

@@ -3,6 +3,7 @@
 //! Of a profile in several forms the database is read, else the trace with the kernel table, else what there is.
 
 mod database;
+mod gpu_trace;
 mod kernel_table;
 mod trace;
 

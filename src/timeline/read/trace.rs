@@ -138,6 +138,11 @@ pub(super) fn read_trace(file: &Path, table: Option<&Path>) -> Result<RunTimelin
         reader = TraceReader { lanes, devices, ..TraceReader::default() };
         reader.read_events(file)?;
     }
+    if reader.lanes.values().all(|lane| *lane == TraceLane::Other)
+        && let Some(run) = super::gpu_trace::read_gpu_trace(file)?
+    {
+        return Ok(run);
+    }
     reader.run.form = Some(ProfileForm::Trace);
     reader.run.files.push(file.to_owned());
     reader.sort_operators();
@@ -326,9 +331,13 @@ impl TraceReader {
         for task in &self.tasks {
             let operator = operator_of(task.span.start);
             let launch = launch_of(task.connection);
-            let rows = of_table.get(&task.span.start).into_iter().flatten();
-            let mut rows = rows.copied().filter(|at| self.run.tasks[*at].name == task.name);
-            if let Some(at) = rows.next() {
+            let rows = of_table.get_mut(&task.span.start);
+            // Names of tasks that are no kernels of a core differ between trace and table.
+            let row = rows.and_then(|rows| {
+                let same = rows.iter().position(|at| self.run.tasks[*at].name == task.name);
+                (!rows.is_empty()).then(|| rows.swap_remove(same.unwrap_or_default()))
+            });
+            if let Some(at) = row {
                 let row = &mut self.run.tasks[at];
                 (row.operator, row.launch) = (operator, launch);
                 row.device = row.device.or(task.device);
@@ -350,7 +359,6 @@ impl TraceReader {
                 stream: task.stream,
                 name: task.name,
                 kind: if is_kernel { NameId::EMPTY } else { task.task_type },
-                core: if is_kernel { task.task_type } else { NameId::EMPTY },
                 role,
                 signature: None,
                 uses_cube: None,

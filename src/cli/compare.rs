@@ -1,0 +1,105 @@
+//! `npubench compare`: two recorded runs against each other.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::options::AssetOptions;
+use crate::{
+    exit::ExitStatus,
+    report::{
+        ComparisonReport, comparison_csv, comparison_json, comparison_page, comparison_text, print_data,
+        print_note,
+    },
+    session::{CommandError, ComparedRun, ResultFile, join_with_database},
+    timeline::{MODULE_DOMAIN, compare_runs},
+};
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ComparisonFormat {
+    /// The difference of the step by cause, and tables of the largest differences
+    Plain,
+    /// All rows
+    Csv,
+    /// JSON Lines: one object per line
+    Json,
+}
+
+/// Compares two recorded runs of a model and divides the difference of their steps among kernels, collectives and free time
+///
+/// Runs are those of NPUs in any form, or traces of torch on GPUs. Times are per step. Every difference is part of a row;
+/// what remains is shown. docs/timeline.md has the rules.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench compare monday/worker0_ascend_pt tuesday/worker0_ascend_pt
+  npubench compare base/ other/ --rank 3 --html difference.html
+  npubench compare a100.pt.trace.json worker0_ascend_pt
+  npubench compare base/ other/ --db a3")]
+pub(super) struct CompareOptions {
+    /// Profile that is compared with
+    #[arg(value_name = "BASE")]
+    base: PathBuf,
+    /// Profile whose differences are shown
+    #[arg(value_name = "OTHER")]
+    other: PathBuf,
+    /// Rank of profiles of several ranks; by default the lowest that both have
+    #[arg(long, value_name = "N")]
+    rank: Option<u32>,
+    /// Only this step of both; several are separated by commas
+    #[arg(long = "step", value_name = "N", value_delimiter = ',')]
+    steps: Vec<u64>,
+    /// Domain of mstx with the ranges of modules
+    #[arg(long, value_name = "NAME", default_value = MODULE_DOMAIN)]
+    domain: String,
+    /// Database with durations of the kernels alone
+    #[arg(long, value_name = "DIR", env = "NPUBENCH_DB")]
+    db: Option<PathBuf>,
+    /// Number of rows of a table
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    rows: usize,
+    /// Output format
+    #[arg(long, value_enum, default_value = "plain")]
+    format: ComparisonFormat,
+    /// Writes all rows as a page, too
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> {
+    let page =
+        options.html.as_ref().map(|path| ResultFile::new(path, options.db.as_deref(), "html")).transpose()?;
+    let assets = options.assets.load()?;
+    let [base, other] = ComparedRun::read_pair(&options.base, &options.other, options.rank)?;
+    let [base_sums, other_sums] =
+        [base.sum_up(&options.steps, &options.domain)?, other.sum_up(&options.steps, &options.domain)?];
+    let comparison = compare_runs(&base_sums, &other_sums);
+    let in_model = match &options.db {
+        Some(folder) => Some([
+            join_with_database(std::slice::from_ref(&base.run), folder, &assets)?,
+            join_with_database(std::slice::from_ref(&other.run), folder, &assets)?,
+        ]),
+        None => None,
+    };
+    let report = ComparisonReport {
+        base: &base.run,
+        other: &other.run,
+        base_sums: &base_sums,
+        other_sums: &other_sums,
+        comparison: &comparison,
+        in_model: in_model.as_ref().map(|[base, other]| [base, other]),
+        rows: options.rows,
+    };
+    if let Some(page) = page {
+        page.write(&comparison_page(&assets, &report)?)?;
+        print_note(&format!("wrote `{}`", page.path.display()));
+    }
+    print_data(&match options.format {
+        ComparisonFormat::Plain => comparison_text(&report),
+        ComparisonFormat::Csv => comparison_csv(&report),
+        ComparisonFormat::Json => comparison_json(&report),
+    });
+    Ok(ExitStatus::Done)
+}

@@ -1,0 +1,384 @@
+//! Comparison of two recorded runs: tables, JSON lines, CSV and a page.
+
+use handlebars::Handlebars;
+use serde_json::{Value, json};
+
+use super::{
+    modules::in_model_json,
+    summary_tables::{align_right, plain_table, trim_lines},
+};
+use crate::{
+    config::{AssetError, AssetFiles},
+    coverage::{InModelKernel, InModelKernels},
+    render::RenderError,
+    timeline::{ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum},
+};
+
+const TEMPLATE: &str = "comparison.html.hbs";
+
+/// Two runs, compared.
+#[derive(Debug)]
+pub(crate) struct ComparisonReport<'a> {
+    pub(crate) base: &'a RunTimeline,
+    pub(crate) other: &'a RunTimeline,
+    pub(crate) base_sums: &'a RunSums,
+    pub(crate) other_sums: &'a RunSums,
+    pub(crate) comparison: &'a RunComparison,
+    /// Kernels of base and other with their durations alone; `None` without a database.
+    pub(crate) in_model: Option<[&'a InModelKernels; 2]>,
+    /// Number of rows of a table.
+    pub(crate) rows: usize,
+}
+
+/// Returns the heading of a part and the columns of its numbers.
+const fn heading(part: ComparedPart) -> &'static str {
+    match part {
+        ComparedPart::Overall => "overall, ms per step",
+        ComparedPart::KernelClass => "kernels by class, ms per step",
+        ComparedPart::Kernel => "kernels, ms per step",
+        ComparedPart::Operator => "operators with the time of their kernels, ms per step",
+        ComparedPart::Collective => "collectives, ms per step",
+        ComparedPart::Module => "modules, ms per step",
+        ComparedPart::Memory => "memory, MiB",
+    }
+}
+
+const PARTS: [ComparedPart; 7] = [
+    ComparedPart::Overall,
+    ComparedPart::KernelClass,
+    ComparedPart::Kernel,
+    ComparedPart::Operator,
+    ComparedPart::Collective,
+    ComparedPart::Module,
+    ComparedPart::Memory,
+];
+
+/// Returns a total in the unit of its table.
+fn amount(part: ComparedPart, total: f64) -> String {
+    match part {
+        ComparedPart::Memory => format!("{:.3}", total / 1_048_576.0),
+        _ => format!("{:.3}", total / 1e6),
+    }
+}
+
+fn amount_cell(part: ComparedPart, sum: Option<TimeSum>) -> String {
+    sum.map_or_else(|| "-".to_owned(), |sum| amount(part, sum.total))
+}
+
+fn calls_cell(sum: Option<TimeSum>) -> String {
+    match sum {
+        Some(sum) if sum.calls > 0.0 => format!("{}", (sum.calls * 100.0).round() / 100.0),
+        _ => "-".to_owned(),
+    }
+}
+
+fn ratio_cell(row: &ComparedRow) -> String {
+    row.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}"))
+}
+
+fn signed(value: String) -> String {
+    if value.starts_with('-') { value } else { format!("+{value}") }
+}
+
+/// Shortens a text in the middle.
+fn shorten(text: &str, most: usize) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    if letters.len() <= most {
+        return text.to_owned();
+    }
+    let half = (most - 1) / 2;
+    let (start, end) = (&letters[..half], &letters[letters.len() - half..]);
+    format!("{}…{}", start.iter().collect::<String>(), end.iter().collect::<String>())
+}
+
+fn run_text(name: &str, run: &RunTimeline, sums: &RunSums) -> String {
+    let files: Vec<String> = run.files.iter().map(|file| format!("`{}`", file.display())).collect();
+    let form = run.form.map_or_else(String::new, |form| form.to_string());
+    let steps = sums.steps;
+    format!("{name}: {} ({form}, {steps} {})\n", files.join(", "), if steps == 1 { "step" } else { "steps" })
+}
+
+impl ComparisonReport<'_> {
+    fn part_rows(&self, part: ComparedPart) -> Vec<&ComparedRow> {
+        self.comparison.rows.iter().filter(|row| row.part == part).collect()
+    }
+}
+
+/// Returns the difference of the steps by cause, then a table of each part.
+pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
+    let mut text = run_text("base ", report.base, report.base_sums);
+    text.push_str(&run_text("other", report.other, report.other_sums));
+    text.push_str(&format!(
+        "\nthe step of other is {} ms {} than that of base; parts of the difference, ms:\n",
+        amount(ComparedPart::Overall, report.comparison.span_difference.abs()),
+        if report.comparison.span_difference < 0.0 { "shorter" } else { "longer" }
+    ));
+    let mut table = plain_table(["difference", "share", "part", "name", "shapes"]);
+    let whole = report.comparison.span_difference;
+    for part in report.comparison.attribution.iter().take(report.rows) {
+        let share =
+            if whole == 0.0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part.difference / whole) };
+        table.add_row([
+            signed(amount(ComparedPart::Overall, part.difference)),
+            share,
+            part.kind.to_owned(),
+            if part.is_remainder { format!("[{}]", part.name) } else { shorten(&part.name, 60) },
+            shorten(&part.shapes, 40),
+        ]);
+    }
+    let rest: f64 = report.comparison.attribution.iter().skip(report.rows).map(|part| part.difference).sum();
+    let more = report.comparison.attribution.len().saturating_sub(report.rows);
+    if more > 0 {
+        let rest = signed(amount(ComparedPart::Overall, rest));
+        table.add_row([rest, String::new(), String::new(), format!("[{more} more]"), String::new()]);
+    }
+    align_right(&mut table, 0..2);
+    text.push_str(&trim_lines(&table));
+    for part in PARTS {
+        text.push_str(&part_table(report, part));
+    }
+    if let Some(in_model) = report.in_model {
+        text.push_str(&in_model_comparison(report, in_model));
+    }
+    for what in &report.comparison.not_compared {
+        text.push_str(&format!("\nnot compared: {what}\n"));
+    }
+    text
+}
+
+fn part_table(report: &ComparisonReport<'_>, part: ComparedPart) -> String {
+    let rows: Vec<&ComparedRow> =
+        report.part_rows(part).into_iter().filter(|row| row.name != "steps" && has_amount(row)).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let most = if part == ComparedPart::Overall || part == ComparedPart::KernelClass {
+        usize::MAX
+    } else {
+        report.rows
+    };
+    let mut table =
+        plain_table(["name", "shapes", "base", "other", "difference", "ratio", "base calls", "other calls"]);
+    for row in rows.iter().take(most) {
+        table.add_row([
+            shorten(&row.name, 60),
+            shorten(&row.shapes, 40),
+            amount_cell(part, row.base),
+            amount_cell(part, row.other),
+            signed(amount(part, row.difference())),
+            ratio_cell(row),
+            calls_cell(row.base),
+            calls_cell(row.other),
+        ]);
+    }
+    align_right(&mut table, 2..8);
+    let more = rows.len().saturating_sub(most);
+    let rest = if more == 0 {
+        String::new()
+    } else {
+        format!("{more} more rows: `--rows N`, `--format csv` or `--html FILE`\n")
+    };
+    format!("\n{}\n{}{rest}", heading(part), trim_lines(&table))
+}
+
+/// Returns true for a row in which something was recorded: operators without kernels have only calls.
+fn has_amount(row: &ComparedRow) -> bool {
+    let total = |sum: Option<TimeSum>| sum.is_some_and(|sum| sum.total != 0.0);
+    total(row.base) || total(row.other)
+}
+
+/// Returns the kernels of both runs with their durations alone, by the difference of their time.
+fn in_model_comparison(report: &ComparisonReport<'_>, [base, other]: [&InModelKernels; 2]) -> String {
+    let mut table =
+        plain_table(["kernel", "alone us", "base us", "slowdown", "other us", "slowdown", "difference ms"]);
+    let find = |of: &'_ InModelKernels, case: &str| -> Option<usize> {
+        of.kernels.iter().position(|kernel| kernel.case.id().to_string() == case)
+    };
+    let mut pairs: Vec<(f64, Option<&InModelKernel>, Option<&InModelKernel>)> = Vec::new();
+    for kernel in &base.kernels {
+        let same = find(other, &kernel.case.id().to_string()).map(|at| &other.kernels[at]);
+        pairs.push((total(same) - total(Some(kernel)), Some(kernel), same));
+    }
+    for kernel in &other.kernels {
+        if find(base, &kernel.case.id().to_string()).is_none() {
+            pairs.push((total(Some(kernel)), None, Some(kernel)));
+        }
+    }
+    pairs.retain(|(_, base, other)| base.or(*other).is_some_and(|kernel| kernel.alone.is_some()));
+    pairs.sort_by(|(a, ..), (b, ..)| b.abs().total_cmp(&a.abs()));
+    if pairs.is_empty() {
+        return "\nno kernel of both runs has a row in the database\n".to_owned();
+    }
+    let mean = |kernel: Option<&InModelKernel>| {
+        kernel.map_or_else(|| "-".to_owned(), |kernel| format!("{:.3}", kernel.mean() / 1e3))
+    };
+    let slowdown = |kernel: Option<&InModelKernel>| {
+        kernel.and_then(InModelKernel::slowdown).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"))
+    };
+    for (difference, base, other) in pairs.iter().take(report.rows) {
+        let Some(kernel) = base.or(*other) else { continue };
+        let alone = kernel.alone.map_or_else(String::new, |alone| format!("{:.3}", alone.duration / 1e3));
+        table.add_row([
+            shorten(&format!("{} {}", kernel.case.kernel, kernel.case.signature()), 70),
+            alone,
+            mean(*base),
+            slowdown(*base),
+            mean(*other),
+            slowdown(*other),
+            signed(format!("{:.3}", difference / 1e6)),
+        ]);
+    }
+    align_right(&mut table, 1..7);
+    format!("\nkernels against their durations alone\n{}", trim_lines(&table))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
+fn total(kernel: Option<&InModelKernel>) -> f64 {
+    kernel.map_or(0.0, |kernel| kernel.total as f64)
+}
+
+/// Returns a JSON object for each part of the difference, then for each row, then for each kernel with its duration alone.
+pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
+    let mut lines = String::new();
+    let object = json!({
+        "item": "comparison",
+        "base_files": report.base.files,
+        "other_files": report.other.files,
+        "base_steps": report.base_sums.steps,
+        "other_steps": report.other_sums.steps,
+        "span_difference_ns": report.comparison.span_difference,
+        "by_kernel_name": report.comparison.by_kernel_name,
+        "not_compared": report.comparison.not_compared,
+    });
+    lines.push_str(&format!("{object}\n"));
+    for part in &report.comparison.attribution {
+        let object = json!({
+            "item": "difference",
+            "part": part.kind,
+            "name": part.name,
+            "shapes": part.shapes,
+            "difference_ns": part.difference,
+            "is_remainder": part.is_remainder,
+        });
+        lines.push_str(&format!("{object}\n"));
+    }
+    for row in &report.comparison.rows {
+        let unit = if row.part == ComparedPart::Memory { "bytes" } else { "ns" };
+        let side = |sum: Option<TimeSum>| {
+            sum.map(|sum| {
+                let mean = (sum.calls > 0.0).then(|| sum.total / sum.calls);
+                json!({"total": sum.total, "calls": sum.calls, "mean": mean,
+                       "shortest": sum.shortest, "longest": sum.longest})
+            })
+        };
+        let object = json!({
+            "item": "row",
+            "part": <&str>::from(row.part),
+            "name": row.name,
+            "shapes": row.shapes,
+            "unit": unit,
+            "base": side(row.base),
+            "other": side(row.other),
+            "difference": row.difference(),
+            "ratio": row.ratio(),
+        });
+        lines.push_str(&format!("{object}\n"));
+    }
+    for (run, kernels) in ["base", "other"].into_iter().zip(report.in_model.into_iter().flatten()) {
+        for kernel in &kernels.kernels {
+            let mut object = in_model_json(kernel);
+            object["run"] = run.into();
+            lines.push_str(&format!("{object}\n"));
+        }
+    }
+    lines
+}
+
+/// Returns all rows as CSV; times are nanoseconds per step, memory is bytes.
+pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    let header =
+        ["part", "name", "shapes", "base", "base calls", "other", "other calls", "difference", "ratio"];
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let mut records = vec![header.map(str::to_owned)];
+    for part in &report.comparison.attribution {
+        let name = if part.is_remainder { format!("[{}]", part.name) } else { part.name.clone() };
+        let empty = String::new;
+        records.push([
+            format!("difference of the step: {}", part.kind),
+            name,
+            part.shapes.clone(),
+            empty(),
+            empty(),
+            empty(),
+            empty(),
+            part.difference.to_string(),
+            empty(),
+        ]);
+    }
+    for row in &report.comparison.rows {
+        records.push([
+            row.part.to_string(),
+            row.name.clone(),
+            row.shapes.clone(),
+            number(row.base.map(|sum| sum.total)),
+            number(row.base.map(|sum| sum.calls)),
+            number(row.other.map(|sum| sum.total)),
+            number(row.other.map(|sum| sum.calls)),
+            row.difference().to_string(),
+            number(row.ratio()),
+        ]);
+    }
+    for record in records {
+        // Writing to memory does not fail, and all records have the same length.
+        let _ = csv.write_record(record);
+    }
+    String::from_utf8(csv.into_inner().unwrap_or_default()).unwrap_or_default()
+}
+
+/// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
+pub(crate) fn comparison_page(
+    assets: &AssetFiles,
+    report: &ComparisonReport<'_>,
+) -> Result<String, RenderError> {
+    let mut engine = Handlebars::new();
+    engine.set_strict_mode(true);
+    let wrong = |message: String| RenderError::Template { template: TEMPLATE, message };
+    let text = assets.template(TEMPLATE).map_err(|error: AssetError| RenderError::Assets(error))?;
+    engine.register_template_string(TEMPLATE, text).map_err(|error| wrong(error.to_string()))?;
+    engine.render(TEMPLATE, &page_data(report)).map_err(|error| wrong(error.to_string()))
+}
+
+fn page_data(report: &ComparisonReport<'_>) -> Value {
+    let comparison = report.comparison;
+    let largest = comparison.attribution.iter().map(|part| part.difference.abs()).fold(0.0, f64::max);
+    let attribution = comparison.attribution.iter().map(|part| {
+        let width = if largest > 0.0 { 100.0 * part.difference.abs() / largest } else { 0.0 };
+        json!({
+            "difference": signed(amount(ComparedPart::Overall, part.difference)),
+            "class": if part.difference < 0.0 { "shorter" } else { "longer" },
+            "width": format!("{width:.3}"), "kind": part.kind, "shapes": part.shapes,
+            "name": if part.is_remainder { format!("[{}]", part.name) } else { part.name.clone() },
+        })
+    });
+    let parts = PARTS.into_iter().map(|part| {
+        let rows = report.part_rows(part).into_iter().filter(|row| row.name != "steps" && has_amount(row));
+        let rows = rows.map(|row| {
+            json!({
+                "name": row.name, "shapes": row.shapes,
+                "base": amount_cell(part, row.base), "other": amount_cell(part, row.other),
+                "difference": signed(amount(part, row.difference())), "ratio": ratio_cell(row),
+                "base_calls": calls_cell(row.base), "other_calls": calls_cell(row.other),
+            })
+        });
+        json!({"heading": heading(part), "rows": rows.collect::<Vec<_>>()})
+    });
+    json!({
+        "base": run_text("base", report.base, report.base_sums),
+        "other": run_text("other", report.other, report.other_sums),
+        "span": signed(amount(ComparedPart::Overall, comparison.span_difference)),
+        "attribution": attribution.collect::<Vec<_>>(),
+        "parts": parts.collect::<Vec<_>>(),
+        "not_compared": comparison.not_compared,
+    })
+}

@@ -1,0 +1,235 @@
+//! Sums of one run per step, by kernel, operator, collective, module and memory.
+
+use std::collections::BTreeMap;
+
+use crate::timeline::{
+    gaps::GapCause,
+    intervals::TimeSet,
+    kernel_class::KernelClassifier,
+    memory::RunMemory,
+    modules::module_table,
+    run::{OperatorId, RunTimeline, TaskRole},
+    step_times::StepTimes,
+};
+
+/// Names of the overall times, in their order.
+pub(crate) const OVERALL: [&str; 9] = [
+    SPAN,
+    COMPUTING,
+    "communication",
+    "of it transfers between two ranks",
+    "overlapped communication",
+    NOT_OVERLAPPED,
+    FREE,
+    "copies outside of both",
+    "steps",
+];
+pub(crate) const SPAN: &str = "span of the step";
+pub(crate) const COMPUTING: &str = "computing";
+pub(crate) const NOT_OVERLAPPED: &str = "communication, not overlapped";
+pub(crate) const FREE: &str = "free";
+const OUTSIDE: &str = "[outside modules]";
+
+/// Sum of records of one name, per step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct TimeSum {
+    /// Nanoseconds, or bytes of memory.
+    pub(crate) total: f64,
+    pub(crate) calls: f64,
+    /// Shortest and longest record; both 0 for sums of other kinds.
+    pub(crate) shortest: i64,
+    pub(crate) longest: i64,
+}
+
+impl TimeSum {
+    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+    fn add(&mut self, time: i64) {
+        let is_first = self.calls == 0.0;
+        self.shortest = if is_first { time } else { self.shortest.min(time) };
+        self.longest = if is_first { time } else { self.longest.max(time) };
+        self.total += time as f64;
+        self.calls += 1.0;
+    }
+
+    const fn of_total(total: f64) -> Self {
+        Self { total, calls: 0.0, shortest: 0, longest: 0 }
+    }
+
+    fn per_step(self, steps: f64) -> Self {
+        Self { total: self.total / steps, calls: self.calls / steps, ..self }
+    }
+}
+
+type Sums = BTreeMap<(String, String), TimeSum>;
+
+/// Sums of one run per step. Sums that a profile does not have are `None`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunSums {
+    /// Number of steps; 1 without recorded steps.
+    pub(crate) steps: usize,
+    pub(crate) overall: Sums,
+    pub(crate) classes: Sums,
+    pub(crate) kernels: Sums,
+    pub(crate) kernels_by_name: Sums,
+    pub(crate) collectives: Sums,
+    pub(super) uncovered: Sums,
+    pub(super) free_by_cause: Sums,
+    pub(crate) operators: Option<Sums>,
+    pub(crate) modules: Option<Sums>,
+    pub(crate) memory: Option<Sums>,
+    pub(crate) has_kernel_types: bool,
+}
+
+fn key(name: &str) -> (String, String) {
+    (name.to_owned(), String::new())
+}
+
+impl RunSums {
+    /// Sums up a run. `times` are those of all its steps; tasks of other steps do not count.
+    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+    pub(crate) fn new(
+        run: &RunTimeline,
+        times: &[StepTimes],
+        memory: Option<&RunMemory>,
+        domain: &str,
+    ) -> Self {
+        let recorded = times.iter().filter(|own| own.step.is_some()).count();
+        let mut sums = Self {
+            steps: recorded.max(1),
+            has_kernel_types: run.kernels().any(|task| task.kind.is_recorded()),
+            ..Self::default()
+        };
+        let is_chosen = |step: Option<u64>| times.iter().any(|own| own.step == step);
+        sums.add_overall(run, times);
+        let nesting = run.nesting();
+        let classifier = KernelClassifier::new(run, &nesting);
+        let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
+        let mut operators = Sums::new();
+        for (operator, at) in run.operators.iter().zip(0..) {
+            if nesting.is_outermost(OperatorId(at)) {
+                operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
+            }
+        }
+        for task in run.kernels().filter(|task| is_chosen(task.step)) {
+            let time = task.span.length();
+            let shapes = task.signature.map_or("", |signature| run.signature_cells(signature)[0]);
+            let (kind, name) = (run.names.text(task.kind), run.names.text(task.name));
+            let kind = if kind.is_empty() { name } else { kind };
+            sums.kernels.entry((kind.to_owned(), shapes.trim_matches('"').to_owned())).or_default().add(time);
+            sums.kernels_by_name.entry(key(name)).or_default().add(time);
+            let class = classifier.class_of(task).to_string();
+            // Kernels of other units, such as random numbers, have no counters.
+            let core = match task.uses_cube {
+                Some(true) => "cube",
+                _ if has_counters => "vector",
+                _ => "",
+            };
+            sums.classes.entry((class, core.to_owned())).or_default().add(time);
+            if let Some(operator) = task.operator {
+                let outermost = run.operator(nesting.outermost(operator));
+                let name = outermost.map_or("", |operator| run.names.text(operator.name));
+                operators.entry(key(name)).or_default().total += time as f64;
+            }
+        }
+        if !run.operators.is_empty() {
+            sums.operators = Some(operators);
+        }
+        let table = module_table(run, domain);
+        if table.ranges > 0 {
+            let mut modules = Sums::new();
+            for row in &table.rows {
+                let path = if row.parent.is_empty() {
+                    row.module.clone()
+                } else {
+                    format!("{}/{}", row.parent, row.module)
+                };
+                let sum = modules.entry((path, String::new())).or_default();
+                sum.total += row.total as f64;
+                sum.calls += row.calls.len() as f64;
+            }
+            modules.insert(key(OUTSIDE), TimeSum::of_total(table.outside_time() as f64));
+            sums.modules = Some(modules);
+        }
+        let steps = sums.steps as f64;
+        let all = [
+            Some(&mut sums.overall),
+            Some(&mut sums.classes),
+            Some(&mut sums.kernels),
+            Some(&mut sums.kernels_by_name),
+            Some(&mut sums.collectives),
+            Some(&mut sums.uncovered),
+            Some(&mut sums.free_by_cause),
+            sums.operators.as_mut(),
+            sums.modules.as_mut(),
+        ];
+        all.into_iter().flatten().flat_map(BTreeMap::values_mut).for_each(|sum| *sum = sum.per_step(steps));
+        sums.overall.insert(key("steps"), TimeSum { calls: recorded as f64, ..TimeSum::default() });
+        sums.memory = memory.map(|memory| memory_sums(memory, run));
+        sums
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+    fn add_overall(&mut self, run: &RunTimeline, times: &[StepTimes]) {
+        for own in times {
+            let computing = &own.sets.computing;
+            let copies = TimeSet::union_of(
+                run.tasks
+                    .iter()
+                    .filter(|task| {
+                        task.role == TaskRole::Other && task.step == own.step && task.device == own.device
+                    })
+                    .filter(|task| is_copy(run.names.text(task.kind)))
+                    .map(|task| task.span),
+            );
+            let outside = copies.difference(computing).difference(&own.sets.communication);
+            for (name, time) in OVERALL.into_iter().zip([
+                own.span.length(),
+                own.computing,
+                own.communication,
+                own.point_to_point,
+                own.overlapped,
+                own.not_overlapped,
+                own.free,
+                outside.length(),
+            ]) {
+                self.overall.entry(key(name)).or_default().total += time as f64;
+            }
+            for (cause, time) in &own.free_by_cause {
+                let cause: GapCause = *cause;
+                self.free_by_cause.entry(key(&cause.to_string().replace('_', " "))).or_default().total +=
+                    *time as f64;
+            }
+            let collectives =
+                run.collectives.iter().filter(|one| one.step == own.step && one.device == own.device);
+            for collective in collectives {
+                let kind = run.names.text(collective.kind);
+                self.collectives.entry(key(kind)).or_default().add(collective.span.length());
+                let own_time = TimeSet::union_of([collective.span]);
+                let uncovered = own_time.difference(computing).length();
+                self.uncovered.entry(key(kind)).or_default().total += uncovered as f64;
+            }
+        }
+    }
+}
+
+/// Returns true for the type of a copy between host and device or on the device.
+fn is_copy(kind: &str) -> bool {
+    let kind = kind.to_ascii_uppercase();
+    ["MEMCPY", "SDMA", "DMA_SQE"].iter().any(|word| kind.contains(word))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of memory have fewer than 53 bits")]
+fn memory_sums(memory: &RunMemory, run: &RunTimeline) -> Sums {
+    let mut sums = Sums::new();
+    for (name, peak) in [("peak reserved", memory.peak_reserved), ("peak allocated", memory.peak_allocated)] {
+        if let Some(peak) = peak {
+            sums.insert(key(name), TimeSum::of_total(peak as f64));
+        }
+    }
+    for (operator, (bytes, count)) in memory.by_operator(run) {
+        let name = if operator.is_empty() { "[outside operators]" } else { &operator };
+        let sum = TimeSum { total: bytes as f64, calls: count as f64, ..TimeSum::default() };
+        sums.insert((format!("allocated by {name}"), String::new()), sum);
+    }
+    sums
+}

@@ -1,0 +1,139 @@
+//! Classes of kernels as the vendor's comparison has them: by the operator that launched a kernel, then by its type.
+
+use super::{
+    names::NameId,
+    nesting::OperatorNesting,
+    run::{DeviceTask, RunTimeline},
+};
+
+/// Class of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
+pub(crate) enum KernelClass {
+    #[strum(to_string = "Flash Attention (Forward)")]
+    AttentionForward,
+    #[strum(to_string = "Flash Attention (Backward)")]
+    AttentionBackward,
+    #[strum(to_string = "Page Attention")]
+    PageAttention,
+    #[strum(to_string = "Conv (Forward)")]
+    ConvolutionForward,
+    #[strum(to_string = "Conv (Backward)")]
+    ConvolutionBackward,
+    #[strum(to_string = "Matmul")]
+    Matmul,
+    #[strum(to_string = "Fused Communication")]
+    FusedCommunication,
+    #[strum(to_string = "Cube")]
+    Cube,
+    #[strum(to_string = "Vector (Trans)")]
+    Transposition,
+    #[strum(to_string = "Vector (No Trans)")]
+    Vector,
+    #[strum(to_string = "SDMA (Tensor Move)")]
+    TensorMove,
+    /// Kernels without type and operator, as at profiler level 0.
+    #[strum(to_string = "Other")]
+    Other,
+}
+
+/// Parts of the names of operators, with the class of what they launch.
+const OPERATORS: [(&[&str], OperatorClass); 3] = [
+    (
+        &[
+            "flash_attention",
+            "fusion_attention",
+            "flashattn",
+            "xformers_flash",
+            "efficient_attention",
+            "flash2attn",
+        ],
+        OperatorClass::Attention,
+    ),
+    (&["aten::conv"], OperatorClass::Convolution),
+    (&["aten::addmm", "aten::bmm", "aten::mm", "aten::matmul"], OperatorClass::Matmul),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OperatorClass {
+    Attention,
+    Convolution,
+    Matmul,
+}
+
+impl OperatorClass {
+    const fn kernel_class(self, is_backward: bool) -> KernelClass {
+        match (self, is_backward) {
+            (Self::Attention, false) => KernelClass::AttentionForward,
+            (Self::Attention, true) => KernelClass::AttentionBackward,
+            (Self::Convolution, false) => KernelClass::ConvolutionForward,
+            (Self::Convolution, true) => KernelClass::ConvolutionBackward,
+            (Self::Matmul, _) => KernelClass::Matmul,
+        }
+    }
+}
+
+/// Classifies the kernels of a run.
+#[derive(Debug)]
+pub(crate) struct KernelClassifier<'a> {
+    run: &'a RunTimeline,
+    nesting: &'a OperatorNesting<'a>,
+    /// True if the profile has types of kernels.
+    has_types: bool,
+}
+
+impl<'a> KernelClassifier<'a> {
+    pub(crate) fn new(run: &'a RunTimeline, nesting: &'a OperatorNesting<'a>) -> Self {
+        Self { run, nesting, has_types: run.kernels().any(|task| task.kind.is_recorded()) }
+    }
+
+    /// Returns the class of a kernel; the first rule that holds decides.
+    pub(crate) fn class_of(&self, task: &DeviceTask) -> KernelClass {
+        let lower = |id: NameId| self.run.names.text(id).to_ascii_lowercase();
+        let (kind, name) = (lower(task.kind), lower(task.name));
+        if kind.contains("pagedattention") {
+            return KernelClass::PageAttention;
+        }
+        if name.contains("aclnninplacecopy") && name.contains("tensormove") {
+            return KernelClass::TensorMove;
+        }
+        if ["allgathermatmul", "matmulreducescatter", "matmulallreduce"]
+            .iter()
+            .any(|part| name.contains(part))
+        {
+            return KernelClass::FusedCommunication;
+        }
+        let mut is_backward = ["bwd", "back", "grad"].iter().any(|part| kind.contains(part));
+        if let Some(class) = self.class_by_operator(task, &mut is_backward) {
+            return class.kernel_class(is_backward);
+        }
+        if kind.contains("flashattention") || kind.contains("fusedinferattention") {
+            return OperatorClass::Attention.kernel_class(is_backward);
+        }
+        if kind.starts_with("conv") {
+            return OperatorClass::Convolution.kernel_class(is_backward);
+        }
+        if kind.contains("matmul") {
+            return KernelClass::Matmul;
+        }
+        match () {
+            () if task.uses_cube == Some(true) => KernelClass::Cube,
+            () if !self.has_types && task.uses_cube.is_none() => KernelClass::Other,
+            () if ["cast", "transdata", "transpose"].iter().any(|part| name.contains(part)) => {
+                KernelClass::Transposition
+            }
+            () => KernelClass::Vector,
+        }
+    }
+
+    /// Returns the class by the outermost operator with a known name.
+    fn class_by_operator(&self, task: &DeviceTask, is_backward: &mut bool) -> Option<OperatorClass> {
+        let mut found = None;
+        for id in self.nesting.chain(task.operator?) {
+            let name = self.run.names.text(self.run.operator(id)?.name).to_ascii_lowercase();
+            *is_backward |= ["bwd", "back", "grad"].iter().any(|part| name.contains(part));
+            let class = OPERATORS.iter().find(|(parts, _)| parts.iter().any(|part| name.contains(part)));
+            found = class.map(|(_, class)| *class).or(found);
+        }
+        found.filter(|_| self.has_types || task.uses_cube.is_some())
+    }
+}

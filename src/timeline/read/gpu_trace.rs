@@ -1,0 +1,194 @@
+//! Runs in traces of torch on GPUs, for comparisons: kernels, copies, operators, and the flows between them.
+//!
+//! Events have categories: `cpu_op` and `user_annotation` (host), `cuda_runtime` and `cuda_driver` (launches, with a
+//! correlation number), `kernel`, `gpu_memcpy` and `gpu_memset` (device, with the same number). Kernels of nccl are
+//! collectives.
+
+use std::{borrow::Cow, collections::HashMap, path::Path};
+
+use serde::Deserialize;
+
+use super::RunReadError;
+use crate::{
+    profile::{TraceEvent, for_each_trace_event},
+    timeline::{
+        intervals::TimeSpan,
+        names::NameId,
+        nesting::OperatorNesting,
+        run::{
+            Collective, DeviceTask, HostOperator, HostRange, HostStep, OperatorId, ProfileForm, RunTimeline,
+            TaskRole,
+        },
+    },
+};
+
+/// Parts of the names of kernels that run on matrix units.
+const MATRIX_KERNELS: [&str; 5] = ["gemm", "conv", "cutlass", "wgrad", "gemvx"];
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GpuArguments<'a> {
+    correlation: Option<i64>,
+    device: Option<u32>,
+    stream: Option<u32>,
+    #[serde(rename = "Collective name", borrow)]
+    collective: Option<Cow<'a, str>>,
+}
+
+/// Task of a device, with the number of its launch.
+struct GpuTask {
+    span: TimeSpan,
+    device: Option<u32>,
+    stream: Option<u32>,
+    name: NameId,
+    kind: NameId,
+    uses_cube: bool,
+    role: GpuRole,
+    correlation: Option<i64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GpuRole {
+    Kernel,
+    Collective,
+    Copy,
+}
+
+#[derive(Default)]
+struct GpuReader {
+    run: RunTimeline,
+    tasks: Vec<GpuTask>,
+    launches: HashMap<i64, (u64, TimeSpan)>,
+}
+
+/// Reads a trace of a GPU; `None` if it has no kernel of one.
+pub(super) fn read_gpu_trace(file: &Path) -> Result<Option<RunTimeline>, RunReadError> {
+    let mut reader = GpuReader::default();
+    for_each_trace_event(file, &mut |event| {
+        reader.add_event(event);
+        Ok(())
+    })
+    .map_err(|source| RunReadError::Trace { file: file.to_owned(), source })?;
+    if reader.tasks.is_empty() {
+        return Ok(None);
+    }
+    reader.run.form = Some(ProfileForm::GpuTrace);
+    reader.run.files.push(file.to_owned());
+    Ok(Some(reader.into_run()))
+}
+
+/// Returns the name of a kernel without arguments of templates and functions.
+fn short_kernel_name(name: &str) -> &str {
+    let name = name.strip_prefix("void ").unwrap_or(name);
+    let end = name.find(['<', '(']).filter(|end| *end > 0).unwrap_or(name.len());
+    &name[..end]
+}
+
+impl GpuReader {
+    fn add_event(&mut self, event: &TraceEvent<'_>) {
+        if event.ph != "X" {
+            return;
+        }
+        let times = event.start().zip(event.duration()).filter(|(_, duration)| duration.0 >= 0);
+        let Some((start, duration)) = times else { return };
+        let span = TimeSpan::new(start.0, start.0.saturating_add(duration.0));
+        let thread = event.thread().parse().unwrap_or_default();
+        match &*event.cat {
+            "cpu_op" | "user_annotation" => match event.name.strip_prefix("ProfilerStep#").map(str::parse) {
+                Some(Ok(number)) => self.run.steps.push(HostStep { span, number }),
+                _ => {
+                    let name = self.run.names.insert(&event.name);
+                    self.run.operators.push(HostOperator { span, thread, name });
+                }
+            },
+            "python_function" => {
+                if let Some(module) = event.name.strip_prefix(super::database::MODULE_PREFIX) {
+                    let name = self.run.names.insert(module);
+                    self.run.ranges.push(HostRange { span, thread, name, domain: NameId::EMPTY });
+                }
+            }
+            "cuda_runtime" | "cuda_driver" => {
+                let arguments: GpuArguments<'_> = event.arguments();
+                if let Some(correlation) = arguments.correlation {
+                    self.launches.insert(correlation, (thread, span));
+                }
+            }
+            category @ ("kernel" | "gpu_memcpy" | "gpu_memset") => self.add_task(event, category, span),
+            _ => {}
+        }
+    }
+
+    fn add_task(&mut self, event: &TraceEvent<'_>, category: &str, span: TimeSpan) {
+        let arguments: GpuArguments<'_> = event.arguments();
+        let lower = event.name.to_ascii_lowercase();
+        let role = match category {
+            "kernel" if lower.contains("nccl") => GpuRole::Collective,
+            "kernel" => GpuRole::Kernel,
+            _ => GpuRole::Copy,
+        };
+        let kind = match role {
+            GpuRole::Collective => arguments.collective.as_deref().unwrap_or(short_kernel_name(&event.name)),
+            GpuRole::Kernel => short_kernel_name(&event.name),
+            GpuRole::Copy if category == "gpu_memset" => "MEMSET",
+            GpuRole::Copy => "MEMCPY",
+        };
+        let kind = self.run.names.insert(kind);
+        self.tasks.push(GpuTask {
+            span,
+            device: arguments.device,
+            stream: arguments.stream,
+            name: self.run.names.insert(&event.name),
+            kind,
+            uses_cube: MATRIX_KERNELS.iter().any(|part| lower.contains(part)),
+            role,
+            correlation: arguments.correlation,
+        });
+    }
+
+    /// Returns the run with the operators of all tasks.
+    fn into_run(mut self) -> RunTimeline {
+        self.run.operators.sort_by_key(|operator| (operator.span.start, -operator.span.end));
+        let nesting = OperatorNesting::new(&self.run.operators);
+        let launched = |correlation: Option<i64>| -> (Option<OperatorId>, Option<TimeSpan>) {
+            let Some((thread, launch)) = correlation.and_then(|number| self.launches.get(&number)) else {
+                return (None, None);
+            };
+            (nesting.operator_at(*thread, launch.start), Some(*launch))
+        };
+        let mut tasks = Vec::new();
+        let mut collectives = Vec::new();
+        for task in &self.tasks {
+            let (operator, launch) = launched(task.correlation);
+            let (span, device, name, kind) = (task.span, task.device, task.name, task.kind);
+            if task.role == GpuRole::Collective {
+                let group = NameId::EMPTY;
+                collectives.push(Collective {
+                    span,
+                    device,
+                    name,
+                    kind,
+                    group,
+                    operator,
+                    launch,
+                    step: None,
+                });
+                continue;
+            }
+            tasks.push(DeviceTask {
+                span,
+                device,
+                stream: task.stream,
+                name,
+                kind,
+                role: if task.role == GpuRole::Kernel { TaskRole::Kernel } else { TaskRole::Other },
+                signature: None,
+                uses_cube: (task.role == GpuRole::Kernel).then_some(task.uses_cube),
+                operator,
+                launch,
+                step: None,
+            });
+        }
+        (self.run.tasks, self.run.collectives) = (tasks, collectives);
+        self.run
+    }
+}
