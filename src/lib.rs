@@ -10,7 +10,7 @@
 //! | 2 | `process`, `catalogue`, `llm`, `profile` |
 //! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan` |
 //! | 4 | `device`, `collective`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes` |
-//! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` |
+//! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session`, `run_analysis` |
 //! | 6 | `cli` |
 
 pub mod adaptive;
@@ -41,6 +41,7 @@ pub mod profile;
 pub mod rehearsal;
 pub mod render;
 mod report;
+mod run_analysis;
 pub mod sched;
 mod selftest;
 mod session;

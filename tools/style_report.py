@@ -19,6 +19,8 @@ SOURCE = ROOT / "src"
 # Limits of the figures in percent or, for verbs and modules, as a count.
 LIMITS = {"types": 25.0, "shared": 5.0, "docs": 8.0, "verbs": 0, "modules": 0}
 LARGEST_MODULE = 6000
+# One file per command without logic: its size is that of the command line.
+WITHOUT_LIMIT = {"cli"}
 
 TYPE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|union)\s+(\w+)")
 FUNCTION = re.compile(
@@ -93,7 +95,9 @@ def collect():
         if len(found) > 1:
             places["shared"] += [f"{place}: {name}" for place in found]
     places["modules"] = [
-        f"src/{module}: {count} lines" for module, count in lines_of_module.items() if count > LARGEST_MODULE
+        f"src/{module}: {count} lines"
+        for module, count in lines_of_module.items()
+        if count > LARGEST_MODULE and module not in WITHOUT_LIMIT
     ]
     return places, totals, sum(lines_of_module.values())
 

@@ -7,11 +7,12 @@ use clap::{Args, ValueEnum};
 use super::options::AssetOptions;
 use crate::{
     exit::ExitStatus,
-    report::{
-        ComparisonReport, comparison_csv, comparison_json, comparison_page, comparison_text, print_data,
-        print_note,
+    report::{print_data, print_note},
+    run_analysis::{
+        ComparedRun, ComparisonReport, comparison_csv, comparison_json, comparison_page, comparison_text,
+        join_with_database,
     },
-    session::{CommandError, ComparedRun, ResultFile, join_with_database},
+    session::{CommandError, ResultFile},
     timeline::{MODULE_DOMAIN, compare_runs},
 };
 

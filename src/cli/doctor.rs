@@ -12,6 +12,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     database::Database,
+    device::npu_smi::NpuChip,
     device::{
         self, CheckStatus, DeviceNumbering, DoctorCheck, LeaseFolder, SoftwareLocations, check_installation,
         custom_operators, diagnosis, operator_environment,
@@ -20,7 +21,6 @@ use crate::{
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
     files::ScratchFolder,
-    profile::npu_smi::NpuChip,
     report::print_data,
     session::{CORRECT_DEVICE, CommandError, lease_free_devices, soc_contradiction},
     vendor_check::{installed_software, package_folders, torch_devices},

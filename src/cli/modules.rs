@@ -10,10 +10,12 @@ use crate::{
     config::DeviceProfile,
     coverage::missing_kernels_csv,
     exit::ExitStatus,
-    report::{
-        ModulesReport, modules_csv, modules_json, modules_text, modules_workbook, print_data, print_note,
+    report::{print_data, print_note},
+    run_analysis::{
+        ModulesReport, join_with_database, modules_csv, modules_json, modules_of_run, modules_text,
+        modules_workbook, peak_of_run, read_all_runs,
     },
-    session::{CommandError, ResultFile, join_with_database, modules_of_run, peak_of_run, read_all_runs},
+    session::{CommandError, ResultFile},
     timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
 };
 

@@ -7,8 +7,9 @@ use clap::Args;
 use super::coverage::JsonOutput;
 use crate::{
     exit::ExitStatus,
-    report::{StepTimesReport, print_data, print_note, step_lanes, step_times_json, step_times_text},
-    session::{CommandError, ResultFile, read_all_runs},
+    report::{print_data, print_note},
+    run_analysis::{StepTimesReport, read_all_runs, step_lanes, step_times_json, step_times_text},
+    session::{CommandError, ResultFile},
     timeline::{VendorSteps, collective_arrivals, step_times},
 };
 

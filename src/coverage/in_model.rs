@@ -46,7 +46,7 @@ pub(crate) struct InModelKernel {
     pub(crate) alone: Option<AloneDuration>,
     /// Reason of a missing duration.
     pub(crate) reason: String,
-    /// Question that asks a database for it.
+    /// Question for its duration alone.
     pub(crate) question: WorkloadQuestion,
 }
 

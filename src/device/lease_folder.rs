@@ -15,7 +15,7 @@ use std::{
 use nix::{errno::Errno, fcntl::OFlag};
 
 use super::DeviceError;
-use crate::{files::scratch::temporary_folder, profile::npu_smi::NpuChip};
+use crate::{device::npu_smi::NpuChip, files::scratch::temporary_folder};
 
 /// Folder of lease files.
 #[derive(Clone, Debug)]
@@ -160,7 +160,7 @@ mod tests {
     use std::{os::unix::fs::symlink, time::Duration};
 
     use super::*;
-    use crate::{device::DeviceLease, profile::npu_smi::parse_info};
+    use crate::{device::DeviceLease, device::npu_smi::parse_info};
 
     fn folder_of_user(path: PathBuf) -> LeaseFolder {
         LeaseFolder { path, sharing: LeaseSharing::OneUser, names: BTreeMap::new() }

@@ -7,6 +7,7 @@ pub(crate) mod diagnosis;
 mod installation;
 mod lease;
 mod lease_folder;
+pub mod npu_smi;
 mod numbering;
 mod platform_config;
 mod software;
@@ -31,9 +32,9 @@ use serde::Serialize;
 pub(crate) use software::{HostSoftware, SoftwareLocations};
 
 use crate::{
+    device::npu_smi::{NpuChip, NpuSmiError, NpuSmiInfo, parse_chip_map, parse_info},
     domain::SoftwareFingerprint,
     process::{self, CommandSpec, ExitKind, ProcessError},
-    profile::npu_smi::{NpuChip, NpuSmiError, NpuSmiInfo, parse_chip_map, parse_info},
 };
 
 /// Time limit of `npu-smi`: it takes seconds, and hangs if the driver does.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{DeviceError, HostDevices};
 use crate::{
+    device::npu_smi::{LogicalIdSource, NpuSmiInfo},
     domain::LogicalDeviceId,
-    profile::npu_smi::{LogicalIdSource, NpuSmiInfo},
 };
 
 /// Logical numbers of the devices that `npu-smi` lists.

@@ -18,10 +18,10 @@ use super::{
 };
 use crate::{
     device,
+    device::npu_smi::{NpuChip, NpuSmiInfo},
     domain::DataKind,
     files::disk_space::has_space,
     ledger::DeviceReading,
-    profile::npu_smi::{NpuChip, NpuSmiInfo},
 };
 
 /// Interval on a host with devices. One query takes a second of one core on a host of sixteen devices.

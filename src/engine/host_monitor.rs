@@ -15,11 +15,11 @@ use super::{CollectionSettings, PausedDevices, pause_file};
 use crate::{
     database::Database,
     device::DeviceLeases,
+    device::npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
     domain::DataKind,
     events::RunEvent,
     files::disk_space::{free_bytes, has_space},
     process::{ProcessOrigin, process_origin},
-    profile::npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
     sched::SchedEvent,
 };
 

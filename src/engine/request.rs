@@ -8,11 +8,11 @@ use std::{
 use super::CollectionSettings;
 use crate::{
     database::Database,
+    device::npu_smi::NpuSmiInfo,
     domain::{CaseId, CaseOutcome, IdentifiedCase, KernelName},
     exit::ExitStatus,
     ledger::Ledger,
     plan::{PlannedCase, RunPlan},
-    profile::npu_smi::NpuSmiInfo,
     sched::Seconds,
 };
 

@@ -1,4 +1,4 @@
-//! Readers of the vendor's output: kernel records in CSVs and databases, `npu-smi`. They read in streams and by
+//! Readers of the vendor's output: kernel records in CSVs and databases, traces. They read in streams and by
 //! column name; they never write and never start a program.
 //!
 //! Layer 2: imports `stats`, `domain`, `files` and `table`.
@@ -18,7 +18,6 @@ mod host_calls;
 mod ingest;
 mod kernel_record;
 mod newest_export;
-pub mod npu_smi;
 mod operator_details;
 mod profile_ranks;
 mod recorded_collectives;

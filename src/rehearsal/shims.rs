@@ -135,7 +135,7 @@ fn reading(device: u32, state: &FaultyDeviceState) -> npu_smi::SimulatedReading 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::npu_smi::parse_info;
+    use crate::device::npu_smi::parse_info;
 
     #[test]
     fn programs_without_a_stand_in_are_refused() {

@@ -1,14 +1,13 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `catalogue`, `llm`, `render`, `ledger`,
-//! `database`, `lookup`, `workload`, `timeline`, `grid`, `collective`, `verify`, `evidence`, `coverage` and `adaptive`.
+//! `database`, `lookup`, `workload`, `grid`, `collective`, `verify`, `evidence`, `coverage` and `adaptive`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
 mod adapt;
 mod audit;
 mod collectives;
-mod comparison;
 mod coverage;
 mod coverage_page;
 mod diff;
@@ -22,7 +21,6 @@ mod kernel_gaps;
 mod lookup;
 mod m6;
 mod models;
-mod modules;
 mod noise;
 mod output_format;
 mod plan;
@@ -35,7 +33,6 @@ mod run_state;
 mod show;
 mod status;
 mod status_table;
-mod step_times;
 mod summary_tables;
 mod sweep;
 mod text;
@@ -51,9 +48,6 @@ pub(crate) use collectives::{
     FitReport, GroupChoice, ModelReport, fit_json, fit_text, groups_json, groups_table, model_json,
     model_text,
 };
-pub(crate) use comparison::{
-    ComparisonReport, comparison_csv, comparison_json, comparison_page, comparison_text,
-};
 pub(crate) use coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text};
 pub(crate) use coverage_page::coverage_page;
 pub(crate) use diff::{diff_json, diff_summary, diff_table, failed_note};
@@ -66,9 +60,6 @@ pub(crate) use kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, gaps
 pub(crate) use lookup::{LookupReport, lookup_json, lookup_text};
 pub(crate) use m6::{M6Report, ProfiledPass, m6_json, m6_text};
 pub(crate) use models::{models_json, models_table, step_json, step_table};
-pub(crate) use modules::{
-    ModuleLine, ModulesReport, RunModules, modules_csv, modules_json, modules_text, modules_workbook,
-};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
@@ -83,8 +74,9 @@ pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
 pub(crate) use show::{cases_table, run_summary, shown_cases};
 pub(crate) use status::RunStatusFile;
 pub(crate) use status_table::status_table;
-pub(crate) use step_times::{StepTimesReport, step_lanes, step_times_json, step_times_text};
-pub(crate) use summary_tables::{kernels_table, rules_table, verdict_table};
+pub(crate) use summary_tables::{
+    align_right, kernels_table, plain_table, rules_table, trim_lines, verdict_table,
+};
 pub(crate) use sweep::{SweepLine, SweepPreview};
 pub(crate) use text::{TextReporter, device_ranges, format_count};
 pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};

@@ -66,7 +66,7 @@ pub(crate) fn rules_table(rules: &[VerificationRule]) -> String {
 }
 
 /// Returns a table without borders.
-pub(super) fn plain_table(header: impl Into<Row>) -> Table {
+pub(crate) fn plain_table(header: impl Into<Row>) -> Table {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(header);
@@ -74,7 +74,7 @@ pub(super) fn plain_table(header: impl Into<Row>) -> Table {
 }
 
 /// Aligns columns to the right, up to the first index that does not exist.
-pub(super) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
+pub(crate) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
     for index in columns {
         let Some(column) = table.column_mut(index) else { return };
         column.set_cell_alignment(CellAlignment::Right);
@@ -82,7 +82,7 @@ pub(super) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = u
 }
 
 /// Returns the text of a table without trailing spaces.
-pub(super) fn trim_lines(table: &Table) -> String {
+pub(crate) fn trim_lines(table: &Table) -> String {
     table.trim_fmt().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 

@@ -19,9 +19,9 @@ use super::{
     record_loss::mark_length,
 };
 use crate::{
+    device::npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
     device::query_npu_smi,
     domain::LogicalDeviceId,
-    profile::npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
     render::files,
 };
 
@@ -253,7 +253,7 @@ fn mapping_problems(observations: &[DeviceObservation], rows: usize) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::npu_smi::parse_info;
+    use crate::device::npu_smi::parse_info;
     use crate::rehearsal::npu_smi::{SimulatedReading, info_table};
 
     fn observation(device: u32) -> DeviceObservation {

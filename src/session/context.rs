@@ -21,6 +21,7 @@ use crate::{
     collective::NodeLayout,
     config::{AssetFiles, DeviceProfile},
     database::Database,
+    device::npu_smi::{NpuChip, NpuSmiInfo},
     device::{
         self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint, LeaseFolder,
         diagnosis::{check_device_count, check_device_use},
@@ -34,7 +35,6 @@ use crate::{
     ledger::Ledger,
     plan::{InitialCosts, RunPlan, UpdateMode},
     process::sees_host_processes,
-    profile::npu_smi::{NpuChip, NpuSmiInfo},
     render::overridden_variables,
     report::{
         EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, print_data, print_note, verdict_table,

@@ -6,10 +6,11 @@ use super::CommandError;
 use crate::{
     config::{AssetFiles, DeviceProfile},
     database::Database,
+    device::npu_smi::NpuChip,
     device::{self, PlatformConfig},
     domain::{DataKind, soc_of_chip},
     files::ScratchFolder,
-    profile::{DeviceEvidence, npu_smi::NpuChip},
+    profile::DeviceEvidence,
     report::print_note,
     vendor_check::first_device_soc,
 };

@@ -10,12 +10,12 @@ use std::{
 use super::{CommandError, RunOptions};
 use crate::{
     database::Database,
+    device::npu_smi::{NpuChip, NpuSmiInfo},
     device::{
         DeviceError, DeviceLeases, HostSoftware, LeaseFolder, SoftwareLocations, custom_operators,
         operator_environment,
     },
     domain::{DataKind, SoftwareFingerprint},
-    profile::npu_smi::{NpuChip, NpuSmiInfo},
     rehearsal,
     vendor_check::package_folders,
 };

@@ -2,7 +2,7 @@
 //! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `llm`, `profile`,
-//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan`, `device`,
+//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `grid`, `fault_plan`, `device`,
 //! `collective`, `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report` and
 //! `selftest`.
 
@@ -27,7 +27,6 @@ mod options;
 mod plan;
 mod production_collectives;
 mod profile_records;
-mod recorded_runs;
 mod reparse;
 mod result_file;
 mod resume;
@@ -64,7 +63,6 @@ pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use production_collectives::PlacedCollectives;
 pub(crate) use profile_records::{left_out_files, read_records};
-pub(crate) use recorded_runs::{ComparedRun, join_with_database, modules_of_run, peak_of_run, read_all_runs};
 pub(crate) use reparse::reparse_runs;
 pub(crate) use result_file::ResultFile;
 pub(crate) use resume::ResumeState;

@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use npubench::{
-    profile::npu_smi::parse_info,
+    device::npu_smi::parse_info,
     rehearsal::npu_smi::{SimulatedReading, info_table},
 };
 

@@ -12,10 +12,10 @@ use std::{
 use npubench::{
     catalogue::{Catalogue, CatalogueEntry},
     config::AssetFiles,
+    device::npu_smi::{NpuSmiInfo, parse_info},
     domain::{Attempt, Case, CaseAttributes, KernelName, Nanos, SignatureCells, Verdict},
     fault_plan::{FaultPlan, ValidNames},
     process::{self, CommandSpec, ExitKind},
-    profile::npu_smi::{NpuSmiInfo, parse_info},
     render::Manifest,
     verify::{
         CollectionTermination, ExpectedLaunches, LaunchJournal, SoftwareChange, assess_collection,

@@ -285,26 +285,19 @@ impl DatabaseReader<'_> {
         ];
         let mut join = String::new();
         let ids = kernels.as_ref().and_then(|kernels| {
-            Some((kernels.integer_column("globalTaskId")?, tasks.integer_column("globalTaskId")?))
+            Some((
+                kernels.integer_column_of("k", "globalTaskId")?,
+                tasks.integer_column_of("t", "globalTaskId")?,
+            ))
         });
         match (&kernels, ids) {
             (Some(kernels), Some((kernel_id, task_id))) => {
-                // The alias keeps columns of one name apart; casts are of the other table's column.
-                let aliased = |alias: &str, column: &str| match column.strip_prefix("CAST(") {
-                    Some(rest) => format!("CAST({alias}.{rest}"),
-                    None => format!("{alias}.{column}"),
-                };
-                selected.push(aliased("k", &kernel_id));
+                selected.push(kernel_id.clone());
                 selected.extend(names.map(|name| {
                     let column = kernels.quoted_column(name);
                     column.map_or_else(|| "NULL".to_owned(), |column| format!("k.{column}"))
                 }));
-                join = format!(
-                    " LEFT JOIN {} k ON {} = {}",
-                    kernels.quoted_name(),
-                    aliased("k", &kernel_id),
-                    aliased("t", &task_id)
-                );
+                join = format!(" LEFT JOIN {} k ON {} = {}", kernels.quoted_name(), kernel_id, task_id);
             }
             _ => selected.extend(std::iter::repeat_n("NULL".to_owned(), names.len() + 1)),
         }

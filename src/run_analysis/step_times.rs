@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::summary_tables::{align_right, plain_table, trim_lines};
+use crate::report::{align_right, plain_table, trim_lines};
 use crate::timeline::{
     CollectiveArrival, FreeGap, GapCause, ProfileForm, RunTimeline, StepTimes, StreamTimes, TimeSet,
     VendorSteps, waits_by_rank,

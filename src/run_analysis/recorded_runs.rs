@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{CommandError, LookupDatabase};
+use super::module_tables::{ModuleLine, RunModules};
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     coverage::{InModelKernels, join_kernels},
     domain::DataKind,
     profile::device_of_profile,
-    report::{ModuleLine, RunModules, print_note},
+    report::print_note,
+    session::{CommandError, LookupDatabase},
     timeline::{
         LaunchedTask, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums, RunTimeline,
         Utilisation, read_runs, step_times,
@@ -117,7 +118,7 @@ impl ComparedRun {
     fn of_rank(mut runs: Vec<RunTimeline>, path: &Path, rank: Option<u32>) -> Result<Self, CommandError> {
         let ranks: Vec<String> = runs.iter().filter_map(|run| Some(run.rank?.to_string())).collect();
         let found = runs.iter().position(|run| run.rank.is_some() && run.rank == rank);
-        // A single run is compared whatever its rank, unless the rank is asked for.
+        // The only run of a profile is compared whatever its rank.
         let at = found.or((runs.len() == 1).then_some(0)).ok_or_else(|| {
             let path = path.display();
             CommandError::bad_input(

@@ -3,14 +3,12 @@
 use handlebars::Handlebars;
 use serde_json::{Value, json};
 
-use super::{
-    modules::in_model_json,
-    summary_tables::{align_right, plain_table, trim_lines},
-};
+use super::module_tables::{in_model_json, shorten};
 use crate::{
     config::{AssetError, AssetFiles},
     coverage::{InModelKernel, InModelKernels},
     render::RenderError,
+    report::{align_right, plain_table, trim_lines},
     timeline::{ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum},
 };
 
@@ -78,17 +76,6 @@ fn ratio_cell(row: &ComparedRow) -> String {
 
 fn signed(value: String) -> String {
     if value.starts_with('-') { value } else { format!("+{value}") }
-}
-
-/// Shortens a text in the middle.
-fn shorten(text: &str, most: usize) -> String {
-    let letters: Vec<char> = text.chars().collect();
-    if letters.len() <= most {
-        return text.to_owned();
-    }
-    let half = (most - 1) / 2;
-    let (start, end) = (&letters[..half], &letters[letters.len() - half..]);
-    format!("{}…{}", start.iter().collect::<String>(), end.iter().collect::<String>())
 }
 
 fn run_text(name: &str, run: &RunTimeline, sums: &RunSums) -> String {

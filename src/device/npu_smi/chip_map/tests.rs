@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::profile::npu_smi::parse_info;
+use crate::device::npu_smi::parse_info;
 
 /// A2 with eight cards, of which a container sees cards 1 and 2.
 const A2: &str = "\

@@ -4,10 +4,10 @@ use indexmap::IndexMap;
 use rust_xlsxwriter::{Workbook, XlsxError};
 use serde_json::{Value, json};
 
-use super::summary_tables::{align_right, plain_table, trim_lines};
 use crate::{
     coverage::{InModelKernel, InModelKernels},
     domain::Dims,
+    report::{align_right, plain_table, trim_lines},
     timeline::{LaunchedTask, ModuleRow, ModuleTable, RunTimeline, Utilisation},
 };
 
@@ -174,7 +174,7 @@ fn operators_table(report: &ModulesReport<'_>) -> String {
             rank_cell(run.run),
             line.module().to_owned(),
             run.run.names.text(line.row.operator).to_owned(),
-            shorten(&line.kernels(run.run)),
+            shorten(&line.kernels(run.run), LONGEST_LIST),
             millis_cell(line.row.total),
             line.row.calls.len().to_string(),
             format!("{:.3}", line.mean() / 1e3),
@@ -193,13 +193,13 @@ fn operators_table(report: &ModulesReport<'_>) -> String {
     format!("\n{}{rest}", trim_lines(&table))
 }
 
-/// Shortens a text in the middle.
-fn shorten(text: &str) -> String {
+/// Shortens a text to a number of characters in its middle.
+pub(super) fn shorten(text: &str, most: usize) -> String {
     let letters: Vec<char> = text.chars().collect();
-    if letters.len() <= LONGEST_LIST {
+    if letters.len() <= most {
         return text.to_owned();
     }
-    let half = (LONGEST_LIST - 1) / 2;
+    let half = most.saturating_sub(1) / 2;
     let (start, end) = (&letters[..half], &letters[letters.len() - half..]);
     format!("{}…{}", start.iter().collect::<String>(), end.iter().collect::<String>())
 }
@@ -226,7 +226,7 @@ pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
             .map_or_else(|| "-".to_owned(), |(low, high)| format!("{:.3} to {:.3}", low / 1e3, high / 1e3));
         table.add_row([
             kernel.case.kernel.to_string(),
-            shorten(&input_shapes(kernel)),
+            shorten(&input_shapes(kernel), LONGEST_LIST),
             kernel.calls.to_string(),
             format!("{:.3}", kernel.mean() / 1e3),
             format!("{:.3}", alone.duration / 1e3),
@@ -248,7 +248,7 @@ pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
         for kernel in missing.iter().take(rows) {
             table.add_row([
                 kernel.case.kernel.to_string(),
-                shorten(&input_shapes(kernel)),
+                shorten(&input_shapes(kernel), LONGEST_LIST),
                 kernel.calls.to_string(),
                 millis_cell(kernel.total),
                 kernel.reason.clone(),
