@@ -1,6 +1,6 @@
 //! `npubench timeline`: computing, communication and free time of the steps of a recorded run.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::Args;
 
@@ -10,8 +10,11 @@ use crate::{
     report::{print_data, print_note},
     run_analysis::{StepTimesReport, read_all_runs, step_lanes, step_times_json, step_times_text},
     session::{CommandError, ResultFile},
-    timeline::{VendorSteps, collective_arrivals, step_times},
+    timeline::{StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times},
 };
+
+/// Largest number of steps that an error lists.
+const LISTED_STEPS: usize = 20;
 
 /// Shows where the time of a recorded model goes: computing, communication, their overlap, and free time with its causes
 ///
@@ -43,34 +46,41 @@ pub(super) struct TimelineOptions {
 pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError> {
     let trace = options.trace.as_ref().map(|path| ResultFile::new(path, None, "json")).transpose()?;
     let runs = read_all_runs(&options.profiles)?;
-    let mut times = Vec::new();
-    let mut vendor = Vec::new();
-    for run in &runs {
-        let own = step_times(run);
-        if let Some(file) = run.files.first() {
-            vendor.extend(VendorSteps::beside(file, &own)?);
-        }
-        times.extend(own);
+    let inputs = || runs.iter().flat_map(|run| &run.files).map(PathBuf::as_path);
+    let trace = trace.map(|file| file.apart_from(inputs())).transpose()?;
+    let mut times: Vec<StepTimes> =
+        runs.iter().enumerate().flat_map(|(number, run)| step_times(number, run)).collect();
+    let is_chosen = |step: Option<u64>| {
+        options.steps.is_empty() || step.is_some_and(|step| options.steps.contains(&step))
+    };
+    if !times.is_empty() {
+        require_steps(&options.steps, &times)?;
     }
-    if !options.steps.is_empty() {
-        let found: Vec<String> = times.iter().filter_map(|own| Some(own.step?.to_string())).collect();
-        let chosen = |step: Option<u64>| step.is_some_and(|step| options.steps.contains(&step));
-        times.retain(|own| chosen(own.step));
-        vendor.iter_mut().for_each(|own| own.differences.retain(|difference| chosen(difference.step)));
-        if times.is_empty() {
-            return Err(CommandError::bad_input(
-                "the profiles have none of the steps of `--step`",
-                format!("the recorded steps are {}", found.join(", ")),
-            ));
-        }
-    }
+    times.retain(|own| is_chosen(own.step));
     if times.is_empty() {
         return Err(CommandError::bad_input(
             "the profiles have neither a kernel nor a collective with a time",
             "check that the profiled range ran on a device, and that the profile was analysed",
         ));
     }
-    let arrivals = collective_arrivals(&runs);
+    let mut vendor = Vec::new();
+    for (number, run) in runs.iter().enumerate() {
+        let own: Vec<&StepTimes> = times.iter().filter(|own| own.run == number).collect();
+        let Some(file) = run.files.first() else { continue };
+        match VendorSteps::beside(file, &own) {
+            Ok(found) => vendor.extend(found),
+            // The vendor's table is compared only, and a damaged one does not change our times.
+            Err(error) => print_note(&format!("the vendor's table of steps is not compared: {error}")),
+        }
+    }
+    if let Some(rank) = repeated_rank(&runs) {
+        print_note(&format!(
+            "rank {rank} has several profiles, which are of different runs: late ranks are not shown; give the profiles of \
+             one run"
+        ));
+    }
+    let mut arrivals = collective_arrivals(&runs);
+    arrivals.retain(|arrival| is_chosen(arrival.step));
     let report = StepTimesReport {
         runs: &runs,
         times: &times,
@@ -84,4 +94,17 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
     }
     print_data(&if options.output.is_json() { step_times_json(&report) } else { step_times_text(&report) });
     Ok(ExitStatus::Done)
+}
+
+/// Refuses steps that no profile has.
+fn require_steps(wanted: &[u64], times: &[StepTimes]) -> Result<(), CommandError> {
+    let recorded: BTreeSet<u64> = times.iter().filter_map(|own| own.step).collect();
+    let Some(unknown) = wanted.iter().find(|step| !recorded.contains(step)) else { return Ok(()) };
+    let recorded = match &*recorded.iter().map(u64::to_string).collect::<Vec<_>>() {
+        [] => "no steps are recorded; leave out `--step`".to_owned(),
+        steps if steps.len() <= LISTED_STEPS => format!("the recorded steps are {}", steps.join(", ")),
+        [first, .., last] => format!("{} steps from {first} to {last} are recorded", recorded.len()),
+        [step] => format!("step {step} is recorded"),
+    };
+    Err(CommandError::bad_input(format!("the profiles have no step {unknown}"), recorded))
 }

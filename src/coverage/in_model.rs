@@ -12,7 +12,7 @@ use crate::{
     domain::{Case, KernelName, Nanos},
     lookup::{AnswerSource, LookupEngine, LookupError, UsedRow},
     profile::CELLS,
-    timeline::{DeviceTask, NameId, RunTimeline, SignatureId},
+    timeline::{DeviceTask, NameId, RunTimeline, SignatureId, sum_lengths},
     workload::{DurationKind, Workload, WorkloadQuestion},
 };
 
@@ -132,7 +132,7 @@ pub(crate) fn join_kernels(
     for (number, run) in runs.iter().enumerate() {
         for task in run.kernels() {
             let Some(signature) = task.signature else {
-                joined.without_shapes += task.span.length();
+                joined.without_shapes = sum_lengths([joined.without_shapes, task.span.length()]);
                 continue;
             };
             let key = (number, task.kind, signature);
@@ -140,7 +140,7 @@ pub(crate) fn join_kernels(
                 Some(at) => *at,
                 None => {
                     let Some(case) = run.case_of_kernel(task.kind, signature) else {
-                        joined.without_shapes += task.span.length();
+                        joined.without_shapes = sum_lengths([joined.without_shapes, task.span.length()]);
                         continue;
                     };
                     let text = format!("{} {}", case.kernel, case.signature());
@@ -155,7 +155,7 @@ pub(crate) fn join_kernels(
                 }
             };
             joined.kernels[at].calls += 1;
-            joined.kernels[at].total += task.span.length();
+            joined.kernels[at].total = sum_lengths([joined.kernels[at].total, task.span.length()]);
         }
     }
     joined.look_up(&CoverageAnalyzer { engine, catalogue }, folder)?;

@@ -45,6 +45,7 @@ pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summ
 pub use error::{ProfileError, RecordPosition, ShapelessKind};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups, ShapelessRecords};
 pub use ingest::{ReadOptions, add_table};
+pub(crate) use newest_export::newest_exports;
 pub use profile_ranks::{ProfileRanks, leave_out_copies};
 pub(crate) use recorded_collectives::{
     CollectiveSignature, RecordedCollectives, RecordedDurations, RecordedGroup,
@@ -56,5 +57,5 @@ pub(crate) use sqlite::{
     for_each_timed_record, is_database, open_database,
 };
 pub(crate) use task_table::{TaskRow, for_each_task_row};
-pub(crate) use trace_events::{TraceError, TraceEvent, for_each_trace_event};
+pub(crate) use trace_events::{TraceError, TraceEvent, for_each_trace_event, plain_text};
 pub use unsupported_table::UnsupportedTable;

@@ -23,7 +23,7 @@ struct ExportedFile {
 
 /// Returns the files of the newest export of each table. Files without a time are kept. Slices that are incomplete are an
 /// error.
-pub(super) fn newest_exports(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, ProfileError> {
+pub(crate) fn newest_exports(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, ProfileError> {
     let mut tables: BTreeMap<String, Vec<ExportedFile>> = BTreeMap::new();
     let mut newest = Vec::new();
     for path in files {

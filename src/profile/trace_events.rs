@@ -68,7 +68,7 @@ pub(crate) struct TraceEvent<'a> {
 }
 
 /// Returns the text of a number or a text without escapes; `None` for other values.
-fn plain_text(value: Option<&RawValue>) -> Option<&str> {
+pub(crate) fn plain_text(value: Option<&RawValue>) -> Option<&str> {
     let text = value?.get().trim();
     match text.strip_prefix('"') {
         Some(quoted) => quoted.strip_suffix('"'),
@@ -216,7 +216,7 @@ impl TraceText<'_> {
                     self.at += values.byte_offset();
                     return visit(value).map_err(|problem| self.error_at(at, &problem));
                 }
-                Some(Err(error)) if !error.is_eof() => return Err(self.json_error(&error)),
+                Some(Err(error)) if !self.is_cut_off(&error) => return Err(self.json_error(&error)),
                 _ => {}
             }
             if !self.read_more()? {
@@ -270,7 +270,7 @@ impl TraceText<'_> {
                     self.at += length;
                     return result.map_err(|problem| self.error_at(at, &problem));
                 }
-                Some(Err(error)) if !error.is_eof() => return Err(self.json_error(&error)),
+                Some(Err(error)) if !self.is_cut_off(&error) => return Err(self.json_error(&error)),
                 _ => {}
             }
             if !self.read_more()? {
@@ -318,12 +318,21 @@ impl TraceText<'_> {
         if is_found { Ok(()) } else { Err(TraceError::NoEvents) }
     }
 
-    fn json_error(&self, error: &serde_json::Error) -> TraceError {
+    /// Returns true if the text ends where it is wrong: a number at the end of the block may go on behind it.
+    fn is_cut_off(&self, error: &serde_json::Error) -> bool {
+        error.is_eof() || self.place_of_error(error) + 1 >= self.block.len()
+    }
+
+    /// Returns the place of an error in the block.
+    fn place_of_error(&self, error: &serde_json::Error) -> usize {
         let rest = &self.block[self.at..];
         let lines = error.line().saturating_sub(1);
         let starts = memchr::memchr_iter(b'\n', rest).take(lines).last().map_or(0, |end| end + 1);
-        let at = self.at + starts + error.column().saturating_sub(1);
-        self.error_at(at, &plain_words(&error.to_string()))
+        self.at + starts + error.column().saturating_sub(1)
+    }
+
+    fn json_error(&self, error: &serde_json::Error) -> TraceError {
+        self.error_at(self.place_of_error(error), &plain_words(&error.to_string()))
     }
 
     /// Creates an error for a place of the block. Lines are counted by reading the file again.
@@ -402,6 +411,19 @@ mod tests {
                 let expected = (17_364_088_836 * 100_000 + n) * 1_000 + 250 + n % 10;
                 assert_eq!((*start, *argument), (Some(expected), n));
             }
+        }
+    }
+
+    #[test]
+    fn numbers_at_the_end_of_a_block_are_read() {
+        let number = "-12.25e+1";
+        for inside in 0..=number.len() {
+            let head = "[{\"name\": \"";
+            let middle =
+                format!("\"}},{{\"name\": \"a\", \"args\": {{\"n\": 7, \"other\": {number}}}, \"ts\": ");
+            let pad = BLOCK - head.len() - middle.len() - inside;
+            let text = format!("{head}{}{middle}{number}}}]", "x".repeat(pad));
+            assert_eq!(events_of(&text).expect("read")[1], ("a".to_owned(), Some(-122_500), 7), "{inside}");
         }
     }
 

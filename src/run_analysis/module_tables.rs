@@ -8,7 +8,7 @@ use crate::{
     coverage::{InModelKernel, InModelKernels},
     domain::Dims,
     report::{align_right, plain_table, trim_lines},
-    timeline::{LaunchedTask, ModuleRow, ModuleTable, RunTimeline, Utilisation},
+    timeline::{LaunchedTask, ModuleRow, ModuleTable, RunTimeline, Utilisation, sum_lengths},
 };
 
 /// Module of rows outside of all modules.
@@ -103,12 +103,12 @@ fn sums_by_module(run: &RunModules<'_>) -> IndexMap<String, ModuleSum> {
     let mut sums: IndexMap<String, ModuleSum> = IndexMap::new();
     for line in &run.lines {
         let sum = sums.entry(line.path()).or_default();
-        sum.total += line.row.total;
+        sum.total = sum_lengths([sum.total, line.row.total]);
         sum.operators += line.row.calls.len();
         sum.utilisation.add(line.utilisation.unwrap_or_default());
         if let Some((excess, time)) = line.excess {
             let (all, all_time) = sum.excess.unwrap_or_default();
-            sum.excess = Some((all + excess, all_time + time));
+            sum.excess = Some((all + excess, sum_lengths([all_time, time])));
         }
     }
     sums.sort_by(|_, a, _, b| b.total.cmp(&a.total));
@@ -124,7 +124,7 @@ pub(crate) fn modules_text(report: &ModulesReport<'_>) -> String {
     let columns = header.len();
     let mut modules = plain_table(header);
     for run in &report.runs {
-        let device_time = run.table.attributed() + run.table.outside_time();
+        let device_time = run.table.device_time();
         for (path, sum) in sums_by_module(run) {
             let mut row = vec![
                 rank_cell(run.run),
@@ -148,7 +148,7 @@ pub(crate) fn modules_text(report: &ModulesReport<'_>) -> String {
             rank_cell(run.run),
             millis_cell(inside),
             millis_cell(outside),
-            millis_cell(inside + outside),
+            millis_cell(run.table.device_time()),
             run.table.ranges
         ));
         text.push_str(&format!("peak of the matrix units: {}\n", run.peak));
@@ -242,7 +242,7 @@ pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
         text.push_str(&format!("\nslower in the model than alone\n{}", trim_lines(&table)));
     }
     let missing = in_model.missing();
-    let time: i64 = missing.iter().map(|kernel| kernel.total).sum();
+    let time = sum_lengths(missing.iter().map(|kernel| kernel.total));
     if !missing.is_empty() {
         let mut table = plain_table(["kernel", "inputs", "calls", "time ms", "reason"]);
         for kernel in missing.iter().take(rows) {
@@ -403,7 +403,7 @@ pub(crate) fn modules_json(report: &ModulesReport<'_>) -> String {
             "ranges": run.table.ranges,
             "modules_ns": run.table.attributed(),
             "outside_ns": run.table.outside_time(),
-            "device_ns": run.table.attributed() + run.table.outside_time(),
+            "device_ns": run.table.device_time(),
             "peak": run.peak,
         });
         lines.push_str(&format!("{object}\n"));

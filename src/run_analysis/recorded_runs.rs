@@ -13,7 +13,7 @@ use crate::{
     session::{CommandError, LookupDatabase},
     timeline::{
         LaunchedTask, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums, RunTimeline,
-        Utilisation, read_runs, step_times,
+        Utilisation, read_runs, step_times, sum_lengths,
     },
 };
 
@@ -28,7 +28,7 @@ pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, Comma
         for (count, what) in [
             (run.untimed, "records without a valid time are left out"),
             (run.repeated, "records of collectives repeat others on another stream and do not count"),
-            (run.unfinished_ranges, "ranges of mstx have no end and are left out"),
+            (run.unfinished_ranges, "ranges of mstx have no end behind their start and are left out"),
         ] {
             if count > 0 {
                 print_note(&format!("`{file}`: {count} {what}"));
@@ -80,7 +80,7 @@ pub(crate) fn modules_of_run<'a>(
                 let Some(task) = run.tasks.get(*at as usize) else { continue };
                 if let Some(own) = in_model.and_then(|in_model| in_model.excess_of_task(number, task)) {
                     let (sum, time) = excess.unwrap_or_default();
-                    excess = Some((sum + own, time + task.span.length()));
+                    excess = Some((sum + own, sum_lengths([time, task.span.length()])));
                 }
             }
         }
@@ -133,7 +133,7 @@ impl ComparedRun {
 
     /// Sums up the run per step, of some steps or of all.
     pub(crate) fn sum_up(&self, steps: &[u64], domain: &str) -> Result<RunSums, CommandError> {
-        let mut times = step_times(&self.run);
+        let mut times = step_times(0, &self.run);
         let recorded: Vec<String> = times.iter().filter_map(|own| Some(own.step?.to_string())).collect();
         if !steps.is_empty() {
             times.retain(|own| own.step.is_some_and(|step| steps.contains(&step)));

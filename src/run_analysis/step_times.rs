@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use crate::report::{align_right, plain_table, trim_lines};
 use crate::timeline::{
     CollectiveArrival, FreeGap, GapCause, ProfileForm, RunTimeline, StepTimes, StreamTimes, TimeSet,
-    VendorSteps, waits_by_rank,
+    VendorSteps, sum_lengths, waits_by_rank,
 };
 
-/// Rank, device and stream.
-type StreamPlace = (Option<u32>, Option<u32>, Option<u32>);
+/// Run, device and stream.
+type StreamPlace = (usize, Option<u32>, Option<u32>);
 
 /// Collectives that the table of late ranks shows.
 const SHOWN_ARRIVALS: usize = 10;
@@ -54,7 +54,7 @@ fn number_cell<N: ToString>(number: Option<N>) -> String {
 impl<'a> StepTimesReport<'a> {
     /// Returns the run of a row.
     fn run_of(&self, times: &StepTimes) -> Option<&'a RunTimeline> {
-        self.runs.iter().find(|run| run.rank == times.rank)
+        self.runs.get(times.run)
     }
 
     /// Returns the longest gaps of all steps.
@@ -66,12 +66,12 @@ impl<'a> StepTimesReport<'a> {
         gaps
     }
 
-    /// Returns the streams of each rank and device, summed over steps.
+    /// Returns the streams of each run and device, summed over steps.
     fn streams(&self) -> BTreeMap<StreamPlace, StreamTimes> {
         let mut sums: BTreeMap<_, StreamTimes> = BTreeMap::new();
         for times in self.times {
             for stream in &times.streams {
-                let key = (times.rank, times.device, stream.stream);
+                let key = (times.run, times.device, stream.stream);
                 let sum = sums.entry(key).or_insert(StreamTimes {
                     stream: stream.stream,
                     kernels: 0,
@@ -82,9 +82,9 @@ impl<'a> StepTimesReport<'a> {
                 });
                 sum.kernels += stream.kernels;
                 sum.tasks += stream.tasks;
-                sum.computing += stream.computing;
-                sum.waiting += stream.waiting;
-                sum.others += stream.others;
+                sum.computing = sum_lengths([sum.computing, stream.computing]);
+                sum.waiting = sum_lengths([sum.waiting, stream.waiting]);
+                sum.others = sum_lengths([sum.others, stream.others]);
             }
         }
         sums
@@ -93,7 +93,8 @@ impl<'a> StepTimesReport<'a> {
     fn free_by_cause(&self) -> BTreeMap<GapCause, i64> {
         let mut sums = BTreeMap::new();
         for (cause, time) in self.times.iter().flat_map(|times| &times.free_by_cause) {
-            *sums.entry(*cause).or_insert(0) += time;
+            let sum = sums.entry(*cause).or_insert(0);
+            *sum = sum_lengths([*sum, *time]);
         }
         sums
     }
@@ -152,7 +153,7 @@ fn steps_table(report: &StepTimesReport<'_>) -> String {
 
 /// Returns the part of the time that dominates all steps.
 fn largest_part(report: &StepTimesReport<'_>) -> String {
-    let sum = |part: fn(&StepTimes) -> i64| report.times.iter().map(part).sum::<i64>();
+    let sum = |part: fn(&StepTimes) -> i64| sum_lengths(report.times.iter().map(part));
     let span = sum(|times| times.span.length());
     let parts = [
         ("computing", sum(|times| times.computing)),
@@ -221,9 +222,9 @@ fn streams_table(report: &StepTimesReport<'_>) -> String {
         "kernels",
         "tasks",
     ]);
-    for ((rank, device, _), times) in &streams {
+    for ((run, device, _), times) in &streams {
         table.add_row([
-            number_cell(*rank),
+            number_cell(report.runs.get(*run).and_then(|run| run.rank)),
             number_cell(*device),
             number_cell(times.stream),
             millis_cell(times.computing),
@@ -281,7 +282,7 @@ fn arrivals_table(report: &StepTimesReport<'_>) -> String {
 
 fn vendor_text(report: &StepTimesReport<'_>) -> String {
     let mut text = String::new();
-    for vendor in report.vendor {
+    for vendor in report.vendor.iter().filter(|vendor| vendor.steps > 0) {
         let file = vendor.file.display();
         let steps = match vendor.steps {
             1 => "1 step".to_owned(),
@@ -447,9 +448,9 @@ pub(crate) fn step_lanes(report: &StepTimesReport<'_>) -> String {
         ["Steps", "Computing", "Communication", "Communication (not overlapped)", "Free"];
     let origin = report.times.iter().map(|times| times.span.start).min().unwrap_or_default();
     let mut events: Vec<Value> = Vec::new();
-    let mut processes: Vec<(Option<u32>, Option<u32>)> = Vec::new();
+    let mut processes: Vec<(usize, Option<u32>)> = Vec::new();
     for times in report.times {
-        let key = (times.rank, times.device);
+        let key = (times.run, times.device);
         let process = processes.iter().position(|other| *other == key).unwrap_or_else(|| {
             processes.push(key);
             processes.len() - 1
@@ -477,8 +478,9 @@ pub(crate) fn step_lanes(report: &StepTimesReport<'_>) -> String {
             events.push(slice(4, name, gap.span.start, gap.span.length(), args));
         }
     }
-    for (process, (rank, device)) in processes.iter().enumerate() {
-        let name = format!("rank {}, device {}", number_cell(*rank), number_cell(*device));
+    for (process, (run, device)) in processes.iter().enumerate() {
+        let rank = report.runs.get(*run).and_then(|run| run.rank);
+        let name = format!("rank {}, device {}", number_cell(rank), number_cell(*device));
         events.push(json!({"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}));
         for (lane, name) in LANES.iter().enumerate() {
             events.push(json!({"ph": "M", "pid": process, "tid": lane, "name": "thread_name",

@@ -113,7 +113,7 @@ impl<'a> GapFinder<'a> {
                 .filter_map(|span| span.intersection(gap))
         }));
         let cause = match after {
-            _ if covered.length() * 2 >= gap.length() => GapCause::DeviceTask,
+            _ if covered.length() >= gap.length() - covered.length() => GapCause::DeviceTask,
             Some(after) => self.cause_by_launch(gap, before, after),
             None => GapCause::NotRecorded,
         };

@@ -7,9 +7,28 @@ pub(crate) struct TimeSpan {
     pub(crate) end: i64,
 }
 
+/// Limit of recorded times: the year 2116. Sums and differences of two of them do not overflow.
+const LATEST: i64 = 1 << 62;
+
+/// Returns a recorded time; `None` beyond the years that a clock may have.
+pub(crate) fn valid_time(nanos: i64) -> Option<i64> {
+    (-LATEST < nanos && nanos < LATEST).then_some(nanos)
+}
+
+/// Returns the sum of lengths, which damaged records cannot overflow.
+pub(crate) fn sum_lengths(lengths: impl IntoIterator<Item = i64>) -> i64 {
+    lengths.into_iter().fold(0, i64::saturating_add)
+}
+
 impl TimeSpan {
     pub(crate) const fn new(start: i64, end: i64) -> Self {
         Self { start, end }
+    }
+
+    /// Returns a recorded span; `None` if it ends before it starts, or if a time is not [valid](valid_time).
+    pub(crate) fn recorded(start: i64, end: i64) -> Option<Self> {
+        let (start, end) = (valid_time(start)?, valid_time(end)?);
+        (start <= end).then_some(Self { start, end })
     }
 
     /// Returns the length in nanoseconds.
@@ -79,7 +98,7 @@ impl TimeSet {
 
     /// Returns the total length in nanoseconds.
     pub(crate) fn length(&self) -> i64 {
-        self.0.iter().map(|span| span.length()).sum()
+        sum_lengths(self.0.iter().map(|span| span.length()))
     }
 
     /// Returns the spans in ascending order.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 
 use super::{
-    intervals::TimeSpan,
+    intervals::{TimeSpan, sum_lengths},
     names::NameId,
     run::{OperatorId, RunTimeline, TaskRole},
 };
@@ -63,12 +63,17 @@ pub(crate) struct ModuleTable {
 impl ModuleTable {
     /// Returns the time in modules, in nanoseconds.
     pub(crate) fn attributed(&self) -> i64 {
-        self.rows.iter().map(|row| row.total).sum()
+        sum_lengths(self.rows.iter().map(|row| row.total))
+    }
+
+    /// Returns the time in and outside of modules, in nanoseconds.
+    pub(crate) fn device_time(&self) -> i64 {
+        sum_lengths([self.attributed(), self.outside_time()])
     }
 
     /// Returns the time outside of modules, in nanoseconds.
     pub(crate) fn outside_time(&self) -> i64 {
-        self.outside.iter().map(|row| row.total).sum()
+        sum_lengths(self.outside.iter().map(|row| row.total))
     }
 }
 
@@ -171,7 +176,7 @@ impl RunTimeline {
     }
 
     pub(crate) fn duration_of_call(&self, call: &OperatorCall) -> i64 {
-        call.tasks.iter().map(|task| self.launched_name(*task).1).sum()
+        sum_lengths(call.tasks.iter().map(|task| self.launched_name(*task).1))
     }
 }
 
@@ -296,7 +301,7 @@ fn rows_of_modules(run: &RunTimeline, modules: IndexMap<ModuleCall, Vec<Operator
                 total: 0,
                 calls: Vec::new(),
             });
-            row.total += run.duration_of_call(&call);
+            row.total = sum_lengths([row.total, run.duration_of_call(&call)]);
             row.calls.push(call);
         }
     }
@@ -337,7 +342,7 @@ fn rows_outside(run: &RunTimeline, calls: Vec<OperatorCall>) -> Vec<ModuleRow> {
             total: 0,
             calls: Vec::new(),
         });
-        row.total += run.duration_of_call(&call);
+        row.total = sum_lengths([row.total, run.duration_of_call(&call)]);
         row.calls.push(call);
     }
     let mut rows: Vec<ModuleRow> = rows.into_values().collect();

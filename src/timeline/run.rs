@@ -140,7 +140,9 @@ pub(crate) enum MissingPart {
         to_string = "host operators and what they launched: they are in trace_view.json and ascend_pytorch_profiler_*.db"
     )]
     Operators,
-    #[strum(to_string = "launches by CANN: they are in trace_view.json and ascend_pytorch_profiler_*.db")]
+    #[strum(
+        to_string = "launches by CANN: recorded from profiler level 1 on, in trace_view.json and ascend_pytorch_profiler_*.db"
+    )]
     Launches,
     #[strum(to_string = "steps: no ProfilerStep is recorded, the whole run is one row")]
     Steps,

@@ -3,11 +3,11 @@
 //! With C the union of kernels and M that of collectives: communication that is not overlapped is M without C, and free
 //! is the span from the first start to the last end of both without C and M. Copies, events and waits do not count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{
     gaps::{FreeGap, GapCause, GapFinder, LaunchedSpan},
-    intervals::{TimeSet, TimeSpan},
+    intervals::{TimeSet, TimeSpan, sum_lengths},
     run::{Collective, DeviceTask, RunTimeline, TaskRole},
 };
 
@@ -30,6 +30,8 @@ pub(crate) struct StreamTimes {
 /// Times of one step on one device, in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct StepTimes {
+    /// Place of the run among those of the command: several runs may have the same rank, or none.
+    pub(crate) run: usize,
     pub(crate) rank: Option<u32>,
     pub(crate) device: Option<u32>,
     /// Number of the step; `None` for tasks outside of steps, or if no steps are recorded.
@@ -71,17 +73,26 @@ pub(crate) struct StepSets {
 impl StepTimes {
     /// Returns span without bubbles, the vendor's `Stage`.
     pub(crate) const fn stage(&self) -> i64 {
-        self.span.length() - self.bubble
+        self.span.length().saturating_sub(self.bubble)
     }
 
     /// Returns communication that neither overlaps nor is a bubble.
     pub(crate) fn not_overlapped_excluding_receive(&self) -> i64 {
-        (self.not_overlapped - self.bubble).max(0)
+        self.not_overlapped.saturating_sub(self.bubble).max(0)
     }
 }
 
-/// Returns the times of all steps of a run, by device and step. Tasks outside of steps have a row of their own.
-pub(crate) fn step_times(run: &RunTimeline) -> Vec<StepTimes> {
+/// Kernels, collectives and all tasks of one step on one device.
+#[derive(Default)]
+struct StepTasks<'a> {
+    kernels: Vec<&'a DeviceTask>,
+    collectives: Vec<&'a Collective>,
+    tasks: Vec<&'a DeviceTask>,
+}
+
+/// Returns the times of all steps of a run, by device and step. Tasks outside of steps have a row of their own. `number` is
+/// the place of the run among those of the command.
+pub(crate) fn step_times(number: usize, run: &RunTimeline) -> Vec<StepTimes> {
     let mut rows = Vec::new();
     for device in run.devices() {
         let kernels: Vec<&DeviceTask> = run.kernels().filter(|task| task.device == device).collect();
@@ -102,25 +113,30 @@ pub(crate) fn step_times(run: &RunTimeline) -> Vec<StepTimes> {
                 launch: one.launch,
             }));
         let finder = GapFinder::new(run, device, launched.collect());
-        let steps: BTreeSet<Option<u64>> =
-            kernels.iter().map(|task| task.step).chain(collectives.iter().map(|one| one.step)).collect();
-        let by_step = |step| {
-            let kernels = kernels.iter().copied().filter(move |task| task.step == step);
-            let collectives = collectives.iter().copied().filter(move |one| one.step == step);
-            (kernels.collect::<Vec<_>>(), collectives.collect::<Vec<_>>())
-        };
-        let steps =
-            steps.iter().filter_map(|step| times_of_step(run, device, *step, by_step(*step), &finder));
-        rows.extend(steps);
+        let mut steps: BTreeMap<Option<u64>, StepTasks<'_>> = BTreeMap::new();
+        for task in kernels {
+            steps.entry(task.step).or_default().kernels.push(task);
+        }
+        for collective in collectives {
+            steps.entry(collective.step).or_default().collectives.push(collective);
+        }
+        for task in run.tasks.iter().filter(|task| task.device == device) {
+            if let Some(tasks) = steps.get_mut(&task.step) {
+                tasks.tasks.push(task);
+            }
+        }
+        let times =
+            |(step, tasks): (&Option<u64>, _)| times_of_step((number, run), device, *step, tasks, &finder);
+        rows.extend(steps.iter().filter_map(times));
     }
     rows
 }
 
 fn times_of_step(
-    run: &RunTimeline,
+    (number, run): (usize, &RunTimeline),
     device: Option<u32>,
     step: Option<u64>,
-    (kernels, collectives): (Vec<&DeviceTask>, Vec<&Collective>),
+    StepTasks { kernels, collectives, tasks }: &StepTasks<'_>,
     finder: &GapFinder<'_>,
 ) -> Option<StepTimes> {
     let computing = TimeSet::union_of(kernels.iter().map(|task| task.span));
@@ -141,6 +157,7 @@ fn times_of_step(
     }
     let host = run.steps.iter().find(|host| Some(host.number) == step);
     Some(StepTimes {
+        run: number,
         rank: run.rank,
         device,
         step,
@@ -154,19 +171,19 @@ fn times_of_step(
         overlapped: communication.length() - not_overlapped.length(),
         not_overlapped: not_overlapped.length(),
         free: span.length() - busy.length(),
-        bubble: receives.map(|one| one.span.length()).sum(),
+        bubble: sum_lengths(receives.map(|one| one.span.length())),
         preparing: host.map(|host| span.start - host.span.start),
         free_by_cause,
         gaps,
-        streams: stream_times(run, device, step),
+        streams: stream_times(run, tasks),
         sets: StepSets { computing, communication, not_overlapped },
     })
 }
 
-/// Returns the times of the streams of a device in a step.
-fn stream_times(run: &RunTimeline, device: Option<u32>, step: Option<u64>) -> Vec<StreamTimes> {
+/// Returns the times of the streams of tasks.
+fn stream_times(run: &RunTimeline, tasks: &[&DeviceTask]) -> Vec<StreamTimes> {
     let mut streams: BTreeMap<Option<u32>, Vec<&DeviceTask>> = BTreeMap::new();
-    for task in run.tasks.iter().filter(|task| task.device == device && task.step == step) {
+    for task in tasks {
         streams.entry(task.stream).or_default().push(task);
     }
     let of_stream = |(stream, tasks): (Option<u32>, Vec<&DeviceTask>)| {

@@ -1,9 +1,9 @@
 //! Ranks that arrive late at collectives. A rank that arrives early waits inside the collective, so that the shortest
 //! duration of all ranks is the transfer, and the rank with it arrived last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::run::RunTimeline;
+use super::{intervals::sum_lengths, run::RunTimeline};
 
 /// Collective with its durations on several ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl CollectiveArrival {
     /// Returns the sum of the waits of all ranks.
     pub(crate) fn total_wait(&self) -> i64 {
         let transfer = self.straggler().map_or(0, |(_, transfer)| transfer);
-        self.durations.values().map(|duration| duration - transfer).sum()
+        sum_lengths(self.durations.values().map(|duration| duration - transfer))
     }
 }
 
@@ -45,9 +45,18 @@ pub(crate) struct RankWaits {
     pub(crate) caused: i64,
 }
 
+/// Returns a rank of several runs, which are of different executions: their collectives do not belong together.
+pub(crate) fn repeated_rank(runs: &[RunTimeline]) -> Option<u32> {
+    let mut ranks = BTreeSet::new();
+    runs.iter().filter_map(|run| run.rank).find(|rank| !ranks.insert(*rank))
+}
+
 /// Returns the collectives that at least two ranks recorded, those with the longest waits first. Runs without a rank are
-/// left out. Repetitions of a name in a step are matched in their order.
+/// left out, and all if a rank is [repeated](repeated_rank). Repetitions of a name in a step are matched in their order.
 pub(crate) fn collective_arrivals(runs: &[RunTimeline]) -> Vec<CollectiveArrival> {
+    if repeated_rank(runs).is_some() {
+        return Vec::new();
+    }
     let mut found: BTreeMap<(String, Option<u64>, usize), BTreeMap<u32, i64>> = BTreeMap::new();
     for run in runs {
         let Some(rank) = run.rank else { continue };
@@ -75,11 +84,12 @@ pub(crate) fn waits_by_rank(arrivals: &[CollectiveArrival]) -> BTreeMap<u32, Ran
     for arrival in arrivals {
         let Some((straggler, transfer)) = arrival.straggler() else { continue };
         for (rank, duration) in &arrival.durations {
-            ranks.entry(*rank).or_default().waited += duration - transfer;
+            let waits = ranks.entry(*rank).or_default();
+            waits.waited = sum_lengths([waits.waited, duration - transfer]);
         }
         let late = ranks.entry(straggler).or_default();
         late.last += 1;
-        late.caused += arrival.total_wait();
+        late.caused = sum_lengths([late.caused, arrival.total_wait()]);
     }
     ranks
 }

@@ -69,7 +69,7 @@ struct VendorRow {
 
 impl VendorSteps {
     /// Compares the table beside a file of a profile with our times; `None` if there is none.
-    pub(crate) fn beside(file: &Path, times: &[StepTimes]) -> Result<Option<Self>, ProfileError> {
+    pub(crate) fn beside(file: &Path, times: &[&StepTimes]) -> Result<Option<Self>, ProfileError> {
         let folder = file.parent().unwrap_or(Path::new(""));
         let database = folder.join("analysis.db");
         let table = folder.join("step_trace_time.csv");
@@ -85,12 +85,12 @@ impl VendorSteps {
                 own.step == row.step
                     && (row.device.is_none() || own.device.is_none() || own.device == row.device)
             };
-            let Some(own) = times.iter().find(of_row) else { continue };
+            let Some(own) = times.iter().copied().find(of_row) else { continue };
             compared.steps += 1;
             for ((column, theirs), ours) in COLUMNS.into_iter().zip(row.values).zip(values_of(own)) {
                 let (Some(theirs), Some(ours)) = (theirs, ours) else { continue };
                 let tolerance = if COARSE.contains(&column) { grid } else { ROUNDING };
-                if (theirs - ours).abs() > tolerance {
+                if theirs.abs_diff(ours) > tolerance.unsigned_abs() {
                     compared.differences.push(StepDifference { step: row.step, column, theirs, ours });
                 }
             }

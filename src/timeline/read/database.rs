@@ -16,7 +16,7 @@ use crate::{
         database_error, open_database,
     },
     timeline::{
-        intervals::TimeSpan,
+        intervals::{TimeSpan, valid_time},
         names::NameId,
         run::{
             BackwardOperator, Collective, DeviceTask, HostMark, HostOperator, HostRange, HostStep,
@@ -120,6 +120,15 @@ impl DatabaseReader<'_> {
         row.get_ref(column).ok().and_then(|cell| cell.as_i64().ok())
     }
 
+    /// Reads a span without a count of those that are not valid.
+    fn recorded(row: &Row<'_>, [start, end]: [usize; 2]) -> Option<TimeSpan> {
+        let time = |column| match TaskTime::from_value(row.get_ref(column).ok()?) {
+            TaskTime::At(time) => Some(time),
+            TaskTime::Absent | TaskTime::Bad { .. } => None,
+        };
+        TimeSpan::recorded(time(start)?, time(end)?)
+    }
+
     fn unsigned(row: &Row<'_>, column: usize) -> Option<u32> {
         Self::integer(row, column).and_then(|value| u32::try_from(value).ok())
     }
@@ -170,7 +179,7 @@ impl DatabaseReader<'_> {
             }
         }
         let span = match times {
-            [Some(start), Some(end)] if start <= end => Some(TimeSpan::new(start, end)),
+            [Some(start), Some(end)] => TimeSpan::recorded(start, end),
             _ => None,
         };
         self.run.untimed += u64::from(span.is_none());
@@ -247,12 +256,11 @@ impl DatabaseReader<'_> {
 
     fn read_launches(&mut self) -> Result<(), ProfileError> {
         self.for_each_row_of("CANN_API", &["startNs", "endNs", "connectionId"], &mut |reader, row| {
-            let times = Self::integer(row, 0).zip(Self::integer(row, 1));
-            if let (Some((start, end)), Some(connection)) = (times, Self::integer(row, 2)) {
+            if let (Some(span), Some(connection)) = (Self::recorded(row, [0, 1]), Self::integer(row, 2)) {
                 // Of several levels of calls, the innermost one starts last.
-                let launch = reader.launches.entry(connection).or_insert(TimeSpan::new(start, end));
-                if launch.start < start {
-                    *launch = TimeSpan::new(start, end);
+                let launch = reader.launches.entry(connection).or_insert(span);
+                if launch.start < span.start {
+                    *launch = span;
                 }
             }
             Ok(())
@@ -400,11 +408,8 @@ impl DatabaseReader<'_> {
     fn read_steps(&mut self) -> Result<(), ProfileError> {
         self.for_each_row_of("STEP_TIME", &["id", "startNs", "endNs"], &mut |reader, row| {
             let number = Self::integer(row, 0).and_then(|number| u64::try_from(number).ok());
-            let times = Self::integer(row, 1).zip(Self::integer(row, 2));
-            if let (Some(number), Some((start, end))) = (number, times)
-                && start <= end
-            {
-                reader.run.steps.push(HostStep { span: TimeSpan::new(start, end), number });
+            if let (Some(number), Some(span)) = (number, Self::recorded(row, [1, 2])) {
+                reader.run.steps.push(HostStep { span, number });
             }
             Ok(())
         })
@@ -413,18 +418,18 @@ impl DatabaseReader<'_> {
     fn read_mstx(&mut self) -> Result<(), ProfileError> {
         let columns = ["startNs", "endNs", "globalTid", "eventType", "message", "domainId"];
         self.for_each_row_of("MSTX_EVENTS", &columns, &mut |reader, row| {
-            let Some(start) = Self::integer(row, 0) else { return Ok(()) };
             let (name, domain) = (reader.name(row, 4)?, reader.name(row, 5)?);
             if Self::integer(row, 3).is_some_and(|kind| MARKS.contains(&kind)) {
-                reader.run.marks.push(HostMark { at: start, name, domain });
+                if let Some(at) = Self::integer(row, 0).and_then(valid_time) {
+                    reader.run.marks.push(HostMark { at, name, domain });
+                }
                 return Ok(());
             }
-            let Some(end) = Self::integer(row, 1).filter(|end| *end >= start) else {
+            let Some(span) = Self::recorded(row, [0, 1]) else {
                 reader.run.unfinished_ranges += 1;
                 return Ok(());
             };
             let thread = Self::integer(row, 2).map_or(0, i64::cast_unsigned);
-            let span = TimeSpan::new(start, end);
             reader.run.ranges.push(HostRange { span, thread, name, domain });
             Ok(())
         })

@@ -89,9 +89,13 @@ impl GpuReader {
         if event.ph != "X" {
             return;
         }
-        let times = event.start().zip(event.duration()).filter(|(_, duration)| duration.0 >= 0);
-        let Some((start, duration)) = times else { return };
-        let span = TimeSpan::new(start.0, start.0.saturating_add(duration.0));
+        let times = event.start().zip(event.duration());
+        let span = times
+            .and_then(|(start, duration)| TimeSpan::recorded(start.0, start.0.saturating_add(duration.0)));
+        let Some(span) = span else {
+            self.run.untimed += u64::from(matches!(&*event.cat, "kernel" | "gpu_memcpy" | "gpu_memset"));
+            return;
+        };
         let thread = event.thread().parse().unwrap_or_default();
         match &*event.cat {
             "cpu_op" | "user_annotation" => match event.name.strip_prefix("ProfilerStep#").map(str::parse) {

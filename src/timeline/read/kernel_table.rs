@@ -1,6 +1,9 @@
 //! Kernels and collectives of `kernel_details.csv` or `op_summary_*.csv`.
 
-use std::{collections::HashSet, path::Path};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     domain::KernelName,
@@ -15,16 +18,29 @@ use crate::{
 /// Units of collectives in the column `Accelerator Core`.
 const COMMUNICATION: [&[u8]; 2] = [b"HCCL", b"COMMUNICATION"];
 
-/// Adds the rows of a table.
-pub(super) fn add_kernel_table(run: &mut RunTimeline, file: &Path) -> Result<(), ProfileError> {
-    let mut seen = HashSet::new();
+/// Collectives that were read: name, device and times.
+type SeenCollectives = HashSet<(NameId, Option<u32>, TimeSpan)>;
+
+/// Adds the rows of the tables of one run.
+pub(super) fn add_kernel_tables(run: &mut RunTimeline, files: &[PathBuf]) -> Result<(), ProfileError> {
+    let mut seen = SeenCollectives::new();
+    files.iter().try_for_each(|file| add_kernel_table(run, file, &mut seen))
+}
+
+fn add_kernel_table(
+    run: &mut RunTimeline,
+    file: &Path,
+    seen: &mut SeenCollectives,
+) -> Result<(), ProfileError> {
     run.files.push(file.to_owned());
     for_each_task_row(file, &mut |row| {
-        let Some((start, duration)) = row.start_and_duration()? else {
+        let times = row.start_and_duration()?;
+        let span = times
+            .and_then(|(start, duration)| TimeSpan::recorded(start.0, start.0.saturating_add(duration.0)));
+        let Some(span) = span else {
             run.untimed += 1;
             return Ok(());
         };
-        let span = TimeSpan::new(start.0, start.0.saturating_add(duration.0));
         if is_collective(&row) {
             let collective = collective_of_row(&row, span, &mut run.names);
             // A collective may have a row for each of its streams.
@@ -40,10 +56,11 @@ pub(super) fn add_kernel_table(run: &mut RunTimeline, file: &Path) -> Result<(),
     })
 }
 
-/// Returns true for a collective. At profiler level 0 all units are `N/A`, so that its name decides, too.
+/// Returns true for a collective. At profiler level 0 all units are `N/A`, so that its name decides, too; kernels that
+/// carry out a collective may have its name with another end.
 fn is_collective(row: &TaskRow<'_>) -> bool {
-    COMMUNICATION.contains(&row.core())
-        || std::str::from_utf8(row.name()).is_ok_and(KernelName::is_collective_name)
+    let by_name = |name: &str| KernelName::is_collective_name(name) && !is_collective_kernel(name);
+    COMMUNICATION.contains(&row.core()) || std::str::from_utf8(row.name()).is_ok_and(by_name)
 }
 
 fn task_of_row(row: &TaskRow<'_>, span: TimeSpan, run: &mut RunTimeline) -> DeviceTask {

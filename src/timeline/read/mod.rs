@@ -8,15 +8,19 @@ mod kernel_table;
 mod trace;
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
 };
 
 use super::run::{ProfileForm, RunTimeline};
-use crate::profile::{ProfileError, TraceError, is_database};
+use crate::profile::{ProfileError, TraceError, is_database, newest_exports};
 
 /// Maximum depth of searched folders.
 const DEEPEST: usize = 12;
+/// Number of folders from that of a table outwards to that of its profile: an old msprof wrote
+/// `PROF_*/device_0/summary`.
+const PROFILE_DEPTH: usize = 4;
 /// Folder of a profile with its tables.
 const OUTPUT: &str = "ASCEND_PROFILER_OUTPUT";
 /// State folder of a database, which contains the profiles of its replays.
@@ -66,62 +70,114 @@ impl RunReadError {
     }
 }
 
-/// Files of one rank.
+/// Files of one run.
 #[derive(Clone, Debug, Default)]
 struct RunFiles {
-    databases: Vec<PathBuf>,
+    database: Option<PathBuf>,
     trace: Option<PathBuf>,
-    table: Option<PathBuf>,
-    /// Folder with `profiler_info_*.json`.
-    root: Option<PathBuf>,
-    /// True if the only file is empty.
-    is_placeholder: bool,
+    /// Kernel table, in several files if msprof wrote slices.
+    tables: Vec<PathBuf>,
+    /// Folder of the files.
+    folder: PathBuf,
 }
 
 impl RunFiles {
-    fn is_empty(&self) -> bool {
-        self.databases.is_empty() && self.trace.is_none() && self.table.is_none()
+    fn read(&self) -> Result<RunTimeline, RunReadError> {
+        let mut run = match (&self.database, &self.trace) {
+            (Some(file), _) => database::read_database(file)?,
+            (None, Some(trace)) => trace::read_trace(trace, &self.tables)?,
+            (None, None) => {
+                let mut run = RunTimeline { form: Some(ProfileForm::Table), ..RunTimeline::default() };
+                kernel_table::add_kernel_tables(&mut run, &self.tables)?;
+                run
+            }
+        };
+        run.rank = run
+            .rank
+            .or_else(|| rank_of_folder(&self.folder))
+            .or_else(|| rank_of_name(self.database.as_deref()?));
+        run.finish();
+        Ok(run)
+    }
+}
+
+/// Files of one folder by form.
+#[derive(Debug, Default)]
+struct FolderFiles {
+    torch_databases: Vec<PathBuf>,
+    /// `trace_view*.json` and `kernel_details*.csv` by the rest of their names.
+    torch_text: BTreeMap<String, RunFiles>,
+    msprof_databases: Vec<PathBuf>,
+    msprof_traces: Vec<PathBuf>,
+    summaries: Vec<PathBuf>,
+}
+
+impl FolderFiles {
+    /// Sorts files of known forms; others are left out. Empty files, which a failed export leaves, give way to others.
+    fn of_paths(paths: Vec<PathBuf>) -> Self {
+        let known: Vec<PathBuf> =
+            paths.into_iter().filter(|path| Self::default().add_file(path.clone())).collect();
+        let is_filled = |path: &PathBuf| fs::metadata(path).map_or(true, |metadata| metadata.len() > 0);
+        let keep_empty = !known.iter().any(is_filled);
+        let mut files = Self::default();
+        for path in known.into_iter().filter(|path| keep_empty || is_filled(path)) {
+            files.add_file(path);
+        }
+        files
     }
 
-    /// Adds a file if it is of a known form; false otherwise. An empty file, which a failed export leaves, gives way to
-    /// others.
-    fn add_file(&mut self, path: &Path) -> bool {
-        let is_empty = fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0);
-        if is_empty && !self.is_empty() {
-            return true;
+    /// Adds a file if it is of a known form; false otherwise.
+    fn add_file(&mut self, path: PathBuf) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let rest = |start: &str, end: &str| name.strip_prefix(start)?.strip_suffix(end).map(str::to_owned);
+        if rest("ascend_pytorch_profiler", ".db").is_some() {
+            self.torch_databases.push(path);
+        } else if rest("msprof_", ".db").is_some() {
+            self.msprof_databases.push(path);
+        } else if let Some(rest) = rest("trace_view", ".json") {
+            self.torch_text.entry(rest).or_default().trace = Some(path);
+        } else if let Some(rest) = rest("kernel_details", ".csv") {
+            self.torch_text.entry(rest).or_default().tables.push(path);
+        } else if rest("msprof_", ".json").is_some() {
+            self.msprof_traces.push(path);
+        } else if rest("op_summary", ".csv").is_some() {
+            self.summaries.push(path);
+        } else {
+            return false;
         }
-        if !is_empty && self.is_placeholder {
-            *self = Self { root: self.root.take(), ..Self::default() };
-        }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is = |start: &str, end: &str| name.starts_with(start) && name.ends_with(end);
-        match () {
-            () if is("ascend_pytorch_profiler", ".db") => self.databases.insert(0, path.to_owned()),
-            () if is("msprof_", ".db") => self.databases.push(path.to_owned()),
-            () if is("trace_view", ".json") => self.trace = Some(path.to_owned()),
-            () if is("msprof_", ".json") => drop(self.trace.get_or_insert_with(|| path.to_owned())),
-            () if is("kernel_details", ".csv") => self.table = Some(path.to_owned()),
-            () if is("op_summary", ".csv") => drop(self.table.get_or_insert_with(|| path.to_owned())),
-            () => return false,
-        }
-        self.is_placeholder = is_empty;
         true
     }
 
-    fn read(&self) -> Result<RunTimeline, RunReadError> {
-        let mut run = match (self.databases.first(), &self.trace, &self.table) {
-            (Some(file), ..) => database::read_database(file)?,
-            (None, Some(trace), table) => trace::read_trace(trace, table.as_deref())?,
-            (None, None, Some(table)) => {
-                let mut run = RunTimeline { form: Some(ProfileForm::Table), ..RunTimeline::default() };
-                kernel_table::add_kernel_table(&mut run, table)?;
-                run
+    /// Returns the runs: of torch_npu each database, else each trace with the table of the same name; else the newest
+    /// export of msprof.
+    fn into_runs(self) -> Result<Vec<RunFiles>, ProfileError> {
+        let of_database = |file| RunFiles { database: Some(file), ..RunFiles::default() };
+        if !self.torch_databases.is_empty() {
+            return Ok(self.torch_databases.into_iter().map(of_database).collect());
+        }
+        if !self.torch_text.is_empty() {
+            let is_named = !self.torch_text.contains_key("");
+            let mut runs: Vec<RunFiles> = self.torch_text.into_values().collect();
+            // Of the trace and the table of one run, one may have the rank in its name and the other one not.
+            if let [first, second] = &mut *runs
+                && !is_named
+                && first.trace.is_some() == second.trace.is_none()
+                && first.tables.is_empty() != second.tables.is_empty()
+            {
+                first.trace = first.trace.take().or(second.trace.take());
+                first.tables.append(&mut second.tables);
+                runs.truncate(1);
             }
-            (None, None, None) => RunTimeline::default(),
-        };
-        run.rank = run.rank.or_else(|| rank_of_folder(self.root.as_deref()?));
-        run.finish();
-        Ok(run)
+            return Ok(runs);
+        }
+        if !self.msprof_databases.is_empty() {
+            return Ok(newest_exports(self.msprof_databases)?.into_iter().map(of_database).collect());
+        }
+        let (traces, tables) = (newest_exports(self.msprof_traces)?, newest_exports(self.summaries)?);
+        if traces.is_empty() && tables.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(vec![RunFiles { trace: traces.into_iter().next(), tables, ..RunFiles::default() }])
     }
 }
 
@@ -144,61 +200,86 @@ pub(crate) fn read_runs(path: &Path) -> Result<Vec<RunTimeline>, RunReadError> {
 
 /// Returns the form of a given file by its name, else by its content.
 fn files_of_path(path: &Path) -> Result<RunFiles, RunReadError> {
-    let mut files = RunFiles::default();
-    let root = path.parent().and_then(Path::parent).map(Path::to_owned);
-    files.root = root.filter(|root| root.join(OUTPUT).is_dir());
-    if files.add_file(path) {
-        return Ok(files);
-    }
-    let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    match &*extension {
-        "json" => files.trace = Some(path.to_owned()),
-        "csv" => files.table = Some(path.to_owned()),
-        _ if is_database(path)? => files.databases.push(path.to_owned()),
-        _ => return Err(RunReadError::UnknownFile(path.to_owned())),
-    }
+    let found = FolderFiles::of_paths(vec![path.to_owned()]).into_runs()?.pop();
+    let mut files = match found {
+        Some(files) => files,
+        None => {
+            let extension = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+            match &*extension {
+                "json" => RunFiles { trace: Some(path.to_owned()), ..RunFiles::default() },
+                "csv" => RunFiles { tables: vec![path.to_owned()], ..RunFiles::default() },
+                _ if is_database(path)? => {
+                    RunFiles { database: Some(path.to_owned()), ..RunFiles::default() }
+                }
+                _ => return Err(RunReadError::UnknownFile(path.to_owned())),
+            }
+        }
+    };
+    files.folder = path.parent().map(Path::to_owned).unwrap_or_default();
     Ok(files)
 }
 
-/// Collects the runs below a folder. The files of one folder are of one rank, and those of a `PROF_*` beside
-/// `ASCEND_PROFILER_OUTPUT` are of the same one.
+/// Collects the runs below a folder. Symbolic links are not followed. What msprof exported in a `PROF_*` is of the same
+/// run as an `ASCEND_PROFILER_OUTPUT` beside it, and the text beside a database of msprof of the same one as the database.
 fn search_folder(folder: &Path, depth: usize, found: &mut Vec<RunFiles>) -> Result<(), RunReadError> {
     let io = |source| RunReadError::Io { file: folder.to_owned(), source };
     let mut entries = fs::read_dir(folder).map_err(io)?.collect::<io::Result<Vec<_>>>().map_err(io)?;
     entries.sort_by_key(fs::DirEntry::file_name);
-    let is_root = entries.iter().any(|entry| entry.file_name() == OUTPUT);
-    let mut own = RunFiles { root: folder.parent().map(Path::to_owned), ..RunFiles::default() };
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
     for entry in &entries {
-        if entry.file_type().map_err(io)?.is_file() {
-            own.add_file(&entry.path());
+        let kind = entry.file_type().map_err(io)?;
+        if kind.is_file() {
+            files.push(entry.path());
+        } else if kind.is_dir() && entry.file_name() != STATE_FOLDER {
+            folders.push(entry.path());
         }
     }
-    if !own.is_empty() {
-        found.push(own);
+    let mut own = FolderFiles::of_paths(files).into_runs()?;
+    own.iter_mut().for_each(|files| folder.clone_into(&mut files.folder));
+    let is_export = folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"));
+    let is_complete = is_export && !own.is_empty();
+    found.append(&mut own);
+    if is_complete || depth >= DEEPEST {
+        return Ok(());
     }
-    let before = found.len();
-    for entry in &entries {
-        let is_folder = entry.file_type().map_err(io)?.is_dir();
-        let name = entry.file_name();
-        if !is_folder || name == STATE_FOLDER || depth >= DEEPEST {
-            continue;
+    let output = folders.iter().position(|folder| folder.ends_with(OUTPUT));
+    if let Some(output) = output.map(|at| folders.remove(at)) {
+        let before = found.len();
+        search_folder(&output, depth + 1, found)?;
+        if found.len() > before {
+            folders.retain(|folder| {
+                !folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"))
+            });
         }
-        // What msprof exported is read only if torch_npu wrote nothing, which sorts before it.
-        if is_root && name != OUTPUT && found.len() > before {
-            continue;
-        }
-        search_folder(&entry.path(), depth + 1, found)?;
     }
-    Ok(())
+    folders.iter().try_for_each(|folder| search_folder(folder, depth + 1, found))
 }
 
-/// Returns the rank in `profiler_info_<rank>.json`.
+/// Returns the rank in the name of a `profiler_info_<rank>.json`, which is in the folder of a profile, around that of its
+/// output; `None` if there are several.
 fn rank_of_folder(folder: &Path) -> Option<u32> {
-    let entries = fs::read_dir(folder).ok()?.flatten();
-    let ranks = entries.filter_map(|entry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        name.strip_prefix("profiler_info_")?.strip_suffix(".json")?.parse().ok()
-    });
-    let ranks: Vec<u32> = ranks.collect();
-    if let [rank] = *ranks { Some(rank) } else { None }
+    let folder = absolute_folder(folder)?;
+    folder.ancestors().take(PROFILE_DEPTH).find_map(|folder| {
+        let entries = fs::read_dir(folder).ok()?.flatten();
+        let ranks = entries.filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            name.strip_prefix("profiler_info_")?.strip_suffix(".json")?.parse().ok()
+        });
+        if let [rank] = *ranks.collect::<Vec<u32>>() { Some(rank) } else { None }
+    })
 }
+
+/// Returns the canonical path of a folder; that of a file in the current folder is empty.
+fn absolute_folder(folder: &Path) -> Option<PathBuf> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    folder.canonicalize().ok()
+}
+
+/// Returns the rank in the name of an `ascend_pytorch_profiler_<rank>.db`.
+fn rank_of_name(file: &Path) -> Option<u32> {
+    let name = file.file_stem()?.to_str()?;
+    name.strip_prefix("ascend_pytorch_profiler_")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,14 +7,15 @@
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{RunReadError, database::MODULE_PREFIX, kernel_table::collective_kind};
 use crate::{
-    profile::{TraceEvent, for_each_trace_event},
+    profile::{TraceEvent, for_each_trace_event, plain_text},
     timeline::{
         intervals::TimeSpan,
         names::NameId,
@@ -76,11 +77,25 @@ struct MetadataArguments<'a> {
 struct TaskArguments<'a> {
     #[serde(rename = "Task Type", borrow)]
     task_type: Option<Cow<'a, str>>,
-    #[serde(rename = "Physic Stream Id")]
-    physical_stream: Option<u32>,
-    #[serde(rename = "Stream Id")]
-    stream: Option<u32>,
-    connection_id: Option<i64>,
+    #[serde(rename = "Physic Stream Id", borrow)]
+    physical_stream: Option<&'a RawValue>,
+    #[serde(rename = "Stream Id", borrow)]
+    stream: Option<&'a RawValue>,
+    #[serde(borrow)]
+    connection_id: Option<&'a RawValue>,
+}
+
+impl TaskArguments<'_> {
+    /// Returns the stream; `None` if it is not recorded.
+    fn stream(&self) -> Option<u32> {
+        let number = |value| plain_text(value)?.parse().ok();
+        number(self.physical_stream).or_else(|| number(self.stream))
+    }
+
+    /// Returns the number that a launch and what it launched share.
+    fn connection(&self) -> Option<i64> {
+        plain_text(self.connection_id)?.parse().ok()
+    }
 }
 
 /// Arguments of ranges and marks of mstx.
@@ -113,10 +128,14 @@ struct TraceReader {
     run: RunTimeline,
     lanes: HashMap<String, TraceLane>,
     devices: HashMap<String, u32>,
-    /// Threads with collectives; others of their process have the tasks of collectives.
-    groups: HashMap<(String, String), NameId>,
-    /// Processes with an event before their name.
+    /// Names of the threads with collectives; others of their process have the tasks of collectives.
+    groups: HashMap<(String, String), String>,
+    /// Processes with an event before their name or device.
     unnamed: HashSet<String>,
+    /// Threads with an event in the lane of collectives before their name.
+    unnamed_threads: HashSet<(String, String)>,
+    /// True if names stand behind the events that they name.
+    is_late: bool,
     tasks: Vec<TraceTask>,
     collectives: Vec<(Collective, Option<i64>)>,
     /// Starts of the tasks of collectives.
@@ -129,13 +148,13 @@ struct TraceReader {
 }
 
 /// Reads a trace, with the kernels of a table if there is one.
-pub(super) fn read_trace(file: &Path, table: Option<&Path>) -> Result<RunTimeline, RunReadError> {
+pub(super) fn read_trace(file: &Path, tables: &[PathBuf]) -> Result<RunTimeline, RunReadError> {
     let mut reader = TraceReader::default();
     reader.read_events(file)?;
-    if reader.unnamed.iter().any(|process| reader.lanes.contains_key(process)) {
-        // The names of processes may stand behind their events; then a second pass has all names.
-        let TraceReader { lanes, devices, groups: _, .. } = reader;
-        reader = TraceReader { lanes, devices, ..TraceReader::default() };
+    if reader.is_late {
+        // Then a second pass has all names.
+        let TraceReader { lanes, devices, groups, .. } = reader;
+        reader = TraceReader { lanes, devices, groups, ..TraceReader::default() };
         reader.read_events(file)?;
     }
     if reader.lanes.values().all(|lane| *lane == TraceLane::Other)
@@ -146,9 +165,9 @@ pub(super) fn read_trace(file: &Path, table: Option<&Path>) -> Result<RunTimelin
     reader.run.form = Some(ProfileForm::Trace);
     reader.run.files.push(file.to_owned());
     reader.sort_operators();
-    if let Some(table) = table {
+    if !tables.is_empty() {
         reader.run.form = Some(ProfileForm::TraceAndTable);
-        super::kernel_table::add_kernel_table(&mut reader.run, table)?;
+        super::kernel_table::add_kernel_tables(&mut reader.run, tables)?;
     }
     Ok(reader.join_tasks())
 }
@@ -173,6 +192,7 @@ impl TraceReader {
         match (&*event.name, arguments.name, arguments.labels) {
             ("process_name", Some(name), _) => {
                 let lane = TraceLane::of_name(&name);
+                self.is_late |= lane != TraceLane::Other && self.unnamed.contains(process);
                 self.lanes.insert(process.to_owned(), lane);
                 if matches!(lane, TraceLane::Hardware | TraceLane::Collectives)
                     && let Ok(number) = process.parse::<u64>()
@@ -183,12 +203,14 @@ impl TraceReader {
             }
             ("process_labels", _, Some(labels)) => {
                 if let Some(Ok(device)) = labels.strip_prefix("NPU ").map(str::parse) {
-                    self.devices.insert(process.to_owned(), device);
+                    let known = self.devices.insert(process.to_owned(), device);
+                    self.is_late |= known.is_some_and(|known| known != device);
                 }
             }
             ("thread_name", Some(name), _) if name.starts_with("Group ") => {
-                let group = self.run.names.insert(&name);
-                self.groups.insert((process.to_owned(), event.thread().to_owned()), group);
+                let thread = (process.to_owned(), event.thread().to_owned());
+                self.is_late |= self.unnamed_threads.contains(&thread);
+                self.groups.insert(thread, name.into_owned());
             }
             _ => {}
         }
@@ -204,17 +226,18 @@ impl TraceReader {
         if lane == TraceLane::Other {
             return;
         }
-        let times = event.start().zip(event.duration()).filter(|(_, duration)| duration.0 >= 0);
-        let Some((start, duration)) = times else {
+        let times = event.start().zip(event.duration());
+        let span = times
+            .and_then(|(start, duration)| TimeSpan::recorded(start.0, start.0.saturating_add(duration.0)));
+        let Some(span) = span else {
             self.run.untimed += u64::from(lane != TraceLane::Host);
             return;
         };
-        let span = TimeSpan::new(start.0, start.0.saturating_add(duration.0));
         match lane {
             TraceLane::Host => self.add_host(event, span),
             TraceLane::Launches => {
                 let arguments: TaskArguments<'_> = event.arguments();
-                if let Some(connection) = arguments.connection_id {
+                if let Some(connection) = arguments.connection() {
                     let launch = self.launches.entry(connection).or_insert(span);
                     if launch.start < span.start {
                         *launch = span;
@@ -227,13 +250,10 @@ impl TraceReader {
                 self.tasks.push(TraceTask {
                     span,
                     device: self.devices.get(event.process()).copied(),
-                    stream: arguments
-                        .physical_stream
-                        .or(arguments.stream)
-                        .or_else(|| event.thread().parse().ok()),
+                    stream: arguments.stream().or_else(|| event.thread().parse().ok()),
                     name: self.run.names.insert(&event.name),
                     task_type: self.run.names.insert(task_type),
-                    connection: arguments.connection_id,
+                    connection: arguments.connection(),
                 });
             }
             TraceLane::Collectives => self.add_collective(event, span),
@@ -274,10 +294,12 @@ impl TraceReader {
 
     fn add_collective(&mut self, event: &TraceEvent<'_>, span: TimeSpan) {
         let thread = (event.process().to_owned(), event.thread().to_owned());
-        let Some(group) = self.groups.get(&thread).copied() else {
+        let Some(group) = self.groups.get(&thread) else {
             self.transfers.insert(span.start);
+            self.unnamed_threads.insert(thread);
             return;
         };
+        let group = self.run.names.insert(group);
         let arguments: TaskArguments<'_> = event.arguments();
         let collective = Collective {
             span,
@@ -289,7 +311,7 @@ impl TraceReader {
             launch: None,
             step: None,
         };
-        self.collectives.push((collective, arguments.connection_id));
+        self.collectives.push((collective, arguments.connection()));
     }
 
     fn add_flow(&mut self, event: &TraceEvent<'_>) {
