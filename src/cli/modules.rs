@@ -73,7 +73,7 @@ pub(super) struct ModulesOptions {
     #[arg(long, value_name = "FILE")]
     xlsx: Option<PathBuf>,
     /// Prints the lines of Python that mark modules and arguments of attention in a script
-    #[arg(long, conflicts_with_all = ["profiles", "db", "xlsx"])]
+    #[arg(long, conflicts_with_all = ["profiles", "missing", "xlsx"])]
     snippet: bool,
     #[command(flatten)]
     assets: AssetOptions,
@@ -100,6 +100,9 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     let profile =
         options.device_profile.as_deref().map(|name| DeviceProfile::load(&assets, name)).transpose()?;
     let runs = read_all_runs(&options.profiles)?;
+    let inputs = || runs.iter().flat_map(|run| &run.files).map(PathBuf::as_path);
+    let apart = |file: Option<ResultFile>| file.map(|file| file.apart_from(inputs())).transpose();
+    let (xlsx, missing) = (apart(xlsx)?, apart(missing)?);
     let tables: Vec<ModuleTable> = runs.iter().map(|run| module_table(run, &options.domain)).collect();
     let in_model =
         options.db.as_deref().map(|folder| join_with_database(&runs, folder, &assets)).transpose()?;

@@ -25,13 +25,25 @@ pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, Comma
     }
     for run in &runs {
         let file = run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
-        for (count, what) in [
-            (run.untimed, "records without a valid time are left out"),
-            (run.repeated, "records of collectives repeat others on another stream and do not count"),
-            (run.unfinished_ranges, "ranges of mstx have no end behind their start and are left out"),
+        for (count, one, many) in [
+            (
+                run.untimed,
+                "record without a valid time is left out",
+                "records without a valid time are left out",
+            ),
+            (
+                run.repeated,
+                "record of a collective repeats another on another stream and does not count",
+                "records of collectives repeat others on another stream and do not count",
+            ),
+            (
+                run.unfinished_ranges,
+                "range of mstx has no end behind its start and is left out",
+                "ranges of mstx have no end behind their start and are left out",
+            ),
         ] {
             if count > 0 {
-                print_note(&format!("`{file}`: {count} {what}"));
+                print_note(&format!("`{file}`: {count} {}", if count == 1 { one } else { many }));
             }
         }
     }

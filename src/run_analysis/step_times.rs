@@ -292,8 +292,11 @@ fn vendor_text(report: &StepTimesReport<'_>) -> String {
             text.push_str(&format!("\n`{file}` has the same times in {steps}\n"));
             continue;
         }
-        let count = vendor.differences.len();
-        text.push_str(&format!("\n`{file}` differs in {count} times of {steps}:\n"));
+        let times = match vendor.differences.len() {
+            1 => "1 time".to_owned(),
+            count => format!("{count} times"),
+        };
+        text.push_str(&format!("\n`{file}` differs in {times} of {steps}:\n"));
         let mut table = plain_table(["step", "column", "there us", "here us"]);
         for difference in vendor.differences.iter().take(SHOWN_DIFFERENCES) {
             table.add_row([

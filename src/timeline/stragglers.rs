@@ -39,7 +39,7 @@ impl CollectiveArrival {
 pub(crate) struct RankWaits {
     /// Time for which the rank waited.
     pub(crate) waited: i64,
-    /// Number of collectives at which it arrived last.
+    /// Number of collectives at which it arrived last, and others waited.
     pub(crate) last: usize,
     /// Time for which others waited in these.
     pub(crate) caused: i64,
@@ -61,7 +61,8 @@ pub(crate) fn collective_arrivals(runs: &[RunTimeline]) -> Vec<CollectiveArrival
     for run in runs {
         let Some(rank) = run.rank else { continue };
         let mut repetitions: BTreeMap<(String, Option<u64>), usize> = BTreeMap::new();
-        for collective in &run.collectives {
+        // Transfers between two ranks are numbered by each rank on its own, so that equal names are of different ones.
+        for collective in run.collectives.iter().filter(|one| !one.is_point_to_point(&run.names)) {
             let key = (run.names.text(collective.name).to_owned(), collective.step);
             let repetition = repetitions.entry(key.clone()).or_default();
             let entry = found.entry((key.0, key.1, *repetition)).or_default();
@@ -86,6 +87,9 @@ pub(crate) fn waits_by_rank(arrivals: &[CollectiveArrival]) -> BTreeMap<u32, Ran
         for (rank, duration) in &arrival.durations {
             let waits = ranks.entry(*rank).or_default();
             waits.waited = sum_lengths([waits.waited, duration - transfer]);
+        }
+        if arrival.total_wait() == 0 {
+            continue;
         }
         let late = ranks.entry(straggler).or_default();
         late.last += 1;

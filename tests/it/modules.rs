@@ -1,0 +1,245 @@
+//! `npubench modules`: the vendor's module statistic on real profiles, utilisation, and the join with a database.
+
+use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
+
+use serde_json::Value;
+
+use crate::{
+    context::Context,
+    requirements::shared,
+    timeline::{objects, write_database, write_text_profile},
+};
+
+/// Row of the table: parent, module, operator, kernels, sum and mean in nanoseconds, calls.
+type Row = (String, String, String, String, f64, f64, u64);
+
+/// Makes a profile with ranges of mstx from the real database.
+fn marked_profile(context: &Context, variant: &str) -> Option<PathBuf> {
+    let (source, tool) =
+        (shared("real/cnn_db_level1_rank0")?, shared("tools/model_analysis/make_mstx_db.py")?);
+    let profile = context.path(&format!("{variant}_ascend_pt"));
+    let made =
+        Command::new("python3").args([&tool, &source, &profile]).arg(variant).output().expect("python3 runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Some(profile)
+}
+
+fn reference(name: &str) -> Option<Value> {
+    let path = shared(&format!("real/model_analysis/{name}"))?;
+    Some(serde_json::from_str(&fs::read_to_string(path).expect("read")).expect("JSON"))
+}
+
+fn reference_rows(rows: &Value) -> Vec<Row> {
+    let text = |cell: &Value| cell.as_str().unwrap_or_default().to_owned();
+    let number = |cell: &Value| cell.as_f64().expect("a number");
+    let rows = rows.as_array().expect("rows").iter();
+    rows.map(|row| {
+        let calls = row[6].as_u64().expect("a count");
+        (text(&row[0]), text(&row[1]), text(&row[2]), text(&row[3]), number(&row[4]), number(&row[5]), calls)
+    })
+    .collect()
+}
+
+fn without_mean(row: &Row) -> (&str, &str, &str, &str, f64, u64) {
+    (&row.0, &row.1, &row.2, &row.3, row.4, row.6)
+}
+
+/// Returns the rows in modules, and the sum of the time outside.
+fn own_rows(csv: &str) -> (Vec<Row>, f64) {
+    let mut rows = Vec::new();
+    let mut outside = 0.0;
+    for row in csv::Reader::from_reader(csv.as_bytes()).deserialize() {
+        let row: BTreeMap<String, String> = row.expect("a row");
+        let text = |column: &str| row[column].clone();
+        let number = |column: &str| row[column].parse::<f64>().expect("a number");
+        if row["module"] == "[outside modules]" {
+            outside += number("totalKernelDuration(ns)");
+            continue;
+        }
+        rows.push((
+            text("parentModule"),
+            text("module"),
+            text("opName"),
+            text("kernelList"),
+            number("totalKernelDuration(ns)"),
+            number("avgKernelDuration(ns)"),
+            row["opCount"].parse().expect("a count"),
+        ));
+    }
+    (rows, outside)
+}
+
+#[test]
+fn real_rows_are_those_of_the_vendors_statistic() {
+    let context = Context::new();
+    for variant in ["basic", "hostile"] {
+        let Some(expected) = reference(&format!("module_statistic_{variant}_db.json")) else { return };
+        let Some(profile) = marked_profile(&context, variant) else { return };
+        let ran = context.run(&["modules", &profile.to_string_lossy(), "--format", "csv"]);
+        let unfinished = "1 range of mstx has no end behind its start and is left out";
+        assert_eq!((ran.code, ran.stderr.contains(unfinished)), (0, variant == "hostile"), "{}", ran.stderr);
+        let (rows, outside) = own_rows(&ran.stdout);
+        let expected = reference_rows(&expected["ModuleStatistic"]["rows"]);
+        assert_eq!(rows.len(), expected.len(), "{variant}");
+        for (own, theirs) in rows.iter().zip(&expected) {
+            assert_eq!(without_mean(own), without_mean(theirs), "{variant}");
+            assert!((own.5 - theirs.5).abs() < 1e-6, "{variant}: {own:?}, {theirs:?}");
+        }
+        if variant == "basic" {
+            let Some(independent) = reference("module_statistic_basic_independent.json") else { return };
+            assert_eq!(independent["outside_any_module_ns"].as_f64(), Some(outside));
+            let attributed: f64 = rows.iter().map(|row| row.4).sum();
+            assert_eq!(independent["attributed_ns"].as_f64(), Some(attributed));
+        }
+    }
+}
+
+#[test]
+fn utilisation_is_weighted_by_time() {
+    let Some(reference) = reference("operator_mfu_v26.2.0.json") else { return };
+    let context = Context::new();
+    let Some(profile) = marked_profile(&context, "mfu") else { return };
+    let ran = context.run(&["modules", &profile.to_string_lossy(), "--format", "json"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let rows = objects(&ran.stdout);
+    let linear =
+        rows.iter().find(|row| row["module"] == "Linear" && row["operator"] == "aclnnAddmm").expect("a row");
+    let mfu = linear["mfu"].as_f64().expect("recorded");
+    // Three calls of 2.29, 2.85 and 1.55 %: the vendor's plain mean is 2.23 %, operations by time are 2.34 %.
+    assert_eq!(format!("{:.2}%", 100.0 * mfu), "2.34%");
+    assert!(reference["ModuleMFU"].to_string().contains("\"2.23%\""), "{reference}");
+    let rank = rows.iter().find(|row| row["item"] == "rank").expect("a rank");
+    assert!(
+        rank["peak"].as_str().expect("a peak").starts_with("294.91 TFLOPS, 20 matrix cores at 1800 MHz"),
+        "{rank}"
+    );
+    let half = context.run(&["modules", &profile.to_string_lossy(), "--format", "json", "--peak", "589.824"]);
+    let rows = objects(&half.stdout);
+    let linear =
+        rows.iter().find(|row| row["module"] == "Linear" && row["operator"] == "aclnnAddmm").expect("a row");
+    assert!((linear["mfu"].as_f64().expect("recorded") * 2.0 - mfu).abs() < 1e-6);
+}
+
+#[test]
+fn both_forms_of_a_run_have_the_same_modules() {
+    let context = Context::new();
+    write_text_profile(&context, "text_ascend_pt", 0);
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), "");
+    let run = |arguments: &[&str]| {
+        let ran = context.run(&[&["modules"], arguments].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stdout
+    };
+    let peak = ["--peak", "100"];
+    insta::assert_snapshot!(run(&[&["text_ascend_pt"], &peak[..]].concat()));
+    for format in ["plain", "csv", "json"] {
+        let of = |profile| run(&[&[profile, "--format", format], &peak[..]].concat());
+        assert_eq!(of("text_ascend_pt"), of("ascend_pytorch_profiler_0.db"), "{format}");
+    }
+    // Ranges of mstx come first, and another domain is selected by its name.
+    let ranges = "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
+        INSERT INTO STRING_IDS VALUES (900, 'Decoder'), (901, 'Module'), (902, 'mine'), (903, 'Phase');
+        INSERT INTO MSTX_EVENTS VALUES (1700000000000000000, 1700000000000050000, 2, 900, 901, 1),
+            (1700000000000000000, 1700000000000150000, 2, 903, 902, 1)";
+    write_database(&context.path("marked/ascend_pytorch_profiler_0.db"), ranges);
+    let modules = |arguments: &[&str]| -> Vec<String> {
+        let (rows, outside) = own_rows(&run(&[&["marked", "--format", "csv"], arguments].concat()));
+        let mut modules: Vec<String> = rows.into_iter().map(|row| row.1).collect();
+        modules.dedup();
+        modules.push(outside.to_string());
+        modules
+    };
+    assert_eq!(modules(&[]), ["Decoder", "55000"]);
+    assert_eq!(modules(&["--domain", "mine"]), ["Phase", "0"]);
+    assert_eq!(modules(&["--domain", "nothing"]), ["84500"]);
+}
+
+#[test]
+fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
+    let context = Context::new();
+    write_text_profile(&context, "p_ascend_pt", 0);
+    let table = fs::read_to_string(context.path("p_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv"));
+    let products: Vec<String> = table
+        .expect("read")
+        .lines()
+        .filter(|line| line.starts_with("Step Id") || line.contains("MatMulV2"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    context.write("products/kernel_details.csv", &products.concat());
+    assert_eq!(context.run(&["ingest", "products", "--db", "db", "--kind", "rehearsal"]).code, 0);
+    let ran = context.run(&[
+        "modules",
+        "p_ascend_pt",
+        "--db",
+        "db",
+        "--missing",
+        "missing.csv",
+        "--xlsx",
+        "all.xlsx",
+    ]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.contains("without a row in the database: "), "{}", ran.stdout);
+    let book = fs::read(context.path("all.xlsx")).expect("written");
+    assert!(book.starts_with(b"PK"), "a workbook is an archive");
+    let missing = fs::read_to_string(context.path("missing.csv")).expect("written");
+    assert!(missing.starts_with("Name,Type,Duration(us),Input Shapes,"), "{missing}");
+    let covered = context.run(&["coverage", "--db", "db", "--workload", "missing.csv", "--format", "json"]);
+    assert!(covered.code <= 1, "{}", covered.stderr);
+    // The result is neither an input nor in the database.
+    for (option, path) in
+        [("--missing", "p_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv"), ("--missing", "db/a.csv")]
+    {
+        let ran = context.run(&["modules", "p_ascend_pt", "--db", "db", option, path]);
+        assert!(matches!(ran.code, 2 | 3) && ran.stderr.contains("\nhint: "), "{ran:?}");
+    }
+}
+
+#[test]
+fn lines_that_mark_modules_are_python() {
+    let context = Context::new();
+    let output = context.command(&["modules", "--snippet"]).env("NPUBENCH_DB", "db").output();
+    let snippet = context.ran(&output.expect("npubench runs"));
+    assert_eq!((snippet.code, &*snippet.stderr), (0, ""));
+    context.write("mark_modules.py", &snippet.stdout);
+    // Stand-ins for torch record what is called.
+    context.write(
+        "torch/__init__.py",
+        "class nn:\n    class Module:\n        def __call__(self, x):\n            return self.forward(x)\n",
+    );
+    context.write(
+        "torch_npu/__init__.py",
+        "calls = []\nclass npu:\n    class mstx:\n        def range_start(*a):\n            calls.append(a)\n            return len(calls)\n        \
+         def range_end(*a):\n            calls.append(a)\n        def mark(*a):\n            calls.append(a)\n",
+    );
+    let script = "import torch, torch_npu, mark_modules\nmark_modules.mark_modules()\n\
+                  class Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n\
+                  assert Net()(1) == 2\nmark_modules.mark_attention('BSND', 3, [1, 2])\nprint(torch_npu.calls)";
+    let ran = Command::new("python3")
+        .args(["-c", script])
+        .current_dir(context.path(""))
+        .output()
+        .expect("python3 runs");
+    let expected = "[('Net', None, 'Module'), (1, 'Module'), ('{\"input_layout\": \"BSND\", \"sparse_mode\": 3, \
+                    \"actual_seq_qlen\": [1, 2]}', None, 'flash_attn_args')]\n";
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), expected, "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn wrong_options_are_refused() {
+    let context = Context::new();
+    write_text_profile(&context, "p_ascend_pt", 0);
+    for (arguments, expected) in [
+        (&[][..], "required"),
+        (&["p_ascend_pt", "--snippet"], "cannot be used with"),
+        (&["p_ascend_pt", "--missing", "a.csv"], "--db"),
+        (&["p_ascend_pt", "--peak", "0"], "give a number above 0"),
+        (&["p_ascend_pt", "--peak", "nan"], "give a number above 0"),
+        (&["p_ascend_pt", "--device-profile", "none"], "none"),
+        (&["p_ascend_pt", "--db", "nowhere"], "nowhere"),
+        (&["p_ascend_pt", "--xlsx", "a.csv"], "does not end in `.xlsx`"),
+    ] {
+        let ran = context.run(&[&["modules"], arguments].concat());
+        assert!(matches!(ran.code, 2 | 3), "{arguments:?}: {ran:?}");
+        assert!(ran.stderr.contains(expected) && ran.stdout.is_empty(), "{arguments:?}: {ran:?}");
+    }
+}
