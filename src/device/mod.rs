@@ -1,6 +1,6 @@
 //! Devices of a host: discovery by `npu-smi`, selection, leases, software fingerprint, checks of `doctor`.
 //!
-//! Layer 4: imports `domain`, `files`, `config`, `process` and `profile`.
+//! Layer 4: imports `domain`, `files`, `config` and `process`.
 
 mod custom_operators;
 pub(crate) mod diagnosis;

@@ -4,11 +4,12 @@ use indexmap::IndexMap;
 use rust_xlsxwriter::{Workbook, XlsxError};
 use serde_json::{Value, json};
 
+use super::step_times::missing_text;
 use crate::{
     coverage::{InModelKernel, InModelKernels},
     domain::Dims,
     report::{align_right, plain_table, trim_lines},
-    timeline::{LaunchedTask, ModuleRow, ModuleTable, RunTimeline, Utilisation, sum_lengths},
+    timeline::{LaunchedTask, MissingPart, ModuleRow, ModuleTable, RunTimeline, Utilisation, sum_lengths},
 };
 
 /// Module of rows outside of all modules.
@@ -156,7 +157,16 @@ pub(crate) fn modules_text(report: &ModulesReport<'_>) -> String {
     if let Some(in_model) = report.in_model {
         text.push_str(&in_model_table(in_model, report.rows));
     }
+    text.push_str(&missing_text(report.runs.iter().map(|run| run.run), &matters));
     text
+}
+
+/// Returns true for a part without which times of modules or utilisation are incomplete.
+fn matters(part: &MissingPart) -> bool {
+    matches!(
+        part,
+        MissingPart::Kernels | MissingPart::KernelTypes | MissingPart::Shapes | MissingPart::Operators
+    )
 }
 
 fn operators_table(report: &ModulesReport<'_>) -> String {
@@ -405,6 +415,7 @@ pub(crate) fn modules_json(report: &ModulesReport<'_>) -> String {
             "outside_ns": run.table.outside_time(),
             "device_ns": run.table.device_time(),
             "peak": run.peak,
+            "not_recorded": run.run.missing.iter().filter(|part| matters(part)).map(ToString::to_string).collect::<Vec<_>>(),
         });
         lines.push_str(&format!("{object}\n"));
     }

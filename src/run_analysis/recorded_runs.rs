@@ -1,6 +1,9 @@
 //! Recorded runs of models for `timeline`, `modules` and `compare`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 use super::module_tables::{ModuleLine, RunModules};
 use crate::{
@@ -17,11 +20,19 @@ use crate::{
     },
 };
 
-/// Reads the runs of all paths, and notes what was left out.
+/// Reads the runs of all paths, each once, and notes what was left out.
 pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, CommandError> {
     let mut runs = Vec::new();
+    let mut seen = HashSet::new();
     for path in paths {
-        runs.extend(read_runs(path)?);
+        let mut found = read_runs(path)?;
+        // A folder and a profile in it have the same run.
+        found.retain(|run| {
+            run.files
+                .first()
+                .is_none_or(|file| seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())))
+        });
+        runs.append(&mut found);
     }
     for run in &runs {
         let file = run.files.first().map(|file| file.display().to_string()).unwrap_or_default();

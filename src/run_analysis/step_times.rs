@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::report::{align_right, plain_table, trim_lines};
 use crate::timeline::{
-    CollectiveArrival, FreeGap, GapCause, ProfileForm, RunTimeline, StepTimes, StreamTimes, TimeSet,
-    VendorSteps, sum_lengths, waits_by_rank,
+    CollectiveArrival, FreeGap, GapCause, MissingPart, ProfileForm, RunTimeline, StepTimes, StreamTimes,
+    TimeSet, VendorSteps, sum_lengths, waits_by_rank,
 };
 
 /// Run, device and stream.
@@ -108,7 +108,7 @@ pub(crate) fn step_times_text(report: &StepTimesReport<'_>) -> String {
     text.push_str(&streams_table(report));
     text.push_str(&arrivals_table(report));
     text.push_str(&vendor_text(report));
-    text.push_str(&missing_text(report));
+    text.push_str(&missing_text(report.runs.iter(), &|_| true));
     text
 }
 
@@ -312,18 +312,23 @@ fn vendor_text(report: &StepTimesReport<'_>) -> String {
     text
 }
 
-fn missing_text(report: &StepTimesReport<'_>) -> String {
+/// Returns what the profiles do not have, of the parts that matter.
+pub(super) fn missing_text<'r>(
+    runs: impl ExactSizeIterator<Item = &'r RunTimeline>,
+    matters: &dyn Fn(&MissingPart) -> bool,
+) -> String {
+    let count = runs.len();
     let mut parts: Vec<(String, Vec<String>)> = Vec::new();
-    for run in report.runs {
+    for run in runs {
         let rank = number_cell(run.rank);
-        for part in &run.missing {
+        for part in run.missing.iter().filter(|part| matters(part)) {
             match parts.iter_mut().find(|(text, _)| *text == part.to_string()) {
                 Some((_, ranks)) => ranks.push(rank.clone()),
                 None => parts.push((part.to_string(), vec![rank.clone()])),
             }
         }
     }
-    let line = |(text, ranks): &(String, Vec<String>)| match ranks.len() == report.runs.len() {
+    let line = |(text, ranks): &(String, Vec<String>)| match ranks.len() == count {
         true => format!("not recorded: {text}\n"),
         false => format!("not recorded by rank {}: {text}\n", ranks.join(", ")),
     };

@@ -2,7 +2,7 @@
 //! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `llm`, `profile`,
-//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `grid`, `fault_plan`, `device`,
+//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan`, `device`,
 //! `collective`, `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report` and
 //! `selftest`.
 

@@ -221,8 +221,8 @@ impl RunTimeline {
         }
     }
 
-    /// Sorts all parts, assigns the tasks to steps, and lists what is missing. Readers call it at the end.
-    pub(super) fn finish(&mut self) {
+    /// Sorts all parts.
+    pub(super) fn sort_parts(&mut self) {
         self.tasks.sort_by_key(|task| (task.span.start, task.span.end, task.stream));
         self.collectives.sort_by_key(|one| (one.span, one.name));
         self.ranges.sort_by_key(|range| (range.span.start, -range.span.end));
@@ -230,11 +230,10 @@ impl RunTimeline {
         self.backward.dedup();
         self.steps.sort_unstable();
         self.steps.dedup();
-        super::steps::assign_steps(self);
-        self.missing = self.missing_parts();
     }
 
-    fn missing_parts(&self) -> Vec<MissingPart> {
+    /// Returns what the profile does not have, after the tasks were assigned to steps.
+    pub(super) fn missing_parts(&self) -> Vec<MissingPart> {
         let kernels = || self.kernels();
         let none = |found: bool, part: MissingPart| (!found).then_some(part);
         let has_kernels = kernels().next().is_some();

@@ -185,6 +185,18 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     assert!(missing.starts_with("Name,Type,Duration(us),Input Shapes,"), "{missing}");
     let covered = context.run(&["coverage", "--db", "db", "--workload", "missing.csv", "--format", "json"]);
     assert!(covered.code <= 1, "{}", covered.stderr);
+    // Without operators on the host, no time can belong to a module, and the output says so.
+    let table = context.run(&["modules", "products"]);
+    assert!(
+        table.stderr.contains("no range of a module is recorded in the domain `Module`"),
+        "{}",
+        table.stderr
+    );
+    assert!(
+        table.stdout.contains("\nnot recorded: host operators and what they launched"),
+        "{}",
+        table.stdout
+    );
     // The result is neither an input nor in the database.
     for (option, path) in
         [("--missing", "p_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv"), ("--missing", "db/a.csv")]

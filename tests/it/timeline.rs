@@ -213,6 +213,9 @@ fn ranks_are_compared_and_lanes_are_written() {
     assert_eq!([0, 1, 2, 3, 4].map(|lane| time_of(lane, 0)), [120.0, 24.5, 35.0, 33.5, 62.0]);
     // Rank 1 communicates 6 us less: 1.5 of them overlapped, and the gap before grows by the rest.
     assert_eq!([0, 1, 2, 3, 4].map(|lane| time_of(lane, 1)), [120.0, 24.5, 29.0, 29.0, 66.5]);
+    // A folder and a profile in it are read once.
+    let once = context.run(&["timeline", "all/../all/ascend_pytorch_profiler_0.db", "all", "--step", "7"]);
+    assert_eq!((once.code, &*once.stderr, once.stdout), (0, "", ran.stdout));
     // Two profiles of one rank keep their own names and times.
     let again = "UPDATE STRING_IDS SET value = 'Other' || value WHERE value IN ('Mul', 'Add')";
     write_database(&context.path("again/ascend_pytorch_profiler_0.db"), again);
@@ -235,6 +238,7 @@ fn wrong_input_is_refused_with_a_hint() {
     context.write("negative/kernel_details.csv", &TABLE.replace(",10.000,", ",-10.000,"));
     context.write("cut/trace_view.json", &TRACE[..1000]);
     context.write("list.json", "[]");
+    context.write("other.json", "{}");
     write_database(&context.path("wal/ascend_pytorch_profiler_0.db"), "");
     context.write("wal/ascend_pytorch_profiler_0.db-wal", "7\u{7f}");
     let trace = format!("{output}/trace_view.json");
@@ -249,6 +253,7 @@ fn wrong_input_is_refused_with_a_hint() {
         &["timeline", "cut"],
         &["timeline", "list.json"],
         &["timeline", "wal"],
+        &["timeline", "other.json"],
         &["timeline", "p_ascend_pt", "--step", "7,9"],
         &["timeline", "p_ascend_pt", "--trace", &trace],
         &["timeline", "p_ascend_pt", "--trace", "lanes.txt"],

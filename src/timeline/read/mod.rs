@@ -13,7 +13,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::run::{ProfileForm, RunTimeline};
+use super::{
+    run::{ProfileForm, RunTimeline},
+    steps::assign_steps,
+};
 use crate::profile::{ProfileError, TraceError, is_database, newest_exports};
 
 /// Maximum depth of searched folders.
@@ -57,7 +60,12 @@ impl RunReadError {
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Profile(error) => error.hint().to_owned(),
-            Self::Trace { .. } => {
+            Self::Trace { source: TraceError::Io(_), .. } => "check the path and its permissions".to_owned(),
+            Self::Trace { source: TraceError::NoEvents, .. } => {
+                "the file is no trace; give the trace_view.json, kernel_details.csv or database of a profile"
+                    .to_owned()
+            }
+            Self::Trace { source: TraceError::Text { .. }, .. } => {
                 "the file may be cut off or still being written; export the profile again, or give its \
                  ascend_pytorch_profiler_*.db"
                     .to_owned()
@@ -96,7 +104,9 @@ impl RunFiles {
             .rank
             .or_else(|| rank_of_folder(&self.folder))
             .or_else(|| rank_of_name(self.database.as_deref()?));
-        run.finish();
+        run.sort_parts();
+        assign_steps(&mut run);
+        run.missing = run.missing_parts();
         Ok(run)
     }
 }
