@@ -60,7 +60,6 @@ impl RunReadError {
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Profile(error) => error.hint().to_owned(),
-            Self::Trace { source: TraceError::Io(_), .. } => "check the path and its permissions".to_owned(),
             Self::Trace { source: TraceError::NoEvents, .. } => {
                 "the file is no trace; give the trace_view.json, kernel_details.csv or database of a profile"
                     .to_owned()
@@ -73,7 +72,9 @@ impl RunReadError {
             Self::NoRun(_) | Self::UnknownFile(_) => {
                 "give the folder of a profile (`*_ascend_pt`), or one of these files".to_owned()
             }
-            Self::Io { .. } => "check the path and its permissions".to_owned(),
+            Self::Io { .. } | Self::Trace { source: TraceError::Io(_), .. } => {
+                "check the path and its permissions".to_owned()
+            }
         }
     }
 }
