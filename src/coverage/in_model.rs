@@ -10,12 +10,14 @@ use crate::{
     catalogue::Catalogue,
     database::columns,
     domain::{Case, KernelName, Nanos},
-    lookup::{AnswerSource, LookupEngine, LookupError, UsedRow},
+    lookup::{AnswerSource, LatencyColumn, LookupEngine, LookupError, UsedRow},
     profile::CELLS,
     timeline::{DeviceTask, NameId, RunTimeline, SignatureId, sum_lengths},
     workload::{DurationKind, Workload, WorkloadQuestion},
 };
 
+/// Reason of a kernel whose row has durations of production profiles only.
+const NOT_MEASURED: &str = "row without a measurement; `npubench run` measures it";
 /// Columns of the interval of a row.
 const INTERVAL: [&str; 2] = [columns::CI95_LOW, columns::CI95_HIGH];
 /// Header of a table of kernels that profilers write.
@@ -177,6 +179,11 @@ impl InModelKernels {
             let Some(answer) = answered.answer else { continue };
             let Some(latency) = answer.latency.filter(|latency| latency.0 > 0.0) else { continue };
             if answered.class == AnswerClass::Missing {
+                continue;
+            }
+            // The duration in another model is not that of the kernel alone.
+            if answer.rows.iter().any(|row| row.column != LatencyColumn::Replay) {
+                kernel.reason = NOT_MEASURED.to_owned();
                 continue;
             }
             let interval = match &*answer.rows {

@@ -266,7 +266,7 @@ pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
         }
         align_right(&mut table, [2, 3]);
         text.push_str(&format!(
-            "\nwithout a row in the database: {} kernels, {} ms\n{}",
+            "\nwithout a duration alone: {} kernels, {} ms\n{}",
             missing.len(),
             millis_cell(time),
             trim_lines(&table)

@@ -273,3 +273,27 @@ fn wrong_input_is_refused_with_a_hint() {
     let ran = context.run(&["timeline", "p_ascend_pt"]);
     assert!(ran.code == 0 && ran.stderr.contains("the vendor's table of steps is not compared: "), "{ran:?}");
 }
+
+#[test]
+fn keys_of_json_are_documented() {
+    let context = Context::new();
+    write_text_profile(&context, "p_ascend_pt", 0);
+    let late = "UPDATE COMMUNICATION_OP SET startNs = startNs + 6000 WHERE opId = 1";
+    write_database(&context.path("late/ascend_pytorch_profiler_1.db"), late);
+    context.write("late/step_trace_time.csv", STEPS);
+    let document = include_str!("../../docs/timeline.md");
+    let mut items = std::collections::BTreeSet::new();
+    for command in ["timeline", "modules"] {
+        let ran = context.run(&[command, "p_ascend_pt", "late", "--format", "json"]);
+        for object in objects(&ran.stdout) {
+            items.insert(object["item"].as_str().expect("a text").to_owned());
+            for key in object.as_object().expect("an object").keys() {
+                assert!(document.contains(&format!("`{key}`")), "`{key}` is not in docs/timeline.md");
+            }
+        }
+    }
+    assert_eq!(
+        items.into_iter().collect::<Vec<_>>(),
+        ["collective", "operator", "rank", "step", "vendor_difference"]
+    );
+}
