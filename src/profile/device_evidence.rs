@@ -41,7 +41,7 @@ const PLATFORMS: [(&str, &str); 6] = [
     ("15", "Ascend950"),
 ];
 
-/// Reads the device of a profile's table. What cannot be read is unknown.
+/// Reads the device of a profile's table, database or trace. What cannot be read is unknown.
 pub fn device_of_profile(file: &Path) -> DeviceEvidence {
     let mut evidence = DeviceEvidence::default();
     let mut stated =
@@ -58,8 +58,12 @@ pub fn device_of_profile(file: &Path) -> DeviceEvidence {
                 .add_facts("AICORE_FREQ", DeviceFacts { clock_mhz: Some(clock), ..DeviceFacts::default() });
         }
     }
+    let is_trace = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let usage = if sqlite::is_database(file).unwrap_or(false) {
         sqlite::core_usage(file).unwrap_or_default()
+    } else if is_trace {
+        // Traces have neither blocks nor cycles, and as a table one would be a line of its whole size.
+        CoreUsage::default()
     } else {
         CoreUsage::from_table(file)
     };

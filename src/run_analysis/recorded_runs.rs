@@ -73,7 +73,8 @@ pub(crate) fn peak_of_run(
     if let Some(profile) = profile {
         return Some(PeakRate::of_profile(profile));
     }
-    let evidence = device_of_profile(run.files.first()?);
+    // The table behind a trace has the blocks and cycles of the kernels.
+    let evidence = device_of_profile(run.files.last()?);
     let mut sources = evidence.sources.clone();
     sources.extend(evidence.are_cores_inferred.then_some("number of cores by the blocks of kernels"));
     PeakRate::of_facts(&evidence.facts, &sources)

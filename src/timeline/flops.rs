@@ -2,13 +2,15 @@
 //! the time of their kernels.
 //!
 //! The operations are those that torch_npu recorded as ranges of mstx in the domain `mfu_flops`, with the text
-//! `<flops>-<operator>`; of operators without one, those of their kernels' shapes by the catalogue. A recorded number
+//! `<flops>-<operator>`; of operators without one, those of their kernels' shapes by the catalogue, and of attention with
+//! recorded arguments those of its mask. A recorded number
 //! counts once, for the operator with the most kernel time in its range. Rates are those of the vendor's tools: 8192
 //! operations a cycle and matrix core for FP16, BF16 and FLOAT, twice as many for INT8.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::{
+    attention_flops::{AttentionArguments, attention_arguments, is_attention},
     modules::{LaunchedTask, OperatorCall},
     names::NameId,
     run::{OperatorId, RunTimeline, SignatureId},
@@ -105,6 +107,7 @@ pub(crate) struct RunFlops<'a> {
     catalogue: &'a Catalogue,
     peak: &'a PeakRate,
     recorded: HashMap<OperatorId, f64>,
+    attention: HashMap<OperatorId, AttentionArguments>,
     /// Operations and type of kernels by type and signature.
     of_kernels: HashMap<(NameId, SignatureId), Option<(f64, Dtype)>>,
 }
@@ -149,7 +152,8 @@ impl<'a> RunFlops<'a> {
                 *recorded.entry(*operator).or_default() += flops;
             }
         }
-        Self { run, catalogue, peak, recorded, of_kernels: HashMap::new() }
+        let attention = attention_arguments(run, calls);
+        Self { run, catalogue, peak, recorded, attention, of_kernels: HashMap::new() }
     }
 
     /// Returns the utilisation of a call; `None` without known operations or rate.
@@ -159,7 +163,12 @@ impl<'a> RunFlops<'a> {
         let mut dtype = None;
         for task in &call.tasks {
             let LaunchedTask::Kernel(at) = task else { continue };
-            if let Some((flops, of)) = self.operations_of_kernel(*at) {
+            let arguments = call.operator.and_then(|operator| self.attention.get(&operator));
+            let own = match arguments.filter(|_| self.is_attention_kernel(*at)) {
+                Some(arguments) => self.operations_of_attention(*at, arguments),
+                None => self.operations_of_kernel(*at),
+            };
+            if let Some((flops, of)) = own {
                 by_shapes += flops;
                 dtype = dtype.or(Some(of));
             }
@@ -169,6 +178,17 @@ impl<'a> RunFlops<'a> {
         #[expect(clippy::cast_precision_loss, reason = "durations have fewer than 53 bits")]
         let seconds = self.run.duration_of_call(call) as f64 / 1e9;
         Some(Utilisation { flops, capacity: self.peak.operations_per_second(&dtype)? * seconds })
+    }
+
+    fn is_attention_kernel(&self, at: u32) -> bool {
+        self.run.launched_kernel(LaunchedTask::Kernel(at)).is_some_and(is_attention)
+    }
+
+    /// Returns operations and type of attention by its shapes and recorded arguments.
+    fn operations_of_attention(&self, at: u32, arguments: &AttentionArguments) -> Option<(f64, Dtype)> {
+        let task = self.run.tasks.get(at as usize)?;
+        let case = self.run.case_of_kernel(task.kind, task.signature?)?;
+        Some((arguments.operations(&case)?, case.inputs.first()?.as_ref()?.dtype.clone()))
     }
 
     /// Returns operations and type of a product by its shapes.

@@ -2,6 +2,7 @@
 //!
 //! Layer 3: imports `domain`, `config`, `catalogue` and `profile`.
 
+mod attention_flops;
 mod compare;
 mod flops;
 mod gaps;

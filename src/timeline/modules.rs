@@ -171,6 +171,14 @@ impl RunTimeline {
         .unwrap_or((NameId::EMPTY, 0))
     }
 
+    /// Returns the type of a kernel; `None` for a collective.
+    pub(super) fn launched_kernel(&self, task: LaunchedTask) -> Option<&str> {
+        match task {
+            LaunchedTask::Kernel(at) => Some(self.names.text(self.tasks.get(at as usize)?.kind)),
+            LaunchedTask::Collective(_) => None,
+        }
+    }
+
     fn name_of_call(&self, call: &OperatorCall) -> NameId {
         call.operator.and_then(|id| self.operator(id)).map_or(NameId::EMPTY, |operator| operator.name)
     }

@@ -120,6 +120,132 @@ fn utilisation_is_weighted_by_time() {
     assert!((linear["mfu"].as_f64().expect("recorded") * 2.0 - mfu).abs() < 1e-6);
 }
 
+/// Type of a kernel; shapes, types and formats of its inputs and outputs; text of the mark before its operator.
+type MarkedKernel<'a> = (&'a str, [&'a str; 3], [&'a str; 3], &'a str);
+
+/// Returns the statements that add kernels of one microsecond with operators `operator 0` and so on to the synthetic run.
+fn statements_of_kernels<'a>(kernels: impl Iterator<Item = &'a MarkedKernel<'a>>) -> String {
+    let mut statements = "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
+        INSERT INTO STRING_IDS VALUES (500, 'flash_attn_args');"
+        .to_owned();
+    for (number, (kind, inputs, outputs, mark)) in (0..).zip(kernels) {
+        let (strings, start) = (1000 + 20 * number, 1_700_000_000_000_110_000_i64 + 1000 * number);
+        let [shapes, output_shapes] = [inputs[0], outputs[0]].map(|shapes| format!("\"{shapes}\""));
+        let texts = [
+            &format!("operator {number}"),
+            *kind,
+            &shapes,
+            inputs[1],
+            inputs[2],
+            &output_shapes,
+            outputs[1],
+            outputs[2],
+            mark,
+        ];
+        for (text, id) in texts.into_iter().zip(strings..) {
+            statements += &format!("INSERT INTO STRING_IDS VALUES ({id}, '{text}');");
+        }
+        let id = 500 + number;
+        let [s0, s1, s2, s3, s4, s5, s6, s7, s8] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|place| strings + place);
+        statements += &format!(
+            "INSERT INTO PYTORCH_API VALUES ('{start}', '{}', 17179869184001, {id}, {s0}, 50001);
+             INSERT INTO CONNECTION_IDS VALUES ({id}, {id});
+             INSERT INTO TASK VALUES ({}, {}, 0, {id}, {id}, 14, 2);
+             INSERT INTO COMPUTE_TASK_INFO VALUES ({s1}, {id}, {s1}, 17, {s2}, {s3}, {s4}, {s5}, {s6}, {s7});",
+            start + 500,
+            start + 70_000,
+            start + 71_000,
+        );
+        if !mark.is_empty() {
+            statements +=
+                &format!("INSERT INTO MSTX_EVENTS VALUES ({0}, {0}, 0, {s8}, 500, 1);", start - 100);
+        }
+    }
+    statements
+}
+
+/// Operations by formulas of the test, for each kind of product: blocked weights, batches, groups, INT8, and attention
+/// whose mask is recorded by a mark before its call.
+#[test]
+fn operations_follow_from_shapes_and_recorded_masks() {
+    // Type, shapes, types and formats of inputs and outputs, operations, and the mark before the operator.
+    let attention = |mark| {
+        (
+            "FlashAttentionScore",
+            ["2,512,4,64;2,512,4,64;2,512,4,64", "DT_BF16;DT_BF16;DT_BF16", "ND;ND;ND"],
+            ["2,4,512,8;2,4,512,8;;2,512,4,64", "FLOAT;FLOAT;DT_BF16;DT_BF16", "ND;ND;ND;ND"],
+            mark,
+        )
+    };
+    let kernels = [
+        (
+            (
+                "MatMulV3",
+                ["16,128;8,8,16,16", "DT_BF16;DT_BF16", "ND;FRACTAL_NZ"],
+                ["16,128", "DT_BF16", "ND"],
+                "",
+            ),
+            Some(2 * 16 * 128 * 128),
+        ),
+        (
+            (
+                "BatchMatMulV2",
+                ["4,16,128;4,128,256", "DT_BF16;DT_BF16", "ND;ND"],
+                ["4,16,256", "DT_BF16", "ND"],
+                "",
+            ),
+            Some(2 * 4 * 16 * 128 * 256),
+        ),
+        (
+            (
+                "GroupedMatmul",
+                [
+                    "16,256;4,256,512;;;;;;4",
+                    "DT_BF16;DT_BF16;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;INT64",
+                    "ND;ND;NULL;NULL;NULL;NULL;NULL;ND",
+                ],
+                ["16,512", "DT_BF16", "ND"],
+                "",
+            ),
+            Some(2 * 16 * 256 * 512),
+        ),
+        (
+            (
+                "QuantBatchMatmulV3",
+                ["16,128;8,8,16,32;256;256", "INT8;INT8;FLOAT;INT32", "ND;FRACTAL_NZ;ND;ND"],
+                ["16,256", "DT_BF16", "ND"],
+                "",
+            ),
+            Some(2 * 16 * 128 * 256),
+        ),
+        (attention(r#"{"input_layout":"BSND","sparse_mode":0}"#), Some(2 * 2 * 2 * 4 * 64 * 512 * 512)),
+        (attention(r#"{"input_layout":"BSND","sparse_mode":2}"#), Some(2 * 2 * 2 * 4 * 64 * (512 * 513 / 2))),
+        // A prefix of each sequence without a mask: its lengths are not recorded.
+        (attention(r#"{"input_layout":"BSND","sparse_mode":6}"#), None),
+    ];
+    let context = Context::new();
+    let statements = statements_of_kernels(kernels.iter().map(|(kernel, _)| kernel));
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), &statements);
+    let peak = ["--peak", "100", "--format", "json"];
+    let ran = context.run(&[&["modules", "ascend_pytorch_profiler_0.db"], &peak[..]].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let rows = objects(&ran.stdout);
+    for (number, ((kind, ..), operations)) in kernels.iter().enumerate() {
+        let name = format!("operator {number}");
+        let row = rows
+            .iter()
+            .find(|row| row["operator"] == *name)
+            .unwrap_or_else(|| panic!("{name}: {}", ran.stdout));
+        assert_eq!(row["flops"].as_f64(), operations.map(f64::from), "{kind}: {row}");
+        // 100 TFLOPS for a microsecond.
+        assert_eq!(
+            row["mfu"].as_f64(),
+            operations.map(|operations| f64::from(operations) / 1e8),
+            "{kind}: {row}"
+        );
+    }
+}
+
 #[test]
 fn both_forms_of_a_run_have_the_same_modules() {
     let context = Context::new();

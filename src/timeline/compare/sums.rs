@@ -1,14 +1,14 @@
 //! Sums of one run per step, by kernel, operator, collective, module and memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::timeline::{
     gaps::GapCause,
-    intervals::TimeSet,
+    intervals::{TimeSet, TimeSpan},
     kernel_class::KernelClassifier,
     memory::RunMemory,
     modules::module_table,
-    run::{OperatorId, RunTimeline, TaskRole},
+    run::{Collective, OperatorId, RunTimeline, TaskRole},
     step_times::StepTimes,
 };
 
@@ -99,7 +99,7 @@ impl RunSums {
             has_kernel_types: run.kernels().any(|task| task.kind.is_recorded()),
             ..Self::default()
         };
-        let is_chosen = |step: Option<u64>| times.iter().any(|own| own.step == step);
+        let chosen: HashSet<Option<u64>> = times.iter().map(|own| own.step).collect();
         sums.add_overall(run, times);
         let nesting = run.nesting();
         let classifier = KernelClassifier::new(run, &nesting);
@@ -110,7 +110,7 @@ impl RunSums {
                 operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
             }
         }
-        for task in run.kernels().filter(|task| is_chosen(task.step)) {
+        for task in run.kernels().filter(|task| chosen.contains(&task.step)) {
             let time = task.span.length();
             let shapes = task.signature.map_or("", |signature| run.signature_cells(signature)[0]);
             let (kind, name) = (run.names.text(task.kind), run.names.text(task.name));
@@ -170,17 +170,19 @@ impl RunSums {
 
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     fn add_overall(&mut self, run: &RunTimeline, times: &[StepTimes]) {
+        let mut copies_of: HashMap<(Option<u64>, Option<u32>), Vec<TimeSpan>> = HashMap::new();
+        let others = run.tasks.iter().filter(|task| task.role == TaskRole::Other);
+        for task in others.filter(|task| is_copy(run.names.text(task.kind))) {
+            copies_of.entry((task.step, task.device)).or_default().push(task.span);
+        }
+        let mut collectives_of: HashMap<(Option<u64>, Option<u32>), Vec<&Collective>> = HashMap::new();
+        for collective in &run.collectives {
+            collectives_of.entry((collective.step, collective.device)).or_default().push(collective);
+        }
         for own in times {
             let computing = &own.sets.computing;
-            let copies = TimeSet::union_of(
-                run.tasks
-                    .iter()
-                    .filter(|task| {
-                        task.role == TaskRole::Other && task.step == own.step && task.device == own.device
-                    })
-                    .filter(|task| is_copy(run.names.text(task.kind)))
-                    .map(|task| task.span),
-            );
+            let place = (own.step, own.device);
+            let copies = TimeSet::union_of(copies_of.remove(&place).unwrap_or_default());
             let outside = copies.difference(computing).difference(&own.sets.communication);
             for (name, time) in OVERALL.into_iter().zip([
                 own.span.length(),
@@ -199,13 +201,10 @@ impl RunSums {
                 self.free_by_cause.entry(key(&cause.to_string().replace('_', " "))).or_default().total +=
                     *time as f64;
             }
-            let collectives =
-                run.collectives.iter().filter(|one| one.step == own.step && one.device == own.device);
-            for collective in collectives {
+            for collective in collectives_of.remove(&place).unwrap_or_default() {
                 let kind = run.names.text(collective.kind);
                 self.collectives.entry(key(kind)).or_default().add(collective.span.length());
-                let own_time = TimeSet::union_of([collective.span]);
-                let uncovered = own_time.difference(computing).length();
+                let uncovered = collective.span.length() - computing.length_in(collective.span);
                 self.uncovered.entry(key(kind)).or_default().total += uncovered as f64;
             }
         }
