@@ -16,6 +16,7 @@
 pub mod adaptive;
 pub mod catalogue;
 pub mod cli;
+mod collect;
 mod collective;
 pub mod config;
 pub mod coverage;

@@ -62,6 +62,29 @@ pub(super) struct IngestOptions {
     output: OutputOptions,
 }
 
+impl IngestOptions {
+    /// Creates the options of profiles that another command has collected.
+    pub(super) fn of_profiles(
+        paths: Vec<PathBuf>,
+        db: PathBuf,
+        kind: Option<DataKindArg>,
+        assets: &AssetOptions,
+    ) -> Self {
+        Self {
+            paths,
+            db,
+            kind,
+            device: None,
+            replace: false,
+            mix_stacks: false,
+            ep_size: None,
+            world_size: None,
+            assets: AssetOptions { assets: assets.assets.clone() },
+            output: OutputOptions { format: OutputFormat::Plain },
+        }
+    }
+}
+
 pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let kind = kind_of_target(options)?;
     check_device(options.device.as_deref(), &options.assets, &options.db)?;

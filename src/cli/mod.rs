@@ -3,11 +3,13 @@
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
 //! `ledger`, `database`, `lookup`, `workload`, `timeline`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`,
-//! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session` and `run_analysis`.
+//! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session`,
+//! `run_analysis` and `collect`.
 //! It holds no logic of its own.
 
 mod adapt;
 mod check;
+mod collect;
 mod comm;
 mod compare;
 mod coverage;
@@ -90,6 +92,8 @@ enum TopCommand {
     Timeline(timeline::TimelineOptions),
     Modules(Box<modules::ModulesOptions>),
     Compare(Box<compare::CompareOptions>),
+    #[command(subcommand)]
+    Collect(collect::CollectCommand),
     Fill(Box<fill::FillOptions>),
     Adapt(Box<adapt::AdaptCommandOptions>),
     Models(models::ModelsOptions),
@@ -166,6 +170,7 @@ pub fn main() -> u8 {
     if matches!(
         cli.command,
         TopCommand::Ingest(_)
+            | TopCommand::Collect(_)
             | TopCommand::Grid(_)
             | TopCommand::Kernels(_)
             | TopCommand::Reparse(_)
@@ -200,6 +205,7 @@ pub fn main() -> u8 {
         TopCommand::M6(options) => m6::run(&options),
         TopCommand::Timeline(options) => timeline::run(&options),
         TopCommand::Modules(options) => modules::run(&options),
+        TopCommand::Collect(command) => command.run(),
         TopCommand::Compare(options) => compare::run(&options),
         TopCommand::Fill(options) => fill::run(&options),
         TopCommand::Adapt(options) => adapt::run(&options),

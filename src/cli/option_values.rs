@@ -5,6 +5,13 @@ pub(super) fn parse_rows(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 on; 0 stands for all valid rows"))
 }
 
+/// Parses a time limit such as 10m.
+pub(super) fn parse_limit(text: &str) -> Result<std::time::Duration, String> {
+    let limit = text.parse::<jiff::SignedDuration>().ok().and_then(|limit| limit.try_into().ok());
+    let limit = limit.filter(|limit: &std::time::Duration| !limit.is_zero());
+    limit.ok_or_else(|| format!("`{text}` is not a length of time; write it as 30s, 10m or 1h30m"))
+}
+
 pub(super) fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 to {}", u64::MAX))
 }

@@ -14,6 +14,7 @@ mod catalogue_elementwise;
 mod catalogue_indexing;
 mod catalogue_matmul;
 mod catalogue_training;
+mod collect_vllm;
 mod comm;
 mod comm_nodes;
 mod comm_run;

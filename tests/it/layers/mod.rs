@@ -39,6 +39,7 @@ const LAYERS: [&[&str]; 7] = [
         "selftest",
         "session",
         "run_analysis",
+        "collect",
     ],
     &["cli"],
 ];

@@ -1,0 +1,353 @@
+//! `npubench collect`: profiles of servers, from the start of the profiler to the analysed profile of every rank.
+
+use std::{
+    ffi::OsString,
+    fs,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use super::{
+    coverage::JsonOutput,
+    ingest::{self, IngestOptions},
+    option_values::parse_limit,
+    options::{AssetOptions, DataKindArg, PythonOption},
+};
+use crate::{
+    collect::{
+        AnalysedRank, AnalysisSettings, CollectedRanks, CollectionLimits, RankState, StopSignals,
+        VllmCollection, VllmServer, VllmWork, analyse_folders, profile_folders,
+    },
+    domain::quoted_path,
+    exit::ExitStatus,
+    report::{align_right, plain_table, print_data, print_note, trim_lines},
+    run_analysis::{StepTimesReport, read_all_runs, step_times_json, step_times_text},
+    session::CommandError,
+    timeline::step_times,
+};
+
+/// Collects profiles of whole models: from servers, or from folders that are not analysed yet
+#[derive(Debug, Subcommand)]
+pub(super) enum CollectCommand {
+    Vllm(Box<VllmOptions>),
+    Analyse(Box<AnalyseOptions>),
+}
+
+impl CollectCommand {
+    pub(super) fn run(&self) -> Result<ExitStatus, CommandError> {
+        match self {
+            Self::Vllm(options) => collect_vllm(options),
+            Self::Analyse(options) => analyse(options),
+        }
+    }
+}
+
+/// Form of analysed profiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ExportArg {
+    /// One database for each rank
+    Db,
+    /// trace_view.json, kernel_details.csv and other tables
+    Text,
+    /// Both
+    Both,
+}
+
+impl ExportArg {
+    const fn export_type(self) -> &'static str {
+        match self {
+            Self::Db => "db",
+            Self::Text => "text",
+            Self::Both => "db,text",
+        }
+    }
+}
+
+/// Options of the analysis and of what follows.
+#[derive(Debug, Args)]
+struct RankOptions {
+    #[command(flatten)]
+    python: PythonOption,
+    /// Form of the analysed profiles
+    #[arg(long, value_enum, default_value = "db")]
+    export: ExportArg,
+    /// Number of ranks that are analysed at the same time
+    #[arg(long, value_name = "N", default_value = "4")]
+    jobs: NonZeroUsize,
+    /// Time limit for the analysis of one rank
+    #[arg(long, value_name = "TIME", default_value = "2h", value_parser = parse_limit)]
+    analysis_limit: Duration,
+    /// New folder for the output of the command and of the analyses; by default `collect-` and the time
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+    /// Database into which the complete ranks are ingested
+    #[arg(long, value_name = "DIR")]
+    db: Option<PathBuf>,
+    /// Kind of a new database, by default `npu`
+    #[arg(long, value_enum, requires = "db")]
+    kind: Option<DataKindArg>,
+    #[command(flatten)]
+    assets: AssetOptions,
+    #[command(flatten)]
+    output: JsonOutput,
+}
+
+/// Profiles a server of vLLM-Ascend while a command or given requests run, and analyses and checks every rank
+///
+/// The server must have been started with a profiler. It is stopped exactly once, whatever happens: also on Ctrl-C, and if the
+/// command fails. A stop takes minutes, since the workers write their profiles; torch_npu then analyses each rank, and
+/// the step times of complete ranks are shown. docs/collecting.md has the details.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench collect vllm --url http://node0:8000 --profile-dir /data/prof -- vllm bench serve --model M --num-prompts 8
+  npubench collect vllm --url http://node0:8000 --url http://node1:8000 --profile-dir /nfs/prof --ranks 16 --requests prompts.jsonl
+  npubench collect analyse /data/prof                continues after an interruption")]
+pub(super) struct VllmOptions {
+    /// Address of the server on a node, such as http://node0:8000; once for each node
+    #[arg(long = "url", value_name = "URL", required = true, value_parser = VllmServer::parse)]
+    servers: Vec<VllmServer>,
+    /// Folder of the server's profiler (`torch_profiler_dir`) as this host has it; several are searched all
+    #[arg(long = "profile-dir", value_name = "DIR", required = true)]
+    folders: Vec<PathBuf>,
+    /// Number of ranks that write a profile; by default all that appear count
+    #[arg(long, value_name = "N")]
+    ranks: Option<NonZeroUsize>,
+    /// Requests to the first server, one JSON object a line: bodies of /v1/completions, or with `messages` of
+    /// /v1/chat/completions
+    #[arg(long, value_name = "FILE", conflicts_with = "command", required_unless_present = "command")]
+    requests: Option<PathBuf>,
+    /// Runs the command or sends the requests once before the profiler starts
+    #[arg(long)]
+    warm_up: bool,
+    /// Time limit for the answer to a start, and to a request
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_limit)]
+    start_limit: Duration,
+    /// Time limit for the answer to a stop
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_limit)]
+    stop_limit: Duration,
+    /// Time limit for the folders of all ranks after the stop
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_limit)]
+    folder_limit: Duration,
+    /// Time without a change after which the folders are complete
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_limit)]
+    still: Duration,
+    /// Profiles a server that records call stacks, which can end its workers
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    options: RankOptions,
+    /// Command that runs while the profiler is on; it must not start the profiler itself (`vllm bench serve --profile`)
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Analyses raw profiles of torch_npu, and checks every rank
+///
+/// Folders that are analysed are only checked, so that the command continues what was interrupted.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench collect analyse /data/prof
+  npubench collect analyse /data/prof --python /opt/venv/bin/python3 --db a3")]
+pub(super) struct AnalyseOptions {
+    /// Folders with `*_ascend_pt`, or these themselves
+    #[arg(value_name = "DIR", required = true)]
+    folders: Vec<PathBuf>,
+    #[command(flatten)]
+    options: RankOptions,
+}
+
+impl RankOptions {
+    /// Checks the interpreter.
+    fn settings(&self) -> Result<AnalysisSettings, CommandError> {
+        let python = self.python.program()?;
+        let logs = match &self.logs {
+            Some(logs) => logs.clone(),
+            None => PathBuf::from(jiff::Zoned::now().strftime("collect-%Y%m%d-%H%M%S").to_string()),
+        };
+        let logs = std::path::absolute(&logs).map_err(|error| {
+            CommandError::bad_input(
+                format!("the current folder is unknown: {error}"),
+                "give an absolute folder with `--logs`",
+            )
+        })?;
+        Ok(AnalysisSettings {
+            python,
+            export: self.export.export_type().to_owned(),
+            workers: self.jobs.get(),
+            limit: self.analysis_limit,
+            logs,
+        })
+    }
+
+    /// Prints the ranks and their step times, ingests the complete ones, and returns the exit status.
+    fn report(
+        &self,
+        collected: &CollectedRanks,
+        folders: &[PathBuf],
+        signals: &StopSignals,
+    ) -> Result<ExitStatus, CommandError> {
+        let CollectedRanks { ranks, problems } = collected;
+        print_data(&if self.output.is_json() { ranks_json(ranks) } else { ranks_text(ranks) });
+        let complete = ranks.iter().filter(|rank| matches!(rank.state, RankState::Complete { .. }));
+        let complete: Vec<PathBuf> = complete.map(|rank| rank.folder.clone()).collect();
+        let mut exit = if problems.is_empty() && complete.len() == ranks.len() {
+            ExitStatus::Done
+        } else {
+            ExitStatus::SomeNotOk
+        };
+        if !complete.is_empty() {
+            print_data(&self.step_times(&complete)?);
+        }
+        if let Some(db) = self.db.as_ref().filter(|_| !complete.is_empty() && !signals.is_set()) {
+            let ingest = IngestOptions::of_profiles(complete, db.clone(), self.kind, &self.assets);
+            match ingest::run(&ingest) {
+                Ok(_) => {}
+                // The profiles are complete whatever the database is.
+                Err(error) => {
+                    print_note(&format!("not ingested: {}\nhint: {}", error.message, error.hint));
+                    exit = ExitStatus::SomeNotOk;
+                }
+            }
+        }
+        problems.iter().for_each(|problem| print_note(problem));
+        if signals.is_set() {
+            let folders: Vec<String> = folders.iter().map(|folder| quoted_path(folder)).collect();
+            print_note(&format!(
+                "interrupted; the profiles that were written are kept: `npubench collect analyse {}` continues",
+                folders.join(" ")
+            ));
+            exit = ExitStatus::Interrupted;
+        }
+        Ok(exit)
+    }
+
+    fn step_times(&self, complete: &[PathBuf]) -> Result<String, CommandError> {
+        let runs = read_all_runs(complete)?;
+        let times: Vec<_> =
+            runs.iter().enumerate().flat_map(|(number, run)| step_times(number, run)).collect();
+        let report = StepTimesReport { runs: &runs, times: &times, arrivals: &[], vendor: &[], gaps: 0 };
+        Ok(if self.output.is_json() {
+            step_times_json(&report)
+        } else {
+            format!("\n{}", step_times_text(&report))
+        })
+    }
+}
+
+fn signals() -> Result<StopSignals, CommandError> {
+    StopSignals::register().map_err(|error| {
+        CommandError::bad_input(
+            format!("cannot register signal handlers: {error}"),
+            "check the limits of this user for threads and open files",
+        )
+    })
+}
+
+fn collect_vllm(options: &VllmOptions) -> Result<ExitStatus, CommandError> {
+    let work = match &options.requests {
+        Some(file) => VllmWork::Requests(read_requests(file)?),
+        None => VllmWork::Command(options.command.clone()),
+    };
+    let collection = VllmCollection {
+        servers: options.servers.clone(),
+        folders: options.folders.clone(),
+        work,
+        warm_up: options.warm_up,
+        ranks: options.ranks.map(NonZeroUsize::get),
+        limits: CollectionLimits {
+            start: options.start_limit,
+            stop: options.stop_limit,
+            folders: options.folder_limit,
+            still: options.still,
+        },
+        analysis: options.options.settings()?,
+        accept_stacks: options.force,
+    };
+    let signals = signals()?;
+    let collected = collection.collect(&signals)?;
+    options.options.report(&collected, &options.folders, &signals)
+}
+
+fn analyse(options: &AnalyseOptions) -> Result<ExitStatus, CommandError> {
+    let folders = profile_folders(&options.folders);
+    if folders.is_empty() {
+        let given: Vec<String> =
+            options.folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
+        return Err(CommandError::bad_input(
+            format!("no folder `*_ascend_pt` in {}", given.join(", ")),
+            "give the folder of the profiler (`torch_profiler_dir`) as this host has it",
+        ));
+    }
+    let settings = options.options.settings()?;
+    settings.create_log_folder()?;
+    let signals = signals()?;
+    let ranks = analyse_folders(&folders, &settings, &signals);
+    let collected = CollectedRanks { ranks, problems: Vec::new() };
+    options.options.report(&collected, &options.folders, &signals)
+}
+
+/// Reads requests, one JSON object a line.
+fn read_requests(file: &Path) -> Result<Vec<Value>, CommandError> {
+    let shown = file.display();
+    let hint =
+        "write one request a line, such as {\"model\": \"M\", \"prompt\": \"text\", \"max_tokens\": 64}";
+    let text = fs::read_to_string(file)
+        .map_err(|error| CommandError::bad_input(format!("cannot read `{shown}`: {error}"), hint))?;
+    let mut bodies = Vec::new();
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        match serde_json::from_str::<Value>(line) {
+            Ok(body) if body.is_object() => bodies.push(body),
+            Ok(_) => {
+                return Err(CommandError::bad_input(format!("`{shown}`:{number}: expected an object"), hint));
+            }
+            Err(error) => return Err(CommandError::bad_input(format!("`{shown}`:{number}: {error}"), hint)),
+        }
+    }
+    if bodies.is_empty() {
+        return Err(CommandError::bad_input(format!("`{shown}` has no request"), hint));
+    }
+    Ok(bodies)
+}
+
+fn ranks_text(ranks: &[AnalysedRank]) -> String {
+    let mut reasons = String::new();
+    let mut table = plain_table(vec!["profile", "state", "kernels", "collectives"]);
+    for rank in ranks {
+        let name = rank.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (state, kernels, collectives) = match &rank.state {
+            RankState::Complete { kernels, collectives } => {
+                ("complete".to_owned(), kernels.to_string(), collectives.to_string())
+            }
+            RankState::Failed(reason) => {
+                reasons.push_str(&format!("{name}: {reason}\n"));
+                ("failed".to_owned(), "-".to_owned(), "-".to_owned())
+            }
+            RankState::Raw => ("not analysed".to_owned(), "-".to_owned(), "-".to_owned()),
+        };
+        table.add_row(vec![name, state, kernels, collectives]);
+    }
+    align_right(&mut table, 2..4);
+    trim_lines(&table) + &reasons
+}
+
+fn ranks_json(ranks: &[AnalysedRank]) -> String {
+    let line = |rank: &AnalysedRank| {
+        let (state, kernels, collectives, reason) = match &rank.state {
+            RankState::Complete { kernels, collectives } => {
+                ("complete", Some(kernels), Some(collectives), None)
+            }
+            RankState::Failed(reason) => ("failed", None, None, Some(reason)),
+            RankState::Raw => ("not_analysed", None, None, None),
+        };
+        let object = json!({
+            "item": "profile", "folder": rank.folder, "state": state, "kernels": kernels, "collectives": collectives,
+            "reason": reason,
+        });
+        format!("{object}\n")
+    };
+    ranks.iter().map(line).collect()
+}
