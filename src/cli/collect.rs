@@ -135,7 +135,7 @@ pub(super) struct VllmOptions {
     /// Time without a change after which the folders are complete
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_limit)]
     still: Duration,
-    /// Profiles a server that records call stacks, which can end its workers
+    /// Profiles a server that records call stacks, which can end its workers, and runs a command with `--profile`
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -166,7 +166,7 @@ impl RankOptions {
         let python = self.python.program()?;
         let logs = match &self.logs {
             Some(logs) => logs.clone(),
-            None => PathBuf::from(jiff::Zoned::now().strftime("collect-%Y%m%d-%H%M%S").to_string()),
+            None => unused_log_folder(),
         };
         let logs = std::path::absolute(&logs).map_err(|error| {
             CommandError::bad_input(
@@ -265,7 +265,7 @@ fn collect_vllm(options: &VllmOptions) -> Result<ExitStatus, CommandError> {
             still: options.still,
         },
         analysis: options.options.settings()?,
-        accept_stacks: options.force,
+        is_forced: options.force,
     };
     let signals = signals()?;
     let collected = collection.collect(&signals)?;
@@ -311,6 +311,14 @@ fn read_requests(file: &Path) -> Result<Vec<Value>, CommandError> {
         return Err(CommandError::bad_input(format!("`{shown}` has no request"), hint));
     }
     Ok(bodies)
+}
+
+/// Returns a folder in the current one that is named after the time and does not exist.
+fn unused_log_folder() -> PathBuf {
+    let name = jiff::Zoned::now().strftime("collect-%Y%m%d-%H%M%S").to_string();
+    let numbered = (2..).map(|number| PathBuf::from(format!("{name}-{number}")));
+    let mut names = std::iter::once(PathBuf::from(&name)).chain(numbered);
+    names.find(|folder| !folder.exists()).unwrap_or_default()
 }
 
 fn ranks_text(ranks: &[AnalysedRank]) -> String {

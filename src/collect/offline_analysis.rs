@@ -1,11 +1,12 @@
 //! Analysis of raw profiles by torch_npu, one process for each rank, and the check of what came out.
 //!
 //! torch_npu's `analyse` swallows its errors, ends with 0 and writes `analyse.done` after a failure as well, so that only the
-//! kernels of a rank show that its profile is complete.
+//! kernels of a rank show that its profile is complete. An analysis that was interrupted leaves tables without it, which may lack
+//! rows.
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     thread,
@@ -14,6 +15,7 @@ use std::{
 
 use super::stop_signals::StopSignals;
 use crate::{
+    exit::ExitStatus,
     process::{CommandSpec, ExitKind, run_command},
     session::CommandError,
     timeline::read_runs,
@@ -21,6 +23,14 @@ use crate::{
 
 /// Script of an analysis.
 const ANALYSE: &str = include_str!("../../templates/analyse_profile.py");
+
+/// Script that fails if there is no torch_npu.
+const FIND_TORCH_NPU: &str =
+    "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch_npu') is None)";
+/// Time limit of this script.
+const QUERY_LIMIT: Duration = Duration::from_secs(60);
+/// File that torch_npu writes when an analysis has ended, with or without success.
+const END_MARK: &str = "ASCEND_PROFILER_OUTPUT/analyse.done";
 
 /// Settings of an analysis.
 #[derive(Debug)]
@@ -46,6 +56,32 @@ impl AnalysisSettings {
                 format!("cannot create the folder `{}`: {error}", self.logs.display()),
                 "give a new folder with `--logs`",
             )
+        })
+    }
+
+    /// Checks that the interpreter has torch_npu, without an import, which takes seconds.
+    pub(super) fn check_python(&self, signals: &StopSignals) -> Result<(), CommandError> {
+        let log = self.logs.join("python.log");
+        let job = CommandSpec {
+            command: vec![self.python.clone().into(), "-c".into(), FIND_TORCH_NPU.into()],
+            folder: &self.logs,
+            environment: &[],
+            log: &log,
+            limit: QUERY_LIMIT,
+            cut_off: None,
+            stdin: None,
+            record: None,
+        };
+        let reason = match run_command(&job, signals.flag()) {
+            Ok(ExitKind::Exited(0) | ExitKind::Stopped) => return Ok(()),
+            Ok(_) => format!("`{}` has no torch_npu, which analyses the profiles", self.python),
+            Err(error) => error.to_string(),
+        };
+        Err(CommandError {
+            message: reason,
+            hint: "give the interpreter of the server's environment with `--python`; nothing was started"
+                .to_owned(),
+            exit: ExitStatus::CannotMeasure,
         })
     }
 }
@@ -105,12 +141,53 @@ pub(crate) fn analyse_folders(
 }
 
 fn analyse_folder(folder: &Path, settings: &AnalysisSettings, signals: &StopSignals) -> RankState {
-    if let Ok(state) = check_folder(folder) {
-        return state;
+    let mark = folder.join(END_MARK);
+    // torch_npu removes the tables before it reads raw records: without these the tables are all there is.
+    let has_raw_records = has_raw_records(folder);
+    if mark.is_file() || !has_raw_records {
+        match check_folder(folder) {
+            Ok(state) => return state,
+            Err(reason) if !has_raw_records => {
+                return RankState::Failed(format!("it has no raw records, and {reason}"));
+            }
+            Err(_) => {}
+        }
     }
     if signals.is_set() {
         return RankState::Raw;
     }
+    // The mark of an earlier analysis must not stand beside the tables of one that is interrupted.
+    if let Err(reason) = remove_mark(&mark) {
+        return RankState::Failed(reason);
+    }
+    let state = run_analysis(folder, settings, signals);
+    if matches!(state, RankState::Complete { .. }) {
+        return state;
+    }
+    match remove_mark(&mark) {
+        Ok(()) => state,
+        Err(reason) => RankState::Failed(reason),
+    }
+}
+
+/// Checks whether a folder has the records of a profiler, of the framework or of the device.
+fn has_raw_records(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return true };
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.any(|name| name == "FRAMEWORK" || name.to_string_lossy().starts_with("PROF_"))
+}
+
+fn remove_mark(mark: &Path) -> Result<(), String> {
+    match fs::remove_file(mark) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("cannot remove `{}`: {error}", mark.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Analyses a folder and checks it.
+fn run_analysis(folder: &Path, settings: &AnalysisSettings, signals: &StopSignals) -> RankState {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let log = settings.logs.join(format!("analyse-{name}.log"));
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());

@@ -42,22 +42,30 @@ impl ProfiledServers {
         Self { servers, stop_limit, signals }
     }
 
-    /// Starts all profilers one after another. After a failure those that run are stopped.
-    pub(super) fn start_all(&mut self, limit: Duration) -> Result<(), CommandError> {
+    /// Starts all profilers one after another, until a signal. After a failure those that run are stopped. `folder` is that
+    /// of the profiler.
+    pub(super) fn start_all(&mut self, limit: Duration, folder: &str) -> Result<(), CommandError> {
         for place in 0..self.servers.len() {
+            if self.signals.is_set() {
+                return Ok(());
+            }
             let (server, state) = &mut self.servers[place];
             let started = server.start_profiler(limit);
             if matches!(started, Ok(()) | Err(RequestError::NoAnswer { .. })) {
                 *state = ProfilerState::Started;
             }
             let Err(error) = started else { continue };
+            let missing = matches!(error, RequestError::Status { status: 404, .. })
+                .then(|| server.missing_profiler(None, folder).hint);
             let mut message = format!("the profiler was not started: {error}");
             for problem in self.stop_all() {
                 message = format!("{message}; {problem}");
             }
             return Err(cannot_collect(
                 message,
-                "see the log of the server; profilers that had been started were stopped".to_owned(),
+                missing.unwrap_or_else(|| {
+                    "see the log of the server; profilers that had been started were stopped".to_owned()
+                }),
             ));
         }
         Ok(())
@@ -81,7 +89,9 @@ impl ProfiledServers {
         }
         drop(sender);
         let (mut problems, started) = (Vec::new(), Instant::now());
-        let (mut shown, signals_before) = (Instant::now(), self.signals.count());
+        let (mut shown, mut signals_seen) = (Instant::now(), self.signals.count());
+        // The signal that led here does not end the wait, and neither does the first one within it.
+        let last_signal = signals_seen.max(1) + 1;
         while !waiting.is_empty() {
             match answers.recv_timeout(POLL) {
                 Ok((url, answer)) => {
@@ -95,8 +105,14 @@ impl ProfiledServers {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            // The signal that led here does not count.
-            if self.signals.count() > signals_before {
+            let signals = self.signals.count();
+            if signals > mem::replace(&mut signals_seen, signals) && signals < last_signal {
+                print_note(&format!(
+                    "{} received the request to stop and writes its profile; a further Ctrl-C ends the wait",
+                    waiting.join(", ")
+                ));
+            }
+            if signals >= last_signal && !waiting.is_empty() {
                 let urls = mem::take(&mut waiting).join(", ");
                 problems.push(format!("{urls} received the request to stop and has not answered yet"));
             }

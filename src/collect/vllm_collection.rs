@@ -3,7 +3,10 @@
 use std::{
     ffi::OsString,
     fs,
+    io::Read as _,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
     time::Duration,
 };
 
@@ -18,14 +21,14 @@ use super::{
 };
 use crate::{
     process::{CommandSpec, ExitKind, run_command},
-    report::print_note,
+    report::{print_note, print_output},
     session::CommandError,
 };
 
 /// Longest work while the profiler runs; a benchmark has a limit of its own.
 const LONGEST_WORK: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Lines of a command's output that are shown.
-const SHOWN_LINES: usize = 40;
+/// Interval at which new output of a command is shown.
+const OUTPUT_POLL: Duration = Duration::from_millis(100);
 
 /// Work of the servers while their profilers run.
 #[derive(Debug)]
@@ -61,7 +64,8 @@ pub(crate) struct VllmCollection {
     pub(crate) ranks: Option<usize>,
     pub(crate) limits: CollectionLimits,
     pub(crate) analysis: AnalysisSettings,
-    pub(crate) accept_stacks: bool,
+    /// Whether a server that records call stacks is profiled, and a command with `--profile` runs.
+    pub(crate) is_forced: bool,
 }
 
 /// Ranks of a collection, and what failed beside them.
@@ -75,12 +79,14 @@ impl VllmCollection {
     /// Collects the profiles. Errors come before the first profiler runs; whatever fails later is in the result.
     pub(crate) fn collect(&self, signals: &StopSignals) -> Result<CollectedRanks, CommandError> {
         let folder = self.folders.first().map(|folder| folder.display().to_string()).unwrap_or_default();
+        self.check_input()?;
         for server in &self.servers {
-            let version = server.probe(&folder, self.accept_stacks)?;
+            let version = server.probe(&folder, self.is_forced)?;
             let version = version.unwrap_or_else(|| "of unknown version".to_owned());
             print_note(&format!("{}: vLLM {version}, started with a profiler", server.url()));
         }
         self.analysis.create_log_folder()?;
+        self.analysis.check_python(signals)?;
         let known = profile_folders(&self.folders);
         if self.warm_up {
             self.work("warm-up", signals).map_err(|problem| {
@@ -95,9 +101,12 @@ impl VllmCollection {
         if signals.is_set() {
             return Ok(collected);
         }
-        profiled.start_all(self.limits.start)?;
-        print_note(&format!("profilers of {} started", servers_text(self.servers.len())));
-        if let Err(problem) = self.work("work", signals) {
+        profiled.start_all(self.limits.start, &folder)?;
+        print_note(&format!("profilers of {} started", count_text(self.servers.len(), "server")));
+        // An interruption while the profilers are started leaves no work to do.
+        if !signals.is_set()
+            && let Err(problem) = self.work("work", signals)
+        {
             collected.problems.push(problem);
         }
         print_note("stopping the profilers, which can take minutes");
@@ -118,9 +127,43 @@ impl VllmCollection {
             }
             _ => {}
         }
-        print_note(&format!("{} new profiles; analysis by torch_npu", new.len()));
+        if !new.is_empty() {
+            print_note(&format!("analysis of {} by torch_npu", count_text(new.len(), "new profile")));
+        }
         collected.ranks = analyse_folders(&new, &self.analysis, signals);
         Ok(collected)
+    }
+
+    /// Checks what would be noticed only when the profilers run, or after them.
+    fn check_input(&self) -> Result<(), CommandError> {
+        let is_repeated = |place: usize, server: &VllmServer| {
+            self.servers[..place].iter().any(|other| other.url().eq_ignore_ascii_case(server.url()))
+        };
+        if let Some((_, server)) =
+            self.servers.iter().enumerate().find(|(place, server)| is_repeated(*place, server))
+        {
+            return Err(CommandError::bad_input(
+                format!("{} is given twice, and a second stop can end a server", server.url()),
+                "give the address of each node once",
+            ));
+        }
+        if let Some(folder) = self.folders.iter().find(|folder| !folder.is_dir()) {
+            return Err(CommandError::bad_input(
+                format!("`{}` is no folder on this host", folder.display()),
+                "give the folder of the profiler (`torch_profiler_dir`) as this host has it, and create it before the server starts",
+            ));
+        }
+        let VllmWork::Command(command) = &self.work else { return Ok(()) };
+        let command = command.iter().map(|word| word.to_string_lossy());
+        if !self.is_forced
+            && command.into_iter().any(|word| word.split_whitespace().any(|own| own == "--profile"))
+        {
+            return Err(CommandError::bad_input(
+                "the command has `--profile`, by which `vllm bench` starts and stops the profiler itself",
+                "leave `--profile` out, since a second stop can end the server; `--force` if it means something else",
+            ));
+        }
+        Ok(())
     }
 
     /// Runs the command or sends the requests. Returns what failed.
@@ -158,12 +201,16 @@ fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(
         stdin: None,
         record: None,
     };
-    let end = run_command(&job, signals.flag()).map_err(|error| error.to_string())?;
-    let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
-    let lines: Vec<&str> = text.lines().collect();
-    for line in &lines[lines.len().saturating_sub(SHOWN_LINES)..] {
-        print_note(&format!("  {line}"));
-    }
+    // The file of an earlier command would be shown.
+    fs::File::create(log).map_err(|error| format!("cannot write `{}`: {error}", log.display()))?;
+    let has_ended = AtomicBool::new(false);
+    let end = thread::scope(|scope| {
+        scope.spawn(|| show_output(log, &has_ended));
+        let end = run_command(&job, signals.flag());
+        has_ended.store(true, Ordering::Relaxed);
+        end
+    });
+    let end = end.map_err(|error| error.to_string())?;
     let log = log.display();
     match end {
         ExitKind::Exited(0) => Ok(()),
@@ -174,8 +221,28 @@ fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(
     }
 }
 
-fn servers_text(count: usize) -> String {
-    if count == 1 { "1 server".to_owned() } else { format!("{count} servers") }
+/// Copies the output of a command from its log while it runs.
+fn show_output(log: &Path, has_ended: &AtomicBool) {
+    let Ok(mut log) = fs::File::open(log) else { return };
+    let mut is_in_line = false;
+    loop {
+        let is_last = has_ended.load(Ordering::Relaxed);
+        let mut output = Vec::new();
+        let is_read = log.read_to_end(&mut output).is_ok();
+        is_in_line = output.last().map_or(is_in_line, |last| *last != b'\n');
+        if is_last && is_in_line {
+            output.push(b'\n');
+        }
+        print_output(&output);
+        if is_last || !is_read {
+            return;
+        }
+        thread::sleep(OUTPUT_POLL);
+    }
+}
+
+fn count_text(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 fn folders_text(folders: &[PathBuf]) -> String {

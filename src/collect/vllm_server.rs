@@ -73,7 +73,15 @@ impl VllmServer {
             return Err(format!("`{url}` is not the address of a server; write it as http://HOST:PORT"));
         }
         // A proxy of the environment is for other networks, and a stop must not wait for one.
-        let agent = Agent::config_builder().http_status_as_error(false).proxy(None).build().into();
+        // A redirected stop would be a second one. A kept connection that the server closes meanwhile loses a request, and
+        // whether it arrived is unknown.
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .max_idle_connections(0)
+            .build()
+            .into();
         Ok(Self { url: url.to_owned(), agent })
     }
 
@@ -134,7 +142,7 @@ impl VllmServer {
         let version = version.map(|version| version.version).filter(|version| !version.is_empty());
         // A path that takes only POST answers GET with 405.
         if self.get(START).map_err(unreachable)?.status == 404 {
-            return Err(self.no_profiler(version.as_deref(), folder));
+            return Err(self.missing_profiler(version.as_deref(), folder));
         }
         if !accept_stacks && self.records_stacks() {
             return Err(cannot_collect(
@@ -158,7 +166,8 @@ impl VllmServer {
                 .any(|setting| text.contains(setting))
     }
 
-    fn no_profiler(&self, version: Option<&str>, folder: &str) -> CommandError {
+    /// Creates the error of a server that was started without a profiler.
+    pub(super) fn missing_profiler(&self, version: Option<&str>, folder: &str) -> CommandError {
         let new = format!(
             "`--profiler-config '{{\"profiler\":\"torch\",\"torch_profiler_dir\":\"{folder}\",\"torch_profiler_with_stack\":false}}'`"
         );

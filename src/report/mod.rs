@@ -63,7 +63,7 @@ pub(crate) use models::{models_json, models_table, step_json, step_table};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
-pub(crate) use print::{is_output_incomplete, print_data, print_note};
+pub(crate) use print::{is_output_incomplete, print_data, print_note, print_output};
 pub(crate) use question_audit::{question_json, question_table};
 pub(crate) use recorder::RunRecorder;
 pub(crate) use reparse::{

@@ -35,6 +35,11 @@ pub(crate) fn print_note(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// Copies the output of another program to standard error.
+pub(crate) fn print_output(output: &[u8]) {
+    let _ = io::stderr().lock().write_all(output);
+}
+
 /// Warns that a file in the folder of a run cannot be written.
 pub(super) fn report_write_error(path: &Path, error: &io::Error) {
     print_note(&format!("warning: cannot write `{}`: {error}; the run continues without it", path.display()));

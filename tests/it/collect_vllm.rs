@@ -22,24 +22,25 @@ use crate::{
     timeline::write_database,
 };
 
-/// Analyses a profile as torch_npu does: errors are swallowed, and `analyse.done` appears after them as well.
+/// Analyses a profile as torch_npu does: earlier tables are removed, errors are swallowed, and `analyse.done` appears after them
+/// as well.
 const ANALYSE: &str = r#"
 import os, shutil
 
 def analyse(profiler_path, max_process_number=1, export_type=None):
     assert isinstance(export_type, list) and os.path.isabs(profiler_path), (profiler_path, export_type)
     output = os.path.join(profiler_path, "ASCEND_PROFILER_OUTPUT")
+    shutil.rmtree(output, ignore_errors=True)
+    os.makedirs(output)
     if os.path.exists(os.path.join(profiler_path, "fails")):
         print("[ERROR] the framework's records cannot be parsed")
     else:
-        os.makedirs(output)
         database = os.path.join(output, "ascend_pytorch_profiler_0.db")
         shutil.copy(os.environ["STAND_IN_DATABASE"], database)
         if os.path.exists(os.path.join(profiler_path, "dies")):
-            print("parsing", flush=True)
-            os.truncate(database, 5000)
+            print("[INFO] parsing", flush=True)
             os._exit(9)
-    open(os.path.join(profiler_path, "analyse.done"), "w").close()
+    open(os.path.join(output, "analyse.done"), "w").close()
 "#;
 
 /// Behaviour of a server.
@@ -49,6 +50,7 @@ struct Behaviour {
     has_profiler: bool,
     settings: &'static str,
     start_status: u16,
+    start_time: Duration,
     stop_status: u16,
     /// Time from the request to stop until the answer.
     stop_time: Duration,
@@ -68,6 +70,7 @@ impl Behaviour {
             has_profiler: true,
             settings: "",
             start_status: 200,
+            start_time: Duration::ZERO,
             stop_status: 200,
             stop_time: Duration::ZERO,
             folder_time: Duration::ZERO,
@@ -143,7 +146,10 @@ fn answer(stream: TcpStream, behaviour: &Behaviour, record: &Mutex<Vec<String>>)
         "GET /server_info" if !behaviour.settings.is_empty() => (200, behaviour.settings.to_owned()),
         path if path.ends_with("_profile") && !behaviour.has_profiler => (404, "Not Found".to_owned()),
         "GET /start_profile" => (405, "Method Not Allowed".to_owned()),
-        "POST /start_profile" => (behaviour.start_status, "start".to_owned()),
+        "POST /start_profile" => {
+            thread::sleep(behaviour.start_time);
+            (behaviour.start_status, "start".to_owned())
+        }
         "POST /stop_profile" => {
             thread::sleep(behaviour.stop_time);
             if behaviour.folder_time.is_zero() {
@@ -159,7 +165,7 @@ fn answer(stream: TcpStream, behaviour: &Behaviour, record: &Mutex<Vec<String>>)
     // The client may have ended its wait.
     let _ = write!(
         stream,
-        "HTTP/1.1 {status} Status\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{text}"
+        "HTTP/1.1 {status} Status\r\nlocation: /stop_profile\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{text}"
     );
     drop(stream);
     if request == "POST /stop_profile" && !behaviour.folder_time.is_zero() {
@@ -242,6 +248,11 @@ fn servers_that_cannot_be_profiled_are_refused_before_the_start() {
         refused(Behaviour { settings: stacks, ..Behaviour::new(&prof, &[]) }),
     ];
     insta::assert_snapshot!(shown.join("\n"));
+    fs::remove_dir_all(context.path("packages/torch_npu")).expect("there");
+    let ran = collect(&context, &[&healthy], &["--", "touch", "worked"]);
+    assert_eq!((ran.code, healthy.switches()), (4, (0, 0)), "{}", ran.stderr);
+    assert!(ran.stderr.contains(" has no torch_npu, which analyses the profiles"), "{}", ran.stderr);
+    fs::remove_dir_all(context.path("logs")).expect("there");
     let gone = StandIn { url: "http://127.0.0.1:9".to_owned(), requests: Arc::default() };
     let ran = collect(&context, &[&healthy, &gone], &["--", "touch", "worked"]);
     assert_eq!((ran.code, healthy.switches()), (4, (0, 0)), "{}", ran.stderr);
@@ -258,6 +269,13 @@ fn a_failed_start_stops_those_that_were_started() {
     let ran = collect(&context, &[&first, &second], &["--", "touch", "worked"]);
     assert_eq!((ran.code, first.switches(), second.switches()), (4, (1, 1), (1, 0)), "{}", ran.stderr);
     assert!(ran.stderr.contains("/start_profile answered with 500: start"), "{}", ran.stderr);
+    // A server that shows the path to GET only.
+    fs::remove_dir_all(context.path("logs")).expect("there");
+    let first = StandIn::start(Behaviour::new(&prof, &[(0, "healthy")]));
+    let second = StandIn::start(Behaviour { start_status: 404, ..Behaviour::new(&prof, &[]) });
+    let ran = collect(&context, &[&first, &second], &["--", "touch", "worked"]);
+    assert_eq!((ran.code, first.switches(), second.switches()), (4, (1, 1), (1, 0)), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--profiler-config"), "{}", ran.stderr);
     assert!(!context.path("worked").exists());
 }
 
@@ -285,13 +303,45 @@ fn failures_of_command_stop_and_analysis_are_named_and_cost_nothing_else() {
     for (rank, end) in &ranks[1..] {
         let folder = format!("prof/dp0_pp0_tp{rank}_ep0_rank{rank}_2700_20261124_ascend_pt");
         fs::remove_file(context.path(&folder).join(end)).expect("there");
-        let _ = fs::remove_dir_all(context.path(&folder).join("ASCEND_PROFILER_OUTPUT"));
     }
     let mut again = context.command(&["collect", "analyse", "prof", "--format", "json"]);
     again.env("PYTHONPATH", context.path("packages")).env("STAND_IN_DATABASE", context.path("analysed.db"));
     let again = context.ran(&again.output().expect("it runs"));
     assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);
     assert_eq!(again.stdout.matches("\"state\":\"complete\"").count(), 3, "{}", again.stdout);
+}
+
+#[test]
+fn a_redirected_stop_is_not_sent_again() {
+    let context = prepared();
+    let behaviour =
+        Behaviour { stop_status: 307, ..Behaviour::new(&context.path("prof"), &[(0, "healthy")]) };
+    let server = StandIn::start(behaviour);
+    let ran = collect(&context, &[&server], &["--", "true"]);
+    assert_eq!((ran.code, server.switches()), (1, (1, 1)), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("/stop_profile answered with 307"), "{}", ran.stderr);
+}
+
+#[test]
+fn tables_without_raw_records_are_kept() {
+    let context = prepared();
+    let tables = "kept_ascend_pt/ASCEND_PROFILER_OUTPUT";
+    fs::create_dir_all(context.path(tables)).expect("created");
+    let analyse = || {
+        let mut command = context.command(&["collect", "analyse", "kept_ascend_pt", "--format", "json"]);
+        command.env("PYTHONPATH", context.path("packages"));
+        context.ran(&command.env("STAND_IN_DATABASE", context.path("absent.db")).output().expect("it runs"))
+    };
+    let database = context.path(tables).join("ascend_pytorch_profiler_0.db");
+    fs::write(&database, "no database").expect("written");
+    let ran = analyse();
+    assert_eq!(ran.code, 1, "{}", ran.stdout);
+    assert!(ran.stdout.contains("it has no raw records, and "), "{}", ran.stdout);
+    assert_eq!(fs::read_to_string(&database).expect("kept"), "no database");
+    fs::copy(context.path("analysed.db"), &database).expect("copied");
+    let ran = analyse();
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("\"state\":\"complete\"") && database.is_file(), "{}", ran.stdout);
 }
 
 #[test]
@@ -311,15 +361,30 @@ fn a_stop_is_sent_once_whenever_the_user_interrupts() {
     assert_eq!((ran.code, server.switches()), (5, (1, 1)), "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stderr.contains("`npubench collect analyse prof` continues"), "{}", ran.stderr);
     assert!(ran.stdout.contains("not analysed"), "{}", ran.stdout);
-    // In the stop: the wait ends, and no second request is sent.
+    // In the stop: the first signal is answered, the second one ends the wait, and no second request is sent.
     fs::remove_dir_all(context.path("logs")).expect("there");
     let server = StandIn::start(Behaviour { stop_time: Duration::from_secs(100), ..behaviour() });
-    let child = start(&context, &[&server], &["--", "true"]);
+    let mut child = start(&context, &[&server], &["--", "true"]);
     server.await_request("POST /stop_profile");
+    let mut errors =
+        BufReader::new(child.stderr.take().expect("piped")).lines().map(|line| line.expect("text"));
+    interrupt(&child);
+    assert!(errors.any(|line| line.ends_with("a further Ctrl-C ends the wait")));
+    interrupt(&child);
+    let rest: Vec<String> = errors.collect();
+    assert!(rest.iter().any(|line| line.contains("request to stop and has not answered yet")), "{rest:?}");
+    let ran = context.ran(&child.wait_with_output().expect("ended"));
+    assert_eq!((ran.code, server.switches()), (5, (1, 1)), "{}{rest:?}", ran.stdout);
+    // In the start of the first of two servers: the second one is not started.
+    fs::remove_dir_all(context.path("logs")).expect("there");
+    let slow = StandIn::start(Behaviour { start_time: Duration::from_secs(1), ..behaviour() });
+    let second = StandIn::start(behaviour());
+    let child = start(&context, &[&slow, &second], &["--", "touch", "worked"]);
+    slow.await_request("POST /start_profile");
     interrupt(&child);
     let ran = context.ran(&child.wait_with_output().expect("ended"));
-    assert_eq!((ran.code, server.switches()), (5, (1, 1)), "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stderr.contains("received the request to stop and has not answered yet"), "{}", ran.stderr);
+    assert_eq!((ran.code, slow.switches(), second.switches()), (5, (1, 1), (0, 0)), "{}", ran.stderr);
+    assert!(!context.path("worked").exists());
     // A stop without an answer within its limit.
     fs::remove_dir_all(context.path("logs")).expect("there");
     let server = StandIn::start(Behaviour { stop_time: Duration::from_secs(100), ..behaviour() });
@@ -376,6 +441,30 @@ fn wrong_options_of_a_collection_are_refused() {
             "0s",
             "--",
             "true",
+        ]),
+        refused(&[
+            "vllm",
+            "--url",
+            "http://node0:8000",
+            "--url",
+            "http://Node0:8000/",
+            "--profile-dir",
+            "prof",
+            "--",
+            "true",
+        ]),
+        refused(&["vllm", "--url", "http://node0:8000", "--profile-dir", "absent", "--", "true"]),
+        refused(&[
+            "vllm",
+            "--url",
+            "http://node0:8000",
+            "--profile-dir",
+            "prof",
+            "--",
+            "vllm",
+            "bench",
+            "serve",
+            "--profile",
         ]),
         refused(&["analyse", "prof"]),
         refused(&["analyse", "raw_ascend_pt", "--python", "no-such-python"]),
