@@ -125,14 +125,14 @@ fn time_that_is_left_is_used_until_the_deadline() {
     context.write("list.yaml", &(workload(&[256, 512, 768, 1024]) + sum));
     let started = Instant::now();
     // One device leaves the other cores to other tests until the deadline.
-    let ran = fill_on(&context, "0", &["--budget", "40s"]);
+    let ran = fill_on(&context, "0", &["--budget", "1m"]);
     let seconds = started.elapsed().as_secs_f64();
     assert!(ran.code <= 1, "{}", ran.stderr);
     assert!(ran.stderr.contains("the cases between brackets are measured as well"), "{}", ran.stderr);
     assert!(ran.stdout.contains("were measured further in "), "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stderr.contains(" within 0.5 %"), "{}", ran.stderr);
     // A collection that runs at the deadline has its own limit of time.
-    assert!(seconds < 70.0, "{seconds} s");
+    assert!(seconds < 90.0, "{seconds} s");
 }
 
 /// Gaps that no case closes are counted with the reason, and a workload that nothing can close is no error.
