@@ -35,6 +35,8 @@ use crate::{
 /// published in `interpolation_error.yaml`. Ends when it is at most the target; a repeated command goes on from the
 /// rows that exist. `--seed` is also that of the random choices.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench adapt MatMulV2 --db a3 --models Qwen3-32B --target-error 5 --until 07:30")]
 pub(super) struct AdaptCommandOptions {
     /// Kernels whose grids are measured
     #[arg(value_name = "KERNEL", value_delimiter = ',', required = true)]

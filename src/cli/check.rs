@@ -28,6 +28,9 @@ use crate::{
 /// checked, and `run` launches them. Outcomes are stored in the ledger as they arrive: the same command continues a check
 /// that was stopped, and `run` leaves out rejected cases.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench check --db a3 --python /opt/venv/bin/python
+  npubench check --db a3 --kernels MatMulV2,SwiGlu")]
 pub(super) struct CheckOptions {
     #[command(flatten)]
     database: DatabaseFolder,

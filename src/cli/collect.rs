@@ -105,7 +105,7 @@ struct RankOptions {
 #[command(after_help = "Examples:
   npubench collect vllm --url http://node0:8000 --profile-dir /data/prof -- vllm bench serve --model M --num-prompts 8
   npubench collect vllm --url http://node0:8000 --url http://node1:8000 --profile-dir /nfs/prof --ranks 16 --requests prompts.jsonl
-  npubench collect analyse /data/prof                continues after an interruption")]
+  npubench collect analyse /data/prof                # continues after an interruption")]
 pub(super) struct VllmOptions {
     /// Address of the server on a node, such as http://node0:8000; once for each node
     #[arg(long = "url", value_name = "URL", required = true, value_parser = VllmServer::parse)]

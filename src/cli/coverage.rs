@@ -27,6 +27,9 @@ use crate::{
 /// trace of a simulator, or a list in YAML or CSV; docs/coverage.md describes them. Nothing in the database is changed.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).required(true)))]
+#[command(after_help = "Examples:
+  npubench coverage --db a3 --workload kernel_details.csv
+  npubench coverage --db a3 --model Qwen3-32B --tp 4 --batch 64")]
 pub(super) struct CoverageOptions {
     #[command(flatten)]
     database: DatabaseFolder,

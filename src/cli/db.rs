@@ -29,6 +29,8 @@ pub(super) enum DbCommand {
 /// Columns of production profiles are copied with the shapes. Use the copy to rehearse a run on real shapes without
 /// changing the real rows.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench db copy a3 rehearse --kind rehearsal")]
 pub(super) struct CopyOptions {
     /// Database folder
     #[arg(value_name = "DIR")]
@@ -50,6 +52,8 @@ pub(super) struct CopyOptions {
 /// row, a warning means that it may be used differently than intended, a note is information. Ends with 1 if there are
 /// errors or warnings.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench db check a3")]
 pub(super) struct LintOptions {
     /// Database folder
     #[arg(value_name = "DIR")]
@@ -64,6 +68,8 @@ pub(super) struct LintOptions {
 /// measured", and merges rows of one signature that do not contradict each other. Each table is replaced as a whole or
 /// not at all. Ends with 1 if a file could not be repaired.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench db normalize a3 --dry-run")]
 pub(super) struct NormalizeOptions {
     /// Database folder
     #[arg(value_name = "DIR")]

@@ -26,6 +26,9 @@ const MAX_NAMED_CASES: usize = 50;
 /// difference is shown to be smaller than the margin, else AMBIGUOUS. The share of wrong statements over all cases is
 /// controlled at 5 %. Two nights, two hosts and two versions of CANN are compared alike; nothing is written.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench diff monday tuesday
+  npubench diff a3@last a3-new-cann")]
 pub(super) struct DiffOptions {
     /// Database folder, or `DIR@RUN` for the measurements of one run: an id as in `npubench runs`, the beginning of one, or
     /// `last` for the newest run with measurements

@@ -31,6 +31,8 @@ use crate::{
 /// Checks devices, CANN, msprof, torch_npu, custom operators, umask and disk, and changes nothing. Ends with 4 if a
 /// requirement of every run is missing.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench doctor --db a3")]
 pub(super) struct DoctorOptions {
     /// Folder whose disk is checked
     #[arg(long, value_name = "DIR", default_value = ".")]

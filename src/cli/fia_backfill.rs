@@ -19,6 +19,8 @@ use crate::{
 /// shapes. A row gets the values that are the same in all calls with its shapes; cells with a value are kept. Ends with
 /// 1 if a row is still incomplete. docs/attention.md explains how to make a dump.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench fia-backfill --db a3 --dump calls.jsonl")]
 pub(super) struct BackfillOptions {
     #[command(flatten)]
     database: DatabaseFolder,

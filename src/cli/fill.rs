@@ -28,6 +28,9 @@ use crate::{
 /// that the workloads use. An interrupted run is continued by `npubench resume`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).required(true)))]
+#[command(after_help = "Examples:
+  npubench fill --db a3 --workload kernel_details.csv --until 07:30
+  npubench fill --db a3 --model Qwen3-32B --tp 4 --batch 64 --dry-run")]
 pub(super) struct FillOptions {
     #[command(flatten)]
     database: DatabaseFolder,

@@ -33,6 +33,9 @@ use crate::{
 /// or an answer is missing.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).requires("db")))]
+#[command(after_help = "Examples:
+  npubench grid audit --db a3
+  npubench grid audit --db a3 --model Qwen3-32B --tp 4 --batch 64")]
 pub(super) struct AuditOptions {
     /// Kernels to audit; by default all
     #[arg(value_name = "KERNEL", value_delimiter = ',')]

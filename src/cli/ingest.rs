@@ -28,6 +28,9 @@ use crate::{
 /// standard deviation. Existing rows get new values in their profiling columns and keep all others. Collectives become rows
 /// by size, type, ranks and tier, if a database or a trace has their sizes. Nothing is written unless every file could be read.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench ingest profiles/ --db a3
+  npubench ingest op_summary_20261120.csv --db a3 --device ATLAS_800_A3_752T_128G_DIE")]
 pub(super) struct IngestOptions {
     /// kernel_details.csv, op_summary_*.csv, ascend_pytorch_profiler*.db, msprof_*.db, or folders that contain such files
     #[arg(required = true, value_name = "PATH")]

@@ -20,6 +20,9 @@ use crate::{
 /// With `--missing`, the kernels of profiles that cannot be replayed, by device time: their records, total time, share of
 /// the time on AI cores, and the reason. Kernels on AI CPUs and collectives are listed apart.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench kernels
+  npubench kernels --missing kernel_details.csv")]
 pub(super) struct KernelsOptions {
     /// Read these profiles (kernel_details.csv, op_summary_*.csv, profiler databases, or folders) and list what the
     /// catalogue lacks

@@ -28,6 +28,8 @@ use crate::{
 /// is looked up in a database (`--db` with `--workload` or `--model`). Forward passes are cut out of the recorded run
 /// behind each anchor kernel; docs/coverage.md has the rules.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench m6 worker0_ascend_pt --predicted trace.json")]
 pub(super) struct M6Options {
     /// Recorded runs: kernel_details.csv, op_summary_*.csv, or folders with them
     #[arg(value_name = "PROFILE", required = true)]

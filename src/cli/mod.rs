@@ -44,6 +44,7 @@ mod rules;
 mod run;
 mod runs;
 mod selftest;
+mod shell_files;
 mod show;
 mod status;
 mod step_options;
@@ -52,7 +53,7 @@ mod why;
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use nix::sys::signal::Signal;
 
 use crate::{exit::ExitStatus, process::guard_processes, rehearsal, report, session::CommandError};
@@ -104,6 +105,8 @@ enum TopCommand {
     #[command(subcommand)]
     Db(db::DbCommand),
     FiaBackfill(fia_backfill::BackfillOptions),
+    Completions(shell_files::CompletionsOptions),
+    Man(shell_files::ManOptions),
     /// Ends the programs of a node when its standard input ends.
     #[command(hide = true)]
     Guard {
@@ -125,6 +128,10 @@ enum TopCommand {
 /// database are rejected; a sample of the rest over small and large shapes becomes rows.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "Examples:
+  npubench grid --db a3 --models Qwen3-32B --rows 500 --dry-run
+  npubench grid --db a3 --models Qwen3-32B --tp 4 --phase decode --batch 64
+  npubench grid --db a3 --mutate --rows 100")]
 struct GridCommand {
     #[command(flatten)]
     options: grid::GridOptions,
@@ -215,6 +222,8 @@ pub fn main() -> u8 {
         TopCommand::Comm(command) => command.run(),
         TopCommand::Db(command) => db::run(&command),
         TopCommand::FiaBackfill(options) => fia_backfill::run(&options),
+        TopCommand::Completions(options) => shell_files::completions(&options, &CommandLine::command()),
+        TopCommand::Man(options) => shell_files::man(&options, CommandLine::command()),
         TopCommand::Guard { processes } => {
             guard_processes(&processes);
             Ok(ExitStatus::Done)
@@ -235,7 +244,7 @@ pub fn main() -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::Command;
 
     use super::*;
 
@@ -243,5 +252,38 @@ mod tests {
     #[test]
     fn options_of_all_commands_refer_to_existing_ones() {
         CommandLine::command().debug_assert();
+    }
+
+    /// Returns the examples of a command and of those below it, with the names of the commands in front.
+    fn examples(command: &Command, name: &str, found: &mut Vec<(String, Vec<String>)>) {
+        let visible = command.get_subcommands().filter(|inner| !inner.is_hide_set());
+        let inner: Vec<&Command> = visible.filter(|inner| inner.get_name() != "help").collect();
+        for inner in &inner {
+            examples(inner, &format!("{name} {}", inner.get_name()), found);
+        }
+        if inner.is_empty() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
+            found.push((name.to_owned(), lines.map(str::to_owned).collect()));
+        }
+    }
+
+    /// Help that does not work is worse than none.
+    #[test]
+    fn every_command_has_examples_that_its_options_accept() {
+        let mut found = Vec::new();
+        examples(&CommandLine::command(), "npubench", &mut found);
+        assert!(found.len() > 40, "{found:?}");
+        for (name, lines) in found {
+            assert!(lines.iter().any(|line| line.contains(&name)), "`{name}` has no example");
+            for line in lines {
+                let command = line.split(['>', '|', '#']).next().unwrap_or_default();
+                let Some(start) = command.find("npubench") else { panic!("`{line}` does not call npubench") };
+                let words = command[start..].split_whitespace().map(|word| word.trim_matches('"'));
+                if let Err(error) = CommandLine::try_parse_from(words) {
+                    panic!("`{line}`: {error}");
+                }
+            }
+        }
     }
 }

@@ -19,6 +19,9 @@ use crate::{
 /// formats. With a name, the kernels of one step on one device with their shapes and counts, which `npubench coverage
 /// --model` looks up.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench models
+  npubench models Qwen3-32B --tp 4 --batch 64")]
 pub(super) struct ModelsOptions {
     /// Model, such as Qwen3-32B, or the path of a Hugging Face config.json
     #[arg(value_name = "MODEL", group = NAMED_MODEL)]

@@ -20,6 +20,8 @@ use crate::{
 /// Prints the entry, or writes it: `--assets my-assets` writes `my-assets/op_replay/<Kernel>.yaml`, which the other
 /// commands read with the same option. Complete the lines marked TODO; docs/adding-a-kernel.md explains every key.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench new-kernel npu_swiglu")]
 pub(super) struct NewKernelOptions {
     /// Name of the kernel in the profiler
     #[arg(value_name = "KERNEL")]

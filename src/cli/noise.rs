@@ -19,6 +19,8 @@ use crate::{
 ///
 /// The measurements with the newest software are used. Nothing is written.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench noise --db a3")]
 pub(super) struct NoiseOptions {
     #[command(flatten)]
     database: DatabaseFolder,

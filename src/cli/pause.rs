@@ -19,6 +19,8 @@ use crate::{
 ///
 /// Running collections may end. If no run is active, the reservation applies to the next one.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench pause --db a3 --devices 3")]
 pub(super) struct PauseOptions {
     #[command(flatten)]
     selection: DeviceSelection,
@@ -26,6 +28,8 @@ pub(super) struct PauseOptions {
 
 /// Releases paused devices: a run uses them again
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench unpause --db a3 --devices 3")]
 pub(super) struct UnpauseOptions {
     #[command(flatten)]
     selection: DeviceSelection,

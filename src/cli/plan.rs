@@ -33,6 +33,9 @@ use crate::{
 /// Nothing is launched and nothing is written. Times are predictions: until a run has measured the costs of this host,
 /// they may be wrong by a factor.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench plan --db a3 --until 07:30
+  npubench plan --db a3 --kernels MatMulV2 --devices 0-7 --budget 2h")]
 pub(super) struct PlanOptions {
     #[command(flatten)]
     selection: SelectionOptions,

@@ -28,6 +28,8 @@ const NEAREST_ROWS: usize = 5;
 /// Prints the latency with its source, the rule that led to it, and the rows that it is from; for a miss the reason and
 /// the nearest rows. The rules are in docs/lookup.md. Nothing is written.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench query --db a3 --op MatMulV2 --inputs \"136,5120;5120,768\" --dtypes bf16")]
 pub(super) struct QueryOptions {
     #[command(flatten)]
     database: DatabaseFolder,

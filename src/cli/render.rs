@@ -21,6 +21,8 @@ use crate::{
 ///
 /// Both go to standard output: the script by default, the manifest with `--manifest`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench render MatMulV2 --db a3 > replay.py")]
 pub(super) struct RenderOptions {
     /// Name of the kernel
     kernel: String,

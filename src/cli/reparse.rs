@@ -19,6 +19,9 @@ use crate::{
 /// the differences from the ledger are listed, and nothing is written. Evidence that was removed or changed is named,
 /// and its results are left as they are. Ends with 1 if the ledger differs or evidence cannot be used.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench reparse --db a3
+  npubench reparse --db a3 --write")]
 pub(super) struct ReparseOptions {
     /// Id of a run, an unambiguous prefix of it, or `last`; by default all runs
     #[arg(value_name = "RUN")]

@@ -22,6 +22,8 @@ use crate::{
 /// The run keeps its id, its seed and its options. Cases with a verdict keep it; cases that were being measured when
 /// the run ended are measured again, and no sample is counted twice.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench resume --db a3")]
 pub(super) struct ResumeOptions {
     /// Id of the run, or an unambiguous prefix of it; by default the last run that was interrupted
     #[arg(value_name = "RUN")]

@@ -14,6 +14,8 @@ use crate::{
 ///
 /// A measurement that fulfils all of them is `ok`; the first broken one gives the verdict and the reason.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench rules")]
 pub(super) struct RulesOptions {
     #[command(flatten)]
     output: OutputOptions,

@@ -24,6 +24,10 @@ const LEAST_REST: f64 = 60.0;
 /// kernel that communicates. Every launch and verdict is in the ledger before it is printed. Ctrl-C once lets running
 /// collections end, twice ends them at once; `npubench resume` continues from there, also after a crash of the host.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench run --db a3 --until 07:30
+  npubench run --db a3 --kernels MatMulV2 --devices 0-7 --precision 0.5
+  npubench run --db rehearse --host rehearsal --devices 0-3")]
 pub(super) struct RunCommandOptions {
     #[command(flatten)]
     selection: SelectionOptions,

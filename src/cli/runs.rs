@@ -13,6 +13,8 @@ use crate::{
 
 /// Lists the runs of a database, oldest first, with their state or end
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench runs --db a3")]
 pub(super) struct RunsOptions {
     #[command(flatten)]
     database: DatabaseFolder,

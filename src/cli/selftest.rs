@@ -27,6 +27,8 @@ use crate::{
 /// and `resume` require that experiments 0 to 4 passed with the present software, and experiment 1 for each device. Ends
 /// with 0 if all passed, with 1 if one did not, with 5 if it was interrupted.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench selftest --db a3")]
 pub(super) struct SelftestOptions {
     #[command(flatten)]
     database: DatabaseFolder,

@@ -23,6 +23,9 @@ use crate::{
 /// A timeline opens in Perfetto (ui.perfetto.dev) and in chrome://tracing: one track per device, one slice per
 /// collection, the verdicts as counters.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench show --db a3
+  npubench show --db a3 --format json")]
 pub(super) struct ShowOptions {
     /// Id of the run, or an unambiguous prefix of it; `last` is the latest
     #[arg(value_name = "RUN", default_value = "last")]

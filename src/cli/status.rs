@@ -17,6 +17,8 @@ use crate::{
 ///
 /// Ends with 3 if no run is active.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench status --db a3")]
 pub(super) struct StatusOptions {
     #[command(flatten)]
     database: DatabaseFolder,

@@ -25,7 +25,7 @@ const LISTED_STEPS: usize = 20;
 #[command(after_help = "Examples:
   npubench timeline profiles/worker0_ascend_pt
   npubench timeline profiles/ --step 50 --gaps 20
-  npubench timeline profiles/ --trace lanes.json     open it in https://ui.perfetto.dev")]
+  npubench timeline profiles/ --trace lanes.json     # for https://ui.perfetto.dev")]
 pub(super) struct TimelineOptions {
     /// Profiles: folders of one rank or of several, databases, traces or kernel tables
     #[arg(value_name = "PROFILE", required = true)]

@@ -20,6 +20,8 @@ use crate::{
 ///
 /// Also explains where a case without a measurement stands. The last line is the command that measures it again.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench why SwiGlu.csv:2 --db a3")]
 pub(super) struct WhyOptions {
     /// Id of a case as in `MicroBench Case`, its first digits, or a row such as `SwiGlu.csv:2`
     #[arg(value_name = "CASE")]

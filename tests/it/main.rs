@@ -85,6 +85,7 @@ mod row_identity;
 mod rules;
 mod runs;
 mod selftest;
+mod shell_files;
 mod software;
 mod suspicious;
 mod timeline;

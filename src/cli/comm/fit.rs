@@ -20,6 +20,8 @@ use crate::{
 /// Prints a table of each sweep as nccl-tests does, its lines with 95 % intervals, the changes with sizes that would locate them,
 /// and the algorithm that fits the latencies and bandwidths of several group sizes. See docs/collectives.md.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench comm fit --db comm --svg images")]
 pub(in crate::cli) struct FitOptions {
     /// Collectives, such as all_reduce or hcom_allReduce_; by default all of the database
     #[arg(value_name = "COLLECTIVE")]

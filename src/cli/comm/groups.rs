@@ -16,6 +16,8 @@ use crate::{
 /// For each tier and number of ranks, the devices of the preferred group and the number of groups with the same layout. The
 /// network is that of a device profile; see docs/device-profiles.md.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench comm groups --device ATLAS_800_A3_752T_128G_DIE --devices 0-15")]
 pub(in crate::cli) struct GroupsOptions {
     /// Device profile
     #[arg(long, value_name = "NAME", default_value = DeviceProfile::default_name())]

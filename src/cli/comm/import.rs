@@ -24,6 +24,8 @@ use crate::{
 /// benchmark's average as duration, its name and the file; a row that was measured keeps its measurement. Sizes with wrong
 /// results are left out. See docs/collectives.md.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench comm import gather.txt --db comm --collective all_gather --devices 0-7 --dtype bf16")]
 pub(in crate::cli) struct ImportOptions {
     /// Printed text, one run per file
     #[arg(required = true, value_name = "FILE")]

@@ -32,6 +32,9 @@ use crate::{
 /// it, too. The results are written into `hcom_*.csv`; docs/collectives.md describes their columns. Sizes are bytes,
 /// and K, M and G are powers of 1024, as in nccl-tests.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench comm run --db comm --ranks 2,4,8,16 --from 1K --to 512M
+  srun --nodes=2 --ntasks-per-node=1 npubench comm run --db comm --ranks 32")]
 pub(in crate::cli) struct CommRunOptions {
     #[command(flatten)]
     database: DatabaseFolder,

@@ -17,6 +17,8 @@ use crate::{
 /// tolerance, and fails beyond it. Both times are of the bytes that the table means. Exits with 1 if a row fails; without a
 /// row that can be compared, nothing has passed, and the command is an error.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench comm validate --db comm")]
 pub(in crate::cli) struct ValidateOptions {
     /// Collectives, such as all_reduce or hcom_allReduce_; by default all of the database
     #[arg(value_name = "COLLECTIVE")]
