@@ -72,9 +72,9 @@ const OWN_COLUMNS: [&str; 15] = [
 /// Indices of the counters of a collective's measurement, in the order in which `verify` computes them.
 const SKEW: usize = 3;
 const LATEST: usize = 4;
-const OVERLAP: usize = 5;
+const BY_CLOCKS: usize = 5;
 
-/// Text of [`DURATION_METHOD`] for launches whose ranks all overlapped, for others, and for both in one row.
+/// Text of [`DURATION_METHOD`] for launches timed by the clocks of the ranks, for others, and for both in one row.
 const METHODS: [&str; 3] = ["last end - last start", "shortest rank", "mixed"];
 
 /// Returns the collective of a table by the name of its file; `None` for tables of kernels.
@@ -230,7 +230,7 @@ pub(super) fn measured_cells(
     let counter = |index: usize| measurement.counters.get(index).copied().flatten();
     let text = |value: Option<f64>, format: fn(f64) -> String| value.map_or_else(String::new, format);
     cells.extend((0..).zip(RANK_TIMES).map(|(index, name)| (name, text(counter(index), format_micros))));
-    let method = counter(OVERLAP).map(|share| match share {
+    let method = counter(BY_CLOCKS).map(|share| match share {
         share if share >= 1.0 => METHODS[0],
         share if share <= 0.0 => METHODS[1],
         _ => METHODS[2],

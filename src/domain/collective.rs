@@ -63,6 +63,15 @@ impl CollectiveKind {
         Self::ALL.iter().copied().find(|kind| kind.kernel_name() == kernel.as_str())
     }
 
+    /// Returns true if each rank needs data of all others, so that all kernels end together. The root of a broadcast and the
+    /// sender of a transfer may end before the others, and so may a rank that receives less than the others.
+    pub(crate) const fn ends_together(self) -> bool {
+        match self {
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll => true,
+            Self::AllToAllV | Self::Broadcast | Self::SendReceive => false,
+        }
+    }
+
     /// Describes which size `message_bytes` is.
     pub const fn size_semantics(self) -> &'static str {
         match self {

@@ -98,20 +98,20 @@ pub(crate) struct RankEvidence {
     pub(crate) skew_percent: f64,
     /// Rank that started last in most launches.
     pub(crate) latest: Option<f64>,
-    /// Share of the launches whose records overlap on all ranks.
-    pub(crate) overlapping: f64,
+    /// Share of the launches whose time is that by the clocks of the ranks; else it is that of the shortest rank.
+    pub(crate) by_clocks: f64,
 }
 
 impl RankEvidence {
     /// Reads the counters of a collective.
     fn of_counters(counters: &[Option<f64>]) -> Option<Self> {
-        let [shortest, _, longest, skew, latest, overlapping] = *counters else { return None };
+        let [shortest, _, longest, skew, latest, by_clocks] = *counters else { return None };
         Some(Self {
             shortest_us: shortest? / 1e3,
             longest_us: longest? / 1e3,
             skew_percent: skew?,
             latest,
-            overlapping: overlapping?,
+            by_clocks: by_clocks?,
         })
     }
 }

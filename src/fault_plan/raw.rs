@@ -347,6 +347,12 @@ impl FaultPlan {
             let problem = format!("`clock_ahead` is {clock}, expected seconds from -1000000 to 1000000");
             return Err(error(&["host", "clock_ahead"], &problem, "0 is the clock of the system"));
         }
+        if let Some((device, clock)) = host.as_ref().and_then(RehearsedHost::first_invalid_clock) {
+            let problem = format!(
+                "`device_clocks`: the clock of device {device} is {clock}, expected microseconds from -1e9 to 1e9"
+            );
+            return Err(error(&["host", "device_clocks"], &problem, "0 is the clock of the other devices"));
+        }
         if !collectives.is_valid() {
             let expected = "`collectives`: expected regimes in the order of their sizes, each with a positive `start_us` and \
                             `gigabytes_per_second`, all but the last with `up_to`";

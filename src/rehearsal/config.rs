@@ -103,6 +103,15 @@ impl HostConfig {
         Nanos((seconds * 1e9) as i64)
     }
 
+    /// Time by which the clock of a device, by torch's number, is ahead of those of the others.
+    #[expect(clippy::cast_possible_truncation, reason = "the plan limits it")]
+    pub(super) fn device_clock_ahead(&self, device: u32) -> Nanos {
+        let number = self.physical_id(LogicalDeviceId(device));
+        let clocks = self.faults.host.as_ref().map(|host| &host.device_clocks);
+        let microseconds = clocks.and_then(|clocks| clocks.get(&number)).copied().unwrap_or_default();
+        Nanos((microseconds * 1e3) as i64)
+    }
+
     /// Number of devices that torch counts.
     pub(super) fn device_count(&self) -> u32 {
         self.faults.container.as_ref().map_or(self.devices, RehearsedContainer::device_count)

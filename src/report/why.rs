@@ -111,11 +111,17 @@ fn add_result(page: &mut Page, result: &ResultEvidence) {
     page.add("interval", &interval);
     if let Some(ranks) = &result.ranks {
         let latest = ranks.latest.map_or_else(String::new, |rank| format!(", rank {rank:.0} starts last"));
-        let overlap = if ranks.overlapping >= 1.0 { "overlap" } else { "do not all overlap" };
+        let method = if ranks.by_clocks >= 1.0 {
+            "from the last start to the last end by their clocks"
+        } else if ranks.by_clocks <= 0.0 {
+            "of the shortest rank"
+        } else {
+            "of the shortest rank where their clocks differ"
+        };
         page.add(
             "ranks",
             &format!(
-                "{} to {} us over the ranks, skew {:.1} %{latest}; their records {overlap}",
+                "{} to {} us over the ranks, skew {:.1} %{latest}; the time is {method}",
                 format_us(ranks.shortest_us),
                 format_us(ranks.longest_us),
                 ranks.skew_percent

@@ -333,8 +333,8 @@ fn assess_case(
     controls: &ControlFindings,
 ) -> Attempt {
     let CaseEvidence { ranks, launches: evidence } = *evidence;
-    let is_collective = CollectiveKind::of_kernel(&expected.case.kernel).is_some();
-    let collective = is_collective.then(|| collective_launches(evidence, manifest.spans_hosts()));
+    let collective = CollectiveKind::of_kernel(&expected.case.kernel)
+        .map(|kind| collective_launches(evidence, kind, manifest.spans_hosts()));
     let own: Vec<&RawRecord> = match &collective {
         Some(collective) => collective.records.iter().collect(),
         None => slowest_records(evidence),
@@ -372,7 +372,7 @@ fn assess_case(
     let fastest_ranks = fastest_durations(evidence);
     let mut outcome = noise_outcome(&durations, outliers, expected, evidence);
     let spread = match &collective {
-        Some(collective) => collective.late_rank(&launches, ranks),
+        Some(collective) => collective.remarks(&launches, ranks),
         None => rank_spread(&launches, &fastest_ranks),
     };
     if let Some(remark) = spread {

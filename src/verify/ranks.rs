@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use super::{LaunchJournal, RawRecord, recorded_clock::rated_clock};
 use crate::{
-    domain::{CaseOutcome, Launch, LogicalDeviceId, Nanos, Verdict},
+    domain::{CaseOutcome, CollectiveKind, Launch, LogicalDeviceId, Nanos, Verdict},
     render::Manifest,
     stats::median_of_sorted,
 };
@@ -192,6 +192,7 @@ pub(super) struct CollectiveLaunches {
     /// The record of the slowest rank, with start and duration of the launch.
     pub(super) records: Vec<RawRecord>,
     views: Vec<RankView>,
+    end_difference: EndDifference,
 }
 
 /// Durations and starts of one launch over the ranks.
@@ -199,68 +200,177 @@ struct RankView {
     shortest: Nanos,
     median: f64,
     longest: Nanos,
-    /// True if the records of all ranks overlap.
-    overlaps: bool,
+    /// True if the duration of the launch is that by the clocks of the ranks.
+    is_by_clocks: bool,
     /// Rank that started last, and the time from the median start of the ranks to it.
     latest: (usize, Nanos),
+}
+
+/// Difference between the ends of the ranks by their clocks.
+enum EndDifference {
+    /// Too small to change the time of the launches, or nothing is known about it.
+    Small,
+    /// The clocks may differ, and the time is that of the rank that waited least. Medians over the launches: the ends
+    /// of the ranks differ by `ends`, and by the clocks the time would be `by_clocks`; in nanoseconds.
+    ClocksMayDiffer { ends: f64, by_clocks: f64 },
+    /// The ranks of this collective need not end together, and the time is that by the clocks. Medians over the launches of
+    /// that time and of the shortest duration of a rank, in nanoseconds.
+    RanksMayEndApart { by_clocks: f64, shortest: f64 },
 }
 
 /// Delay of the last rank, as a part of the duration and at least, above which the reason of a case names it.
 const LATE_PART: f64 = 0.05;
 const LATE_NS: i64 = 5_000;
+/// Part of the shortest duration by which the time by the clocks may exceed it before the clocks are in doubt.
+const CLOCK_PART: f64 = 0.05;
+
+/// Records of one launch by all ranks.
+struct LaunchRecords<'a> {
+    slowest: &'a RawRecord,
+    by_rank: Vec<&'a RawRecord>,
+    /// Durations of the ranks, sorted.
+    durations: Vec<i64>,
+    first_start: i64,
+    last_start: i64,
+    first_end: i64,
+    last_end: i64,
+}
+
+impl<'a> LaunchRecords<'a> {
+    /// Returns the records of a launch; `None` without ranks.
+    fn new(slowest: &'a RawRecord, by_rank: Vec<&'a RawRecord>) -> Option<Self> {
+        let end = |record: &&RawRecord| record.start.0.saturating_add(record.duration.0);
+        let (starts, ends) = (|| by_rank.iter().map(|record| record.start.0), || by_rank.iter().map(end));
+        let mut durations: Vec<i64> = by_rank.iter().map(|record| record.duration.0).collect();
+        durations.sort_unstable();
+        Some(Self {
+            slowest,
+            durations,
+            first_start: starts().min()?,
+            last_start: starts().max()?,
+            first_end: ends().min()?,
+            last_end: ends().max()?,
+            by_rank,
+        })
+    }
+
+    fn overlaps(&self) -> bool {
+        self.last_start < self.first_end
+    }
+
+    fn by_clocks(&self) -> i64 {
+        self.last_end.saturating_sub(self.last_start)
+    }
+
+    fn shortest(&self) -> i64 {
+        self.durations.first().copied().unwrap_or_default()
+    }
+
+    /// Returns the launch with the time by the clocks of the ranks, or else with the shortest duration.
+    fn launch(&self, is_by_clocks: bool, are_starts_comparable: bool) -> (RawRecord, RankView) {
+        let shortest = self.shortest();
+        let (start, duration) = match is_by_clocks {
+            true => (self.last_start, self.by_clocks()),
+            false => (self.by_rank.first().map_or(self.first_start, |first| first.start.0), shortest),
+        };
+        let ranked = || self.by_rank.iter().enumerate();
+        let (latest, delay) = if are_starts_comparable {
+            let mut starts: Vec<i64> = self.by_rank.iter().map(|record| record.start.0).collect();
+            starts.sort_unstable();
+            let latest = ranked().max_by_key(|(rank, record)| (record.start, usize::MAX - rank));
+            (latest, self.last_start - starts[(starts.len() - 1) / 2])
+        } else {
+            // The kernel of the rank that starts last waits least.
+            let latest = ranked().min_by_key(|(rank, record)| (record.duration, *rank));
+            (latest, self.durations[self.durations.len() / 2] - shortest)
+        };
+        let view = RankView {
+            shortest: Nanos(shortest),
+            median: median_of_sorted(&self.durations).unwrap_or_default(),
+            longest: Nanos(self.durations.last().copied().unwrap_or(shortest)),
+            is_by_clocks,
+            latest: (latest.map_or(0, |(rank, _)| rank), Nanos(delay)),
+        };
+        let record = RawRecord { start: Nanos(start), duration: Nanos(duration), ..self.slowest.clone() };
+        (record, view)
+    }
+}
+
+impl EndDifference {
+    /// Compares the times of the launches by the clocks with the shortest durations, which do not depend on
+    /// the clocks. If all ranks end together by their clocks, both are equal.
+    fn find(launches: &[LaunchRecords<'_>], kind: CollectiveKind) -> Self {
+        let median = |value: &dyn Fn(&LaunchRecords<'_>) -> i64| {
+            let mut values: Vec<i64> =
+                launches.iter().filter(|launch| launch.overlaps()).map(value).collect();
+            values.sort_unstable();
+            median_of_sorted(&values)
+        };
+        let (Some(by_clocks), Some(shortest), Some(ends)) = (
+            median(&|launch| launch.by_clocks()),
+            median(&|launch| launch.shortest()),
+            median(&|launch| launch.last_end - launch.first_end),
+        ) else {
+            return Self::Small;
+        };
+        if by_clocks <= shortest * (1.0 + CLOCK_PART) {
+            Self::Small
+        } else if kind.ends_together() {
+            Self::ClocksMayDiffer { ends, by_clocks }
+        } else {
+            Self::RanksMayEndApart { by_clocks, shortest }
+        }
+    }
+
+    /// Describes a difference that changes the time, for the reason of a case.
+    fn describe(&self) -> Option<String> {
+        match self {
+            Self::Small => None,
+            Self::ClocksMayDiffer { ends, by_clocks } => Some(format!(
+                "by their clocks the ranks end {:.3} us apart, which clocks that differ explain: the time is that of the rank that \
+                 waited least; by the clocks it would be {:.3} us",
+                ends / 1e3,
+                by_clocks / 1e3
+            )),
+            Self::RanksMayEndApart { by_clocks, shortest } => Some(format!(
+                "the ranks need not end together, so that their clocks cannot be compared: if these differ, the time is less than \
+                 {:.3} us, but not less than the {:.3} us of the shortest rank",
+                by_clocks / 1e3,
+                shortest / 1e3
+            )),
+        }
+    }
+}
 
 /// Merges the records of a collective: a launch takes from the last start to the last end over the ranks, because a
-/// rank that starts early waits inside its kernel for the others. If the records of the ranks do not all overlap, or
-/// the ranks are on several hosts, their clocks differ, and the shortest duration is that of the rank that started
-/// last.
-pub(super) fn collective_launches(evidence: &[RankLaunches<'_>], spans_hosts: bool) -> CollectiveLaunches {
-    let slowest = slowest_records(evidence);
-    let mut launches = CollectiveLaunches { records: Vec::new(), views: Vec::new() };
-    for (number, record) in slowest.into_iter().enumerate() {
-        let of_ranks: Vec<&RawRecord> =
-            evidence.iter().filter_map(|rank| rank.own.get(number).copied()).collect();
-        let end = |record: &RawRecord| record.start.0.saturating_add(record.duration.0);
-        let mut durations: Vec<i64> = of_ranks.iter().map(|record| record.duration.0).collect();
-        let mut starts: Vec<i64> = of_ranks.iter().map(|record| record.start.0).collect();
-        durations.sort_unstable();
-        starts.sort_unstable();
-        let (Some(&last_start), Some(&shortest), Some(&longest)) =
-            (starts.last(), durations.first(), durations.last())
-        else {
-            continue;
-        };
-        let first_end = of_ranks.iter().map(|record| end(record)).min().unwrap_or_default();
-        let last_end = of_ranks.iter().map(|record| end(record)).max().unwrap_or_default();
-        // Clocks of different hosts may show an overlap by chance.
-        let overlaps = last_start < first_end && !spans_hosts;
-        let ranked = || of_ranks.iter().enumerate();
-        let (latest, start, duration, delay) = if overlaps {
-            let latest = ranked().max_by_key(|(rank, record)| (record.start, usize::MAX - rank));
-            let delay = last_start - starts[(starts.len() - 1) / 2];
-            (latest, last_start, last_end - last_start, delay)
-        } else {
-            // Starts of different clocks are not compared: the shortest kernel waited least.
-            let latest = ranked().min_by_key(|(rank, record)| (record.duration, *rank));
-            let start = of_ranks.first().map_or(record.start, |first| first.start);
-            (latest, start.0, shortest, durations[durations.len() / 2] - shortest)
-        };
-        let latest = latest.map_or(0, |(rank, _)| rank);
-        launches.records.push(RawRecord { start: Nanos(start), duration: Nanos(duration), ..record.clone() });
-        launches.views.push(RankView {
-            shortest: Nanos(shortest),
-            median: median_of_sorted(&durations).unwrap_or_default(),
-            longest: Nanos(longest),
-            overlaps,
-            latest: (latest, Nanos(delay)),
-        });
-    }
-    launches
+/// rank that starts early waits inside its kernel for the others. It takes the shortest duration, that of the rank which
+/// started last, if the clocks of the ranks differ: the ranks are on several hosts, their records do not all overlap, or
+/// they end apart although each needs the data of all.
+pub(super) fn collective_launches(
+    evidence: &[RankLaunches<'_>],
+    kind: CollectiveKind,
+    spans_hosts: bool,
+) -> CollectiveLaunches {
+    let slowest = slowest_records(evidence).into_iter().enumerate();
+    let of_ranks = |number: usize| evidence.iter().filter_map(|rank| rank.own.get(number).copied()).collect();
+    let launches: Vec<LaunchRecords<'_>> =
+        slowest.filter_map(|(number, record)| LaunchRecords::new(record, of_ranks(number))).collect();
+    // Clocks of different hosts may show an overlap by chance.
+    let end_difference =
+        if spans_hosts { EndDifference::Small } else { EndDifference::find(&launches, kind) };
+    let are_clocks_equal = !spans_hosts && !matches!(end_difference, EndDifference::ClocksMayDiffer { .. });
+    let merged = launches.iter().map(|launch| {
+        let is_by_clocks = are_clocks_equal && launch.overlaps();
+        launch.launch(is_by_clocks, is_by_clocks && !kind.ends_together())
+    });
+    let (records, views) = merged.unzip();
+    CollectiveLaunches { records, views, end_difference }
 }
 
 impl CollectiveLaunches {
     /// Returns the means over the accepted launches, in the order of the columns of tables of collectives: shortest,
     /// median and longest duration of the ranks in nanoseconds, skew in percent, the rank that started last in most
-    /// of them, and the share of launches whose records overlap.
+    /// of them, and the share of launches whose time is that by the clocks.
     #[expect(clippy::cast_precision_loss, reason = "durations and counts of launches")]
     pub(super) fn counters(&self, launches: &[Launch]) -> Vec<Option<f64>> {
         let accepted: Vec<&RankView> = self.accepted(launches).collect();
@@ -275,7 +385,7 @@ impl CollectiveLaunches {
             mean(&|view| view.longest.0 as f64),
             mean(&skew),
             self.latest_rank(launches).map(|(rank, _)| rank as f64),
-            mean(&|view| f64::from(u8::from(view.overlaps))),
+            mean(&|view| f64::from(u8::from(view.is_by_clocks))),
         ]
     }
 
@@ -298,9 +408,16 @@ impl CollectiveLaunches {
         Some((rank, median_of_sorted(&delays)?))
     }
 
+    /// Returns the remarks on clocks and on a late rank.
+    pub(super) fn remarks(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<String> {
+        let remarks = [self.end_difference.describe(), self.late_rank(launches, ranks)];
+        let remarks: Vec<String> = remarks.into_iter().flatten().collect();
+        (!remarks.is_empty()).then(|| remarks.join("; "))
+    }
+
     /// Returns a remark that names a rank which starts late in most launches; `None` without one.
     #[expect(clippy::cast_precision_loss, reason = "durations of launches")]
-    pub(super) fn late_rank(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<String> {
+    fn late_rank(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<String> {
         let (rank, delay) = self.latest_rank(launches)?;
         let mut durations: Vec<i64> =
             launches.iter().filter(|launch| launch.is_accepted).map(|launch| launch.duration.0).collect();

@@ -104,13 +104,13 @@ pub(super) fn call(
     session.common_calls += 1;
     let number = session.common_calls;
     let device = session.current;
-    let ahead = session.clock_ahead.0;
+    let ahead = session.clock_ahead.0.saturating_add(session.log.device_clock_ahead(device).0);
     let at = session.log.arrival(device, rank);
     let sent = match call.input {
         Some(handle) => session.memory.values(handle)?,
         None => None,
     };
-    // By the clock of all hosts.
+    // By the clock of all devices and hosts.
     let arrival = RankArrival { at: Nanos(at.0.saturating_sub(ahead)), sent, call: call.describe() };
     let arrivals = session.meet(number, arrival)?;
     let last = arrivals.iter().map(|arrival| arrival.at.0.saturating_add(ahead)).max().unwrap_or(at.0);

@@ -279,10 +279,15 @@ impl LaunchLog {
         stream.tasks += 1;
     }
 
-    /// Starts the clock of a device.
+    /// Starts the clock of a device, which may differ from those of the others.
     pub(super) fn open(&mut self, device: u32) {
-        let clock = self.started;
+        let clock = Nanos(self.started.0.saturating_add(self.device_clock_ahead(device).0));
         self.streams.entry(device).or_insert(StreamClock { clock, tasks: 0 });
+    }
+
+    /// Time by which the clock of a device is ahead of those of the other devices of its host.
+    pub(super) fn device_clock_ahead(&self, device: u32) -> Nanos {
+        self.config.device_clock_ahead(device)
     }
 
     pub(super) fn devices(&self) -> Vec<u32> {

@@ -181,6 +181,13 @@ fn time_of_a_collective_does_not_contain_the_wait_for_a_late_rank() {
         assert_eq!((attempt.counters[0], attempt.counters[2]), (Some(10_020.0), Some(longest)));
         assert_eq!(attempt.counters[5], Some(overlap), "clocks that differ by seconds do not overlap");
     }
+    let doubtful = collective(6_000, -3_000);
+    assert!(doubtful.launches.iter().all(|launch| launch.duration == Nanos(10_020)));
+    assert_eq!(doubtful.counters[5], Some(0.0));
+    let reason = "every launch recorded; by their clocks the ranks end 3.000 us apart, which clocks that differ explain: the time \
+                  is that of the rank that waited least; by the clocks it would be 13.020 us; rank 1 (device 6) starts 6.000 us after \
+                  the others, for which their kernels wait; the time does not contain it";
+    assert_eq!(doubtful.outcome.reason, reason);
     let late = collective(20_000, 0);
     assert_eq!(late.counters[4], Some(1.0));
     let reason = "every launch recorded; rank 1 (device 6) starts 20.000 us after the others, for which their kernels wait; the \
