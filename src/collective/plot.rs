@@ -144,7 +144,7 @@ fn draw_axes(svg: &mut String, axes: &PlotAxes) {
 #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
 fn draw_sweep(svg: &mut String, axes: &PlotAxes, fit: &SweepFit, colour: &str) {
     let points = &fit.sweep.points;
-    let factor = fit.sweep.kind.bus_factor(fit.sweep.key.ranks);
+    let factor = fit.sweep.bus_factor();
     let bus = |bytes: f64, micros: f64| bytes / micros * 1e-3 * factor;
     for range in &fit.ranges {
         // Sizes between the points, equally spaced on the axis; S is proportional to the message.

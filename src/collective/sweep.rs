@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::{
     database::{
         KernelCsv,
-        collective_rows::{ALGORITHM_TYPE, CollectiveKeyColumns, DURATION},
+        collective_rows::{ALGORITHM_TYPE, CollectiveKey, CollectiveKeyColumns, DURATION},
         columns,
     },
-    domain::{CollectiveKind, Dtype, Verdict},
+    domain::{CollectiveKind, Dtype, PartWeights, Verdict},
 };
 
 /// Everything but the size in the key of a row.
@@ -19,6 +19,8 @@ pub(crate) struct SweepKey {
     pub(crate) dtype: Option<Dtype>,
     /// Variables of HCCL.
     pub(crate) environment: String,
+    /// Sizes of the parts of an `all_to_all_v`.
+    pub(crate) parts: PartWeights,
 }
 
 /// Measured duration of one message size.
@@ -48,23 +50,42 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// Returns the name: collective, ranks, tier, type and environment.
+    /// Returns the name: collective, ranks, tier, type, sizes of parts and environment.
     pub(crate) fn name(&self) -> String {
-        let SweepKey { tier, ranks, dtype, environment } = &self.key;
+        let SweepKey { tier, ranks, dtype, environment, parts } = &self.key;
         let tier = tier.map_or_else(|| "tier unknown".to_owned(), |tier| format!("tier {tier}"));
         let dtype = dtype.as_ref().map_or("type unknown", |dtype| dtype.as_str());
         let mut name = format!("{} {ranks} ranks {tier} {dtype}", self.kind);
+        if *parts != PartWeights::Equal {
+            name += &format!(" parts {parts}");
+        }
         if !environment.is_empty() {
             name += &format!(" {environment}");
         }
         name
     }
 
+    /// Returns the factor from the algorithm bandwidth to the bus bandwidth.
+    pub(crate) fn bus_factor(&self) -> f64 {
+        self.kind.bus_factor(self.key.ranks, &self.key.parts)
+    }
+
+    /// Returns the message of which equal parts are as large a transfer of one rank with others as the parts of this sweep, in
+    /// bytes: the analytic model has equal parts.
+    pub(crate) fn equal_message(&self, message: u64) -> u64 {
+        if self.key.parts == PartWeights::Equal {
+            return message;
+        }
+        let others = self.key.parts.busiest_sizes(message, self.key.ranks).with_others;
+        let scaled = u128::from(others) * u128::from(self.key.ranks) / u128::from(self.key.ranks - 1);
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    }
+
     /// Returns the algorithm and the bus bandwidth of a duration in 10⁹ bytes per second.
     #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
     pub(crate) fn bandwidths(&self, bytes: u64, micros: f64) -> (f64, f64) {
         let algorithm = bytes as f64 / micros * 1e-3;
-        (algorithm, algorithm * self.kind.bus_factor(self.key.ranks))
+        (algorithm, algorithm * self.bus_factor())
     }
 }
 
@@ -131,8 +152,8 @@ impl SweepTable {
                         rows: 1,
                         is_foreign: verdict.is_none(),
                     };
-                    let sweep =
-                        SweepKey { tier: key.tier, ranks, dtype: key.dtype, environment: key.environment };
+                    let CollectiveKey { tier, dtype, environment, parts, .. } = key;
+                    let sweep = SweepKey { tier, ranks, dtype, environment, parts };
                     found.entry(sweep).or_default().entry(point.message).or_default().push(point);
                 }
             }

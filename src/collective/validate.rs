@@ -49,10 +49,9 @@ pub(crate) fn compare_with_model<'s>(
 ) -> Vec<ModelComparison<'s>> {
     let rows = sweeps.iter().flat_map(|sweep| sweep.points.iter().map(move |point| (sweep, point)));
     rows.map(|(sweep, point)| {
-        let predicted = sweep
-            .key
-            .tier
-            .and_then(|tier| predict_time(network, sweep.kind, point.message, sweep.key.ranks, tier));
+        let predicted = sweep.key.tier.and_then(|tier| {
+            predict_time(network, sweep.kind, sweep.equal_message(point.message), sweep.key.ranks, tier)
+        });
         let predicted_us = predicted.map(PredictedTime::micros).filter(|micros| *micros > 0.0);
         let verdict = predicted_us
             .map_or(ModelVerdict::NoModel, |predicted| verdict_of_ratio(point.micros / predicted, tolerance));

@@ -45,10 +45,9 @@ pub(crate) fn import_durations(
     let mut rows: Vec<(CollectiveKey, usize)> = Vec::new();
     table.for_each_row(|row, cells| rows.extend(keys.key(cells).ok().map(|key| (key, row))));
     for imported in durations {
-        let CollectiveCase { kind, message, ranks, .. } = &imported.collective;
         let key = CollectiveKey::of_case(&imported.collective);
         let mut cells = new_row_cells(&imported.collective);
-        cells.extend(duration_cells(*kind, *message, *ranks, imported.micros * 1e3));
+        cells.extend(duration_cells((&imported.collective).into(), imported.micros * 1e3));
         cells.extend([
             (DURATION_METHOD, imported.method.clone()),
             (RESULT_CHECK, imported.check.clone()),
@@ -87,7 +86,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::domain::{CollectiveKind, Dtype};
+    use crate::domain::{CollectiveKind, Dtype, PartWeights};
 
     fn imported(message: u64, micros: f64) -> ImportedDuration {
         ImportedDuration {
@@ -97,6 +96,7 @@ mod tests {
                 ranks: 8,
                 tier: 1,
                 dtype: Dtype::Float16,
+                parts: PartWeights::Equal,
                 environment: String::new(),
             },
             micros,

@@ -8,7 +8,7 @@ use super::{
     KernelCsv, columns,
     numbers::{format_decimals, format_micros},
 };
-use crate::domain::{Case, CollectiveCase, CollectiveKind, Dtype, KernelName, Measurement};
+use crate::domain::{Case, CollectiveCase, CollectiveKind, Dtype, KernelName, Measurement, PartWeights};
 
 pub(crate) const MESSAGE_BYTES: &str = "message_bytes";
 pub(crate) const NUM_DEVICES: &str = "num_devices";
@@ -23,8 +23,11 @@ pub(crate) const CONTRACT_COLUMNS: [&str; 6] =
     [MESSAGE_BYTES, NUM_DEVICES, DTYPE, TOPOLOGY_TIER, DURATION, BANDWIDTH];
 /// Variables of HCCL, which belong to the key.
 pub(crate) const ENVIRONMENT: &str = "HCCL Environment";
+/// Sizes of the parts of an `all_to_all_v`, which belong to the key; the other tables do not have the column.
+pub(crate) const PART_WEIGHTS: &str = "Part Weights";
 /// Columns of the key.
-pub(crate) const KEY_COLUMNS: [&str; 5] = [MESSAGE_BYTES, NUM_DEVICES, DTYPE, TOPOLOGY_TIER, ENVIRONMENT];
+pub(crate) const KEY_COLUMNS: [&str; 6] =
+    [MESSAGE_BYTES, NUM_DEVICES, DTYPE, TOPOLOGY_TIER, ENVIRONMENT, PART_WEIGHTS];
 
 pub(crate) const SIZE_SEMANTICS: &str = "Size Semantics";
 pub(crate) const SEND_BYTES: &str = "Send Bytes";
@@ -84,8 +87,10 @@ pub(crate) fn collective_of_table(table: &KernelCsv) -> Option<CollectiveKind> {
 }
 
 /// Returns all columns of a new table.
-pub(crate) fn collective_columns() -> Vec<String> {
-    let columns = CONTRACT_COLUMNS.into_iter().chain(OWN_COLUMNS).chain(columns::PROFILING);
+pub(crate) fn collective_columns(kernel: &KernelName) -> Vec<String> {
+    let has_parts = CollectiveKind::of_kernel(kernel) == Some(CollectiveKind::AllToAllV);
+    let parts = has_parts.then_some(PART_WEIGHTS);
+    let columns = CONTRACT_COLUMNS.into_iter().chain(parts).chain(OWN_COLUMNS).chain(columns::PROFILING);
     let columns = columns.chain([PROFILING_ALGORITHM_TYPE, PROFILING_GROUP_SOURCE]);
     let columns = columns.chain(columns::EVIDENCE_COLUMNS).chain(columns::MICROBENCH_COLUMNS);
     columns.map(str::to_owned).collect()
@@ -94,7 +99,7 @@ pub(crate) fn collective_columns() -> Vec<String> {
 /// Returns true for a column that npubench writes into tables of collectives.
 pub(crate) fn is_own_column(column: &str) -> bool {
     OWN_COLUMNS.contains(&column)
-        || matches!(column, IMPORTED_FROM | PROFILING_ALGORITHM_TYPE | PROFILING_GROUP_SOURCE)
+        || matches!(column, IMPORTED_FROM | PART_WEIGHTS | PROFILING_ALGORITHM_TYPE | PROFILING_GROUP_SOURCE)
         || columns::PROFILING.contains(&column)
         || columns::EVIDENCE_COLUMNS.contains(&column)
         || columns::MICROBENCH_COLUMNS.contains(&column)
@@ -108,25 +113,27 @@ pub(crate) struct CollectiveKey {
     pub(crate) dtype: Option<Dtype>,
     pub(crate) tier: Option<u64>,
     pub(crate) environment: String,
+    pub(crate) parts: PartWeights,
 }
 
 impl CollectiveKey {
     /// Returns the key of the row of a case.
     pub(super) fn of_case(case: &CollectiveCase) -> Self {
-        let CollectiveCase { message, ranks, tier, dtype, environment, .. } = case;
+        let CollectiveCase { kind: _, message, ranks, tier, dtype, environment, parts } = case;
         Self {
             message: *message,
             ranks: Some(*ranks),
             dtype: Some(dtype.clone()),
             tier: Some(*tier),
             environment: environment.clone(),
+            parts: parts.clone(),
         }
     }
 }
 
 /// Indices of the columns of the key.
 #[derive(Debug)]
-pub(crate) struct CollectiveKeyColumns([Option<usize>; 5]);
+pub(crate) struct CollectiveKeyColumns([Option<usize>; 6]);
 
 impl CollectiveKeyColumns {
     pub(crate) fn find(header: &[String]) -> Self {
@@ -157,6 +164,7 @@ impl CollectiveKeyColumns {
             dtype: Dtype::parse(text(2)?),
             tier: number(3)?,
             environment: text(4)?.to_owned(),
+            parts: text(5)?.parse().map_err(|problem| format!("`{PART_WEIGHTS}`: {problem}"))?,
         })
     }
 
@@ -164,18 +172,18 @@ impl CollectiveKeyColumns {
     pub(crate) fn parse_case(&self, kernel: &KernelName, cells: &ByteRecord) -> Result<Case, String> {
         let kind = CollectiveKind::of_kernel(kernel);
         let kind = kind.ok_or_else(|| format!("npubench measures no collective `{kernel}`"))?;
-        let CollectiveKey { message, ranks, dtype, tier, environment } = self.key(cells)?;
+        let CollectiveKey { message, ranks, dtype, tier, environment, parts } = self.key(cells)?;
         let missing = |column: &str| format!("the row has no `{column}`");
         let ranks = ranks.ok_or_else(|| missing(NUM_DEVICES))?;
         let dtype = dtype.ok_or_else(|| missing(DTYPE))?;
         let tier = tier.ok_or_else(|| missing(TOPOLOGY_TIER))?;
-        CollectiveCase { kind, message, ranks, tier, dtype, environment }.case()
+        CollectiveCase { kind, message, ranks, tier, dtype, environment, parts }.case()
     }
 }
 
 /// Returns the cells of a new row for a case of a collective, without measurements.
 pub(super) fn new_row_cells(collective: &CollectiveCase) -> Vec<(&'static str, String)> {
-    let CollectiveCase { kind, message, ranks, tier, dtype, environment } = collective;
+    let CollectiveCase { kind, message, ranks, tier, dtype, environment, parts } = collective;
     let mut cells = vec![
         (MESSAGE_BYTES, message.to_string()),
         (NUM_DEVICES, ranks.to_string()),
@@ -183,36 +191,53 @@ pub(super) fn new_row_cells(collective: &CollectiveCase) -> Vec<(&'static str, S
         (TOPOLOGY_TIER, tier.to_string()),
         (ENVIRONMENT, environment.clone()),
     ];
-    cells.extend(size_cells(*kind, *message, *ranks));
+    if *kind == CollectiveKind::AllToAllV {
+        cells.push((PART_WEIGHTS, parts.to_string()));
+    }
+    cells.extend(size_cells(collective.into()));
     cells
 }
 
-/// Returns the cells that follow from a message size and a number of ranks.
-pub(crate) fn size_cells(kind: CollectiveKind, message: u64, ranks: u64) -> Vec<(&'static str, String)> {
+/// Message of a row, by which its sizes and bandwidths are computed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageSize<'p> {
+    kind: CollectiveKind,
+    /// In bytes.
+    message: u64,
+    ranks: u64,
+    parts: &'p PartWeights,
+}
+
+impl<'p> From<&'p CollectiveCase> for MessageSize<'p> {
+    fn from(collective: &'p CollectiveCase) -> Self {
+        let CollectiveCase { kind, message, ranks, parts, .. } = collective;
+        Self { kind: *kind, message: *message, ranks: *ranks, parts }
+    }
+}
+
+/// Returns the cells that follow from the size of a message.
+pub(crate) fn size_cells(size: MessageSize<'_>) -> Vec<(&'static str, String)> {
+    let MessageSize { kind, message, ranks, parts } = size;
     let bytes = |bytes: Option<u64>| bytes.map_or_else(String::new, |bytes| bytes.to_string());
     vec![
         (SIZE_SEMANTICS, kind.size_semantics().to_owned()),
         (SEND_BYTES, bytes(kind.send_bytes(message, ranks))),
-        (RECEIVE_BYTES, bytes(kind.receive_bytes(message, ranks))),
+        (RECEIVE_BYTES, bytes(kind.receive_bytes(message, ranks, parts))),
         (BANDWIDTH_SIZE, bytes(kind.bandwidth_bytes(message, ranks))),
     ]
 }
 
 /// Returns the cells of duration and bandwidths for a median in nanoseconds; a byte per nanosecond is 1 GB/s.
 #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
-pub(crate) fn duration_cells(
-    kind: CollectiveKind,
-    message: u64,
-    ranks: u64,
-    nanos: f64,
-) -> Vec<(&'static str, String)> {
+pub(crate) fn duration_cells(size: MessageSize<'_>, nanos: f64) -> Vec<(&'static str, String)> {
+    let MessageSize { kind, message, ranks, parts } = size;
     let algorithm = kind.bandwidth_bytes(message, ranks).map(|bytes| bytes as f64 / nanos);
     let gigabytes = |value: Option<f64>| value.map_or_else(String::new, format_decimals);
     vec![
         (DURATION, format_micros(nanos)),
         (BANDWIDTH, format_decimals(message as f64 / nanos)),
         (ALGORITHM_BANDWIDTH, gigabytes(algorithm)),
-        (BUS_BANDWIDTH, gigabytes(algorithm.map(|value| value * kind.bus_factor(ranks)))),
+        (BUS_BANDWIDTH, gigabytes(algorithm.map(|value| value * kind.bus_factor(ranks, parts)))),
     ]
 }
 
@@ -224,9 +249,10 @@ pub(super) fn measured_cells(
     measurement: &Measurement,
 ) -> Vec<(&'static str, String)> {
     let key = CollectiveKeyColumns::find(table.column_names()).key(&table.row_byte_cells(row));
-    let Ok(CollectiveKey { message, ranks: Some(ranks), .. }) = key else { return Vec::new() };
-    let mut cells = size_cells(kind, message, ranks);
-    cells.extend(duration_cells(kind, message, ranks, measurement.summary.median));
+    let Ok(CollectiveKey { message, ranks: Some(ranks), parts, .. }) = key else { return Vec::new() };
+    let size = MessageSize { kind, message, ranks, parts: &parts };
+    let mut cells = size_cells(size);
+    cells.extend(duration_cells(size, measurement.summary.median));
     let counter = |index: usize| measurement.counters.get(index).copied().flatten();
     let text = |value: Option<f64>, format: fn(f64) -> String| value.map_or_else(String::new, format);
     cells.extend((0..).zip(RANK_TIMES).map(|(index, name)| (name, text(counter(index), format_micros))));
@@ -279,7 +305,15 @@ mod tests {
 
     fn collective(message: u64) -> CollectiveCase {
         let kind = CollectiveKind::AllGather;
-        CollectiveCase { kind, message, ranks: 4, tier: 1, dtype: Dtype::Float16, environment: String::new() }
+        CollectiveCase {
+            kind,
+            message,
+            ranks: 4,
+            tier: 1,
+            dtype: Dtype::Float16,
+            environment: String::new(),
+            parts: PartWeights::Equal,
+        }
     }
 
     fn result(case: &IdentifiedCase, samples: &[i64]) -> RowResult {
@@ -315,7 +349,8 @@ mod tests {
 
     #[test]
     fn a_result_gets_one_row_by_its_key_and_replaces_it_later() {
-        let mut table = KernelCsv::new(Path::new("hcom_allGather_.csv"), &collective_columns());
+        let mut table =
+            KernelCsv::new(Path::new("hcom_allGather_.csv"), &collective_columns(&identified(1024).kernel));
         write(&mut table, &identified(2048), &[4000, 4000, 4000]);
         write(&mut table, &identified(1024), &[2000, 2000, 2000]);
         write(&mut table, &identified(1024), &[2048, 2048, 2048, 2048]);

@@ -271,7 +271,7 @@ impl Database {
         if !path.exists() {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             self.new_stems.lock().unwrap_or_else(PoisonError::into_inner).insert(stem);
-            let collective = kernel.is_collective().then(collective_columns);
+            let collective = kernel.is_collective().then(|| collective_columns(kernel));
             return Ok(KernelCsv::new(&path, collective.as_ref().unwrap_or(&COMPUTE_COLUMNS)));
         }
         let table = KernelCsv::load(&path)?;

@@ -89,6 +89,6 @@ pub(crate) fn merge_collectives(
 fn are_of_other_ranks(kind: CollectiveKind, one: &CollectiveKey, other: &CollectiveKey) -> bool {
     let count = |key: &CollectiveKey| key.message.checked_div(kind.message_of_count(1, 1, key.ranks?)?);
     (one.ranks, one.tier) != (other.ranks, other.tier)
-        && (&one.dtype, &one.environment) == (&other.dtype, &other.environment)
+        && (&one.dtype, &one.environment, &one.parts) == (&other.dtype, &other.environment, &other.parts)
         && count(one).is_some_and(|elements| Some(elements) == count(other))
 }

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     AttentionCase, AttentionSlot, Dims, KernelName, Slot, attention_attribute,
-    collective_case::{ENVIRONMENT, RANKS, TIER},
+    collective_case::{ENVIRONMENT, PARTS, RANKS, TIER},
 };
 
 /// Prefix of the columns of runtime values.
@@ -104,7 +104,7 @@ impl CaseAttributes {
     pub(crate) fn name_of(column: &str) -> Option<Cow<'_, str>> {
         match column {
             EP_SIZE => Some(EP_SIZE.into()),
-            RANKS | TIER | ENVIRONMENT => Some(column.into()),
+            RANKS | TIER | ENVIRONMENT | PARTS => Some(column.into()),
             OLD_AVG_SEQ_LEN => Some(AVG_SEQ_LEN.into()),
             _ => {
                 let name = runtime_column(column)?;

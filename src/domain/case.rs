@@ -8,7 +8,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{CaseAttributes, CollectiveCase, Dims, KernelName, Slot, signature::canonical_signature};
+use super::{
+    CaseAttributes, CollectiveCase, Dims, KernelName, PartWeights, Slot, signature::canonical_signature,
+};
 
 /// One kernel with one signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,13 +63,14 @@ impl Case {
     }
 
     /// Returns a key that orders the cases of a kernel by their dimensions, and those with equal ones by their signature.
-    /// Collectives are ordered by environment, that without variables first, group, type and size.
+    /// Collectives are ordered by environment, that without variables first, parts, equal ones first, group, type and size.
     pub(crate) fn sort_key(&self) -> (Vec<Vec<u64>>, String) {
         if let Some(collective) = CollectiveCase::of_case(self) {
-            let CollectiveCase { kind: _, message, ranks, tier, dtype, environment } = collective;
+            let CollectiveCase { kind: _, message, ranks, tier, dtype, environment, parts } = collective;
             let has_variables = u8::from(!environment.is_empty());
             let group = format!("{ranks:010}|{tier:04}|{dtype}|{message:020}");
-            return (Vec::new(), format!("{has_variables}{environment}|{group}"));
+            let has_weights = u8::from(parts != PartWeights::Equal);
+            return (Vec::new(), format!("{has_variables}{environment}|{has_weights}{parts}|{group}"));
         }
         let slots = self.inputs.iter().chain(&self.outputs);
         let dims = slots.map(|slot| slot.as_ref().map(|tensor| tensor.dims.clone()).unwrap_or_default());

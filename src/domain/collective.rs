@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use super::{Dtype, KernelName};
+use super::{Dtype, KernelName, PartWeights};
 
 /// A collective, or the transfer between two ranks.
 #[derive(Serialize, Deserialize, Display, EnumString, VariantArray)]
@@ -78,7 +78,8 @@ impl CollectiveKind {
             Self::AllReduce => "buffer of one rank",
             Self::AllGather => "input of one rank",
             Self::ReduceScatter => "output of one rank",
-            Self::AllToAll | Self::AllToAllV => "input of one rank, its own part included",
+            Self::AllToAll => "input of one rank, its own part included",
+            Self::AllToAllV => "input of the rank that sends most, its own part included",
             Self::Broadcast => "buffer of the root",
             Self::SendReceive => "bytes in one direction",
         }
@@ -116,10 +117,12 @@ impl CollectiveKind {
         }
     }
 
-    /// Returns the size of the output of one rank in bytes; `None` above 2^64.
-    pub fn receive_bytes(self, message: u64, ranks: u64) -> Option<u64> {
+    /// Returns the size of the output of one rank in bytes, of `all_to_all_v` that of the rank that receives most; `None` above
+    /// 2^64.
+    pub fn receive_bytes(self, message: u64, ranks: u64, parts: &PartWeights) -> Option<u64> {
         match self {
             Self::AllGather => message.checked_mul(ranks),
+            Self::AllToAllV => Some(parts.busiest_sizes(message, ranks).received),
             _ => Some(message),
         }
     }
@@ -133,13 +136,18 @@ impl CollectiveKind {
         }
     }
 
-    /// Returns the factor from the algorithm bandwidth to the bus bandwidth. That of `all_to_all_v` is for equal parts; 0 for
-    /// collectives of one rank, which use no link.
+    /// Returns the factor from the algorithm bandwidth to the bus bandwidth: of `all_to_all_v` the largest transfer of a rank
+    /// with others by the size of the message, see [`PartWeights`]. It is 0 for collectives of one rank, which use no link.
     #[expect(clippy::cast_precision_loss, reason = "numbers of ranks are below 2^53")]
-    pub fn bus_factor(self, ranks: u64) -> f64 {
+    pub fn bus_factor(self, ranks: u64, parts: &PartWeights) -> f64 {
+        /// Message of which rounding is no part of the factor.
+        const LONG: u64 = 1 << 52;
         let others = ranks.saturating_sub(1) as f64 / ranks.max(1) as f64;
         match self {
             Self::AllReduce => 2.0 * others,
+            Self::AllToAllV if *parts != PartWeights::Equal => {
+                parts.busiest_sizes(LONG, ranks).with_others as f64 / LONG as f64
+            }
             Self::AllGather | Self::ReduceScatter | Self::AllToAll | Self::AllToAllV => others,
             Self::Broadcast | Self::SendReceive => 1.0,
         }
@@ -154,7 +162,8 @@ mod tests {
     #[test]
     fn bandwidths_follow_the_convention_of_nccl_tests() {
         let bus_bytes = |kind: CollectiveKind, message: u64, ranks: u64| {
-            kind.bandwidth_bytes(message, ranks).expect("below 2^64") as f64 * kind.bus_factor(ranks)
+            kind.bandwidth_bytes(message, ranks).expect("below 2^64") as f64
+                * kind.bus_factor(ranks, &PartWeights::Equal)
         };
         assert!((bus_bytes(CollectiveKind::AllReduce, 1 << 20, 16) - 1_966_080.0).abs() < 1e-6);
         for kind in [CollectiveKind::AllGather, CollectiveKind::ReduceScatter] {
@@ -163,6 +172,9 @@ mod tests {
         assert!((bus_bytes(CollectiveKind::AllToAll, 1 << 20, 4) - 786_432.0).abs() < 1e-6);
         assert!((bus_bytes(CollectiveKind::SendReceive, 1 << 20, 2) - 1_048_576.0).abs() < 1e-6);
         assert_eq!(CollectiveKind::AllGather.bandwidth_bytes(u64::MAX, 2), None);
+        // nccl-tests have no unequal parts: the busiest rank receives 3 of 4 parts of 4/7 of a message.
+        let hot = CollectiveKind::AllToAllV.bus_factor(4, &PartWeights::Hot(4));
+        assert!((hot - 12.0 / 7.0).abs() < 1e-9, "{hot}");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Cases of collectives: a message size, a group of ranks and an environment as the tensors and attributes of a case.
 
-use super::{Case, CaseAttributes, CollectiveKind, Dtype, KernelName, Slot, Tensor, TensorFormat};
+use super::{
+    Case, CaseAttributes, CollectiveKind, Dtype, KernelName, PartWeights, Slot, Tensor, TensorFormat,
+};
 
 /// Attributes of a collective's case, which are columns of no table.
 pub(super) const RANKS: &str = "HCCL Ranks";
 pub(super) const TIER: &str = "HCCL Topology Tier";
 pub(super) const ENVIRONMENT: &str = "HCCL Environment";
+pub(super) const PARTS: &str = "HCCL Part Weights";
 
 /// One collective of one message size.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +25,8 @@ pub struct CollectiveCase {
     pub dtype: Dtype,
     /// Variables of HCCL that are set, as `NAME=value` with `;` between them.
     pub environment: String,
+    /// Sizes of the parts of an `all_to_all_v`; equal for all others.
+    pub parts: PartWeights,
 }
 
 impl CollectiveCase {
@@ -38,16 +43,25 @@ impl CollectiveCase {
                 "{message} bytes are not a whole number of elements of {dtype}, {size} bytes each"
             ));
         }
-        let is_divided = matches!(kind, CollectiveKind::AllToAll | CollectiveKind::AllToAllV);
+        let has_equal_parts = self.parts == PartWeights::Equal;
+        let is_divided =
+            matches!(kind, CollectiveKind::AllToAll | CollectiveKind::AllToAllV) && has_equal_parts;
         if is_divided && !(message / size).is_multiple_of(*ranks) {
             return Err(format!(
                 "{message} bytes are {} elements of {dtype}, which {ranks} ranks cannot share equally",
                 message / size
             ));
         }
+        if !has_equal_parts && *kind != CollectiveKind::AllToAllV {
+            return Err("only the parts of an all_to_all_v may differ".to_owned());
+        }
+        self.parts.check_ranks(*ranks)?;
         if *kind == CollectiveKind::SendReceive && *ranks != 2 {
             return Err(format!("a transfer has 2 ranks, not {ranks}"));
         }
+        // Parts are whole elements.
+        let received = kind.receive_bytes(message / size, *ranks, &self.parts);
+        let received = received.and_then(|elements| elements.checked_mul(size));
         let flat = |bytes: Option<u64>| -> Result<Slot, String> {
             let bytes =
                 bytes.ok_or_else(|| format!("{message} bytes for each of {ranks} ranks exceed 2^64"))?;
@@ -61,10 +75,14 @@ impl CollectiveCase {
         attributes.set(RANKS, &ranks.to_string());
         attributes.set(TIER, &self.tier.to_string());
         attributes.set(ENVIRONMENT, &self.environment);
+        // Without the attribute for equal parts, whose cases have the ids of before.
+        if !has_equal_parts {
+            attributes.set(PARTS, &self.parts.to_string());
+        }
         Ok(Case {
             kernel: KernelName::new(kind.kernel_name()).map_err(|error| error.to_string())?,
             inputs: vec![flat(kind.send_bytes(*message, *ranks))?],
-            outputs: vec![flat(kind.receive_bytes(*message, *ranks))?],
+            outputs: vec![flat(received)?],
             attributes,
         })
     }
@@ -80,7 +98,8 @@ impl CollectiveCase {
             _ => send.bytes(),
         };
         let environment = case.attributes.get(ENVIRONMENT).unwrap_or_default().to_owned();
-        Some(Self { kind, message, ranks, tier, dtype: send.dtype.clone(), environment })
+        let parts = case.attributes.get(PARTS).unwrap_or_default().parse().ok()?;
+        Some(Self { kind, message, ranks, tier, dtype: send.dtype.clone(), environment, parts })
     }
 }
 
@@ -90,7 +109,8 @@ mod tests {
 
     fn collective(kind: CollectiveKind, message: u64, ranks: u64) -> CollectiveCase {
         let environment = "HCCL_ALGO=level0:ring;level1:H-D_R;HCCL_BUFFSIZE=400".to_owned();
-        CollectiveCase { kind, message, ranks, tier: 1, dtype: Dtype::Bf16, environment }
+        let parts = PartWeights::Equal;
+        CollectiveCase { kind, message, ranks, tier: 1, dtype: Dtype::Bf16, environment, parts }
     }
 
     #[test]
@@ -107,6 +127,12 @@ mod tests {
         };
         assert_eq!(bytes(CollectiveKind::AllGather), [Some(1024), Some(16384)]);
         assert_eq!(bytes(CollectiveKind::ReduceScatter), [Some(16384), Some(1024)]);
+        let parts = PartWeights::Hot(4);
+        let hot = CollectiveCase { parts, ..collective(CollectiveKind::AllToAllV, 1024, 4) };
+        let case = hot.case().expect("a call");
+        assert_eq!(CollectiveCase::of_case(&case), Some(hot));
+        // Of 512 elements, each rank sends 292 to rank 0.
+        assert_eq!(case.outputs[0].as_ref().map(Tensor::bytes), Some(4 * 292 * 2));
     }
 
     #[test]
@@ -129,11 +155,13 @@ mod tests {
             CollectiveCase { ranks: 8, ..base.clone() },
             CollectiveCase { tier: 2, ..base.clone() },
             CollectiveCase { environment: String::new(), ..base.clone() },
+            CollectiveCase { kind: CollectiveKind::AllToAllV, ..base.clone() },
+            CollectiveCase { kind: CollectiveKind::AllToAllV, parts: PartWeights::Hot(3), ..base.clone() },
             CollectiveCase { dtype: Dtype::Float16, ..base },
         ];
         let mut ids: Vec<_> = ids.map(|case| case.case().expect("a call").id()).to_vec();
         ids.sort();
         ids.dedup();
-        assert_eq!(ids.len(), 5);
+        assert_eq!(ids.len(), 7);
     }
 }

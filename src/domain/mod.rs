@@ -19,6 +19,7 @@ mod hccl_environment;
 mod kernel;
 mod logical_device;
 mod memory_footprint;
+mod part_weights;
 mod plain_words;
 mod production;
 mod profiler_settings;
@@ -59,6 +60,7 @@ pub(crate) use hccl_environment::{HCCL_VARIABLES, hccl_environment, hccl_variabl
 pub use kernel::{KernelName, KernelNameError};
 pub use logical_device::LogicalDeviceId;
 pub use memory_footprint::{MemoryFootprint, default_memory_budget};
+pub use part_weights::PartWeights;
 pub(crate) use plain_words::plain_words;
 pub(crate) use production::{PRODUCTION_FACTOR, production_contradiction};
 pub use profiler_settings::{AicMetrics, ProfilerSettings};

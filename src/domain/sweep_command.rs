@@ -2,7 +2,7 @@
 
 use std::{fmt, path::Path};
 
-use super::{CollectiveKind, DataKind, Dtype, hccl_variables, host_option, quoted_argument};
+use super::{CollectiveKind, DataKind, Dtype, PartWeights, hccl_variables, host_option, quoted_argument};
 
 /// Smallest message of a ladder, if the ranks can share it.
 const LADDER_START: u64 = 1024;
@@ -23,6 +23,7 @@ pub(crate) struct SweepCommand<'c> {
     pub(crate) dtype: Option<&'c Dtype>,
     /// Variables of HCCL, as a row has them.
     pub(crate) environment: &'c str,
+    pub(crate) parts: &'c PartWeights,
     pub(crate) sizes: CommandSizes,
     /// True if sizes that the ledger has are measured, too.
     pub(crate) measures_again: bool,
@@ -82,6 +83,9 @@ impl fmt::Display for SweepCommand<'_> {
         if let Some(name) = self.dtype.and_then(Dtype::torch_name) {
             write!(f, " --dtypes {name}")?;
         }
+        if *self.parts != PartWeights::Equal {
+            write!(f, " --parts {}", quoted_argument(&self.parts.to_string()))?;
+        }
         match &self.sizes {
             CommandSizes::Default => {}
             CommandSizes::Listed(sizes) => {
@@ -129,6 +133,7 @@ mod tests {
             tier: Some(1),
             dtype: Some(&Dtype::Float),
             environment: "HCCL_ALGO=level0:ring;level1:H-D_R;HCCL_BUFFSIZE=400",
+            parts: &PartWeights::Equal,
             sizes: CommandSizes::Listed(vec![1024, 1536]),
             measures_again: true,
         };
@@ -137,5 +142,9 @@ mod tests {
             "env 'HCCL_ALGO=level0:ring;level1:H-D_R' HCCL_BUFFSIZE=400 npubench comm run --db 'my db' --host rehearsal \
              --ops all_gather --ranks 8 --tiers 1 --dtypes float32 --sizes 1024,1536 --update all"
         );
+        let parts: PartWeights = "0,2/3,1".parse().expect("weights");
+        let unequal =
+            SweepCommand { collective: CollectiveKind::AllToAllV, ranks: 2, parts: &parts, ..command };
+        assert!(unequal.to_string().contains(" --parts 0,2/3,1 --sizes"), "{unequal}");
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn repeat_command(database: &Database, cache: CacheState, cases: &str
 
 /// Returns the command that measures a collective again; `hosts` are those of a group over several nodes.
 pub(super) fn repeat_sweep(database: &Database, collective: &CollectiveCase, hosts: &[String]) -> String {
-    let CollectiveCase { kind, message, ranks, tier, dtype, environment } = collective;
+    let CollectiveCase { kind, message, ranks, tier, dtype, environment, parts } = collective;
     let command = SweepCommand {
         database: database.folder(),
         data_kind: database.kind(),
@@ -27,6 +27,7 @@ pub(super) fn repeat_sweep(database: &Database, collective: &CollectiveCase, hos
         tier: Some(*tier),
         dtype: Some(dtype),
         environment,
+        parts,
         sizes: CommandSizes::Listed(vec![*message]),
         measures_again: true,
     };

@@ -11,7 +11,8 @@ use crate::{
     database::{
         CollectiveOverhead, DatabaseError, KernelCsv,
         collective_rows::{
-            ALGORITHM_TYPE, DTYPE, ENVIRONMENT, MESSAGE_BYTES, NUM_DEVICES as RANKS, TOPOLOGY_TIER as TIER,
+            ALGORITHM_TYPE, DTYPE, ENVIRONMENT, MESSAGE_BYTES, NUM_DEVICES as RANKS, PART_WEIGHTS,
+            TOPOLOGY_TIER as TIER,
         },
         columns,
     },
@@ -31,6 +32,8 @@ struct CollectiveRow {
     dtype: Option<Dtype>,
     /// Variables of HCCL.
     environment: String,
+    /// True for an `all_to_all_v` with unequal parts.
+    has_unequal_parts: bool,
     /// Algorithm of the measurement; empty if it is not recorded.
     algorithm: String,
     line: u32,
@@ -83,7 +86,7 @@ impl CollectiveTable {
             .collect();
         let verdict = column(columns::VERDICT).filter(|_| rules == LookupRules::Current);
         let [bytes, ranks, tier, dtype] = [MESSAGE_BYTES, RANKS, TIER, DTYPE].map(column);
-        let [environment, algorithm] = [ENVIRONMENT, ALGORITHM_TYPE].map(column);
+        let [environment, algorithm, parts] = [ENVIRONMENT, ALGORITHM_TYPE, PART_WEIGHTS].map(column);
         let overheads = match rules {
             LookupRules::Current => CollectiveOverhead::load(kernel, folder)?,
             LookupRules::Superseded => Vec::new(),
@@ -123,6 +126,7 @@ impl CollectiveTable {
                     tier,
                     dtype,
                     environment,
+                    has_unequal_parts: !parts.map(text).unwrap_or_default().is_empty(),
                     algorithm,
                     line,
                     column,
@@ -148,7 +152,9 @@ impl CollectiveTable {
                 && (message.tier.is_none() || row.tier.is_none() || row.tier == message.tier)
         };
         let is_current = rules == LookupRules::Current;
-        let mut rows: Vec<&CollectiveRow> = self.rows.iter().filter(of_group).collect();
+        // A query has no sizes of parts: it is for equal ones.
+        let mut rows: Vec<&CollectiveRow> =
+            self.rows.iter().filter(of_group).filter(|row| !row.has_unequal_parts).collect();
         if is_current && message.tier.is_none() && rows.iter().any(|row| row.tier != rows[0].tier) {
             return LookupAnswer::missed(MissReason::AmbiguousTier);
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{answer::MissReason, collective_message::message_of_query, query::OpQuery};
-use crate::domain::{CollectiveKind, CommandSizes, DataKind, Dtype, KernelName, SweepCommand};
+use crate::domain::{CollectiveKind, CommandSizes, DataKind, Dtype, KernelName, PartWeights, SweepCommand};
 
 /// Returns the command for a database; `None` for a collective that no sweep has, and without the number of ranks.
 pub(crate) fn sweep_of_query<'q>(
@@ -38,6 +38,7 @@ pub(crate) fn sweep_of_query<'q>(
         tier: query.tier,
         dtype,
         environment: "",
+        parts: &PartWeights::Equal,
         sizes,
         measures_again: false,
     })

@@ -6,7 +6,9 @@ use super::PlannedCase;
 use crate::{
     catalogue::{ArgumentValue, CallArgument, ResolvedCall},
     config::{ComputeUnit, DeviceProfile, KernelWork},
-    domain::{CaseOutcome, CollectiveCase, CollectiveKind, IdentifiedCase, Nanos, Tensor, Verdict},
+    domain::{
+        CaseOutcome, CollectiveCase, CollectiveKind, IdentifiedCase, Nanos, PartWeights, Tensor, Verdict,
+    },
 };
 
 /// Name of the argument that describes the collective to the script.
@@ -61,7 +63,12 @@ pub(super) fn planned_collective(
         return refused(case, Verdict::Unsupported, reason);
     };
     let elements = |slots: &[Option<Tensor>]| slots.iter().flatten().map(Tensor::element_count).sum::<u64>();
-    let described = json!({
+    let size = collective.dtype.bytes().unwrap_or(1).max(1);
+    let parts = match collective.parts {
+        PartWeights::Equal => None,
+        _ => Some(collective.parts.part_sizes(collective.message / size, collective.ranks)),
+    };
+    let mut described = json!({
         "kind": collective.kind.to_string(),
         "dtype": dtype,
         "message": collective.message,
@@ -71,6 +78,10 @@ pub(super) fn planned_collective(
         "receive": elements(&case.outputs),
         "types": collective.kind.record_types(),
     });
+    if let Some(parts) = parts {
+        // Elements by sender and receiver.
+        described["parts"] = json!(parts);
+    }
     let argument = |name: &str, value| CallArgument { name: name.to_owned(), value };
     let ranks = i64::try_from(collective.ranks).unwrap_or(i64::MAX);
     #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
@@ -111,9 +122,10 @@ impl PlannedCase {
     /// Returns the predicted duration of a launch: of a kernel its bound, of a collective an estimate by its size.
     pub(crate) fn predicted_launch(&self) -> Nanos {
         let Some(collective) = CollectiveCase::of_case(&self.case) else { return self.fastest };
-        let CollectiveCase { kind, message, ranks, .. } = collective;
+        let CollectiveCase { kind, message, ranks, parts, .. } = collective;
         #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
-        let bytes = kind.bandwidth_bytes(message, ranks).unwrap_or(u64::MAX) as f64 * kind.bus_factor(ranks);
+        let bytes =
+            kind.bandwidth_bytes(message, ranks).unwrap_or(u64::MAX) as f64 * kind.bus_factor(ranks, &parts);
         Nanos::from_seconds(START + bytes / LINK_BYTES_PER_SECOND).max(self.fastest)
     }
 }

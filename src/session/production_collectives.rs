@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     collective::tier_of_group,
-    domain::{CollectiveCase, CollectiveKind, KernelName},
+    domain::{CollectiveCase, CollectiveKind, KernelName, PartWeights},
     profile::{CollectiveSignature, RecordedCollectives, RecordedDurations, RecordedGroup},
 };
 
@@ -99,7 +99,8 @@ fn case_of_signature(
         .flatten()
         .ok_or("of ranks outside of the network of the device profile")?;
     let (dtype, environment) = (dtype.clone(), environment.clone());
-    Ok(CollectiveCase { kind, message, ranks, tier: tier as u64, dtype, environment })
+    let parts = PartWeights::Equal;
+    Ok(CollectiveCase { kind, message, ranks, tier: tier as u64, dtype, environment, parts })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{
     database::{Database, row_cases},
     domain::{
         CaseId, CollectiveCase, CollectiveKind, Dtype, HCCL_VARIABLES, IdentifiedCase, KernelName,
-        hccl_environment, hccl_variables,
+        PartWeights, hccl_environment, hccl_variables,
     },
     engine::dry_run,
     plan::{InitialCosts, PlannedCase, RunPlan, UpdateMode, planned_case},
@@ -26,6 +26,9 @@ pub(crate) struct CollectiveSweep {
     pub(crate) parts: Vec<SweepPart>,
     /// Key of the variables of HCCL.
     pub(crate) environment: String,
+    /// Sizes of the parts of `all_to_all_v`.
+    #[serde(default, skip_serializing_if = "is_equal")]
+    pub(crate) part_weights: PartWeights,
     pub(crate) communication: ScriptCommunication,
     /// Nodes of the sweep; `None` for one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,6 +124,11 @@ impl WantedGroups {
     }
 }
 
+/// Returns true for parts without weights, which stored options leave out.
+fn is_equal(weights: &PartWeights) -> bool {
+    *weights == PartWeights::Equal
+}
+
 fn no_network(profile: &DeviceProfile) -> CommandError {
     CommandError::bad_input(
         format!("the device profile `{}` declares no network", profile.device),
@@ -197,7 +205,17 @@ impl CollectiveSweep {
             tier: group.tier as u64,
             dtype,
             environment: self.environment.clone(),
+            parts: match kind {
+                CollectiveKind::AllToAllV => self.part_weights.clone(),
+                _ => PartWeights::Equal,
+            },
         };
+        collective.parts.check_ranks(collective.ranks).map_err(|problem| {
+            CommandError::bad_input(
+                format!("{kind} over {} ranks: {problem}", group.ranks),
+                "give its number of ranks with `--ranks`, or a matrix with as many rows (`--parts`)",
+            )
+        })?;
         collective.case().map_err(|problem| {
             CommandError::bad_input(
                 format!("{kind} over {} ranks: {problem}", group.ranks),
@@ -289,7 +307,7 @@ impl RunContext {
         let mut lines: Vec<SweepLine> = Vec::new();
         for planned in &plan.cases {
             let Some(collective) = CollectiveCase::of_case(&planned.case) else { continue };
-            let CollectiveCase { kind, message, ranks, tier, dtype, environment: _ } = collective;
+            let CollectiveCase { kind, message, ranks, tier, dtype, environment: _, parts: _ } = collective;
             let [ranks, tier] = [ranks, tier].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
             let new = SweepLine {
                 collective: kind.to_string(),
@@ -339,6 +357,7 @@ mod tests {
         CollectiveSweep {
             parts,
             environment: "HCCL_ALGO=level0:ring;HCCL_BUFFSIZE=400".to_owned(),
+            part_weights: PartWeights::Equal,
             communication: ScriptCommunication::Hccl,
             nodes: None,
         }

@@ -146,7 +146,8 @@ impl CollectiveSweep {
     /// Returns the group of a sweep with this key and its type by torch's name; `None` if it is not of this sweep.
     fn group_of(&self, kind: CollectiveKind, key: &SweepKey) -> Option<(&SweepGroup, String)> {
         let dtype = key.dtype.as_ref()?.torch_name()?.to_owned();
-        if key.environment != self.environment {
+        let is_of_parts = kind != CollectiveKind::AllToAllV || key.parts == self.part_weights;
+        if key.environment != self.environment || !is_of_parts {
             return None;
         }
         let has_key =

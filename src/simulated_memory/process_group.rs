@@ -23,6 +23,16 @@ pub(crate) struct RankArrival {
     pub(crate) sent: Option<ElementValues>,
     /// The call, which must be equal on all ranks.
     pub(crate) call: String,
+    /// Elements that it sends to each rank and receives from each rank, of an `all_to_all_v`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) splits: Option<RankSplits>,
+}
+
+/// Parts of the input and the output of one rank in elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankSplits {
+    pub(crate) sent: Vec<u64>,
+    pub(crate) received: Vec<u64>,
 }
 
 /// The n-th collective call of a rank.

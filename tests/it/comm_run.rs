@@ -191,6 +191,55 @@ fn clocks_of_devices_that_differ_by_less_than_a_kernel_do_not_lengthen_the_colle
     }
 }
 
+/// Rows of all parts are beside each other, and only those of equal ones answer a lookup.
+#[test]
+fn unequal_parts_of_all_to_all_v_have_rows_of_their_own() {
+    let context = Context::new();
+    let weights = context.write("weights.csv", "0,1,2,3\n1,0,0,0\n0,0,0,9\n4,4,4,4\n");
+    let weights = weights.to_str().expect("text");
+    let group = ["0-7", "--ops", "all_to_all_v", "--ranks", "4", "--tiers", "1"];
+    let unequal = ["--sizes", "1000,2M", "--parts"];
+    for parts in ["hot:4", weights, weights] {
+        let ran = sweep(&context, &[&group[..], &unequal, &[parts]].concat());
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    }
+    let ran = sweep(&context, &[&group[..], &["--sizes", "1K"]].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let rows = context.rows("db", "hcom_alltoallv_");
+    let keys: Vec<String> =
+        rows.iter().map(|row| format!("{} {}", row["message_bytes"], row["Part Weights"])).collect();
+    let matrix = "0,1,2,3/1,0,0,0/0,0,0,9/4,4,4,4";
+    let expected = [
+        "1024 ".to_owned(),
+        format!("1000 {matrix}"),
+        format!("2097152 {matrix}"),
+        "1000 hot:4".to_owned(),
+        "2097152 hot:4".to_owned(),
+    ];
+    assert_eq!(keys, expected);
+    // Largest transfer of a rank with others, of the message of the busiest sender: 3 * 4/7; 12/16 sent by rank 3.
+    for (row, factor) in [(&rows[4], 12.0 / 7.0), (&rows[2], 0.75)] {
+        let number = |column: &str| row[column].parse::<f64>().expect("a number");
+        let bus = 2_097_152.0 * factor / number("Duration(us)") / 1e3;
+        assert!((number("Bus Bandwidth(GB/s)") / bus - 1.0).abs() < 1e-3, "{row:?}");
+        // The model is of equal parts, of which 3/4 are for others.
+        let expected = modelled((2_097_152.0 * factor / 0.75) as u64);
+        assert!((number("Duration(us)") / expected - 1.0).abs() < 0.012, "{row:?}");
+    }
+    let query =
+        ["query", "--db", "db", "--op", "hcom_alltoallv_", "--dtypes", "BF16", "--ranks", "4", "--tier", "1"];
+    let found = context.run(&[&query[..], &["--inputs", "512"]].concat());
+    assert!(found.stdout.contains("hcom_alltoallv_.csv:2"), "{}{}", found.stdout, found.stderr);
+    let found = context.run(&[&query[..], &["--inputs", "1048576"]].concat());
+    assert!(!found.stdout.contains(".csv:"), "rows of unequal parts: {}", found.stdout);
+    let why = context.run(&["why", "--db", "db", "hcom_alltoallv_:5"]);
+    assert!(why.stdout.contains("--parts hot:4 --sizes 1000 --update all"), "{}", why.stdout);
+    let other = ["--ops", "all_to_all_v", "--ranks", "8", "--sizes", "1K", "--parts", "0,1/1,0"];
+    let refused = sweep(&context, &[&["0-7"], &other[..]].concat());
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    assert!(refused.stderr.contains("the matrix of parts is of 2 ranks, not of 8"), "{}", refused.stderr);
+}
+
 #[test]
 fn wrong_result_is_never_a_measurement() {
     let fault = "faults:\n  - wrong_result: {rank: 3, element: 1500}\n    where: {kernel: hcom_allGather_, shapes: '2048'}\n";
@@ -413,6 +462,10 @@ fn sweep_with_gloo_exchanges_data_on_the_host() {
         // Times on a busy host may be noisy, and are measured all the same.
         assert!(rows.iter().all(|row| row["Result Check"] == "ok"), "{table}");
     }
+    let parts = ["--ops", "all_to_all_v", "--sizes", "1000", "--parts", "hot:4"];
+    let unequal = sweep(&context, &[&arguments[..], &parts].concat());
+    assert!(unequal.code <= 1, "{}{}", unequal.stdout, unequal.stderr);
+    assert_eq!(context.rows("db", "hcom_alltoallv_")[0]["Result Check"], "ok");
     let npu = context.run(&["comm", "run", "--db", "other", "--backend", "gloo", "--python", python]);
     assert_eq!(npu.code, 2, "{}", npu.stderr);
     assert!(!context.path("other").exists());

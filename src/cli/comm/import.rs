@@ -11,7 +11,10 @@ use crate::{
     collective::{TopologyError, tier_of_group},
     config::{AssetFiles, DatabaseFile, DeviceProfile},
     database::{Database, ImportReport, ImportedDuration, import_durations, save_tables},
-    domain::{CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, hccl_environment, hccl_variables},
+    domain::{
+        CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, PartWeights, hccl_environment,
+        hccl_variables,
+    },
     exit::ExitStatus,
     profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
     report::{print_data, print_note},
@@ -88,6 +91,7 @@ pub(super) fn run(options: &ImportOptions) -> Result<ExitStatus, CommandError> {
                 tier: group.tier,
                 dtype: duration.dtype,
                 environment: options.environment.clone(),
+                parts: PartWeights::Equal,
             };
             // A size that no call has shows that an option is wrong.
             collective.case().map_err(|problem| {

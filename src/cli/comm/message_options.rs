@@ -1,12 +1,15 @@
 //! Options of a sweep that state its collectives, groups, types and message sizes.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::{ArgGroup, Args};
 
 use super::super::step_options::{ModelStepOptions, NAMED_MODEL};
 use crate::{
-    domain::{CollectiveKind, Dtype},
+    domain::{CollectiveKind, Dtype, PartWeights},
     exit::ExitStatus,
     report::print_note,
     session::{CommandError, RunContext, SweepPart, WantedGroups, WorkloadDefaults, WorkloadSelection},
@@ -30,6 +33,10 @@ pub(super) struct MessageOptions {
     /// Tiers of the network that the groups span, separated by commas; 0 is the outermost; by default all
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     tiers: Vec<usize>,
+    /// Sizes of the parts of `all_to_all_v`: `hot:4` (each rank sends 4 times as much to rank 0 as to each other rank), weights by
+    /// sender and receiver such as `1,2/3,4`, or a CSV file with them; equal by default
+    #[arg(long, value_name = "WEIGHTS|FILE", value_parser = parse_parts, default_value = "equal")]
+    parts: PartWeights,
     /// Element types, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_dtype, default_value = "bf16")]
     dtypes: Vec<String>,
@@ -71,8 +78,20 @@ impl MessageOptions {
         WantedGroups { ranks: self.ranks.0.clone(), tiers: self.tiers.clone() }
     }
 
-    /// Returns the combinations of the options without groups.
+    /// Returns the sizes of the parts of `all_to_all_v`.
+    pub(super) fn part_weights(&self) -> PartWeights {
+        self.parts.clone()
+    }
+
+    /// Returns the combinations of the options without groups. Fails if no collective uses an option.
     pub(super) fn combinations(&self) -> Result<SweepPart, CommandError> {
+        if self.parts != PartWeights::Equal && !self.ops.contains(&CollectiveKind::AllToAllV) {
+            return Err(CommandError {
+                message: "`--parts` is for `all_to_all_v`, which is not among the collectives".to_owned(),
+                hint: "add `--ops all_to_all_v`, or remove `--parts`".to_owned(),
+                exit: ExitStatus::Usage,
+            });
+        }
         let mut sizes = match self.sizes.is_empty() {
             true => ladder(self.from, self.to, self.factor)?,
             false => self.sizes.clone(),
@@ -115,6 +134,20 @@ fn parse_ranks(text: &str) -> Result<RankList, String> {
 fn parse_kind(text: &str) -> Result<CollectiveKind, String> {
     let names: Vec<String> = CollectiveKind::ALL.iter().map(ToString::to_string).collect();
     text.trim().parse().map_err(|_| format!("`{text}` is no collective; known are {}", names.join(", ")))
+}
+
+/// Parses weights of parts, or the CSV file that has them.
+fn parse_parts(text: &str) -> Result<PartWeights, String> {
+    let is_file = text.ends_with(".csv") || Path::new(text).is_file();
+    if !is_file {
+        return text.parse();
+    }
+    let content = fs::read_to_string(text).map_err(|error| format!("`{text}`: {error}"))?;
+    let rows: Vec<&str> = content.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if rows.is_empty() {
+        return Err(format!("`{text}` is empty; expected a row for each sender"));
+    }
+    rows.join("/").parse().map_err(|problem| format!("`{text}`: {problem}"))
 }
 
 /// Parses a type by torch's name or a short one; returns torch's name.

@@ -112,7 +112,8 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     options.measurement.print_notes();
     // Before anything takes time.
     options.messages.combinations()?;
-    let sweep = CollectiveSweep { parts: Vec::new(), environment, communication, nodes: None };
+    let part_weights = options.messages.part_weights();
+    let sweep = CollectiveSweep { parts: Vec::new(), environment, part_weights, communication, nodes: None };
     if let Some(place) = place.as_ref().filter(|place| place.node > 0) {
         if options.dry_run {
             print_note("node 0 prints the preview of the sweep");

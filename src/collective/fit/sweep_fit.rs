@@ -220,6 +220,7 @@ pub(crate) fn compare_group_sizes(fits: &[SweepFit]) -> Vec<ScalingOfGroups> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::PartWeights;
 
     fn sweep(algorithm: impl Fn(u64) -> &'static str, micros: impl Fn(f64) -> f64) -> Sweep {
         let points = (10..26)
@@ -236,7 +237,13 @@ mod tests {
                 }
             })
             .collect();
-        let key = SweepKey { tier: Some(1), ranks: 8, dtype: Some(Dtype::Bf16), environment: String::new() };
+        let key = SweepKey {
+            tier: Some(1),
+            ranks: 8,
+            dtype: Some(Dtype::Bf16),
+            environment: String::new(),
+            parts: PartWeights::Equal,
+        };
         Sweep { kind: CollectiveKind::AllReduce, key, points }
     }
 

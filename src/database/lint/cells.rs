@@ -237,7 +237,9 @@ impl<'a> CollectiveRows<'a> {
             Some(cells.get(index)?.trim().to_owned())
         };
         let mut key: Vec<String> = Self::COLUMNS[..Self::KEY].iter().map(cell).collect::<Option<_>>()?;
-        key.extend(cell(&collective_rows::ENVIRONMENT).filter(|environment| !environment.is_empty()));
+        for column in [collective_rows::ENVIRONMENT, collective_rows::PART_WEIGHTS] {
+            key.extend(cell(&column).filter(|cell| !cell.is_empty()));
+        }
         Some(key)
     }
 }

@@ -5,7 +5,7 @@ use super::{
     arguments::BoundArguments,
     element_values::ElementValues,
     launch_log::{LaunchedOperation, TaskEngine},
-    process_group::RankArrival,
+    process_group::{RankArrival, RankSplits},
     protocol::{ApiReply, PyArguments, PyError, PyValue, TensorHandle, runtime},
     session::ApiSession,
     tensors::{DeviceKind, KnownValues},
@@ -87,6 +87,8 @@ struct CollectiveCall {
     dtype: Dtype,
     /// Elements of input and output of a rank.
     elements: [u64; 2],
+    /// Parts of them, of an `all_to_all_v`.
+    splits: Option<RankSplits>,
 }
 
 /// Launches a collective: waits for the other ranks, exchanges the data and records the kernel of this rank, which
@@ -111,16 +113,28 @@ pub(super) fn call(
         None => None,
     };
     // By the clock of all devices and hosts.
-    let arrival = RankArrival { at: Nanos(at.0.saturating_sub(ahead)), sent, call: call.describe() };
+    let arrival = RankArrival {
+        at: Nanos(at.0.saturating_sub(ahead)),
+        sent,
+        call: call.describe(),
+        splits: call.splits.clone(),
+    };
     let arrivals = session.meet(number, arrival)?;
+    let splits: Option<Vec<&RankSplits>> = arrivals.iter().map(|arrival| arrival.splits.as_ref()).collect();
     let last = arrivals.iter().map(|arrival| arrival.at.0.saturating_add(ahead)).max().unwrap_or(at.0);
     let message = call.message_bytes(ranks as u64);
-    let size = call.kind.bandwidth_bytes(message, ranks as u64).unwrap_or(u64::MAX);
+    let size = match &splits {
+        Some(splits) => largest_transfer(splits)? * call.dtype.bytes().unwrap_or(1),
+        None => call.kind.bandwidth_bytes(message, ranks as u64).unwrap_or(u64::MAX),
+    };
     let duration = session.log.collective_duration(call.kind, size);
     if let Some(output) = call.output {
         let sent: Vec<Option<&ElementValues>> =
             arrivals.iter().map(|arrival| arrival.sent.as_ref()).collect();
-        let mut values = call.received(&sent, rank);
+        let mut values = match &splits {
+            Some(splits) => received_parts(&sent, splits, rank),
+            None => call.received(&sent, rank),
+        };
         if let Some(place) = session.log.wrong_element {
             let wrong = |values: ElementValues| {
                 let found = values.slice(place, 1).to_list(1).first().map_or(0, |value| value + 1);
@@ -143,6 +157,50 @@ pub(super) fn call(
     let end = Nanos(last.saturating_add(duration.0));
     session.log.append_collective(device, rank, operation, at, end);
     Ok(ApiReply::Nothing)
+}
+
+/// Returns the equal parts of all ranks together, in elements, that take as long as the largest transfer of one rank with others.
+/// Fails if a rank sends a part of another size than its receiver expects, at which HCCL would hang or end.
+fn largest_transfer(splits: &[&RankSplits]) -> Result<u64, PyError> {
+    let mut most = 0;
+    for (rank, own) in splits.iter().enumerate() {
+        for (other, (sent, peer)) in own.sent.iter().zip(splits).enumerate() {
+            let expected = peer.received.get(rank).copied().unwrap_or_default();
+            if *sent != expected {
+                return Err(runtime(format!(
+                    "rehearsal: rank {rank} sends {sent} elements to rank {other}, which expects {expected}"
+                )));
+            }
+        }
+        let others = |parts: &[u64]| -> u64 {
+            parts.iter().enumerate().filter(|(peer, _)| *peer != rank).map(|(_, part)| part).sum()
+        };
+        most = most.max(others(&own.sent)).max(others(&own.received));
+    }
+    let ranks = splits.len() as u64;
+    Ok(u64::try_from(u128::from(most) * u128::from(ranks) / u128::from((ranks - 1).max(1)))
+        .unwrap_or(u64::MAX))
+}
+
+/// Returns the values that a rank receives, by sender; `None` if they are not known.
+fn received_parts(
+    sent: &[Option<&ElementValues>],
+    splits: &[&RankSplits],
+    rank: usize,
+) -> Option<ElementValues> {
+    let parts = sent.iter().zip(splits).map(|(values, splits)| {
+        let first = splits.sent.get(..rank)?.iter().sum();
+        Some((*values)?.slice(first, *splits.sent.get(rank)?))
+    });
+    Some(ElementValues::joined(&parts.collect::<Option<Vec<_>>>()?))
+}
+
+/// Returns the parts of an argument of the call, one for each rank.
+fn split_argument(bound: &BoundArguments, name: &str, ranks: u64) -> Option<Vec<u64>> {
+    let Some(PyValue::List(parts)) = bound.get(name) else { return None };
+    let part = |part: &PyValue| if let PyValue::Int(part) = part { u64::try_from(*part).ok() } else { None };
+    let parts: Vec<u64> = parts.iter().map(part).collect::<Option<_>>()?;
+    (parts.len() as u64 == ranks).then_some(parts)
 }
 
 impl CollectiveCall {
@@ -185,7 +243,18 @@ impl CollectiveCall {
         }
         let dtype = dtype.ok_or_else(|| runtime("rehearsal: a collective without a tensor"))?;
         let record_type = if api == RECEIVE.0 { RECEIVE.1 } else { kind.kernel_name() };
-        let call = Self { kind, record_type, input, output, dtype, elements: sizes };
+        let splits = (kind == CollectiveKind::AllToAllV).then(|| {
+            let parts = |name: &str| split_argument(&bound, name, ranks as u64);
+            Some(RankSplits { sent: parts("input_splits")?, received: parts("output_splits")? })
+        });
+        let splits = match splits {
+            Some(None) => {
+                return Err(runtime(format!("rehearsal: the splits are not {ranks} whole numbers")));
+            }
+            Some(splits) => splits,
+            None => None,
+        };
+        let call = Self { kind, record_type, input, output, dtype, elements: sizes, splits };
         call.check_sizes(ranks as u64, &bound)?;
         Ok(call)
     }
@@ -197,21 +266,10 @@ impl CollectiveCall {
             CollectiveKind::AllGather => input.checked_mul(ranks) == Some(output),
             CollectiveKind::ReduceScatter => output.checked_mul(ranks) == Some(input),
             CollectiveKind::AllToAll => input == output && input.is_multiple_of(ranks.max(1)),
-            CollectiveKind::AllToAllV => {
-                ["input_splits", "output_splits"].iter().zip(self.elements).all(|(name, size)| {
-                    let Some(PyValue::List(parts)) = bound.get(*name) else { return false };
-                    let parts: Option<Vec<i64>> = parts
-                        .iter()
-                        .map(|part| if let PyValue::Int(part) = part { Some(*part) } else { None })
-                        .collect();
-                    // The exchange below is that of equal parts.
-                    parts.is_some_and(|parts| {
-                        parts.len() as u64 == ranks
-                            && parts.iter().sum::<i64>().unsigned_abs() == size
-                            && parts.windows(2).all(|pair| pair[0] == pair[1])
-                    })
-                })
-            }
+            CollectiveKind::AllToAllV => self.splits.as_ref().is_some_and(|splits| {
+                let sums = [&splits.sent, &splits.received].map(|parts| parts.iter().sum::<u64>());
+                sums == self.elements
+            }),
             CollectiveKind::Broadcast => int_argument(bound, "src") == Some(0),
             CollectiveKind::SendReceive => ranks == 2,
             CollectiveKind::AllReduce => true,
@@ -225,6 +283,7 @@ impl CollectiveCall {
     fn describe(&self) -> String {
         let elements = match self.kind {
             CollectiveKind::SendReceive => self.elements.into_iter().max().unwrap_or_default().to_string(),
+            CollectiveKind::AllToAllV => "parts".to_owned(),
             _ => format!("{} -> {}", self.elements[0], self.elements[1]),
         };
         format!("{} of {elements} elements of {}", self.kind, self.dtype)
@@ -243,7 +302,11 @@ impl CollectiveCall {
         let kind = described.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
         let dtype = described.get("dtype").and_then(serde_json::Value::as_str);
         let is_same_size = self.elements.iter().zip(sizes).all(|(found, expected)| *found == expected)
-            || (self.kind == CollectiveKind::SendReceive && self.elements.contains(&sizes[0]));
+            || match &self.splits {
+                // The manifest has the sizes of the busiest ranks.
+                Some(_) => self.elements.iter().zip(sizes).all(|(found, most)| *found <= most),
+                None => self.kind == CollectiveKind::SendReceive && self.elements.contains(&sizes[0]),
+            };
         if kind == self.kind.to_string() && is_same_size && dtype == self.dtype.torch_name() {
             return Ok(());
         }
@@ -286,9 +349,9 @@ impl CollectiveCall {
             CollectiveKind::AllGather => {
                 Some(ElementValues::joined(&all()?.into_iter().cloned().collect::<Vec<_>>()))
             }
-            CollectiveKind::AllToAll | CollectiveKind::AllToAllV => {
-                Some(ElementValues::joined(&parts_for(&all()?)))
-            }
+            CollectiveKind::AllToAll => Some(ElementValues::joined(&parts_for(&all()?))),
+            // By its parts, see `received_parts`.
+            CollectiveKind::AllToAllV => None,
             CollectiveKind::Broadcast | CollectiveKind::SendReceive => {
                 sent.first().copied().flatten().cloned()
             }

@@ -50,6 +50,7 @@ impl FitReport<'_> {
             tier: Some(key.tier?),
             dtype: Some(dtype),
             environment: &key.environment,
+            parts: &key.parts,
             sizes: CommandSizes::Listed(sizes),
             measures_again: false,
         };
@@ -252,8 +253,8 @@ pub(crate) fn fit_json(report: &FitReport<'_>) -> String {
             .collect();
         let object = json!({
             "collective": fit.sweep.kind, "ranks": key.ranks, "tier": key.tier,
-            "dtype": key.dtype.as_ref().map(Dtype::as_str), "environment": key.environment,
-            "size_semantics": fit.sweep.kind.size_semantics(), "bus_factor": fit.sweep.kind.bus_factor(key.ranks),
+            "dtype": key.dtype.as_ref().map(Dtype::as_str), "environment": key.environment, "part_weights": key.parts.to_string(),
+            "size_semantics": fit.sweep.kind.size_semantics(), "bus_factor": fit.sweep.bus_factor(),
             "link_peak_gb_per_s": fit.peak(report.network), "refining_command": report.refining_command(fit), "points": points, "lines": ranges, "changes": changes,
         });
         let _ = writeln!(text, "{object}");
