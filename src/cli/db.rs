@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::options::{DataKindArg, OutputFormat, OutputOptions};
+use super::options::{AssetOptions, DataKindArg, OutputFormat, OutputOptions};
 use crate::{
     database::{
         Database, IssueSeverity, LintReport, NormalizeReport, copy_shapes, lint_database, normalize_database,
@@ -12,8 +12,8 @@ use crate::{
     },
     evidence::{DatabaseComparison, compare_database},
     exit::ExitStatus,
-    report::{format_count, print_data, print_note},
-    session::CommandError,
+    report::{format_count, print_data, print_note, rebuild_json, rebuild_text},
+    session::{CommandError, rebuild_database},
 };
 
 /// Copies, checks or normalizes a whole database
@@ -22,6 +22,7 @@ pub(super) enum DbCommand {
     Copy(CopyOptions),
     Check(LintOptions),
     Normalize(NormalizeOptions),
+    Rebuild(RebuildOptions),
 }
 
 /// Copies the shapes of a database into a new folder and leaves its measurements behind
@@ -81,12 +82,47 @@ pub(super) struct NormalizeOptions {
     output: OutputOptions,
 }
 
+/// Rebuilds rows and tables from the ledger, and a damaged ledger from what can be read of it
+///
+/// Results of the ledger whose row or table was deleted get their row again, with the shapes of the ledger. Of a damaged ledger,
+/// all rows that SQLite can read are copied into a new one; the damaged file stays beside it, and no table loses a result.
+/// Ends with 1 if something could not be rebuilt.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench db rebuild a3 --dry-run
+  npubench db rebuild a3")]
+pub(super) struct RebuildOptions {
+    /// Database folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Print what can be rebuilt, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
 pub(super) fn run(command: &DbCommand) -> Result<ExitStatus, CommandError> {
     match command {
         DbCommand::Copy(options) => run_copy(options),
         DbCommand::Check(options) => run_check(options),
         DbCommand::Normalize(options) => run_normalize(options),
+        DbCommand::Rebuild(options) => run_rebuild(options),
     }
+}
+
+fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(&options.folder)?;
+    let _lock = database.lock()?;
+    let assets = options.assets.load()?;
+    let report = rebuild_database(&database, &assets, !options.dry_run)?;
+    print_data(&match options.output.format {
+        OutputFormat::Plain => rebuild_text(&report),
+        OutputFormat::Json => rebuild_json(&report),
+    });
+    Ok(if report.is_complete() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
 fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {

@@ -273,6 +273,27 @@ impl CaseAttributes {
     }
 }
 
+impl CaseAttributes {
+    /// Parses the attributes of a signature, as [`Self::append_to`] writes them; `None` for another text.
+    pub(super) fn from_signature(text: &str) -> Option<Self> {
+        let unescaped = |value: &str| -> Option<String> {
+            let mut parts = value.split('%');
+            let mut text = parts.next().unwrap_or_default().to_owned();
+            for part in parts {
+                let code = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok())?;
+                text.push(char::from(code));
+                text.push_str(&part[2..]);
+            }
+            Some(text)
+        };
+        let attribute = |attribute: &str| {
+            let (name, value) = attribute.split_once('=')?;
+            Some((name.to_owned(), unescaped(value)?))
+        };
+        text.split(';').filter(|text| !text.is_empty()).map(attribute).collect::<Option<_>>().map(Self)
+    }
+}
+
 /// Returns the name of a runtime column; `None` if the column is none. The prefix may be in another case or with another
 /// separator, and known names may lack it.
 fn runtime_column(column: &str) -> Option<Cow<'_, str>> {

@@ -79,7 +79,7 @@ impl Case {
 
     /// Computes the id.
     pub fn id(&self) -> CaseId {
-        CaseId(short_hash(self.signature().as_bytes()))
+        CaseId::of_signature(&self.signature())
     }
 
     /// Returns the device memory of all inputs and outputs in bytes.
@@ -108,6 +108,11 @@ impl CaseId {
 
     pub(crate) fn seed(&self) -> u64 {
         u64::from_str_radix(&self.0, 16).unwrap_or_default()
+    }
+
+    /// Computes the id of the case with this canonical signature.
+    pub(crate) fn of_signature(signature: &str) -> Self {
+        Self(short_hash(signature.as_bytes()))
     }
 
     /// Creates an id from text that was stored, such as in the ledger.

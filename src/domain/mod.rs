@@ -70,7 +70,9 @@ pub(crate) use results::{
     WithdrawnAttempts,
 };
 pub(crate) use shell_argument::{host_option, quoted_argument, quoted_path};
-pub(crate) use signature::{keeps_input_shapes, signature_attributes, split_signature, split_signature_dims};
+pub(crate) use signature::{
+    case_of_signature, keeps_input_shapes, signature_attributes, split_signature, split_signature_dims,
+};
 pub use signature_cells::{CellsError, SignatureCells};
 pub(crate) use signature_mismatch::signature_mismatch;
 pub use software_fingerprint::{ImportedVersions, SoftwareFingerprint};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Relative sizes of the parts between all pairs of ranks.
 ///
 /// As text, they are empty for equal parts, `hot:4`, or a matrix with one row for each sender, such as
-/// `1,2/3,0`. There is no `;`, which separates attributes in signatures of cases.
+/// `1,2/3,0`. There is no `;`: a cell with numbers between `,` and `;` would be one list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PartWeights {

@@ -18,7 +18,8 @@
 //! The rules hold for every name of a kernel that the catalogue lists; a test of the catalogue compares them.
 
 use super::{
-    AttentionCase, Case, Dtype, KernelName, Slot, Tensor, TensorFormat, attention::without_derived_values,
+    AttentionCase, Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat,
+    attention::without_derived_values,
 };
 
 pub(super) fn canonical_signature(case: &Case) -> String {
@@ -26,6 +27,41 @@ pub(super) fn canonical_signature(case: &Case) -> String {
     by_rule.unwrap_or_else(|| {
         write_signature(case, &signature_slots(&case.inputs), &signature_slots(&case.outputs))
     })
+}
+
+/// Returns the case of a signature, with the inputs and attributes that the signature has: what a rule leaves out is lost,
+/// such as scalars beside tensors. `None` if the text is not the signature of such a case.
+pub(crate) fn case_of_signature(kernel: &KernelName, signature: &str) -> Option<Case> {
+    let (inputs, outputs) = split_signature(kernel, signature);
+    let attributes = CaseAttributes::from_signature(signature_attributes(kernel, signature))?;
+    let case = Case {
+        kernel: kernel.clone(),
+        inputs: slots_of_signature(inputs)?,
+        outputs: slots_of_signature(outputs)?,
+        attributes,
+    };
+    (canonical_signature(&case) == signature).then_some(case)
+}
+
+/// Parses `32,64:DT_BF16:ND;-`; `None` for another text.
+fn slots_of_signature(text: &str) -> Option<Vec<Slot>> {
+    if text.is_empty() {
+        return Some(Vec::new());
+    }
+    let slot = |slot: &str| -> Option<Slot> {
+        if slot == "-" {
+            return Some(None);
+        }
+        let mut parts = slot.splitn(3, ':');
+        let (dims, dtype, format) = (parts.next()?, parts.next()?, parts.next()?);
+        let dims = dims.split(',').filter(|dim| !dim.is_empty()).map(|dim| dim.parse().ok());
+        Some(Some(Tensor {
+            dims: dims.collect::<Option<_>>()?,
+            dtype: Dtype::parse(dtype).unwrap_or_else(Dtype::undefined),
+            format: TensorFormat::parse(format).unwrap_or_else(TensorFormat::nd),
+        }))
+    };
+    text.split(';').map(slot).collect()
 }
 
 /// Returns inputs and outputs of a signature; the kernel's name may contain the separator `|`.
@@ -283,6 +319,23 @@ mod tests {
             [shapes, "DT_BF16;DT_BF16", formats],
             [output, "DT_BF16", "ND"],
         ))
+    }
+
+    #[test]
+    fn cases_come_back_from_their_signatures() {
+        let kernel = KernelName::new("Add").expect("a name");
+        let mut with = case("Add", ["2,3;4", "DT_BF16;FLOAT", "ND;ND"], ["2,3", "FLOAT", "ND"]);
+        with.attributes.set("Runtime note", "50%;a=b|c");
+        let signature = canonical_signature(&with);
+        assert_eq!(case_of_signature(&kernel, &signature), Some(with));
+        let scalar = case("Add", ["2;", "FLOAT;FLOAT", "ND;ND"], ["2", "FLOAT", "ND"]);
+        let found = case_of_signature(&kernel, &canonical_signature(&scalar)).expect("a case");
+        assert_eq!((found.id(), found.inputs.len()), (scalar.id(), 1), "without the scalar");
+        for other in
+            ["Add|2:FLOAT|2:FLOAT:ND", "Add|x:FLOAT:ND|", "Add", "Mul|2:FLOAT:ND|", "Add|2:FLOAT:ND||no"]
+        {
+            assert_eq!(case_of_signature(&kernel, other), None, "{other}");
+        }
     }
 
     #[test]

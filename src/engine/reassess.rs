@@ -11,7 +11,9 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
-    domain::{Attempt, CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, Nanos},
+    domain::{
+        Attempt, CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, Nanos, SoftwareFingerprint,
+    },
     evidence::{ArchiveState, archive_state},
     files::unpack_archive,
     plan::{PlannedCase, planned_case},
@@ -26,6 +28,8 @@ pub(crate) struct ReassessedCollection {
     pub(crate) attempts: Vec<(IdentifiedCase, Attempt)>,
     /// Readings of the control kernels.
     pub(crate) controls: Vec<ControlReading>,
+    /// Software that the collection used.
+    pub(crate) software: SoftwareFingerprint,
     /// Cases that cannot be assessed, with the reason.
     pub(crate) left: Vec<(CaseId, String)>,
 }
@@ -113,7 +117,9 @@ impl AssessmentRules<'_> {
         let attempts = cases.into_iter().zip(attempts).zip(planned);
         let attempts = attempts.filter_map(|(attempt, planned)| planned.map(|_| attempt)).collect();
         let controls = output.controls(&manifest);
-        Ok(ReassessedCollection { attempts, controls, left })
+        let imported = output.journal().imported.unwrap_or_default();
+        let software = conditions.software_at_start.with_imported(imported);
+        Ok(ReassessedCollection { attempts, controls, software, left })
     }
 
     /// Resolves a launched case. The error is the reason why the records are not those of its call.

@@ -105,8 +105,8 @@ pub(super) fn missing_row_issues(database: &Database, missing: &[MissingRows]) -
             1 => "1 case".to_owned(),
             count => format!("{count} cases"),
         };
-        let rebuild = "`npubench reparse --write` rebuilds the rows from the evidence of their runs, and \
-                       `npubench ingest PROFILE` fills the `Profiling` columns";
+        let rebuild = "`npubench reparse --write` rebuilds the rows from the evidence of their runs, or `npubench db rebuild` from \
+                       the ledger alone, and `npubench ingest PROFILE` fills the `Profiling` columns";
         if *has_table {
             let text = format!(
                 "the table has no row of {cases} with results in the ledger: restore the rows from a backup, or {rebuild}"

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-use crate::files::disk_space;
+use crate::{domain::quoted_path, files::disk_space};
 
 /// Ledger that cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -72,10 +72,12 @@ impl LedgerError {
                 "check free space and permissions; the ledger holds the evidence, do not delete it"
             }
             Self::Damaged { path, .. } => {
-                let path = path.display();
+                // The ledger is in the state folder of the database.
+                let folder = path.ancestors().nth(2).unwrap_or(path);
+                let folder = quoted_path(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
                 return format!(
-                    "keep it under another name: `mv '{path}' '{path}.damaged'`; the CSVs keep their results, and \
-                     `npubench run` measures what is missing; lost are the evidence and the `resume` of its runs"
+                    "`npubench db rebuild {folder}` copies what can be read into a new ledger and keeps the damaged one; the CSVs \
+                     keep their results"
                 );
             }
             Self::NotAFile { .. } => "move it away; `npubench run` creates a new ledger",

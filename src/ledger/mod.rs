@@ -22,6 +22,7 @@ mod error;
 mod evidence;
 mod reassess;
 pub(crate) mod runs;
+mod salvage;
 mod software;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};
 pub(crate) use reassess::{AttemptChange, AttemptedCollection, StoredAttempt};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
+pub(crate) use salvage::{SalvagedLedger, SalvagedTable, salvage};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
 
 /// SQL list of the verdicts with samples, see [`Verdict::has_samples`](crate::domain::Verdict::has_samples).

@@ -49,6 +49,23 @@ pub(super) fn stored_fingerprint(
 }
 
 impl Ledger {
+    /// Stores the software of a collection whose software is unknown.
+    pub(crate) fn restore_software(
+        &mut self,
+        collection: i64,
+        software: &SoftwareFingerprint,
+    ) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            let sql = "SELECT 1 FROM collections WHERE collection = ?1 AND software IS NULL";
+            if !tx.prepare_cached(sql)?.exists([collection])? {
+                return Ok(());
+            }
+            let digest = store_software(tx, software)?;
+            let sql = "UPDATE collections SET software = ?2 WHERE collection = ?1";
+            tx.execute(sql, params![collection, digest]).map(|_| ())
+        })
+    }
+
     /// Returns the cases with an accepted result in one state of the cache, by the software of their newest
     /// measurement; suspicious ones count, because measuring them again does not change them. A case whose newest
     /// measurement is noisy is not among them unless an earlier one of the same software was accepted. A call that ran

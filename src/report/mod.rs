@@ -27,6 +27,7 @@ mod plan;
 mod print;
 mod progress;
 mod question_audit;
+mod rebuild;
 mod recorder;
 mod reparse;
 mod run_state;
@@ -65,6 +66,7 @@ pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
 pub(crate) use print::{is_output_incomplete, print_data, print_note, print_output};
 pub(crate) use question_audit::{question_json, question_table};
+pub(crate) use rebuild::{RebuildReport, SalvageReport, rebuild_json, rebuild_text};
 pub(crate) use recorder::RunRecorder;
 pub(crate) use reparse::{
     AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows, reparse_json,

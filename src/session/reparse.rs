@@ -31,6 +31,18 @@ pub(crate) fn reparse_runs(
     run: Option<&str>,
     writes: bool,
 ) -> Result<ReparseReport, CommandError> {
+    let collections = ledger.attempted_collections(run)?;
+    reparse_collections(database, ledger, assets, &collections, writes)
+}
+
+/// As [`reparse_runs`] for these collections.
+pub(super) fn reparse_collections(
+    database: &Database,
+    ledger: &mut Ledger,
+    assets: &AssetFiles,
+    collections: &[AttemptedCollection],
+    writes: bool,
+) -> Result<ReparseReport, CommandError> {
     let catalogue = Catalogue::load(assets)?;
     let device = DeviceProfile::load(assets, database.device())?;
     let rules = AssessmentRules { catalogue: &catalogue, device: &device };
@@ -41,7 +53,6 @@ pub(crate) fn reparse_runs(
     let lost: BTreeSet<CaseId> = missing.iter().flat_map(|rows| &rows.cases).cloned().collect();
     let mut found: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
     let mut unplanned: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
-    let collections = ledger.attempted_collections(run)?;
     for collections in collections.chunks(AT_ONCE) {
         let assessed: Vec<Option<Result<ReassessedCollection, String>>> = collections
             .par_iter()
@@ -60,6 +71,9 @@ pub(crate) fn reparse_runs(
                     let all = all.filter(|case| lost.contains(case.id()));
                     found.extend(all.map(|case| (case.id().clone(), case.clone())));
                     compare_controls(&mut report, ledger, collection, &assessed.controls, writes)?;
+                    if writes {
+                        ledger.restore_software(collection.collection, &assessed.software)?;
+                    }
                     let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
                     let equal = equal.map(|equal| &equal.case).filter(|case| !planned.contains(case.id()));
                     unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
@@ -161,9 +175,9 @@ fn add_assessed(
     Ok(changes)
 }
 
-/// Adds rows without results for the cases whose evidence was found; returns their number. Cases that no run planned get their rows
+/// Adds rows without results for the cases that were found; returns their number. Cases that no run planned get their rows
 /// with their results.
-fn rebuild_rows(
+pub(super) fn rebuild_rows(
     database: &Database,
     catalogue: &Catalogue,
     missing: &MissingRows,
@@ -184,7 +198,7 @@ fn rebuild_rows(
 /// Compares the clocks of all collections, as the next run would, and writes the rows that differ from the ledger.
 /// Measured cases of `unplanned` get a row. A call that was interrupted after it changed the ledger has the same work
 /// left, so nothing here depends on what this call has changed.
-fn write_rows(
+pub(super) fn write_rows(
     database: &Database,
     ledger: &mut Ledger,
     catalogue: &Catalogue,

@@ -76,6 +76,7 @@ mod profile_formats;
 mod profiler_databases;
 mod query;
 mod real_profiles;
+mod rebuild;
 mod recorded_attributes;
 mod rehearsal;
 mod rehearsal_faults;

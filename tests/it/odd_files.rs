@@ -129,7 +129,13 @@ fn damaged_ledger_has_one_exit_code_and_its_hint_leads_out() {
     let ran = original.run(&all);
     insta::assert_snapshot!(ran.stderr, @r"
     error: the ledger `ROOT/db/.npubench/ledger.db` is damaged: database disk image is malformed
-    hint: keep it under another name: `mv 'ROOT/db/.npubench/ledger.db' 'ROOT/db/.npubench/ledger.db.damaged'`; the CSVs keep their results, and `npubench run` measures what is missing; lost are the evidence and the `resume` of its runs
+    hint: `npubench db rebuild ROOT/db` copies what can be read into a new ledger and keeps the damaged one; the CSVs keep their results
+    ");
+    let rebuild = original.run(&["db", "rebuild", "db"]);
+    assert_eq!(rebuild.code, 3, "{}", rebuild.stdout);
+    insta::assert_snapshot!(rebuild.stderr, @r"
+    error: nothing of the damaged ledger `ROOT/db/.npubench/ledger.db` can be read: database disk image is malformed
+    hint: keep it under another name: `mv 'ROOT/db/.npubench/ledger.db' 'ROOT/db/.npubench/ledger.db.damaged'`; the CSVs keep their results, and `npubench run` measures what is missing
     ");
     let moved = original.path("db/.npubench/ledger.db.damaged");
     fs::rename(&ledger, &moved).expect("moved");

@@ -1,0 +1,283 @@
+//! Salvage of a damaged ledger: every row that SQLite can still read is copied into a new file.
+//!
+//! Damage of an SQLite file is of pages: a read fails when it reaches one. Each table is therefore read in ranges of its key from
+//! both ends, and around the places where a read fails. Results whose launches are not complete are left out, because the
+//! rest of their samples would be another measurement.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
+
+use rusqlite::{Connection, OpenFlags, Transaction, params_from_iter, types::Value};
+
+use super::{Ledger, LedgerError};
+use crate::domain::{CaseId, Verdict};
+
+/// Key of the tables with a number of each row.
+const ROW_ID: &str = "rowid";
+
+/// Tables in the order of their references, each with the column by whose ranges it is read.
+const TABLES: [(&str, &str); 11] = [
+    ("runs", ROW_ID),
+    ("software", ROW_ID),
+    ("cases", ROW_ID),
+    ("planned", ROW_ID),
+    ("checks", ROW_ID),
+    ("collections", ROW_ID),
+    ("attempts", ROW_ID),
+    ("launches", "attempt"),
+    ("controls", "collection"),
+    ("device_readings", ROW_ID),
+    ("verdicts", ROW_ID),
+];
+
+/// Maximum number of failed reads of one table; each is a damaged page, or a range that leads to one.
+const MOST_FAILURES: usize = 20_000;
+
+/// Statements that remove rows without those that they refer to, and results without all of their launches. A collection
+/// whose software was lost has unknown software.
+const CLEANING: [&str; 9] = [
+    "UPDATE collections SET software = NULL WHERE software NOT IN (SELECT digest FROM software)",
+    "DELETE FROM planned WHERE run NOT IN (SELECT run FROM runs) OR case_id NOT IN (SELECT case_id FROM cases)",
+    "DELETE FROM collections WHERE run NOT IN (SELECT run FROM runs)",
+    "DELETE FROM attempts WHERE collection NOT IN (SELECT collection FROM collections)
+     OR case_id NOT IN (SELECT case_id FROM cases)",
+    "DELETE FROM attempts WHERE verdict IN ('ok', 'noisy', 'suspicious')
+     AND launched <> (SELECT count(*) FROM launches WHERE launches.attempt = attempts.attempt)",
+    "DELETE FROM launches WHERE attempt NOT IN (SELECT attempt FROM attempts)",
+    "DELETE FROM controls WHERE collection NOT IN (SELECT collection FROM collections)",
+    "DELETE FROM device_readings WHERE run NOT IN (SELECT run FROM runs)",
+    "DELETE FROM verdicts WHERE run NOT IN (SELECT run FROM runs) OR case_id NOT IN (SELECT case_id FROM cases)",
+];
+
+/// What was read of a damaged ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SalvagedLedger {
+    pub(crate) tables: Vec<SalvagedTable>,
+}
+
+/// One table of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SalvagedTable {
+    pub(crate) name: &'static str,
+    /// Number of rows in the new ledger.
+    pub(crate) rows: u64,
+    /// Number of rows that were read, but left out: they refer to lost ones, or their launches are not complete.
+    pub(crate) incomplete: u64,
+    /// False if a part of the table cannot be read.
+    pub(crate) is_whole: bool,
+}
+
+impl SalvagedLedger {
+    /// Returns true if nothing could be read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tables.iter().all(|table| table.rows == 0)
+    }
+}
+
+/// Copies the readable rows of `damaged`, whose content it may change, into the new ledger `target`. SQLite has no checksums: cells
+/// may be wrong where a page was overwritten, so that attempts must be compared with their evidence.
+pub(crate) fn salvage(damaged: &Path, target: &Path) -> Result<SalvagedLedger, LedgerError> {
+    let mut new = Ledger::open(target)?;
+    // SQLite reads a part of a page as a page with zeros.
+    let _ = remove_partial_page(damaged);
+    let source = match open_damaged(damaged) {
+        Ok(source) => source,
+        Err(_) => return Ok(SalvagedLedger::default()),
+    };
+    let mut salvaged = Vec::new();
+    // References are checked at the end, when all tables are there.
+    new.connection.execute_batch("PRAGMA foreign_keys = OFF").map_err(new.sqlite_error())?;
+    let mut read = Vec::new();
+    for (name, key) in TABLES {
+        let mut copy = TableCopy { source: &source, name, key, columns: Vec::new(), failures: 0 };
+        let count = new.in_transaction(|target| copy.copy_into(target))?;
+        read.push((count, copy.failures == 0));
+    }
+    new.in_transaction(remove_overwritten)?;
+    new.in_transaction(|target| CLEANING.iter().try_for_each(|sql| target.execute(sql, []).map(|_| ())))?;
+    for ((name, _), (count, is_whole)) in TABLES.into_iter().zip(read) {
+        let rows: Vec<u64> = new.read_rows(&format!("SELECT count(*) FROM {name}"), [], |row| {
+            row.get::<_, i64>(0).map(i64::cast_unsigned)
+        })?;
+        let rows = rows.first().copied().unwrap_or_default();
+        salvaged.push(SalvagedTable { name, rows, incomplete: count.saturating_sub(rows), is_whole });
+    }
+    new.connection.execute_batch("PRAGMA foreign_keys = ON").map_err(new.sqlite_error())?;
+    Ok(SalvagedLedger { tables: salvaged })
+}
+
+/// Removes cases whose signature is not that of their id, and results with an unknown verdict.
+fn remove_overwritten(target: &Transaction<'_>) -> rusqlite::Result<()> {
+    let mut statement = target.prepare("SELECT case_id, signature FROM cases")?;
+    let cases = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    for case in cases.collect::<rusqlite::Result<Vec<_>>>()? {
+        let (id, signature) = case;
+        if CaseId::of_signature(&signature).as_str() != id {
+            target.execute("DELETE FROM cases WHERE case_id = ?1", [id])?;
+        }
+    }
+    let known: Vec<String> = Verdict::ALL.iter().map(|verdict| format!("'{}'", verdict.as_str())).collect();
+    for table in ["attempts", "verdicts"] {
+        target.execute(&format!("DELETE FROM {table} WHERE verdict NOT IN ({})", known.join(", ")), [])?;
+    }
+    Ok(())
+}
+
+/// Cuts an incomplete page from the end of a file.
+fn remove_partial_page(path: &Path) -> io::Result<()> {
+    let mut file = File::options().read(true).write(true).open(path)?;
+    let mut header = [0; 18];
+    file.read_exact(&mut header)?;
+    // Size of a page at offset 16, big endian; 1 is 65,536 (https://sqlite.org/fileformat.html).
+    let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
+        1 => 65_536,
+        page if page.is_power_of_two() && page >= 512 => page,
+        _ => return Ok(()),
+    };
+    let length = file.metadata()?.len();
+    file.set_len(length - length % page)
+}
+
+/// Opens a damaged file such that a damaged index or definition does not prevent the use of other tables.
+fn open_damaged(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.execute_batch("PRAGMA writable_schema = ON; PRAGMA temp_store = MEMORY;")?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// Copy of one table.
+struct TableCopy<'a> {
+    source: &'a Connection,
+    name: &'static str,
+    /// Whole number by whose ranges the table is read.
+    key: &'static str,
+    /// Columns that both ledgers have.
+    columns: Vec<String>,
+    failures: usize,
+}
+
+/// End of the read of a range.
+enum RangeEnd {
+    Complete,
+    /// Key of the last row before the damage; `None` if there is none.
+    Damaged(Option<i64>),
+}
+
+impl TableCopy<'_> {
+    /// Copies all readable rows; returns their number.
+    fn copy_into(&mut self, target: &Connection) -> rusqlite::Result<u64> {
+        let columns = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
+            let mut statement =
+                connection.prepare(&format!("SELECT name FROM pragma_table_info('{}')", self.name))?;
+            statement.query_map([], |row| row.get(0))?.collect()
+        };
+        let wanted = columns(target)?;
+        let found = columns(self.source).unwrap_or_default();
+        self.columns = wanted.into_iter().filter(|column| found.contains(column)).collect();
+        if self.columns.is_empty() {
+            self.failures += 1;
+            return Ok(0);
+        }
+        let mut count = 0;
+        // The widest ranges first, so that a large damage does not use up the reads of all others.
+        let mut ranges = VecDeque::from([(i64::MIN, i64::MAX)]);
+        while let Some((first, last)) = ranges.pop_front() {
+            if self.failures >= MOST_FAILURES {
+                break;
+            }
+            let RangeEnd::Damaged(end) = self.copy_range(target, (first, last), "ASC", &mut count)? else {
+                continue;
+            };
+            let low = end.map_or(first, |key| self.key_behind(key));
+            let RangeEnd::Damaged(end) = self.copy_range(target, (low, last), "DESC", &mut count)? else {
+                continue;
+            };
+            let high = end.map_or(last, |key| key.saturating_sub(1)).min(self.greatest_key());
+            let low = low.max(0);
+            if low < high {
+                let middle = low + (high - low) / 2;
+                ranges.extend([(low, middle), (middle + 1, high)]);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Returns the first key of the rows that may follow a row before a damage. Rows of one attempt share a key.
+    fn key_behind(&self, key: i64) -> i64 {
+        if self.key == ROW_ID { key.saturating_add(1) } else { key }
+    }
+
+    /// Returns a bound of the keys of the table: the greatest one, or, if that cannot be read, the number of the shortest
+    /// rows that fit into the file.
+    fn greatest_key(&self) -> i64 {
+        /// Length of the shortest row in bytes.
+        const SHORTEST: i64 = 8;
+        let number =
+            |sql: &str| self.source.query_row(sql, [], |row| row.get::<_, Option<i64>>(0)).ok().flatten();
+        let pages = number("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
+        number(&format!("SELECT max({}) FROM {}", self.key, self.name))
+            .unwrap_or_else(|| pages.unwrap_or(i64::MAX) / SHORTEST)
+    }
+
+    /// Copies the rows of a range of keys, both included, until a row cannot be read. A row that is there already is left.
+    fn copy_range(
+        &mut self,
+        target: &Connection,
+        (first, last): (i64, i64),
+        order: &str,
+        count: &mut u64,
+    ) -> rusqlite::Result<RangeEnd> {
+        let Self { source, name, key, ref columns, .. } = *self;
+        let list = columns.join(", ");
+        let places: Vec<String> = (1..=columns.len()).map(|place| format!("?{place}")).collect();
+        let mut insert = target.prepare_cached(&format!(
+            "INSERT OR IGNORE INTO {name} ({list}) VALUES ({})",
+            places.join(", ")
+        ))?;
+        // NOT INDEXED: an index may be damaged although the table is not.
+        let hint = if key == ROW_ID { "NOT INDEXED" } else { "" };
+        let sql = format!(
+            "SELECT {key}, {list} FROM {name} {hint} WHERE {key} BETWEEN ?1 AND ?2 ORDER BY {key} {order}"
+        );
+        let mut last_key = None;
+        let read = (|| -> rusqlite::Result<Vec<rusqlite::Result<()>>> {
+            let mut statement = source.prepare(&sql)?;
+            let mut rows = statement.query([first, last])?;
+            while let Some(row) = rows.next()? {
+                let values: Vec<Value> =
+                    (1..=columns.len()).map(|column| row.get(column)).collect::<rusqlite::Result<_>>()?;
+                let found: i64 = row.get(0)?;
+                // No program has written such a text.
+                let is_overwritten =
+                    values.iter().any(|value| matches!(value, Value::Text(text) if text.contains('\0')));
+                if is_overwritten {
+                    continue;
+                }
+                match insert.execute(params_from_iter(values)) {
+                    Ok(inserted) => *count += inserted as u64,
+                    // A cell that its column cannot have.
+                    Err(error)
+                        if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => {}
+                    Err(error) => return Ok(vec![Err(error)]),
+                }
+                last_key = Some(found);
+            }
+            Ok(Vec::new())
+        })();
+        match read {
+            Ok(problems) => {
+                problems.into_iter().collect::<rusqlite::Result<()>>().map(|()| RangeEnd::Complete)
+            }
+            Err(_) => {
+                self.failures += 1;
+                Ok(RangeEnd::Damaged(last_key))
+            }
+        }
+    }
+}

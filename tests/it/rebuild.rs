@@ -1,0 +1,153 @@
+//! `npubench db rebuild`: rows from the ledger alone, and a readable ledger from a damaged one.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
+
+use rusqlite::Connection;
+
+use crate::{
+    context::{Context, STEADY_RUN},
+    kill_resume::{ingested, tables},
+};
+
+/// Variable that runs all damages.
+const CAMPAIGN: &str = "NPUBENCH_SALVAGE_CAMPAIGN";
+
+/// Numbers of SplitMix64 (Steele, Lea and Flood, 2014), the same for a seed.
+struct RandomNumbers(u64);
+
+impl RandomNumbers {
+    /// Returns a number from `first` up to, but without `end`.
+    fn between(&mut self, first: u64, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        first + (mixed ^ (mixed >> 31)) % (end - first)
+    }
+}
+
+fn measured() -> Context {
+    let context = ingested();
+    assert_eq!(context.run(&STEADY_RUN).code, 0);
+    context
+}
+
+/// Attempts of a ledger with their launches, in an order that does not depend on keys.
+fn attempts(ledger: &Path) -> Vec<String> {
+    let connection = Connection::open(ledger).expect("a ledger");
+    let sql = "SELECT c.run, c.number, a.case_id, a.verdict, a.reason, a.launched, a.counters, a.operator,
+                      (SELECT group_concat(duration_ns) FROM launches l WHERE l.attempt = a.attempt)
+               FROM attempts a JOIN collections c USING (collection) ORDER BY 1, 2, 3";
+    let mut statement = connection.prepare(sql).expect("a query");
+    let rows = statement.query_map([], |row| {
+        let cell = |index: usize| row.get_ref(index).map(|cell| format!("{cell:?}"));
+        (0..9).map(cell).collect::<rusqlite::Result<Vec<_>>>().map(|cells| cells.join(" "))
+    });
+    rows.expect("rows").map(|row| row.expect("a row")).collect()
+}
+
+#[test]
+fn deleted_table_and_row_are_rebuilt_from_the_ledger_alone() {
+    let context = measured();
+    let cells = |context: &Context, table: &str| -> Vec<String> {
+        let rows = context.rows("db", table).into_iter();
+        let mut cells: Vec<String> = rows
+            .map(|row| {
+                let mut cells: Vec<String> = row
+                    .iter()
+                    .filter(|(column, _)| {
+                        column.starts_with("MicroBench") || *column == "Average Duration(us)"
+                    })
+                    .map(|(column, cell)| format!("{column}={cell}"))
+                    .collect();
+                cells.sort();
+                cells.join(" ")
+            })
+            .filter(|cells| cells.contains("MicroBench Verdict=ok"))
+            .collect();
+        cells.sort();
+        cells
+    };
+    let before = [cells(&context, "Add"), cells(&context, "MatMulV2")];
+    assert!(before.iter().all(|rows| !rows.is_empty()));
+    // Without the evidence of the collections, of which `reparse` would rebuild them.
+    fs::remove_dir_all(context.path("db/.npubench/runs")).expect("removed");
+    fs::remove_file(context.path("db/Add.csv")).expect("removed");
+    let path = context.path("db/MatMulV2.csv");
+    let text = fs::read_to_string(&path).expect("text");
+    let measured = text.lines().position(|line| line.contains(",ok,")).expect("a measured row");
+    let rest: Vec<&str> =
+        text.lines().enumerate().filter(|(number, _)| *number != measured).map(|(_, line)| line).collect();
+    fs::write(&path, rest.join("\n") + "\n").expect("written");
+    let snapshot = context.snapshot("db");
+    let dry = context.run(&["db", "rebuild", "db", "--dry-run"]);
+    assert_eq!(dry.code, 0, "{}{}", dry.stdout, dry.stderr);
+    let without_lock = |mut files: std::collections::BTreeMap<std::path::PathBuf, Vec<u8>>| {
+        files.retain(|path, _| !path.ends_with("lock"));
+        files
+    };
+    assert_eq!(without_lock(context.snapshot("db")), without_lock(snapshot), "a dry run writes nothing");
+    let rebuilt = context.run(&["db", "rebuild", "db"]);
+    assert_eq!(rebuilt.code, 0, "{}{}", rebuilt.stdout, rebuilt.stderr);
+    insta::assert_snapshot!(format!("{}---\n{}", dry.stdout, rebuilt.stdout));
+    assert_eq!([cells(&context, "Add"), cells(&context, "MatMulV2")], before);
+    let checked = context.run(&["db", "check", "db"]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    let again = context.run(&["db", "rebuild", "db", "--dry-run"]);
+    assert_eq!(again.stdout, "the ledger is intact, and each of its results has a row\n");
+}
+
+/// Pages that are overwritten, zeroed or cut off: the results come back from the evidence, and no row loses a cell.
+#[test]
+fn damaged_ledgers_are_salvaged_without_a_lost_result() {
+    let context = measured();
+    let ledger = context.path("db/.npubench/ledger.db");
+    let intact = fs::read(&ledger).expect("a ledger");
+    let (rows, expected) = (tables(&context), attempts(&ledger));
+    let all = std::env::var_os(CAMPAIGN).is_some();
+    let (mut salvaged, mut unreadable) = (0, 0);
+    for seed in 0..if all { 200 } else { 5 } {
+        let mut random = RandomNumbers(seed);
+        fs::write(&ledger, &intact).expect("restored");
+        let file = File::options().write(true).open(&ledger).expect("a file");
+        let length = intact.len() as u64;
+        if seed % 3 == 0 {
+            file.set_len(random.between(length / 2, length)).expect("cut");
+        } else {
+            for _ in 0..random.between(1, 4) {
+                let bytes = vec![if seed % 3 == 1 { 0 } else { 0xA5 }; random.between(1, 9_000) as usize];
+                let offset = random.between(4096, length - 9_000);
+                file.write_all_at(&bytes, offset).expect("written");
+            }
+        }
+        let ran = context.run(&["db", "rebuild", "db"]);
+        assert!(tables(&context) == rows, "seed {seed}: a row is changed: {}{}", ran.stdout, ran.stderr);
+        let checked = context.run(&["db", "check", "db"]);
+        match ran.code {
+            // Nothing can be read, which the hint explains; the damaged ledger is still there.
+            3 => {
+                unreadable += 1;
+                assert!(
+                    ran.stderr.contains("hint: keep it under another name"),
+                    "seed {seed}: {}",
+                    ran.stderr
+                );
+            }
+            code => {
+                salvaged += 1;
+                assert!(!checked.stdout.contains("damaged-ledger"), "seed {seed}: {}", checked.stdout);
+                let found = attempts(&ledger);
+                assert!(found.iter().all(|attempt| expected.contains(attempt)), "seed {seed}: other results");
+                if code == 0 {
+                    assert_eq!(found, expected, "seed {seed}: {}{}", ran.stdout, ran.stderr);
+                    assert_eq!(checked.code, 0, "seed {seed}: {}", checked.stdout);
+                }
+            }
+        }
+    }
+    assert!(salvaged >= if all { 100 } else { 3 }, "{salvaged} salvaged, {unreadable} unreadable");
+    eprintln!("{salvaged} salvaged, {unreadable} unreadable");
+}
