@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     context::{Context, STEADY_RUN},
     requirements::shared,
-    timeline::{objects, write_database, write_text_profile},
+    timeline::{objects, raw_database, write_database, write_text_profile},
 };
 
 /// Row of the table: parent, module, operator, kernels, sum and mean in nanoseconds, calls.
@@ -92,6 +92,147 @@ fn real_rows_are_those_of_the_vendors_statistic() {
             assert_eq!(independent["attributed_ns"].as_f64(), Some(attributed));
         }
     }
+}
+
+/// The vendor's tool leaves out what no module encloses: 46 kernels and collectives with 95 % of the time.
+#[test]
+fn time_outside_of_modules_is_counted_and_every_kernel_has_an_operator() {
+    let context = Context::new();
+    let Some(profile) = marked_profile(&context, "basic") else { return };
+    let database = raw_database(&profile);
+    let all = "SELECT count(*), sum(length) FROM (
+        SELECT t.endNs - t.startNs AS length FROM TASK t JOIN COMPUTE_TASK_INFO USING (globalTaskId)
+        UNION ALL SELECT endNs - startNs FROM COMMUNICATION_OP)";
+    let counts = |query: &str| -> (i64, i64) {
+        database.query_row(query, [], |row| Ok((row.get(0)?, row.get(1)?))).expect("a sum")
+    };
+    let ran = context.run(&["modules", &profile.to_string_lossy(), "--format", "json"]);
+    let rows = objects(&ran.stdout);
+    let operators: Vec<&Value> = rows.iter().filter(|row| row["item"] == "operator").collect();
+    let number = |value: &Value| value.as_i64().expect("a whole number");
+    let count = |rows: &mut dyn Iterator<Item = &&Value>| {
+        rows.fold((0, 0), |(kernels, time), row| {
+            let of_call = i64::try_from(row["kernels"].as_array().expect("a list").len()).expect("few");
+            (kernels + of_call * number(&row["calls"]), time + number(&row["total_ns"]))
+        })
+    };
+    assert_eq!(count(&mut operators.iter()), counts(all));
+    let outside = count(&mut operators.iter().filter(|row| row["module"].is_null()));
+    assert_eq!(outside, (46, 105_228_703));
+    assert!(operators.iter().all(|row| row["operator"].as_str().is_some_and(|name| !name.is_empty())));
+}
+
+/// Operations and utilisation of one product, by its recorded shapes: `m,k` and `k,n`, in any order, give `m,n`.
+fn product_of(row: &Value, rate: f64) -> (f64, f64, f64) {
+    let shapes = |cell: &Value| -> Vec<Vec<f64>> {
+        let text = cell.as_str().expect("a text").to_owned();
+        let tensors =
+            text.split(';').map(|dims| dims.split(',').map(|dim| dim.parse().expect("a number")).collect());
+        tensors.collect()
+    };
+    let (inputs, output) = (shapes(&row[11]), shapes(&row[12]));
+    let elements = |dims: &[f64]| dims.iter().product::<f64>();
+    // The inputs share one dimension: m·k · k·n / (m·n) is its square.
+    let shared = (elements(&inputs[0]) * elements(&inputs[1]) / elements(&output[0])).sqrt();
+    let flops = 2.0 * elements(&output[0]) * shared;
+    let time = row[5].as_f64().expect("a time");
+    (flops, time, flops / (time * 1e-9 * rate))
+}
+
+/// The vendor's tools print the plain mean of the calls, and take the time of the products only; ours divides all operations by
+/// the time of all kernels of the operators.
+#[test]
+fn operations_of_products_are_those_of_the_vendor_and_each_counts_once() {
+    let (Some(recorded), Some(by_shapes)) =
+        (reference("operator_mfu_v26.2.0.json"), reference("module_statistic_mfu_v26.0.0.json"))
+    else {
+        return;
+    };
+    // 20 cores at 1800 MHz, 8192 operations a cycle.
+    let rate = 20.0 * 1800e6 * 8192.0;
+    let products = recorded["OperatorMFU"]["rows"].as_array().expect("rows");
+    let mut sums: BTreeMap<&str, (f64, Vec<f64>)> = BTreeMap::new();
+    for row in products {
+        let (flops, _, utilisation) = product_of(row, rate);
+        assert_eq!(row[9].as_f64(), Some(flops), "{row}");
+        assert!((row[6].as_f64().expect("a ratio") - utilisation).abs() < 1e-4, "{row}");
+        let sum = sums.entry(row[1].as_str().expect("an operator")).or_default();
+        sum.0 += flops;
+        sum.1.push(utilisation);
+    }
+    let percent = |utilisations: &[f64]| {
+        #[expect(clippy::cast_precision_loss, reason = "few calls")]
+        let mean = utilisations.iter().sum::<f64>() / utilisations.len() as f64;
+        format!("{:.2}%", 100.0 * mean)
+    };
+    // The calls of the old table: three of the forward pass; three, two and one of the backward pass.
+    let backward = &sums["aclnnMm"].1;
+    let means = [
+        percent(&sums["aclnnAddmm"].1),
+        percent(&[backward[0], backward[2], backward[4]]),
+        percent(&[backward[1], backward[3]]),
+        percent(&backward[5..]),
+    ];
+    let old: Vec<&str> = by_shapes["Sheet1"]["rows"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .filter_map(|row| row[7].as_str())
+        .collect();
+    assert_eq!(means, *old);
+    let context = Context::new();
+    // The operations are recorded in one profile, and follow from shapes in the other one.
+    for (variant, peak) in [("mfu", &[][..]), ("basic", &["--peak", "294.912"])] {
+        let Some(profile) = marked_profile(&context, variant) else { return };
+        let path = profile.to_string_lossy();
+        let ran = context.run(&[&["modules", &*path, "--format", "json"], peak].concat());
+        let rows = objects(&ran.stdout);
+        let mut own: BTreeMap<&str, f64> = BTreeMap::new();
+        for row in rows.iter().filter(|row| row["flops"].is_number()) {
+            let number = |key: &str| row[key].as_f64().expect("a number");
+            *own.entry(row["operator"].as_str().expect("a text")).or_default() += number("flops");
+            let expected = number("flops") / (number("total_ns") * 1e-9 * rate);
+            assert!((number("mfu") - expected).abs() < 1e-9, "{variant}: {row}");
+        }
+        let expected: BTreeMap<&str, f64> = sums.iter().map(|(name, sum)| (*name, sum.0)).collect();
+        assert_eq!(own, expected, "{variant}");
+    }
+}
+
+/// The rows of the old version, which repeats neither parents nor modules.
+#[test]
+fn rows_of_the_old_statistic_are_the_same() {
+    let Some(old) = reference("module_statistic_mfu_v26.0.0.json") else { return };
+    let context = Context::new();
+    let Some(profile) = marked_profile(&context, "mfu") else { return };
+    let ran = context.run(&["modules", &profile.to_string_lossy(), "--format", "csv"]);
+    let (rows, _) = own_rows(&ran.stdout);
+    let expected = old["Sheet1"]["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), expected.len());
+    for (own, theirs) in rows.iter().zip(expected) {
+        for (column, own) in [&own.0, &own.1, &own.2, &own.3].into_iter().enumerate() {
+            assert!(theirs[column].is_null() || theirs[column] == **own, "{own}, {theirs}");
+        }
+        assert_eq!((Some(own.4), Some(own.6)), (theirs[4].as_f64(), theirs[6].as_u64()), "{theirs}");
+        assert!((own.5 - theirs[5].as_f64().expect("a mean")).abs() < 1e-6, "{theirs}");
+    }
+}
+
+/// Recorded operations belong to one operator, although two of its kernels and another operator run in the range.
+#[test]
+fn recorded_operations_of_a_range_count_once() {
+    let context = Context::new();
+    let ranges = "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
+        INSERT INTO STRING_IDS VALUES (900, '3000000000-mm'), (901, 'mfu_flops');
+        INSERT INTO MSTX_EVENTS
+            SELECT CAST(min(startNs) AS INTEGER), CAST(max(endNs) AS INTEGER), 2, 900, 901, 1
+            FROM PYTORCH_API WHERE type = 50001";
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), ranges);
+    let ran = context.run(&["modules", "ascend_pytorch_profiler_0.db", "--peak", "100", "--format", "json"]);
+    let rows = objects(&ran.stdout);
+    let operators = rows.iter().filter(|row| row["item"] == "operator");
+    let flops: Vec<f64> = operators.filter_map(|row| row["flops"].as_f64()).collect();
+    assert_eq!(flops.iter().filter(|flops| **flops >= 3e9).count(), 1, "{flops:?}");
 }
 
 #[test]
