@@ -485,6 +485,75 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     }
 }
 
+/// Reads the cells of a workbook with the parsers of Python's standard library, and prints them as JSON.
+const READ_WORKBOOK: &str = r#"
+import json, sys, zipfile, xml.etree.ElementTree as tree
+book = zipfile.ZipFile(sys.argv[1])
+assert book.testzip() is None
+parse = lambda name: tree.fromstring(book.read(name))
+space = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+text = lambda node: "".join(part.text or "" for part in node.iter(space + "t"))
+strings = [text(node) for node in parse("xl/sharedStrings.xml")]
+names = [sheet.get("name") for sheet in parse("xl/workbook.xml").iter(space + "sheet")]
+def column(cell):
+    letters = "".join(letter for letter in cell.get("r") if letter.isalpha())
+    place = 0
+    for letter in letters:
+        place = 26 * place + ord(letter) - 64
+    return place - 1
+rows = []
+for row in parse("xl/worksheets/sheet1.xml").iter(space + "row"):
+    cells = {}
+    for cell in row.iter(space + "c"):
+        assert cell.find(space + "f") is None, "a formula"
+        value = cell.find(space + "v").text
+        cells[column(cell)] = strings[int(value)] if cell.get("t") == "s" else float(value)
+    rows.append([cells.get(place) for place in range(9)])
+json.dump({"sheets": names, "rows": rows}, sys.stdout)
+"#;
+
+#[test]
+fn a_workbook_has_the_cells_of_the_csv() {
+    let context = Context::new();
+    // Names that are no formula, no markup, and longer than a cell of a workbook may be.
+    let statements = "UPDATE STRING_IDS SET value = '=1+1' WHERE value = 'aclnnAddmm_MatMulV2';
+        UPDATE STRING_IDS SET value = '<a & \"b\">, \u{e4}' WHERE value = 'aclnnMul';
+        UPDATE STRING_IDS SET value = hex(zeroblob(20000)) WHERE value = 'aclnnAdd_Add'";
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), statements);
+    let base = ["modules", "ascend_pytorch_profiler_0.db", "--peak", "100", "--format", "csv"];
+    let ran = context.run(&[&base[..], &["--xlsx", "all.xlsx"]].concat());
+    assert_eq!((ran.code, &*ran.stderr), (0, "wrote `all.xlsx`\n"));
+    let mut python = Command::new("python3");
+    python.args(["-c", READ_WORKBOOK]).arg(context.path("all.xlsx"));
+    let output = context.ran(&python.output().expect("python3 runs"));
+    assert_eq!((output.code, &*output.stderr), (0, ""));
+    let book: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert_eq!(book["sheets"], serde_json::json!(["module_statistic"]));
+    let rows = book["rows"].as_array().expect("rows");
+    let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(ran.stdout.as_bytes());
+    let expected: Vec<csv::StringRecord> = csv.records().map(|row| row.expect("a row")).collect();
+    assert_eq!((rows.len(), expected.len()), (1 + 6, 1 + 6));
+    for (number, (row, expected)) in rows.iter().zip(&expected).enumerate() {
+        for (column, text) in expected.iter().enumerate() {
+            let cell = &row[column];
+            match cell.as_f64() {
+                Some(value) if number > 0 => assert_eq!(Ok(value), text.parse(), "{row}"),
+                _ if text.len() > 32_767 => {
+                    let cell = cell.as_str().expect("a text");
+                    assert!(
+                        cell.chars().count() <= 32_767
+                            && cell.starts_with("00000")
+                            && cell.contains('\u{2026}')
+                    );
+                }
+                _ => assert_eq!(cell.as_str().unwrap_or_default(), text, "{row}"),
+            }
+        }
+    }
+    let cells: Vec<&str> = rows.iter().flat_map(|row| [&row[2], &row[3]]).filter_map(Value::as_str).collect();
+    assert!(cells.contains(&"=1+1") && cells.contains(&"<a & \"b\">, \u{e4}"));
+}
+
 #[test]
 fn lines_that_mark_modules_are_python() {
     let context = Context::new();

@@ -487,7 +487,7 @@ fn ranks_are_compared_and_lanes_are_written() {
     let time_of = |lane: i64, process: i64| -> f64 {
         let own = events
             .iter()
-            .filter(|event| event["ph"] == "X" && event["tid"] == lane && event["pid"] == process);
+            .filter(|event| event["ph"] == "X" && event["tid"] == 1 + lane && event["pid"] == 1 + process);
         own.map(|event| event["dur"].as_f64().expect("a duration")).sum()
     };
     assert_eq!([0, 1, 2, 3, 4].map(|lane| time_of(lane, 0)), [120.0, 24.5, 35.0, 33.5, 62.0]);
@@ -505,6 +505,133 @@ fn ranks_are_compared_and_lanes_are_written() {
     assert_eq!(output.len(), 4, "{}", ran.stdout);
     assert_eq!(output[0]["longest_gaps"][0]["after"], "Add");
     assert_eq!(output[2]["longest_gaps"][0]["after"], "OtherAdd");
+}
+
+/// Perfetto takes numbers of 32 bits for processes and threads, drops events before time 0, and draws the slices of a lane
+/// wrongly if they overlap without one enclosing the other.
+#[test]
+fn lanes_are_valid_for_perfetto_and_have_the_times_of_the_steps() {
+    let context = Context::new();
+    // The host starts a module before the first task, on a thread whose number has 64 bits.
+    let ranges = "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
+        INSERT INTO MSTX_EVENTS VALUES
+            (1699999999999000000, 1700000000000050000, 2, 'Decoder', 'Module', 17179869184001),
+            (1700000000000001000, 1700000000000040000, 2, 'Mlp', 'Module', 17179869184001),
+            (1700000000000002000, 1700000000000002000, 0, 'mark', 'mine', 17179869184007),
+            (1700000000000003000, 1700000000000030000, 2, 'loader', 'default', 17179869184009)";
+    write_database(&context.path("all/ascend_pytorch_profiler_0.db"), ranges);
+    write_database(&context.path("all/ascend_pytorch_profiler_1.db"), "DELETE FROM STEP_TIME WHERE id = 7");
+    let ran = context.run(&["timeline", "all", "--trace", "lanes.json", "--format", "json", "--gaps", "99"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let text = fs::read_to_string(context.path("lanes.json")).expect("written");
+    let trace: Value = serde_json::from_str(&text).expect("JSON");
+    let origin: i64 =
+        trace["otherData"]["origin_ns"].as_str().and_then(|text| text.parse().ok()).expect("a number");
+    assert_eq!(origin, 1_699_999_999_999_000_000);
+    let mut names: BTreeMap<(u64, Option<u64>), String> = BTreeMap::new();
+    let mut lanes: BTreeMap<(u64, u64), Vec<(i64, i64)>> = BTreeMap::new();
+    let nanos = |value: &Value| {
+        let micros = value.as_f64().expect("a number");
+        assert!(micros.is_finite() && micros >= 0.0, "{value}");
+        #[expect(clippy::cast_possible_truncation, reason = "times of a step")]
+        let nanos = (micros * 1000.0).round() as i64;
+        nanos
+    };
+    for event in trace["traceEvents"].as_array().expect("events") {
+        let id = |key: &str| {
+            let id = event[key].as_u64();
+            assert!(id.is_none_or(|id| (1..=u64::from(u32::MAX)).contains(&id)), "{event}");
+            id
+        };
+        let (process, thread) = (id("pid").expect("a process"), id("tid"));
+        match event["ph"].as_str().expect("a kind") {
+            "M" if event["name"] == "thread_sort_index" => {}
+            "M" => {
+                let name = event["args"]["name"].as_str().expect("a name").to_owned();
+                assert_eq!(names.insert((process, thread), name), None, "named once: {event}");
+            }
+            "X" => {
+                let start = nanos(&event["ts"]);
+                let span = (origin + start, origin + start + nanos(&event["dur"]));
+                lanes.entry((process, thread.expect("a lane"))).or_default().push(span);
+            }
+            "i" => assert_eq!((&event["s"], nanos(&event["ts"])), (&"t".into(), 1_002_000)),
+            kind => panic!("{kind}"),
+        }
+    }
+    for ((process, lane), spans) in &mut lanes {
+        assert!(names.contains_key(&(*process, None)) && names.contains_key(&(*process, Some(*lane))));
+        spans.sort_unstable_by_key(|(start, end)| (*start, -end));
+        let is_host = names[&(*process, None)].ends_with("host");
+        for pair in spans.windows(2) {
+            let [first, second] = [pair[0], pair[1]];
+            assert!(
+                second.0 >= first.1 || is_host && second.1 <= first.1,
+                "{process} {lane}: {first:?} {second:?}"
+            );
+        }
+    }
+    // `Decoder` and a module of torch cross each other on one thread, which has two lanes.
+    let threads = names.iter().filter(|(_, name)| name.starts_with("Thread "));
+    let threads: Vec<(u64, &str)> = threads.map(|((process, _), name)| (*process, &**name)).collect();
+    assert_eq!(threads, [(3, "Thread 1"), (3, "Thread 1"), (3, "Thread 9"), (4, "Thread 1")]);
+    // The slices of the lanes are the times of the steps.
+    let output = objects(&ran.stdout);
+    for (process, rank) in [(1, 0), (2, 1)] {
+        assert_eq!(names[&(process, None)], format!("rank {rank}, device 0"));
+        let steps = items(&output, "step").into_iter().filter(|step| step["rank"] == rank);
+        let steps: Vec<&Value> = steps.collect();
+        for (lane, key) in [
+            (1, "span_ns"),
+            (2, "computing_ns"),
+            (3, "communication_ns"),
+            (4, "not_overlapped_ns"),
+            (5, "free_ns"),
+        ] {
+            let sum: i64 = steps.iter().map(|step| whole_number(&step[key])).sum();
+            let lane: i64 = lanes[&(process, lane)].iter().map(|(start, end)| end - start).sum();
+            assert_eq!(lane, sum, "{key}");
+        }
+        let starts: Vec<i64> = steps.iter().map(|step| whole_number(&step["start_ns"])).collect();
+        assert_eq!(lanes[&(process, 1)].iter().map(|span| span.0).collect::<Vec<_>>(), starts);
+    }
+}
+
+/// Tasks before, between and behind the steps have rows of their own, so that no step between them counts as free.
+#[test]
+fn tasks_outside_of_steps_do_not_make_the_steps_free() {
+    let context = Context::new();
+    // Kernels of 1000 ns each: one 900 us before the steps, and two behind them.
+    let task = |id: i64, start: i64| {
+        format!(
+            "INSERT INTO TASK VALUES ({start}, {}, 0, {id}, {id}, 14, 2);
+             INSERT INTO COMPUTE_TASK_INFO VALUES (25, {id}, 26, 27, 28, 29, 20, 21, 30, 23);",
+            start + 1000
+        )
+    };
+    let steps = 1_700_000_000_000_000_000;
+    let statements =
+        [task(901, steps - 900_000), task(902, steps + 500_000), task(903, steps + 502_000)].concat();
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), &statements);
+    let output = timeline(&context, Path::new("ascend_pytorch_profiler_0.db"));
+    let rows: Vec<_> = items(&output, "step")
+        .into_iter()
+        .map(|row| {
+            let [span, computing, free] =
+                ["span_ns", "computing_ns", "free_ns"].map(|key| whole_number(&row[key]));
+            (row["step"].as_u64(), span, computing, free)
+        })
+        .collect();
+    let outside = |span, computing, free| (None, span, computing, free);
+    assert_eq!(
+        rows,
+        [
+            outside(1_000, 1_000, 0),
+            (Some(7), 120_000, 24_500, 62_000),
+            (Some(8), 20_000, 20_000, 0),
+            outside(3_000, 2_000, 1_000)
+        ]
+    );
 }
 
 #[test]
@@ -552,6 +679,200 @@ fn wrong_input_is_refused_with_a_hint() {
     context.write(&format!("{output}/analysis.db"), "no database");
     let ran = context.run(&["timeline", "p_ascend_pt"]);
     assert!(ran.code == 0 && ran.stderr.contains("the vendor's table of steps is not compared: "), "{ran:?}");
+}
+
+/// Changes of the synthetic database, and what the program says about them: an error with table, row and cell, a note, or a
+/// part that is not recorded.
+#[test]
+fn wrong_cells_and_missing_rows_of_databases_are_named() {
+    let context = Context::new();
+    let file = context.path("ascend_pytorch_profiler_0.db");
+    for (table, place) in [
+        ("TASK", " (globalTaskId 2)"),
+        ("COMMUNICATION_OP", " (COMMUNICATION_OP, opId 2)"),
+        ("STEP_TIME", " (STEP_TIME, row 2)"),
+        ("PYTORCH_API", " (PYTORCH_API, row 2)"),
+        ("CANN_API", " (CANN_API, row 2)"),
+    ] {
+        for (cell, is_error) in [
+            ("'abc'", true),
+            ("x'00ff'", true),
+            ("1.5", true),
+            ("9e300", true),
+            ("'NaN'", true),
+            ("-5", false),
+            ("NULL", false),
+            ("''", false),
+            ("9223372036854775807", false),
+        ] {
+            write_database(&file, &format!("UPDATE {table} SET startNs = {cell} WHERE rowid = 2"));
+            let ran = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
+            fs::remove_file(&file).expect("there");
+            let expected = match is_error {
+                true => format!("error: `ascend_pytorch_profiler_0.db`{place}: `"),
+                false => "1 record without a valid time is left out".to_owned(),
+            };
+            assert!(ran.stderr.contains(&expected), "{table} {cell}: {ran:?}");
+            assert_eq!((ran.code, ran.stdout.is_empty()), if is_error { (3, true) } else { (0, false) });
+        }
+    }
+    for (statement, expected) in [
+        ("DELETE FROM COMPUTE_TASK_INFO", "not recorded: kernels: without them computing"),
+        ("DROP TABLE COMPUTE_TASK_INFO", "not recorded: kernels: without them computing"),
+        ("UPDATE COMPUTE_TASK_INFO SET globalTaskId = globalTaskId + 1000", "not recorded: kernels: "),
+        ("DELETE FROM TASK", "not recorded: kernels: "),
+        (
+            "DELETE FROM COMPUTE_TASK_INFO; DELETE FROM COMMUNICATION_OP",
+            "have neither a kernel nor a collective",
+        ),
+        ("DELETE FROM STRING_IDS", "not recorded: names of some kernels"),
+        ("UPDATE COMPUTE_TASK_INFO SET name = 99, opType = 99", "not recorded: names of some kernels"),
+        (
+            "UPDATE COMPUTE_TASK_INFO SET inputShapes = NULL, outputShapes = 32",
+            "not recorded: shapes of kernels",
+        ),
+        ("DELETE FROM STEP_TIME", "not recorded: steps"),
+        (
+            "UPDATE STEP_TIME SET id = 'seven' WHERE id = 7",
+            "(STEP_TIME, row 1): `seven` in column `id` is not",
+        ),
+        ("DELETE FROM PYTORCH_API", "not recorded: host operators"),
+        ("DELETE FROM CANN_API", "not recorded: launches by CANN"),
+        (
+            "CREATE TABLE META_DATA (name TEXT, value TEXT); INSERT INTO META_DATA VALUES ('SCHEMA_VERSION', '2.0.0')",
+            "SCHEMA_VERSION `2.0.0` is not known",
+        ),
+        (
+            "UPDATE TASK SET startNs = 5 WHERE globalTaskId = 1",
+            "span 19675 days, so that at least one is wrong",
+        ),
+        (
+            "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
+             INSERT INTO MSTX_EVENTS VALUES ('abc', 5, 2, 'a', 'Module', 1)",
+            "(MSTX_EVENTS, row 1): `abc` in column `startNs` is not a whole number",
+        ),
+    ] {
+        write_database(&file, statement);
+        let ran = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
+        fs::remove_file(&file).expect("there");
+        assert!(format!("{}{}", ran.stderr, ran.stdout).contains(expected), "{statement}: {ran:?}");
+        assert_eq!(ran.code == 3, ran.stderr.starts_with("error: ") && ran.stderr.contains("\nhint: "));
+    }
+    // Known versions are no news.
+    let version = "CREATE TABLE META_DATA (name TEXT, value TEXT); INSERT INTO META_DATA VALUES ('SCHEMA_VERSION', '1.2.0')";
+    write_database(&file, version);
+    assert_eq!(context.run(&["timeline", "ascend_pytorch_profiler_0.db"]).stderr, "");
+}
+
+/// Times that are unknown without kernels are neither zero nor free.
+#[test]
+fn times_that_need_kernels_are_not_printed_without_them() {
+    let context = Context::new();
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), "DROP TABLE COMPUTE_TASK_INFO");
+    let output = timeline(&context, Path::new("ascend_pytorch_profiler_0.db"));
+    let step = only_step(&output);
+    for key in ["computing_ns", "overlapped_ns", "not_overlapped_ns", "free_ns", "free_by_cause_ns", "gaps"] {
+        assert!(step[key].is_null(), "{key}: {step}");
+    }
+    assert_eq!((whole_number(&step["communication_ns"]), whole_number(&step["collectives"])), (35_000, 3));
+    let plain = context.run(&["timeline", "ascend_pytorch_profiler_0.db", "--trace", "lanes.json"]);
+    assert!(
+        !plain.stdout.contains("largest part") && !plain.stdout.contains("free time by cause"),
+        "{plain:?}"
+    );
+    let lanes = fs::read_to_string(context.path("lanes.json")).expect("written");
+    assert!(
+        lanes.contains("\"name\":\"Communication\",\"ph\":\"X\"") && !lanes.contains("\"Free: "),
+        "{lanes}"
+    );
+}
+
+/// Changes that are only in the log or the journal of a database are never left out silently.
+#[test]
+fn databases_with_an_open_log_or_a_hot_journal_are_refused() {
+    let context = Context::new();
+    let file = context.path("ascend_pytorch_profiler_0.db");
+    for (mode, suffix) in [("WAL", "-wal"), ("DELETE", "-journal")] {
+        write_database(&file, "");
+        let connection = rusqlite::Connection::open(&file).expect("opened");
+        // A cache of one page writes changes to the file before the end of the transaction.
+        let change = format!(
+            "PRAGMA journal_mode = {mode}; PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = 1; BEGIN IMMEDIATE;
+             UPDATE TASK SET endNs = endNs + 1; UPDATE PYTORCH_API SET name = name + 0"
+        );
+        connection.execute_batch(&change).expect("changed");
+        if mode == "WAL" {
+            connection.execute_batch("COMMIT").expect("committed");
+        }
+        // The state that a killed writer leaves.
+        fs::create_dir_all(context.path("killed")).expect("created");
+        let log = format!("ascend_pytorch_profiler_0.db{suffix}");
+        for name in ["ascend_pytorch_profiler_0.db", &log] {
+            fs::copy(context.path(name), context.path("killed").join(name)).expect("copied");
+        }
+        drop(connection);
+        let ran = context.run(&["timeline", "killed"]);
+        let expected = format!(
+            "error: `killed/ascend_pytorch_profiler_0.db` was not closed: `killed/{log}` holds changes that belong to it\nhint: "
+        );
+        assert!(ran.code == 3 && ran.stderr.starts_with(&expected), "{mode}: {ran:?}");
+        assert!(ran.stderr.contains("PRAGMA journal_mode=DELETE"), "{ran:?}");
+        let before = context.snapshot("killed");
+        // What the hint says makes it readable.
+        let closed =
+            rusqlite::Connection::open(context.path("killed/ascend_pytorch_profiler_0.db")).expect("opened");
+        closed.execute_batch("PRAGMA journal_mode = DELETE").expect("written back");
+        let kernels: i64 =
+            closed.query_row("SELECT count(*) FROM TASK", [], |row| row.get(0)).expect("a count");
+        closed.close().expect("closed");
+        assert_eq!((kernels, before.len()), (10, 2));
+        let output = timeline(&context, Path::new("killed"));
+        // Each of the four kernels of step 7 is 1 ns longer if the changes were committed.
+        let computing = whole_number(&items(&output, "step")[0]["computing_ns"]);
+        assert_eq!(computing, 24_500 + if mode == "WAL" { 4 } else { 0 }, "{mode}");
+        fs::remove_dir_all(context.path("killed")).expect("removed");
+        fs::remove_file(&file).expect("removed");
+        drop(fs::remove_file(context.path(&log)));
+    }
+}
+
+/// The text forms: cells of the table and events of the trace.
+#[test]
+fn wrong_times_of_text_profiles_are_named() {
+    let context = Context::new();
+    for (cell, expected) in [
+        ("abc", "kernel_details.csv`:2: `abc` in column `Duration(us)`"),
+        ("NaN", "kernel_details.csv`:2: `NaN` in column `Duration(us)`"),
+        ("inf", "kernel_details.csv`:2: `inf` in column `Duration(us)`"),
+        ("-10.000", "kernel_details.csv`:2: `-10.000` in column `Duration(us)`"),
+        (
+            "99999999999.000",
+            "kernel_details.csv`:2: `99999999999.000` in column `Duration(us)` is not between",
+        ),
+        ("N/A", "1 record without a valid time is left out"),
+        ("", "1 record without a valid time is left out"),
+    ] {
+        context.write("t/kernel_details.csv", &TABLE.replacen(",10.000,", &format!(",{cell},"), 1));
+        let ran = context.run(&["timeline", "t"]);
+        assert!(ran.stderr.contains(expected), "{cell}: {ran:?}");
+    }
+    let without_names: String = TRACE.lines().filter(|line| !line.contains("process_name")).collect();
+    for (trace, expected) in [
+        // NaN and Infinity are no JSON.
+        (TRACE.replacen("\"dur\": ", "\"dur\": NaN, \"other\": ", 1), "trace_view.json`: line "),
+        (TRACE.replacen("\"dur\": ", "\"dur\": -", 3), "without a valid time"),
+        (TRACE.replacen("\"dur\": ", "\"dur\": \"long\", \"other\": ", 3), "without a valid time"),
+        (TRACE.replace("\"dur\": ", "\"dur\": 1e300, \"other\": "), "have neither a kernel nor a collective"),
+        (without_names.replace("}, ]", "}]").replace("},]", "}]"), "have neither a kernel nor a collective"),
+        (TRACE.replacen("process_name", "process_nam", 1), "of a process without a `process_name`"),
+    ] {
+        context.write("j/trace_view.json", &trace);
+        let ran = context.run(&["timeline", "j"]);
+        assert!(
+            ran.stderr.contains(expected) || ran.stderr.contains(&expected.replace("a process", "processes")),
+            "{expected}: {ran:?}\n{trace}"
+        );
+    }
 }
 
 #[test]
