@@ -387,6 +387,156 @@ fn operations_follow_from_shapes_and_recorded_masks() {
     }
 }
 
+/// Returns the operations of the operators `operator 0` and so on of the kernels.
+fn flops_of_kernels(kernels: &[MarkedKernel<'_>], options: &[&str], context: &Context) -> Vec<Option<f64>> {
+    let file = context.path("ascend_pytorch_profiler_0.db");
+    drop(fs::remove_file(&file));
+    write_database(&file, &statements_of_kernels(kernels.iter()));
+    let ran =
+        context.run(&[&["modules", "ascend_pytorch_profiler_0.db", "--format", "json"], options].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let rows = objects(&ran.stdout);
+    let flops_of = |number: usize| {
+        let name = format!("operator {number}");
+        rows.iter().find(|row| row["operator"] == *name).expect("a row")["flops"].as_f64()
+    };
+    (0..kernels.len()).map(flops_of).collect()
+}
+
+/// Products in all their layouts: 2·M·N·K, for each batch, with weights in blocks of 16 by 16 (16 by 32 for INT8), and with
+/// the rows of all groups.
+#[test]
+fn operations_of_products_equal_a_computation_by_hand() {
+    let bf16 = |kernel, shapes, formats, output| -> MarkedKernel<'_> {
+        (kernel, [shapes, "DT_BF16;DT_BF16", formats], [output, "DT_BF16", "ND"], "")
+    };
+    let cases = [
+        // Rows of one token, and a transposed weight.
+        (bf16("MatMulV2", "1,4096;4096,2560", "ND;ND", "1,2560"), 20_971_520.0),
+        (bf16("MatMulV2", "7,384;640,384", "ND;ND", "7,640"), 3_440_640.0),
+        // N1, K1, 16, 16: 128 columns, 384 rows of the weight.
+        (bf16("MatMulV2", "7,384;8,24,16,16", "ND;FRACTAL_NZ", "7,128"), 688_128.0),
+        (bf16("BatchMatMulV2", "3,5,7,64;3,5,64,32", "ND;ND", "3,5,7,32"), 430_080.0),
+        (bf16("BatchMatMulV2", "4,16,128;4,256,128", "ND;ND", "4,16,256"), 4_194_304.0),
+        (
+            (
+                "GroupedMatmul",
+                [
+                    "30,128;6,128,64;;6,64;;;;6;30",
+                    "INT8;INT8;DT_UNDEFINED;FLOAT;DT_UNDEFINED;DT_UNDEFINED;DT_UNDEFINED;INT64;FLOAT",
+                    "ND;FRACTAL_NZ;NULL;ND;NULL;NULL;NULL;ND;ND",
+                ],
+                ["30,64", "DT_BF16", "ND"],
+                "",
+            ),
+            491_520.0,
+        ),
+        (
+            (
+                "QuantBatchMatmulV3",
+                ["16,128;8,8,16,32;256;256", "INT8;INT8;FLOAT;INT32", "ND;FRACTAL_NZ;ND;ND"],
+                ["16,256", "DT_BF16", "ND"],
+                "",
+            ),
+            1_048_576.0,
+        ),
+    ];
+    let context = Context::new();
+    let (kernels, expected): (Vec<MarkedKernel<'_>>, Vec<f64>) = cases.into_iter().unzip();
+    let own = flops_of_kernels(&kernels, &["--peak", "100"], &context);
+    let expected: Vec<Option<f64>> = expected.into_iter().map(Some).collect();
+    assert_eq!(own, expected);
+    // 20 cores at 1800 MHz: 8192 operations a cycle, twice as many for INT8.
+    context.write(
+        "p_ascend_pt/PROF_1/device_0/info.json.0",
+        r#"{"DeviceInfo": [{"id": 0, "ai_core_num": 20, "aic_frequency": "1800"}]}"#,
+    );
+    let database = context.path("p_ascend_pt/ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db");
+    write_database(&database, &statements_of_kernels(kernels.iter()));
+    let ran = context.run(&["modules", "p_ascend_pt", "--format", "json"]);
+    let rows = objects(&ran.stdout);
+    for (number, (kernel, flops)) in kernels.iter().zip(&expected).enumerate() {
+        let row = rows.iter().find(|row| row["operator"] == *format!("operator {number}")).expect("a row");
+        let rate = 20.0 * 1.8e9 * if kernel.1[1].starts_with("INT8") { 16_384.0 } else { 8192.0 };
+        let utilisation = flops.expect("known") / (1e-6 * rate);
+        assert!((row["mfu"].as_f64().expect("known") / utilisation - 1.0).abs() < 1e-9, "{row}");
+    }
+}
+
+/// Attention whose mask is recorded: the test counts the pairs of queries and keys one by one. The vendor's formulas for
+/// unequal lengths compare sizes of heads instead of lengths.
+#[test]
+fn operations_of_attention_equal_a_count_of_pairs() {
+    // Layout, shapes of query, key and output, and sequences of queries and keys.
+    type AttentionCall<'a> = (&'a str, [&'a str; 3], &'a [(u32, u32)]);
+    let calls: [AttentionCall<'_>; 6] = [
+        ("BNSD", ["2,4,48,64", "2,2,80,64", "2,4,48,64"], &[(48, 80), (48, 80)]),
+        ("BNSD", ["1,4,80,64", "1,4,48,64", "1,4,80,64"], &[(80, 48)]),
+        ("BSND", ["1,33,4,192", "1,33,4,192", "1,33,4,128"], &[(33, 33)]),
+        ("BSH", ["2,16,256", "2,40,256", "2,16,256"], &[(16, 40), (16, 40)]),
+        ("SBH", ["16,2,256", "40,2,256", "16,2,256"], &[(16, 40), (16, 40)]),
+        ("TND", ["60,4,64", "90,4,64", "60,4,64"], &[(10, 30), (45, 20), (5, 40)]),
+    ];
+    let ends = |lengths: &mut dyn Iterator<Item = u32>| -> String {
+        let mut end = 0;
+        let ends = lengths.map(|length| {
+            end += length;
+            end.to_string()
+        });
+        ends.collect::<Vec<_>>().join(",")
+    };
+    let elements =
+        |shape: &str| shape.split(',').map(|dim| dim.parse::<f64>().expect("a number")).product::<f64>();
+    let mut texts = Vec::new();
+    let mut expected = Vec::new();
+    for (layout, [query, key, output], sequences) in calls {
+        for mode in [0, 2, 3] {
+            let mut mark = format!(r#"{{"input_layout":"{layout}","sparse_mode":{mode}"#);
+            if layout == "TND" {
+                let (queries, keys) = (
+                    ends(&mut sequences.iter().map(|pair| pair.0)),
+                    ends(&mut sequences.iter().map(|pair| pair.1)),
+                );
+                mark += &format!(r#","actual_seq_qlen":[{queries}],"actual_seq_kvlen":[{keys}]"#);
+            }
+            let (mut pairs, mut rows) = (0_u32, 0);
+            for (queries, keys) in sequences {
+                rows += queries;
+                for query in 0..*queries {
+                    // Mode 2 is causal from the first query and key, mode 3 from the last ones.
+                    let last = match mode {
+                        0 => i64::from(*keys) - 1,
+                        2 => i64::from(query),
+                        _ => i64::from(query) + i64::from(*keys) - i64::from(*queries),
+                    };
+                    pairs += (0..*keys).map(|key| u32::from(i64::from(key) <= last)).sum::<u32>();
+                }
+            }
+            // A pair has two operations for each element of its row of the query and of the output.
+            let width = (elements(query) + elements(output)) / f64::from(rows);
+            expected.push(Some(2.0 * f64::from(pairs) * width));
+            let softmax = if layout == "TND" { "60,4,8" } else { "1,4,48,8" };
+            texts.push((
+                format!("{query};{key};{key}"),
+                format!("{softmax};{softmax};;{output}"),
+                mark + "}",
+            ));
+        }
+    }
+    let kernels: Vec<MarkedKernel<'_>> = texts
+        .iter()
+        .map(|(inputs, outputs, mark)| -> MarkedKernel<'_> {
+            let types = ["DT_BF16;DT_BF16;DT_BF16", "FLOAT;FLOAT;DT_BF16;DT_BF16"];
+            ("FlashAttentionScore", [inputs, types[0], "ND;ND;ND"], [outputs, types[1], "ND;ND;ND;ND"], mark)
+        })
+        .collect();
+    let own = flops_of_kernels(&kernels, &["--peak", "100"], &Context::new());
+    for ((own, expected), (inputs, _, mark)) in own.iter().zip(&expected).zip(&texts) {
+        assert_eq!(own, expected, "{inputs} {mark}");
+    }
+    assert_eq!(own.len(), 18);
+}
+
 #[test]
 fn both_forms_of_a_run_have_the_same_modules() {
     let context = Context::new();
