@@ -168,6 +168,21 @@ fn names_behind_their_events_count() {
 }
 
 #[test]
+fn kernels_of_a_trace_alone_have_task_types_of_old_and_new_versions() {
+    let trace = fixture("trace_view.json");
+    let of_trace = |trace: &str| figures(&read_bytes("trace_view.json", trace.as_bytes()).expect("read"));
+    let expected = of_trace(&trace);
+    let renamed =
+        trace.replace("\"AI_CORE\"", "\"KERNEL_AICORE\"").replace("\"AI_VECTOR_CORE\"", "\"KERNEL_AIVEC\"");
+    assert_ne!(renamed, trace);
+    assert_eq!(of_trace(&renamed), expected);
+    // Of types that are no kernels nothing is computed, which is stated.
+    let unknown = renamed.replace("\"KERNEL_", "\"OTHER_");
+    let run = read_bytes("trace_view.json", unknown.as_bytes()).expect("read");
+    assert_eq!((run.kernels().count(), run.missing[0]), (0, MissingPart::Kernels));
+}
+
+#[test]
 fn arguments_may_be_text_and_odd_ones_are_left_out_alone() {
     let trace = fixture("trace_view.json");
     let expected = figures(&read_bytes("trace_view.json", trace.as_bytes()).expect("read"));

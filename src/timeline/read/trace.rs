@@ -39,6 +39,11 @@ const KERNEL_TASKS: [&str; 9] = [
     "FFTS_PLUS",
 ];
 
+/// Returns true for the type of a device task that is a kernel; newer versions of CANN have a common prefix.
+fn is_kernel_task(kind: &str) -> bool {
+    KERNEL_TASKS.contains(&kind) || kind.starts_with("KERNEL_")
+}
+
 /// Process of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TraceLane {
@@ -372,7 +377,7 @@ impl TraceReader {
                 continue;
             }
             let is_transfer = self.transfers.contains(&task.span.start);
-            let is_kernel = !has_table && KERNEL_TASKS.contains(&self.run.names.text(task.task_type));
+            let is_kernel = !has_table && is_kernel_task(self.run.names.text(task.task_type));
             let role = match is_kernel && !is_transfer {
                 true if is_collective_kernel(self.run.names.text(task.name)) => TaskRole::CollectiveKernel,
                 true => TaskRole::Kernel,
