@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the profile of examples/decoder_profile: two ranks, two steps of three decoder layers, as torch_npu writes them.
 
-All times are invented, so that each cause of free time occurs once; the names of kernels start with `rehearsal_`, which
+All times are invented, so that the patterns of docs/reading-a-profile.md occur; the names of kernels start with `rehearsal_`, which
 keeps them out of databases of kind npu. docs/reading-a-profile.md explains the output of the analyses."""
 
 import csv
@@ -172,7 +172,7 @@ def run_layer(ranks, number, layer):
                 rank.host = max(rank.host, rank.free[COMPUTE]) + 180.0
             rank.kernel("RmsNorm", 8.4)
             rank.kernel("MatMulV2", 31.2)
-            # In layer 2 the launch is slow, for example because an operator is compiled.
+            # In layer 2 the launch is slow, for example because an operator is compiled; the host is still ahead of the device.
             rank.kernel("FusedInferAttentionScore", 42.6 if rank.rank == 0 else 44.1, late=140.0 if layer == 2 and number == 7 else 0.0)
             # Rank 1 is late: its product takes longer, and rank 0 waits in the collective.
             rank.kernel("MatMulV2", 24.8 if rank.rank == 0 else 63.5)

@@ -19,6 +19,9 @@ pub enum RecordPosition {
     /// Row of a database's `COMMUNICATION_OP`.
     #[strum(to_string = " (COMMUNICATION_OP, opId {0})")]
     Operation(i64),
+    /// Row of another table of a database, by its number from 1.
+    #[strum(to_string = " ({0}, row {1})")]
+    Row(&'static str, u64),
 }
 
 /// Reason why a table of kernels has no column of shapes.

@@ -12,6 +12,8 @@ use crate::{
     timeline::{LaunchedTask, MissingPart, ModuleRow, ModuleTable, RunTimeline, Utilisation, sum_lengths},
 };
 
+/// Longest text of a workbook's cell, in characters; Excel refuses a file with a longer one.
+const LONGEST_CELL: usize = 32_767;
 /// Module of rows outside of all modules.
 const OUTSIDE: &str = "[outside modules]";
 /// Longest list of kernels in a table, in characters.
@@ -368,7 +370,9 @@ pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> Result<Vec<u8>, Xl
     for (row, (run, line)) in (1..).zip(lines) {
         for (column, cell) in (0..).zip(cells_of_line(run, line, has_database)) {
             match cell {
-                TableCell::Text(text) => drop(sheet.write_string(row, column, text)?),
+                TableCell::Text(text) => {
+                    sheet.write_string(row, column, shorten(&text, LONGEST_CELL))?;
+                }
                 TableCell::Number(number) => drop(sheet.write_number(row, column, number)?),
                 TableCell::Empty => {}
             }

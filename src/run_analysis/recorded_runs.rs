@@ -15,10 +15,15 @@ use crate::{
     report::print_note,
     session::{CommandError, LookupDatabase},
     timeline::{
-        LaunchedTask, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums, RunTimeline,
+        LaunchedTask, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums, RunTimeline, TimeSpan,
         Utilisation, read_runs, step_times, sum_lengths,
     },
 };
+
+/// Nanoseconds of a day.
+const DAY: i64 = 86_400_000_000_000;
+/// Length of a run beyond which a recorded time must be wrong: no profile is that long.
+const LONGEST_RUN: i64 = 2 * DAY;
 
 /// Reads the runs of all paths, each once, and notes what was left out.
 pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, CommandError> {
@@ -52,10 +57,27 @@ pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, Comma
                 "range of mstx has no end behind its start and is left out",
                 "ranges of mstx have no end behind their start and are left out",
             ),
+            (
+                run.unnamed,
+                "event is of a process without a `process_name` and is left out",
+                "events are of processes without a `process_name` and are left out",
+            ),
         ] {
             if count > 0 {
                 print_note(&format!("`{file}`: {count} {}", if count == 1 { one } else { many }));
             }
+        }
+        if let Some(version) = &run.unknown_schema {
+            print_note(&format!(
+                "`{file}`: SCHEMA_VERSION `{version}` is not known (known: 1.x); compare the times with the vendor's"
+            ));
+        }
+        let length = run.hull().map_or(0, TimeSpan::length);
+        if length > LONGEST_RUN {
+            print_note(&format!(
+                "`{file}`: the times of kernels and collectives span {} days, so that at least one is wrong",
+                length / DAY
+            ));
         }
     }
     Ok(runs)

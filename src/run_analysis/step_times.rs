@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::report::{align_right, plain_table, trim_lines};
 use crate::timeline::{
     CollectiveArrival, FreeGap, GapCause, MissingPart, ProfileForm, RunTimeline, StepTimes, StreamTimes,
-    TimeSet, VendorSteps, sum_lengths, waits_by_rank,
+    TimeSpan, VendorSteps, sum_lengths, waits_by_rank,
 };
 
 /// Run, device and stream.
@@ -57,10 +57,20 @@ impl<'a> StepTimesReport<'a> {
         self.runs.get(times.run)
     }
 
+    /// Returns true if the kernels of the row's run are recorded: without them only times of communication are known.
+    fn has_kernels(&self, times: &StepTimes) -> bool {
+        self.run_of(times).is_none_or(|run| !run.missing.contains(&MissingPart::Kernels))
+    }
+
+    /// Returns the rows of runs with kernels.
+    fn with_kernels(&self) -> impl Iterator<Item = &'a StepTimes> + Clone {
+        self.times.iter().filter(|times| self.has_kernels(times))
+    }
+
     /// Returns the longest gaps of all steps.
     fn longest_gaps(&self) -> Vec<(&'a StepTimes, &'a FreeGap)> {
         let of_step = |times: &'a StepTimes| times.gaps.iter().take(self.gaps).map(move |gap| (times, gap));
-        let mut gaps: Vec<_> = self.times.iter().flat_map(of_step).collect();
+        let mut gaps: Vec<_> = self.with_kernels().flat_map(of_step).collect();
         gaps.sort_by_key(|(_, gap)| (-gap.span.length(), gap.span.start));
         gaps.truncate(self.gaps);
         gaps
@@ -92,7 +102,7 @@ impl<'a> StepTimesReport<'a> {
 
     fn free_by_cause(&self) -> BTreeMap<GapCause, i64> {
         let mut sums = BTreeMap::new();
-        for (cause, time) in self.times.iter().flat_map(|times| &times.free_by_cause) {
+        for (cause, time) in self.with_kernels().flat_map(|times| &times.free_by_cause) {
             let sum = sums.entry(*cause).or_insert(0);
             *sum = sum_lengths([*sum, *time]);
         }
@@ -130,18 +140,19 @@ fn steps_table(report: &StepTimesReport<'_>) -> String {
         "collectives",
     ]);
     for times in report.times {
+        let with_kernels = |cell: String| if report.has_kernels(times) { cell } else { "-".to_owned() };
         table.add_row([
             number_cell(times.rank),
             number_cell(times.device),
             number_cell(times.step),
             millis_cell(times.span.length()),
-            millis_cell(times.computing),
+            with_kernels(millis_cell(times.computing)),
             millis_cell(times.communication),
             millis_cell(times.point_to_point),
-            millis_cell(times.overlapped),
-            millis_cell(times.not_overlapped),
-            millis_cell(times.free),
-            share(times.free, times.span.length()),
+            with_kernels(millis_cell(times.overlapped)),
+            with_kernels(millis_cell(times.not_overlapped)),
+            with_kernels(millis_cell(times.free)),
+            with_kernels(share(times.free, times.span.length())),
             times.preparing.map_or_else(|| "-".to_owned(), millis_cell),
             times.kernels.to_string(),
             times.collectives.to_string(),
@@ -153,8 +164,11 @@ fn steps_table(report: &StepTimesReport<'_>) -> String {
 
 /// Returns the part of the time that dominates all steps.
 fn largest_part(report: &StepTimesReport<'_>) -> String {
-    let sum = |part: fn(&StepTimes) -> i64| sum_lengths(report.times.iter().map(part));
+    let sum = |part: fn(&StepTimes) -> i64| sum_lengths(report.with_kernels().map(part));
     let span = sum(|times| times.span.length());
+    if report.with_kernels().next().is_none() {
+        return String::new();
+    }
     let parts = [
         ("computing", sum(|times| times.computing)),
         ("communication that is not overlapped", sum(|times| times.not_overlapped)),
@@ -356,6 +370,9 @@ pub(crate) fn step_times_json(report: &StepTimesReport<'_>) -> String {
         let causes: BTreeMap<&str, i64> =
             times.free_by_cause.iter().map(|(cause, time)| (<&str>::from(*cause), *time)).collect();
         let streams: Vec<Value> = times.streams.iter().map(stream_json).collect();
+        let has_kernels = report.has_kernels(times);
+        let with_kernels = |value: Value| if has_kernels { value } else { Value::Null };
+        let longest: Vec<Value> = times.gaps.iter().take(report.gaps).map(gap).collect();
         let object = json!({
             "item": "step",
             "rank": times.rank,
@@ -365,22 +382,22 @@ pub(crate) fn step_times_json(report: &StepTimesReport<'_>) -> String {
             "form": run.and_then(|run| run.form).map(|form: ProfileForm| form.to_string()),
             "start_ns": times.span.start,
             "span_ns": times.span.length(),
-            "computing_ns": times.computing,
+            "computing_ns": with_kernels(times.computing.into()),
             "communication_ns": times.communication,
             "collective_ns": times.collective,
             "point_to_point_ns": times.point_to_point,
-            "overlapped_ns": times.overlapped,
-            "not_overlapped_ns": times.not_overlapped,
-            "free_ns": times.free,
+            "overlapped_ns": with_kernels(times.overlapped.into()),
+            "not_overlapped_ns": with_kernels(times.not_overlapped.into()),
+            "free_ns": with_kernels(times.free.into()),
             "stage_ns": times.stage(),
             "bubble_ns": times.bubble,
-            "not_overlapped_excluding_receive_ns": times.not_overlapped_excluding_receive(),
+            "not_overlapped_excluding_receive_ns": with_kernels(times.not_overlapped_excluding_receive().into()),
             "preparing_ns": times.preparing,
             "kernels": times.kernels,
             "collectives": times.collectives,
-            "free_by_cause_ns": causes,
-            "gaps": times.gaps.len(),
-            "longest_gaps": times.gaps.iter().take(report.gaps).map(gap).collect::<Vec<_>>(),
+            "free_by_cause_ns": with_kernels(json!(causes)),
+            "gaps": with_kernels(times.gaps.len().into()),
+            "longest_gaps": with_kernels(longest.into()),
             "streams": streams,
             "not_recorded": run.map(|run| run.missing.iter().map(ToString::to_string).collect::<Vec<_>>()),
         });
@@ -425,82 +442,149 @@ fn stream_json(stream: &StreamTimes) -> Value {
     })
 }
 
-/// Adds the modules, ranges and marks of a run's host, by thread.
-fn add_host_lanes(run: &RunTimeline, process: usize, origin: i64, events: &mut Vec<Value>) {
-    if run.ranges.is_empty() && run.marks.is_empty() {
-        return;
-    }
-    let name = format!("rank {}, host", number_cell(run.rank));
-    events.push(json!({"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}));
-    for range in &run.ranges {
-        let args = json!({"domain": run.names.text(range.domain)});
-        events.push(
-            json!({"ph": "X", "pid": process, "tid": range.thread, "name": run.names.text(range.name),
-                           "ts": micros(range.span.start - origin), "dur": micros(range.span.length()),
-                           "args": args}),
-        );
-    }
-    for mark in &run.marks {
-        let args = json!({"domain": run.names.text(mark.domain)});
-        events.push(json!({"ph": "i", "s": "p", "pid": process, "tid": 0, "name": run.names.text(mark.name),
-                           "ts": micros(mark.at - origin), "args": args}));
+/// Events of a trace for Perfetto. Its importer takes numbers of processes and threads of 32 bits, of which 0 stands for
+/// the idle one, and drops events before time 0.
+struct LaneWriter {
+    events: Vec<Value>,
+    /// Time of the first event in nanoseconds since the epoch.
+    origin: i64,
+}
+
+/// Lane of ranges of which each encloses the next one, or ends before it starts.
+struct NestedLane {
+    number: usize,
+    /// Ends of the ranges that are open, the innermost one last.
+    open: Vec<i64>,
+}
+
+impl NestedLane {
+    /// Adds a range that does not start before the last one; false if it crosses an open one.
+    fn add(&mut self, span: TimeSpan) -> bool {
+        while self.open.last().is_some_and(|end| *end <= span.start) {
+            self.open.pop();
+        }
+        let fits = self.open.last().is_none_or(|end| span.end <= *end);
+        if fits {
+            self.open.push(span.end);
+        }
+        fits
     }
 }
+
+impl LaneWriter {
+    fn add_name(&mut self, kind: &str, process: usize, lane: Option<usize>, name: &str) {
+        let mut event = json!({"ph": "M", "pid": process, "name": kind, "args": {"name": name}});
+        if let Some(lane) = lane {
+            event["tid"] = lane.into();
+        }
+        self.events.push(event);
+    }
+
+    /// Adds the name of a lane, which is also its place among those of the process.
+    fn add_lane(&mut self, process: usize, lane: usize, name: &str) {
+        self.add_name("thread_name", process, Some(lane), name);
+        self.events.push(json!({"ph": "M", "pid": process, "tid": lane, "name": "thread_sort_index",
+                                "args": {"sort_index": lane}}));
+    }
+
+    fn add_slice(&mut self, (process, lane): (usize, usize), name: &str, span: TimeSpan, args: &Value) {
+        self.events.push(json!({"ph": "X", "pid": process, "tid": lane, "name": name,
+                                "ts": micros(span.start - self.origin), "dur": micros(span.length()),
+                                "args": args}));
+    }
+
+    /// Adds the modules, ranges and marks of a run's host, by thread.
+    fn add_host(&mut self, run: &RunTimeline, process: usize) {
+        if run.ranges.is_empty() && run.marks.is_empty() {
+            return;
+        }
+        self.add_name("process_name", process, None, &format!("rank {}, host", number_cell(run.rank)));
+        self.add_lane(process, MARKS_LANE, "Marks");
+        let mut threads: BTreeMap<u64, Vec<NestedLane>> = BTreeMap::new();
+        let mut next = MARKS_LANE + 1;
+        for range in &run.ranges {
+            let lanes = threads.entry(range.thread).or_default();
+            let found = lanes.iter_mut().position(|lane| lane.add(range.span)).unwrap_or_else(|| {
+                // The upper half of a number in a database is the process.
+                let name = format!("Thread {}", range.thread & u64::from(u32::MAX));
+                self.add_lane(process, next, &name);
+                lanes.push(NestedLane { number: next, open: vec![range.span.end] });
+                next += 1;
+                lanes.len() - 1
+            });
+            let args = json!({"domain": run.names.text(range.domain)});
+            let place = (process, lanes[found].number);
+            self.add_slice(place, run.names.text(range.name), range.span, &args);
+        }
+        for mark in &run.marks {
+            let args = json!({"domain": run.names.text(mark.domain)});
+            self.events.push(json!({"ph": "i", "s": "t", "pid": process, "tid": MARKS_LANE,
+                                    "name": run.names.text(mark.name),
+                                    "ts": micros(mark.at - self.origin), "args": args}));
+        }
+    }
+}
+
+/// Lanes of a device, from 1.
+const LANES: [&str; 5] = ["Steps", "Computing", "Communication", "Communication (not overlapped)", "Free"];
+/// Lane of the marks of a host.
+const MARKS_LANE: usize = 1;
 
 /// Returns a trace for Perfetto and chrome://tracing, in the JSON trace event format: for each rank and device a process
 /// with lanes for steps, computing, communication, communication that is not overlapped, and free time with its cause;
 /// for each host the modules, ranges and marks.
-/// Times are microseconds since the first task of all ranks.
+/// Times are microseconds since the first of these of all ranks.
 pub(crate) fn step_lanes(report: &StepTimesReport<'_>) -> String {
-    const LANES: [&str; 5] =
-        ["Steps", "Computing", "Communication", "Communication (not overlapped)", "Free"];
-    let origin = report.times.iter().map(|times| times.span.start).min().unwrap_or_default();
-    let mut events: Vec<Value> = Vec::new();
+    let of_hosts = report.runs.iter().flat_map(|run| {
+        run.ranges.iter().map(|range| range.span.start).chain(run.marks.iter().map(|mark| mark.at))
+    });
+    let origin = report.times.iter().map(|times| times.span.start).chain(of_hosts).min().unwrap_or_default();
+    let mut writer = LaneWriter { events: Vec::new(), origin };
     let mut processes: Vec<(usize, Option<u32>)> = Vec::new();
     for times in report.times {
         let key = (times.run, times.device);
-        let process = processes.iter().position(|other| *other == key).unwrap_or_else(|| {
+        let process = 1 + processes.iter().position(|other| *other == key).unwrap_or_else(|| {
             processes.push(key);
             processes.len() - 1
         });
-        let slice = |lane: usize, name: String, start: i64, length: i64, args: Value| {
-            json!({"ph": "X", "pid": process, "tid": lane, "name": name, "ts": micros(start - origin),
-                   "dur": micros(length), "args": args})
-        };
         let step = times.step.map_or_else(|| "outside of steps".to_owned(), |step| format!("step {step}"));
-        events.push(slice(0, step, times.span.start, times.span.length(), json!({})));
-        let sets: [&TimeSet; 3] =
-            [&times.sets.computing, &times.sets.communication, &times.sets.not_overlapped];
-        for (lane, set) in (1..).zip(sets) {
-            for span in set.spans() {
-                events.push(slice(lane, LANES[lane].to_owned(), span.start, span.length(), json!({})));
+        writer.add_slice((process, 1), &step, times.span, &json!({}));
+        let sets = [&times.sets.computing, &times.sets.communication, &times.sets.not_overlapped];
+        let has_kernels = report.has_kernels(times);
+        for ((lane, name), set) in (2..).zip(&LANES[1..]).zip(sets) {
+            let is_known = has_kernels || *name == "Communication";
+            for span in set.spans().iter().filter(|_| is_known) {
+                writer.add_slice((process, lane), name, *span, &json!({}));
             }
         }
         let run = report.run_of(times);
-        for gap in &times.gaps {
+        for gap in times.gaps.iter().filter(|_| has_kernels) {
             let args = json!({
                 "before": run.map(|run| run.names.text(gap.before)),
                 "after": run.map(|run| run.names.text(gap.after)),
             });
-            let name = format!("Free: {}", cause_text(gap.cause));
-            events.push(slice(4, name, gap.span.start, gap.span.length(), args));
+            writer.add_slice(
+                (process, LANES.len()),
+                &format!("Free: {}", cause_text(gap.cause)),
+                gap.span,
+                &args,
+            );
         }
     }
-    for (process, (run, device)) in processes.iter().enumerate() {
+    for (process, (run, device)) in (1..).zip(&processes) {
         let rank = report.runs.get(*run).and_then(|run| run.rank);
         let name = format!("rank {}, device {}", number_cell(rank), number_cell(*device));
-        events.push(json!({"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}}));
-        for (lane, name) in LANES.iter().enumerate() {
-            events.push(json!({"ph": "M", "pid": process, "tid": lane, "name": "thread_name",
-                               "args": {"name": name}}));
-            events.push(json!({"ph": "M", "pid": process, "tid": lane, "name": "thread_sort_index",
-                               "args": {"sort_index": lane}}));
+        writer.add_name("process_name", process, None, &name);
+        for (lane, name) in (1..).zip(LANES) {
+            writer.add_lane(process, lane, name);
         }
     }
-    for (run, process) in report.runs.iter().zip(processes.len()..) {
-        add_host_lanes(run, process, origin, &mut events);
+    for (run, process) in report.runs.iter().zip(processes.len() + 1..) {
+        writer.add_host(run, process);
     }
-    let document =
-        json!({"traceEvents": events, "otherData": {"tool": "npubench", "origin_ns": origin.to_string()}});
+    let document = json!({
+        "traceEvents": writer.events,
+        "otherData": {"tool": "npubench", "origin_ns": origin.to_string()},
+    });
     format!("{document}\n")
 }

@@ -23,9 +23,59 @@ const LONGEST_DISTANCE: i64 = 3_000_000;
 const ATTENTION_KERNELS: [&str; 3] =
     ["FlashAttentionScore", "PromptFlashAttention", "FusedInferAttentionScore"];
 
+/// Kernel of the forward pass of training; the others are of inference.
+const TRAINING_KERNEL: &str = "FlashAttentionScore";
+/// Inputs of FusedInferAttentionScore: blocks of the keys of each sequence, and the part of queries with their position.
+const BLOCK_TABLE: usize = 14;
+const QUERY_ROPE: usize = 24;
+
 /// Returns true for a kernel whose operations follow from marks.
 pub(super) fn is_attention(kernel: &str) -> bool {
     ATTENTION_KERNELS.contains(&kernel)
+}
+
+/// Longest sequence whose band is counted, query by query.
+const LONGEST_BAND: i64 = 1 << 24;
+
+/// Lengths of the sequences of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SequenceLengths {
+    Each(Vec<u64>),
+    Equal { count: u64, length: u64 },
+}
+
+impl SequenceLengths {
+    /// Returns the lengths of packed sequences; `None` if their ends do not ascend to the number of tokens.
+    fn of_ends(ends: &[u64], tokens: u64) -> Option<Self> {
+        (ends.last() == Some(&tokens)).then(|| lengths(ends))?.map(Self::Each)
+    }
+
+    /// Returns the lengths in a padded batch: those that are recorded, else the longest. `None` if they contradict the
+    /// shapes.
+    fn of_padded(recorded: &[u64], count: u64, longest: u64) -> Option<Self> {
+        if recorded.is_empty() {
+            return Some(Self::Equal { count, length: longest });
+        }
+        let fits = recorded.len() as u64 == count && recorded.iter().all(|length| *length <= longest);
+        fits.then(|| Self::Each(recorded.to_vec()))
+    }
+
+    fn count(&self) -> u64 {
+        match self {
+            Self::Each(lengths) => lengths.len() as u64,
+            Self::Equal { count, .. } => *count,
+        }
+    }
+
+    /// Returns the length of a sequence; 0 for one that does not exist.
+    fn length(&self, place: u64) -> u64 {
+        match self {
+            Self::Each(lengths) => {
+                usize::try_from(place).ok().and_then(|place| lengths.get(place)).copied().unwrap_or_default()
+            }
+            Self::Equal { length, .. } => *length,
+        }
+    }
 }
 
 /// Recorded arguments of one call.
@@ -39,7 +89,7 @@ pub(super) struct AttentionArguments {
     /// True for calls of `scaled_dot_product_attention` with a causal mask.
     #[serde(default)]
     is_causal: bool,
-    /// Lengths of the sequences of `TND`, each with those before it.
+    /// Lengths of the sequences: of `TND` each with those before it, otherwise and for keys in blocks each alone.
     #[serde(default)]
     actual_seq_qlen: Vec<u64>,
     #[serde(default)]
@@ -52,42 +102,70 @@ pub(super) struct AttentionArguments {
 }
 
 impl AttentionArguments {
-    /// Returns the operations of a call; `None` if its shapes contradict the arguments, or for a mask that they do not
-    /// describe.
+    /// Returns the operations of a call; `None` if its shapes contradict the arguments, or for a mask or lengths that they
+    /// do not describe.
     pub(super) fn operations(&self, case: &Case) -> Option<f64> {
         let dims = |slot: &Slot| slot.as_ref().map(|tensor| tensor.dims.clone());
         let query = dims(case.inputs.first()?)?;
         let key = dims(case.inputs.get(1)?)?;
-        // FlashAttentionScore returns maxima and sums of its softmax before the result.
-        let mut outputs = case.outputs.iter().rev().filter_map(dims);
-        let output = outputs.find(|output| output.len() == query.len())?;
-        let (rows, sequences) = match (&*self.input_layout, &*query, &*key) {
-            ("BSH", &[batch, queries, _], &[key_batch, keys, _])
-            | ("SBH", &[queries, batch, _], &[keys, key_batch, _])
-            | ("BSND", &[batch, queries, _, _], &[key_batch, keys, _, _])
-            | ("BNSD", &[batch, _, queries, _], &[key_batch, _, keys, _])
-                if batch == key_batch =>
-            {
-                (batch.checked_mul(queries)?, vec![(queries, keys); usize::try_from(batch).ok()?])
-            }
-            ("TND", &[queries, ..], &[keys, ..])
-                if self.actual_seq_qlen.last() == Some(&queries)
-                    && self.actual_seq_kvlen.last() == Some(&keys)
-                    && self.actual_seq_qlen.len() == self.actual_seq_kvlen.len() =>
-            {
-                let queries_of = lengths(&self.actual_seq_qlen)?;
-                (queries, queries_of.into_iter().zip(lengths(&self.actual_seq_kvlen)?).collect())
-            }
+        let is_training = case.kernel.as_str() == TRAINING_KERNEL;
+        // FlashAttentionScore returns maxima and sums of its softmax before the result, the others after it.
+        let output = match is_training {
+            true => case.outputs.iter().rev().filter_map(dims).find(|output| output.len() == query.len())?,
+            false => dims(case.outputs.first()?).filter(|output| output.len() == query.len())?,
+        };
+        let inference_slot = |place: usize| match is_training {
+            true => None,
+            false => case.inputs.get(place).and_then(dims),
+        };
+        let (is_paged, rope) = (inference_slot(BLOCK_TABLE).is_some(), inference_slot(QUERY_ROPE));
+        if !is_paged && key.len() != query.len() {
+            return None;
+        }
+        // Number of sequences, and longest one; places of both in the shape of the key.
+        let (batch, longest, places) = match (&*self.input_layout, &*query) {
+            ("BSH", &[batch, queries, _]) | ("BSND", &[batch, queries, _, _]) => (batch, queries, [0, 1]),
+            ("SBH", &[queries, batch, _]) => (batch, queries, [1, 0]),
+            ("BNSD", &[batch, _, queries, _]) => (batch, queries, [0, 2]),
+            ("TND", &[tokens, _, _]) => (1, tokens, [0, 0]),
             _ => return None,
         };
-        let width = elements(&query)?.checked_add(elements(&output)?)?.checked_div(rows)?;
-        let mut pairs = 0.0;
-        for (queries, keys) in sequences {
-            pairs += self.pairs(queries, keys)?;
-        }
+        let is_packed = self.input_layout == "TND";
+        let lengths_of = |recorded: &[u64], batch: u64, longest: u64| match (is_packed, is_training) {
+            (true, _) => SequenceLengths::of_ends(recorded, longest),
+            (false, true) => Some(SequenceLengths::Equal { count: batch, length: longest }),
+            (false, false) => SequenceLengths::of_padded(recorded, batch, longest),
+        };
+        let queries = lengths_of(&self.actual_seq_qlen, batch, longest)?;
+        let keys = match is_paged {
+            // Keys are in blocks, of which each sequence has some.
+            true => SequenceLengths::Each(self.actual_seq_kvlen.clone()),
+            false => lengths_of(&self.actual_seq_kvlen, *key.get(places[0])?, *key.get(places[1])?)?,
+        };
+        let rows = batch.checked_mul(longest)?;
+        let rope = rope.map_or(Some(0), |rope| elements(&rope))?;
+        let width =
+            elements(&query)?.checked_add(elements(&output)?)?.checked_add(rope)?.checked_div(rows)?;
+        let pairs = self.pairs_of_all(&queries, &keys)?;
         #[expect(clippy::cast_precision_loss, reason = "widths have fewer than 53 bits")]
         let width = width as f64;
         Some(2.0 * width * pairs)
+    }
+
+    /// Returns the number of pairs of all sequences; `None` if their numbers differ.
+    fn pairs_of_all(&self, queries: &SequenceLengths, keys: &SequenceLengths) -> Option<f64> {
+        if queries.count() != keys.count() {
+            return None;
+        }
+        if let (SequenceLengths::Equal { count, length }, SequenceLengths::Equal { length: keys, .. }) =
+            (queries, keys)
+        {
+            #[expect(clippy::cast_precision_loss, reason = "batches have fewer than 53 bits")]
+            return Some(*count as f64 * self.pairs(*length, *keys)?);
+        }
+        // One of both is a list, which has this number of lengths.
+        let all = (0..queries.count()).map(|place| self.pairs(queries.length(place), keys.length(place)));
+        all.sum()
     }
 
     /// Returns the number of pairs of a query and a key that the mask leaves; `None` for an unknown mask.
@@ -105,7 +183,10 @@ impl AttentionArguments {
             (3, _) => Some(triangle(columns)),
             (4, _) => {
                 let (before, behind) = (self.pre_tockens?, self.next_tockens?);
-                let (queries, keys) = (i64::try_from(queries).ok()?, i64::try_from(keys).ok()?);
+                // Longer sequences are no real ones, and would take long.
+                let number =
+                    |length: u64| i64::try_from(length).ok().filter(|length| *length <= LONGEST_BAND);
+                let (queries, keys) = (number(queries)?, number(keys)?);
                 let row = |query: i64| {
                     let diagonal = query + keys - queries;
                     let first = diagonal.saturating_sub(before).max(0);
@@ -217,6 +298,76 @@ mod tests {
         // Keys with heads of their own size, as in latent attention: 2·(192 + 128).
         let latent = case("1,1,1,192", "1,1,1,192", "1,1,1,128");
         assert_eq!(operations(r#"{"input_layout":"BNSD"}"#, &latent), Some(640.0));
+    }
+
+    /// Inference: keys in blocks, lengths of padded sequences, positions apart, and an output behind the result.
+    #[test]
+    fn operations_of_inference_follow_from_the_lengths_of_the_sequences() {
+        let inference = |slots: &[(usize, &str)], outputs: &str| -> Case {
+            let mut shapes = vec![""; 25];
+            let mut dtypes = vec!["DT_UNDEFINED"; 25];
+            let mut formats = vec!["NULL"; 25];
+            for (slot, dims) in slots {
+                (shapes[*slot], dtypes[*slot], formats[*slot]) = (dims, "DT_BF16", "ND");
+            }
+            let [shapes, dtypes, formats] = [shapes, dtypes, formats].map(|cells| cells.join(";"));
+            let inputs =
+                SignatureCells { shapes: &format!("\"{shapes}\""), dtypes: &dtypes, formats: &formats };
+            let outputs = SignatureCells {
+                shapes: &format!("\"{outputs}\""),
+                dtypes: "DT_BF16;FLOAT",
+                formats: "ND;ND",
+            };
+            Case {
+                kernel: KernelName::new("FusedInferAttentionScore").expect("valid"),
+                inputs: inputs.parse().expect("valid"),
+                outputs: outputs.parse().expect("valid"),
+                attributes: CaseAttributes::default(),
+            }
+        };
+        // Two sequences, one query each with 4 heads of 64, 100 and 300 keys of 512: 2·(4·64 + 4·64)·(100 + 300). The
+        // second output has the dimensions of the first one, and is no result.
+        let decode = inference(&[(0, "2,4,1,64"), (1, "2,1,512,64"), (2, "2,1,512,64")], "2,4,1,64;2,4,1,1");
+        let lengths = r#"{"input_layout":"BNSD","actual_seq_kvlen":[100,300]}"#;
+        assert_eq!(operations(lengths, &decode), Some(2.0 * 512.0 * 400.0));
+        assert_eq!(operations(r#"{"input_layout":"BNSD"}"#, &decode), Some(2.0 * 512.0 * 1024.0));
+        for other in [
+            r#"{"input_layout":"BNSD","actual_seq_kvlen":[100,513]}"#,
+            r#"{"input_layout":"BNSD","actual_seq_kvlen":[9]}"#,
+        ] {
+            assert_eq!(operations(other, &decode), None, "{other}");
+        }
+        // Blocks of 128 keys: as many as sequences here, which must not be taken for their batch.
+        let paged = inference(&[(0, "2,1,256"), (1, "2,128,64"), (2, "2,128,64"), (14, "2,1")], "2,1,256;0");
+        assert_eq!(operations(r#"{"input_layout":"BSH"}"#, &paged), None);
+        let lengths = r#"{"input_layout":"BSH","actual_seq_kvlen":[100,128]}"#;
+        assert_eq!(operations(lengths, &paged), Some(2.0 * 512.0 * 228.0));
+        // Packed, with positions of 32 apart: 3 and 2 queries over 10 and 20 keys, causal from the lower right:
+        // 8 + 9 + 10 and 19 + 20 pairs of 2·2·(64 + 32 + 64).
+        let packed = inference(
+            &[(0, "5,2,64"), (1, "9,1,16,64"), (2, "9,1,16,64"), (14, "2,2"), (24, "5,2,32")],
+            "5,2,64;0",
+        );
+        let lengths =
+            r#"{"input_layout":"TND","sparse_mode":3,"actual_seq_qlen":[3,5],"actual_seq_kvlen":[10,20]}"#;
+        assert_eq!(operations(lengths, &packed), Some(2.0 * 2.0 * 160.0 * 66.0));
+    }
+
+    #[test]
+    fn shapes_of_any_size_are_counted_or_left_out() {
+        // The longest dimension that a table may have.
+        let huge = 900_000_000_000_000_000_u64;
+        let shape = format!("{huge},1,1,1");
+        let one_token = case(&shape, &shape, &shape);
+        for mode in [0, 2, 3] {
+            let arguments = format!(r#"{{"input_layout":"BNSD","sparse_mode":{mode}}}"#);
+            let flops = operations(&arguments, &one_token).expect("one pair for each sequence");
+            assert!((flops / (4.0 * huge as f64) - 1.0).abs() < 1e-9, "{flops}");
+        }
+        let long = format!("1,1,{huge},1");
+        let one_sequence = case(&long, &long, &long);
+        let band = r#"{"input_layout":"BNSD","sparse_mode":4,"pre_tockens":1,"next_tockens":1}"#;
+        assert_eq!(operations(band, &one_sequence), None);
     }
 
     proptest! {

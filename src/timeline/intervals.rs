@@ -7,12 +7,12 @@ pub(crate) struct TimeSpan {
     pub(crate) end: i64,
 }
 
-/// Limit of recorded times: the year 2116. Sums and differences of two of them do not overflow.
+/// Limit of recorded times: the year 2116. Sums of two of them do not overflow.
 const LATEST: i64 = 1 << 62;
 
-/// Returns a recorded time; `None` beyond the years that a clock may have.
+/// Returns a recorded time; `None` for one before 1970, or beyond the years that a clock may have.
 pub(crate) fn valid_time(nanos: i64) -> Option<i64> {
-    (-LATEST < nanos && nanos < LATEST).then_some(nanos)
+    (0..LATEST).contains(&nanos).then_some(nanos)
 }
 
 /// Returns the sum of lengths, which damaged records cannot overflow.

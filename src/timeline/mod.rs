@@ -22,7 +22,7 @@ mod vendor_steps;
 pub(crate) use compare::{ComparedPart, ComparedRow, RunComparison, RunSums, TimeSum, compare_runs};
 pub(crate) use flops::{PeakRate, RunFlops, Utilisation};
 pub(crate) use gaps::{FreeGap, GapCause};
-pub(crate) use intervals::{TimeSet, sum_lengths};
+pub(crate) use intervals::{TimeSpan, sum_lengths};
 pub(crate) use memory::RunMemory;
 pub(crate) use modules::{LaunchedTask, MODULE_DOMAIN, ModuleRow, ModuleTable, module_table};
 pub(crate) use names::NameId;

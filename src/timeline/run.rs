@@ -130,8 +130,10 @@ pub(crate) struct HostStep {
 /// Part of a run that a profile does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 pub(crate) enum MissingPart {
-    #[strum(to_string = "kernels: the profile has no task of a device")]
+    #[strum(to_string = "kernels: without them computing, overlap and free time are unknown")]
     Kernels,
+    #[strum(to_string = "names of some kernels: those that carry out collectives count as computing")]
+    KernelNames,
     #[strum(to_string = "types of kernels: recorded from profiler level 1 on")]
     KernelTypes,
     #[strum(to_string = "shapes of kernels: recorded from profiler level 1 on")]
@@ -180,6 +182,10 @@ pub(crate) struct RunTimeline {
     pub(crate) repeated: u64,
     /// Ranges of mstx without an end.
     pub(crate) unfinished_ranges: u64,
+    /// Events of a trace whose process has no name.
+    pub(crate) unnamed: u64,
+    /// Version of the tables of a database, if its meaning is not known.
+    pub(crate) unknown_schema: Option<String>,
 }
 
 impl RunTimeline {
@@ -213,6 +219,12 @@ impl RunTimeline {
         devices
     }
 
+    /// Returns the first start and the last end of kernels and collectives; `None` without them.
+    pub(crate) fn hull(&self) -> Option<TimeSpan> {
+        let spans = self.kernels().map(|task| task.span).chain(self.collectives.iter().map(|one| one.span));
+        spans.reduce(|hull, span| TimeSpan::new(hull.start.min(span.start), hull.end.max(span.end)))
+    }
+
     /// Sets the device of records without one, if there is only one.
     pub(super) fn set_only_device(&mut self) {
         if let [None, only @ Some(_)] | [only @ Some(_)] = *self.devices() {
@@ -237,10 +249,16 @@ impl RunTimeline {
         let kernels = || self.kernels();
         let none = |found: bool, part: MissingPart| (!found).then_some(part);
         let has_kernels = kernels().next().is_some();
+        let has_name = |task: &DeviceTask| task.name.is_recorded() || task.kind.is_recorded();
+        let has_shapes = |task: &DeviceTask| {
+            let cells = task.signature.and_then(|id| self.signatures.get_index(id.0 as usize));
+            cells.is_some_and(|cells| cells[0].is_recorded() || cells[3].is_recorded())
+        };
         let parts = [
-            none(has_kernels || !self.collectives.is_empty(), MissingPart::Kernels),
+            none(has_kernels, MissingPart::Kernels),
+            none(kernels().all(has_name), MissingPart::KernelNames),
             none(!has_kernels || kernels().any(|task| task.kind.is_recorded()), MissingPart::KernelTypes),
-            none(!has_kernels || kernels().any(|task| task.signature.is_some()), MissingPart::Shapes),
+            none(!has_kernels || kernels().any(has_shapes), MissingPart::Shapes),
             none(!self.operators.is_empty(), MissingPart::Operators),
             none(kernels().any(|task| task.launch.is_some()), MissingPart::Launches),
             none(

@@ -90,8 +90,33 @@ struct StepTasks<'a> {
     tasks: Vec<&'a DeviceTask>,
 }
 
-/// Returns the times of all steps of a run, by device and step. Tasks outside of steps have a row of their own. `number` is
-/// the place of the run among those of the command.
+/// Step, and place among the tasks outside of steps: between two steps these have a row of their own.
+type RowKey = (Option<u64>, usize);
+
+/// Rows of the tasks of a device.
+struct DeviceRows {
+    /// Starts of the kernels and collectives in steps.
+    in_steps: Vec<i64>,
+}
+
+impl DeviceRows {
+    fn new(kernels: &[&DeviceTask], collectives: &[&Collective]) -> Self {
+        let kernels = kernels.iter().filter(|task| task.step.is_some()).map(|task| task.span.start);
+        let collectives = collectives.iter().filter(|one| one.step.is_some()).map(|one| one.span.start);
+        let mut in_steps: Vec<i64> = kernels.chain(collectives).collect();
+        in_steps.sort_unstable();
+        Self { in_steps }
+    }
+
+    /// Returns the row of a task. One row for all tasks outside of steps would count the steps between them as free.
+    fn row_of(&self, step: Option<u64>, start: i64) -> RowKey {
+        let place = || self.in_steps.partition_point(|in_step| *in_step < start);
+        (step, if step.is_some() { 0 } else { place() })
+    }
+}
+
+/// Returns the times of all steps of a run, by device and start. Tasks outside of steps have rows of their own, before,
+/// between and behind the steps. `number` is the place of the run among those of the command.
 pub(crate) fn step_times(number: usize, run: &RunTimeline) -> Vec<StepTimes> {
     let mut rows = Vec::new();
     for device in run.devices() {
@@ -113,21 +138,25 @@ pub(crate) fn step_times(number: usize, run: &RunTimeline) -> Vec<StepTimes> {
                 launch: one.launch,
             }));
         let finder = GapFinder::new(run, device, launched.collect());
-        let mut steps: BTreeMap<Option<u64>, StepTasks<'_>> = BTreeMap::new();
+        let places = DeviceRows::new(&kernels, &collectives);
+        let mut steps: BTreeMap<RowKey, StepTasks<'_>> = BTreeMap::new();
         for task in kernels {
-            steps.entry(task.step).or_default().kernels.push(task);
+            steps.entry(places.row_of(task.step, task.span.start)).or_default().kernels.push(task);
         }
         for collective in collectives {
-            steps.entry(collective.step).or_default().collectives.push(collective);
+            let row = places.row_of(collective.step, collective.span.start);
+            steps.entry(row).or_default().collectives.push(collective);
         }
         for task in run.tasks.iter().filter(|task| task.device == device) {
-            if let Some(tasks) = steps.get_mut(&task.step) {
+            if let Some(tasks) = steps.get_mut(&places.row_of(task.step, task.span.start)) {
                 tasks.tasks.push(task);
             }
         }
         let times =
-            |(step, tasks): (&Option<u64>, _)| times_of_step((number, run), device, *step, tasks, &finder);
-        rows.extend(steps.iter().filter_map(times));
+            |((step, _), tasks): (&RowKey, _)| times_of_step((number, run), device, *step, tasks, &finder);
+        let mut of_device: Vec<StepTimes> = steps.iter().filter_map(times).collect();
+        of_device.sort_by_key(|own| (own.span, own.step));
+        rows.append(&mut of_device);
     }
     rows
 }

@@ -1,6 +1,6 @@
 //! Consistency of README, documentation, CI and catalogue.
 
-use std::{fs, path::Path};
+use std::{env, fs, os::unix::fs::symlink, path::Path, process::Command};
 
 fn read(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
@@ -128,4 +128,60 @@ fn every_entry_states_the_vendors_schema() {
     }
     // Entries of torch's own functions (`aten::`) and of custom operators are in other lists.
     assert!(checked >= 30, "{checked} entries have an npu schema; there were 30, and entries are only added");
+}
+
+/// Fence of a block with commands and their output.
+const CONSOLE: &str = "```console";
+
+/// Runs the commands of a document in a folder that has `examples`, and returns it with the output of each behind it.
+fn with_current_output(document: &str) -> String {
+    let context = crate::context::Context::new();
+    symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples"), context.path("examples"))
+        .expect("linked");
+    let program = assert_cmd::cargo::cargo_bin!("npubench").parent().expect("a folder").to_owned();
+    let folders = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
+    let path = env::join_paths(std::iter::once(program).chain(folders)).expect("folders without colons");
+    let mut text = String::new();
+    let mut is_console = false;
+    for line in document.lines() {
+        if is_console && line == "```" {
+            is_console = false;
+        }
+        if line == CONSOLE {
+            is_console = true;
+        } else if let (true, Some(command)) = (is_console, line.strip_prefix("$ ")) {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", command]).current_dir(context.path("")).env("PATH", &path).env("NO_COLOR", "1");
+            let output = shell.env_remove("NPUBENCH_ASSETS").output().expect("sh runs");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && errors.is_empty(), "`{command}`: {errors}");
+            let printed = String::from_utf8(output.stdout).expect("UTF-8");
+            assert!(!printed.is_empty(), "`{command}` prints nothing");
+            text.push_str(&format!("{line}\n{printed}"));
+            continue;
+        } else if is_console {
+            continue;
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+/// With `NPUBENCH_WRITE_DOCS=1` the output in the document is replaced by the current one.
+#[test]
+fn commands_of_the_page_on_profiles_print_what_it_shows() {
+    let name = "docs/reading-a-profile.md";
+    let document = read(name);
+    let current = with_current_output(&document);
+    assert_eq!(document.matches(CONSOLE).count(), 9);
+    if env::var_os("NPUBENCH_WRITE_DOCS").is_some() {
+        fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(name), &current).expect("written");
+        return;
+    }
+    for (line, (shown, printed)) in document.lines().zip(current.lines()).enumerate() {
+        let place = format!("{name}:{}; NPUBENCH_WRITE_DOCS=1 writes the current output", line + 1);
+        assert_eq!(shown, printed, "{place}");
+    }
+    assert_eq!(document.lines().count(), current.lines().count(), "{name}");
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::open::open_database;
+use super::{open::open_database, schema::TableSchema};
 use crate::profile::core_usage::CoreUsage;
 
 /// Reads the name in `NPU_INFO`, such as `Ascend910B`; `None` without one, or if devices have different names.
@@ -26,9 +26,15 @@ pub(in crate::profile) fn highest_clock(file: &Path) -> Option<u32> {
 
 /// Counts the blocks of kernels by task type.
 pub(in crate::profile) fn core_usage(file: &Path) -> Option<CoreUsage> {
-    let sql = "SELECT s.value, k.blockDim, count(*) FROM COMPUTE_TASK_INFO k
-               JOIN STRING_IDS s ON s.id = k.taskType GROUP BY s.value, k.blockDim";
-    let rows: Vec<(String, i64, i64)> = query(file, sql, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let connection = open_database(file).ok()?;
+    let kernels = TableSchema::read_schema(&connection, "COMPUTE_TASK_INFO").ok()??;
+    // Versions of the tables from 1.2.0 on have the second name.
+    let blocks = ["blockDim", "blockNum"].into_iter().find_map(|name| kernels.quoted_column(name))?;
+    let sql = format!(
+        "SELECT s.value, k.{blocks}, count(*) FROM COMPUTE_TASK_INFO k
+         JOIN STRING_IDS s ON s.id = k.taskType GROUP BY s.value, k.{blocks}"
+    );
+    let rows: Vec<(String, i64, i64)> = query(file, &sql, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let mut usage = CoreUsage::default();
     for (core, blocks, records) in rows {
         let number = |number: i64| u32::try_from(number).unwrap_or_default();

@@ -111,6 +111,15 @@ fn times_may_be_text_and_columns_may_be_renamed() {
 }
 
 #[test]
+fn blocks_of_kernels_are_read_by_both_names_of_their_column() {
+    for name in ["blockDim", "blockNum", "block_num"] {
+        let database = create_database(&[&TABLES.replace("blockDim", name), RECORDS]);
+        let usage = super::core_usage(&database.path).expect("read");
+        assert_eq!(usage.vector, BTreeMap::from([(8, 4)]), "{name}");
+    }
+}
+
+#[test]
 fn group_state_is_that_of_earliest_record() {
     let states = "INSERT INTO STRING_IDS VALUES (30, 'dynamic'), (31, 'static');
         ALTER TABLE COMPUTE_TASK_INFO ADD COLUMN opState INTEGER DEFAULT 30;";

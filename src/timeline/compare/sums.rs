@@ -182,7 +182,13 @@ impl RunSums {
         for own in times {
             let computing = &own.sets.computing;
             let place = (own.step, own.device);
-            let copies = TimeSet::union_of(copies_of.remove(&place).unwrap_or_default());
+            // Tasks outside of steps have several rows, in the order of their times.
+            let is_later = |span: TimeSpan| own.step.is_none() && span.start >= own.span.end;
+            let all = copies_of.remove(&place).unwrap_or_default();
+            let (later, copies): (Vec<TimeSpan>, Vec<TimeSpan>) =
+                all.into_iter().partition(|span| is_later(*span));
+            copies_of.insert(place, later);
+            let copies = TimeSet::union_of(copies);
             let outside = copies.difference(computing).difference(&own.sets.communication);
             for (name, time) in OVERALL.into_iter().zip([
                 own.span.length(),
@@ -201,7 +207,11 @@ impl RunSums {
                 self.free_by_cause.entry(key(&cause.to_string().replace('_', " "))).or_default().total +=
                     *time as f64;
             }
-            for collective in collectives_of.remove(&place).unwrap_or_default() {
+            let all = collectives_of.remove(&place).unwrap_or_default();
+            let (later, collectives): (Vec<&Collective>, Vec<&Collective>) =
+                all.into_iter().partition(|one| is_later(one.span) && one.span.start < one.span.end);
+            collectives_of.insert(place, later);
+            for collective in collectives {
                 let kind = run.names.text(collective.kind);
                 self.collectives.entry(key(kind)).or_default().add(collective.span.length());
                 let uncovered = collective.span.length() - computing.length_in(collective.span);

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, types::ValueRef};
 
 use super::kernel_table::collective_kind;
 use crate::{
@@ -57,6 +57,7 @@ pub(super) fn read_database(file: &Path) -> Result<RunTimeline, ProfileError> {
         launches: HashMap::new(),
     };
     reader.run.files.push(file.to_owned());
+    reader.read_schema_version()?;
     reader.read_operators()?;
     reader.read_launches()?;
     reader.read_tasks(&tasks)?;
@@ -120,15 +121,6 @@ impl DatabaseReader<'_> {
         row.get_ref(column).ok().and_then(|cell| cell.as_i64().ok())
     }
 
-    /// Reads a span without a count of those that are not valid.
-    fn recorded(row: &Row<'_>, [start, end]: [usize; 2]) -> Option<TimeSpan> {
-        let time = |column| match TaskTime::from_value(row.get_ref(column).ok()?) {
-            TaskTime::At(time) => Some(time),
-            TaskTime::Absent | TaskTime::Bad { .. } => None,
-        };
-        TimeSpan::recorded(time(start)?, time(end)?)
-    }
-
     fn unsigned(row: &Row<'_>, column: usize) -> Option<u32> {
         Self::integer(row, column).and_then(|value| u32::try_from(value).ok())
     }
@@ -154,43 +146,59 @@ impl DatabaseReader<'_> {
         Ok(name)
     }
 
-    /// Reads start and end; `None` and counted if one is missing or the end is before the start.
+    /// Reads a time; `None` if it is missing.
+    fn time(
+        &self,
+        row: &Row<'_>,
+        column: usize,
+        name: &'static str,
+        place: RecordPosition,
+    ) -> Result<Option<i64>, ProfileError> {
+        match TaskTime::from_value(row.get_ref(column).map_err(|source| self.sql(source))?) {
+            TaskTime::Absent => Ok(None),
+            TaskTime::At(time) => Ok(Some(time)),
+            TaskTime::Bad { cell, problem } => {
+                Err(ProfileError::bad_cell(self.file, place, name, cell.as_bytes(), problem.to_owned()))
+            }
+        }
+    }
+
+    /// Reads start and end; `None` and counted if one is missing, or if they are not [valid](TimeSpan::recorded).
     fn span(
         &mut self,
         row: &Row<'_>,
-        columns: [usize; 2],
+        [start, end]: [usize; 2],
         place: RecordPosition,
     ) -> Result<Option<TimeSpan>, ProfileError> {
-        let mut times = [None; 2];
-        for ((time, column), name) in times.iter_mut().zip(columns).zip(["startNs", "endNs"]) {
-            match TaskTime::from_value(row.get_ref(column).map_err(|source| self.sql(source))?) {
-                TaskTime::Absent => {}
-                TaskTime::At(at) => *time = Some(at),
-                TaskTime::Bad { cell, problem } => {
-                    let file = self.file;
-                    return Err(ProfileError::bad_cell(
-                        file,
-                        place,
-                        name,
-                        cell.as_bytes(),
-                        problem.to_owned(),
-                    ));
-                }
-            }
-        }
+        let times = (self.time(row, start, "startNs", place)?, self.time(row, end, "endNs", place)?);
         let span = match times {
-            [Some(start), Some(end)] => TimeSpan::recorded(start, end),
+            (Some(start), Some(end)) => TimeSpan::recorded(start, end),
             _ => None,
         };
         self.run.untimed += u64::from(span.is_none());
         Ok(span)
     }
 
+    /// Reads start and end of a call of the host. One without an end was running when the profile ended, and is not counted.
+    fn call_span(
+        &mut self,
+        row: &Row<'_>,
+        columns: [usize; 2],
+        place: RecordPosition,
+    ) -> Result<Option<TimeSpan>, ProfileError> {
+        match self.time(row, columns[1], "endNs", place)? {
+            Some(_) => self.span(row, columns, place),
+            None => Ok(None),
+        }
+    }
+
     /// Reads operators and modules, and the connections to what the operators launched.
     fn read_operators(&mut self) -> Result<(), ProfileError> {
         let mut connections: Vec<(Option<i64>, HostOperator)> = Vec::new();
         let columns = ["startNs", "endNs", "globalTid", "connectionId", "name", "type"];
+        let mut number = 0;
         self.for_each_row_of("PYTORCH_API", &columns, &mut |reader, row| {
+            number += 1;
             let kind = Self::integer(row, 5);
             if !matches!(kind, Some(OPERATOR | PYTHON)) {
                 return Ok(());
@@ -200,10 +208,8 @@ impl DatabaseReader<'_> {
             if kind == Some(PYTHON) && !is_module {
                 return Ok(());
             }
-            let untimed = reader.run.untimed;
-            let Some(span) = reader.span(row, [0, 1], RecordPosition::Task(0))? else {
-                // Operators that were running at the end have no end; they are no records of the device.
-                reader.run.untimed = untimed;
+            let Some(span) = reader.call_span(row, [0, 1], RecordPosition::Row("PYTORCH_API", number))?
+            else {
                 return Ok(());
             };
             let thread = Self::integer(row, 2).map_or(0, i64::cast_unsigned);
@@ -255,8 +261,11 @@ impl DatabaseReader<'_> {
     }
 
     fn read_launches(&mut self) -> Result<(), ProfileError> {
+        let mut number = 0;
         self.for_each_row_of("CANN_API", &["startNs", "endNs", "connectionId"], &mut |reader, row| {
-            if let (Some(span), Some(connection)) = (Self::recorded(row, [0, 1]), Self::integer(row, 2)) {
+            number += 1;
+            let Some(connection) = Self::integer(row, 2) else { return Ok(()) };
+            if let Some(span) = reader.call_span(row, [0, 1], RecordPosition::Row("CANN_API", number))? {
                 // Of several levels of calls, the innermost one starts last.
                 let launch = reader.launches.entry(connection).or_insert(span);
                 if launch.start < span.start {
@@ -406,26 +415,60 @@ impl DatabaseReader<'_> {
     }
 
     fn read_steps(&mut self) -> Result<(), ProfileError> {
+        let mut number = 0;
         self.for_each_row_of("STEP_TIME", &["id", "startNs", "endNs"], &mut |reader, row| {
-            let number = Self::integer(row, 0).and_then(|number| u64::try_from(number).ok());
-            if let (Some(number), Some(span)) = (number, Self::recorded(row, [1, 2])) {
-                reader.run.steps.push(HostStep { span, number });
+            number += 1;
+            let place = RecordPosition::Row("STEP_TIME", number);
+            let Some(step) = Self::integer(row, 0).and_then(|step| u64::try_from(step).ok()) else {
+                let problem = "is not the number of a step".to_owned();
+                let cell = Self::cell_text(row, 0);
+                return Err(ProfileError::bad_cell(reader.file, place, "id", cell.as_bytes(), problem));
+            };
+            if let Some(span) = reader.span(row, [1, 2], place)? {
+                reader.run.steps.push(HostStep { span, number: step });
             }
             Ok(())
         })
     }
 
+    /// Reads the version of the tables. Minor versions add columns; the next major one may give them another meaning.
+    fn read_schema_version(&mut self) -> Result<(), ProfileError> {
+        self.for_each_row_of("META_DATA", &["name", "value"], &mut |reader, row| {
+            let version = Self::cell_text(row, 1);
+            if Self::cell_text(row, 0) == "SCHEMA_VERSION" && !version.starts_with("1.") {
+                reader.run.unknown_schema = Some(version);
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns a cell for comparisons and messages.
+    fn cell_text(row: &Row<'_>, column: usize) -> String {
+        match row.get_ref(column) {
+            Ok(ValueRef::Text(text)) => String::from_utf8_lossy(text).into_owned(),
+            Ok(ValueRef::Integer(number)) => number.to_string(),
+            Ok(ValueRef::Real(number)) => number.to_string(),
+            _ => String::new(),
+        }
+    }
+
     fn read_mstx(&mut self) -> Result<(), ProfileError> {
         let columns = ["startNs", "endNs", "globalTid", "eventType", "message", "domainId"];
+        let mut number = 0;
         self.for_each_row_of("MSTX_EVENTS", &columns, &mut |reader, row| {
+            number += 1;
+            let place = RecordPosition::Row("MSTX_EVENTS", number);
             let (name, domain) = (reader.name(row, 4)?, reader.name(row, 5)?);
+            let start = reader.time(row, 0, "startNs", place)?;
             if Self::integer(row, 3).is_some_and(|kind| MARKS.contains(&kind)) {
-                if let Some(at) = Self::integer(row, 0).and_then(valid_time) {
-                    reader.run.marks.push(HostMark { at, name, domain });
+                match start.and_then(valid_time) {
+                    Some(at) => reader.run.marks.push(HostMark { at, name, domain }),
+                    None => reader.run.untimed += 1,
                 }
                 return Ok(());
             }
-            let Some(span) = Self::recorded(row, [0, 1]) else {
+            let times = start.zip(reader.time(row, 1, "endNs", place)?);
+            let Some(span) = times.and_then(|(start, end)| TimeSpan::recorded(start, end)) else {
                 reader.run.unfinished_ranges += 1;
                 return Ok(());
             };

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::timeline::{
-    GapCause, MODULE_DOMAIN, StepTimes, collective_arrivals, module_table,
+    GapCause, MODULE_DOMAIN, StepTimes, TimeSpan, collective_arrivals, module_table,
     run::{MissingPart, TaskRole},
     step_times, waits_by_rank,
 };
@@ -168,6 +168,21 @@ fn names_behind_their_events_count() {
 }
 
 #[test]
+fn kernels_of_a_trace_alone_have_task_types_of_old_and_new_versions() {
+    let trace = fixture("trace_view.json");
+    let of_trace = |trace: &str| figures(&read_bytes("trace_view.json", trace.as_bytes()).expect("read"));
+    let expected = of_trace(&trace);
+    let renamed =
+        trace.replace("\"AI_CORE\"", "\"KERNEL_AICORE\"").replace("\"AI_VECTOR_CORE\"", "\"KERNEL_AIVEC\"");
+    assert_ne!(renamed, trace);
+    assert_eq!(of_trace(&renamed), expected);
+    // Of types that are no kernels nothing is computed, which is stated.
+    let unknown = renamed.replace("\"KERNEL_", "\"OTHER_");
+    let run = read_bytes("trace_view.json", unknown.as_bytes()).expect("read");
+    assert_eq!((run.kernels().count(), run.missing[0]), (0, MissingPart::Kernels));
+}
+
+#[test]
 fn arguments_may_be_text_and_odd_ones_are_left_out_alone() {
     let trace = fixture("trace_view.json");
     let expected = figures(&read_bytes("trace_view.json", trace.as_bytes()).expect("read"));
@@ -288,19 +303,17 @@ fn hostile_times_are_left_out_and_counted() {
             UNION ALL SELECT -9223372036854775808, 9223372036854775807, 2, 'Net', 'Module', 1
             UNION ALL SELECT 9223372036854775807, 0, 0, 'mark', 'Module', 1;",
     );
-    assert_eq!((run.untimed, run.unfinished_ranges, run.kernels().count(), run.steps.len()), (4, 2, 2, 1));
+    // Three tasks, a collective, a launch, a step, an operator and a mark.
+    assert_eq!((run.untimed, run.unfinished_ranges, run.kernels().count(), run.steps.len()), (8, 2, 2, 1));
     assert_totals(&run);
     // The longest times that are accepted.
     let limit = (1_i64 << 62) - 1;
     let run = read_database_after(&format!(
-        "UPDATE TASK SET startNs = -{limit}, endNs = {limit}; UPDATE COMMUNICATION_OP SET startNs = -{limit}, endNs = {limit};
+        "UPDATE TASK SET startNs = 0, endNs = {limit}; UPDATE COMMUNICATION_OP SET startNs = 0, endNs = {limit};
          DROP TABLE STEP_TIME;"
     ));
     let steps = step_times(0, &run);
-    assert_eq!(
-        (steps.len(), steps[0].computing, steps[0].free, steps[0].bubble),
-        (1, 2 * limit, 0, 2 * limit)
-    );
+    assert_eq!((steps.len(), steps[0].computing, steps[0].free, steps[0].bubble), (1, limit, 0, limit));
     assert_eq!(steps[0].stage(), 0);
     assert_eq!(module_table(&run, MODULE_DOMAIN).device_time(), i64::MAX, "sums do not overflow");
 }
@@ -373,6 +386,83 @@ fn files_of_one_run_are_read_once() {
     count(2, "two tables in one folder");
 }
 
+/// Ranges and a mark of mstx in a database.
+const MSTX_ROWS: &str = "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
+    INSERT INTO STRING_IDS VALUES (900, 'Decoder'), (901, 'Module'), (902, 'mine'), (903, 'here');
+    INSERT INTO MSTX_EVENTS VALUES (1700000000000000000, 1700000000000050000, 2, 900, 901, 1),
+        (1700000000000000000, 1700000000000150000, 1, 900, 902, 1), (1700000000000003000, 1700000000000003000, 0, 903, 902, 1);";
+
+/// Returns the trace with the same ranges and mark.
+fn trace_with_mstx() -> String {
+    let event = |name: &str, start: &str, length: &str, kind: &str, domain: &str| {
+        format!(
+            r#"{{"ph": "X", "name": "{name}", "pid": 4000, "tid": 1, "ts": "{start}", "dur": {length}, "args": {{"event_type": "{kind}", "domain": "{domain}"}}}}"#
+        )
+    };
+    let events = [
+        event("Decoder", "1700000000000000.000", "50.0", "start/end", "Module"),
+        event("Decoder", "1700000000000000.000", "150", "push/pop", "mine"),
+        event("here", "1700000000000003.000", "0", "marker", "mine"),
+    ];
+    let trace = fixture("trace_view.json");
+    let (events_before, end) = trace.rsplit_once(']').expect("a list");
+    format!("{},\n{}]{end}", events_before.trim_end(), events.join(",\n"))
+}
+
+/// Trace of a GPU: an operator with the kernel that it launched.
+const GPU_TRACE: &str = r#"{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "A100"}], "traceEvents": [
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 100, "dur": 20, "args": {}},
+    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 105, "dur": 5, "args": {"correlation": 7}},
+    {"ph": "X", "cat": "kernel", "name": "sgemm", "pid": 0, "tid": 7, "ts": 120, "dur": 30, "args": {"device": 0, "stream": 7, "correlation": 7}},
+    {"ph": "X", "cat": "kernel", "name": "ncclAllReduce", "pid": 0, "tid": 8, "ts": 140, "dur": 30, "args": {"device": 0, "stream": 8}}]}"#;
+
+#[test]
+fn ranges_of_mstx_are_the_same_in_trace_and_database() {
+    let text = read_bytes("trace_view.json", trace_with_mstx().as_bytes()).expect("read");
+    let of_database = read_database_after(MSTX_ROWS);
+    let ranges = |run: &RunTimeline, domain: &str| -> Vec<(String, TimeSpan)> {
+        let of_domain = run.ranges.iter().filter(|range| run.names.text(range.domain) == domain);
+        of_domain.map(|range| (run.names.text(range.name).to_owned(), range.span)).collect()
+    };
+    for domain in ["Module", "mine"] {
+        assert_eq!(ranges(&text, domain).len(), 1, "{domain}");
+        assert_eq!(ranges(&text, domain), ranges(&of_database, domain));
+        let rows = |run| {
+            let table = module_table(run, domain);
+            (table.ranges, table.attributed(), table.outside_time())
+        };
+        assert_eq!(rows(&text), rows(&of_database), "{domain}");
+    }
+    let marks = |run: &RunTimeline| -> Vec<(i64, String)> {
+        run.marks.iter().map(|mark| (mark.at, run.names.text(mark.name).to_owned())).collect()
+    };
+    assert_eq!(marks(&text), [(1_700_000_000_000_003_000, "here".to_owned())]);
+    assert_eq!(marks(&text), marks(&of_database));
+}
+
+#[test]
+fn undamaged_trace_of_a_gpu_is_read() {
+    let run = read_bytes("trace_view.json", GPU_TRACE.as_bytes()).expect("read");
+    assert_eq!((run.form, run.kernels().count()), (Some(ProfileForm::GpuTrace), 1));
+    assert_eq!(
+        (run.collectives.len(), run.operators.len(), run.missing),
+        (1, 1, vec![MissingPart::Shapes, MissingPart::Steps])
+    );
+}
+
+#[test]
+fn database_cut_off_anywhere_is_refused_with_its_file() {
+    let whole = database(MSTX_ROWS);
+    let folder = tempfile::tempdir().expect("a folder");
+    for length in (0..whole.len()).step_by(509) {
+        let path = write(&folder, "ascend_pytorch_profiler_0.db", &whole[..length]);
+        let error = read_runs(&path).expect_err("refused");
+        assert!(error.to_string().contains("ascend_pytorch_profiler_0.db`"), "{length}: {error}");
+        assert!(!error.hint().is_empty(), "{length}");
+    }
+    assert!(read_runs(&write(&folder, "ascend_pytorch_profiler_0.db", &whole)).is_ok());
+}
+
 /// Change of a file.
 type Damage = (Index, u8, bool, usize);
 
@@ -393,15 +483,15 @@ fn damaged(whole: &[u8], damages: &[Damage]) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// What stands in a file gives a run whose sums add up, or an error that names the file.
     #[test]
     fn damaged_files_are_read_or_refused(
         damages in prop::collection::vec((any::<Index>(), any::<u8>(), any::<bool>(), 0_usize..60), 1..5),
-        form in 0_usize..4,
+        form in 0_usize..6,
     ) {
-        thread_local!(static DATABASE: Vec<u8> = database(""));
+        thread_local!(static DATABASE: Vec<u8> = database(MSTX_ROWS));
         let folder = tempfile::tempdir().expect("a folder");
         let texts = ["trace_view.json", "kernel_details.csv", "run.sql"].map(fixture);
         match form {
@@ -411,6 +501,8 @@ proptest! {
                 write(&folder, "trace_view.json", &damaged(texts[0].as_bytes(), &damages));
                 write(&folder, "kernel_details.csv", texts[1].as_bytes());
             }
+            3 => drop(write(&folder, "trace_view.json", &damaged(trace_with_mstx().as_bytes(), &damages))),
+            4 => drop(write(&folder, "trace_view.json", &damaged(GPU_TRACE.as_bytes(), &damages))),
             _ => drop(write(&folder, "msprof_0.db", &DATABASE.with(|whole| damaged(whole, &damages)))),
         }
         match read_runs(folder.path()) {
@@ -421,6 +513,50 @@ proptest! {
             Err(error) => {
                 let text = error.to_string();
                 prop_assert!(text.contains(&*folder.path().to_string_lossy()), "{}", text);
+                prop_assert!(!error.hint().is_empty(), "{}", text);
+            }
+        }
+    }
+
+    /// Cells of any type in any column of a database.
+    #[test]
+    fn any_cells_of_a_database_are_read_or_refused(
+        cells in prop::collection::vec((any::<Index>(), any::<Index>(), 0_i64..12, any::<Index>()), 1..5),
+    ) {
+        const TABLES: [&str; 12] = [
+            "TASK", "COMPUTE_TASK_INFO", "COMMUNICATION_OP", "COMMUNICATION_TASK_INFO", "STEP_TIME", "PYTORCH_API",
+            "CANN_API", "CONNECTION_IDS", "STRING_IDS", "TASK_PMU_INFO", "MSTX_EVENTS", "META_DATA",
+        ];
+        const VALUES: [&str; 14] = [
+            "NULL", "''", "'abc'", "'N/A'", "x'00ff'", "x''", "1.5", "9e999", "-9e999", "-1", "0",
+            "9223372036854775807", "-9223372036854775808", "'1700000000000010000'",
+        ];
+        thread_local!(static DATABASE: Vec<u8> = database(
+            &format!("{MSTX_ROWS} CREATE TABLE META_DATA (name TEXT, value TEXT); INSERT INTO META_DATA VALUES ('SCHEMA_VERSION', '1.0.0')")
+        ));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = write(&folder, "ascend_pytorch_profiler_0.db", &DATABASE.with(Clone::clone));
+        let connection = Connection::open(&path).expect("opened");
+        connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY").expect("set");
+        for (table, column, row, value) in &cells {
+            let table = TABLES[table.index(TABLES.len())];
+            let names: Vec<String> = {
+                let mut names = connection.prepare("SELECT name FROM pragma_table_info(?1)").expect("valid");
+                let names = names.query_map([table], |row| row.get(0)).expect("columns");
+                names.map(|name| name.expect("a name")).collect()
+            };
+            let column = &names[column.index(names.len())];
+            let value = VALUES[value.index(VALUES.len())];
+            // Row 0 stands for all of them. A primary key takes whole numbers only, each once.
+            let change = format!("UPDATE OR IGNORE {table} SET {column} = {value} WHERE {row} IN (0, rowid)");
+            drop(connection.execute_batch(&change));
+        }
+        connection.close().expect("closed");
+        match read_runs(&path) {
+            Ok(runs) => runs.iter().for_each(assert_totals),
+            Err(error) => {
+                let text = error.to_string();
+                prop_assert!(text.contains("ascend_pytorch_profiler_0.db`"), "{}", text);
                 prop_assert!(!error.hint().is_empty(), "{}", text);
             }
         }

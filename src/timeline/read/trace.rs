@@ -39,6 +39,11 @@ const KERNEL_TASKS: [&str; 9] = [
     "FFTS_PLUS",
 ];
 
+/// Returns true for the type of a device task that is a kernel; newer versions of CANN have a common prefix.
+fn is_kernel_task(kind: &str) -> bool {
+    KERNEL_TASKS.contains(&kind) || kind.starts_with("KERNEL_")
+}
+
 /// Process of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TraceLane {
@@ -130,8 +135,8 @@ struct TraceReader {
     devices: HashMap<String, u32>,
     /// Names of the threads with collectives; others of their process have the tasks of collectives.
     groups: HashMap<(String, String), String>,
-    /// Processes with an event before their name or device.
-    unnamed: HashSet<String>,
+    /// Number of events of processes before their name or device.
+    unnamed: HashMap<String, u64>,
     /// Threads with an event in the lane of collectives before their name.
     unnamed_threads: HashSet<(String, String)>,
     /// True if names stand behind the events that they name.
@@ -162,6 +167,8 @@ pub(super) fn read_trace(file: &Path, tables: &[PathBuf]) -> Result<RunTimeline,
     {
         return Ok(run);
     }
+    let unnamed = reader.unnamed.iter().filter(|(process, _)| !reader.lanes.contains_key(*process));
+    reader.run.unnamed = unnamed.map(|(_, count)| count).sum();
     reader.run.form = Some(ProfileForm::Trace);
     reader.run.files.push(file.to_owned());
     reader.sort_operators();
@@ -192,7 +199,7 @@ impl TraceReader {
         match (&*event.name, arguments.name, arguments.labels) {
             ("process_name", Some(name), _) => {
                 let lane = TraceLane::of_name(&name);
-                self.is_late |= lane != TraceLane::Other && self.unnamed.contains(process);
+                self.is_late |= lane != TraceLane::Other && self.unnamed.contains_key(process);
                 self.lanes.insert(process.to_owned(), lane);
                 if matches!(lane, TraceLane::Hardware | TraceLane::Collectives)
                     && let Ok(number) = process.parse::<u64>()
@@ -218,8 +225,9 @@ impl TraceReader {
 
     fn add_complete(&mut self, event: &TraceEvent<'_>) {
         let Some(lane) = self.lanes.get(event.process()).copied() else {
-            if !self.unnamed.contains(event.process()) {
-                self.unnamed.insert(event.process().to_owned());
+            match self.unnamed.get_mut(event.process()) {
+                Some(count) => *count += 1,
+                None => drop(self.unnamed.insert(event.process().to_owned(), 1)),
             }
             return;
         };
@@ -230,7 +238,9 @@ impl TraceReader {
         let span = times
             .and_then(|(start, duration)| TimeSpan::recorded(start.0, start.0.saturating_add(duration.0)));
         let Some(span) = span else {
-            self.run.untimed += u64::from(lane != TraceLane::Host);
+            // A call of the host without a duration was running when the profile ended.
+            let is_open = matches!(lane, TraceLane::Host | TraceLane::Launches) && !event.has_duration();
+            self.run.untimed += u64::from(!is_open);
             return;
         };
         match lane {
@@ -367,7 +377,7 @@ impl TraceReader {
                 continue;
             }
             let is_transfer = self.transfers.contains(&task.span.start);
-            let is_kernel = !has_table && KERNEL_TASKS.contains(&self.run.names.text(task.task_type));
+            let is_kernel = !has_table && is_kernel_task(self.run.names.text(task.task_type));
             let role = match is_kernel && !is_transfer {
                 true if is_collective_kernel(self.run.names.text(task.name)) => TaskRole::CollectiveKernel,
                 true => TaskRole::Kernel,
