@@ -116,6 +116,7 @@ pub(crate) fn step_times_text(report: &StepTimesReport<'_>) -> String {
     text.push_str(&largest_part(report));
     text.push_str(&gaps_table(report));
     text.push_str(&streams_table(report));
+    text.push_str(&others_text(report));
     text.push_str(&arrivals_table(report));
     text.push_str(&vendor_text(report));
     text.push_str(&missing_text(report.runs.iter(), &|_| true));
@@ -250,6 +251,19 @@ fn streams_table(report: &StepTimesReport<'_>) -> String {
     }
     align_right(&mut table, 0..8);
     if streams.is_empty() { String::new() } else { format!("\n{}", trim_lines(&table)) }
+}
+
+/// Returns the work of the devices that is in no row.
+fn others_text(report: &StepTimesReport<'_>) -> String {
+    let sum = |part: fn(&StepTimes) -> i64| sum_lengths(report.times.iter().map(part));
+    match (sum(|times| times.other_before), sum(|times| times.other_behind)) {
+        (0, 0) => String::new(),
+        (before, behind) => format!(
+            "copies and other tasks that are in none of the rows: {} ms before them, {} ms behind the last one\n",
+            millis_cell(before),
+            millis_cell(behind)
+        ),
+    }
 }
 
 fn arrivals_table(report: &StepTimesReport<'_>) -> String {
@@ -393,6 +407,8 @@ pub(crate) fn step_times_json(report: &StepTimesReport<'_>) -> String {
             "bubble_ns": times.bubble,
             "not_overlapped_excluding_receive_ns": with_kernels(times.not_overlapped_excluding_receive().into()),
             "preparing_ns": times.preparing,
+            "other_tasks_before_ns": times.other_before,
+            "other_tasks_behind_ns": times.other_behind,
             "kernels": times.kernels,
             "collectives": times.collectives,
             "free_by_cause_ns": with_kernels(json!(causes)),

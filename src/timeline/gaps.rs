@@ -66,6 +66,12 @@ pub(super) struct GapFinder<'a> {
     others: BTreeMap<NameId, TimeSet>,
 }
 
+/// Returns true for the type of another device task that is work; a wait for an event or its record is none.
+pub(super) fn is_work(kind: &str) -> bool {
+    let kind = kind.to_ascii_uppercase();
+    !["EVENT", "WAIT", "NOTIFY", "PROFILING", "PLACE_HOLDER"].iter().any(|word| kind.contains(word))
+}
+
 impl<'a> GapFinder<'a> {
     /// Creates a finder for the tasks of a device.
     pub(super) fn new(run: &'a RunTimeline, device: Option<u32>, mut tasks: Vec<LaunchedSpan>) -> Self {
@@ -74,12 +80,7 @@ impl<'a> GapFinder<'a> {
         by_end.sort_by_key(|task| (task.span.end, task.span.start));
         let mut others: BTreeMap<NameId, Vec<TimeSpan>> = BTreeMap::new();
         for task in run.tasks.iter().filter(|task| task.device == device && task.role == TaskRole::Other) {
-            // A wait or a record of an event is no work.
-            let kind = run.names.text(task.kind).to_ascii_uppercase();
-            if !["EVENT", "WAIT", "NOTIFY", "PROFILING", "PLACE_HOLDER"]
-                .iter()
-                .any(|word| kind.contains(word))
-            {
+            if is_work(run.names.text(task.kind)) {
                 others.entry(task.kind).or_default().push(task.span);
             }
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    gaps::{FreeGap, GapCause, GapFinder, LaunchedSpan},
+    gaps::{FreeGap, GapCause, GapFinder, LaunchedSpan, is_work},
     intervals::{TimeSet, TimeSpan, sum_lengths},
     run::{Collective, DeviceTask, RunTimeline, TaskRole},
 };
@@ -53,6 +53,10 @@ pub(crate) struct StepTimes {
     pub(crate) bubble: i64,
     /// Start of the step on the host until the first kernel; `None` without a host step.
     pub(crate) preparing: Option<i64>,
+    /// Copies and other work of the device before the span, behind that of the row before.
+    pub(crate) other_before: i64,
+    /// The same behind the span of the last row.
+    pub(crate) other_behind: i64,
     /// Free time by cause.
     pub(crate) free_by_cause: BTreeMap<GapCause, i64>,
     /// Gaps, the longest first.
@@ -147,18 +151,37 @@ pub(crate) fn step_times(number: usize, run: &RunTimeline) -> Vec<StepTimes> {
             let row = places.row_of(collective.step, collective.span.start);
             steps.entry(row).or_default().collectives.push(collective);
         }
+        let mut others: Vec<TimeSpan> = Vec::new();
         for task in run.tasks.iter().filter(|task| task.device == device) {
-            if let Some(tasks) = steps.get_mut(&places.row_of(task.step, task.span.start)) {
-                tasks.tasks.push(task);
+            match steps.get_mut(&places.row_of(task.step, task.span.start)) {
+                Some(tasks) => tasks.tasks.push(task),
+                None if task.role == TaskRole::Other && is_work(run.names.text(task.kind)) => {
+                    others.push(task.span);
+                }
+                None => {}
             }
         }
         let times =
             |((step, _), tasks): (&RowKey, _)| times_of_step((number, run), device, *step, tasks, &finder);
         let mut of_device: Vec<StepTimes> = steps.iter().filter_map(times).collect();
         of_device.sort_by_key(|own| (own.span, own.step));
+        add_others(&mut of_device, others);
         rows.append(&mut of_device);
     }
     rows
+}
+
+/// Adds the work between the rows of a device, which are in the order of their times.
+fn add_others(rows: &mut [StepTimes], mut others: Vec<TimeSpan>) {
+    let length = |spans: Vec<TimeSpan>| TimeSet::union_of(spans).length();
+    for row in &mut *rows {
+        let (before, later) = others.into_iter().partition(|span| span.start < row.span.start);
+        row.other_before = length(before);
+        others = later;
+    }
+    if let Some(last) = rows.last_mut() {
+        last.other_behind = length(others);
+    }
 }
 
 fn times_of_step(
@@ -202,6 +225,8 @@ fn times_of_step(
         free: span.length() - busy.length(),
         bubble: sum_lengths(receives.map(|one| one.span.length())),
         preparing: host.map(|host| span.start - host.span.start),
+        other_before: 0,
+        other_behind: 0,
         free_by_cause,
         gaps,
         streams: stream_times(run, tasks),

@@ -305,6 +305,8 @@ fn free_time_is_that_of_the_span_with_its_copies() {
     assert_eq!(theirs("Memory Not Overlap Computation Communication(us)"), outside_of_work(&copies));
     assert_eq!(theirs("Free(us)"), free - outside_of_work(&copies));
     assert_eq!((outside_of_work(&copies), outside_of_work(&in_span)), (841_618, 11_001));
+    let before: Vec<(i64, i64)> = copies.iter().copied().filter(|copy| copy.0 < first).collect();
+    let behind: Vec<(i64, i64)> = copies.iter().copied().filter(|copy| copy.0 > last).collect();
     let context = Context::new();
     let output = timeline(&context, &profile);
     let step = only_step(&output);
@@ -316,6 +318,16 @@ fn free_time_is_that_of_the_span_with_its_copies() {
         assert_eq!((whole_number(&step[key]), theirs(column)), (own, own), "{key}");
     }
     assert_eq!((whole_number(&step["free_ns"]), free), (25_258_144, 25_258_144));
+    // No copy is left out silently.
+    assert_eq!(whole_number(&step["other_tasks_before_ns"]), covered(&before));
+    assert_eq!(whole_number(&step["other_tasks_behind_ns"]), covered(&behind));
+    assert_eq!(covered(&before) + covered(&behind), 841_618 - 11_001);
+    let plain = context.run(&["timeline", &profile.to_string_lossy()]);
+    assert!(
+        plain.stdout.contains("\ncopies and other tasks that are in none of the rows: 0."),
+        "{}",
+        plain.stdout
+    );
 }
 
 /// Task types of a trace do not separate matrix and vector kernels, but all of them are kernels.
