@@ -95,11 +95,16 @@ impl ComparisonReport<'_> {
 pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
     let mut text = run_text("base ", report.base, report.base_sums);
     text.push_str(&run_text("other", report.other, report.other_sums));
-    text.push_str(&format!(
-        "\nthe step of other is {} ms {} than that of base; parts of the difference, ms:\n",
-        amount(ComparedPart::Overall, report.comparison.span_difference.abs()),
-        if report.comparison.span_difference < 0.0 { "shorter" } else { "longer" }
-    ));
+    let difference = report.comparison.span_difference;
+    text.push_str(&match amount(ComparedPart::Overall, difference.abs()) {
+        equal if equal == "0.000" => {
+            "\nboth steps take the same time; parts of other minus base, ms:\n".to_owned()
+        }
+        longer => format!(
+            "\nthe step of other is {longer} ms {} than that of base; parts of the difference, ms:\n",
+            if difference < 0.0 { "shorter" } else { "longer" }
+        ),
+    });
     let mut table = plain_table(["difference", "share", "part", "name", "shapes"]);
     let whole = report.comparison.span_difference;
     for part in report.comparison.attribution.iter().take(report.rows) {

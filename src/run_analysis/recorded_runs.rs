@@ -15,8 +15,8 @@ use crate::{
     report::print_note,
     session::{CommandError, LookupDatabase},
     timeline::{
-        LaunchedTask, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums, RunTimeline, TimeSpan,
-        Utilisation, read_runs, step_times, sum_lengths,
+        LaunchedTask, MissingPart, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums,
+        RunTimeline, TimeSpan, Utilisation, read_runs, step_times, sum_lengths,
     },
 };
 
@@ -157,20 +157,33 @@ impl ComparedRun {
             .iter()
             .filter_map(|run| run.rank)
             .find(|rank| other_runs.iter().any(|other| other.rank == Some(*rank)));
-        let rank = rank.or(common);
-        Ok([Self::of_rank(base_runs, base, rank)?, Self::of_rank(other_runs, other, rank)?])
+        let wanted = |runs, path| Self::of_rank(runs, path, rank, rank.or(common));
+        Ok([wanted(base_runs, base)?, wanted(other_runs, other)?])
     }
 
-    fn of_rank(mut runs: Vec<RunTimeline>, path: &Path, rank: Option<u32>) -> Result<Self, CommandError> {
+    /// Returns the run of a rank, or the only one, unless it is of another rank than the `given` one.
+    fn of_rank(
+        mut runs: Vec<RunTimeline>,
+        path: &Path,
+        given: Option<u32>,
+        rank: Option<u32>,
+    ) -> Result<Self, CommandError> {
         let ranks: Vec<String> = runs.iter().filter_map(|run| Some(run.rank?.to_string())).collect();
         let found = runs.iter().position(|run| run.rank.is_some() && run.rank == rank);
-        // The only run of a profile is compared whatever its rank.
-        let at = found.or((runs.len() == 1).then_some(0)).ok_or_else(|| {
+        let is_only = runs.len() == 1 && (given.is_none() || runs.iter().all(|run| run.rank.is_none()));
+        let at = found.or(is_only.then_some(0)).ok_or_else(|| {
             let path = path.display();
-            CommandError::bad_input(
-                format!("`{path}` has the runs of {} ranks, none of which is in both profiles", runs.len()),
-                format!("give the folder of one rank, or `--rank N`; ranks: {}", ranks.join(", ")),
-            )
+            let (problem, hint) = match given {
+                Some(given) => (format!("`{path}` has no run of rank {given}"), "give one of its ranks"),
+                None => (
+                    format!(
+                        "`{path}` has the runs of {} ranks, none of which is in both profiles",
+                        runs.len()
+                    ),
+                    "give the folder of one rank, or `--rank N`",
+                ),
+            };
+            CommandError::bad_input(problem, format!("{hint}; ranks: {}", ranks.join(", ")))
         })?;
         let run = runs.swap_remove(at);
         let memory = RunMemory::read(&run)?;
@@ -184,7 +197,8 @@ impl ComparedRun {
         if !steps.is_empty() {
             times.retain(|own| own.step.is_some_and(|step| steps.contains(&step)));
         }
-        if times.is_empty() {
+        let has_kernels = !self.run.missing.contains(&MissingPart::Kernels);
+        if times.is_empty() || !has_kernels {
             let file = self.run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
             let hint = match (steps.is_empty(), recorded.is_empty()) {
                 (true, _) => "check that the profiled range ran on a device".to_owned(),

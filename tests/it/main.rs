@@ -18,6 +18,7 @@ mod collect_vllm;
 mod comm;
 mod comm_nodes;
 mod comm_run;
+mod compare;
 mod containers;
 mod context;
 mod controls;

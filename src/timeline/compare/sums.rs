@@ -21,7 +21,7 @@ pub(crate) const OVERALL: [&str; 9] = [
     "overlapped communication",
     NOT_OVERLAPPED,
     FREE,
-    "copies outside of both",
+    "copies in the free time",
     "steps",
 ];
 pub(crate) const SPAN: &str = "span of the step";
@@ -188,7 +188,8 @@ impl RunSums {
             let (later, copies): (Vec<TimeSpan>, Vec<TimeSpan>) =
                 all.into_iter().partition(|span| is_later(*span));
             copies_of.insert(place, later);
-            let copies = TimeSet::union_of(copies);
+            // Copies before the first or behind the last kernel are no part of the step.
+            let copies = TimeSet::union_of(copies.into_iter().filter_map(|copy| copy.intersection(own.span)));
             let outside = copies.difference(computing).difference(&own.sets.communication);
             for (name, time) in OVERALL.into_iter().zip([
                 own.span.length(),

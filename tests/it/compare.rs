@@ -1,0 +1,474 @@
+//! `npubench compare`: references of the vendor's tools on real profiles, the right values where these are wrong, and totals.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use crate::{context::Context, requirements::shared, timeline::objects};
+
+/// Error of a sum of durations that a kernel table has rounded, in nanoseconds.
+const ROUNDING: f64 = 30.0;
+
+/// Name and shapes of a row with the sums of base and other; `None` for a side without it.
+type Rows = BTreeMap<(String, String), [Option<Side>; 2]>;
+
+/// Sum of one side of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Side {
+    /// Nanoseconds or bytes.
+    total: f64,
+    calls: f64,
+}
+
+fn example(rank: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/decoder_profile/rank{rank}_ascend_pt"))
+}
+
+fn compare(base: &Path, other: &Path) -> Vec<Value> {
+    let context = Context::new();
+    let ran =
+        context.run(&["compare", &base.to_string_lossy(), &other.to_string_lossy(), "--format", "json"]);
+    assert_eq!(ran.code, 0, "{} {}: {}", base.display(), other.display(), ran.stderr);
+    objects(&ran.stdout)
+}
+
+fn part(objects: &[Value], part: &str) -> Rows {
+    let side = |row: &Value, side: &str| {
+        let number = |key: &str| row[side][key].as_f64().expect("a number");
+        (!row[side].is_null()).then(|| Side { total: number("total"), calls: number("calls") })
+    };
+    let rows = objects.iter().filter(|object| object["item"] == "row" && object["part"] == part);
+    let text = |cell: &Value| cell.as_str().expect("text").to_owned();
+    rows.map(|row| ((text(&row["name"]), text(&row["shapes"])), [side(row, "base"), side(row, "other")]))
+        .collect()
+}
+
+fn totals(rows: &Rows, name: &str) -> [f64; 2] {
+    let found = &rows[&(name.to_owned(), String::new())];
+    found.map(|side| side.expect("recorded").total)
+}
+
+fn reference(name: &str) -> Option<Value> {
+    let path = shared(&format!("real/model_analysis/{name}"))?;
+    Some(serde_json::from_str(&fs::read_to_string(path).expect("read")).expect("JSON"))
+}
+
+fn sheet<'a>(reference: &'a Value, name: &str) -> Vec<&'a Vec<Value>> {
+    let rows = reference[name]["rows"].as_array().expect("rows");
+    rows.iter().map(|row| row.as_array().expect("cells")).collect()
+}
+
+/// Asserts that a total in nanoseconds is that of a sheet in microseconds, with this error.
+fn assert_total(found: f64, expected_us: f64, error: f64, what: &str) {
+    assert!(
+        (found - expected_us * 1e3).abs() <= error,
+        "{what}: {found} ns, the reference has {expected_us} us"
+    );
+}
+
+/// The run as text and as a database: the classes are the vendor's, to the nanosecond from the database.
+#[test]
+fn classes_of_kernels_are_those_of_the_reference() {
+    let (Some(text), Some(database), Some(expected)) =
+        (shared("real/cnn_level1_rank0"), shared("real/cnn_db_level1_rank0"), reference("cmp_l1_db.json"))
+    else {
+        return;
+    };
+    let found = compare(&text, &database);
+    let classes = part(&found, "kernel_class");
+    let mut compared = 0;
+    let (mut class, mut is_divided) = (String::new(), false);
+    for row in sheet(&expected, "OverallMetrics") {
+        let name = row[0].as_str().expect("a name");
+        let level = name.chars().take_while(|c| *c == '\t').count();
+        let number = |cell: usize| row[cell].as_f64().expect("a number");
+        let (unit, name) = match (level, name.trim()) {
+            (1, name) => {
+                (class, is_divided) = (name.to_owned(), false);
+                ("vector", name.to_owned())
+            }
+            (2, name) if name.starts_with("Vector") => ("vector", name.to_owned()),
+            (2, name) if name.ends_with("(Cube)") => ("cube", class.clone()),
+            (2, name) if name.ends_with("(Vector)") => ("vector", class.clone()),
+            _ => continue,
+        };
+        is_divided |= level == 2;
+        let Some([base, other]) = classes.get(&(name.clone(), unit.to_owned())) else { continue };
+        if level == 1 && (is_divided || name != "SDMA (Tensor Move)") {
+            continue;
+        }
+        let (base, other) = (base.expect("recorded"), other.expect("recorded"));
+        assert_total(other.total, number(4) * 1e3, 0.5, &format!("{name} {unit} of the database"));
+        assert_eq!(other.calls, number(6), "{name} {unit}");
+        // The text form of the reference drops the two kernels of the random numbers' unit (DSA).
+        if name == "Vector (No Trans)" {
+            assert_eq!((base.calls, number(3)), (71.0, 69.0));
+            let dropped = base.total - number(1) * 1e6;
+            assert!(
+                (5_000.0..6_000.0).contains(&dropped),
+                "{dropped} ns, `Other` of the reference has 5.539 us"
+            );
+        } else {
+            assert_total(base.total, number(1) * 1e3, ROUNDING, &format!("{name} {unit} of the text"));
+            assert_eq!(base.calls, number(3), "{name} {unit}");
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, 9, "{classes:?}");
+    // Other by 0.021 us: sums of rounded durations.
+    let overall = part(&found, "overall");
+    let [base, other] = totals(&overall, "computing");
+    assert_total(base, 8_873.756, ROUNDING, "computing of the text");
+    assert_total(other, 8_903.431, 0.5, "computing of the database");
+    let [base, other] = totals(&overall, "communication, not overlapped");
+    assert_total(base, 101_963.203, ROUNDING, "communication of the text");
+    assert_total(other, 98_071.947, 0.5, "communication of the database");
+}
+
+/// One definition of free time for both forms: the reference widens that of a database by tasks that are no work, so that
+/// one run gains 5 ms by its form.
+#[test]
+fn free_time_has_one_definition_for_both_forms() {
+    let (Some(text), Some(database), Some(expected)) =
+        (shared("real/cnn_level1_rank0"), shared("real/cnn_db_level1_rank0"), reference("cmp_l1_db.json"))
+    else {
+        return;
+    };
+    let overall = part(&compare(&text, &database), "overall");
+    let [base, other] = totals(&overall, "free");
+    let free =
+        sheet(&expected, "OverallMetrics").into_iter().find(|row| row[0] == "Free Time").expect("a row");
+    assert_total(base, free[1].as_f64().expect("a number") * 1e3, ROUNDING, "free time of the text");
+    // StepTraceTime of analysis.db, in the reference with the wider definition: 30.943917 ms.
+    assert_eq!(other, 25_258_144.0);
+    assert!(free[4].as_f64().expect("a number") * 1e6 - other > 5.6e6);
+    // The kernels and collectives of the database, by their own times.
+    let path = database.join("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db");
+    let connection = rusqlite::Connection::open(path).expect("a database");
+    let span = |sql: &str| -> (i64, i64) {
+        connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).expect("a row")
+    };
+    let kernels =
+        span("SELECT min(startNs), max(endNs) FROM TASK JOIN COMPUTE_TASK_INFO USING (globalTaskId)");
+    let collectives = span("SELECT min(startNs), max(endNs) FROM COMMUNICATION_OP");
+    let whole = kernels.1.max(collectives.1) - kernels.0.min(collectives.0);
+    assert_eq!(totals(&overall, "span of the step")[1], whole as f64);
+}
+
+/// Kernels by type and shapes, of the database by a query and of the text by its table: no reader of ours is involved.
+#[test]
+fn kernels_by_type_and_shapes_equal_the_recorded_ones() {
+    let (Some(text), Some(database), Some(expected)) =
+        (shared("real/cnn_level1_rank0"), shared("real/cnn_db_level1_rank0"), reference("cmp_l1_db.json"))
+    else {
+        return;
+    };
+    let kernels = part(&compare(&text, &database), "kernel");
+    let connection =
+        rusqlite::Connection::open(database.join("ASCEND_PROFILER_OUTPUT/ascend_pytorch_profiler_0.db"))
+            .expect("a database");
+    // `inputShapes` and `inputDataTypes` of this version have each other's content or not: shapes have no letters.
+    let sql = "SELECT type.value, shapes.value, types.value, sum(endNs - startNs), count(*) FROM TASK
+               JOIN COMPUTE_TASK_INFO c USING (globalTaskId) JOIN STRING_IDS type ON type.id = c.opType
+               JOIN STRING_IDS shapes ON shapes.id = c.inputShapes JOIN STRING_IDS types ON types.id = c.inputDataTypes
+               GROUP BY 1, 2, 3";
+    let mut statement = connection.prepare(sql).expect("a query");
+    let rows = statement.query_map([], |row| {
+        let cells: [String; 3] = [row.get(0)?, row.get(1)?, row.get(2)?];
+        Ok((cells, row.get::<_, i64>(3)?, row.get::<_, i64>(4)?))
+    });
+    let mut expected_sums: BTreeMap<(String, String), Side> = BTreeMap::new();
+    for row in rows.expect("rows") {
+        let ([kind, one, other], total, calls) = row.expect("a row");
+        let is_shapes = |cell: &str| !cell.contains(|c: char| c.is_ascii_alphabetic());
+        let shapes = if is_shapes(&one) { one } else { other };
+        let shapes = if is_shapes(&shapes) { shapes.trim_matches('"').to_owned() } else { String::new() };
+        let sum = expected_sums.entry((kind, shapes)).or_insert(Side { total: 0.0, calls: 0.0 });
+        sum.total += total as f64;
+        sum.calls += calls as f64;
+    }
+    let found: BTreeMap<(String, String), Side> =
+        kernels.iter().filter_map(|(key, [_, other])| Some((key.clone(), (*other)?))).collect();
+    assert_eq!(found, expected_sums);
+    let path = text.join("ASCEND_PROFILER_OUTPUT/kernel_details.csv");
+    let mut reader = csv::Reader::from_path(path).expect("a table");
+    let header = reader.headers().expect("a header").clone();
+    let column = |name: &str| header.iter().position(|cell| cell == name).expect("a column");
+    let (kind, core, shapes, time) =
+        (column("Type"), column("Accelerator Core"), column("Input Shapes"), column("Duration(us)"));
+    let mut of_table: BTreeMap<(String, String), Side> = BTreeMap::new();
+    for record in reader.records() {
+        let record = record.expect("a row");
+        if matches!(&record[core], "HCCL" | "COMMUNICATION") {
+            continue;
+        }
+        let shapes = record[shapes].trim_matches('"').replace("N/A", "");
+        let sum =
+            of_table.entry((record[kind].to_owned(), shapes)).or_insert(Side { total: 0.0, calls: 0.0 });
+        sum.total += record[time].parse::<f64>().expect("a duration") * 1e3;
+        sum.calls += 1.0;
+    }
+    let found: BTreeMap<(String, String), Side> =
+        kernels.iter().filter_map(|(key, [base, _])| Some((key.clone(), (*base)?))).collect();
+    assert_eq!(found.keys().collect::<Vec<_>>(), of_table.keys().collect::<Vec<_>>());
+    for (key, sum) in &of_table {
+        assert_eq!(found[key].calls, sum.calls, "{key:?}");
+        assert!((found[key].total - sum.total).abs() < ROUNDING, "{key:?}");
+    }
+    // The reference lists collectives among the kernels of the text only.
+    assert!(kernels.keys().all(|(name, _)| !name.starts_with("hcom_")));
+    let mut compared = 0;
+    for row in sheet(&expected, "KernelCompare") {
+        let text = |cell: usize| row[cell].as_str().unwrap_or_default().trim_matches('"').replace("N/A", "");
+        let Some([base, other]) = kernels.get(&(text(1), text(2))) else { continue };
+        for (side, total, calls) in [(base, 3, 7), (other, 8, 12)] {
+            let expected = [&row[total], &row[calls]].map(|cell| cell.as_f64().unwrap_or_default());
+            let Some(side) = side.filter(|_| expected[1] > 0.0) else { continue };
+            assert_eq!(side.calls, expected[1], "{row:?}");
+            // The sheet is rounded to 0.01 us.
+            assert_total(side.total, expected[0], 5.5 + ROUNDING, &text(1));
+            compared += 1;
+        }
+    }
+    assert!(compared > 150, "{compared} kernels of the sheet");
+}
+
+/// Operators: the reference counts copies and collectives among the kernels of the text, and an operator of the database once
+/// per kernel.
+#[test]
+fn operators_have_the_time_of_their_kernels_and_their_own_calls() {
+    let (Some(text), Some(database), Some(expected)) = (
+        shared("real/cnn_level1_rank0"),
+        shared("real/cnn_db_level1_rank0"),
+        reference("cmp_l1_db_nomod.json"),
+    ) else {
+        return;
+    };
+    let found = compare(&text, &database);
+    let operators = part(&found, "operator");
+    let (mut compared, mut beyond) = (0, BTreeMap::new());
+    for row in sheet(&expected, "OperatorCompareStatistic") {
+        let name = row[1].as_str().expect("a name").to_owned();
+        let number = |cell: usize| row[cell].as_f64().expect("a number");
+        let Some([Some(base), Some(other)]) = operators.get(&(name.clone(), String::new())) else { continue };
+        assert_total(other.total, number(4) * 1e3, 0.5, &name);
+        assert_eq!((base.calls, other.calls), (number(3), number(5)), "{name}");
+        let more = number(2) * 1e6 - base.total;
+        if more.abs() > ROUNDING {
+            beyond.insert(name, more);
+        }
+        compared += 1;
+    }
+    assert!(compared > 20, "{compared} operators");
+    // The four collectives in one of them, and the copies of 0.87 ms in the others.
+    let collectives = totals(&part(&found, "collective"), "hcom_allReduce_")[0];
+    let accumulate = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad";
+    let more = beyond.remove(accumulate).expect("the collectives");
+    assert!((more - collectives).abs() < 1e3, "{more} {collectives}");
+    assert!((beyond.values().sum::<f64>() - 870_000.0).abs() < 10_000.0, "{beyond:?}");
+    // `Conv2D` launches from five operators in both forms; the reference has 20 of the database.
+    let modules = part(&found, "module");
+    let convolutions = modules
+        .iter()
+        .find(|((name, _), _)| name.ends_with("/Conv2d"))
+        .map(|(_, sides)| sides.map(|side| side.expect("recorded").calls));
+    assert_eq!(convolutions, Some([5.0, 5.0]));
+}
+
+/// The module sheet of the reference keeps the last kernel of an operator of the database only: 0.832 ms of 2.342 ms.
+#[test]
+fn modules_have_all_kernels_of_their_operators() {
+    let (Some(text), Some(database), Some(expected)) =
+        (shared("real/cnn_level1_rank0"), shared("real/cnn_db_level1_rank0"), reference("cmp_l1_db.json"))
+    else {
+        return;
+    };
+    let found = compare(&text, &database);
+    let mut forward = [0.0, 0.0];
+    for ((name, _), sides) in part(&found, "module") {
+        if name.starts_with("DistributedDataParallel") && !name.contains("[Backward]") {
+            for (sum, side) in forward.iter_mut().zip(sides) {
+                *sum += side.expect("recorded").total;
+            }
+        }
+    }
+    let operator = &part(&found, "operator")[&("DistributedDataParallel.forward".to_owned(), String::new())];
+    assert_eq!(forward, operator.map(|side| side.expect("recorded").total));
+    assert_eq!(forward[1], 2_341_748.0);
+    let sheet = sheet(&expected, "ModuleCompareStatistic");
+    let row = sheet.into_iter().find(|row| row[3] == "/ DistributedDataParallel_0").expect("a row");
+    let number = |cell: usize| row[cell].as_f64().expect("a number") * 1e6;
+    // The text of the reference has copies of 4.685 us in it.
+    assert!((number(8) - forward[0] - 4_685.0).abs() < 50.0, "{} {}", number(8), forward[0]);
+    assert!(number(12) < 832_000.0);
+}
+
+/// An A100 against an NPU: the classes of the reference, whole microseconds on the side of the GPU.
+#[test]
+fn gpu_is_compared_with_npu_by_class() {
+    let (Some(gpu), Some(npu)) =
+        (shared("real/model_analysis/gpu_alexnet_a100.pt.trace.json"), shared("real/cnn_level1_rank0"))
+    else {
+        return;
+    };
+    let found = compare(&gpu, &npu);
+    let classes = part(&found, "kernel_class");
+    for (class, unit, expected) in [
+        ("Conv (Forward)", "cube", (2_460_000.0, 8.0)),
+        ("Conv (Forward)", "vector", (3_869_000.0, 32.0)),
+        ("Matmul", "cube", (2_621_000.0, 6.0)),
+        ("Matmul", "vector", (39_000.0, 6.0)),
+        ("Vector (No Trans)", "vector", (1_703_000.0, 27.0)),
+    ] {
+        let side = classes[&(class.to_owned(), unit.to_owned())][0].expect("recorded");
+        assert_eq!((side.total, side.calls), expected, "{class} {unit}");
+    }
+    // A forward pass only: nothing was recorded, and nothing is 0.
+    assert_eq!(classes[&("Conv (Backward)".to_owned(), "cube".to_owned())][0], None);
+    assert_eq!(totals(&part(&found, "overall"), "computing")[0], 10_630_000.0);
+    let missing = found[0]["not_compared"].to_string();
+    assert!(missing.contains("modules") && missing.contains("memory"), "{missing}");
+}
+
+/// Level 0 has no types: the reference puts its kernels into `Other` and leaves 0 in all classes.
+#[test]
+fn what_one_profile_lacks_is_not_compared_and_never_zero() {
+    let (Some(level1), Some(level0), Some(table)) =
+        (shared("real/cnn_level1_rank0"), shared("real/cnn_level0_rank0"), shared("real/llm_step_rank0"))
+    else {
+        return;
+    };
+    let found = compare(&level1, &level0);
+    assert_eq!(found[0]["by_kernel_name"], true);
+    assert!(part(&found, "kernel_class").is_empty() && part(&found, "memory").is_empty());
+    let missing = found[0]["not_compared"].to_string();
+    assert!(
+        missing.contains("types, shapes and classes of kernels") && missing.contains("memory"),
+        "{missing}"
+    );
+    assert_total(
+        totals(&part(&found, "overall"), "computing")[1],
+        8_827.473,
+        ROUNDING,
+        "computing of level 0",
+    );
+    // A table of kernels alone has neither operators nor modules; the vendor's tool refuses it.
+    let found = compare(&table, &level1);
+    assert!(part(&found, "operator").is_empty() && part(&found, "module").is_empty());
+    let missing = found[0]["not_compared"].to_string();
+    assert!(missing.contains("operators") && missing.contains("modules"), "{missing}");
+    let ratios =
+        found.iter().filter(|row| row["item"] == "row" && (row["base"].is_null() || row["other"].is_null()));
+    assert!(ratios.clone().count() > 10 && ratios.into_iter().all(|row| row["ratio"].is_null()));
+}
+
+/// All pairs of real profiles and of the example: each difference is attributed, and sums of parts are the whole.
+#[test]
+fn parts_add_up_to_the_difference_of_all_pairs() {
+    let mut profiles = vec![example(0), example(1)];
+    let real = ["cnn_level1_rank0", "cnn_db_level1_rank0", "cnn_level0_rank0", "llm_step_rank0"];
+    profiles.extend(real.iter().filter_map(|name| shared(&format!("real/{name}"))));
+    profiles.extend(shared("real/model_analysis/gpu_alexnet_a100.pt.trace.json"));
+    for (place, base) in profiles.iter().enumerate() {
+        // Each profile with itself and the two after it.
+        for other in (0..3).map(|step| &profiles[(place + step) % profiles.len()]) {
+            let found = compare(base, other);
+            let what = format!("{} {}", base.display(), other.display());
+            let difference = found[0]["span_difference_ns"].as_f64().expect("a number");
+            let parts = found.iter().filter(|object| object["item"] == "difference");
+            let parts: Vec<f64> =
+                parts.map(|part| part["difference_ns"].as_f64().expect("a number")).collect();
+            assert!((parts.iter().sum::<f64>() - difference).abs() < 1.0, "{what}: {parts:?} {difference}");
+            if base == other {
+                assert!(parts.is_empty(), "{what}: {parts:?}");
+            }
+            let overall = part(&found, "overall");
+            let [span, computing, communication, free] =
+                ["span of the step", "computing", "communication, not overlapped", "free"]
+                    .map(|name| totals(&overall, name));
+            for side in 0..2 {
+                let sum = computing[side] + communication[side] + free[side];
+                assert!((span[side] - sum).abs() < 1.0, "{what}");
+                let sum_of = |name: &str| -> Option<f64> {
+                    let rows = part(&found, name);
+                    let sums = rows.values().filter_map(|sides| Some(sides[side]?.total));
+                    (!rows.is_empty()).then(|| sums.sum())
+                };
+                let kernels = sum_of("kernel").expect("kernels");
+                if let Some(sum) = sum_of("kernel_class") {
+                    assert!((sum - kernels).abs() < 1.0, "{what}: {sum} {kernels}");
+                }
+                assert!(kernels >= computing[side] - 1.0, "{what}: a union is no longer than its parts");
+                if let Some(modules) = sum_of("module") {
+                    let device = kernels + sum_of("collective").unwrap_or_default();
+                    assert!((modules - device).abs() < 1.0, "{what}: {modules} in modules, {device} in all");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn example_is_printed_with_the_difference_of_its_ranks() {
+    let context = Context::new();
+    let run = |more: &[&str]| {
+        let profiles = [0, 1].map(|rank| example(rank).to_string_lossy().into_owned());
+        let ran = context.run(&[&["compare", &profiles[0], &profiles[1]], more].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stdout.replace(env!("CARGO_MANIFEST_DIR"), "PROJECT")
+    };
+    let csv = run(&["--format", "csv"]);
+    let table = csv.lines().take(12).collect::<Vec<_>>().join("\n");
+    insta::assert_snapshot!(format!("{}---\n{table}", run(&["--rows", "6"])));
+}
+
+/// One file that opens without a network, with all rows.
+#[test]
+fn page_has_all_rows_and_no_reference_to_a_network() {
+    let context = Context::new();
+    let profiles = [0, 1].map(|rank| example(rank).to_string_lossy().into_owned());
+    let ran = context.run(&["compare", &profiles[0], &profiles[1], "--html", "page.html"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let page = fs::read_to_string(context.path("page.html")).expect("a page");
+    let found = compare(&example(0), &example(1));
+    for object in found.iter().filter(|object| object["item"] == "row") {
+        let total = |side: &str| object[side]["total"].as_f64().unwrap_or_default();
+        if object["name"] != "steps" && total("base") + total("other") > 0.0 {
+            let name = object["name"].as_str().expect("a name").replace('&', "&amp;").replace('<', "&lt;");
+            assert!(page.contains(name.split('"').next().unwrap_or_default()), "{name}");
+        }
+    }
+    for address in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!page.contains(address), "{address}");
+    }
+}
+
+#[test]
+fn unusable_input_is_named_with_a_hint() {
+    let context = Context::new();
+    let profile = example(0).to_string_lossy().into_owned();
+    context.write("empty/ascend_pytorch_profiler_0.db", "");
+    let trace = fs::read(example(0).join("ASCEND_PROFILER_OUTPUT/trace_view.json")).expect("a trace");
+    context.write("cut/trace_view.json", &String::from_utf8_lossy(&trace[..trace.len() / 2]));
+    context.write("text/notes.txt", "no profile");
+    let mut errors = String::new();
+    for arguments in [
+        vec!["compare", "nothere", &profile],
+        vec!["compare", &profile, "text"],
+        vec!["compare", "text/notes.txt", &profile],
+        vec!["compare", "empty", &profile],
+        vec!["compare", &profile, "cut"],
+        vec!["compare", &profile, &profile, "--step", "99"],
+        vec!["compare", &profile, &profile, "--rank", "7"],
+        vec!["compare", &profile],
+    ] {
+        let ran = context.run(&arguments);
+        assert!(ran.code >= 2 && ran.stdout.is_empty(), "{arguments:?}: {}{}", ran.code, ran.stdout);
+        errors += &format!("{}\n{}", ran.code, ran.stderr.replace(env!("CARGO_MANIFEST_DIR"), "PROJECT"));
+    }
+    insta::assert_snapshot!(errors);
+}
