@@ -8,7 +8,12 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{context::Context, requirements::shared, timeline::objects};
+use crate::{
+    browser::{browser, show},
+    context::Context,
+    requirements::shared,
+    timeline::objects,
+};
 
 /// Error of a sum of durations that a kernel table has rounded, in nanoseconds.
 const ROUNDING: f64 = 30.0;
@@ -444,6 +449,53 @@ fn page_has_all_rows_and_no_reference_to_a_network() {
     }
     for address in ["http://", "https://", "src=", "@import", "url("] {
         assert!(!page.contains(address), "{address}");
+    }
+}
+
+/// Chromium at the width of a desk and of a telephone: rows are sorted by a click and found by a search, and the page is not
+/// wider than the screen.
+#[test]
+fn page_works_in_a_browser() {
+    let Some(browser) = browser() else { return };
+    let context = Context::new();
+    let profiles = [0, 1].map(|rank| example(rank).to_string_lossy().into_owned());
+    let ran = context.run(&["compare", &profiles[0], &profiles[1], "--html", "page.html"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let script = r#"(() => {
+      const table = [...page.querySelectorAll("table")].find(table => table.rows.length > 4 && table.textContent.includes("RmsNorm"));
+      const names = () => [...table.tBodies[0].rows].filter(row => !row.hidden).map(row => row.cells[0].textContent);
+      const heads = table.querySelectorAll("th");
+      const before = names();
+      heads[2].click(); const largest = names();
+      heads[2].click(); const least = names();
+      heads[0].click(); const byName = names();
+      const search = page.getElementById("filter");
+      search.value = "rmsnorm"; search.dispatchEvent(new Event("input"));
+      return {before, largest, least, byName, found: names(), width: page.documentElement.scrollWidth};
+    })()"#;
+    for width in [1200, 400] {
+        let shown = show(&browser, &context, "page.html", width, script);
+        assert_eq!(shown.console, Vec::<String>::new(), "{width}");
+        let names = |key: &str| -> Vec<&str> {
+            shown.value[key]
+                .as_array()
+                .unwrap_or_else(|| panic!("{}", shown.value))
+                .iter()
+                .filter_map(Value::as_str)
+                .collect()
+        };
+        let by_time = ["MatMulV2", "FusedInferAttentionScore", "RmsNorm", "SwiGlu", "Add"];
+        assert_eq!(names("largest"), by_time);
+        assert_eq!(names("least"), by_time.into_iter().rev().collect::<Vec<_>>());
+        let mut sorted = names("before");
+        sorted.sort_unstable();
+        assert_eq!(names("byName"), sorted);
+        assert_eq!(names("found"), ["RmsNorm"]);
+        assert!(
+            shown.value["width"].as_u64().is_some_and(|found| found <= width.into()),
+            "{width}: {}",
+            shown.value
+        );
     }
 }
 

@@ -6,6 +6,7 @@ mod attention_forms;
 mod attention_without_arguments;
 mod audit;
 mod bad_input;
+mod browser;
 mod cache;
 mod campaigns;
 mod catalogue_attention;
