@@ -20,6 +20,7 @@ mod collect;
 mod collective;
 pub mod config;
 pub mod coverage;
+mod coverage_report;
 pub mod database;
 pub mod device;
 pub mod domain;

@@ -15,13 +15,14 @@ use super::{
 use crate::{
     adaptive::{AdaptiveOptions, grid_candidates},
     catalogue::Catalogue,
+    coverage_report::{AdaptedState, adapt_json, adapt_table, chosen_json, chosen_table},
     domain::{DataKind, default_memory_budget, quoted_path},
     exit::ExitStatus,
     grid::{
         SelectionRequest,
         definition::{CandidateSpace, GridModels},
     },
-    report::{AdaptedState, adapt_json, adapt_table, chosen_json, chosen_table, print_data, print_note},
+    report::{print_data, print_note},
     session::{
         AdaptSession, AdaptSettings, CommandError, FillOutcome, FillSession, KernelDesign, LookupDatabase,
     },

@@ -11,11 +11,10 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     coverage::{CoverageAnalyzer, coverage_gaps, untimed_note},
+    coverage_report::{CoverageReport, coverage_csv, coverage_json, coverage_page, coverage_text},
     domain::DataKind,
     exit::ExitStatus,
-    report::{
-        CoverageReport, coverage_csv, coverage_json, coverage_page, coverage_text, print_data, print_note,
-    },
+    report::{print_data, print_note},
     session::{CommandError, ResultFile, coverage_of},
 };
 

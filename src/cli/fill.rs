@@ -13,10 +13,11 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     coverage::CoverageAnalyzer,
+    coverage_report::{FillResult, fill_json, fill_result_json, fill_result_text, fill_text},
     domain::DataKind,
     exit::ExitStatus,
     plan::InitialCosts,
-    report::{FillResult, fill_json, fill_result_json, fill_result_text, fill_text, print_data, print_note},
+    report::{print_data, print_note},
     session::{CommandError, FillOutcome, FillPreview, FillSession, FillState, PredictedHost},
 };
 

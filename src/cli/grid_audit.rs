@@ -13,6 +13,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
+    coverage_report::{question_json, question_table},
     database::Database,
     domain::{KernelName, default_memory_budget, did_you_mean_or},
     exit::ExitStatus,
@@ -20,7 +21,7 @@ use crate::{
         AxisAudit, GridAuditor, KernelAudit,
         definition::{DensityFile, GridModels},
     },
-    report::{audit_json, audit_table, print_data, print_note, question_json, question_table},
+    report::{audit_json, audit_table, print_data, print_note},
     session::{CommandError, coverage_of},
 };
 

@@ -7,8 +7,9 @@ use clap::Args;
 use super::options::{AssetOptions, OutputFormat, OutputOptions};
 use crate::{
     catalogue::Catalogue,
+    coverage_report::{gaps_json, gaps_table},
     exit::ExitStatus,
-    report::{gaps_json, gaps_table, kernels_table, print_data, print_note},
+    report::{kernels_table, print_data, print_note},
     session::{CommandError, find_kernel_gaps},
 };
 

@@ -13,10 +13,11 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     coverage::{CoverageAnalyzer, predicted_time},
+    coverage_report::{M6Report, ProfiledPass, m6_json, m6_text},
     domain::{DataKind, Nanos},
     exit::ExitStatus,
     profile::{DiscoveredProfiles, ProfileFile},
-    report::{M6Report, ProfiledPass, m6_json, m6_text, print_data, print_note},
+    report::{print_data, print_note},
     session::{CommandError, LookupDatabase, WorkloadSelection},
     workload::{FORWARD_ANCHOR, PredictedTime, read_forward_passes, read_predicted_time},
 };

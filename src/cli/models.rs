@@ -7,9 +7,10 @@ use super::{
     step_options::{ModelStepOptions, NAMED_MODEL},
 };
 use crate::{
+    coverage_report::{models_json, models_table, step_json, step_table},
     exit::ExitStatus,
     llm::LlmModel,
-    report::{models_json, models_table, print_data, print_note, step_json, step_table},
+    report::{print_data, print_note},
     session::{CommandError, step_of_model},
 };
 

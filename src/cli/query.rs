@@ -10,13 +10,14 @@ use clap::Args;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
+    coverage_report::{LookupReport, lookup_json, lookup_text},
     domain::{DataKind, KernelName, did_you_mean_or, plain_words},
     exit::ExitStatus,
     lookup::{
         AnswerSource, BatchPhase, ListField, LookupAnswer, LookupRules, OpQuery, QueryFields, ShapeField,
         parse_length, parse_phase, parse_shapes,
     },
-    report::{LookupReport, lookup_json, lookup_text, print_data, print_note},
+    report::{print_data, print_note},
     session::{CommandError, LookupDatabase},
 };
 

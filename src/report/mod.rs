@@ -1,32 +1,22 @@
 //! Output about runs, plans and grids, for users and programs: event sinks, files of a run, tables and JSON.
 //!
-//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `catalogue`, `llm`, `render`, `ledger`,
-//! `database`, `lookup`, `workload`, `grid`, `collective`, `verify`, `evidence`, `coverage` and `adaptive`.
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `catalogue`, `render`, `ledger`, `database`, `grid`,
+//! `collective`, `verify` and `evidence`.
 //!
 //! Standard output has data (tables and JSON lines), standard error everything else.
 
-mod adapt;
 mod audit;
 mod collectives;
-mod coverage;
-mod coverage_page;
 mod diff;
-mod fill;
 mod grid;
 mod grid_plot;
 mod history;
-mod interpolation_error;
 mod json;
-mod kernel_gaps;
-mod lookup;
-mod m6;
-mod models;
 mod noise;
 mod output_format;
 mod plan;
 mod print;
 mod progress;
-mod question_audit;
 mod rebuild;
 mod recorder;
 mod reparse;
@@ -41,31 +31,20 @@ mod timeline;
 mod timestamp;
 mod why;
 
-pub(crate) use adapt::{
-    AdaptedState, ChosenCase, adapt_json, adapt_line, adapt_table, chosen_json, chosen_table,
-};
 pub(crate) use audit::{audit_json, audit_table};
 pub(crate) use collectives::{
     FitReport, GroupChoice, ModelReport, fit_json, fit_text, groups_json, groups_table, model_json,
     model_text,
 };
-pub(crate) use coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text};
-pub(crate) use coverage_page::coverage_page;
 pub(crate) use diff::{diff_json, diff_summary, diff_table, failed_note};
-pub(crate) use fill::{FillReport, FillResult, fill_json, fill_result_json, fill_result_text, fill_text};
 pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_shapes, grid_table};
 pub(crate) use grid_plot::coverage_plot;
 pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table};
 pub(crate) use json::JsonLines;
-pub(crate) use kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, gaps_json, gaps_table};
-pub(crate) use lookup::{LookupReport, lookup_json, lookup_text};
-pub(crate) use m6::{M6Report, ProfiledPass, m6_json, m6_text};
-pub(crate) use models::{models_json, models_table, step_json, step_table};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
 pub(crate) use print::{is_output_incomplete, print_data, print_note, print_output};
-pub(crate) use question_audit::{question_json, question_table};
 pub(crate) use rebuild::{RebuildReport, SalvageReport, rebuild_json, rebuild_text};
 pub(crate) use recorder::RunRecorder;
 pub(crate) use reparse::{
@@ -82,7 +61,7 @@ pub(crate) use summary_tables::{
 pub(crate) use sweep::{SweepLine, SweepPreview};
 pub(crate) use text::{TextReporter, device_ranges, format_count};
 pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
-pub(crate) use timestamp::Timestamp;
+pub(crate) use timestamp::{Timestamp, format_duration};
 pub(crate) use why::why_page;
 
 use crate::events::RunEvent;

@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for Timestamp {
 }
 
 /// Returns a rounded duration, such as `3 minutes`.
-pub(super) fn format_duration(seconds: f64) -> String {
+pub(crate) fn format_duration(seconds: f64) -> String {
     HumanDuration(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()).to_string()
 }
 

@@ -7,12 +7,13 @@ use super::{CommandError, FillOutcome, FillSession, LookupDatabase};
 use crate::{
     adaptive::{AdaptiveDesign, AdaptiveOptions, ChosenCandidate, GridCandidate},
     coverage::FillCase,
+    coverage_report::{AdaptedState, ChosenCase, adapt_line},
     database::{InterpolationErrors, KernelInterpolationError, row_cases},
     domain::{CaseId, IdentifiedCase, KernelName},
     exit::ExitStatus,
     files::FolderLock,
     lookup::{AnswerSource, LookupEngine, OpQuery, Padding},
-    report::{AdaptedState, ChosenCase, Timestamp, adapt_line, print_note},
+    report::{Timestamp, print_note},
 };
 
 /// Adaptive grid of a kernel.

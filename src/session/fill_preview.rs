@@ -9,10 +9,10 @@ use crate::{
     coverage::{
         CoverageAnalyzer, CoverageGap, FillCase, FillCases, WorkloadCoverage, coverage_gaps, coverage_metrics,
     },
+    coverage_report::FillReport,
     domain::{CaseId, CaseOutcome, DataKind},
     engine::{PlanPreview, dry_run},
     plan::{InitialCosts, PlannedCase, planned_case},
-    report::FillReport,
     workload::Workload,
 };
 

@@ -11,12 +11,12 @@ use super::{
 };
 use crate::{
     catalogue::Catalogue,
+    coverage_report::{GapKind, KernelEngine, KernelGap, ProfileGaps},
     domain::{KernelName, Nanos},
     profile::{
         DiscoveredProfiles, ProfileFile, RankCounts, RecordGroup, ShapelessRecords, add_attributes,
         leave_out_copies,
     },
-    report::{GapKind, KernelEngine, KernelGap, ProfileGaps},
 };
 
 /// Reads profiles and returns the kernels that the catalogue cannot replay, with notes on files that are left out.

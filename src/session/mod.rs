@@ -3,7 +3,7 @@
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `llm`, `profile`,
 //! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan`, `device`,
-//! `collective`, `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report` and
+//! `collective`, `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `coverage_report` and
 //! `selftest`.
 
 mod adapt;

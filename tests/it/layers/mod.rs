@@ -36,6 +36,7 @@ const LAYERS: [&[&str]; 7] = [
         "engine",
         "vendor_check",
         "report",
+        "coverage_report",
         "selftest",
         "session",
         "run_analysis",

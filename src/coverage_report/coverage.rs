@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{
-    interpolation_error::{error_json, error_text},
-    summary_tables::{align_right, plain_table, trim_lines},
-};
+use super::interpolation_error::{error_json, error_text};
 use crate::{
     coverage::{
         AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, MetricRatio,
@@ -16,6 +13,7 @@ use crate::{
     database::{InterpolationErrors, KernelInterpolationError},
     domain::{DataKind, Dims},
     lookup::{AnswerSource, OpQuery, QueryTensor},
+    report::{align_right, plain_table, trim_lines},
 };
 
 /// Kernels that a table on screen has; JSON and the page have all.

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{
-    coverage::milliseconds,
-    summary_tables::{align_right, plain_table, trim_lines},
-};
+use super::coverage::milliseconds;
 use crate::{
     domain::Nanos,
+    report::{align_right, plain_table, trim_lines},
     workload::{ForwardPass, PredictedTime},
 };
 

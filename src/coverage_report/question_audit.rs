@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::summary_tables::{align_right, plain_table, trim_lines};
-use crate::coverage::{AuditedAnswer, AuditedQuestion};
+use crate::{
+    coverage::{AuditedAnswer, AuditedQuestion},
+    report::{align_right, plain_table, trim_lines},
+};
 
 /// Counts of the questions about a kernel.
 #[derive(Default)]

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{
-    coverage::tensors_text,
-    summary_tables::{align_right, plain_table, trim_lines},
-};
+use super::coverage::tensors_text;
 use crate::{
     domain::Dtype,
     llm::{LlmAttention, LlmModel},
     lookup::QueryTensor,
+    report::{align_right, plain_table, trim_lines},
     workload::Workload,
 };
 

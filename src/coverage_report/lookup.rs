@@ -5,12 +5,12 @@ use serde_json::{Map, Value, json};
 use super::{
     coverage::number,
     interpolation_error::{error_json, error_text},
-    summary_tables::{align_right, plain_table, trim_lines},
 };
 use crate::{
     database::{InterpolationErrors, KernelInterpolationError},
     domain::DataKind,
     lookup::{AnswerSource, LookupAnswer, LookupRules, NearestRow, OpQuery, PartAnswer, UsedRow},
+    report::{align_right, plain_table, trim_lines},
 };
 
 /// A query with its answer.

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{
-    coverage::percent,
-    summary_tables::{align_right, plain_table, trim_lines},
-    text::format_count,
-    timestamp::format_duration,
+use super::coverage::percent;
+use crate::{
+    coverage::{CoverageGap, FillCase, FillCases, FilledBy},
+    report::{align_right, format_count, format_duration, plain_table, trim_lines},
 };
-use crate::coverage::{CoverageGap, FillCase, FillCases, FilledBy};
 
 /// Cases that a table on screen has; JSON has all.
 const SHOWN_CASES: usize = 40;

@@ -2,13 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{
-    summary_tables::{align_right, plain_table, trim_lines},
-    text::format_count,
-};
 use crate::{
     adaptive::{ChoiceReason, ErrorEstimate},
     domain::{IdentifiedCase, KernelName},
+    report::{align_right, format_count, plain_table, trim_lines},
 };
 
 /// Case of a batch.

@@ -7,12 +7,11 @@ use comfy_table::Cell;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{
-    coverage::milliseconds,
-    summary_tables::{align_right, plain_table, trim_lines},
-    text::format_count,
+use super::coverage::milliseconds;
+use crate::{
+    domain::Nanos,
+    report::{align_right, format_count, plain_table, trim_lines},
 };
-use crate::domain::Nanos;
 
 /// Unit of a device that ran the records of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
