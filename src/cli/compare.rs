@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::options::AssetOptions;
+use super::options::{AssetOptions, DATABASE_VARIABLE};
 use crate::{
     exit::ExitStatus,
     report::{print_data, print_note},
@@ -54,7 +54,7 @@ pub(super) struct CompareOptions {
     #[arg(long, value_name = "NAME", default_value = MODULE_DOMAIN)]
     domain: String,
     /// Database with durations of the kernels alone
-    #[arg(long, value_name = "DIR", env = "NPUBENCH_DB")]
+    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
     db: Option<PathBuf>,
     /// Number of rows of a table
     #[arg(long, value_name = "N", default_value_t = 15)]

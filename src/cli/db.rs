@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::options::{AssetOptions, DataKindArg, OutputFormat, OutputOptions};
+use super::options::{AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, OutputOptions};
 use crate::{
     database::{
         Database, IssueSeverity, LintReport, NormalizeReport, copy_shapes, lint_database, normalize_database,
@@ -57,7 +57,7 @@ pub(super) struct CopyOptions {
   npubench db check a3")]
 pub(super) struct LintOptions {
     /// Database folder
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", env = DATABASE_VARIABLE)]
     folder: PathBuf,
     #[command(flatten)]
     output: OutputOptions,
@@ -73,7 +73,7 @@ pub(super) struct LintOptions {
   npubench db normalize a3 --dry-run")]
 pub(super) struct NormalizeOptions {
     /// Database folder
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", env = DATABASE_VARIABLE)]
     folder: PathBuf,
     /// Print the changes, and write nothing
     #[arg(long)]
@@ -93,7 +93,7 @@ pub(super) struct NormalizeOptions {
   npubench db rebuild a3")]
 pub(super) struct RebuildOptions {
     /// Database folder
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", env = DATABASE_VARIABLE)]
     folder: PathBuf,
     /// Print what can be rebuilt, and write nothing
     #[arg(long)]

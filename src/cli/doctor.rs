@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, LeaseOption, OutputFormat, OutputOptions, PythonOption},
+    options::{AssetOptions, DATABASE_VARIABLE, LeaseOption, OutputFormat, OutputOptions, PythonOption},
     pause::pause_message,
 };
 use crate::{
@@ -35,7 +35,7 @@ use crate::{
   npubench doctor --db a3")]
 pub(super) struct DoctorOptions {
     /// Folder whose disk is checked
-    #[arg(long, value_name = "DIR", default_value = ".")]
+    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE, default_value = ".")]
     db: PathBuf,
     #[command(flatten)]
     python: PythonOption,

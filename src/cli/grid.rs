@@ -12,7 +12,8 @@ use super::{
     grid_mutate::MutateOptions,
     grid_steps::GridStepOptions,
     options::{
-        self, AssetOptions, DataKindArg, OutputFormat, check_device, parse_gib, parse_rows, parse_seed,
+        self, AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, check_device, parse_gib,
+        parse_rows, parse_seed,
     },
 };
 use crate::{
@@ -41,7 +42,7 @@ pub(super) struct GridOptions {
     kernels: Vec<String>,
     /// Database folder; created if it does not exist
     // Always given when this command runs; only a subcommand does without.
-    #[arg(long, value_name = "DIR", required = true)]
+    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE, required = true)]
     db: Option<PathBuf>,
     /// Kind of the database: by default `npu` for a new one and its own for an existing one
     #[arg(long, value_enum)]

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
 use clap::Args;
 
-use super::options::{AssetOptions, DataKindArg, OutputFormat, OutputOptions, check_device};
+use super::options::{
+    AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, OutputOptions, check_device,
+};
 use crate::{
     config::{DatabaseFile, DeviceProfile},
     database::{Database, KernelCsv, MergeReport, merge_collectives, merge_groups, save_tables},
@@ -17,8 +19,8 @@ use crate::{
     },
     report::{print_data, print_note},
     session::{
-        CommandError, DeviceChoice, PlacedCollectives, check_profile_device, chip_of_host, choose_device,
-        left_out_files, read_records,
+        BadProfile, CommandError, DeviceChoice, PlacedCollectives, check_profile_device, chip_of_host,
+        choose_device, divide_readable, left_out_files, read_records,
     },
 };
 
@@ -36,7 +38,7 @@ pub(super) struct IngestOptions {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Database folder; it is created if it does not exist
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
     db: PathBuf,
     /// Kind of a new database, by default `npu`; must be the kind of an existing one
     #[arg(long, value_enum)]
@@ -48,6 +50,9 @@ pub(super) struct IngestOptions {
     /// Also replace the values of rows that have more ranks or records than the profile
     #[arg(long)]
     replace: bool,
+    /// Leave out files that cannot be read, and name their bad lines; ends with 1 if there are some
+    #[arg(long)]
+    skip_bad: bool,
     /// Merge profiles of different CANN or torch_npu versions
     #[arg(long)]
     mix_stacks: bool,
@@ -79,6 +84,7 @@ impl IngestOptions {
             kind,
             device: None,
             replace: false,
+            skip_bad: false,
             mix_stacks: false,
             ep_size: None,
             world_size: None,
@@ -91,7 +97,8 @@ impl IngestOptions {
 pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let kind = kind_of_target(options)?;
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
-    let DiscoveredProfiles { files, passed_over } = ProfileFile::find_all(&options.paths)?;
+    let ReadableProfiles { found: DiscoveredProfiles { files, passed_over }, bad } =
+        ReadableProfiles::find(options, kind)?;
     // Equal tables of different software are not copies.
     let stack = common_stack(options, &files)?;
     let (files, copies) = leave_out_copies(files);
@@ -116,6 +123,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let unreadable = collectives.notes_of_unreadable();
     let collectives = PlacedCollectives::new(collectives, network.as_ref().map(|network| &*network.grid));
     let mut skipped = skipped(&groups, &collectives);
+    skipped.extend(bad.iter().flat_map(BadProfile::notes));
     skipped.extend(unreadable);
     skipped.extend(left_out_files(&passed_over, &copies));
     let ranks = ProfileRanks::of_files(&files);
@@ -129,7 +137,54 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let news = ProfiledTables { kernels, collectives: collectives.tables };
     let merged = write(options, kind, &device.name, &origin, news)?;
     print_result(options, files.len(), records, &skipped, &device, &merged);
-    Ok(ExitStatus::Done)
+    if bad.is_empty() {
+        return Ok(ExitStatus::Done);
+    }
+    let files = if bad.len() == 1 { "1 file that".to_owned() } else { format!("{} files that", bad.len()) };
+    print_note(&format!("left out: {files} cannot be read; export again, then ingest all with `--replace`"));
+    Ok(ExitStatus::SomeNotOk)
+}
+
+/// Profiles that can be read as a whole.
+struct ReadableProfiles {
+    found: DiscoveredProfiles,
+    /// Files that are left out by `--skip-bad`.
+    bad: Vec<BadProfile>,
+}
+
+impl ReadableProfiles {
+    /// Finds the profiles, without those that cannot be read if the options allow it. Else, and if none can be read, all
+    /// bad lines are printed, and the first is the error.
+    fn find(options: &IngestOptions, kind: DataKind) -> Result<Self, CommandError> {
+        let accept_rehearsed = kind == DataKind::Rehearsal;
+        if !options.skip_bad {
+            let found = ProfileFile::find_all(&options.paths)?;
+            let Err(error) = read_records(&found.files, accept_rehearsed) else {
+                return Ok(Self { found, bad: Vec::new() });
+            };
+            let all = found.files.len();
+            let (readable, bad) = divide_readable(found.files, accept_rehearsed);
+            // The first problem is that of the error.
+            bad.iter().flat_map(BadProfile::notes).skip(1).for_each(|note| print_note(&note));
+            let mut error = CommandError::from(error);
+            if !readable.is_empty() {
+                error.hint += &format!("; `--skip-bad` reads the other {} of {all} files", readable.len());
+            }
+            return Err(error);
+        }
+        let (mut found, incomplete) = ProfileFile::find_complete(&options.paths)?;
+        let (readable, mut bad) = divide_readable(found.files, accept_rehearsed);
+        bad.extend(incomplete.iter().map(|error| BadProfile::of_error(PathBuf::new(), error)));
+        if readable.is_empty() {
+            bad.iter().flat_map(BadProfile::notes).for_each(|note| print_note(&note));
+            return Err(CommandError::bad_input(
+                "no profile can be read",
+                "export the profiles again, or give others",
+            ));
+        }
+        found.files = readable;
+        Ok(Self { found, bad })
+    }
 }
 
 /// Returns the device that all files show. Files of different devices are refused.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::options::AssetOptions;
+use super::options::{AssetOptions, DATABASE_VARIABLE};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -52,7 +52,7 @@ pub(super) struct ModulesOptions {
     #[arg(long, value_name = "NAME", default_value = MODULE_DOMAIN)]
     domain: String,
     /// Database with durations of the kernels alone
-    #[arg(long, value_name = "DIR", env = "NPUBENCH_DB")]
+    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
     db: Option<PathBuf>,
     /// Writes the kernels without a row in the database as a workload for `coverage` and `fill`
     #[arg(long, value_name = "FILE", requires = "db")]

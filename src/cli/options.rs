@@ -24,11 +24,14 @@ use crate::{
     stats::PrecisionAim,
 };
 
+/// Variable with the database folder of commands without `--db`.
+pub(super) const DATABASE_VARIABLE: &str = "NPUBENCH_DB";
+
 /// The database that a command works on.
 #[derive(Debug, Args)]
 pub(super) struct DatabaseFolder {
     /// Database folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
     pub(super) db: PathBuf,
 }
 

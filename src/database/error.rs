@@ -73,7 +73,7 @@ impl DatabaseError {
             Self::NotADatabase { path } => {
                 let path = quoted_path(path);
                 return format!(
-                    "create one with `npubench ingest PROFILE --db {path}` or `npubench grid --db {path}`"
+                    "create one with `npubench ingest PROFILE --db {path}`, `npubench grid --db {path}` or `npubench comm run --db {path}`"
                 );
             }
             Self::Profile { path } => {

@@ -132,6 +132,9 @@ pub(super) fn run_collection(
             format!("msprof left no records in {}", profile.display())
         }
         ExitKind::Exited(0) if journal.is_done => "done".to_owned(),
+        ExitKind::Exited(_) if journal.is_done => {
+            format!("the script failed after its last case: {}", last_line(&folder.join(files::LOG)))
+        }
         ExitKind::Exited(_) => {
             format!("the script did not finish: {}", last_line(&folder.join(files::LOG)))
         }

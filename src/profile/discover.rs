@@ -78,6 +78,14 @@ impl ProfileFile {
     /// links below folders are not followed. State folders of databases, which contain profiles of replays, are left
     /// out. A folder without tables is an error, and so is a database folder or a path in one.
     pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<DiscoveredProfiles, ProfileError> {
+        let (found, incomplete) = Self::find_complete(paths)?;
+        incomplete.into_iter().next().map_or(Ok(found), Err)
+    }
+
+    /// As [`Self::find_all`] without the profiles whose exports are incomplete; returns their errors, too.
+    pub(crate) fn find_complete<P: AsRef<Path>>(
+        paths: &[P],
+    ) -> Result<(DiscoveredProfiles, Vec<ProfileError>), ProfileError> {
         let mut search = ProfileSearch::default();
         let resolve = |path: &Path| resolve_path(path).map_err(|source| io_error(path, source));
         let resolved = paths.iter().map(|path| Ok((path.as_ref(), resolve(path.as_ref())?)));
@@ -97,7 +105,7 @@ impl ProfileFile {
         for (_, file) in resolved.iter().filter(|(_, path)| !path.is_dir()) {
             search.add_file(file);
         }
-        search.into_found(&resolved)
+        Ok(search.into_found(&resolved))
     }
 }
 
@@ -162,18 +170,23 @@ impl ProfileSearch {
         from.map(|(file, _)| file).take_while(move |file| file.starts_with(path))
     }
 
-    fn into_found(mut self, given_paths: &[(&Path, PathBuf)]) -> Result<DiscoveredProfiles, ProfileError> {
+    fn into_found(mut self, given_paths: &[(&Path, PathBuf)]) -> (DiscoveredProfiles, Vec<ProfileError>) {
         let profiles = mem::take(&mut self.profiles);
         let gathered: Vec<(PathBuf, FilesByFormat)> = profiles
             .iter()
             .filter(|(profile, _)| self.gathered.contains(*profile))
             .map(|(profile, forms)| (profile.clone(), forms.clone()))
             .collect();
-        let read = profiles
-            .into_iter()
-            .filter_map(|(profile, forms)| Some((profile, best_form(forms)?)))
-            .map(|(profile, best)| Ok((profile, newest_of_folders(best)?)));
-        let read: BTreeMap<PathBuf, Vec<PathBuf>> = read.collect::<Result<_, ProfileError>>()?;
+        let (mut read, mut incomplete): (BTreeMap<PathBuf, Vec<PathBuf>>, _) = (BTreeMap::new(), Vec::new());
+        for (profile, forms) in profiles {
+            let Some(best) = best_form(forms) else { continue };
+            match newest_of_folders(best) {
+                Ok(files) => {
+                    read.insert(profile, files);
+                }
+                Err(error) => incomplete.push(error),
+            }
+        }
         let is_read: BTreeSet<&PathBuf> = read.values().flatten().collect();
         let instead_of = |path: &Path| {
             let first = self.files_below(path).next()?;
@@ -191,7 +204,7 @@ impl ProfileSearch {
         let mut files: Vec<_> = read.into_values().flatten().chain(self.alone).map(ProfileFile).collect();
         files.sort();
         files.dedup();
-        Ok(DiscoveredProfiles { files, passed_over })
+        (DiscoveredProfiles { files, passed_over }, incomplete)
     }
 
     /// Collects the files of every profile. A file outside of profile folders belongs to a profile of its folder.

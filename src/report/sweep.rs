@@ -31,6 +31,8 @@ pub(crate) struct SweepPreview {
     pub(crate) already_measured: usize,
     /// Cases that are not launched, with their reasons.
     pub(crate) not_launched: Vec<String>,
+    /// Collectives that no group can run, with the reason.
+    pub(crate) left_out: Vec<String>,
     pub(crate) collections: u32,
     /// Predicted seconds of the run.
     pub(crate) seconds: f64,
@@ -50,6 +52,9 @@ impl SweepPreview {
         );
         for reason in &self.not_launched {
             text.push_str(&format!("\nnot launched: {reason}"));
+        }
+        for reason in &self.left_out {
+            text.push_str(&format!("\nleft out: {reason}"));
         }
         text
     }
@@ -85,7 +90,7 @@ impl SweepPreview {
                 format_duration(line.seconds),
             ]);
         }
-        format!("{}\n{}", trim_lines(&table), self.summary())
+        format!("{}\n{}\n", trim_lines(&table), self.summary())
     }
 }
 

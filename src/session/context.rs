@@ -35,7 +35,7 @@ use crate::{
     ledger::Ledger,
     plan::{InitialCosts, RunPlan, UpdateMode},
     process::sees_host_processes,
-    render::overridden_variables,
+    render::{ScriptCommunication, overridden_variables},
     report::{
         EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, print_data, print_note, verdict_table,
     },
@@ -337,9 +337,16 @@ impl RunContext {
             if !outcome.outcomes.is_empty() {
                 print_data(&verdict_table(&outcome.outcomes));
             }
-            let mark =
-                if database.kind() == DataKind::Rehearsal { " (rehearsal: simulated durations)" } else { "" };
-            print_note(&format!("rows are in {}{mark}", database.folder().display()));
+            let is_gloo =
+                options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);
+            let mark = match database.kind() {
+                DataKind::Rehearsal if is_gloo => " (rehearsal: times of the CPU of this host)",
+                DataKind::Rehearsal => " (rehearsal: simulated durations)",
+                DataKind::Npu => "",
+            };
+            if outcome.exit != ExitStatus::CannotMeasure {
+                print_note(&format!("rows are in {}{mark}", database.folder().display()));
+            }
             let db = quoted_path(database.folder());
             if !outcome.unwritten.is_empty() {
                 let tables: Vec<&str> = outcome.unwritten.iter().map(KernelName::as_str).collect();
@@ -356,6 +363,10 @@ impl RunContext {
                 limits.iter().for_each(|line| print_note(line));
             }
             print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
+            let again = match options.sweep {
+                Some(_) => format!("`npubench resume --db {db}`"),
+                None => format!("`npubench run --db {db}`"),
+            };
             match outcome.exit {
                 ExitStatus::Interrupted => {
                     if let Some(nodes) = &nodes {
@@ -368,7 +379,7 @@ impl RunContext {
                 ExitStatus::CannotMeasure => print_note(&format!(
                     "this host cannot measure: no collection launched a case and left a readable profile; the last \
                      reasons are above, the scripts' output is in `collections` of that folder, and `npubench doctor \
-                     --db {db}` checks the host. After a repair, `npubench run --db {db}` measures what is missing"
+                     --db {db}` checks the host. After a repair, {again} measures what is missing"
                 )),
                 _ => {}
             }

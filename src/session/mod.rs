@@ -63,7 +63,7 @@ pub(crate) use nodes::{NodePlace, SweepFollower, first_slurm_host, resume_on_all
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
 pub(crate) use plan::plan_of_database;
 pub(crate) use production_collectives::PlacedCollectives;
-pub(crate) use profile_records::{left_out_files, read_records};
+pub(crate) use profile_records::{BadProfile, divide_readable, left_out_files, read_records};
 pub(crate) use rebuild::rebuild_database;
 pub(crate) use reparse::reparse_runs;
 pub(crate) use result_file::ResultFile;

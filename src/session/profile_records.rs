@@ -1,6 +1,84 @@
 //! Records of the profiles that are given to a command, and notes on files that are left out.
 
-use crate::profile::{ProfileError, ProfileFile, ReadOptions, RecordGroups, SkippedPath, add_table};
+use std::path::PathBuf;
+
+use crate::profile::{
+    ProfileError, ProfileFile, ReadOptions, RecordGroups, RecordReader, RecordedCollectives, SkippedPath,
+    add_table,
+};
+
+/// Greatest number of problems of a file that are listed.
+const MOST_PROBLEMS: usize = 10;
+
+/// A file that cannot be read.
+#[derive(Clone, Debug)]
+pub(crate) struct BadProfile {
+    pub(crate) path: PathBuf,
+    /// The first problems.
+    pub(crate) problems: Vec<String>,
+    /// Number of those that are not listed.
+    pub(crate) further: usize,
+}
+
+impl BadProfile {
+    /// Creates the file of an error that was found before its rows were read.
+    pub(crate) fn of_error(path: PathBuf, error: &ProfileError) -> Self {
+        Self { path, problems: vec![error.to_string()], further: 0 }
+    }
+
+    /// Returns a line for each problem.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.problems.iter().map(|problem| format!("bad: {problem}")).collect();
+        if self.further > 0 {
+            notes.push(format!("bad: `{}`: {} more rows", self.path.display(), self.further));
+        }
+        notes
+    }
+}
+
+/// Divides files into those that can be read as a whole and the others, with all rows that have another number of fields than
+/// their header.
+pub(crate) fn divide_readable(
+    files: Vec<ProfileFile>,
+    accept_rehearsed: bool,
+) -> (Vec<ProfileFile>, Vec<BadProfile>) {
+    let (mut readable, mut bad) = (Vec::new(), Vec::new());
+    for file in files {
+        let one = std::slice::from_ref(&file);
+        let read = read_records(one, accept_rehearsed).and_then(|_| RecordedCollectives::of_files(one));
+        match read {
+            Ok(_) => readable.push(file),
+            Err(error) => bad.push(bad_profile(file.0, &error)),
+        }
+    }
+    (readable, bad)
+}
+
+fn bad_profile(path: PathBuf, error: &ProfileError) -> BadProfile {
+    let mut bad = BadProfile::of_error(path, error);
+    if !matches!(error, ProfileError::Ragged { .. }) {
+        return bad;
+    }
+    let Ok(mut reader) = RecordReader::open(&bad.path) else { return bad };
+    let mut rows = Vec::new();
+    loop {
+        match reader.read_record() {
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(error @ ProfileError::Ragged { .. }) => rows.push(error.to_string()),
+            Err(error) => {
+                rows.push(error.to_string());
+                break;
+            }
+        }
+    }
+    bad.further = rows.len().saturating_sub(MOST_PROBLEMS);
+    rows.truncate(MOST_PROBLEMS);
+    if !rows.is_empty() {
+        bad.problems = rows;
+    }
+    bad
+}
 
 /// Reads the records of all files. A profile of a replay is an error, and one of the rehearsal host unless it is accepted.
 pub(crate) fn read_records(

@@ -184,6 +184,19 @@ impl CollectiveSweep {
         Ok(cases)
     }
 
+    /// Returns the collectives that no group of their part can run.
+    fn left_out(&self) -> Vec<String> {
+        let has_transfers =
+            |part: &SweepPart| part.groups.iter().any(|group| group.ranks == 2) || part.groups.is_empty();
+        let is_left_out =
+            |part: &&SweepPart| part.kinds.contains(&CollectiveKind::SendReceive) && !has_transfers(part);
+        let is_any = self.parts.iter().any(|part| is_left_out(&part));
+        is_any
+            .then(|| "send_receive: transfers are between 2 ranks; add 2 to `--ranks`".to_owned())
+            .into_iter()
+            .collect()
+    }
+
     fn case(
         &self,
         kind: CollectiveKind,
@@ -338,6 +351,7 @@ impl RunContext {
             lines,
             already_measured: plan.already_measured,
             not_launched: refused.collect(),
+            left_out: options.sweep.as_ref().map(CollectiveSweep::left_out).unwrap_or_default(),
             collections: predicted.collections,
             seconds: predicted.duration,
         })

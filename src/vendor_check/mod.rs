@@ -30,7 +30,7 @@ use crate::{
 };
 pub(crate) use python::{
     CheckSoftware, first_device_soc, installed_software, installed_torch, operator_schemas, package_folders,
-    torch_devices,
+    require_gloo, torch_devices,
 };
 
 /// Error that stops a check.

@@ -125,6 +125,15 @@ pub(crate) fn torch_devices(
     last_json_line(python, &output)
 }
 
+/// Imports torch.distributed with gloo; the error names the Python and the reason.
+pub(crate) fn require_gloo(python: &str) -> Result<(), CheckError> {
+    let script = "import torch.distributed as d; print('gloo' if d.is_available() and d.is_gloo_available() else 'none')";
+    let found = run_python(python, script)?;
+    let has_gloo = found == "gloo";
+    let reason = if found == "none" { "its torch has no gloo".to_owned() } else { found };
+    if has_gloo { Ok(()) } else { Err(CheckError::Python { python: python.to_owned(), reason }) }
+}
+
 /// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.
 pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -> Result<String, CheckError> {
     let script = "import json, torch, torch_npu; print(json.dumps({'soc': torch.npu.get_device_name(0)}))";

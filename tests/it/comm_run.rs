@@ -2,7 +2,9 @@
 
 use std::{
     collections::BTreeMap,
-    fs, thread,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -241,6 +243,18 @@ fn unequal_parts_of_all_to_all_v_have_rows_of_their_own() {
 }
 
 #[test]
+fn collective_that_no_group_can_run_is_named() {
+    let context = Context::new();
+    let four = ["0-3", "--ops", "all_reduce,send_receive", "--ranks", "4", "--tiers", "1", "--sizes", "1K"];
+    let ran = sweep(&context, &four);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("left out: send_receive: transfers are between 2 ranks"), "{}", ran.stderr);
+    let both = [&four[..4], &["2,4"], &four[5..], &["--dry-run"]].concat();
+    let dry = sweep(&context, &both);
+    assert!(dry.stdout.ends_with('\n') && !dry.stdout.contains("left out"), "{}{}", dry.stdout, dry.stderr);
+}
+
+#[test]
 fn wrong_result_is_never_a_measurement() {
     let fault = "faults:\n  - wrong_result: {rank: 3, element: 1500}\n    where: {kernel: hcom_allGather_, shapes: '2048'}\n";
     let (context, ran) = with_faults(fault);
@@ -466,6 +480,27 @@ fn sweep_with_gloo_exchanges_data_on_the_host() {
     let unequal = sweep(&context, &[&arguments[..], &parts].concat());
     assert!(unequal.code <= 1, "{}{}", unequal.stdout, unequal.stderr);
     assert_eq!(context.rows("db", "hcom_alltoallv_")[0]["Result Check"], "ok");
+    // A Python without torch is refused before anything is created.
+    let without = context.write("python-without-torch", "#!/bin/sh\nexec python3 -S -E \"$@\"\n");
+    fs::set_permissions(&without, fs::Permissions::from_mode(0o755)).expect("set");
+    let without = without.to_str().expect("text");
+    let refused = [
+        "--db",
+        "none",
+        "--device",
+        "ATLAS_800_A3_752T_128G_DIE",
+        "--host",
+        "rehearsal",
+        "--backend",
+        "gloo",
+    ];
+    let refused = context.run(&[&["comm", "run"], &refused[..], &["--python", without]].concat());
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("the backend gloo cannot run: ") && !context.path("none").exists(),
+        "{}",
+        refused.stderr
+    );
     let npu = context.run(&["comm", "run", "--db", "other", "--backend", "gloo", "--python", python]);
     assert_eq!(npu.code, 2, "{}", npu.stderr);
     assert!(!context.path("other").exists());

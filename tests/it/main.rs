@@ -89,6 +89,7 @@ mod rules;
 mod runs;
 mod selftest;
 mod shell_files;
+mod skip_bad;
 mod software;
 mod suspicious;
 mod timeline;

@@ -47,7 +47,7 @@ pub(super) struct MessageOptions {
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = parse_size)]
     to: u64,
     /// Ratio of successive messages
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = parse_factor)]
     factor: u64,
     /// Messages, separated by commas, instead of `--from`, `--to` and `--factor`
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size,
@@ -142,7 +142,9 @@ fn parse_parts(text: &str) -> Result<PartWeights, String> {
     if !is_file {
         return text.parse();
     }
-    let content = fs::read_to_string(text).map_err(|error| format!("`{text}`: {error}"))?;
+    let content = fs::read_to_string(text).map_err(|error| {
+        format!("`{text}`: {error}; expected `equal`, `hot:4`, weights such as `1,2/3,4`, or a CSV file")
+    })?;
     let rows: Vec<&str> = content.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if rows.is_empty() {
         return Err(format!("`{text}` is empty; expected a row for each sender"));
@@ -177,6 +179,12 @@ fn parse_size(text: &str) -> Result<u64, String> {
     bytes
         .filter(|bytes| *bytes > 0)
         .ok_or_else(|| format!("`{text}` is no size; write bytes, or a number with K, M or G, such as 512M"))
+}
+
+/// Parses the ratio of successive messages.
+fn parse_factor(text: &str) -> Result<u64, String> {
+    let factor = text.trim().parse::<u64>().ok().filter(|factor| (2..=1024).contains(factor));
+    factor.ok_or_else(|| format!("`{text}` is no ratio of sizes; expected a whole number from 2 to 1024"))
 }
 
 /// Returns the sizes from the smallest to the largest by a constant ratio.

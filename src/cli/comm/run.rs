@@ -24,6 +24,7 @@ use crate::{
         CollectiveSweep, CommandError, DeadlineOptions, RunContext, RunOptions, SweepDatabase, SweepFollower,
         SweepRounds, current_hccl_environment,
     },
+    vendor_check::require_gloo,
 };
 
 /// Measures collectives over message sizes, numbers of ranks, tiers and types
@@ -112,6 +113,14 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     options.measurement.print_notes();
     // Before anything takes time.
     options.messages.combinations()?;
+    // Nodes compare their versions of torch when they agree on the sweep.
+    if communication == ScriptCommunication::Gloo && !options.dry_run && place.is_none() {
+        require_gloo(&base.python).map_err(|error| CommandError {
+            message: format!("the backend gloo cannot run: {error}"),
+            hint: "give a Python with torch by `--python`".to_owned(),
+            exit: ExitStatus::CannotMeasure,
+        })?;
+    }
     let part_weights = options.messages.part_weights();
     let sweep = CollectiveSweep { parts: Vec::new(), environment, part_weights, communication, nodes: None };
     if let Some(place) = place.as_ref().filter(|place| place.node > 0) {

@@ -5,7 +5,10 @@ use std::{fmt::Write as _, path::Path};
 use serde_json::{Value, json};
 
 use super::{
-    super::summary_tables::{align_right, plain_table, trim_lines},
+    super::{
+        summary_tables::{align_right, plain_table, trim_lines},
+        text::format_count,
+    },
     four_digits,
 };
 use crate::{
@@ -108,7 +111,9 @@ fn lines_text(report: &FitReport<'_>, fit: &SweepFit) -> String {
     let points = &fit.sweep.points;
     if fit.ranges.is_empty() {
         return match points.len() {
-            sizes @ ..LEAST_SIZES => format!("{sizes} sizes, {LEAST_SIZES} are needed for a fit\n"),
+            sizes @ ..LEAST_SIZES => {
+                format!("{}, {LEAST_SIZES} are needed for a fit\n", format_count(sizes, "size"))
+            }
             sizes => format!("{sizes} sizes, at most {MOST_SIZES} are fitted\n"),
         };
     }

@@ -1,0 +1,98 @@
+//! `npubench ingest --skip-bad`: a rank whose export is damaged costs that rank, and every bad line is named.
+
+use std::{fs, path::Path};
+
+use crate::context::Context;
+
+/// Ranks of the example, and copies of it under other times.
+fn ranks(context: &Context) {
+    for (number, rank) in [0, 1, 0].into_iter().enumerate() {
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!(
+            "examples/decoder_profile/rank{rank}_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv"
+        ));
+        let text = fs::read_to_string(example).expect("a table");
+        // Equal tables would be copies of one.
+        let text = if number == 2 { text.replacen("MatMulV2", "MatMulV3", 1) } else { text };
+        context.write(&table(number), &text);
+    }
+}
+
+fn table(number: usize) -> String {
+    format!("ranks/rank{number}_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv")
+}
+
+/// Cuts some lines, by their numbers from 1, within a cell.
+fn cut_lines(context: &Context, number: usize, lines: &[usize]) {
+    let path = context.path(&table(number));
+    let text = fs::read_to_string(&path).expect("a table");
+    let cut = text.lines().enumerate().map(|(at, line)| {
+        if lines.contains(&(at + 1)) { line[..line.len() / 2].to_owned() } else { line.to_owned() }
+    });
+    fs::write(&path, cut.collect::<Vec<_>>().join("\n") + "\n").expect("written");
+}
+
+const INGEST: [&str; 8] =
+    ["ingest", "ranks", "--db", "db", "--device", "ATLAS_800_A2_313T_64G", "--kind", "rehearsal"];
+
+#[test]
+fn one_damaged_rank_costs_that_rank_and_its_lines_are_named() {
+    let context = Context::new();
+    ranks(&context);
+    cut_lines(&context, 1, &[3, 5, 9]);
+    let refused = context.run(&INGEST);
+    assert_eq!(refused.code, 3, "{}", refused.stdout);
+    assert!(!context.path("db").exists());
+    let read = context.run(&[&INGEST[..], &["--skip-bad"]].concat());
+    assert_eq!(read.code, 1, "{}", read.stderr);
+    insta::assert_snapshot!(format!("{}---\n{}{}", refused.stderr, read.stderr, read.stdout));
+    // The rows are those of the two other ranks alone.
+    let rows = context.csv_files();
+    let good = Context::new();
+    ranks(&good);
+    fs::remove_file(good.path(&table(1))).expect("removed");
+    assert_eq!(good.run(&INGEST).code, 0);
+    assert!(rows == good.csv_files(), "the rows of both readable ranks");
+}
+
+#[test]
+fn empty_and_incomplete_exports_are_left_out() {
+    let context = Context::new();
+    ranks(&context);
+    fs::write(context.path(&table(0)), "").expect("written");
+    context.write("ranks/PROF_1/mindstudio_profiler_output/op_summary_slice_1_20261120100000.csv", "cut");
+    let read = context.run(&[&INGEST[..], &["--skip-bad"]].concat());
+    assert_eq!(read.code, 1, "{}{}", read.stderr, read.stdout);
+    assert!(read.stderr.contains("slice 0") && read.stderr.contains("left out: "), "{}", read.stderr);
+    // Without a profile that can be read, nothing is written.
+    for number in [1, 2] {
+        fs::write(context.path(&table(number)), "").expect("written");
+    }
+    let other = ["ingest", "ranks", "--db", "other", "--kind", "rehearsal", "--skip-bad"];
+    let nothing = context.run(&other);
+    assert_eq!(nothing.code, 3, "{}", nothing.stdout);
+    assert!(nothing.stderr.contains("no profile can be read") && !context.path("other").exists());
+}
+
+/// The database of commands without `--db`.
+#[test]
+fn database_of_the_environment_is_used() {
+    let context = Context::new();
+    ranks(&context);
+    assert_eq!(context.run(&INGEST).code, 0);
+    for arguments in [
+        &["plan"][..],
+        &["db", "check"],
+        &["coverage", "--model", "Qwen3-8B"],
+        &["grid", "audit"],
+        &["runs"],
+        &["query", "--op", "SwiGlu", "--inputs", "16,6912"],
+    ] {
+        let with = context.command(arguments).env("NPUBENCH_DB", "db").output().expect("it runs");
+        let option: &[&str] = if arguments[0] == "db" { &["db"] } else { &["--db", "db"] };
+        let given = context.run(&[arguments, option].concat());
+        let with = context.ran(&with);
+        assert_eq!((with.code, &with.stdout), (given.code, &given.stdout), "{arguments:?}: {}", with.stderr);
+    }
+    let without = context.run(&["plan"]);
+    assert_eq!(without.code, 2, "{}", without.stderr);
+}
