@@ -74,7 +74,12 @@ fn ratio_cell(row: &ComparedRow) -> String {
     row.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}"))
 }
 
+/// Returns a difference with its sign; one that is rounded to 0 has none.
 fn signed(value: String) -> String {
+    let digits = value.trim_start_matches('-');
+    if digits.bytes().all(|byte| matches!(byte, b'0' | b'.')) {
+        return digits.to_owned();
+    }
     if value.starts_with('-') { value } else { format!("+{value}") }
 }
 
@@ -132,8 +137,11 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
     if let Some(in_model) = report.in_model {
         text.push_str(&in_model_comparison(report, in_model));
     }
+    if !report.comparison.not_compared.is_empty() {
+        text.push('\n');
+    }
     for what in &report.comparison.not_compared {
-        text.push_str(&format!("\nnot compared: {what}\n"));
+        text.push_str(&format!("not compared: {what}\n"));
     }
     text
 }

@@ -207,7 +207,7 @@ impl ComparedRun {
             };
             return Err(CommandError::bad_input(format!("`{file}` has no kernels to compare"), hint));
         }
-        Ok(RunSums::new(&self.run, &times, self.memory.as_ref(), domain))
+        Ok(RunSums::new(&self.run, &times, steps, self.memory.as_ref(), domain))
     }
 }
 

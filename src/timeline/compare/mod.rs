@@ -115,6 +115,15 @@ fn attribute(
     }
 }
 
+/// Returns the name of the run without a part, of which at least one run has none.
+const fn side_without(base_has: bool, other_has: bool) -> &'static str {
+    match (base_has, other_has) {
+        (false, true) => "base",
+        (true, false) => "other",
+        _ => "either run",
+    }
+}
+
 /// Compares the sums of two runs.
 pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     let mut not_compared = Vec::new();
@@ -124,11 +133,17 @@ pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
         false => (&base.kernels, &other.kernels),
     };
     if by_kernel_name {
-        not_compared
-            .push("types, shapes and classes of kernels, which one of the profiles does not have".to_owned());
+        let side = side_without(base.has_kernel_types, other.has_kernel_types);
+        not_compared.push(format!("types, shapes and classes of kernels, which {side} does not have"));
     }
     let mut rows = compared(ComparedPart::Overall, &base.overall, &other.overall);
     rows.sort_by_key(|row| sums::OVERALL.iter().position(|name| *name == row.name));
+    let has_copies = |sums: &RunSums| sums.overall.keys().any(|(name, _)| name == sums::COPIES);
+    if !(has_copies(base) && has_copies(other)) {
+        rows.retain(|row| row.name != sums::COPIES);
+        let side = side_without(has_copies(base), has_copies(other));
+        not_compared.push(format!("copies of the device, which {side} does not have"));
+    }
     if !by_kernel_name {
         let mut classes = compared(ComparedPart::KernelClass, &base.classes, &other.classes);
         classes.sort_by(|a, b| a.name.cmp(&b.name));
@@ -136,28 +151,16 @@ pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     }
     rows.extend(compared(ComparedPart::Kernel, base_kernels, other_kernels));
     for (part, base, other, what) in [
-        (
-            ComparedPart::Operator,
-            base.operators.as_ref(),
-            other.operators.as_ref(),
-            "operators, which one of the profiles does not have",
-        ),
-        (
-            ComparedPart::Module,
-            base.modules.as_ref(),
-            other.modules.as_ref(),
-            "modules, which are not marked in one of the profiles",
-        ),
-        (
-            ComparedPart::Memory,
-            base.memory.as_ref(),
-            other.memory.as_ref(),
-            "memory, which one of the profiles does not have",
-        ),
+        (ComparedPart::Operator, base.operators.as_ref(), other.operators.as_ref(), "operators"),
+        (ComparedPart::Module, base.modules.as_ref(), other.modules.as_ref(), "modules"),
+        (ComparedPart::Memory, base.memory.as_ref(), other.memory.as_ref(), "memory"),
     ] {
         match base.zip(other) {
             Some((base, other)) => rows.extend(compared(part, base, other)),
-            None => not_compared.push(what.to_owned()),
+            None => {
+                let side = side_without(base.is_some(), other.is_some());
+                not_compared.push(format!("{what}, which {side} does not have"));
+            }
         }
     }
     let collectives = compared(ComparedPart::Collective, &base.collectives, &other.collectives);

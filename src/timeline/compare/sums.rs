@@ -7,8 +7,8 @@ use crate::timeline::{
     intervals::{TimeSet, TimeSpan},
     kernel_class::KernelClassifier,
     memory::RunMemory,
-    modules::module_table,
-    run::{Collective, OperatorId, RunTimeline, TaskRole},
+    modules::{LaunchedTask, OperatorCall, module_table},
+    run::{Collective, MissingPart, OperatorId, RunTimeline, TaskRole},
     step_times::StepTimes,
 };
 
@@ -21,14 +21,16 @@ pub(crate) const OVERALL: [&str; 9] = [
     "overlapped communication",
     NOT_OVERLAPPED,
     FREE,
-    "copies in the free time",
+    COPIES,
     "steps",
 ];
 pub(crate) const SPAN: &str = "span of the step";
 pub(crate) const COMPUTING: &str = "computing";
 pub(crate) const NOT_OVERLAPPED: &str = "communication, not overlapped";
 pub(crate) const FREE: &str = "free";
+pub(crate) const COPIES: &str = "copies in the free time";
 const OUTSIDE: &str = "[outside modules]";
+const WITHOUT_OPERATOR: &str = "[outside operators]";
 
 /// Sum of records of one name, per step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -85,11 +87,13 @@ fn key(name: &str) -> (String, String) {
 }
 
 impl RunSums {
-    /// Sums up a run. `times` are those of all its steps; tasks of other steps do not count.
+    /// Sums up a run. `times` are those of the `selected` steps, or of all if it is empty; what belongs to other steps
+    /// does not count. Memory is that of the whole run.
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     pub(crate) fn new(
         run: &RunTimeline,
         times: &[StepTimes],
+        selected: &[u64],
         memory: Option<&RunMemory>,
         domain: &str,
     ) -> Self {
@@ -106,7 +110,13 @@ impl RunSums {
         let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
         let mut operators = Sums::new();
         for (operator, at) in run.operators.iter().zip(0..) {
-            if nesting.is_outermost(OperatorId(at)) {
+            let is_selected = selected.is_empty()
+                || run.steps.iter().any(|step| {
+                    selected.contains(&step.number)
+                        && step.span.start <= operator.span.start
+                        && operator.span.start <= step.span.end
+                });
+            if is_selected && nesting.is_outermost(OperatorId(at)) {
                 operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
             }
         }
@@ -125,11 +135,9 @@ impl RunSums {
                 _ => "",
             };
             sums.classes.entry((class, core.to_owned())).or_default().add(time);
-            if let Some(operator) = task.operator {
-                let outermost = run.operator(nesting.outermost(operator));
-                let name = outermost.map_or("", |operator| run.names.text(operator.name));
-                operators.entry(key(name)).or_default().total += time as f64;
-            }
+            let outermost = task.operator.and_then(|operator| run.operator(nesting.outermost(operator)));
+            let name = outermost.map_or(WITHOUT_OPERATOR, |operator| run.names.text(operator.name));
+            operators.entry(key(name)).or_default().total += time as f64;
         }
         if !run.operators.is_empty() {
             sums.operators = Some(operators);
@@ -137,17 +145,34 @@ impl RunSums {
         let table = module_table(run, domain);
         if table.ranges > 0 {
             let mut modules = Sums::new();
+            // Time of a call in the selected steps, and true if it belongs to one of them.
+            let time_of_call = |call: &OperatorCall| -> (i64, bool) {
+                let mut tasks = call.tasks.iter().map(|task| match *task {
+                    LaunchedTask::Kernel(at) => run.tasks.get(at as usize).map(|own| (own.step, own.span)),
+                    LaunchedTask::Collective(at) => {
+                        run.collectives.get(at as usize).map(|own| (own.step, own.span))
+                    }
+                });
+                tasks
+                    .by_ref()
+                    .flatten()
+                    .filter(|(step, _)| chosen.contains(step))
+                    .fold((0, false), |(sum, _), (_, span)| (span.length().saturating_add(sum), true))
+            };
             for row in &table.rows {
                 let path = if row.parent.is_empty() {
                     row.module.clone()
                 } else {
                     format!("{}/{}", row.parent, row.module)
                 };
-                let sum = modules.entry((path, String::new())).or_default();
-                sum.total += row.total as f64;
-                sum.calls += row.calls.len() as f64;
+                for (time, _) in row.calls.iter().map(time_of_call).filter(|(_, is_selected)| *is_selected) {
+                    let sum = modules.entry((path.clone(), String::new())).or_default();
+                    sum.total += time as f64;
+                    sum.calls += 1.0;
+                }
             }
-            modules.insert(key(OUTSIDE), TimeSum::of_total(table.outside_time() as f64));
+            let outside = table.outside.iter().flat_map(|row| &row.calls).map(|call| time_of_call(call).0);
+            modules.insert(key(OUTSIDE), TimeSum::of_total(outside.map(|time| time as f64).sum()));
             sums.modules = Some(modules);
         }
         let steps = sums.steps as f64;
@@ -201,6 +226,10 @@ impl RunSums {
                 own.free,
                 outside.length(),
             ]) {
+                // A table of kernels has no copies, so that their time is unknown.
+                if name == COPIES && run.missing.contains(&MissingPart::OtherTasks) {
+                    continue;
+                }
                 self.overall.entry(key(name)).or_default().total += time as f64;
             }
             for (cause, time) in &own.free_by_cause {

@@ -79,9 +79,23 @@ pub(super) fn read_gpu_trace(file: &Path) -> Result<Option<RunTimeline>, RunRead
 
 /// Returns the name of a kernel without arguments of templates and functions.
 fn short_kernel_name(name: &str) -> &str {
+    const ANONYMOUS: &str = "(anonymous namespace)::";
     let name = name.strip_prefix("void ").unwrap_or(name);
-    let end = name.find(['<', '(']).filter(|end| *end > 0).unwrap_or(name.len());
-    &name[..end]
+    let mut end = 0;
+    // Brackets of an anonymous namespace are part of the name.
+    while let Some(next) = name[end..].find(['<', '(']).map(|at| end + at) {
+        match name[next..].strip_prefix(ANONYMOUS) {
+            Some(rest) => end = name.len() - rest.len(),
+            None if next > 0 => return &name[..next],
+            None => break,
+        }
+    }
+    name
+}
+
+/// Returns true for the name of an annotation that torch writes.
+fn is_annotation_of_torch(name: &str) -> bool {
+    name.contains('#') || name.starts_with("DistributedDataParallel.")
 }
 
 impl GpuReader {
@@ -100,6 +114,9 @@ impl GpuReader {
         match &*event.cat {
             "cpu_op" | "user_annotation" => match event.name.strip_prefix("ProfilerStep#").map(str::parse) {
                 Some(Ok(number)) => self.run.steps.push(HostStep { span, number }),
+                // Annotations of torch itself, such as `Optimizer.step#SGD.step`, are operators as on NPUs. Those of
+                // users enclose whole passes, and would hide the operators in them.
+                _ if event.cat == "user_annotation" && !is_annotation_of_torch(&event.name) => {}
                 _ => {
                     let name = self.run.names.insert(&event.name);
                     self.run.operators.push(HostOperator { span, thread, name });
