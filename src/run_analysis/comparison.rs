@@ -100,15 +100,19 @@ impl ComparisonReport<'_> {
 pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
     let mut text = run_text("base ", report.base, report.base_sums);
     text.push_str(&run_text("other", report.other, report.other_sums));
-    let difference = report.comparison.span_difference;
-    text.push_str(&match amount(ComparedPart::Overall, difference.abs()) {
-        equal if equal == "0.000" => {
-            "\nboth steps take the same time; parts of other minus base, ms:\n".to_owned()
-        }
-        longer => format!(
-            "\nthe step of other is {longer} ms {} than that of base; parts of the difference, ms:\n",
-            if difference < 0.0 { "shorter" } else { "longer" }
-        ),
+    if report.comparison.span_difference == 0.0 {
+        text.push_str("\nthe steps of base and other take the same time");
+    } else {
+        text.push_str(&format!(
+            "\nthe step of other is {} ms {} than that of base",
+            amount(ComparedPart::Overall, report.comparison.span_difference.abs()),
+            if report.comparison.span_difference < 0.0 { "shorter" } else { "longer" }
+        ));
+    }
+    text.push_str(if report.comparison.attribution.is_empty() {
+        ", and so does each part\n"
+    } else {
+        "; parts of the difference, ms:\n"
     });
     let mut table = plain_table(["difference", "share", "part", "name", "shapes"]);
     let whole = report.comparison.span_difference;
@@ -130,7 +134,9 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
         table.add_row([rest, String::new(), String::new(), format!("[{more} more]"), String::new()]);
     }
     align_right(&mut table, 0..2);
-    text.push_str(&trim_lines(&table));
+    if !report.comparison.attribution.is_empty() {
+        text.push_str(&trim_lines(&table));
+    }
     for part in PARTS {
         text.push_str(&part_table(report, part));
     }
@@ -258,7 +264,7 @@ pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
             "name": part.name,
             "shapes": part.shapes,
             "difference_ns": part.difference,
-            "is_remainder": part.is_remainder,
+            "remainder": part.is_remainder,
         });
         lines.push_str(&format!("{object}\n"));
     }

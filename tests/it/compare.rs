@@ -12,7 +12,7 @@ use crate::{
     browser::{browser, show},
     context::Context,
     requirements::shared,
-    timeline::objects,
+    timeline::{objects, write_database, write_text_profile},
 };
 
 /// Error of a sum of durations that a kernel table has rounded, in nanoseconds.
@@ -523,4 +523,43 @@ fn unusable_input_is_named_with_a_hint() {
         errors += &format!("{}\n{}", ran.code, ran.stderr.replace(env!("CARGO_MANIFEST_DIR"), "PROJECT"));
     }
     insta::assert_snapshot!(errors);
+}
+
+fn rows_of<'a>(objects: &'a [Value], part: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["item"] == "row" && object["part"] == part).collect()
+}
+
+/// Returns total and calls of a side; both 0 if the run has nothing of the name.
+fn total_and_calls(side: &Value) -> (f64, f64) {
+    (side["total"].as_f64().unwrap_or_default(), side["calls"].as_f64().unwrap_or_default())
+}
+
+#[test]
+fn a_selected_step_has_its_own_modules_and_operators() {
+    let context = Context::new();
+    write_text_profile(&context, "text_ascend_pt", 0);
+    write_database(&context.path("db_ascend_pt/ascend_pytorch_profiler_0.db"), "");
+    let run = |options: &[&str]| {
+        let arguments = ["compare", "text_ascend_pt", "db_ascend_pt", "--format", "json"];
+        objects(&context.run(&[&arguments, options].concat()).stdout)
+    };
+    let sum = |output: &[Value], part: &str, side: &str| -> (f64, f64) {
+        let sums = rows_of(output, part).into_iter().map(|row| total_and_calls(&row[side]));
+        sums.fold((0.0, 0.0), |sum, own| (sum.0 + own.0, sum.1 + own.1))
+    };
+    let mut calls = Vec::new();
+    for step in ["7", "8"] {
+        let output = run(&["--step", step]);
+        for side in ["base", "other"] {
+            let device = sum(&output, "kernel", side).0 + sum(&output, "collective", side).0;
+            assert!(device > 0.0);
+            assert_eq!(sum(&output, "module", side).0, device, "{step} {side}");
+        }
+        // Both forms of one run are equal.
+        assert!(output.iter().all(|object| object["item"] != "difference"), "{output:?}");
+        calls.push(sum(&output, "operator", "other").1);
+    }
+    let both = sum(&run(&["--step", "7,8"]), "operator", "other").1;
+    assert_eq!(calls[0] + calls[1], 2.0 * both, "{calls:?}");
+    assert_ne!(calls[0], calls[1]);
 }

@@ -115,12 +115,12 @@ fn attribute(
     }
 }
 
-/// Returns the name of the run without a part, of which at least one run has none.
+/// Returns the names of the runs without a part, which at least one of them does not have.
 const fn side_without(base_has: bool, other_has: bool) -> &'static str {
     match (base_has, other_has) {
         (false, true) => "base",
         (true, false) => "other",
-        _ => "either run",
+        _ => "base and other",
     }
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     };
     if by_kernel_name {
         let side = side_without(base.has_kernel_types, other.has_kernel_types);
-        not_compared.push(format!("types, shapes and classes of kernels, which {side} does not have"));
+        not_compared.push(format!("types, shapes and classes of kernels: not recorded in {side}"));
     }
     let mut rows = compared(ComparedPart::Overall, &base.overall, &other.overall);
     rows.sort_by_key(|row| sums::OVERALL.iter().position(|name| *name == row.name));
@@ -142,7 +142,7 @@ pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     if !(has_copies(base) && has_copies(other)) {
         rows.retain(|row| row.name != sums::COPIES);
         let side = side_without(has_copies(base), has_copies(other));
-        not_compared.push(format!("copies of the device, which {side} does not have"));
+        not_compared.push(format!("copies of the device: not recorded in {side}"));
     }
     if !by_kernel_name {
         let mut classes = compared(ComparedPart::KernelClass, &base.classes, &other.classes);
@@ -159,7 +159,7 @@ pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
             Some((base, other)) => rows.extend(compared(part, base, other)),
             None => {
                 let side = side_without(base.is_some(), other.is_some());
-                not_compared.push(format!("{what}, which {side} does not have"));
+                not_compared.push(format!("{what}: not recorded in {side}"));
             }
         }
     }
