@@ -67,7 +67,8 @@ fn main() {
     let begun = Instant::now();
     let (mut candidates, mut rows) = (0, 0);
     for kernel in &kernels {
-        let request = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: None, seed: 0 };
+        let request =
+            SelectionRequest { entry: catalogue.entry(kernel), budget, rows: None, seed: 0, filter: None };
         let source = CandidateSource::Grid(grids.spaces_of_kernel(kernel).collect());
         let selected = select_rows(kernel, source, &request, &ExistingCases::default());
         candidates += selected.candidates;
@@ -89,7 +90,8 @@ fn main() {
     let few = Some(size::full_or_small(SOURCES, FEW_ROWS));
     let sources: Vec<_> = (kernels.iter())
         .map(|kernel| {
-            let request = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: few, seed: 0 };
+            let request =
+                SelectionRequest { entry: catalogue.entry(kernel), budget, rows: few, seed: 0, filter: None };
             let source = CandidateSource::Grid(grids.spaces_of_kernel(kernel).collect());
             let mut cases: Vec<Case> = Vec::new();
             let selected = select_rows(kernel, source, &request, &ExistingCases::default());
@@ -100,7 +102,8 @@ fn main() {
     let begun = Instant::now();
     let (mut cases, mut mutants, mut taken) = (0, 0, 0);
     for (kernel, sources) in &sources {
-        let request = SelectionRequest { entry: catalogue.entry(kernel), budget, rows: None, seed: 0 };
+        let request =
+            SelectionRequest { entry: catalogue.entry(kernel), budget, rows: None, seed: 0, filter: None };
         let source = CandidateSource::Mutation { mutator, cases: sources.iter().collect() };
         let selected = select_rows(kernel, source, &request, &ExistingCases::default());
         cases += sources.len();

@@ -106,6 +106,7 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
             budget: options.max_hbm_gib.unwrap_or_else(|| default_memory_budget(device.hbm_bytes())),
             rows: None,
             seed: 0,
+            filter: None,
         };
         let candidates = grid_candidates(&kernel, &spaces, &request);
         if candidates.is_empty() {

@@ -10,7 +10,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::options::{
-    AssetOptions, DatabaseFolder, FailOnOption, KernelFilter, OutputFormat, OutputOptions, PythonOption,
+    AssetOptions, DatabaseFolder, FailOnOption, FilterOption, KernelFilter, OutputFormat, OutputOptions,
+    PythonOption,
 };
 use crate::{
     domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME},
@@ -37,6 +38,8 @@ pub(super) struct CheckOptions {
     #[command(flatten)]
     kernels: KernelFilter,
     #[command(flatten)]
+    filter: FilterOption,
+    #[command(flatten)]
     python: PythonOption,
     /// Python processes at a time; by default a quarter of the cores, at most 8
     #[arg(long, value_name = "N")]
@@ -57,6 +60,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
         &options.database.db,
         options.assets.load()?,
         &options.kernels.names()?,
+        options.filter.filter.as_deref(),
         options.python.program()?,
         options.processes.unwrap_or_else(default_processes).max(1),
         options.again,

@@ -15,7 +15,7 @@ use super::{
     coverage::JsonOutput,
     ingest::{self, IngestOptions},
     option_values::parse_limit,
-    options::{AssetOptions, DATABASE_VARIABLE, DataKindArg, PythonOption},
+    options::{AssetOptions, DataKindArg, PythonOption},
 };
 use crate::{
     collect::{
@@ -85,7 +85,7 @@ struct RankOptions {
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     /// Database into which the complete ranks are ingested
-    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
+    #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
     /// Kind of a new database, by default `npu`
     #[arg(long, value_enum, requires = "db")]

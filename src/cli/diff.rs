@@ -5,16 +5,17 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 
 use super::{
-    options::{CacheOption, KernelFilter, OutputFormat, OutputOptions},
+    options::{AssetOptions, CacheOption, FilterOption, KernelFilter, OutputFormat, OutputOptions},
     runs::{find_run, no_database, past_runs},
 };
 use crate::{
+    catalogue::Catalogue,
     database::Database,
     domain::{CacheState, CaseId, quoted_argument, quoted_path},
     evidence::{MeasuredSide, compare_sides, repeat_commands},
     exit::ExitStatus,
     report::{diff_json, diff_summary, diff_table, failed_note, format_count, print_data, print_note},
-    session::CommandError,
+    session::{CommandError, filter_sides},
 };
 
 /// Maximum number of cases that a note names; of more, it prints the command that does.
@@ -41,6 +42,10 @@ pub(super) struct DiffOptions {
     cache: CacheOption,
     #[command(flatten)]
     kernels: KernelFilter,
+    #[command(flatten)]
+    filter: FilterOption,
+    #[command(flatten)]
+    assets: AssetOptions,
     /// Smallest difference that matters, in percent of the time
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = parse_margin)]
     margin: f64,
@@ -166,6 +171,9 @@ fn repeat_note(
             if !options.kernels.kernels.is_empty() {
                 command += &format!(" --kernels {}", quoted_argument(&options.kernels.kernels.join(",")));
             }
+            if let Some(filter) = &options.filter.filter {
+                command += &format!(" --filter {}", quoted_argument(filter));
+            }
             command + " | sh"
         }
     };
@@ -197,6 +205,11 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
     let (second_name, mut second) = sides[1].read(options.cache.state)?;
     if !kernels.is_empty() {
         [&mut first, &mut second].into_iter().for_each(|side| side.keep_kernels(&kernels));
+    }
+    if let Some(filter) = &options.filter.filter {
+        let catalogue = Catalogue::load(&options.assets.load()?)?;
+        let database = &sides[1].database;
+        filter_sides(filter, database, &catalogue, options.cache.state, [&mut first, &mut second])?;
     }
     let difference = compare_sides([&first, &second], options.margin);
     if let Some(side) = options.repeat {

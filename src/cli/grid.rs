@@ -12,8 +12,8 @@ use super::{
     grid_mutate::MutateOptions,
     grid_steps::GridStepOptions,
     options::{
-        self, AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, check_device, parse_gib,
-        parse_rows, parse_seed,
+        self, AssetOptions, DATABASE_VARIABLE, DataKindArg, FilterOption, OutputFormat, check_device,
+        parse_gib, parse_rows, parse_seed,
     },
 };
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     report::{
         GridRequest, coverage_plot, grid_json, grid_notes, grid_shapes, grid_table, print_data, print_note,
     },
-    session::{CommandError, DeviceChoice, ResultFile, chip_of_host, choose_device},
+    session::{CommandError, DeviceChoice, ResultFile, candidate_filter, chip_of_host, choose_device},
 };
 
 /// Options of `npubench grid`.
@@ -77,6 +77,8 @@ pub(super) struct GridOptions {
     /// Draw the rows of each kernel over its two axes with most values
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    #[command(flatten)]
+    filter: FilterOption,
     #[command(flatten)]
     steps: GridStepOptions,
     #[command(flatten)]
@@ -174,12 +176,14 @@ fn add_rows(
     device: &DeviceProfile,
     plot: Option<&ResultFile>,
 ) -> Result<ExitStatus, CommandError> {
+    let filter = candidate_filter(options.filter.filter.as_deref(), catalogue)?;
     let writer = RowWriter {
         source,
         catalogue,
         budget: options.max_hbm_gib.unwrap_or_else(|| default_memory_budget(device.hbm_bytes())),
         rows: (options.rows > 0).then_some(options.rows),
         seed: options.seed,
+        filter: filter.as_ref(),
         timed_on: options.dry_run.then_some(device),
     };
     let kernels = target.add_rows(&writer, options.dry_run)?;

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use super::{
     grid,
-    options::{self, AssetOptions, DATABASE_VARIABLE, OutputFormat},
+    options::{self, AssetOptions, OutputFormat},
     question_options::QuestionOptions,
 };
 use crate::{
@@ -42,7 +42,7 @@ pub(super) struct AuditOptions {
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
     kernels: Vec<String>,
     /// Database folder; without it the grids are audited as if all their candidates were measured
-    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
+    #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
     /// Grid files to use instead of the built-in ones and those of `--assets`
     #[arg(long, value_name = "FILE,FILE", value_delimiter = ',', conflicts_with = "db")]

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     coverage::JsonOutput,
-    options::{AssetOptions, DATABASE_VARIABLE},
+    options::AssetOptions,
     question_options::DefaultOptions,
     step_options::{NAMED_MODEL, StepOptions},
 };
@@ -42,7 +42,7 @@ pub(super) struct M6Options {
     #[arg(long, requires = "predicted")]
     measured_only: bool,
     /// Database that predicts the workload
-    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
+    #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
     /// Workload of one forward pass
     #[arg(long, value_name = "FILE", requires = "db", conflicts_with = "model")]

@@ -58,6 +58,19 @@ impl KernelFilter {
     }
 }
 
+/// The cases that a command is restricted to.
+#[derive(Debug, Args)]
+pub(super) struct FilterOption {
+    /// Only cases for which this is true, such as 'kernel ~ MatMul & m <= 64 & verdict = noisy' (docs/filters.md)
+    ///
+    /// Names are kernel, case, shape, dim, dtype, format, bytes, verdict, reason, run, age, host, device, median, mean,
+    /// production, deviation and collections, dimensions of the catalogue such as m, attributes such as num_heads, and
+    /// columns in quotes. Operators are = != < <= > >= ~ (contains) !~ & | ! and parentheses; `has NAME` is true for cases
+    /// with a value. A comparison with a missing value is false.
+    #[arg(long, value_name = "EXPR")]
+    pub(super) filter: Option<String>,
+}
+
 /// Cases of a run, with its resources.
 #[derive(Debug, Args)]
 pub(super) struct SelectionOptions {
@@ -68,6 +81,8 @@ pub(super) struct SelectionOptions {
     /// Only the cases with these ids, or first digits of ids, separated by commas
     #[arg(long = "case", value_name = "IDS", value_delimiter = ',', value_parser = parse_case_prefix)]
     pub(super) cases: Vec<String>,
+    #[command(flatten)]
+    pub(super) filter: FilterOption,
     #[command(flatten)]
     pub(super) resources: ResourceOptions,
     /// Column with the weight of each row; the heaviest are measured first

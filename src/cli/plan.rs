@@ -58,6 +58,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     let base = RunOptions {
         update: selection.update,
         cases: selection.cases.clone(),
+        filter: selection.filter.filter.clone(),
         python: options.python.program()?,
         weight_column: selection.weight_column.clone(),
         profiler: options.profiler.settings(),

@@ -27,6 +27,7 @@ const LEAST_REST: f64 = 60.0;
 #[command(after_help = "Examples:
   npubench run --db a3 --until 07:30
   npubench run --db a3 --kernels MatMulV2 --devices 0-7 --precision 0.5
+  npubench run --db a3 --update all --filter verdict=noisy
   npubench run --db rehearse --host rehearsal --devices 0-3")]
 pub(super) struct RunCommandOptions {
     #[command(flatten)]
@@ -46,6 +47,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         update: selection.update,
         kernels: selection.kernels.kernels.clone(),
         cases: selection.cases.clone(),
+        filter: selection.filter.filter.clone(),
         weight_column: selection.weight_column.clone(),
         ..options.measurement.run_options(&selection.resources, &assets)?
     };

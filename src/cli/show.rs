@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    options::{DatabaseFolder, OutputFormat, OutputOptions},
+    options::{AssetOptions, DatabaseFolder, FilterOption, OutputFormat, OutputOptions},
     runs::{find_run, past_runs},
 };
 use crate::{
+    catalogue::Catalogue,
     database::Database,
     exit::ExitStatus,
     report::{
         Timestamp, cases_table, print_data, print_note, run_summary, shown_cases, timeline_json,
         write_timeline,
     },
-    session::CommandError,
+    session::{CommandError, filter_run_cases},
 };
 
 /// Shows every case of a run: verdict, reason, device, attempts, collections, log
@@ -25,6 +26,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   npubench show --db a3
+  npubench show --db a3 --filter verdict=noisy
   npubench show --db a3 --format json")]
 pub(super) struct ShowOptions {
     /// Id of the run, or an unambiguous prefix of it; `last` is the latest
@@ -33,6 +35,10 @@ pub(super) struct ShowOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     #[command(flatten)]
+    filter: FilterOption,
+    #[command(flatten)]
+    assets: AssetOptions,
+    #[command(flatten)]
     output: OutputOptions,
     /// Write the run as a trace to this file instead
     #[arg(long, value_name = "FILE")]
@@ -40,11 +46,16 @@ pub(super) struct ShowOptions {
 }
 
 pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
-    let (ledger, runs) = past_runs(&Database::open(&options.database.db)?)?;
+    let database = Database::open(&options.database.db)?;
+    let (ledger, runs) = past_runs(&database)?;
     let past = find_run(&runs, &options.run)?;
     let Some(ledger) = ledger else { return Ok(ExitStatus::Done) };
     let collections = ledger.run_collections(&past.record.run)?;
-    let cases = ledger.run_cases(&past.record.run)?;
+    let mut cases = ledger.run_cases(&past.record.run)?;
+    if let Some(filter) = &options.filter.filter {
+        let catalogue = Catalogue::load(&options.assets.load()?)?;
+        filter_run_cases(filter, &database, &catalogue, &past.record, &mut cases)?;
+    }
     if let Some(path) = &options.timeline {
         write_timeline(path, &timeline_json(past, &collections, &cases))?;
         print_note(&format!("the timeline of run {} is in {}", past.record.run, path.display()));

@@ -54,6 +54,13 @@ pub(crate) struct RowCells {
     pub(crate) ran_as_other: bool,
 }
 
+impl RowCells {
+    /// Returns the columns of verdict and reason for a state of the cache, if it has them.
+    pub(crate) fn outcome_columns(cache: CacheState) -> [Option<&'static str>; 2] {
+        [columns::VERDICT, columns::REASON].map(|column| columns::result_column(cache, column))
+    }
+}
+
 /// Origin of the interval that a row shows; empty in rows without one and in those of earlier versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShownInterval {

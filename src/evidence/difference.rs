@@ -1,6 +1,6 @@
 //! Comparison of the measurements of two ledgers, or of two runs, case by case.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -57,6 +57,17 @@ impl MeasuredSide {
     /// Leaves out the cases of other kernels.
     pub(crate) fn keep_kernels(&mut self, kernels: &[KernelName]) {
         self.cases.retain(|_, known| kernels.iter().any(|kernel| kernel.as_str() == known.kernel));
+    }
+
+    /// Leaves out all other cases.
+    pub(crate) fn keep_cases(&mut self, selected: &BTreeSet<CaseId>) {
+        self.cases.retain(|case, _| selected.contains(case));
+        self.failures.retain(|case, _| selected.contains(case));
+    }
+
+    /// Returns the cases with measurements.
+    pub(crate) fn known_cases(&self) -> impl Iterator<Item = &KnownCase> {
+        self.cases.values()
     }
 
     /// Returns the number of cases with measurements.

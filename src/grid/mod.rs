@@ -1,12 +1,12 @@
 //! Rows for kernels that are to be measured: expansion of grids, mutation of cases, selection, writing, and the audit
 //! of their density.
 //!
-//! Layer 3: imports `stats`, `domain`, `config`, `catalogue`, `llm`, `profile` and `database`. `definition` reads the
+//! Layer 3: imports `stats`, `domain`, `config`, `catalogue`, `case_filter`, `llm`, `profile` and `database`. `definition` reads the
 //! YAML files; `select` reduces the candidates of grids and mutations to rows; `write` appends these to a database;
 //! `audit` compares rows or grids with the density standard. Nothing is printed, and no existing row is changed.
 //!
 //! A candidate is rejected by the first of: a constraint, a dimension without a whole value, the memory it needs, the
-//! catalogue's shape rule, an existing row, another candidate of the same signature. The rest is sampled.
+//! catalogue's shape rule, the filter of the command, an existing row, another candidate of the same signature. The rest is sampled.
 
 mod audit;
 mod case_builder;

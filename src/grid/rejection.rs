@@ -21,6 +21,8 @@ pub enum RejectReason {
     NoEntry,
     /// The catalogue's shape rule rejects it.
     ShapeRule,
+    /// It does not match the filter of the command.
+    Filter,
     /// A row of that signature exists.
     Existing,
     /// An earlier candidate has the same signature.
@@ -55,6 +57,7 @@ impl fmt::Display for RejectReason {
             Self::Memory => f.write_str("needs more memory than the device has"),
             Self::NoEntry => f.write_str("the kernel has no catalogue entry"),
             Self::ShapeRule => f.write_str("rejected by the shape rule"),
+            Self::Filter => f.write_str("does not match the filter"),
             Self::Existing => f.write_str("a row exists"),
             Self::Duplicate => f.write_str("the same case as another candidate"),
             Self::NotSelected => f.write_str("not part of the sample"),

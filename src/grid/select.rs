@@ -11,6 +11,7 @@ use super::{
     sample::{self, CandidateStratum},
 };
 use crate::{
+    case_filter::{CaseFilter, CaseValues},
     catalogue::{CatalogueEntry, CompiledExpr, CompiledRule},
     config::DeviceProfile,
     domain::{Case, KernelName, MemoryFootprint},
@@ -52,6 +53,8 @@ pub struct SelectionRequest<'a> {
     pub rows: Option<usize>,
     /// Seed of the sample.
     pub seed: u64,
+    /// Filter of the valid candidates; `None` for all.
+    pub filter: Option<&'a CaseFilter>,
 }
 
 /// Range of an axis over the selected rows.
@@ -162,6 +165,11 @@ impl<'a> CandidateFilter<'a> {
         }
         let entry = self.request.entry.ok_or((RejectReason::NoEntry, None))?;
         let case = read(entry).map_err(|message| (RejectReason::ShapeRule, Some(message)))?;
+        if let Some(filter) = self.request.filter
+            && !filter.matches(&CaseValues { case: Some(case), entry: Some(entry), ..CaseValues::default() })
+        {
+            return Err((RejectReason::Filter, None));
+        }
         if self.existing.contains(case) {
             return Err((RejectReason::Existing, None));
         }

@@ -1,14 +1,16 @@
 //! Selection of the cases of a run, with their values and initial costs.
 //!
-//! Layer 4: imports `stats`, `domain`, `config`, `catalogue`, `render` and `database`. It starts no process.
+//! Layer 4: imports `stats`, `domain`, `config`, `catalogue`, `case_filter`, `render` and `database`. It starts no process.
 
 mod collectives;
 mod cost_model;
 mod equal_calls;
+mod row_filter;
 mod select;
 
 pub(crate) use cost_model::{DEFAULT_LAUNCHES, InitialCosts, LaunchCount};
 pub(crate) use equal_calls::EqualCallEvidence;
+pub(crate) use row_filter::{FilterEvidence, FilteredTable, RowFilter};
 pub(crate) use select::{
     CaseSelection, MissingTable, PlanError, PlannedCase, RefusedCall, RunPlan, UpdateMode, planned_case,
     select_cases,

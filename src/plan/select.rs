@@ -7,7 +7,9 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{EqualCallEvidence, collectives::planned_collective, equal_calls::EqualRows};
+use super::{
+    EqualCallEvidence, FilteredTable, RowFilter, collectives::planned_collective, equal_calls::EqualRows,
+};
 use crate::{
     catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
@@ -43,6 +45,8 @@ pub(crate) struct CaseSelection<'a> {
     pub kernels: &'a [KernelName],
     /// Ids of cases, or their first digits; all cases if empty.
     pub(crate) cases: &'a [String],
+    /// Filter of the rows; all rows if `None`.
+    pub(crate) filter: Option<&'a RowFilter>,
     /// Cases whose row is accepted by the ledger.
     pub measured: &'a BTreeSet<CaseId>,
     /// Cases whose measurements were all withdrawn. Rows of their runs do not count as measured.
@@ -209,6 +213,8 @@ pub(crate) enum PlanError {
     NoSuchColumn { column: String },
     #[error("no row of the database is a case whose id begins with `{case}`")]
     NoSuchCase { case: String },
+    #[error("no row of the database matches the filter `{filter}`")]
+    NothingMatches { filter: String },
     #[error("the database has no kernels")]
     Empty,
 }
@@ -223,6 +229,11 @@ impl PlanError {
             }
             Self::NoSuchCase { .. } => {
                 "the column `MicroBench Case` and `npubench show` have the ids of cases that were planned"
+                    .to_owned()
+            }
+            Self::NothingMatches { .. } => {
+                "a comparison with a missing value is false, such as of the verdict of a row that was never measured; \
+                 `has NAME` is true for rows with a value"
                     .to_owned()
             }
             Self::NoSuchKernel { .. } | Self::Empty => {
@@ -245,12 +256,15 @@ pub(crate) fn select_cases(
     let compares_production = database.has_comparable_production();
     let mut seen = BTreeSet::new();
     let mut has_weights = false;
-    let mut selected = CaseFilter::new(selection.cases);
+    let mut selected = CaseIdFilter::new(selection.cases);
     let mut equal_rows = EqualRows::new(database, catalogue, selection.cache, selection.equal_calls);
     let mut judge =
         RowJudge { catalogue, device, selection, refused: BTreeMap::new(), replaced: BTreeSet::new() };
+    let mut has_match = false;
     for kernel in kernels {
         let table = database.kernel_csv(&kernel)?;
+        let filter =
+            selection.filter.map(|filter| FilteredTable::new(filter, &table, catalogue.entry(&kernel)));
         let weights = selection.weight_column.and_then(|column| row_weights(&table, column));
         has_weights |= weights.is_some();
         for row in row_cases(&kernel, &table)? {
@@ -266,6 +280,13 @@ pub(crate) fn select_cases(
             if !selected.contains(case.id()) {
                 continue;
             }
+            let row_matches = |filter: &FilteredTable<'_>| {
+                filter.matches(&filter.values(&case, case.id(), (row.row, &shown_cells, row.production)))
+            };
+            if !filter.as_ref().is_none_or(row_matches) {
+                continue;
+            }
+            has_match = true;
             let value = selection.case_weights.get(case.id().as_str()).copied();
             let of_row = || weights.as_ref().map_or(default_value, |weights| weights[row.row]);
             let value = value.unwrap_or_else(of_row);
@@ -313,6 +334,9 @@ pub(crate) fn select_cases(
     if let Some(case) = selected.unknown_case() {
         return Err(PlanError::NoSuchCase { case: case.to_owned() });
     }
+    if let Some(filter) = selection.filter.filter(|_| !has_match) {
+        return Err(PlanError::NothingMatches { filter: filter.filter.as_str().to_owned() });
+    }
     judge.remove_replaced_refusals(&mut plan);
     match selection.weight_column {
         Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
@@ -321,12 +345,12 @@ pub(crate) fn select_cases(
 }
 
 /// Filter of cases by the first digits of their ids.
-struct CaseFilter<'a> {
+struct CaseIdFilter<'a> {
     /// Texts, with true if a case has begun with it.
     wanted: Vec<(&'a str, bool)>,
 }
 
-impl<'a> CaseFilter<'a> {
+impl<'a> CaseIdFilter<'a> {
     fn new(cases: &'a [String]) -> Self {
         Self { wanted: cases.iter().map(|case| (case.as_str(), false)).collect() }
     }

@@ -13,7 +13,7 @@ use std::{
 
 use signal_hook::consts;
 
-use super::CommandError;
+use super::{CommandError, row_filter};
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
@@ -51,6 +51,7 @@ impl DatabaseCheck {
         db: &Path,
         assets: AssetFiles,
         kernels: &[KernelName],
+        filter: Option<&str>,
         python: String,
         processes: usize,
         recheck: bool,
@@ -58,6 +59,7 @@ impl DatabaseCheck {
         let catalogue = Catalogue::load(&assets)?;
         let database = Database::open(db)?;
         let device = DeviceProfile::load(&assets, database.device())?;
+        let filter = row_filter(filter, &database, &catalogue, CacheState::Hot)?;
         let versions = installed_software(&python)?.to_string();
         let mut lock = database.lock()?;
         let none = BTreeSet::new();
@@ -67,6 +69,7 @@ impl DatabaseCheck {
             cache: CacheState::Hot,
             kernels,
             cases: &[],
+            filter: filter.as_ref(),
             measured: &none,
             imprecise: &none,
             refused_calls: None,

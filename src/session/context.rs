@@ -1,6 +1,7 @@
 //! A host with a database that can be measured, and the start of a run on it.
 
 use std::{
+    collections::BTreeSet,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -26,7 +27,9 @@ use crate::{
         self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint, LeaseFolder,
         diagnosis::{check_device_count, check_device_use},
     },
-    domain::{DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint, quoted_path},
+    domain::{
+        CaseId, DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint, quoted_path,
+    },
     engine::{self, CollectionSettings, ResumedRun, SweepNodes},
     events::RunEvent,
     evidence::{ProductionStates, clock_limits},
@@ -213,11 +216,17 @@ impl RunContext {
         run: &str,
     ) -> Result<ResumeState, CommandError> {
         // Rows that the run has measured already are excluded by means of the ledger, not by the update mode.
-        let all = RunOptions { update: UpdateMode::All, ..options.clone() };
-        let plan = self.plan_on_host(&all, kernels)?;
+        let all = RunOptions { update: UpdateMode::All, filter: None, ..options.clone() };
+        let mut plan = self.plan_on_host(&all, kernels)?;
+        let recorded = ledger.run_cases(run)?;
+        if options.filter.is_some() {
+            // The run itself changes the verdicts, medians and ages that its filter compared when it started.
+            let planned: BTreeSet<&CaseId> = recorded.iter().map(|case| &case.case).collect();
+            plan.cases.retain(|case| planned.contains(case.case.id()));
+            plan.not_launched.retain(|(case, _)| planned.contains(case.id()));
+        }
         let last = ledger.run_collections(run)?.last().map_or(0, |collection| collection.number);
-        let mut state =
-            ResumeState::new(plan, &ledger.run_cases(run)?, last, options.precision_aim().is_some());
+        let mut state = ResumeState::new(plan, &recorded, last, options.precision_aim().is_some());
         state.plan.merge_equal_calls();
         Ok(state)
     }

@@ -1,13 +1,14 @@
 //! Preparation of a run: its options, its plan, the environment of its programs, and what an interrupted run leaves
 //! open; kernels that the catalogue lacks, and first entries of them; errors of all commands with hint and exit status.
 //!
-//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `llm`, `profile`,
-//! `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan`, `device`,
+//! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `case_filter`, `llm`,
+//! `profile`, `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan`, `device`,
 //! `collective`, `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `coverage_report` and
 //! `selftest`.
 
 mod adapt;
 mod audit_fill;
+mod case_filter;
 mod check;
 mod context;
 mod device_choice;
@@ -41,6 +42,7 @@ mod sweep_rounds;
 
 pub(crate) use adapt::{AdaptSession, AdaptSettings, KernelDesign};
 pub(crate) use audit_fill::AuditFill;
+pub(crate) use case_filter::{candidate_filter, filter_run_cases, filter_sides, row_filter};
 pub(crate) use check::DatabaseCheck;
 pub(crate) use context::{EndedRun, RunContext};
 pub(crate) use device_choice::{

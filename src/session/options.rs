@@ -71,6 +71,9 @@ pub(crate) struct RunOptions {
     /// Ids of cases, or their first digits; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) cases: Vec<String>,
+    /// Filter of the rows, as it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) filter: Option<String>,
     #[serde(default)]
     pub(crate) chosen_devices: Option<Vec<u32>>,
     pub(crate) devices: Vec<u32>,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CollectiveSweep, CommandError, RunOptions};
+use super::{CollectiveSweep, CommandError, RunOptions, row_filter};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -74,11 +74,13 @@ pub(super) fn unmerged_plan(
         }
         _ => BTreeMap::new(),
     };
+    let filter = row_filter(options.filter.as_deref(), database, catalogue, options.cache)?;
     let selection = CaseSelection {
         update: options.update,
         cache: options.cache,
         kernels,
         cases: &options.cases,
+        filter: filter.as_ref(),
         measured: &measured,
         withdrawn: &withdrawn,
         imprecise: &imprecise,

@@ -144,7 +144,13 @@ fn patterns_declare_expected_candidate_counts() {
 fn attention_grids_declare_expected_case_counts() {
     let (grids, catalogue) = (built_in(), catalogue());
     let name = kernel("FusedInferAttentionScore");
-    let request = SelectionRequest { entry: catalogue.entry(&name), budget: u64::MAX, rows: None, seed: 0 };
+    let request = SelectionRequest {
+        entry: catalogue.entry(&name),
+        budget: u64::MAX,
+        rows: None,
+        seed: 0,
+        filter: None,
+    };
     let of = |patterns: &[&str]| {
         let spaces = grids.spaces_of_kernel(&name).filter(|space| patterns.contains(&space.pattern.as_str()));
         let source = CandidateSource::Grid(spaces.collect());
@@ -185,7 +191,7 @@ fn selected_rows_pass_shape_rule_and_fit_memory() {
     let mut rows = 0;
     for kernel in grids.kernels() {
         let entry = catalogue.entry(&kernel);
-        let request = SelectionRequest { entry, budget, rows: Some(60), seed: 11 };
+        let request = SelectionRequest { entry, budget, rows: Some(60), seed: 11, filter: None };
         let source = CandidateSource::Grid(grids.spaces_of_kernel(&kernel).collect());
         let selected = select_rows(&kernel, source, &request, &ExistingCases::default());
         let mut signatures = BTreeSet::new();
@@ -219,7 +225,7 @@ proptest! {
         let kernel = kernel(name);
         let spaces = || grids.spaces_of_kernel(&kernel).collect::<Vec<_>>();
         let select = |rows, existing: &ExistingCases| {
-            let request = SelectionRequest { entry: catalogue.entry(&kernel), budget: gib << 30, rows, seed };
+            let request = SelectionRequest { entry: catalogue.entry(&kernel), budget: gib << 30, rows, seed, filter: None };
             select_rows(&kernel, CandidateSource::Grid(spaces()), &request, existing)
         };
         let all = select(None, &ExistingCases::default()).rows();
@@ -330,6 +336,7 @@ fn model_rows_pass_shape_rule() {
             budget: default_memory_budget(64 << 30),
             rows: Some(300),
             seed: 5,
+            filter: None,
         };
         let source = CandidateSource::Grid(spaces);
         let selected = select_rows(&kernel, source, &request, &ExistingCases::default());
@@ -539,7 +546,13 @@ fn patterns_use_numbers_and_tables_of_models() {
     assert_eq!(declared(&grids, "SwiGlu", "experts"), 2);
     let catalogue = catalogue();
     let name = kernel("MatMulV2");
-    let request = SelectionRequest { entry: catalogue.entry(&name), budget: 1 << 30, rows: None, seed: 0 };
+    let request = SelectionRequest {
+        entry: catalogue.entry(&name),
+        budget: 1 << 30,
+        rows: None,
+        seed: 0,
+        filter: None,
+    };
     let source = CandidateSource::Grid(grids.spaces_of_kernel(&name).collect());
     let selected = select_rows(&name, source, &request, &ExistingCases::default());
     // The pair that both models have is one row.

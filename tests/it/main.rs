@@ -34,6 +34,7 @@ mod equal_kernels;
 mod evidence;
 mod fault_plans;
 mod fill;
+mod filter;
 mod full_disk;
 mod fuzz;
 mod gang;

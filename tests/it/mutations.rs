@@ -62,6 +62,7 @@ impl Fixture {
                     budget: 8 << 30,
                     rows: Some(16),
                     seed: 3,
+                    filter: None,
                 };
                 let source = CandidateSource::Grid(grids.spaces_of_kernel(&kernel).collect());
                 let selected = select_rows(&kernel, source, &request, &ExistingCases::default());
@@ -421,7 +422,8 @@ fn select<'a>(
 ) -> SelectedRows<'a> {
     let fixture = Fixture::get();
     let mutator = CaseMutator { mutations, catalogue: &fixture.catalogue, device: &fixture.device };
-    let request = SelectionRequest { entry: fixture.catalogue.entry(kernel), budget, rows, seed };
+    let request =
+        SelectionRequest { entry: fixture.catalogue.entry(kernel), budget, rows, seed, filter: None };
     let source = CandidateSource::Mutation { mutator, cases: cases.iter().collect() };
     select_rows(kernel, source, &request, existing)
 }

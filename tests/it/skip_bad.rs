@@ -83,7 +83,6 @@ fn database_of_the_environment_is_used() {
         &["plan"][..],
         &["db", "check"],
         &["coverage", "--model", "Qwen3-8B"],
-        &["grid", "audit"],
         &["runs"],
         &["query", "--op", "SwiGlu", "--inputs", "16,6912"],
     ] {

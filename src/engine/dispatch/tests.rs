@@ -129,6 +129,7 @@ impl Fixture {
             update: self.update,
             kernels: &[],
             cases: &[],
+            filter: None,
             measured,
             withdrawn: &BTreeMap::new(),
             imprecise: &BTreeSet::new(),

@@ -75,8 +75,13 @@ impl<'a> GridAuditor<'a> {
     ) -> Vec<KernelAudit<'a>> {
         let audits = kernels.par_iter().filter_map(|kernel| {
             let mut axes = self.kernel_axes(kernel)?;
-            let request =
-                SelectionRequest { entry: self.catalogue.entry(kernel), budget, rows: None, seed: 0 };
+            let request = SelectionRequest {
+                entry: self.catalogue.entry(kernel),
+                budget,
+                rows: None,
+                seed: 0,
+                filter: None,
+            };
             let candidates = CandidateSource::Grid(grids.spaces_of_kernel(kernel).collect());
             let selected = select_rows(kernel, candidates, &request, &ExistingCases::default());
             selected.for_each(|row| axes.add(row.case, true));

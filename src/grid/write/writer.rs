@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use super::{GridRows, MutationCases, read_existing_rows};
 use crate::{
+    case_filter::CaseFilter,
     catalogue::Catalogue,
     config::DeviceProfile,
     database::{Database, DatabaseError, KernelCsv},
@@ -44,6 +45,8 @@ pub(crate) struct RowWriter<'a> {
     /// Rows of each kernel, earlier ones of the source included; `None` for all valid candidates.
     pub(crate) rows: Option<usize>,
     pub(crate) seed: u64,
+    /// Filter of the valid candidates; `None` for all.
+    pub(crate) filter: Option<&'a CaseFilter>,
     /// Device for [`SelectedRows::fastest`], which is not computed for `None`.
     pub(crate) timed_on: Option<&'a DeviceProfile>,
 }
@@ -122,7 +125,13 @@ impl<'a> RowWriter<'a> {
             existing.insert(case);
         }
         let entry = self.catalogue.entry(kernel);
-        let request = SelectionRequest { entry, budget: self.budget, rows: self.rows, seed: self.seed };
+        let request = SelectionRequest {
+            entry,
+            budget: self.budget,
+            rows: self.rows,
+            seed: self.seed,
+            filter: self.filter,
+        };
         let mut selected = select_rows(kernel, self.source.candidates(kernel), &request, &existing);
         selected.fastest =
             entry.zip(self.timed_on).map(|(entry, device)| selected.total_fastest(entry, device));

@@ -57,6 +57,7 @@ impl Fixture {
             update,
             kernels,
             cases: &[],
+            filter: None,
             measured: &self.measured,
             imprecise: &BTreeSet::new(),
             refused_calls: Some(&self.refused),

@@ -16,7 +16,7 @@ use sources::{Sources, cycles};
 const LAYERS: [&[&str]; 7] = [
     &["exit", "stats", "domain"],
     &["files", "table", "config", "events"],
-    &["process", "catalogue", "llm", "profile"],
+    &["process", "catalogue", "case_filter", "llm", "profile"],
     &[
         "render",
         "ledger",
