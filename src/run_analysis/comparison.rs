@@ -1,5 +1,7 @@
 //! Comparison of two recorded runs: tables, JSON lines, CSV and a page.
 
+use std::collections::{HashMap, HashSet};
+
 use handlebars::Handlebars;
 use serde_json::{Value, json};
 
@@ -13,6 +15,7 @@ use crate::{
 };
 
 const TEMPLATE: &str = "comparison.html.hbs";
+const NO_MEASURED_ROW: &str = "no kernel of base or other has a measured row in the database";
 
 /// Two runs, compared.
 #[derive(Debug)]
@@ -179,11 +182,7 @@ fn part_table(report: &ComparisonReport<'_>, part: ComparedPart) -> String {
     }
     align_right(&mut table, 2..8);
     let more = rows.len().saturating_sub(most);
-    let rest = if more == 0 {
-        String::new()
-    } else {
-        format!("{more} more rows: `--rows N`, `--format csv` or `--html FILE`\n")
-    };
+    let rest = if more == 0 { String::new() } else { more_rows(more) };
     format!("\n{}\n{}{rest}", heading(part), trim_lines(&table))
 }
 
@@ -193,49 +192,69 @@ fn has_amount(row: &ComparedRow) -> bool {
     total(row.base) || total(row.other)
 }
 
-/// Returns the kernels of both runs with their durations alone, by the difference of their time.
-fn in_model_comparison(report: &ComparisonReport<'_>, [base, other]: [&InModelKernels; 2]) -> String {
-    let mut table =
-        plain_table(["kernel", "alone us", "base us", "slowdown", "other us", "slowdown", "difference ms"]);
-    let find = |of: &'_ InModelKernels, case: &str| -> Option<usize> {
-        of.kernels.iter().position(|kernel| kernel.case.id().to_string() == case)
-    };
+/// Columns of the table of kernels with their durations alone.
+const IN_MODEL_COLUMNS: [&str; 7] =
+    ["kernel", "alone us", "base us", "slowdown", "other us", "slowdown", "difference ms"];
+
+/// Returns the kernels of both runs with their durations alone as cells, by the difference of their time.
+fn in_model_rows([base, other]: [&InModelKernels; 2]) -> Vec<[String; 7]> {
+    let by_case: HashMap<String, &InModelKernel> =
+        other.kernels.iter().map(|kernel| (kernel.case.id().to_string(), kernel)).collect();
+    let mut is_in_base: HashSet<String> = HashSet::new();
     let mut pairs: Vec<(f64, Option<&InModelKernel>, Option<&InModelKernel>)> = Vec::new();
     for kernel in &base.kernels {
-        let same = find(other, &kernel.case.id().to_string()).map(|at| &other.kernels[at]);
+        let case = kernel.case.id().to_string();
+        let same = by_case.get(&case).copied();
+        is_in_base.insert(case);
         pairs.push((total(same) - total(Some(kernel)), Some(kernel), same));
     }
     for kernel in &other.kernels {
-        if find(base, &kernel.case.id().to_string()).is_none() {
+        if !is_in_base.contains(&kernel.case.id().to_string()) {
             pairs.push((total(Some(kernel)), None, Some(kernel)));
         }
     }
     pairs.retain(|(_, base, other)| base.or(*other).is_some_and(|kernel| kernel.alone.is_some()));
     pairs.sort_by(|(a, ..), (b, ..)| b.abs().total_cmp(&a.abs()));
-    if pairs.is_empty() {
-        return "\nno kernel of both runs has a row in the database\n".to_owned();
-    }
     let mean = |kernel: Option<&InModelKernel>| {
         kernel.map_or_else(|| "-".to_owned(), |kernel| format!("{:.3}", kernel.mean() / 1e3))
     };
     let slowdown = |kernel: Option<&InModelKernel>| {
         kernel.and_then(InModelKernel::slowdown).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"))
     };
-    for (difference, base, other) in pairs.iter().take(report.rows) {
-        let Some(kernel) = base.or(*other) else { continue };
-        let alone = kernel.alone.map_or_else(String::new, |alone| format!("{:.3}", alone.duration / 1e3));
-        table.add_row([
-            shorten(&format!("{} {}", kernel.case.kernel, kernel.case.signature()), 70),
-            alone,
-            mean(*base),
-            slowdown(*base),
-            mean(*other),
-            slowdown(*other),
+    let rows = pairs.into_iter().filter_map(|(difference, base, other)| {
+        let kernel = base.or(other)?;
+        Some([
+            format!("{} {}", kernel.case.kernel, kernel.case.signature()),
+            kernel.alone.map_or_else(String::new, |alone| format!("{:.3}", alone.duration / 1e3)),
+            mean(base),
+            slowdown(base),
+            mean(other),
+            slowdown(other),
             signed(format!("{:.3}", difference / 1e6)),
-        ]);
+        ])
+    });
+    rows.collect()
+}
+
+fn in_model_comparison(report: &ComparisonReport<'_>, in_model: [&InModelKernels; 2]) -> String {
+    let rows = in_model_rows(in_model);
+    if rows.is_empty() {
+        return format!("\n{NO_MEASURED_ROW}\n");
+    }
+    let mut table = plain_table(IN_MODEL_COLUMNS);
+    let more = rows.len().saturating_sub(report.rows);
+    for [kernel, cells @ ..] in rows.into_iter().take(report.rows) {
+        let [alone, base, base_slowdown, other, other_slowdown, difference] = cells;
+        let kernel = shorten(&kernel, 70);
+        table.add_row([kernel, alone, base, base_slowdown, other, other_slowdown, difference]);
     }
     align_right(&mut table, 1..7);
-    format!("\nkernels against their durations alone\n{}", trim_lines(&table))
+    let rest = if more == 0 { String::new() } else { more_rows(more) };
+    format!("\nkernels against their durations alone\n{}{rest}", trim_lines(&table))
+}
+
+fn more_rows(more: usize) -> String {
+    format!("{more} more rows: `--rows N`, `--format csv` or `--html FILE`\n")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
@@ -386,5 +405,9 @@ fn page_data(report: &ComparisonReport<'_>) -> Value {
         "attribution": attribution.collect::<Vec<_>>(),
         "parts": parts.collect::<Vec<_>>(),
         "not_compared": comparison.not_compared,
+        "has_database": report.in_model.is_some(),
+        "no_measured_row": NO_MEASURED_ROW,
+        "in_model_columns": IN_MODEL_COLUMNS,
+        "in_model": report.in_model.map_or_else(Vec::new, in_model_rows),
     })
 }

@@ -608,6 +608,20 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     assert!((number("excess_ns") - (40_000.0 - 3.0 * number("alone_ns"))).abs() < 1e-6, "{product}");
     let linear = rows.iter().find(|row| row["module"] == "Linear").expect("a row");
     assert!((linear["excess_ns"].as_f64().expect("known") - number("excess_ns")).abs() < 1e-6, "{linear}");
+    let compared =
+        context.run(&["compare", "p_ascend_pt", "p_ascend_pt", "--db", "db", "--html", "page.html"]);
+    assert_eq!(compared.code, 0, "{}", compared.stderr);
+    let (slowdown, alone) =
+        (format!("{:.3}", number("slowdown")), format!("{:.3}", number("alone_ns") / 1e3));
+    let (_, table) =
+        compared.stdout.split_once("\nkernels against their durations alone\n").expect("a table");
+    let line = table.lines().find(|line| line.contains("MatMulV2")).expect("a row");
+    let cells: Vec<&str> = line.split_whitespace().rev().take(6).collect();
+    assert_eq!(cells, ["0.000", &slowdown, "13.333", &slowdown, "13.333", &alone], "{line}");
+    let page = fs::read_to_string(context.path("page.html")).expect("written");
+    let cells =
+        format!("<td class=\"n\">{alone}</td><td class=\"n\">13.333</td><td class=\"n\">{slowdown}</td>");
+    assert!(page.contains(&cells), "{page}");
     let book = fs::read(context.path("all.xlsx")).expect("written");
     assert!(book.starts_with(b"PK"), "a workbook is an archive");
     let missing = fs::read_to_string(context.path("missing.csv")).expect("written");
