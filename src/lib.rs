@@ -35,6 +35,7 @@ pub mod grid;
 mod ledger;
 pub mod llm;
 pub mod lookup;
+mod night_report;
 mod nodes;
 pub mod op_mapping;
 pub mod op_query;

@@ -3,7 +3,7 @@
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
 //! `ledger`, `database`, `lookup`, `workload`, `timeline`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`,
-//! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `coverage_report`, `selftest`, `session`,
+//! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `coverage_report`, `night_report`, `selftest`, `session`,
 //! `run_analysis` and `collect`.
 //! It holds no logic of its own.
 
@@ -42,6 +42,7 @@ mod reparse;
 mod resume;
 mod rules;
 mod run;
+mod run_report;
 mod runs;
 mod selftest;
 mod shell_files;
@@ -84,6 +85,7 @@ enum TopCommand {
     Why(why::WhyOptions),
     Diff(diff::DiffOptions),
     Noise(noise::NoiseOptions),
+    Report(run_report::ReportOptions),
     Rules(rules::RulesOptions),
     Reparse(reparse::ReparseOptions),
     Render(render::RenderOptions),
@@ -203,6 +205,7 @@ pub fn main() -> u8 {
         TopCommand::Show(options) => show::run(&options),
         TopCommand::Diff(options) => diff::run(&options),
         TopCommand::Noise(options) => noise::run(&options),
+        TopCommand::Report(options) => run_report::run(&options),
         TopCommand::Rules(options) => rules::run(&options),
         TopCommand::Reparse(options) => reparse::run(&options),
         TopCommand::Why(options) => why::run(&options),

@@ -340,6 +340,13 @@ impl Ledger {
         Ok(newest)
     }
 
+    /// Returns all readings of a run, in the order of their times.
+    pub(crate) fn run_readings(&self, run: &str) -> Result<Vec<DeviceReading>, LedgerError> {
+        let sql = "SELECT device, at_ns, health, temperature_c, power_w, memory_used_mb FROM device_readings
+                   WHERE run = ?1 ORDER BY at_ns";
+        self.read_rows(sql, [run], read_reading)
+    }
+
     /// Returns the readings of devices from some time before a collection to its end; the last one before it counts, because
     /// sensors are read every few seconds.
     pub(crate) fn readings_during(
@@ -352,18 +359,20 @@ impl Ledger {
         let mut readings = Vec::new();
         for device in devices {
             let of_device: Vec<DeviceReading> =
-                self.read_rows(READINGS_DURING, params![run, device, start.0, end.0], |row| {
-                    Ok(DeviceReading {
-                        device: row.get(0)?,
-                        at: Nanos(row.get(1)?),
-                        health: row.get(2)?,
-                        temperature: row.get(3)?,
-                        power: row.get(4)?,
-                        memory_used_mb: row.get::<_, Option<i64>>(5)?.map(i64::cast_unsigned),
-                    })
-                })?;
+                self.read_rows(READINGS_DURING, params![run, device, start.0, end.0], read_reading)?;
             readings.extend(of_device);
         }
         Ok(readings)
     }
+}
+
+fn read_reading(row: &Row<'_>) -> rusqlite::Result<DeviceReading> {
+    Ok(DeviceReading {
+        device: row.get(0)?,
+        at: Nanos(row.get(1)?),
+        health: row.get(2)?,
+        temperature: row.get(3)?,
+        power: row.get(4)?,
+        memory_used_mb: row.get::<_, Option<i64>>(5)?.map(i64::cast_unsigned),
+    })
 }

@@ -52,7 +52,7 @@ pub(crate) use reparse::{
     reparse_summary, reparse_table,
 };
 pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
-pub(crate) use show::{cases_table, run_summary, shown_cases};
+pub(crate) use show::{ShownCase, cases_table, run_summary, shown_cases};
 pub(crate) use status::RunStatusFile;
 pub(crate) use status_table::status_table;
 pub(crate) use summary_tables::{

@@ -35,16 +35,16 @@ pub(crate) fn browser() -> Option<PathBuf> {
 }
 
 /// Opens a page of the context in a frame of this width in pixels, and returns the value of `script`, an expression in which
-/// `page` is its document. The browser has no network.
+/// `page` is its document, or a promise. The browser has no network.
 pub(crate) fn show(browser: &Path, context: &Context, page: &str, width: u32, script: &str) -> ShownPage {
     // A frame has any width; windows of Chromium have a least one. An error of the script is its value.
     let probe = format!(
         r#"<!DOCTYPE html><meta charset="utf-8"><pre id="value"></pre><iframe id="frame" width="{width}" height="900"></iframe>
 <script>
 const frame = document.getElementById("frame");
-frame.onload = () => {{
+frame.onload = async () => {{
   let value;
-  try {{ const page = frame.contentDocument; value = {script}; }} catch (error) {{ value = String(error); }}
+  try {{ const page = frame.contentDocument; value = await {script}; }} catch (error) {{ value = String(error); }}
   document.getElementById("value").textContent = JSON.stringify(value);
 }};
 frame.src = "{page}";

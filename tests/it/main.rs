@@ -87,6 +87,7 @@ mod reparse;
 mod requirements;
 mod row_identity;
 mod rules;
+mod run_report;
 mod runs;
 mod selftest;
 mod shell_files;

@@ -37,6 +37,7 @@ const LAYERS: [&[&str]; 7] = [
         "vendor_check",
         "report",
         "coverage_report",
+        "night_report",
         "selftest",
         "session",
         "run_analysis",

@@ -1,0 +1,47 @@
+//! A run as JUnit, for the pages of CI systems: a suite for each kernel, a test for each case.
+
+use std::io;
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::run_results::{ReportedCase, RunResults};
+
+/// Returns the run as XML. Cases without a usable result are failures, cases that were not launched are skipped.
+pub(crate) fn run_junit(results: &RunResults) -> io::Result<String> {
+    let mut report = Report::new(format!("npubench run {}", results.past.record.run));
+    for kernel in results.kernels.keys() {
+        let mut suite = TestSuite::new(kernel.as_str());
+        let cases = results.cases.iter().filter(|case| case.case.kernel == *kernel);
+        suite.add_test_cases(cases.map(|case| test_case(results, case)));
+        report.add_test_suite(suite);
+    }
+    report.to_string().map_err(io::Error::other)
+}
+
+fn test_case(results: &RunResults, case: &ReportedCase) -> TestCase {
+    let mut status = match () {
+        () if case.has_failed() => TestCaseStatus::non_success(NonSuccessKind::Failure),
+        () if case.numbers.is_some() && !case.is_unmeasured() => TestCaseStatus::success(),
+        () => TestCaseStatus::skipped(),
+    };
+    match &mut status {
+        TestCaseStatus::NonSuccess { .. } => {
+            status.set_type(case.verdict()).set_message(case.reason());
+            let log = case.case.log.as_ref().and_then(|path| results.logs.get(path));
+            if let Some(log) = log {
+                status.set_description(log.as_str());
+            }
+        }
+        TestCaseStatus::Skipped { .. } => {
+            status.set_type(case.verdict()).set_message(case.reason());
+        }
+        TestCaseStatus::Success { .. } => {}
+    }
+    let mut test = TestCase::new(format!("{} {}", case.case.case, case.case.inputs), status);
+    test.set_classname(case.case.kernel.as_str());
+    if let Some(numbers) = case.numbers {
+        // `time` has milliseconds, of which most kernels take none.
+        test.add_property(("median_us", format!("{:.3}", numbers.median_us).as_str()));
+    }
+    test
+}

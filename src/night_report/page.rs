@@ -1,0 +1,181 @@
+//! A run as a page that needs no other file. The table of all cases is compressed, so that 100,000 cases stay below 5 MB, and
+//! the browser unpacks it (Compression Streams, in all current browsers).
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use flate2::{Compression, write::ZlibEncoder};
+use handlebars::Handlebars;
+use serde_json::{Value, json};
+
+use super::{
+    plots::{busy_plot, interval_plot, ratio_plot, temperature_plot},
+    run_results::{DeviceResults, ReportedCase, RunResults, seconds_between},
+};
+use crate::{
+    config::{AssetError, AssetFiles},
+    render::RenderError,
+    report::{Timestamp, format_count, format_duration},
+};
+
+const TEMPLATE: &str = "report.html.hbs";
+/// Greatest number of cases of one cause that are listed with their logs; the table has all.
+const MOST_OF_CAUSE: usize = 20;
+
+/// Coverage of a workload by the rows before and after a run.
+#[derive(Clone, Debug)]
+pub(crate) struct CoverageChange {
+    pub(crate) workload: String,
+    /// Class of answers, and its part of the time in percent before and after.
+    pub(crate) classes: Vec<(String, Option<f64>, Option<f64>)>,
+}
+
+/// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
+pub(crate) fn report_page(
+    assets: &AssetFiles,
+    results: &RunResults,
+    coverage: &[CoverageChange],
+) -> Result<String, RenderError> {
+    let mut engine = Handlebars::new();
+    engine.set_strict_mode(true);
+    let wrong = |message: String| RenderError::Template { template: TEMPLATE, message };
+    let text = assets.template(TEMPLATE).map_err(|error: AssetError| RenderError::Assets(error))?;
+    engine.register_template_string(TEMPLATE, text).map_err(|error| wrong(error.to_string()))?;
+    let table = packed_table(results).map_err(|error| wrong(error.to_string()))?;
+    engine.render(TEMPLATE, &page_data(results, coverage, table)).map_err(|error| wrong(error.to_string()))
+}
+
+fn page_data(results: &RunResults, coverage: &[CoverageChange], table: String) -> Value {
+    let record = &results.past.record;
+    let (start, end) = results.span();
+    let verdicts = results.verdicts().into_iter().map(|(word, count)| json!({"word": word, "count": count}));
+    json!({
+        "run": record.run,
+        "is_rehearsal": record.kind == "rehearsal",
+        "database": results.database.display().to_string(),
+        "profile": results.device_profile,
+        "state": results.past.state.to_string(),
+        "started": Timestamp(start).local_date_time(),
+        "ended": Timestamp(end).local_date_time(),
+        "elapsed": format_duration(seconds_between(start, end)),
+        "cases": format_count(results.cases.len(), "case"),
+        "collections": format_count(results.collections.len(), "collection"),
+        "folder": results.past.folder.display().to_string(),
+        "verdicts": verdicts.collect::<Vec<_>>(),
+        "causes": results.causes().into_iter().map(|cause| cause_data(results, cause)).collect::<Vec<_>>(),
+        "notable": results.notable.iter().map(|notable| {
+            let mut row = case_data(&results.cases[notable.index]);
+            row["why"] = notable.why.as_str().into();
+            row
+        }).collect::<Vec<_>>(),
+        "coverage": coverage.iter().map(coverage_data).collect::<Vec<_>>(),
+        "devices": results.devices.iter().map(device_data).collect::<Vec<_>>(),
+        "kernels": kernel_data(results),
+        "busy_plot": busy_plot(results),
+        "temperature_plot": temperature_plot(results),
+        "interval_plot": interval_plot(results),
+        "ratio_plot": ratio_plot(results),
+        "table": table,
+    })
+}
+
+fn cause_data(results: &RunResults, (verdict, cause, cases): (&str, &str, Vec<usize>)) -> Value {
+    let listed = cases.iter().take(MOST_OF_CAUSE).map(|index| {
+        let case = &results.cases[*index];
+        let mut row = case_data(case);
+        let log = case.case.log.as_ref();
+        row["log"] =
+            log.and_then(|path| results.logs.get(path)).map_or(Value::Null, |log| log.as_str().into());
+        row["log_path"] = log.map_or(Value::Null, |path| path.display().to_string().into());
+        row
+    });
+    json!({
+        "verdict": verdict, "cause": cause, "count": cases.len(), "cases": listed.collect::<Vec<_>>(),
+        "more": cases.len().saturating_sub(MOST_OF_CAUSE),
+    })
+}
+
+fn case_data(case: &ReportedCase) -> Value {
+    json!({
+        "case": case.case.case.as_str(), "kernel": case.case.kernel.as_str(), "inputs": case.case.inputs,
+        "verdict": case.verdict(), "reason": case.reason(),
+        "median": case.numbers.map_or_else(String::new, |numbers| format!("{:.3}", numbers.median_us)),
+    })
+}
+
+fn coverage_data(change: &CoverageChange) -> Value {
+    let percent = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{share:.1} %"));
+    let classes = change.classes.iter().map(|(class, before, after)| {
+        json!({"class": class, "before": percent(*before), "after": percent(*after)})
+    });
+    json!({"workload": change.workload, "classes": classes.collect::<Vec<_>>()})
+}
+
+fn device_data((number, device): (&u32, &DeviceResults)) -> Value {
+    let temperature =
+        device.temperatures().map_or_else(|| "-".to_owned(), |(low, high)| format!("{low} to {high} °C"));
+    let controls = device.controls.iter().map(|(control, medians)| {
+        let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = medians.iter().copied().fold(0.0, f64::max);
+        format!("{control}: {least:.2} to {most:.2} us")
+    });
+    json!({
+        "device": number, "collections": device.collections, "busy": format_duration(device.busy_seconds),
+        "busy_percent": format!("{:.0} %", device.busy_percent), "temperature": temperature,
+        "controls": controls.collect::<Vec<_>>().join("; "), "problems": device.problems().join("; "),
+    })
+}
+
+fn kernel_data(results: &RunResults) -> Vec<Value> {
+    let kernels = results.kernels.iter().map(|(kernel, results)| {
+        let ratio = |at: usize| {
+            results.ratio_range().map_or_else(|| "-".to_owned(), |range| format!("{:.3}", range[at]))
+        };
+        json!({
+            "kernel": kernel.as_str(), "cases": results.cases, "measured": results.measured,
+            "failed": results.failed, "least": ratio(0), "median": ratio(1), "most": ratio(2),
+        })
+    });
+    kernels.collect()
+}
+
+/// Numbers of texts that repeat, in the order of their first occurrence.
+#[derive(Default)]
+struct TextNumbers<'t> {
+    numbers: BTreeMap<&'t str, usize>,
+    texts: Vec<&'t str>,
+}
+
+impl<'t> TextNumbers<'t> {
+    fn number(&mut self, text: &'t str) -> usize {
+        *self.numbers.entry(text).or_insert_with(|| {
+            self.texts.push(text);
+            self.texts.len() - 1
+        })
+    }
+}
+
+/// Returns all cases as JSON, compressed by zlib and in base64: a list for each column.
+fn packed_table(results: &RunResults) -> io::Result<String> {
+    let [mut kernels, mut verdicts, mut reasons] = <[TextNumbers<'_>; 3]>::default();
+    let cases = || results.cases.iter();
+    let rounded = |value: Option<f64>, digits: f64| value.map(|value| (value * digits).round() / digits);
+    let table = json!({
+        "kernel": cases().map(|case| kernels.number(case.case.kernel.as_str())).collect::<Vec<_>>(),
+        "verdict": cases().map(|case| verdicts.number(case.verdict())).collect::<Vec<_>>(),
+        "reason": cases().map(|case| reasons.number(case.reason())).collect::<Vec<_>>(),
+        "case": cases().map(|case| case.case.case.as_str()).collect::<Vec<_>>(),
+        "inputs": cases().map(|case| &case.case.inputs).collect::<Vec<_>>(),
+        "device": cases().map(|case| case.case.device).collect::<Vec<_>>(),
+        "median": cases().map(|case| rounded(case.numbers.map(|numbers| numbers.median_us), 1e3)).collect::<Vec<_>>(),
+        "half": cases().map(|case| rounded(case.numbers.and_then(|numbers| numbers.half_percent), 1e2)).collect::<Vec<_>>(),
+        "ratio": cases().map(|case| rounded(case.numbers.and_then(|numbers| numbers.to_production), 1e3)).collect::<Vec<_>>(),
+    });
+    let all = json!({"kernels": kernels.texts, "verdicts": verdicts.texts, "reasons": reasons.texts, "columns": table});
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(all.to_string().as_bytes())?;
+    Ok(STANDARD.encode(encoder.finish()?))
+}

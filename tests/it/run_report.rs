@@ -1,0 +1,143 @@
+//! `npubench report`: the page of a run in a real browser, markdown, and JUnit.
+
+use std::{fs, process::Command};
+
+use serde_json::Value;
+
+use crate::{
+    browser::{browser, show},
+    context::{Context, STEADY_RUN},
+    kill_resume::ingested,
+};
+
+/// A run in which one kernel crashes.
+fn crashed() -> Context {
+    let context = ingested();
+    context.write("faults.yaml", "faults:\n  - crash: {at: launch}\n    where: {kernel: SwiGlu}\n");
+    let ran = context.run(&[&STEADY_RUN[..], &["--rehearsal-faults", "faults.yaml"]].concat());
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    context
+}
+
+#[test]
+fn page_has_failures_with_logs_and_a_table_that_is_searched_and_sorted() {
+    let context = crashed();
+    let ran = context.run(&["report", "--db", "db", "--output", "night.html"]);
+    assert_eq!((ran.code, &*ran.stdout), (0, ""), "{}", ran.stderr);
+    let page = fs::read_to_string(context.path("night.html")).expect("a page");
+    for address in ["http://", "https://", "src=", "@import", "url("] {
+        assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(address), "{address}");
+    }
+    let shown = context.run(&["show", "--db", "db", "--format", "json"]);
+    let cases: Vec<Value> =
+        shown.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let failed: Vec<&Value> = cases.iter().filter(|case| case["kernel"] == "SwiGlu").collect();
+    assert!(!failed.is_empty() && failed.len() < cases.len());
+    let Some(browser) = browser() else { return };
+    let script = r#"(async () => {
+      while (page.body.dataset.ready !== "true") await new Promise(done => setTimeout(done, 5));
+      const rows = () => [...page.getElementById("cases").tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent));
+      const heads = page.getElementById("cases").tHead.rows[0].cells;
+      const all = rows();
+      heads[3].click(); const longest = rows().map(row => row[3]);
+      heads[3].click(); const shortest = rows().map(row => row[3]);
+      const search = page.getElementById("search");
+      search.value = "swiglu"; search.dispatchEvent(new Event("input")); const found = rows();
+      search.value = ""; search.dispatchEvent(new Event("input"));
+      const verdict = page.getElementById("verdict");
+      verdict.value = "ok"; verdict.dispatchEvent(new Event("change")); const good = rows();
+      return {all, longest, shortest, found, good, text: page.body.textContent, plots: page.querySelectorAll("svg").length,
+              logs: [...page.querySelectorAll("pre")].map(log => log.textContent), width: page.documentElement.scrollWidth};
+    })()"#;
+    for width in [1200, 400] {
+        let shown = show(&browser, &context, "night.html", width, script);
+        assert_eq!(shown.console, Vec::<String>::new(), "{width}");
+        let list =
+            |key: &str| shown.value[key].as_array().unwrap_or_else(|| panic!("{}", shown.value)).clone();
+        assert_eq!(list("all").len(), cases.len());
+        assert_eq!(list("found").len(), failed.len());
+        assert_eq!(list("good").len(), cases.iter().filter(|case| case["verdict"] == "ok").count());
+        let numbers = |key: &str| -> Vec<f64> {
+            list(key).iter().filter_map(|cell| cell.as_str().expect("text").parse().ok()).collect()
+        };
+        let (longest, shortest) = (numbers("longest"), numbers("shortest"));
+        assert!(
+            longest.is_sorted_by(|one, other| one >= other) && shortest.is_sorted(),
+            "{longest:?} {shortest:?}"
+        );
+        assert!(shown.value["plots"].as_u64().is_some_and(|plots| plots >= 4), "{}", shown.value["plots"]);
+        let text = shown.value["text"].as_str().expect("text");
+        assert!(
+            text.contains("Rehearsal: all durations are simulated")
+                && text.contains("the process ended while it ran")
+        );
+        assert!(!list("logs").is_empty(), "a log of the crash");
+        assert!(
+            shown.value["width"].as_u64().is_some_and(|found| found <= width.into()),
+            "{width}: {}",
+            shown.value["width"]
+        );
+    }
+}
+
+#[test]
+fn run_is_written_as_markdown_and_junit() {
+    let context = crashed();
+    let ran = context.run(&["report", "--db", "db", "--format", "markdown", "--junit", "results.xml"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let cause =
+        ran.stdout.lines().find(|line| line.contains("the process ended while it ran")).expect("a cause");
+    assert!(
+        cause.starts_with("| ") && ran.stdout.contains("**rehearsal: simulated durations**"),
+        "{}",
+        ran.stdout
+    );
+    // The parser of Python is not that of this program.
+    let script = "import sys, json, xml.etree.ElementTree as t; r = t.parse(sys.argv[1]).getroot(); c = list(r.iter('testcase')); \
+                  print(json.dumps([len(c), [x.get('classname') for x in c if x.find('failure') is not None], r.get('tests'), \
+                  len([x for x in c if x.find('properties') is not None])]))";
+    let output = Command::new("python3").args(["-c", script]).arg(context.path("results.xml")).output();
+    let output = output.expect("python3");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let shown = context.run(&["show", "--db", "db", "--format", "json"]);
+    let cases: Vec<Value> =
+        shown.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(found[0], cases.len());
+    assert_eq!(found[2].as_str().and_then(|count| count.parse().ok()), Some(cases.len()));
+    let failed = cases.iter().filter(|case| case["kernel"] == "SwiGlu").count();
+    assert_eq!(found[1].as_array().map(Vec::len), Some(failed), "{found}");
+    assert!(found[3].as_u64().is_some_and(|measured| measured > 5), "{found}");
+}
+
+/// Rows that the run was the first to measure are missing before it.
+#[test]
+fn coverage_of_a_workload_is_that_before_and_after_the_run() {
+    let context = Context::new();
+    let grid = ["grid", "SwiGlu", "--db", "db", "--kind", "rehearsal", "--rows", "4"];
+    let made = context.run(&grid);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert_eq!(context.run(&STEADY_RUN).code, 0);
+    let row = context.rows("db", "SwiGlu")[0]["Input Shapes"].trim_matches('"').to_owned();
+    context.write("work.csv", &format!("op,inputs,dtypes,count\nSwiGlu,\"{row}\",bf16,10\n"));
+    let ran = context.run(&["report", "--db", "db", "--output", "night.html", "--workload", "work.csv"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let page = fs::read_to_string(context.path("night.html")).expect("a page");
+    let text = page.split("Coverage before and after").nth(1).expect("the section");
+    let measured = text.lines().find(|line| line.contains("<td>measured</td>")).expect("a row");
+    assert!(measured.contains("0.0 %") && measured.contains("100.0 %"), "{measured}");
+}
+
+#[test]
+fn unusable_names_and_runs_are_refused() {
+    let context = crashed();
+    for (arguments, problem) in [
+        (&["report", "--db", "db", "--output", "night.txt"][..], "does not end in `.html`"),
+        (&["report", "--db", "db", "--output", "db/night.html"], "is in the database's folder"),
+        (&["report", "--db", "db", "nosuchrun"], "nosuchrun"),
+        (&["report", "--db", "missing"], "is not a database folder"),
+        (&["report", "--db", "db", "--format", "markdown", "--output", "a.html"], "cannot be used with"),
+    ] {
+        let ran = context.run(arguments);
+        assert!(ran.code >= 2 && ran.stderr.contains(problem), "{arguments:?}: {}", ran.stderr);
+    }
+}
