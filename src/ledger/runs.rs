@@ -179,6 +179,13 @@ impl Ledger {
         })
     }
 
+    /// Returns the kernels of the plan of a run, in the order of their names.
+    pub(crate) fn run_kernels(&self, run: &str) -> Result<Vec<KernelName>, LedgerError> {
+        let sql = "SELECT DISTINCT c.kernel FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1 ORDER BY 1";
+        let names: Vec<String> = self.read_rows(sql, [run], |row| row.get(0))?;
+        Ok(names.iter().filter_map(|name| KernelName::new(name).ok()).collect())
+    }
+
     /// Returns the verdicts of a run's newest attempts at cases that are not in its plan: those of the kernel as which a
     /// planned call ran.
     pub(crate) fn unplanned_verdicts(&self, run: &str) -> Result<BTreeSet<Verdict>, LedgerError> {

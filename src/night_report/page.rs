@@ -1,19 +1,17 @@
 //! A run as a page that needs no other file. The table of all cases is compressed, so that 100,000 cases stay below 5 MB, and
 //! the browser unpacks it (Compression Streams, in all current browsers).
 
-use std::{
-    collections::BTreeMap,
-    io::{self, Write as _},
-};
+use std::{collections::BTreeMap, io};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::ZlibEncoder};
 use handlebars::Handlebars;
+use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
 use super::{
     plots::{busy_plot, interval_plot, ratio_plot, temperature_plot},
-    run_results::{DeviceResults, ReportedCase, RunResults, seconds_between},
+    run_results::{DeviceResults, ReportedCase, RowNumbers, RunResults, seconds_between},
 };
 use crate::{
     config::{AssetError, AssetFiles},
@@ -158,24 +156,50 @@ impl<'t> TextNumbers<'t> {
     }
 }
 
+/// Values of a column, written one by one: a copy of all cases as a JSON value would need most of the memory.
+struct Column<F>(F);
+
+impl<F, I, T> Serialize for Column<F>
+where
+    F: Fn() -> I,
+    I: Iterator<Item = T>,
+    T: Serialize,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
 /// Returns all cases as JSON, compressed by zlib and in base64: a list for each column.
 fn packed_table(results: &RunResults) -> io::Result<String> {
     let [mut kernels, mut verdicts, mut reasons] = <[TextNumbers<'_>; 3]>::default();
     let cases = || results.cases.iter();
-    let rounded = |value: Option<f64>, digits: f64| value.map(|value| (value * digits).round() / digits);
-    let table = json!({
-        "kernel": cases().map(|case| kernels.number(case.case.kernel.as_str())).collect::<Vec<_>>(),
-        "verdict": cases().map(|case| verdicts.number(case.verdict())).collect::<Vec<_>>(),
-        "reason": cases().map(|case| reasons.number(case.reason())).collect::<Vec<_>>(),
-        "case": cases().map(|case| case.case.case.as_str()).collect::<Vec<_>>(),
-        "inputs": cases().map(|case| &case.case.inputs).collect::<Vec<_>>(),
-        "device": cases().map(|case| case.case.device).collect::<Vec<_>>(),
-        "median": cases().map(|case| rounded(case.numbers.map(|numbers| numbers.median_us), 1e3)).collect::<Vec<_>>(),
-        "half": cases().map(|case| rounded(case.numbers.and_then(|numbers| numbers.half_percent), 1e2)).collect::<Vec<_>>(),
-        "ratio": cases().map(|case| rounded(case.numbers.and_then(|numbers| numbers.to_production), 1e3)).collect::<Vec<_>>(),
-    });
-    let all = json!({"kernels": kernels.texts, "verdicts": verdicts.texts, "reasons": reasons.texts, "columns": table});
+    let kernel: Vec<usize> = cases().map(|case| kernels.number(case.case.kernel.as_str())).collect();
+    let verdict: Vec<usize> = cases().map(|case| verdicts.number(case.verdict())).collect();
+    let reason: Vec<usize> = cases().map(|case| reasons.number(case.reason())).collect();
+    let number = |of: fn(&RowNumbers) -> Option<f64>, digits: f64| {
+        Column(move || {
+            cases().map(move |case| {
+                let value = case.numbers.as_ref().and_then(of);
+                value.map(|value| (value * digits).round() / digits)
+            })
+        })
+    };
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(all.to_string().as_bytes())?;
+    let mut serializer = serde_json::Serializer::new(&mut encoder);
+    let mut table = serializer.serialize_map(None)?;
+    table.serialize_entry("kernels", &kernels.texts)?;
+    table.serialize_entry("verdicts", &verdicts.texts)?;
+    table.serialize_entry("reasons", &reasons.texts)?;
+    table.serialize_entry("kernel", &kernel)?;
+    table.serialize_entry("verdict", &verdict)?;
+    table.serialize_entry("reason", &reason)?;
+    table.serialize_entry("case", &Column(|| cases().map(|case| case.case.case.as_str())))?;
+    table.serialize_entry("inputs", &Column(|| cases().map(|case| &case.case.inputs)))?;
+    table.serialize_entry("device", &Column(|| cases().map(|case| case.case.device)))?;
+    table.serialize_entry("median", &number(|numbers| Some(numbers.median_us), 1e3))?;
+    table.serialize_entry("half", &number(|numbers| numbers.half_percent, 1e2))?;
+    table.serialize_entry("ratio", &number(|numbers| numbers.to_production, 1e3))?;
+    SerializeMap::end(table)?;
     Ok(STANDARD.encode(encoder.finish()?))
 }

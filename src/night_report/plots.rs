@@ -32,11 +32,21 @@ fn image(height: u32, draw: impl FnOnce(SVGBackend<'_>) -> PlotResult) -> Option
     Some(svg.replace("fill=\"#000000\"", "fill=\"currentColor\""))
 }
 
-/// Returns the times of the collections of each device, in hours since the start of the run.
+/// Returns the unit of the time axis of a run, with its seconds.
+const fn time_unit(seconds: f64) -> (&'static str, f64) {
+    match seconds {
+        ..300.0 => ("seconds", 1.0),
+        ..10_800.0 => ("minutes", 60.0),
+        _ => ("hours", 3600.0),
+    }
+}
+
+/// Returns the times of the collections of each device since the start of the run.
 pub(super) fn busy_plot(results: &RunResults) -> Option<String> {
     let (start, end) = results.span();
-    let hours = seconds_between(start, end) / 3600.0;
-    if results.devices.is_empty() || hours <= 0.0 {
+    let (unit, unit_seconds) = time_unit(seconds_between(start, end));
+    let whole = seconds_between(start, end) / unit_seconds;
+    if results.devices.is_empty() || whole <= 0.0 {
         return None;
     }
     let devices: Vec<u32> = results.devices.keys().copied().collect();
@@ -48,12 +58,12 @@ pub(super) fn busy_plot(results: &RunResults) -> Option<String> {
             .margin(6)
             .set_label_area_size(LabelAreaPosition::Left, 70)
             .set_label_area_size(LabelAreaPosition::Bottom, 30)
-            .build_cartesian_2d(0.0..hours, 0.0..as_number(rows))?;
+            .build_cartesian_2d(0.0..whole, 0.0..as_number(rows))?;
         chart
             .configure_mesh()
             .disable_mesh()
             .axis_style(AXIS)
-            .x_desc("hours since the start")
+            .x_desc(format!("{unit} since the start"))
             .y_labels(0)
             .draw()?;
         for (row, device) in devices.iter().enumerate() {
@@ -62,7 +72,7 @@ pub(super) fn busy_plot(results: &RunResults) -> Option<String> {
         }
         for collection in &results.collections {
             let Some(ended) = collection.ended else { continue };
-            let [from, to] = [collection.started, ended].map(|at| seconds_between(start, at) / 3600.0);
+            let [from, to] = [collection.started, ended].map(|at| seconds_between(start, at) / unit_seconds);
             for device in &collection.devices {
                 let Some(row) = devices.iter().position(|known| known == device) else { continue };
                 let row = as_number(row);
@@ -80,13 +90,14 @@ fn row_name(name: String, (x, y): (i32, i32)) -> Text<'static, (i32, i32), Strin
     Text::new(name, (x, y - HEIGHT / 2), ("sans-serif", HEIGHT))
 }
 
-/// Returns the temperatures of all devices over the hours of the run.
+/// Returns the temperatures of all devices over the run.
 pub(super) fn temperature_plot(results: &RunResults) -> Option<String> {
     let (start, end) = results.span();
-    let hours = seconds_between(start, end) / 3600.0;
+    let (unit, unit_seconds) = time_unit(seconds_between(start, end));
+    let whole = seconds_between(start, end) / unit_seconds;
     let extremes = results.devices.values().filter_map(super::run_results::DeviceResults::temperatures);
     let (low, high) = extremes.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))?;
-    if hours <= 0.0 {
+    if whole <= 0.0 {
         return None;
     }
     #[expect(clippy::cast_precision_loss, reason = "degrees")]
@@ -97,20 +108,20 @@ pub(super) fn temperature_plot(results: &RunResults) -> Option<String> {
             .margin(6)
             .set_label_area_size(LabelAreaPosition::Left, 50)
             .set_label_area_size(LabelAreaPosition::Bottom, 30)
-            .build_cartesian_2d(0.0..hours, range)?;
+            .build_cartesian_2d(0.0..whole, range)?;
         chart
             .configure_mesh()
             .axis_style(AXIS)
             .light_line_style(AXIS.mix(0.1))
             .bold_line_style(AXIS.mix(0.25))
-            .x_desc("hours since the start")
+            .x_desc(format!("{unit} since the start"))
             .y_desc("degrees Celsius")
             .draw()?;
         for device in results.devices.values() {
             let step = device.readings.len().div_ceil(MOST_POINTS).max(1);
             #[expect(clippy::cast_precision_loss, reason = "degrees")]
             let points = device.readings.iter().step_by(step).filter_map(|reading| {
-                Some((seconds_between(start, reading.at) / 3600.0, reading.temperature? as f64))
+                Some((seconds_between(start, reading.at) / unit_seconds, reading.temperature? as f64))
             });
             chart.draw_series(LineSeries::new(points, LINE.mix(0.7).stroke_width(1)))?;
         }

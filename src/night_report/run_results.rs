@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    database::{Database, DatabaseError, columns, row_cases},
+    database::{Database, DatabaseError, columns},
     domain::{CacheState, CaseId, KernelName, Nanos, Verdict, reason_cause},
     ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
     report::{PastRun, ShownCase, shown_cases},
@@ -174,17 +174,15 @@ impl RunResults {
     ) -> Result<Self, ReportError> {
         let run = &past.record.run;
         let collections = ledger.run_collections(run)?;
-        let shown = shown_cases(ledger.run_cases(run)?, &past.folder);
-        let mut kernels: BTreeMap<KernelName, KernelResults> = BTreeMap::new();
+        let mut kernels: BTreeMap<KernelName, KernelResults> =
+            ledger.run_kernels(run)?.into_iter().map(|kernel| (kernel, KernelResults::default())).collect();
         let mut numbers: HashMap<CaseId, RowNumbers> = HashMap::new();
-        for case in &shown {
-            kernels.entry(case.kernel.clone()).or_default();
-        }
+        // Before the cases are in memory, too: a table with its rows takes the most of it.
         for kernel in kernels.keys() {
             // A table that is damaged or deleted is reported by the run itself.
             let _ = add_row_numbers(database, kernel, cache, &mut numbers);
         }
-        let cases: Vec<ReportedCase> = shown
+        let cases: Vec<ReportedCase> = shown_cases(ledger.run_cases(run)?, &past.folder)
             .into_iter()
             .map(|case| ReportedCase { numbers: numbers.get(&case.case).copied(), case })
             .collect();
@@ -262,6 +260,7 @@ fn median(sorted: &[f64]) -> Option<f64> {
     Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], upper) } else { upper })
 }
 
+/// Reads the numbers of the measured rows of a kernel, by the ids of their cases.
 fn add_row_numbers(
     database: &Database,
     kernel: &KernelName,
@@ -270,25 +269,23 @@ fn add_row_numbers(
 ) -> Result<(), DatabaseError> {
     let table = database.kernel_csv(kernel)?;
     let column = |name| columns::result_column(cache, name).and_then(|name| table.column_index(name));
-    let [low, high] = [columns::CI95_LOW, columns::CI95_HIGH].map(column);
-    for row in row_cases(kernel, &table)? {
-        let Ok(case) = &row.case else { continue };
-        let cells = row.cells(cache);
-        let Some(median_us) = cells.median.or(cells.average).filter(|median| *median > 0.0) else { continue };
-        let number = |index: Option<usize>| {
-            let name = &table.column_names()[index?];
-            table.cell_text(row.row, name)?.trim().parse::<f64>().ok()
+    let [case, median, average, low, high] =
+        [columns::CASE, columns::MEDIAN, columns::AVERAGE, columns::CI95_LOW, columns::CI95_HIGH].map(column);
+    let production = table.column_index(columns::PROFILING[1]);
+    table.for_each_row(|_, cells| {
+        let text = |index: Option<usize>| {
+            std::str::from_utf8(cells.get(index?).unwrap_or_default()).ok().map(str::trim)
         };
+        let number = |index| text(index)?.parse::<f64>().ok().filter(|number| number.is_finite());
+        let positive = |index| number(index).filter(|number| *number > 0.0);
+        let Some(case) = text(case).filter(|case| !case.is_empty()) else { return };
+        let Some(median_us) = positive(median).or_else(|| positive(average)) else { return };
         let half_percent = number(low)
             .zip(number(high))
             .map(|(low, high)| 100.0 * (high - median_us).max(median_us - low) / median_us);
-        #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
-        let to_production = row
-            .production
-            .filter(|median| median.0 > 0)
-            .map(|production| median_us * 1e3 / production.0 as f64);
-        numbers.insert(case.id(), RowNumbers { median_us, half_percent, to_production });
-    }
+        let to_production = positive(production).map(|production| median_us / production);
+        numbers.insert(CaseId::from_stored(case), RowNumbers { median_us, half_percent, to_production });
+    });
     Ok(())
 }
 
