@@ -152,6 +152,9 @@ fn with_current_output(document: &str) -> String {
         } else if let (true, Some(command)) = (is_console, line.strip_prefix("$ ")) {
             let mut shell = Command::new("sh");
             shell.args(["-c", command]).current_dir(context.path("")).env("PATH", &path).env("NO_COLOR", "1");
+            for variable in ["NPUBENCH_LEASES", "NPUBENCH_DB", "NPUBENCH_DEVICE"] {
+                shell.env_remove(variable);
+            }
             let output = shell.env_remove("NPUBENCH_ASSETS").output().expect("sh runs");
             let errors = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && errors.is_empty(), "`{command}`: {errors}");
@@ -171,10 +174,19 @@ fn with_current_output(document: &str) -> String {
 /// With `NPUBENCH_WRITE_DOCS=1` the output in the document is replaced by the current one.
 #[test]
 fn commands_of_the_page_on_profiles_print_what_it_shows() {
-    let name = "docs/reading-a-profile.md";
+    compare_commands("docs/reading-a-profile.md", 9);
+}
+
+#[test]
+fn commands_of_the_tutorial_print_what_it_shows() {
+    compare_commands("docs/tutorial.md", 9);
+}
+
+/// Runs the commands of a document with this number of blocks, and compares what they print.
+fn compare_commands(name: &str, blocks: usize) {
     let document = read(name);
     let current = with_current_output(&document);
-    assert_eq!(document.matches(CONSOLE).count(), 9);
+    assert_eq!(document.matches(CONSOLE).count(), blocks);
     if env::var_os("NPUBENCH_WRITE_DOCS").is_some() {
         fs::write(Path::new(env!("CARGO_MANIFEST_DIR")).join(name), &current).expect("written");
         return;
