@@ -12,6 +12,7 @@ mod check;
 mod collect;
 mod comm;
 mod compare;
+mod config_file;
 mod coverage;
 mod db;
 mod diff;
@@ -52,11 +53,12 @@ mod step_options;
 mod timeline;
 mod why;
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use nix::sys::signal::Signal;
 
+use self::config_file::ConfigFiles;
 use crate::{exit::ExitStatus, process::guard_processes, rehearsal, report, session::CommandError};
 
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
@@ -107,6 +109,7 @@ enum TopCommand {
     #[command(subcommand)]
     Db(db::DbCommand),
     FiaBackfill(fia_backfill::BackfillOptions),
+    Config(config_file::ConfigOptions),
     Completions(shell_files::CompletionsOptions),
     Man(shell_files::ManOptions),
     /// Ends the programs of a node when its standard input ends.
@@ -165,11 +168,31 @@ fn start_thread_pool() {
 
 /// Runs the program with the arguments of the process and returns the exit code.
 pub fn main() -> u8 {
-    let cli = match CommandLine::try_parse() {
+    let commands = CommandLine::command();
+    let is_internal = env::args_os().nth(1).is_some_and(|word| config_file::is_internal(&word));
+    let config = if is_internal { Ok(ConfigFiles::default()) } else { ConfigFiles::read(&commands) };
+    let config = match config {
+        Ok(config) => config,
+        Err(failure) => {
+            report::print_note(&failure.to_string());
+            return failure.exit.code();
+        }
+    };
+    let mut commands = config.apply(commands);
+    let parsed = commands.try_get_matches_from_mut(env::args_os());
+    let parsed = parsed.and_then(|matches| {
+        CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut commands))
+    });
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are printed to standard output, with success.
             let _ = error.print();
+            if error.use_stderr() {
+                for file in config.files() {
+                    report::print_note(&format!("`{}` sets defaults of options", file.display()));
+                }
+            }
             return if error.use_stderr() { ExitStatus::Usage.code() } else { ExitStatus::Done.code() };
         }
     };
@@ -225,6 +248,7 @@ pub fn main() -> u8 {
         TopCommand::Comm(command) => command.run(),
         TopCommand::Db(command) => db::run(&command),
         TopCommand::FiaBackfill(options) => fia_backfill::run(&options),
+        TopCommand::Config(options) => config_file::run(&options, &config),
         TopCommand::Completions(options) => shell_files::completions(&options, &CommandLine::command()),
         TopCommand::Man(options) => shell_files::man(&options, CommandLine::command()),
         TopCommand::Guard { processes } => {

@@ -85,7 +85,9 @@ impl Context {
             .env("NPUBENCH_MAX_COLLECTIONS", "1")
             .env("NPUBENCH_LAUNCHES", "20")
             .env_remove("NPUBENCH_ASSETS")
-            .env_remove("NPUBENCH_LEASES");
+            .env_remove("NPUBENCH_LEASES")
+            .env_remove("NPUBENCH_DB")
+            .env("XDG_CONFIG_HOME", self.path("no-settings"));
         command
     }
 
