@@ -43,10 +43,10 @@ pub(crate) fn report_page(
     let text = assets.template(TEMPLATE).map_err(|error: AssetError| RenderError::Assets(error))?;
     engine.register_template_string(TEMPLATE, text).map_err(|error| wrong(error.to_string()))?;
     let table = packed_table(results).map_err(|error| wrong(error.to_string()))?;
-    engine.render(TEMPLATE, &page_data(results, coverage, table)).map_err(|error| wrong(error.to_string()))
+    engine.render(TEMPLATE, &page_data(results, coverage, &table)).map_err(|error| wrong(error.to_string()))
 }
 
-fn page_data(results: &RunResults, coverage: &[CoverageChange], table: String) -> Value {
+fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> Value {
     let record = &results.past.record;
     let (start, end) = results.span();
     let verdicts = results.verdicts().into_iter().map(|(word, count)| json!({"word": word, "count": count}));
