@@ -251,7 +251,13 @@ def write_sbom(options):
             raise ReleaseError(
                 f"{path.name}: its bill of materials has components {sorted(present - locked)} that Cargo.lock lacks, or "
                 "is incomplete", "run the step `build`")
-        bill["components"].append(bundled_sqlite())
+        # Only the reference of npubench itself contains the folder of the build.
+        bill = json.loads(re.sub(r"path\+file://[^#\"]*#npubench@", "pkg:cargo/npubench@", json.dumps(bill)))
+        sqlite = bundled_sqlite()
+        bill["components"].append(sqlite)
+        for dependency in bill.get("dependencies", []):
+            if "#libsqlite3-sys@" in dependency["ref"]:
+                dependency.setdefault("dependsOn", []).append(sqlite["bom-ref"])
         target = options.out / f"npubench-{version}-{arch}.cdx.json"
         target.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
         written.append(f"{target.name} ({len(bill['components'])} components)")

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::context::{Context, Ran};
+use crate::context::{Context, Ran, SEARCH_PATH};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -92,6 +92,7 @@ impl Context {
     fn release(&self, project: &Path, arguments: &[&str]) -> Ran {
         let mut command = Command::new("python3");
         command.arg(project.join("tools/release.py")).args(arguments).current_dir(self.path(""));
+        command.env("PATH", &*SEARCH_PATH);
         self.ran(&command.env("PYTHONDONTWRITEBYTECODE", "1").output().expect("python3 runs"))
     }
 
@@ -104,12 +105,15 @@ arch = platform.machine()
 information = f"npubench-{version}.dist-info"
 tag = f"py3-none-manylinux_2_17_{arch}.manylinux2014_{arch}"
 components = [{"name": name} for name in ("csv", "libsqlite3-sys")]
+bill = {"bomFormat": "CycloneDX", "components": components, "dependencies": [
+    {"ref": "path+file:///build/npubench#npubench@1", "dependsOn": ["registry#libsqlite3-sys@1"]},
+    {"ref": "registry#libsqlite3-sys@1"}]}
 files = {
     f"npubench-{version}.data/scripts/npubench": open("/bin/sh", "rb").read(),
     f"{information}/METADATA": f"Metadata-Version: 2.4\nName: npubench\nVersion: {version}\n",
     f"{information}/WHEEL": "", f"{information}/RECORD": "",
     f"{information}/licenses/LICENSE-MIT": "", f"{information}/licenses/LICENSE-APACHE": "",
-    f"{information}/sboms/npubench.cyclonedx.json": json.dumps({"bomFormat": "CycloneDX", "components": components}),
+    f"{information}/sboms/npubench.cyclonedx.json": json.dumps(bill),
 }
 exec(change)
 with zipfile.ZipFile(f"{folder}/npubench-{version}-{tag}.whl", "w") as wheel:
@@ -124,6 +128,7 @@ print(arch)
             .args(["-c", script])
             .arg(self.path("dist"))
             .args([VERSION, change])
+            .env("PATH", &*SEARCH_PATH)
             .output()
             .expect("python3 runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -233,6 +238,8 @@ fn bill_of_materials_has_the_bundled_sqlite_and_every_file_a_checksum() {
     let components = bill["components"].as_array().expect("a list");
     let sqlite = components.iter().find(|component| component["name"] == "sqlite").expect("a component");
     assert_eq!(sqlite["version"], rusqlite::version());
+    assert_eq!(bill["dependencies"][0]["ref"], "pkg:cargo/npubench@1", "no folder of the build");
+    assert_eq!(bill["dependencies"][1]["dependsOn"][0], sqlite["bom-ref"]);
 
     let check = |expected: bool| {
         let output =
@@ -245,7 +252,9 @@ fn bill_of_materials_has_the_bundled_sqlite_and_every_file_a_checksum() {
     context.write_wheel("files[f\"{information}/WHEEL\"] = 'changed'");
     check(false);
 
-    context.write_wheel("components.append({'name': 'unknown-crate'}); files[f\"{information}/sboms/npubench.cyclonedx.json\"] = json.dumps({'bomFormat': 'CycloneDX', 'components': components})");
+    context.write_wheel(
+        "components.append({'name': 'unknown-crate'}); files[f\"{information}/sboms/npubench.cyclonedx.json\"] = json.dumps(bill)",
+    );
     let ran = context.check_files(&["--arch", &arch, "sbom"]);
     assert_eq!(ran.code, 1, "{}", ran.stdout);
     assert!(ran.stderr.contains("['unknown-crate'] that Cargo.lock lacks"), "{}", ran.stderr);
