@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 
 use super::{RunState, Timestamp, print::report_first_error};
@@ -162,7 +162,8 @@ impl StatusWriter {
         }
         text.resize(self.size, b' ');
         self.write_draft(&text)?;
-        let exchanged = renameat2(AT_FDCWD, &self.draft, AT_FDCWD, &self.path, RenameFlags::RENAME_EXCHANGE);
+        // A system call, because the glibc of older images has no function for it.
+        let exchanged = renameat_with(CWD, &self.draft, CWD, &self.path, RenameFlags::EXCHANGE);
         if exchanged.is_err() {
             // The first write has nothing to exchange; some network file systems cannot exchange files. The next draft
             // takes its disk space at once: the disk may be full by then.

@@ -18,7 +18,7 @@ pub(crate) const HEADER: &str = "Step Id,Device_id,Model ID,Task ID,Stream ID,Na
 
 /// The variable `PATH`, with the folder of the Python interpreter itself in front: `python3` may be the script of a
 /// version manager, which takes longer than the interpreter, and starts another one if a child of its own is killed.
-static SEARCH_PATH: LazyLock<OsString> = LazyLock::new(|| {
+pub(crate) static SEARCH_PATH: LazyLock<OsString> = LazyLock::new(|| {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
     let interpreter =
         PathBuf::from(String::from_utf8(output.expect("python3 runs").stdout).expect("a path").trim());

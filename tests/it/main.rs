@@ -84,6 +84,7 @@ mod rebuild;
 mod recorded_attributes;
 mod rehearsal;
 mod rehearsal_faults;
+mod releases;
 mod reparse;
 mod requirements;
 mod row_identity;
