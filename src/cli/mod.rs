@@ -4,7 +4,7 @@
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
 //! `ledger`, `database`, `lookup`, `workload`, `timeline`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`,
 //! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `coverage_report`, `selftest`, `session`,
-//! `run_analysis` and `collect`.
+//! `run_analysis`, `collect` and `fleet`.
 //! It holds no logic of its own.
 
 mod adapt;

@@ -5,6 +5,7 @@
 //! docs/design/fleet.md.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -12,7 +13,7 @@ use std::{
 use rusqlite::{Row, types::Value};
 
 use super::{Ledger, LedgerError, WITH_SAMPLES, software::stored_fingerprint};
-use crate::domain::SoftwareFingerprint;
+use crate::domain::{DataKind, SoftwareFingerprint};
 
 #[cfg(test)]
 mod tests;
@@ -100,7 +101,7 @@ pub(crate) struct LedgerSize {
 /// Writes the union of ledgers into the new file `target`; `union` is the path of a temporary file. Fails with
 /// [`LedgerError::Contradiction`] if an object has columns in two of them that cannot differ.
 pub(crate) fn merge_ledgers(
-    sources: &[LedgerCopy],
+    sources: &[&LedgerCopy],
     union: &Path,
     target: &Path,
 ) -> Result<LedgerSize, LedgerError> {
@@ -204,6 +205,20 @@ impl Ledger {
             attempts: count("SELECT count(*) FROM attempts")?,
             samples: count("SELECT count(*) FROM samples")?,
         })
+    }
+
+    /// Returns the digest of the evidence of each collection, by run and number; `None` for those without compressed evidence.
+    pub(crate) fn collection_archives(&self) -> Result<BTreeMap<(String, u32), Option<String>>, LedgerError> {
+        let sql = "SELECT run, number, archive FROM collections";
+        let archives: Vec<((String, u32), Option<String>)> =
+            self.read_rows(sql, [], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+        Ok(archives.into_iter().collect())
+    }
+
+    /// Returns the kinds of its runs.
+    pub(crate) fn run_kinds(&self) -> Result<Vec<DataKind>, LedgerError> {
+        let words: Vec<String> = self.read_rows("SELECT DISTINCT kind FROM runs", [], |row| row.get(0))?;
+        Ok(words.iter().filter_map(|word| word.parse().ok()).collect())
     }
 
     /// Returns the software of the newest collection with a measurement; `None` without one. It is unknown for collections of

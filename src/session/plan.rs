@@ -193,7 +193,8 @@ pub(super) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), Co
     }
 }
 
-fn run_with_other_skew(runs: &[(String, String)], skew: f64) -> Option<(&str, f64)> {
+/// Returns the first run with another skew of experts, from the options of runs as JSON.
+pub(crate) fn run_with_other_skew(runs: &[(String, String)], skew: f64) -> Option<(&str, f64)> {
     runs.iter().find_map(|(run, options)| {
         let options: serde_json::Value = serde_json::from_str(options).ok()?;
         let earlier = options["expert_skew"].as_f64().unwrap_or(0.0);

@@ -151,7 +151,7 @@ fn merge(folder: &Path, name: &str, ledgers: &[&PathBuf]) -> Result<PathBuf, Led
         .map(|(number, path)| LedgerCopy::create(path, &scratch.path().join(number.to_string())))
         .collect::<Result<_, _>>()?;
     let target = folder.join(name);
-    merge_ledgers(&copies, &scratch.path().join("union.db"), &target)?;
+    merge_ledgers(&copies.iter().collect::<Vec<_>>(), &scratch.path().join("union.db"), &target)?;
     Ok(target)
 }
 
