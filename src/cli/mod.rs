@@ -44,6 +44,7 @@ mod rules;
 mod run;
 mod runs;
 mod selftest;
+mod shard;
 mod shell_files;
 mod show;
 mod status;
@@ -73,7 +74,8 @@ enum TopCommand {
     Grid(Box<GridCommand>),
     Check(check::CheckOptions),
     Plan(plan::PlanOptions),
-    Run(run::RunCommandOptions),
+    Shard(Box<shard::ShardOptions>),
+    Run(Box<run::RunCommandOptions>),
     Resume(resume::ResumeOptions),
     Status(status::StatusOptions),
     Pause(pause::PauseOptions),
@@ -193,6 +195,7 @@ pub fn main() -> u8 {
         TopCommand::Grid(command) => command.run(),
         TopCommand::Check(options) => check::run(&options),
         TopCommand::Plan(options) => plan::run(&options),
+        TopCommand::Shard(options) => shard::run(&options),
         TopCommand::Run(options) => run::run(&options),
         TopCommand::Resume(options) => resume::run(&options),
         TopCommand::Status(options) => status::run(&options),

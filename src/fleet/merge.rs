@@ -6,12 +6,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::evidence_files::{Archives, EvidenceCopy, sync_file_system};
+use super::{
+    ShardPlan,
+    evidence_files::{Archives, EvidenceCopy, sync_file_system},
+};
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile},
-    database::{Database, DatabaseError},
-    domain::{CacheState, CaseId, DataKind, KernelName, SoftwareFingerprint, case_of_signature},
+    database::{Database, DatabaseError, ShardIdentity},
+    domain::{CacheState, CaseId, DataKind, KernelName, SoftwareFingerprint, case_of_signature, quoted_path},
     engine::rewrite_rows,
     evidence::{HostLevel, host_levels},
     files::{ScratchFolder, file_digest},
@@ -52,6 +55,7 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
     let mut lock = target.as_ref().map(Database::lock).transpose()?;
     let found = open_sources(request, target.as_ref())?;
     check_alike(target.iter().chain(&found.databases))?;
+    check_plans(target.as_ref(), &found.databases)?;
     let mut report = MergeReport {
         ledgers: Vec::new(),
         without_ledger: Vec::new(),
@@ -174,6 +178,44 @@ fn check_alike<'a>(databases: impl Iterator<Item = &'a Database>) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// Refuses shards of another plan than that of the target, and of different plans.
+fn check_plans(target: Option<&Database>, databases: &[Database]) -> Result<(), CommandError> {
+    let plan = target.map(ShardPlan::load).transpose()?.flatten();
+    let mut expected: Option<(&Database, String)> =
+        target.and_then(|target| Some((target, plan.as_ref()?.id())));
+    for database in databases {
+        let Some(ShardIdentity { plan, shard }) = database.shard()? else { continue };
+        match &expected {
+            Some((other, known)) if *known != plan => {
+                return Err(CommandError::bad_input(
+                    format!(
+                        "`{}` is shard {shard} of plan {plan}, and the plan of `{}` is {known}",
+                        database.folder().display(),
+                        other.folder().display()
+                    ),
+                    "merge shards into the database that was divided, before its plan is replaced, or into a new folder",
+                ));
+            }
+            Some(_) => {}
+            None => expected = Some((database, plan)),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the folders of the started shards of a database's plan, and the number of those that were not started.
+pub(crate) fn started_shards(database: &Database) -> Result<(Vec<PathBuf>, usize), CommandError> {
+    let Some(plan) = ShardPlan::load(database)? else {
+        return Err(CommandError::bad_input(
+            format!("`{}` has no shards", database.folder().display()),
+            format!("`npubench shard --db {} --shards N` divides its plan", quoted_path(database.folder())),
+        ));
+    };
+    let folders = (1..=plan.shards.len()).map(|number| database.shard_folder(&plan.identity(number)));
+    let (started, open): (Vec<PathBuf>, Vec<PathBuf>) = folders.partition(|folder| folder.is_dir());
+    Ok((started, open.len()))
 }
 
 /// Reads the ledger of a database from a copy; `None` without one.

@@ -182,7 +182,7 @@ fn refused_calls(
 }
 
 /// Refuses a skew that differs from that of earlier runs: samples of different routings are not of one case.
-pub(super) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), CommandError> {
+pub(crate) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), CommandError> {
     let Some(ledger) = database.existing_ledger()? else { return Ok(()) };
     match run_with_other_skew(&ledger.run_options()?, skew) {
         None => Ok(()),

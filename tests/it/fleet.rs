@@ -4,6 +4,8 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
 };
 
 use rusqlite::Connection;
@@ -232,4 +234,124 @@ fn databases_that_do_not_belong_together_are_refused_and_nothing_is_changed() {
     refused("db", &["one", "missing"], &["missing"]);
     refused("new", &["one", "cut"], &["is damaged"]);
     assert!(!context.path("new").exists());
+}
+
+const KERNELS: &str = "Add,SwiGlu,Mul,RmsNorm";
+
+/// Starts a shard of the database `db`.
+fn shard_arguments(shard: &'static str) -> Vec<&'static str> {
+    let mut arguments = STEADY_RUN.to_vec();
+    arguments.extend(["--shard", shard]);
+    arguments
+}
+
+fn run_shard(context: &Context, shard: &'static str) -> String {
+    let ran = context.run(&shard_arguments(shard));
+    assert!(ran.code == 0, "{}{}", ran.stdout, ran.stderr);
+    ran.stderr
+}
+
+/// Divides the plan of the database `db` and returns the id of the plan.
+fn divide(context: &Context, further: &[&str]) -> String {
+    let arguments = ["shard", "--db", "db", "--devices", "0-1", "--format", "json"];
+    let ran = context.run(&[&arguments, further].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let first = ran.stdout.lines().next().expect("a shard");
+    let shard: serde_json::Value = serde_json::from_str(first).expect("JSON");
+    shard["plan"].as_str().expect("an id").to_owned()
+}
+
+/// The tables of the database `db` without ids of runs.
+fn tables_without_runs(context: &Context) -> Vec<(String, String)> {
+    let shard = |number: usize| format!("RUNshard-{number}-of-3");
+    let text = |text: String| (1..=3).fold(text, |text, number| text.replace(&shard(number), "RUN"));
+    tables(context).into_iter().map(|(name, table)| (name, text(table))).collect()
+}
+
+#[test]
+fn merged_shards_have_the_rows_of_one_run_also_after_a_kill() {
+    let context = ingested();
+    copy(&context, "db", "single");
+    let plan = divide(&context, &["--kernels", KERNELS, "--shards", "3"]);
+    assert_eq!(divide(&context, &["--kernels", KERNELS, "--shards", "3"]), plan, "the same plan again");
+    let folder = |number: u32| format!("db/.npubench/shards/{plan}/{number}");
+    // Killed while its first collection is measured.
+    let mut killed = context.command(&shard_arguments("1/3"));
+    let mut killed = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let is_measuring = || {
+        let ledger = Connection::open_with_flags(
+            ledger_of(&context, &folder(1)),
+            rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY,
+        );
+        let count = ledger.and_then(|ledger| {
+            ledger.query_row("SELECT count(*) FROM collections", [], |row| row.get::<_, i64>(0))
+        });
+        count.is_ok_and(|count| count > 0)
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_measuring() {
+        assert!(Instant::now() < until, "no collection was started");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    killed.kill().expect("killed");
+    killed.wait().expect("ended");
+    let text = run_shard(&context, "1/3");
+    assert!(text.contains("shard 1/3 continues run rehearsal-"), "{text}");
+    let measured = files(&context, &folder(1));
+    let text = run_shard(&context, "1/3");
+    assert!(text.contains("shard 1/3 is complete by run rehearsal-"), "{text}");
+    assert!(files(&context, &folder(1)) == measured, "a complete shard was changed");
+    let ran = context.run(&["db", "merge", "db", "--shards"]);
+    assert!(ran.code == 1 && ran.stderr.contains("2 shards not started"), "{ran:?}");
+    run_shard(&context, "2/3");
+    run_shard(&context, "3/3");
+    let ran = context.run(&["db", "merge", "db", "--shards"]);
+    assert!(ran.code == 0 && ran.stdout.contains("3 runs (2 new)"), "{ran:?}");
+    let ledger = Connection::open(ledger_of(&context, "db")).expect("a ledger");
+    let count = |sql: &str| -> i64 { ledger.query_row(sql, [], |row| row.get(0)).expect(sql) };
+    let cases = count("SELECT count(DISTINCT case_id) FROM planned");
+    assert!(cases > 3);
+    assert_eq!(count("SELECT count(*) FROM verdicts"), cases, "each case has one verdict");
+    assert_eq!(count("SELECT count(*) FROM verdicts WHERE verdict <> 'ok'"), 0);
+    assert_eq!(count("SELECT count(*) FROM attempts"), cases, "no case was measured twice");
+    let merged = tables_without_runs(&context);
+    measure(&context, "single", KERNELS);
+    fs::rename(context.path("db"), context.path("merged")).expect("renamed");
+    fs::rename(context.path("single"), context.path("db")).expect("renamed");
+    assert_eq!(merged, tables_without_runs(&context), "rows of one run");
+}
+
+#[test]
+fn a_shard_of_another_plan_is_refused_and_nothing_is_changed() {
+    let context = ingested();
+    let refused = |arguments: &[&str], expected: &[&str]| {
+        let before = files(&context, "db");
+        let ran = context.run(arguments);
+        assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+        for text in expected {
+            assert!(ran.stderr.contains(text), "`{text}` is not in: {}", ran.stderr);
+        }
+        assert!(files(&context, "db") == before, "the database was changed");
+    };
+    let shard = ["shard", "--db", "db", "--devices", "0-1", "--kernels", "SwiGlu,Add"];
+    refused(&shard_arguments("1/2"), &["ROOT/db` has no shards", "npubench shard --db"]);
+    refused(&["db", "merge", "db", "--shards"], &["ROOT/db` has no shards"]);
+    refused(&[&shard[..], &["--shards", "999"]].concat(), &["fewer than 999 shards", "hint: give at most"]);
+    let first = divide(&context, &["--kernels", "SwiGlu,Add", "--shards", "2"]);
+    run_shard(&context, "1/2");
+    refused(&shard_arguments("3/3"), &["has 2 shards, so shard 3/3 is of another plan", "--shard 2/2"]);
+    let other = [&shard[..], &["--shards", "1"]].concat();
+    refused(&other, &["another plan of 2 shards", &first, "npubench db merge", "--replace"]);
+    let second = divide(&context, &["--kernels", "SwiGlu,Add", "--shards", "1", "--replace"]);
+    assert_ne!(first, second);
+    let old = format!("db/.npubench/shards/{first}/1");
+    refused(&["db", "merge", "db", &old], &["is shard 1/2 of plan", &first, &second]);
+    // Selections belong to the plan.
+    let ran = context.run(&[&shard_arguments("1/1")[..], &["--kernels", "Add"]].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    fs::write(context.path("db/.npubench/shards/plan.json"), "{").expect("written");
+    refused(&shard_arguments("1/1"), &["plan.json` is no plan of shards", "--replace"]);
+    // A new folder takes the shards of a plan, whichever it is.
+    let text = merge(&context, "new", &[&old]);
+    assert!(text.contains("1 run (1 new)"), "{text}");
 }
