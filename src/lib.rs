@@ -10,7 +10,7 @@
 //! | 2 | `process`, `catalogue`, `case_filter`, `llm`, `profile` |
 //! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan` |
 //! | 4 | `device`, `collective`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes` |
-//! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session`, `run_analysis` |
+//! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session`, `run_analysis`, `collect`, `fleet` |
 //! | 6 | `cli` |
 
 pub mod adaptive;
@@ -31,6 +31,7 @@ mod evidence;
 pub mod exit;
 pub mod fault_plan;
 mod files;
+mod fleet;
 pub mod grid;
 mod ledger;
 pub mod llm;

@@ -1,4 +1,4 @@
-//! `npubench db`: copies, checks and normalizes a whole database.
+//! `npubench db`: copies, checks, normalizes, rebuilds and merges whole databases.
 
 use std::path::{Path, PathBuf};
 
@@ -12,17 +12,19 @@ use crate::{
     },
     evidence::{DatabaseComparison, compare_database},
     exit::ExitStatus,
-    report::{format_count, print_data, print_note, rebuild_json, rebuild_text},
+    fleet::{MergeRequest, merge_databases, started_shards},
+    report::{format_count, merge_json, merge_text, print_data, print_note, rebuild_json, rebuild_text},
     session::{CommandError, rebuild_database},
 };
 
-/// Copies, checks or normalizes a whole database
+/// Copies, checks, normalizes, rebuilds or merges whole databases
 #[derive(Debug, Subcommand)]
 pub(super) enum DbCommand {
     Copy(CopyOptions),
     Check(LintOptions),
     Normalize(NormalizeOptions),
     Rebuild(RebuildOptions),
+    Merge(MergeOptions),
 }
 
 /// Copies the shapes of a database into a new folder and leaves its measurements behind
@@ -104,13 +106,71 @@ pub(super) struct RebuildOptions {
     assets: AssetOptions,
 }
 
+/// Merges the results of other databases into one, such as those of several hosts
+///
+/// The ledger gets the union of all runs, by case, collection, host, device and software, and rows are written from it. Neither the
+/// order of the databases nor a repetition changes a byte. Databases of another kind, device or software are refused, and so are
+/// damaged ledgers; then nothing is changed. Hosts whose control kernels are slower or faster than those of the others are named.
+/// Ends with 1 if a result has no row, or a shard was not started or is being measured.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench db merge a3 node1/a3 node2/a3
+  npubench db merge a3 --shards
+  npubench db merge a3 node1/a3 --dry-run")]
+pub(super) struct MergeOptions {
+    /// Database that gets all results; a new one has the rows of measured cases alone
+    #[arg(value_name = "INTO")]
+    into: PathBuf,
+    /// Databases whose results are merged; they are not changed
+    #[arg(value_name = "FROM", required_unless_present = "shards")]
+    from: Vec<PathBuf>,
+    /// Merge all shards of INTO that were started; those that are being measured are left out
+    #[arg(long)]
+    shards: bool,
+    /// Print what would be merged, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
 pub(super) fn run(command: &DbCommand) -> Result<ExitStatus, CommandError> {
     match command {
         DbCommand::Copy(options) => run_copy(options),
         DbCommand::Check(options) => run_check(options),
         DbCommand::Normalize(options) => run_normalize(options),
         DbCommand::Rebuild(options) => run_rebuild(options),
+        DbCommand::Merge(options) => run_merge(options),
     }
+}
+
+fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
+    let assets = options.assets.load()?;
+    let mut from = options.from.clone();
+    let mut not_started = 0;
+    if options.shards {
+        let (started, open) = started_shards(&Database::open(&options.into)?)?;
+        from.extend(started);
+        not_started = open;
+    }
+    let report = merge_databases(&MergeRequest {
+        into: &options.into,
+        from: &from,
+        assets: &assets,
+        writes: !options.dry_run,
+        skips_used: options.shards,
+    })?;
+    if not_started > 0 {
+        print_note(&format!("{} not started", format_count(not_started, "shard")));
+    }
+    print_data(&match options.output.format {
+        OutputFormat::Plain => merge_text(&report),
+        OutputFormat::Json => merge_json(&report),
+    });
+    let is_complete = report.is_complete() && not_started == 0;
+    Ok(if is_complete { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
 fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {

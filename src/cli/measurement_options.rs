@@ -58,9 +58,9 @@ pub(super) struct MeasurementOptions {
     #[command(flatten)]
     fail_on: FailOnOption,
     #[command(flatten)]
-    leases: LeaseOption,
+    pub(super) leases: LeaseOption,
     #[command(flatten)]
-    skew: SkewOption,
+    pub(super) skew: SkewOption,
     #[command(flatten)]
     pub(super) assets: AssetOptions,
 }

@@ -4,7 +4,7 @@
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
 //! `ledger`, `database`, `lookup`, `workload`, `timeline`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`,
 //! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `coverage_report`, `night_report`, `selftest`, `session`,
-//! `run_analysis` and `collect`.
+//! `run_analysis`, `collect` and `fleet`.
 //! It holds no logic of its own.
 
 mod adapt;
@@ -46,6 +46,7 @@ mod run;
 mod run_report;
 mod runs;
 mod selftest;
+mod shard;
 mod shell_files;
 mod show;
 mod status;
@@ -76,7 +77,8 @@ enum TopCommand {
     Grid(Box<GridCommand>),
     Check(check::CheckOptions),
     Plan(plan::PlanOptions),
-    Run(run::RunCommandOptions),
+    Shard(Box<shard::ShardOptions>),
+    Run(Box<run::RunCommandOptions>),
     Resume(resume::ResumeOptions),
     Status(status::StatusOptions),
     Pause(pause::PauseOptions),
@@ -218,6 +220,7 @@ pub fn main() -> u8 {
         TopCommand::Grid(command) => command.run(),
         TopCommand::Check(options) => check::run(&options),
         TopCommand::Plan(options) => plan::run(&options),
+        TopCommand::Shard(options) => shard::run(&options),
         TopCommand::Run(options) => run::run(&options),
         TopCommand::Resume(options) => resume::run(&options),
         TopCommand::Status(options) => status::run(&options),

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{
     measurement_options::WARM_UP,
     options::{
-        AssetOptions, CacheChoice, OutputFormat, OutputOptions, ProfilerOptions, PythonOption,
+        AssetOptions, CacheChoice, DeviceList, OutputFormat, OutputOptions, ProfilerOptions, PythonOption,
         ResourceOptions, SelectionOptions,
     },
 };
@@ -141,7 +141,12 @@ fn further_collections(aim: Option<PrecisionAim>, preview: &PlanPreview) -> Opti
 
 /// The devices of the prediction: those given, else those of the host.
 pub(super) fn planned_devices(options: &ResourceOptions, kind: DataKind) -> Result<Vec<u32>, CommandError> {
-    if let Some(list) = &options.devices {
+    devices_of_host(options.devices.as_ref(), kind)
+}
+
+/// Returns the given devices, else those of the host.
+pub(super) fn devices_of_host(given: Option<&DeviceList>, kind: DataKind) -> Result<Vec<u32>, CommandError> {
+    if let Some(list) = given {
         return Ok(list.0.clone());
     }
     if kind == DataKind::Rehearsal {

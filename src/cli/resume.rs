@@ -1,11 +1,15 @@
 //! `npubench resume`: continues a run that was interrupted.
 
-use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 
 use super::{
-    options::{DatabaseFolder, LeaseOption, OutputOptions, parse_kernels},
+    options::{DatabaseFolder, LeaseOption, OutputFormat, OutputOptions, parse_kernels},
     runs::{find_run, past_runs},
 };
 use crate::{
@@ -39,10 +43,22 @@ pub(super) struct ResumeOptions {
 }
 
 pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
-    let database = Database::open(&options.database.db)?;
+    let ResumeOptions { run, database, deadline, leases, output } = options;
+    resume_run(&database.db, run.as_deref(), deadline, leases.folder(), output.format)
+}
+
+/// Continues a run of a database; the last interrupted one if none is given.
+pub(super) fn resume_run(
+    db: &Path,
+    run: Option<&str>,
+    deadline: &DeadlineOptions,
+    leases: Option<PathBuf>,
+    format: OutputFormat,
+) -> Result<ExitStatus, CommandError> {
+    let database = Database::open(db)?;
     let lock = database.lock()?;
     let ledger = database.existing_ledger()?.ok_or_else(|| no_interrupted_run(&database))?;
-    let record = interrupted_run(&ledger, options.run.as_deref(), &database)?;
+    let record = interrupted_run(&ledger, run, &database)?;
     let mut run_options: RunOptions = serde_json::from_str(&record.options).map_err(|error| {
         CommandError::bad_input(
             format!("the options of run {} cannot be read: {error}", record.run),
@@ -52,21 +68,19 @@ pub(super) fn run(options: &ResumeOptions) -> Result<ExitStatus, CommandError> {
     if run_options.sweep.as_ref().is_some_and(|sweep| sweep.nodes.is_some()) {
         return Err(resume_on_all_nodes(&record.run, &run_options));
     }
-    run_options.leases = options.leases.folder().or(run_options.leases);
+    run_options.leases = leases.or(run_options.leases);
     check_ledger_owner(&database)?;
     print_programs(&record.run, &run_options);
     let assets = match &run_options.assets {
         Some(folder) => AssetFiles::overlaid(folder)?,
         None => AssetFiles::embedded(),
     };
-    let context = RunContext::find(&options.database.db, database.kind(), assets, &run_options)?;
+    let context = RunContext::find(db, database.kind(), assets, &run_options)?;
     context.require_host(&run_options)?;
     let kernels = parse_kernels(&run_options.kernels)?;
     let ResumeState { plan, resumed } = context.resumed_plan(&run_options, &kernels, &ledger, &record.run)?;
     drop(ledger);
-    let format = options.output.format;
-    let ended =
-        context.measure(&record.run, run_options, plan, Some(resumed), options.deadline.seconds(), format);
+    let ended = context.measure(&record.run, run_options, plan, Some(resumed), deadline.seconds(), format);
     drop(lock);
     Ok(ended?.exit)
 }

@@ -1,18 +1,21 @@
 //! `npubench run`: measures the cases of a database.
 
-use std::time::Instant;
+use std::{path::Path, time::Instant};
 
 use clap::Args;
 
 use super::{
     measurement_options::MeasurementOptions,
     options::{CacheChoice, OutputOptions, SelectionOptions},
+    resume::resume_run,
 };
 use crate::{
+    database::{Database, ShardNumber},
     domain::{CacheState, quoted_path},
     exit::ExitStatus,
+    fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
     report::print_note,
-    session::{CommandError, EndedRun, RunContext, RunOptions, new_run_id},
+    session::{CommandError, EndedRun, RunContext, RunOptions, check_expert_skew, new_run_id},
 };
 
 /// Least rest of a budget in seconds, as of the option: no collection ends in less.
@@ -28,17 +31,83 @@ const LEAST_REST: f64 = 60.0;
   npubench run --db a3 --until 07:30
   npubench run --db a3 --kernels MatMulV2 --devices 0-7 --precision 0.5
   npubench run --db a3 --update all --filter verdict=noisy
+  npubench run --db a3 --shard 3/12 --until 07:30
   npubench run --db rehearse --host rehearsal --devices 0-3")]
 pub(super) struct RunCommandOptions {
     #[command(flatten)]
     selection: SelectionOptions,
+    /// Measure this part of the plan of `npubench shard`, in a ledger of its own; started again, it continues
+    #[arg(long, value_name = "K/N",
+          conflicts_with_all = ["kernels", "cases", "filter", "weight_column", "update", "cache"])]
+    shard: Option<ShardNumber>,
     #[command(flatten)]
     measurement: MeasurementOptions,
     #[command(flatten)]
     output: OutputOptions,
 }
 
+/// What a command measures.
+struct RunTarget<'a> {
+    db: &'a Path,
+    states: &'a [CacheState],
+    weight_column: Option<String>,
+}
+
 pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandError> {
+    let selection = &options.selection;
+    match options.shard {
+        Some(shard) => run_shard(options, shard),
+        None => measure(
+            options,
+            &RunTarget {
+                db: &selection.database.db,
+                states: selection.cache.states(),
+                weight_column: selection.weight_column.clone(),
+            },
+        ),
+    }
+}
+
+/// Measures a shard, or continues its interrupted run.
+fn run_shard(options: &RunCommandOptions, shard: ShardNumber) -> Result<ExitStatus, CommandError> {
+    let divided = Database::open_as(&options.selection.database.db, options.measurement.kind())?;
+    let Some(plan) = ShardPlan::load(&divided)? else {
+        let db = quoted_path(divided.folder());
+        return Err(CommandError::bad_input(
+            format!("`{}` has no shards", divided.folder().display()),
+            format!("`npubench shard --db {db} --shards {}` divides its plan", shard.count),
+        ));
+    };
+    check_expert_skew(&divided, options.measurement.skew.expert_skew)?;
+    let database = open_shard(&divided, &plan, shard)?;
+    if plan.shards[shard.number - 1].cases.is_empty() {
+        print_note(&format!("shard {shard} has no cases"));
+        return Ok(ExitStatus::Done);
+    }
+    let resources = &options.selection.resources;
+    let devices = resources.devices.as_ref().map(|list| list.0.as_slice());
+    match shard_progress(&database, devices)? {
+        ShardProgress::Complete { run, exit } => {
+            print_note(&format!("shard {shard} is complete by run {run}"));
+            Ok(exit)
+        }
+        ShardProgress::Interrupted { run } => {
+            print_note(&format!("shard {shard} continues run {run}"));
+            let (leases, format) = (options.measurement.leases.folder(), options.output.format);
+            resume_run(database.folder(), Some(&run), &resources.deadline, leases, format)
+        }
+        ShardProgress::Open => measure(
+            options,
+            &RunTarget {
+                db: database.folder(),
+                states: &[plan.cache],
+                weight_column: plan.weight_column.clone(),
+            },
+        ),
+    }
+}
+
+fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitStatus, CommandError> {
     let kind = options.measurement.kind();
     let assets = options.measurement.assets.load()?;
     let selection = &options.selection;
@@ -48,7 +117,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
         kernels: selection.kernels.kernels.clone(),
         cases: selection.cases.clone(),
         filter: selection.filter.filter.clone(),
-        weight_column: selection.weight_column.clone(),
+        weight_column: target.weight_column.clone(),
         ..options.measurement.run_options(&selection.resources, &assets)?
     };
     options.measurement.print_notes();
@@ -56,7 +125,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
     // Held over all runs of the command.
     let mut held = None;
     let (mut exit, mut is_interrupted) = (ExitStatus::Done, false);
-    for &cache in selection.cache.states() {
+    for &cache in target.states {
         let rest = budget.map(|budget| budget - started.elapsed().as_secs_f64());
         let is_first = held.is_none();
         if !is_first {
@@ -73,7 +142,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
             }
         }
         let run_options = RunOptions { cache, ..base.clone() };
-        let context = RunContext::find(&selection.database.db, kind, assets.clone(), &run_options)?;
+        let context = RunContext::find(target.db, kind, assets.clone(), &run_options)?;
         if is_first {
             context.require_host(&run_options)?;
         }

@@ -7,10 +7,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{COMPUTE_COLUMNS, DatabaseError, KernelCsv, collective_rows::collective_columns, columns};
+use super::{
+    COMPUTE_COLUMNS, DatabaseError, KernelCsv, RowCase, collective_rows::collective_columns, columns,
+    row_cases,
+};
 use crate::{
     config::DatabaseFile,
-    domain::{CacheState, DataKind, KernelName, SoftwareVersions},
+    domain::{CacheState, CaseId, DataKind, KernelName, SoftwareVersions},
     files::{
         FolderLock, LockState, read_regular, read_regular_text, scratch::remove_abandoned_drafts, stale,
         write_atomic,
@@ -29,7 +32,7 @@ pub(crate) fn collection_path(collection: u32) -> PathBuf {
 
 const MAPPING_FILE: &str = "op_mapping.yaml";
 pub(crate) const DATABASE_FILE: &str = "database.yaml";
-const STATE_FOLDER: &str = ".npubench";
+pub(super) const STATE_FOLDER: &str = ".npubench";
 
 /// Returns the path of the ledger of a database folder.
 pub(super) fn ledger_path(folder: &Path) -> PathBuf {
@@ -287,11 +290,22 @@ impl Database {
 /// profiles may be simulated. Returns the number of rows. Fails with [`DatabaseError::Exists`] if the new folder
 /// exists; on an error nothing is created.
 pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> Result<usize, DatabaseError> {
-    if target.exists() {
-        return Err(DatabaseError::Exists { path: target.to_owned() });
-    }
     if source.kernels()?.is_empty() {
         return Err(DatabaseError::NotADatabase { path: source.folder.clone() });
+    }
+    copy_rows(source, target, kind, None, |_| Ok(()))
+}
+
+/// As [`copy_shapes`] for the rows of some cases, or all; `add` writes further files into the new folder before it appears.
+pub(crate) fn copy_rows(
+    source: &Database,
+    target: &Path,
+    kind: DataKind,
+    cases: Option<&BTreeSet<CaseId>>,
+    add: impl FnOnce(&Path) -> Result<(), DatabaseError>,
+) -> Result<usize, DatabaseError> {
+    if target.exists() {
+        return Err(DatabaseError::Exists { path: target.to_owned() });
     }
     let mut measured: Vec<String> = COUNTERS
         .iter()
@@ -308,12 +322,29 @@ pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> R
     Database::create(target, &file, |draft| {
         for kernel in source.kernels()? {
             let mut table = source.kernel_csv(&kernel)?;
+            let copied: Vec<usize> = match cases {
+                Some(cases) => {
+                    let is_copied = |row: &RowCase| {
+                        row.case.as_ref().is_ok_and(|case| cases.contains(&case.id())).then_some(row.row)
+                    };
+                    row_cases(&kernel, &table)?.iter().filter_map(is_copied).collect()
+                }
+                None => (0..table.len()).collect(),
+            };
+            if cases.is_some() && copied.is_empty() {
+                continue;
+            }
             let cleared = measured.iter().filter(|name| table.column_index(name).is_some());
             let cleared: Vec<(&String, String)> = cleared.map(|name| (name, String::new())).collect();
+            let mut kept = copied.iter().peekable();
             for row in 0..table.len() {
-                table.update_row(row, &cleared)?;
+                if kept.next_if_eq(&&row).is_some() {
+                    table.update_row(row, &cleared)?;
+                } else {
+                    table.remove_row(row);
+                }
             }
-            rows += table.len();
+            rows += copied.len();
             table.save_as(&draft.join(format!("{}.csv", source.stem_of(&kernel))))?;
         }
         let mapping = source.folder.join(MAPPING_FILE);
@@ -321,7 +352,7 @@ pub(crate) fn copy_shapes(source: &Database, target: &Path, kind: DataKind) -> R
             let text = read_regular(&mapping).map_err(DatabaseError::io("read", &mapping))?;
             write_atomic(&draft.join(MAPPING_FILE), &text)?;
         }
-        Ok::<(), DatabaseError>(())
+        add(draft)
     })?;
     Ok(rows)
 }

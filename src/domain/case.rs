@@ -128,7 +128,7 @@ impl fmt::Display for CaseId {
 }
 
 /// Returns the first 16 hexadecimal digits of a SHA-256.
-pub(super) fn short_hash(bytes: &[u8]) -> String {
+pub(crate) fn short_hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().take(8).fold(String::with_capacity(16), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

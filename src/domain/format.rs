@@ -33,7 +33,7 @@ const BLOCKED: [&str; 13] = [
 
 impl TensorFormat {
     /// Returns the row-major format `ND`.
-    pub(crate) fn nd() -> Self {
+    pub fn nd() -> Self {
         Self::Base("ND".to_owned())
     }
 

@@ -11,6 +11,7 @@ mod compare;
 mod controls;
 mod difference;
 mod find_case;
+mod host_levels;
 mod ledger_rows;
 mod missing_rows;
 mod noise_budget;
@@ -28,6 +29,7 @@ pub(crate) use compare::{DatabaseComparison, LedgerComparison, RowComparison, co
 pub(crate) use controls::{ControlEvidence, ControlLevel, control_evidence, control_levels};
 pub(crate) use difference::{CaseDifference, FailedCase, LedgerDifference, MeasuredSide, compare_sides};
 pub(crate) use find_case::{CaseLookupError, find_case};
+pub(crate) use host_levels::{HostLevel, host_levels};
 pub(crate) use ledger_rows::{LedgerRows, case_row};
 pub(crate) use missing_rows::{MissingRows, missing_rows};
 pub(crate) use noise_budget::NoiseBudget;

@@ -26,6 +26,12 @@ pub enum LedgerError {
     /// Run whose id npubench did not create: ids are parts of paths and of shell scripts.
     #[error("the ledger `{}` has a run with the id {run:?}, expected letters, digits and `-`", .path.display())]
     InvalidRunId { path: PathBuf, run: String },
+    /// File that cannot be copied for a merge.
+    #[error("the ledger `{}` cannot be copied: {problem}", .path.display())]
+    Copy { path: PathBuf, problem: String },
+    /// Ledgers with two histories of one run.
+    #[error("the ledgers `{}` and `{}` contradict each other: {difference}", .path.display(), .other.display())]
+    Contradiction { path: PathBuf, other: PathBuf, difference: String },
 }
 
 impl LedgerError {
@@ -39,6 +45,20 @@ impl LedgerError {
             }
             Some(_) => Self::Sqlite { path, source },
         }
+    }
+
+    /// Returns the error with the path of the file that the user has named: a copy of it was read.
+    pub(super) fn with_path(mut self, named: &Path) -> Self {
+        match &mut self {
+            Self::Sqlite { path, .. }
+            | Self::Damaged { path, .. }
+            | Self::NotAFile { path }
+            | Self::NewerLayout { path, .. }
+            | Self::InvalidRunId { path, .. }
+            | Self::Copy { path, .. }
+            | Self::Contradiction { path, .. } => named.clone_into(path),
+        }
+        self
     }
 
     /// Returns true if the same transaction can succeed later: no disk space is left, or another program uses the
@@ -83,6 +103,10 @@ impl LedgerError {
             Self::NotAFile { .. } => "move it away; `npubench run` creates a new ledger",
             Self::InvalidRunId { .. } => {
                 "no npubench wrote this id: use this ledger only if you trust its origin, and remove the run from it"
+            }
+            Self::Copy { .. } => "check its permissions, and the free space of TMPDIR",
+            Self::Contradiction { .. } => {
+                "a run has one ledger: if a folder was copied and continued in both places, merge the one whose results are to be kept"
             }
             Self::NewerLayout { .. } => "use the npubench that wrote it, or a newer one",
         };

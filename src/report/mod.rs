@@ -12,6 +12,7 @@ mod grid;
 mod grid_plot;
 mod history;
 mod json;
+mod merge;
 mod noise;
 mod output_format;
 mod plan;
@@ -41,6 +42,7 @@ pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_shapes, grid_tabl
 pub(crate) use grid_plot::coverage_plot;
 pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table};
 pub(crate) use json::JsonLines;
+pub(crate) use merge::{MergeReport, merge_json, merge_text};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};

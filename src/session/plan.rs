@@ -182,7 +182,7 @@ fn refused_calls(
 }
 
 /// Refuses a skew that differs from that of earlier runs: samples of different routings are not of one case.
-pub(super) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), CommandError> {
+pub(crate) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), CommandError> {
     let Some(ledger) = database.existing_ledger()? else { return Ok(()) };
     match run_with_other_skew(&ledger.run_options()?, skew) {
         None => Ok(()),
@@ -193,7 +193,8 @@ pub(super) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), Co
     }
 }
 
-fn run_with_other_skew(runs: &[(String, String)], skew: f64) -> Option<(&str, f64)> {
+/// Returns the first run with another skew of experts, from the options of runs as JSON.
+pub(crate) fn run_with_other_skew(runs: &[(String, String)], skew: f64) -> Option<(&str, f64)> {
     runs.iter().find_map(|(run, options)| {
         let options: serde_json::Value = serde_json::from_str(options).ok()?;
         let earlier = options["expert_skew"].as_f64().unwrap_or(0.0);

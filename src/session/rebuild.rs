@@ -58,12 +58,36 @@ pub(crate) fn rebuild_database(
             ..salvage
         });
     }
-    let missing = missing_rows(database, &ledger)?;
+    let catalogue = Catalogue::load(assets)?;
+    let order = ledger.planned_order()?;
+    let lost = add_lost_rows(database, &ledger, &catalogue, &order, writes)?;
+    report.missing = lost.missing;
+    if writes {
+        report.written = Some(write_rows(database, &mut ledger, &catalogue, &lost.insertable)?);
+    }
+    Ok(report)
+}
+
+/// Cases with results in the ledger that had no row.
+#[derive(Debug)]
+pub(crate) struct LostRows {
+    pub(crate) missing: Vec<MissingKernelRows>,
+    /// Cases that get their rows with their results: collectives, and those that no run planned.
+    pub(crate) insertable: Vec<IdentifiedCase>,
+}
+
+/// Adds rows without results for the planned cases of the ledger that have none, if it `writes`, in the `order` of cases.
+pub(crate) fn add_lost_rows(
+    database: &Database,
+    ledger: &Ledger,
+    catalogue: &Catalogue,
+    order: &BTreeMap<CaseId, usize>,
+    writes: bool,
+) -> Result<LostRows, CommandError> {
+    let missing = missing_rows(database, ledger)?;
     let known = ledger.cases_with_prefix("")?.into_iter();
     let signatures: BTreeMap<CaseId, String> = known.map(|known| (known.case, known.signature)).collect();
-    let order = ledger.planned_order()?;
-    let catalogue = Catalogue::load(assets)?;
-    let mut unplanned = Vec::new();
+    let mut lost = LostRows { missing: Vec::new(), insertable: Vec::new() };
     for rows in &missing {
         let found: BTreeMap<CaseId, IdentifiedCase> = rows
             .cases
@@ -73,25 +97,21 @@ pub(crate) fn rebuild_database(
                 (case.id() == id).then(|| (id.clone(), case))
             })
             .collect();
-        report.missing.push(MissingKernelRows {
+        lost.missing.push(MissingKernelRows {
             kernel: rows.kernel.to_string(),
             has_table: rows.has_table,
             cases: rows.cases.len(),
             rebuilt: if writes {
-                rebuild_rows(database, &catalogue, rows, &found, &order)?
+                rebuild_rows(database, catalogue, rows, &found, order)?
             } else {
                 found.len()
             },
         });
-        // Cases that no run planned, and collectives, get their rows with their results.
         let is_inserted =
             |case: &&IdentifiedCase| case.kernel.is_collective() || !order.contains_key(case.id());
-        unplanned.extend(found.values().filter(is_inserted).cloned());
+        lost.insertable.extend(found.values().filter(is_inserted).cloned());
     }
-    if writes {
-        report.written = Some(write_rows(database, &mut ledger, &catalogue, &unplanned)?);
-    }
-    Ok(report)
+    Ok(lost)
 }
 
 /// A ledger with what could be read of a damaged one.

@@ -177,14 +177,17 @@ impl RunContext {
     pub(crate) fn require_selftest(&self, python: &str) -> Result<(), CommandError> {
         let fingerprint = self.selftest_fingerprint(python).to_text();
         let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
-        match missing_selftest(&stored_selftests(&self.database), &fingerprint, &devices) {
+        // Selftests are of the host, and the database of a shard has none of its own.
+        let divided = self.database.divided_folder().map(Database::open).transpose()?;
+        let database = divided.as_ref().unwrap_or(&self.database);
+        match missing_selftest(&stored_selftests(database), &fingerprint, &devices) {
             None => Ok(()),
             Some(problem) => Err(CommandError {
                 message: problem,
                 hint: format!(
                     "`npubench selftest --db {} --experiments 0-4` runs the required experiments on all free devices; \
                      `--without-selftest` measures without them and marks the rows",
-                    quoted_path(self.database.folder())
+                    quoted_path(database.folder())
                 ),
                 exit: ExitStatus::CannotMeasure,
             }),

@@ -36,6 +36,7 @@ mod evidence;
 mod fault_plans;
 mod fill;
 mod filter;
+mod fleet;
 mod full_disk;
 mod fuzz;
 mod gang;

@@ -42,6 +42,7 @@ const LAYERS: [&[&str]; 7] = [
         "session",
         "run_analysis",
         "collect",
+        "fleet",
     ],
     &["cli"],
 ];

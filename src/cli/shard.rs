@@ -1,0 +1,134 @@
+//! `npubench shard`: cuts the plan of a run into shards.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{
+    measurement_options::WARM_UP,
+    option_values::{DeviceList, parse_devices},
+    options::{
+        AssetOptions, CacheOption, DatabaseFolder, FilterOption, KernelFilter, OutputFormat, OutputOptions,
+        PythonOption, parse_case_prefix,
+    },
+    plan::devices_of_host,
+};
+use crate::{
+    catalogue::Catalogue,
+    config::DeviceProfile,
+    database::Database,
+    domain::quoted_path,
+    engine::dry_run,
+    exit::ExitStatus,
+    fleet::ShardPlan,
+    plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
+    report::{format_count, print_data, print_note},
+    session::{CommandError, RunOptions, plan_of_database},
+};
+
+/// Cuts the plan of a run into shards of about equal predicted time, for several hosts
+///
+/// `npubench run --shard K/N` measures one of them in a ledger of its own, and `npubench db merge DIR --shards` merges what was measured.
+/// Cases are in the order of their ids, so the same database and options have the same shards. Nothing is launched.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench shard --db a3 --shards 12
+  npubench shard --db a3 --minutes 20 --devices 0-7 --kernels MatMulV2")]
+pub(super) struct ShardOptions {
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Number of shards
+    #[arg(long, value_name = "N", required_unless_present = "minutes",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..100_000))]
+    shards: Option<usize>,
+    /// As many shards as take about this long on the devices of one host; a collection takes 20 to 40 s to start
+    #[arg(long, value_name = "MINUTES", conflicts_with = "shards",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    minutes: Option<u32>,
+    /// Devices of one host, for the prediction, such as `0-3,8`; by default all of this host
+    #[arg(long, value_name = "LIST", value_parser = parse_devices)]
+    devices: Option<DeviceList>,
+    #[command(flatten)]
+    kernels: KernelFilter,
+    /// Only the cases with these ids, or first digits of ids, separated by commas
+    #[arg(long = "case", value_name = "IDS", value_delimiter = ',', value_parser = parse_case_prefix)]
+    cases: Vec<String>,
+    #[command(flatten)]
+    filter: FilterOption,
+    /// Column with the weight of each row; the heaviest of a shard are measured first
+    #[arg(long, value_name = "NAME")]
+    weight_column: Option<String>,
+    /// Rows to measure
+    #[arg(long, value_enum, default_value = "missing")]
+    update: UpdateMode,
+    #[command(flatten)]
+    cache: CacheOption,
+    /// Replace the plan of earlier shards, which must be merged before
+    #[arg(long)]
+    replace: bool,
+    #[command(flatten)]
+    python: PythonOption,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+}
+
+pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
+    let assets = options.assets.load()?;
+    let catalogue = Catalogue::load(&assets)?;
+    let database = Database::open(&options.database.db)?;
+    let profile = DeviceProfile::load(&assets, database.device())?;
+    let cache = options.cache.state;
+    let run_options = RunOptions {
+        update: options.update,
+        cache,
+        cases: options.cases.clone(),
+        filter: options.filter.filter.clone(),
+        python: options.python.program()?,
+        weight_column: options.weight_column.clone(),
+        ..RunOptions::default()
+    };
+    let devices = devices_of_host(options.devices.as_ref(), database.kind())?;
+    let mut lock = database.lock()?;
+    let plan = plan_of_database(&database, &catalogue, &profile, &run_options, &options.kernels.names()?)?;
+    let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive).with_cache(cache, &profile);
+    let predict = |cases: &[PlannedCase]| dry_run(database.kind(), &costs, cases, &devices, None).duration;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of shards")]
+    let count = match options.minutes {
+        Some(minutes) => ((predict(&plan.cases) / (60.0 * f64::from(minutes))).ceil() as usize).max(1),
+        None => options.shards.unwrap_or(1),
+    };
+    let shards = ShardPlan::new(&database, &plan, &costs, cache, options.weight_column.clone(), count)?;
+    shards.store(&database, &mut lock, options.replace)?;
+    let (id, db) = (shards.id(), quoted_path(database.folder()));
+    for (shard, number) in shards.shards.iter().zip(1..) {
+        let is_of_shard = |planned: &&PlannedCase| {
+            shard.cases.binary_search_by(|case| case.as_str().cmp(planned.case.id().as_str())).is_ok()
+        };
+        let cases: Vec<PlannedCase> = plan.cases.iter().filter(is_of_shard).cloned().collect();
+        let seconds = predict(&cases);
+        print_data(&match options.output.format {
+            OutputFormat::Json => format!(
+                "{}\n",
+                json!({
+                    "plan": id, "shard": number, "shards": count, "cases": shard.cases.len(),
+                    "device_s": shard.device_seconds, "predicted_s": seconds,
+                })
+            ),
+            OutputFormat::Plain => format!(
+                "{number}/{count}: {}, {:.1} minutes on {}\n",
+                format_count(shard.cases.len(), "case"),
+                seconds / 60.0,
+                format_count(devices.len(), "device")
+            ),
+        });
+    }
+    for row in &plan.unreadable_rows {
+        print_note(&format!("left out: {row}"));
+    }
+    print_note(&format!(
+        "plan {id}: `npubench run --db {db} --shard K/{count}` measures a shard, also after any interruption; `npubench db merge {db} \
+         --shards` merges the results"
+    ));
+    Ok(ExitStatus::Done)
+}
