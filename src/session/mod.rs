@@ -3,8 +3,8 @@
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `case_filter`, `llm`,
 //! `profile`, `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan`, `device`,
-//! `collective`, `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `coverage_report` and
-//! `selftest`.
+//! `collective`, `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `case_report`,
+//! `coverage_report` and `selftest`.
 
 mod adapt;
 mod audit_fill;
@@ -42,7 +42,7 @@ mod sweep_rounds;
 
 pub(crate) use adapt::{AdaptSession, AdaptSettings, KernelDesign};
 pub(crate) use audit_fill::AuditFill;
-pub(crate) use case_filter::{candidate_filter, filter_run_cases, filter_sides, row_filter};
+pub(crate) use case_filter::{candidate_filter, filter_run_cases, filter_sides, row_filter, run_cache};
 pub(crate) use check::DatabaseCheck;
 pub(crate) use context::{EndedRun, RunContext};
 pub(crate) use device_choice::{

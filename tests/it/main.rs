@@ -90,6 +90,7 @@ mod rules;
 mod runs;
 mod selftest;
 mod shell_files;
+mod shown_numbers;
 mod skip_bad;
 mod software;
 mod suspicious;
