@@ -10,11 +10,12 @@
 //! | 2 | `process`, `catalogue`, `case_filter`, `llm`, `profile` |
 //! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan` |
 //! | 4 | `device`, `collective`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes` |
-//! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `selftest`, `session`, `run_analysis`, `collect`, `fleet` |
+//! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `case_report`, `coverage_report`, `night_report`, `selftest`, `session`, `run_analysis`, `collect`, `fleet` |
 //! | 6 | `cli` |
 
 pub mod adaptive;
 mod case_filter;
+mod case_report;
 pub mod catalogue;
 pub mod cli;
 mod collect;

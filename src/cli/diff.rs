@@ -14,7 +14,9 @@ use crate::{
     domain::{CacheState, CaseId, quoted_argument, quoted_path},
     evidence::{MeasuredSide, compare_sides, repeat_commands},
     exit::ExitStatus,
-    report::{diff_json, diff_summary, diff_table, failed_note, format_count, print_data, print_note},
+    report::{
+        diff_json, diff_summary, diff_table, failed_note, format_count, print_data, print_note, print_paged,
+    },
     session::{CommandError, filter_sides},
 };
 
@@ -225,9 +227,9 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
     match options.output.format {
         OutputFormat::Json => print_data(&diff_json(&difference)),
         OutputFormat::Plain => {
-            print_data(&diff_table(&difference, options.all));
             let names = [first_name.as_str(), second_name.as_str()];
-            print_data(&diff_summary(&difference, names, [&first, &second], options.margin));
+            let summary = diff_summary(&difference, names, [&first, &second], options.margin);
+            print_paged(&(diff_table(&difference, options.all) + &summary));
         }
     }
     for (cases, [side, other]) in difference.failed_in_other.iter().zip([["A", "B"], ["B", "A"]]) {

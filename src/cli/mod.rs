@@ -3,7 +3,7 @@
 //!
 //! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
 //! `ledger`, `database`, `lookup`, `workload`, `timeline`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`,
-//! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `coverage_report`, `night_report`, `selftest`, `session`,
+//! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `case_report`, `coverage_report`, `night_report`, `selftest`, `session`,
 //! `run_analysis`, `collect` and `fleet`.
 //! It holds no logic of its own.
 
@@ -56,11 +56,17 @@ mod why;
 
 use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
 use nix::sys::signal::Signal;
 
 use self::config_file::ConfigFiles;
-use crate::{exit::ExitStatus, process::guard_processes, rehearsal, report, session::CommandError};
+use crate::{
+    exit::ExitStatus,
+    process::guard_processes,
+    rehearsal,
+    report::{self, Verbosity},
+    session::CommandError,
+};
 
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
 #[derive(Debug, Parser)]
@@ -68,6 +74,55 @@ use crate::{exit::ExitStatus, process::guard_processes, rehearsal, report, sessi
 struct CommandLine {
     #[command(subcommand)]
     command: TopCommand,
+    #[command(flatten)]
+    screen: ScreenOptions,
+}
+
+/// Options of all commands about what they print.
+#[derive(Clone, Copy, Debug, Args)]
+struct ScreenOptions {
+    /// Colours; `auto` uses them on a terminal, unless NO_COLOR is set
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true,
+        help_heading = "Screen",
+        long_help = "Colours: `auto` (on a terminal, unless NO_COLOR is set), `always` or `never`"
+    )]
+    color: ColorChoice,
+    /// Print errors and warnings alone on standard error
+    #[arg(short, long, global = true, help_heading = "Screen")]
+    quiet: bool,
+    /// Print a line for each case and collection of a run
+    #[arg(short, long, global = true, conflicts_with = "quiet", help_heading = "Screen")]
+    verbose: bool,
+}
+
+impl ScreenOptions {
+    fn apply(self) {
+        report::set_colors(self.color);
+        report::set_verbosity(match self {
+            Self { quiet: true, .. } => Verbosity::Quiet,
+            Self { verbose: true, .. } => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        });
+    }
+}
+
+/// Returns the choice of colours for errors about the command line itself, which cannot be parsed then.
+fn color_of_arguments(arguments: &[OsString]) -> ColorChoice {
+    let arguments = arguments.iter().map(|argument| argument.to_string_lossy());
+    let mut is_value = false;
+    for argument in arguments.take_while(|argument| argument != "--") {
+        let value = if is_value { Some(&*argument) } else { argument.strip_prefix("--color=") };
+        if let Some(choice) = value.and_then(|value| ColorChoice::from_str(value, false).ok()) {
+            return choice;
+        }
+        is_value = argument == "--color";
+    }
+    ColorChoice::Auto
 }
 
 #[derive(Debug, Subcommand)]
@@ -170,8 +225,9 @@ fn start_thread_pool() {
 
 /// Runs the program with the arguments of the process and returns the exit code.
 pub fn main() -> u8 {
-    let commands = CommandLine::command();
-    let is_internal = env::args_os().nth(1).is_some_and(|word| config_file::is_internal(&word));
+    let arguments: Vec<OsString> = env::args_os().collect();
+    let commands = CommandLine::command().color(color_of_arguments(&arguments));
+    let is_internal = arguments.get(1).is_some_and(|word| config_file::is_internal(word));
     let config = if is_internal { Ok(ConfigFiles::default()) } else { ConfigFiles::read(&commands) };
     let config = match config {
         Ok(config) => config,
@@ -181,7 +237,7 @@ pub fn main() -> u8 {
         }
     };
     let mut commands = config.apply(commands);
-    let parsed = commands.try_get_matches_from_mut(env::args_os());
+    let parsed = commands.try_get_matches_from_mut(arguments);
     let parsed = parsed.and_then(|matches| {
         CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut commands))
     });
@@ -198,6 +254,7 @@ pub fn main() -> u8 {
             return if error.use_stderr() { ExitStatus::Usage.code() } else { ExitStatus::Done.code() };
         }
     };
+    cli.screen.apply();
     // With a handler, a file that reaches the size limit (`ulimit -f`) makes the write fail with an error instead of
     // ending the program.
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
@@ -282,6 +339,15 @@ mod tests {
     #[test]
     fn options_of_all_commands_refer_to_existing_ones() {
         CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn colours_are_chosen_before_the_command_line_is_valid() {
+        let choice =
+            |words: &[&str]| color_of_arguments(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(choice(&["npubench", "shw", "--color=never"]), ColorChoice::Never);
+        assert_eq!(choice(&["npubench", "--color", "always", "shw"]), ColorChoice::Always);
+        assert_eq!(choice(&["npubench", "--color", "--", "--color=never"]), ColorChoice::Auto);
     }
 
     /// Returns the examples of a command and of those below it, with the names of the commands in front.

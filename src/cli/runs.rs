@@ -7,7 +7,7 @@ use crate::{
     database::Database,
     exit::ExitStatus,
     ledger::Ledger,
-    report::{PastRun, Timestamp, print_data, print_note, run_history, runs_json, runs_table},
+    report::{PastRun, Timestamp, print_data, print_note, print_paged, run_history, runs_json, runs_table},
     session::CommandError,
 };
 
@@ -28,7 +28,7 @@ pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
     match options.output.format {
         OutputFormat::Json => print_data(&runs_json(&runs, now)),
         OutputFormat::Plain if runs.is_empty() => print_note("no run has been started on this database"),
-        OutputFormat::Plain => print_data(&runs_table(&runs, now)),
+        OutputFormat::Plain => print_paged(&runs_table(&runs, now)),
     }
     Ok(ExitStatus::Done)
 }

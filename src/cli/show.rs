@@ -9,17 +9,22 @@ use super::{
     runs::{find_run, past_runs},
 };
 use crate::{
+    case_report::{RunNumbers, cases_table, notable_cases, run_summary, shown_cases},
     catalogue::Catalogue,
     database::Database,
     exit::ExitStatus,
     report::{
-        Timestamp, cases_table, print_data, print_note, run_summary, shown_cases, timeline_json,
+        Timestamp, output_has_colors, output_width, print_data, print_note, print_paged, timeline_json,
         write_timeline,
     },
-    session::{CommandError, filter_run_cases},
+    session::{CommandError, filter_run_cases, run_cache},
 };
 
-/// Shows every case of a run: verdict, reason, device, attempts, collections, log
+/// Shows every case of a run: verdict, median, interval, change, ratio to production, device, reason, log
+///
+/// The median and its 95 % interval are those of the row that the run wrote (`+-%` is half the width of the interval); once a later run has
+/// replaced the row, the median is that of the run's samples alone. `change %` compares with the row before the run, `prod %` with
+/// production profiles. On a terminal the table fits its width and is shown by a pager (NPUBENCH_PAGER, else PAGER, else `less -FRX`).
 ///
 /// A timeline opens in Perfetto (ui.perfetto.dev) and in chrome://tracing: one track per device, one slice per
 /// collection, the verdicts as counters.
@@ -27,6 +32,7 @@ use crate::{
 #[command(after_help = "Examples:
   npubench show --db a3
   npubench show --db a3 --filter verdict=noisy
+  npubench show --db a3 --wide | grep MatMul
   npubench show --db a3 --format json")]
 pub(super) struct ShowOptions {
     /// Id of the run, or an unambiguous prefix of it; `last` is the latest
@@ -40,6 +46,9 @@ pub(super) struct ShowOptions {
     assets: AssetOptions,
     #[command(flatten)]
     output: OutputOptions,
+    /// Print all columns and whole shapes, also on a narrow terminal
+    #[arg(long)]
+    wide: bool,
     /// Write the run as a trace to this file instead
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
@@ -61,17 +70,27 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
         print_note(&format!("the timeline of run {} is in {}", past.record.run, path.display()));
         return Ok(ExitStatus::Done);
     }
-    let cases = shown_cases(cases, &past.folder);
+    let cache = run_cache(&past.record);
+    let numbers = RunNumbers::read(&database, &ledger, (&past.record.run, &past.folder, cache), &cases)?;
+    for problem in &numbers.unread_tables {
+        print_note(&format!("warning: without production and intervals of {problem}"));
+    }
+    let cases = shown_cases(cases, &numbers, &past.folder);
     match options.output.format {
         OutputFormat::Json => {
             let lines = cases.iter().map(|case| serde_json::to_string(case).unwrap_or_default() + "\n");
             print_data(&lines.collect::<String>());
         }
         OutputFormat::Plain => {
+            let (width, is_painted) = (output_width().filter(|_| !options.wide), output_has_colors());
+            let mut text = String::new();
             if !cases.is_empty() {
-                print_data(&(cases_table(&cases, &past.folder) + "\n"));
+                text += &cases_table(&cases, &past.folder, width, is_painted);
+                text.push('\n');
+                text += &notable_cases(&cases, width, is_painted);
             }
-            print_data(&run_summary(past, &collections, Timestamp::now()));
+            text += &run_summary(past, &collections, Timestamp::now());
+            print_paged(&text);
         }
     }
     Ok(ExitStatus::Done)

@@ -12,7 +12,7 @@ use crate::{
     database::Database,
     evidence::{EvidenceSources, find_case},
     exit::ExitStatus,
-    report::{print_data, why_page},
+    report::{print_data, print_paged, why_page},
     session::CommandError,
 };
 
@@ -53,9 +53,9 @@ pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
         device: &device,
     };
     let evidence = sources.collect(&known, options.cache.state)?;
-    print_data(&match options.output.format {
-        OutputFormat::Json => serde_json::to_string(&evidence).unwrap_or_default() + "\n",
-        OutputFormat::Plain => why_page(&evidence),
-    });
+    match options.output.format {
+        OutputFormat::Json => print_data(&(serde_json::to_string(&evidence).unwrap_or_default() + "\n")),
+        OutputFormat::Plain => print_paged(&why_page(&evidence)),
+    }
     Ok(ExitStatus::Done)
 }

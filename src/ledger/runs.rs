@@ -1,12 +1,15 @@
 //! Queries of runs, for reports and for resumed runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Error, Row, params, types::Type};
 use serde::Serialize;
 
 use super::{Ledger, LedgerError, WITH_SAMPLES};
-use crate::domain::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict};
+use crate::{
+    domain::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict},
+    stats::SampleSummary,
+};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunRecord {
@@ -184,6 +187,31 @@ impl Ledger {
         let sql = "SELECT DISTINCT c.kernel FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1 ORDER BY 1";
         let names: Vec<String> = self.read_rows(sql, [run], |row| row.get(0))?;
         Ok(names.iter().filter_map(|name| KernelName::new(name).ok()).collect())
+    }
+
+    /// Returns the mean and the median of the samples of some cases in the collections of one run, in microseconds.
+    pub(crate) fn run_durations(
+        &self,
+        run: &str,
+        cases: &HashSet<&CaseId>,
+    ) -> Result<HashMap<CaseId, [f64; 2]>, LedgerError> {
+        let sql = format!(
+            "SELECT a.attempt, a.case_id FROM attempts a JOIN collections c USING (collection)
+             WHERE c.run = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
+        );
+        let attempts: Vec<(i64, CaseId)> = self
+            .read_rows(&sql, [run], |row| Ok((row.get(0)?, CaseId::from_stored(row.get::<_, String>(1)?))))?;
+        let sql = "SELECT duration_ns FROM samples WHERE attempt = ?1 AND is_accepted";
+        let mut samples: HashMap<CaseId, Vec<i64>> = HashMap::new();
+        for (attempt, case) in attempts.into_iter().filter(|(_, case)| cases.contains(case)) {
+            let measured: Vec<i64> = self.read_rows(sql, [attempt], |row| row.get(0))?;
+            samples.entry(case).or_default().extend(measured);
+        }
+        let summarised = samples.into_iter().filter_map(|(case, mut samples)| {
+            let summary = SampleSummary::from_samples(&mut samples)?;
+            Some((case, [summary.mean / 1e3, summary.median / 1e3]))
+        });
+        Ok(summarised.collect())
     }
 
     /// Returns the verdicts of a run's newest attempts at cases that are not in its plan: those of the kernel as which a

@@ -8,10 +8,11 @@ use std::{
 };
 
 use crate::{
+    case_report::{RunNumbers, ShownCase, shown_cases},
     database::{Database, DatabaseError, columns},
     domain::{CacheState, CaseId, KernelName, Nanos, Verdict, reason_cause},
     ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
-    report::{PastRun, ShownCase, shown_cases},
+    report::PastRun,
 };
 
 /// Number of cases that a reader should look at.
@@ -182,10 +183,11 @@ impl RunResults {
             // A table that is damaged or deleted is reported by the run itself.
             let _ = add_row_numbers(database, kernel, cache, &mut numbers);
         }
-        let cases: Vec<ReportedCase> = shown_cases(ledger.run_cases(run)?, &past.folder)
-            .into_iter()
-            .map(|case| ReportedCase { numbers: numbers.get(&case.case).copied(), case })
-            .collect();
+        let cases: Vec<ReportedCase> =
+            shown_cases(ledger.run_cases(run)?, &RunNumbers::default(), &past.folder)
+                .into_iter()
+                .map(|case| ReportedCase { numbers: numbers.get(&case.case).copied(), case })
+                .collect();
         for case in &cases {
             let Some(kernel) = kernels.get_mut(&case.case.kernel) else { continue };
             kernel.cases += 1;

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
     config::DeviceProfile,
-    database::{Database, DatabaseError, KernelCsv, row_cases},
+    database::{Database, DatabaseError, KernelCsv, RowCells, row_cases},
     domain::{
         CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos,
         Verdict, WithdrawnAttempts, nearest_name,
@@ -113,6 +113,8 @@ pub(crate) struct RunPlan {
     pub already_measured: usize,
     /// Medians in production profiles with which results are compared, by case.
     pub(crate) production: BTreeMap<CaseId, Nanos>,
+    /// Results that the rows of planned cases show before the run.
+    pub(crate) earlier_results: BTreeMap<CaseId, EarlierResult>,
     /// Cases with an accepted result in the ledger that their row does not show, by kernel.
     pub missing_in_csv: BTreeMap<KernelName, Vec<CaseId>>,
     /// Verdicts of calls that ran as another kernel in an earlier run, which their rows do not show.
@@ -120,6 +122,13 @@ pub(crate) struct RunPlan {
     /// Cases of the kernels as which such calls ran, with measurements in the ledger that no row shows. A case without a row
     /// gets one.
     pub(crate) rows_to_insert: Vec<IdentifiedCase>,
+}
+
+/// Durations that a row shows, in microseconds. Rows of older tools have a mean alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct EarlierResult {
+    pub(crate) median_us: Option<f64>,
+    pub(crate) average_us: Option<f64>,
 }
 
 /// A table that does not exist although the ledger has results of its kernel: it was deleted or renamed.
@@ -327,6 +336,10 @@ pub(crate) fn select_cases(
             {
                 plan.already_measured += 1;
                 continue;
+            }
+            if shown_cells.shown.is_some() && !is_withdrawn {
+                let RowCells { median: median_us, average: average_us, .. } = shown_cells;
+                plan.earlier_results.insert(case.id().clone(), EarlierResult { median_us, average_us });
             }
             judge.add_first_row(&mut plan, case, value, row.is_on_ai_cpu);
         }

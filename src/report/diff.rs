@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use strum::IntoEnumIterator as _;
 
 use super::{
-    show::{SignatureParts, distinguishable_inputs},
+    inputs::{SignatureParts, distinguishable_inputs},
     summary_tables::{align_right, plain_table, trim_lines},
     text::format_count,
 };

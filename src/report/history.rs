@@ -159,7 +159,7 @@ pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
 }
 
 /// Returns the number of cases by verdict, such as `43 ok, 1 hung, 2 open`; open cases have no verdict yet.
-pub(super) fn verdict_counts(record: &RunRecord) -> String {
+pub(crate) fn verdict_counts(record: &RunRecord) -> String {
     let open = record.planned.saturating_sub(record.verdicts.values().sum());
     let mut counts: Vec<(&str, usize)> =
         record.verdicts.iter().map(|(verdict, count)| (verdict.as_str(), *count)).collect();

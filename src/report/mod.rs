@@ -11,6 +11,7 @@ mod diff;
 mod grid;
 mod grid_plot;
 mod history;
+mod inputs;
 mod json;
 mod merge;
 mod noise;
@@ -22,11 +23,11 @@ mod rebuild;
 mod recorder;
 mod reparse;
 mod run_state;
-mod show;
 mod status;
 mod status_table;
 mod summary_tables;
 mod sweep;
+mod terminal;
 mod text;
 mod timeline;
 mod timestamp;
@@ -40,30 +41,31 @@ pub(crate) use collectives::{
 pub(crate) use diff::{diff_json, diff_summary, diff_table, failed_note};
 pub(crate) use grid::{GridRequest, grid_json, grid_notes, grid_shapes, grid_table};
 pub(crate) use grid_plot::coverage_plot;
-pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table};
+pub(crate) use history::{PastRun, RunStatus, run_history, runs_json, runs_table, verdict_counts};
+pub(crate) use inputs::{SignatureParts, distinguishable_inputs};
 pub(crate) use json::JsonLines;
 pub(crate) use merge::{MergeReport, merge_json, merge_text};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
-pub(crate) use print::{is_output_incomplete, print_data, print_note, print_output};
+pub(crate) use print::{
+    Verbosity, is_output_incomplete, print_data, print_note, print_output, set_verbosity,
+};
 pub(crate) use rebuild::{RebuildReport, SalvageReport, rebuild_json, rebuild_text};
-pub(crate) use recorder::RunRecorder;
+pub(crate) use recorder::{RunRecorder, case_log, collection_log};
 pub(crate) use reparse::{
     AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows, reparse_json,
     reparse_summary, reparse_table,
 };
 pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
-pub(crate) use show::{ShownCase, cases_table, run_summary, shown_cases};
 pub(crate) use status::RunStatusFile;
 pub(crate) use status_table::status_table;
-pub(crate) use summary_tables::{
-    align_right, kernels_table, plain_table, rules_table, trim_lines, verdict_table,
-};
+pub(crate) use summary_tables::{align_right, kernels_table, plain_table, rules_table, trim_lines};
 pub(crate) use sweep::{SweepLine, SweepPreview};
+pub(crate) use terminal::{TextStyle, output_has_colors, output_width, painted, print_paged, set_colors};
 pub(crate) use text::{TextReporter, device_ranges, format_count};
 pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
-pub(crate) use timestamp::{Timestamp, format_duration};
+pub(crate) use timestamp::{Timestamp, format_clock, format_duration};
 pub(crate) use why::why_page;
 
 use crate::events::RunEvent;

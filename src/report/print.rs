@@ -4,10 +4,42 @@ use std::{
     io::{self, Write as _},
     mem,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU8, Ordering},
+};
+
+use super::{
+    TextStyle,
+    terminal::{notes_have_colors, painted},
 };
 
 static OUTPUT_INCOMPLETE: AtomicBool = AtomicBool::new(false);
+/// Detail of the notes.
+static VERBOSITY: AtomicU8 = AtomicU8::new(Verbosity::Normal as u8);
+
+/// Detail of the notes on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verbosity {
+    /// Errors and warnings alone.
+    Quiet,
+    Normal,
+    /// Also a line for each case and collection of a run.
+    Verbose,
+}
+
+/// Sets the detail of the notes for the rest of the process.
+pub(crate) fn set_verbosity(verbosity: Verbosity) {
+    VERBOSITY.store(verbosity as u8, Ordering::Relaxed);
+}
+
+/// Returns true if only errors and warnings are printed.
+pub(super) fn is_quiet() -> bool {
+    VERBOSITY.load(Ordering::Relaxed) == Verbosity::Quiet as u8
+}
+
+/// Returns true if lines for each case and collection are printed.
+pub(super) fn is_verbose() -> bool {
+    VERBOSITY.load(Ordering::Relaxed) == Verbosity::Verbose as u8
+}
 
 /// Prints data to standard output. A closed pipe is not an error; any other failure is reported once and remembered.
 pub(crate) fn print_data(text: &str) {
@@ -30,9 +62,28 @@ pub(crate) fn is_output_incomplete() -> bool {
     OUTPUT_INCOMPLETE.load(Ordering::Relaxed)
 }
 
-/// Prints a line to standard error.
+/// Words at the start of a line that have a colour. Notes with the first two are never left out.
+const MARKED: [(&str, TextStyle); 3] =
+    [("error:", TextStyle::Bad), ("warning:", TextStyle::Doubtful), ("hint:", TextStyle::Faint)];
+
+/// Prints a line to standard error; a quiet command prints only errors and warnings.
 pub(crate) fn print_note(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let is_important = MARKED[..2].iter().any(|(word, _)| line.starts_with(word));
+    if is_important || !is_quiet() {
+        let _ = writeln!(io::stderr().lock(), "{}", marked_text(line, notes_have_colors()));
+    }
+}
+
+/// Returns a text whose lines have their first word in its colour, if it has one.
+fn marked_text(text: &str, is_painted: bool) -> String {
+    if !is_painted {
+        return text.to_owned();
+    }
+    let marked = |line: &str| {
+        let found = MARKED.iter().find_map(|(word, style)| Some((word, style, line.strip_prefix(word)?)));
+        found.map_or_else(|| line.to_owned(), |(word, style, rest)| painted(word, *style) + rest)
+    };
+    text.split('\n').map(marked).collect::<Vec<_>>().join("\n")
 }
 
 /// Copies the output of another program to standard error.
@@ -51,5 +102,20 @@ pub(super) fn report_first_error(written: io::Result<()>, path: &Path, has_faile
         && !mem::replace(has_failed, true)
     {
         report_write_error(path, &error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_words_of_errors_and_hints_have_colours() {
+        let text = "error: no `error:` in this line\nhint: fix it\nother: line";
+        assert_eq!(marked_text(text, false), text);
+        assert_eq!(
+            marked_text(text, true),
+            "\u{1b}[31merror:\u{1b}[0m no `error:` in this line\n\u{1b}[2mhint:\u{1b}[0m fix it\nother: line"
+        );
     }
 }

@@ -137,12 +137,12 @@ impl EventsFile {
 }
 
 /// Returns the path of the log of a collection, relative to the folder of its run.
-pub(super) fn collection_log(collection: u32) -> PathBuf {
+pub(crate) fn collection_log(collection: u32) -> PathBuf {
     collection_path(collection).join(files::LOG)
 }
 
 /// Returns the path of the link to that log that is named by a case with a verdict other than `ok`.
-pub(super) fn case_log(case: &CaseId, collection: u32) -> PathBuf {
+pub(crate) fn case_log(case: &CaseId, collection: u32) -> PathBuf {
     Path::new(LOGS).join(format!("{case}.{collection}.log"))
 }
 

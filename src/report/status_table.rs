@@ -93,7 +93,7 @@ fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
         line.device.to_string(),
         line.state.to_string(),
         current.map_or_else(String::new, |current| format_clock(now.seconds_since(current.started))),
-        end.map_or_else(String::new, Timestamp::local_time),
+        end.map_or_else(String::new, Timestamp::local_clock),
         current.map_or_else(String::new, |current| current.number.to_string()),
         line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}")),
         work,
@@ -185,7 +185,7 @@ mod tests {
             state,
         };
         // Times of day depend on where the test runs.
-        let local = [start.plus_seconds(600.0), start.plus_seconds(200.0)].map(Timestamp::local_time);
+        let local = [start.plus_seconds(600.0).local_time(), start.plus_seconds(200.0).local_clock()];
         let text = status_table(&status, now).replace(&local[0], "22:10:00").replace(&local[1], "22:03:20");
         insta::assert_snapshot!(text, @"
         run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 elapsed; status written 40 seconds ago

@@ -5,7 +5,14 @@ use std::{
     io::{self, IsTerminal as _},
 };
 
-use super::{EventSink, print_note, progress::ProgressDisplay, timestamp::format_duration};
+use super::{
+    EventSink, TextStyle,
+    print::{is_quiet, is_verbose},
+    print_note,
+    progress::ProgressDisplay,
+    terminal::{notes_have_colors, painted},
+    timestamp::format_duration,
+};
 use crate::{
     domain::{CacheState, CaseId, CollectionPurpose, DeviceDeviation, Verdict, reason_cause},
     events::RunEvent,
@@ -32,7 +39,7 @@ pub(crate) struct TextReporter {
 impl TextReporter {
     /// Creates a reporter with a progress display if standard error is a terminal.
     pub(crate) fn for_stderr() -> Self {
-        let display = io::stderr().is_terminal().then(ProgressDisplay::for_stderr);
+        let display = (io::stderr().is_terminal() && !is_quiet()).then(ProgressDisplay::for_stderr);
         Self {
             display,
             not_launched: NotLaunchedGroups::new(),
@@ -146,6 +153,14 @@ impl TextReporter {
             }
             _ => {}
         }
+    }
+}
+
+/// Returns a verdict in its colour.
+fn verdict_text(verdict: Verdict) -> String {
+    match notes_have_colors() {
+        true => painted(verdict.as_str(), TextStyle::of_verdict(Some(verdict))),
+        false => verdict.to_string(),
     }
 }
 
@@ -266,7 +281,7 @@ impl EventSink for TextReporter {
                 let line = format!("collection {collection}{note} on {devices}: {outcome}, {seconds:.1} s");
                 match &self.display {
                     // The display shows the next collection of the device.
-                    Some(_) if outcome == "done" => {}
+                    Some(_) if outcome == "done" && !is_verbose() => {}
                     Some(display) => display.print_line(&line),
                     None => self.pending = Some(line),
                 }
@@ -281,8 +296,9 @@ impl EventSink for TextReporter {
                 if outcome.verdict != Verdict::NotRun {
                     self.finished.insert(case.clone());
                 }
-                if !outcome.verdict.is_done() && outcome.verdict != Verdict::NotRun {
-                    let verdict = outcome.verdict;
+                let is_listed = !outcome.verdict.is_done() || is_verbose();
+                if is_listed && outcome.verdict != Verdict::NotRun {
+                    let verdict = verdict_text(outcome.verdict);
                     self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", outcome.reason));
                 }
             }

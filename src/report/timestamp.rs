@@ -32,13 +32,18 @@ impl Timestamp {
         Nanos(self.0.0.saturating_sub(earlier.0.0)).seconds()
     }
 
-    /// Returns date and time of day in the time zone of the user.
+    /// Returns date and time of day in the time zone of the user, with its offset from UTC.
     pub(crate) fn local_date_time(self) -> String {
-        self.to_jiff().to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+        self.to_jiff().to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
     }
 
-    /// Returns the time of day in the time zone of the user.
+    /// Returns the time of day in the time zone of the user, with its offset from UTC.
     pub(crate) fn local_time(self) -> String {
+        self.to_jiff().to_zoned(TimeZone::system()).strftime("%H:%M:%S %:z").to_string()
+    }
+
+    /// Returns the time of day in the time zone of the user without the zone, for tables below a line with it.
+    pub(crate) fn local_clock(self) -> String {
         self.to_jiff().to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
     }
 
@@ -80,7 +85,7 @@ pub(crate) fn format_duration(seconds: f64) -> String {
 }
 
 /// Returns a duration in hours, minutes and whole seconds: `0:07`, `12:30`, `1:02:03`.
-pub(super) fn format_clock(seconds: f64) -> String {
+pub(crate) fn format_clock(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole seconds, at least 0")]
     let whole = seconds.max(0.0).round() as u64;
     let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);

@@ -68,6 +68,11 @@ pub(crate) fn candidate_filter(
     Ok(Some(filter))
 }
 
+/// Returns the state of the cache in which a run measured; runs of earlier versions measured with a hot one.
+pub(crate) fn run_cache(run: &RunRecord) -> CacheState {
+    serde_json::from_str(&run.options).map_or(CacheState::Hot, |options: RunOptions| options.cache)
+}
+
 /// Keeps the cases of a run that a filter selects. Their verdict, reason, devices and age are those of the run.
 pub(crate) fn filter_run_cases(
     text: &str,
@@ -76,10 +81,7 @@ pub(crate) fn filter_run_cases(
     run: &RunRecord,
     cases: &mut Vec<CaseRecord>,
 ) -> Result<(), CommandError> {
-    // Runs of earlier versions measured with a hot cache.
-    let cache =
-        serde_json::from_str(&run.options).map_or(CacheState::Hot, |options: RunOptions| options.cache);
-    let Some(filter) = row_filter(Some(text), database, catalogue, cache)? else { return Ok(()) };
+    let Some(filter) = row_filter(Some(text), database, catalogue, run_cache(run))? else { return Ok(()) };
     let records: BTreeMap<&CaseId, &CaseRecord> = cases.iter().map(|case| (&case.case, case)).collect();
     let set_values_of_run = |id: &CaseId, values: &mut CaseValues<'_>| {
         let Some(record) = records.get(id) else { return };

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
+    time::Instant,
 };
 
 use super::{
@@ -18,6 +19,7 @@ use super::{
     resume::ResumeState,
 };
 use crate::{
+    case_report::{run_end_tables, write_earlier_rows},
     catalogue::Catalogue,
     collective::NodeLayout,
     config::{AssetFiles, DeviceProfile},
@@ -40,7 +42,7 @@ use crate::{
     process::sees_host_processes,
     render::{ScriptCommunication, overridden_variables},
     report::{
-        EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, print_data, print_note, verdict_table,
+        EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, format_clock, print_data, print_note,
     },
     vendor_check::torch_devices,
 };
@@ -316,6 +318,14 @@ impl RunContext {
         let host = HostFingerprint::of_host(info, chips, environment.software.read_fingerprint());
         let settings = self.collection_settings(run, &folder, &options, environment, leases);
         let Self { database, info, nodes, stop, .. } = self;
+        // A run that goes on has them from its start.
+        if resumed.is_none()
+            && let Err(error) = write_earlier_rows(&folder, &plan.earlier_results)
+        {
+            print_note(&format!(
+                "warning: {error}; the run continues, `show` will not show changes against the rows"
+            ));
+        }
         let attempted = resumed.as_ref().map(|resumed| resumed.attempted.clone()).unwrap_or_default();
         let request = engine::RunRequest {
             database: &database,
@@ -335,6 +345,7 @@ impl RunContext {
             OutputFormat::Json => Box::new(JsonLines),
         };
         let mut sink = RunRecorder::new(screen, &folder, &attempted);
+        let started = Instant::now();
         let outcome = engine::execute_run(request, &mut |event: &RunEvent| sink.on_event(event))?;
         if options.update == UpdateMode::Missing
             && let Some(used) = ledger.run_software(run)?
@@ -344,8 +355,14 @@ impl RunContext {
         }
         if format == OutputFormat::Plain {
             if !outcome.outcomes.is_empty() {
-                print_data(&verdict_table(&outcome.outcomes));
+                print_data(&run_end_tables(
+                    &database,
+                    &ledger,
+                    (run, &folder, options.cache),
+                    &outcome.outcomes,
+                )?);
             }
+            print_note(&format!("{} elapsed", format_clock(started.elapsed().as_secs_f64())));
             let is_gloo =
                 options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);
             let mark = match database.kind() {

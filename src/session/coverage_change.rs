@@ -12,18 +12,12 @@ use crate::{
     config::AssetFiles,
     coverage::{AnswerClass, CoverageAnalyzer},
     database::{Database, DatabaseError, collective_rows, columns},
-    domain::{CacheState, CaseId},
+    domain::CaseId,
     files::ScratchFolder,
     ledger::{Ledger, RunRecord},
     night_report::CoverageChange,
     workload::Workload,
 };
-
-/// Returns the state of the cache that a run measured.
-pub(crate) fn run_cache(record: &RunRecord) -> CacheState {
-    let options: serde_json::Value = serde_json::from_str(&record.options).unwrap_or_default();
-    serde_json::from_value(options["cache"].clone()).unwrap_or(CacheState::Hot)
-}
 
 /// Returns the coverage of the workloads that `load` loads with and without the cases that this run was the first to
 /// measure. The database is read only; without these rows it is a copy.

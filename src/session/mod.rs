@@ -3,7 +3,7 @@
 //!
 //! Layer 5: imports `exit`, `stats`, `domain`, `files`, `config`, `events`, `process`, `catalogue`, `case_filter`, `llm`,
 //! `profile`, `render`, `ledger`, `database`, `op_mapping`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan`, `device`,
-//! `collective`, `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `coverage_report`, `night_report` and
+//! `collective`, `plan`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `case_report`, `coverage_report`, `night_report` and
 //! `selftest`.
 
 mod adapt;
@@ -43,10 +43,10 @@ mod sweep_rounds;
 
 pub(crate) use adapt::{AdaptSession, AdaptSettings, KernelDesign};
 pub(crate) use audit_fill::AuditFill;
-pub(crate) use case_filter::{candidate_filter, filter_run_cases, filter_sides, row_filter};
+pub(crate) use case_filter::{candidate_filter, filter_run_cases, filter_sides, row_filter, run_cache};
 pub(crate) use check::DatabaseCheck;
 pub(crate) use context::{EndedRun, RunContext};
-pub(crate) use coverage_change::{coverage_changes, run_cache};
+pub(crate) use coverage_change::coverage_changes;
 pub(crate) use device_choice::{
     CORRECT_DEVICE, DeviceChoice, check_profile_device, chip_of_host, choose_device, host_chips,
     soc_contradiction,

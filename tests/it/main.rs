@@ -94,6 +94,7 @@ mod run_report;
 mod runs;
 mod selftest;
 mod shell_files;
+mod shown_numbers;
 mod skip_bad;
 mod software;
 mod suspicious;

@@ -36,6 +36,7 @@ const LAYERS: [&[&str]; 7] = [
         "engine",
         "vendor_check",
         "report",
+        "case_report",
         "coverage_report",
         "night_report",
         "selftest",
