@@ -84,10 +84,7 @@ pub(crate) fn salvage(damaged: &Path, target: &Path) -> Result<SalvagedLedger, L
     let mut new = Ledger::open(target)?;
     // SQLite reads a part of a page as a page with zeros.
     let _ = remove_partial_page(damaged);
-    let source = match open_damaged(damaged) {
-        Ok(source) => source,
-        Err(_) => return Ok(SalvagedLedger::default()),
-    };
+    let Ok(source) = open_damaged(damaged) else { return Ok(SalvagedLedger::default()) };
     let mut salvaged = Vec::new();
     // References are checked at the end, when all tables are there.
     new.connection.execute_batch("PRAGMA foreign_keys = OFF").map_err(new.sqlite_error())?;
