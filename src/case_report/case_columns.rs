@@ -45,7 +45,7 @@ pub(crate) fn cases_table(
     let digits = width.map_or(usize::MAX, |_| id_digits(&cases));
     let table = FittedTable {
         columns: COLUMNS.to_vec(),
-        rows: case_rows(&cases, folder, digits),
+        rows: case_rows(&cases, folder, digits, true),
         styled: Some(VERDICT),
         below: Some(REASON),
     };
@@ -59,21 +59,27 @@ pub(super) fn numbers_table(
     width: Option<usize>,
     is_painted: bool,
 ) -> String {
-    let mut rows = case_rows(cases, Path::new(""), digits);
-    for row in &mut rows {
-        let is_left_out = |index: usize| COLUMNS[index].rank >= DETAIL;
-        (0..COLUMNS.len()).filter(|index| is_left_out(*index)).for_each(|index| row.cells[index].clear());
-    }
+    let rows = case_rows(cases, Path::new(""), digits, false);
     let table = FittedTable { columns: COLUMNS.to_vec(), rows, styled: Some(VERDICT), below: None };
     table.print(width, is_painted)
 }
 
-fn case_rows(cases: &[&ShownCase], folder: &Path, digits: usize) -> Vec<FittedRow> {
+fn case_rows(cases: &[&ShownCase], folder: &Path, digits: usize, has_details: bool) -> Vec<FittedRow> {
     let parts =
         cases.iter().map(|case| [case.kernel.as_str(), &case.inputs, &case.outputs, &case.attributes]);
     let parts: Vec<SignatureParts<'_>> = parts.collect();
     let inputs = distinguishable_inputs(&parts);
-    cases.iter().zip(inputs).map(|(case, inputs)| case_row(case, inputs, folder, digits)).collect()
+    let row = |(case, inputs): (&&ShownCase, String)| {
+        let mut cells = case_cells(case, inputs, folder, digits);
+        let details = cells.iter_mut().zip(COLUMNS).filter(|(_, column)| column.rank >= DETAIL);
+        details.filter(|_| !has_details).for_each(|(cell, _)| cell.clear());
+        FittedRow {
+            style: Some(TextStyle::of_verdict(case.verdict)),
+            has_line_below: !case.verdict.is_some_and(Verdict::is_done),
+            ..FittedRow::from_cells(&cells)
+        }
+    };
+    cases.iter().zip(inputs).map(row).collect()
 }
 
 /// Returns the number of digits that distinguish the ids of these cases, as `why` and `--case` accept them.
@@ -89,13 +95,13 @@ fn micros(us: f64) -> String {
     format!("{us:.3}")
 }
 
-fn case_row(case: &ShownCase, inputs: String, folder: &Path, digits: usize) -> FittedRow {
+fn case_cells(case: &ShownCase, inputs: String, folder: &Path, digits: usize) -> [String; COLUMNS.len()] {
     let is_done = case.verdict.is_some_and(Verdict::is_done);
     let id = case.case.as_str();
     let log = case.log.as_ref().filter(|_| case.verdict.is_some() && !is_done);
     let collections: Vec<String> = case.collections.iter().map(ToString::to_string).collect();
     let signed = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:+.1}"));
-    let cells = vec![
+    [
         id.get(..digits).unwrap_or(id).to_owned(),
         case.kernel.to_string(),
         inputs,
@@ -111,8 +117,7 @@ fn case_row(case: &ShownCase, inputs: String, folder: &Path, digits: usize) -> F
         collections.join(","),
         case.reason.clone().unwrap_or_default(),
         log.map_or_else(String::new, |log| log.strip_prefix(folder).unwrap_or(log).display().to_string()),
-    ];
-    FittedRow { cells, style: Some(TextStyle::of_verdict(case.verdict)), has_line_below: !is_done }
+    ]
 }
 
 #[cfg(test)]

@@ -46,11 +46,33 @@ impl FittedColumn {
 /// A row of a table, with a cell for each column.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FittedRow {
-    pub(super) cells: Vec<String>,
+    /// Texts of all cells, so that a row has two allocations.
+    pub(super) text: String,
+    /// Ends of the cells in the text.
+    pub(super) ends: Vec<usize>,
     /// Style of the cell in [`FittedTable::styled`].
     pub(super) style: Option<TextStyle>,
     /// True if the cell of [`FittedTable::below`] is printed below the row when its column is left out.
     pub(super) has_line_below: bool,
+}
+
+impl FittedRow {
+    /// Creates a row without style.
+    pub(super) fn from_cells(cells: &[String]) -> Self {
+        let mut end = 0;
+        let ends = cells.iter().map(|cell| {
+            end += cell.len();
+            end
+        });
+        Self { ends: ends.collect(), text: cells.concat(), ..Self::default() }
+    }
+
+    /// Returns a cell; empty if the row is shorter.
+    pub(super) fn cell(&self, index: usize) -> &str {
+        let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
+        let range = start.zip(self.ends.get(index).copied());
+        range.and_then(|(start, end)| self.text.get(start..end)).unwrap_or_default()
+    }
 }
 
 /// A table without borders.
@@ -82,13 +104,8 @@ impl FittedTable {
         let below = self.below.filter(|below| !placed.iter().any(|column| column.index == *below));
         for row in &self.rows {
             let style = row.style.filter(|_| is_painted);
-            self.push_line(
-                &mut text,
-                &placed,
-                |index| row.cells.get(index).map_or("", String::as_str),
-                style,
-            );
-            let line = below.filter(|_| row.has_line_below).and_then(|below| row.cells.get(below));
+            self.push_line(&mut text, &placed, |index| row.cell(index), style);
+            let line = below.filter(|_| row.has_line_below).map(|below| row.cell(below));
             if let Some(line) = line.filter(|line| !line.is_empty()) {
                 let room = width.map_or(usize::MAX, |width| width.saturating_sub(INDENT).max(GAP.len() + 1));
                 text.push_str(&" ".repeat(INDENT));
@@ -103,7 +120,7 @@ impl FittedTable {
     fn place_columns(&self, width: Option<usize>) -> Vec<PlacedColumn> {
         let mut placed: Vec<PlacedColumn> = Vec::new();
         for (index, column) in self.columns.iter().enumerate() {
-            let cells = self.rows.iter().filter_map(|row| row.cells.get(index));
+            let cells = self.rows.iter().map(|row| row.cell(index));
             let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or_default();
             if longest > 0 {
                 placed.push(PlacedColumn { index, width: longest.max(column.header.chars().count()) });
@@ -223,9 +240,9 @@ mod tests {
             FittedColumn::text("reason", 2).shortened_to(10),
         ];
         let row = |cells: [&str; 5], has_line_below| FittedRow {
-            cells: cells.map(str::to_owned).to_vec(),
             style: Some(TextStyle::Bad),
             has_line_below,
+            ..FittedRow::from_cells(&cells.map(str::to_owned))
         };
         FittedTable {
             columns,

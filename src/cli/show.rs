@@ -76,6 +76,8 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
         print_note(&format!("warning: without production and intervals of {problem}"));
     }
     let cases = shown_cases(cases, &numbers, &past.folder);
+    // A large run needs the memory for its table.
+    drop((numbers, ledger));
     match options.output.format {
         OutputFormat::Json => {
             let lines = cases.iter().map(|case| serde_json::to_string(case).unwrap_or_default() + "\n");
