@@ -84,6 +84,11 @@ impl ConfigFiles {
     pub(super) fn read(commands: &Command) -> Result<Self, CommandError> {
         let mut found = Self::default();
         for file in candidates() {
+            // The settings of another user, whose home folder is still that of the environment, are not those of this one.
+            let is_hidden = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+            if fs::metadata(&file).is_err_and(is_hidden) {
+                continue;
+            }
             let text = match fs::read_to_string(&file) {
                 Ok(text) => text,
                 Err(error)

@@ -164,9 +164,11 @@ impl ReadableProfiles {
             };
             let all = found.files.len();
             let (readable, bad) = divide_readable(found.files, accept_rehearsed);
-            // The first problem is that of the error.
-            bad.iter().flat_map(BadProfile::notes).skip(1).for_each(|note| print_note(&note));
             let mut error = CommandError::from(error);
+            // The first problem is that of the error.
+            for note in bad.iter().flat_map(BadProfile::notes).skip(1) {
+                error.message += &format!("\n{note}");
+            }
             if !readable.is_empty() {
                 error.hint += &format!("; `--skip-bad` reads the other {} of {all} files", readable.len());
             }

@@ -168,7 +168,11 @@ fn kernels_without_an_entry_are_reported_and_their_rows_kept() {
     let before = fs::read(context.path("db/Mystery.csv")).expect("there");
     let ran = rehearse(&context, "db", &["--devices", "0"]);
     assert_eq!(ran.code, 1);
-    insta::assert_snapshot!(ran.stdout, @r"
+    // Behind the counts are simulated numbers.
+    let counts = ran.stdout.lines().take_while(|line| !line.trim().is_empty());
+    let counts: Vec<String> =
+        counts.map(|line| line.chars().take(43).collect::<String>().trim_end().to_owned()).collect();
+    insta::assert_snapshot!(counts.join("\n"), @r"
      kernel   cases  ok  invalid_args  no_entry
      Mystery      1                           1
      SwiGlu       2   1             1

@@ -37,7 +37,7 @@ fn page_explains_a_number_from_its_row_to_the_raw_records() {
     insta::with_settings!({filters => vec![
         (r"  +", "  "), (r"\b[0-9a-f]{64}\b", "DIGEST"),
         (r"rehearsal-[-0-9]+", "RUN"), (r"\b[0-9a-f]{16}\b", "ID"),
-        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME"), (r"PROF_\w+", "PROF"), (r"op_summary_\w+", "op_summary"),
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d\d:\d\d", "TIME"), (r"PROF_\w+", "PROF"), (r"op_summary_\w+", "op_summary"),
         (r"[0-9-]+ C, [0-9-]+ W", "SENSORS"), (r"TIME  \d+ \w+", "TIME  SECONDS"),
         (r"  \d{3,4}  ([+-])", "  CYCLES  $1"),
         (r"collections/\d{5}", "collections/NUMBER"), (r"RUN +\d+ ", "RUN  N "),
