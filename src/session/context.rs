@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -354,62 +354,88 @@ impl RunContext {
             other_imported_software(&generations, &used).iter().for_each(|note| print_note(note));
         }
         if format == OutputFormat::Plain {
-            if !outcome.outcomes.is_empty() {
-                print_data(&run_end_tables(
-                    &database,
-                    &ledger,
-                    (run, &folder, options.cache),
-                    &outcome.outcomes,
-                )?);
-            }
-            print_note(&format!("{} elapsed", format_clock(started.elapsed().as_secs_f64())));
-            let is_gloo =
-                options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);
-            let mark = match database.kind() {
-                DataKind::Rehearsal if is_gloo => " (rehearsal: times of the CPU of this host)",
-                DataKind::Rehearsal => " (rehearsal: simulated durations)",
-                DataKind::Npu => "",
+            let end = RunEnd {
+                database: &database,
+                ledger: &ledger,
+                run,
+                folder: &folder,
+                options: &options,
+                outcome: &outcome,
+                nodes: nodes.as_ref(),
             };
-            if outcome.exit != ExitStatus::CannotMeasure {
-                print_note(&format!("rows are in {}{mark}", database.folder().display()));
-            }
-            let db = quoted_path(database.folder());
-            if !outcome.unwritten.is_empty() {
-                let tables: Vec<&str> = outcome.unwritten.iter().map(KernelName::as_str).collect();
-                print_note(&format!(
-                    "rows of {} could not be written: repair or restore the tables, then `npubench run --db {db}` \
-                     writes the results from the ledger",
-                    tables.join(", ")
-                ));
-            }
-            if let Ok(Some(states)) = ProductionStates::read(&database) {
-                print_note(&states.to_string());
-            }
-            if let Ok(limits) = clock_limits(&ledger, run) {
-                limits.iter().for_each(|line| print_note(line));
-            }
-            print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
-            let again = match options.sweep {
-                Some(_) => format!("`npubench resume --db {db}`"),
-                None => format!("`npubench run --db {db}`"),
-            };
-            match outcome.exit {
-                ExitStatus::Interrupted => {
-                    if let Some(nodes) = &nodes {
-                        nodes.cluster.node_failures().iter().for_each(|line| print_note(line));
-                        print_note("the same command on all nodes measures what is missing");
-                    } else {
-                        print_note(&format!("`npubench resume --db {db}` continues this run"));
-                    }
-                }
-                ExitStatus::CannotMeasure => print_note(&format!(
-                    "this host cannot measure: no collection launched a case and left a readable profile; the last \
-                     reasons are above, the scripts' output is in `collections` of that folder, and `npubench doctor \
-                     --db {db}` checks the host. After a repair, {again} measures what is missing"
-                )),
-                _ => {}
-            }
+            end.print(started.elapsed());
         }
         Ok(EndedRun { exit: outcome.exit, is_stopped: outcome.is_stopped })
+    }
+}
+
+/// End of a run, for the screen.
+struct RunEnd<'a> {
+    database: &'a Database,
+    ledger: &'a Ledger,
+    run: &'a str,
+    folder: &'a Path,
+    options: &'a RunOptions,
+    outcome: &'a engine::RunOutcome,
+    nodes: Option<&'a SweepNodes>,
+}
+
+impl RunEnd<'_> {
+    /// Prints the tables of the cases, the place of the rows, and what is left to do.
+    fn print(&self, elapsed: Duration) {
+        let Self { database, ledger, run, folder, options, outcome, nodes } = *self;
+        if !outcome.outcomes.is_empty() {
+            match run_end_tables(database, ledger, (run, folder, options.cache), &outcome.outcomes) {
+                Ok(tables) => print_data(&tables),
+                // The results are stored.
+                Err(error) => print_note(&format!("warning: the cases cannot be shown: {error}")),
+            }
+        }
+        print_note(&format!("{} elapsed", format_clock(elapsed.as_secs_f64())));
+        let is_gloo =
+            options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);
+        let mark = match database.kind() {
+            DataKind::Rehearsal if is_gloo => " (rehearsal: times of the CPU of this host)",
+            DataKind::Rehearsal => " (rehearsal: simulated durations)",
+            DataKind::Npu => "",
+        };
+        if outcome.exit != ExitStatus::CannotMeasure {
+            print_note(&format!("rows are in {}{mark}", database.folder().display()));
+        }
+        let db = quoted_path(database.folder());
+        if !outcome.unwritten.is_empty() {
+            let tables: Vec<&str> = outcome.unwritten.iter().map(KernelName::as_str).collect();
+            print_note(&format!(
+                "rows of {} could not be written: repair or restore the tables, then `npubench run --db {db}` \
+                 writes the results from the ledger",
+                tables.join(", ")
+            ));
+        }
+        if let Ok(Some(states)) = ProductionStates::read(database) {
+            print_note(&states.to_string());
+        }
+        if let Ok(limits) = clock_limits(ledger, run) {
+            limits.iter().for_each(|line| print_note(line));
+        }
+        print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
+        let again = match options.sweep {
+            Some(_) => format!("`npubench resume --db {db}`"),
+            None => format!("`npubench run --db {db}`"),
+        };
+        match (outcome.exit, nodes) {
+            (ExitStatus::Interrupted, Some(nodes)) => {
+                nodes.cluster.node_failures().iter().for_each(|line| print_note(line));
+                print_note("the same command on all nodes measures what is missing");
+            }
+            (ExitStatus::Interrupted, None) => {
+                print_note(&format!("`npubench resume --db {db}` continues this run"));
+            }
+            (ExitStatus::CannotMeasure, _) => print_note(&format!(
+                "this host cannot measure: no collection launched a case and left a readable profile; the last \
+                 reasons are above, the scripts' output is in `collections` of that folder, and `npubench doctor \
+                 --db {db}` checks the host. After a repair, {again} measures what is missing"
+            )),
+            _ => {}
+        }
     }
 }
