@@ -218,7 +218,8 @@ enum EndDifference {
     RanksMayEndApart { by_clocks: f64, shortest: f64 },
 }
 
-/// Delay of the last rank, as a part of the duration and at least, above which the reason of a case names it.
+/// Delay of the last rank, as a part of the duration and at least, above which it is late: smaller delays are those of the
+/// launches on the host, which differ from launch to launch, and of the resolution of the clocks.
 const LATE_PART: f64 = 0.05;
 const LATE_NS: i64 = 5_000;
 /// Part of the shortest duration by which the time by the clocks may exceed it before the clocks are in doubt.
@@ -393,7 +394,9 @@ impl CollectiveLaunches {
         self.views.iter().zip(launches).filter(|(_, launch)| launch.is_accepted).map(|(view, _)| view)
     }
 
-    /// Returns the rank that started last in most of the accepted launches, and its median delay in nanoseconds.
+    /// Returns the rank that started last in most of the accepted launches, and its median delay in nanoseconds; `None` if the
+    /// delay is at most [`LATE_PART`] of the median duration or [`LATE_NS`].
+    #[expect(clippy::cast_precision_loss, reason = "durations of launches")]
     fn latest_rank(&self, launches: &[Launch]) -> Option<(usize, f64)> {
         let mut delays: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
         for view in self.accepted(launches) {
@@ -405,7 +408,9 @@ impl CollectiveLaunches {
             return None;
         }
         delays.sort_unstable();
-        Some((rank, median_of_sorted(&delays)?))
+        let delay = median_of_sorted(&delays)?;
+        let least = (LATE_PART * median_duration(launches)?).max(LATE_NS as f64);
+        (delay > least).then_some((rank, delay))
     }
 
     /// Returns the remarks on clocks and on a late rank.
@@ -416,21 +421,22 @@ impl CollectiveLaunches {
     }
 
     /// Returns a remark that names a rank which starts late in most launches; `None` without one.
-    #[expect(clippy::cast_precision_loss, reason = "durations of launches")]
     fn late_rank(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<String> {
         let (rank, delay) = self.latest_rank(launches)?;
-        let mut durations: Vec<i64> =
-            launches.iter().filter(|launch| launch.is_accepted).map(|launch| launch.duration.0).collect();
-        durations.sort_unstable();
-        let least = (LATE_PART * median_of_sorted(&durations)?).max(LATE_NS as f64);
         let name = ranks.get(rank).map(RankOutput::device_name)?;
-        (delay > least).then(|| {
-            format!(
-                "rank {rank} ({name}) starts {:.3} us after the others, for which their kernels wait; the time does not contain it",
-                delay / 1e3
-            )
-        })
+        Some(format!(
+            "rank {rank} ({name}) starts {:.3} us after the others, for which their kernels wait; the time does not contain it",
+            delay / 1e3
+        ))
     }
+}
+
+/// Returns the median duration of the accepted launches in nanoseconds.
+fn median_duration(launches: &[Launch]) -> Option<f64> {
+    let accepted = launches.iter().filter(|launch| launch.is_accepted);
+    let mut durations: Vec<i64> = accepted.map(|launch| launch.duration.0).collect();
+    durations.sort_unstable();
+    median_of_sorted(&durations)
 }
 
 /// Difference between the fastest and the slowest rank above which the reason of a case names it.
