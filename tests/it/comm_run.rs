@@ -333,6 +333,20 @@ fn sweep_killed_at_any_time_ends_in_the_same_rows() {
     }
 }
 
+/// Cases that other collections measure, at other places, have the same rows: the deviations of the steady model are those of
+/// case and launch alone.
+#[test]
+fn sweep_in_two_runs_has_the_rows_of_one() {
+    let group = ["0-3", "--ops", "all_reduce,all_gather", "--ranks", "4", "--tiers", "1", "--sizes"];
+    let whole = Context::new();
+    assert_eq!(sweep(&whole, &[&group[..], &["128,1K,64K,2M,4M"]].concat()).code, 0);
+    let parts = Context::new();
+    for sizes in ["1K,4M", "128,1K,64K,2M,4M"] {
+        assert_eq!(sweep(&parts, &[&group[..], &[sizes]].concat()).code, 0);
+    }
+    assert_eq!(tables(&parts), tables(&whole));
+}
+
 #[test]
 fn impossible_sweeps_are_refused_before_anything_is_launched() {
     let context = Context::new();

@@ -210,14 +210,26 @@ impl LaunchLog {
     /// Returns the time at which the next collective of a rank starts on its device.
     pub(super) fn arrival(&mut self, device: u32, rank: usize) -> Nanos {
         self.open(device);
-        let seed = self.config.noise_seed();
         let late = self.late_start.0;
-        let stream = self.streams.get(&device);
-        let (clock, tasks) = stream.map_or((self.started, 0), |stream| (stream.clock, stream.tasks));
-        let ticks =
-            pick_number(&[seed, tasks], GAP_TICKS) + pick_number(&[seed, tasks, rank as u64], GAP_TICKS);
+        let clock = self.streams.get(&device).map_or(self.started, |stream| stream.clock);
+        let launch = self.launch_seed(device);
+        let ticks = pick_number(&[launch], GAP_TICKS) + pick_number(&[launch, rank as u64], GAP_TICKS);
         let pause = GAP_NS.cast_signed() + ticks.cast_signed() * TICK_NS + late;
         Nanos(clock.0.saturating_add(pause))
+    }
+
+    /// Returns the seed of the differences between the ranks at the next collective of a device. Within a case it depends on the
+    /// case and the number of its launch only, so that a case has the same durations in any collection.
+    fn launch_seed(&self, device: u32) -> u64 {
+        let seed = self.config.noise_seed();
+        match self.current_case().map(|case| case.case.seed()) {
+            Some(case) => hash_numbers(&[
+                seed,
+                case,
+                u64::from(self.since_sentinel.get(&case).copied().unwrap_or_default()),
+            ]),
+            None => hash_numbers(&[seed, self.streams.get(&device).map_or(0, |stream| stream.tasks)]),
+        }
     }
 
     /// Returns the duration of a collective from the last arrival on, by the size of its bandwidths; the same on all ranks.
@@ -259,9 +271,9 @@ impl LaunchLog {
         if self.case.is_some() {
             self.case_kernel = Some(operation.kernel.clone());
         }
-        let seed = self.config.noise_seed();
+        let (seed, launch) = (self.config.noise_seed(), self.launch_seed(device));
         let Some(stream) = self.streams.get_mut(&device) else { return };
-        let ticks = pick_number(&[seed, stream.tasks, rank as u64, 1], END_TICKS);
+        let ticks = pick_number(&[launch, rank as u64, 1], END_TICKS);
         let end = Nanos(end.0.saturating_add(ticks.cast_signed() * TICK_NS));
         let launch = LoggedLaunch {
             device,
