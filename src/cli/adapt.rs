@@ -16,13 +16,13 @@ use crate::{
     adaptive::{AdaptiveOptions, grid_candidates},
     catalogue::Catalogue,
     coverage_report::{AdaptedState, adapt_json, adapt_table, chosen_json, chosen_table},
-    domain::{DataKind, default_memory_budget, quoted_path},
+    domain::{default_memory_budget, quoted_path},
     exit::ExitStatus,
     grid::{
         SelectionRequest,
         definition::{CandidateSpace, GridModels},
     },
-    report::{print_data, print_note},
+    report::{note_simulated, print_data, print_note},
     session::{
         AdaptSession, AdaptSettings, CommandError, FillOutcome, FillSession, KernelDesign, LookupDatabase,
     },
@@ -124,9 +124,7 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
     if options.dry_run {
         let chosen = session.choose(&mut database.engine)?;
         print_data(&if is_json { chosen_json(&chosen) } else { chosen_table(&chosen) });
-        if database.kind == DataKind::Rehearsal {
-            print_note("the durations of this database are simulated");
-        }
+        note_simulated(database.kind);
         return Ok(ExitStatus::Done);
     }
     drop(database);

@@ -12,9 +12,8 @@ use crate::{
     catalogue::Catalogue,
     coverage::{CoverageAnalyzer, coverage_gaps, untimed_note},
     coverage_report::{CoverageReport, coverage_csv, coverage_json, coverage_page, coverage_text},
-    domain::DataKind,
     exit::ExitStatus,
-    report::{print_data, print_note},
+    report::{note_simulated, print_data, print_note},
     session::{CommandError, ResultFile, coverage_of},
 };
 
@@ -98,8 +97,6 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     print_data(&if options.output.is_json() { coverage_json(&report) } else { coverage_text(&report) });
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
     untimed_note(&coverages).iter().for_each(|note| print_note(note));
-    if database.kind == DataKind::Rehearsal {
-        print_note("the durations of this database are simulated");
-    }
+    note_simulated(database.kind);
     Ok(if gaps.is_empty() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }

@@ -14,10 +14,9 @@ use crate::{
     catalogue::Catalogue,
     coverage::CoverageAnalyzer,
     coverage_report::{FillResult, fill_json, fill_result_json, fill_result_text, fill_text},
-    domain::DataKind,
     exit::ExitStatus,
     plan::InitialCosts,
-    report::{print_data, print_note},
+    report::{note_simulated, print_data, print_note},
     session::{CommandError, FillOutcome, FillPreview, FillSession, FillState, PredictedHost},
 };
 
@@ -71,9 +70,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     let report = preview.report();
     print_data(&if is_json { fill_json(&report) } else { fill_text(&report) });
     if options.dry_run {
-        if database.kind == DataKind::Rehearsal {
-            print_note("the durations of this database are simulated");
-        }
+        note_simulated(database.kind);
         return Ok(if report.closes_all() { ExitStatus::Done } else { ExitStatus::SomeNotOk });
     }
     measurement.print_notes();

@@ -14,10 +14,10 @@ use crate::{
     catalogue::Catalogue,
     coverage::{CoverageAnalyzer, predicted_time},
     coverage_report::{M6Report, ProfiledPass, m6_json, m6_text},
-    domain::{DataKind, Nanos},
+    domain::Nanos,
     exit::ExitStatus,
     profile::{DiscoveredProfiles, ProfileFile},
-    report::{print_data, print_note},
+    report::{note_simulated, print_data, print_note},
     session::{CommandError, LookupDatabase, WorkloadSelection},
     workload::{FORWARD_ANCHOR, PredictedTime, read_forward_passes, read_predicted_time},
 };
@@ -93,9 +93,7 @@ impl M6Options {
             ));
         };
         let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
-        if database.kind == DataKind::Rehearsal {
-            print_note("the durations of this database are simulated");
-        }
+        note_simulated(database.kind);
         workload.notes.iter().for_each(|note| print_note(note));
         Ok(predicted_time(&analyzer.answer_workload(workload)?))
     }

@@ -11,7 +11,7 @@ use crate::{
     domain::quoted_path,
     evidence::NoiseBudget,
     exit::ExitStatus,
-    report::{noise_json, noise_text, print_data},
+    report::{noise_json, noise_text, note_simulated, print_data},
     session::CommandError,
 };
 
@@ -48,8 +48,9 @@ pub(super) fn run(options: &NoiseOptions) -> Result<ExitStatus, CommandError> {
         ));
     };
     print_data(&match options.output.format {
-        OutputFormat::Json => noise_json(&budget),
-        OutputFormat::Plain => noise_text(&budget),
+        OutputFormat::Json => noise_json(&budget, database.kind()),
+        OutputFormat::Plain => noise_text(&budget, database.kind()),
     });
+    note_simulated(database.kind());
     Ok(ExitStatus::Done)
 }

@@ -11,13 +11,13 @@ use clap::Args;
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
     coverage_report::{LookupReport, lookup_json, lookup_text},
-    domain::{DataKind, KernelName, did_you_mean_or, plain_words},
+    domain::{KernelName, did_you_mean_or, plain_words},
     exit::ExitStatus,
     lookup::{
         AnswerSource, BatchPhase, ListField, LookupAnswer, LookupRules, OpQuery, QueryFields, ShapeField,
         parse_length, parse_phase, parse_shapes,
     },
-    report::{print_data, print_note},
+    report::{note_simulated, print_data, print_note},
     session::{CommandError, LookupDatabase},
 };
 
@@ -227,9 +227,7 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
         OutputFormat::Plain => print_data(&lookup_text(&report)),
         OutputFormat::Json => print_data(&lookup_json(&report)),
     }
-    if *kind == DataKind::Rehearsal {
-        print_note("the durations of this database are simulated");
-    }
+    note_simulated(*kind);
     if options.compat {
         print_note("this is the answer of the superseded tool (--compat)");
     }

@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 use super::{fit::SweepFit, sweep::size_text};
-use crate::{config::CommNetwork, domain::CollectiveKind};
+use crate::{
+    config::CommNetwork,
+    domain::{CollectiveKind, DataKind},
+};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;
@@ -38,7 +41,7 @@ impl PlotAxes {
 pub(crate) fn bandwidth_plot(
     fits: &[SweepFit],
     network: Option<&CommNetwork>,
-    kind: CollectiveKind,
+    (kind, data_kind): (CollectiveKind, DataKind),
 ) -> Option<String> {
     let fits: Vec<&SweepFit> =
         fits.iter().filter(|fit| fit.sweep.kind == kind && !fit.sweep.points.is_empty()).collect();
@@ -48,8 +51,9 @@ pub(crate) fn bandwidth_plot(
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{MARGIN}\" y=\"24\" font-weight=\"bold\">{kind}: bus bandwidth in GB/s over message size ({})</text>\n",
+         <text x=\"{MARGIN}\" y=\"24\" font-weight=\"bold\">{kind}: bus bandwidth in GB/s over message size ({}){}</text>\n",
         kind.size_semantics(),
+        data_kind.mark(),
     );
     draw_axes(&mut svg, &axes);
     for (index, fit) in fits.iter().enumerate() {

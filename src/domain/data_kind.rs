@@ -20,4 +20,12 @@ impl DataKind {
     pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
+
+    /// Returns the text behind names and headings of its numbers: empty for measurements.
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Self::Npu => "",
+            Self::Rehearsal => " (rehearsal: simulated durations)",
+        }
+    }
 }

@@ -49,7 +49,7 @@ pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
 pub(crate) use print::{
-    Verbosity, is_output_incomplete, print_data, print_note, print_output, set_verbosity,
+    Verbosity, is_output_incomplete, note_simulated, print_data, print_note, print_output, set_verbosity,
 };
 pub(crate) use rebuild::{RebuildReport, SalvageReport, rebuild_json, rebuild_text};
 pub(crate) use recorder::{RunRecorder, case_log, collection_log};

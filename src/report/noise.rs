@@ -9,6 +9,7 @@ use super::{
     text::format_count,
 };
 use crate::{
+    domain::DataKind,
     evidence::{ControlLevel, NoiseBudget},
     stats::{MeasurementDesign, VarianceSources},
 };
@@ -99,7 +100,7 @@ fn design_changes(budget: &NoiseBudget) -> Vec<DesignChange> {
 }
 
 /// Returns the budget as one line of JSON; deviations are relative to the median, in percent.
-pub(crate) fn noise_json(budget: &NoiseBudget) -> String {
+pub(crate) fn noise_json(budget: &NoiseBudget, kind: DataKind) -> String {
     let percent = |deviation: f64| deviation * 100.0;
     let sources: Vec<_> = source_lines(budget)
         .iter()
@@ -113,6 +114,7 @@ pub(crate) fn noise_json(budget: &NoiseBudget) -> String {
         .collect();
     let MeasurementDesign { launches, collections, devices, runs, hosts } = budget.design;
     json!({
+        "kind": kind,
         "cases": budget.cases,
         "collections": budget.collections,
         "devices": budget.devices,
@@ -130,15 +132,16 @@ pub(crate) fn noise_json(budget: &NoiseBudget) -> String {
 }
 
 /// Returns the budget as text.
-pub(crate) fn noise_text(budget: &NoiseBudget) -> String {
+pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind) -> String {
     let MeasurementDesign { launches, collections, devices, runs, .. } = budget.design;
     let mut text = format!(
         "{} in {} on {} in {}; a typical case has {launches:.0} launches in {collections:.0} collections on {devices:.0} devices \
-         in {runs:.0} runs\n\n",
+         in {runs:.0} runs{}\n\n",
         format_count(budget.cases, "case"),
         format_count(budget.collections, "collection"),
         format_count(budget.devices, "device"),
         format_count(budget.runs, "run"),
+        kind.mark(),
     );
     let mut table = plain_table(["source", "deviation %", "part of a row's variance %"]);
     for line in source_lines(budget) {

@@ -11,6 +11,7 @@ use super::{
     TextStyle,
     terminal::{notes_have_colors, painted},
 };
+use crate::domain::DataKind;
 
 static OUTPUT_INCOMPLETE: AtomicBool = AtomicBool::new(false);
 /// Detail of the notes.
@@ -71,6 +72,13 @@ pub(crate) fn print_note(line: &str) {
     let is_important = MARKED[..2].iter().any(|(word, _)| line.starts_with(word));
     if is_important || !is_quiet() {
         let _ = writeln!(io::stderr().lock(), "{}", marked_text(line, notes_have_colors()));
+    }
+}
+
+/// Prints a note if the durations of a database of this kind are simulated.
+pub(crate) fn note_simulated(kind: DataKind) {
+    if kind == DataKind::Rehearsal {
+        print_note("the durations of this database are simulated");
     }
 }
 

@@ -10,9 +10,8 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     coverage::{InModelKernels, join_kernels},
-    domain::DataKind,
     profile::device_of_profile,
-    report::print_note,
+    report::{note_simulated, print_note},
     session::{CommandError, LookupDatabase},
     timeline::{
         LaunchedTask, MissingPart, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums,
@@ -219,8 +218,6 @@ pub(crate) fn join_with_database(
 ) -> Result<InModelKernels, CommandError> {
     let catalogue = Catalogue::load(assets)?;
     let database = LookupDatabase::open(folder, None)?;
-    if database.kind == DataKind::Rehearsal {
-        print_note("the durations of this database are simulated");
-    }
+    note_simulated(database.kind);
     Ok(join_kernels(runs, &database.engine, &catalogue, &database.folder)?)
 }

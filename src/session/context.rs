@@ -396,8 +396,7 @@ impl RunEnd<'_> {
             options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);
         let mark = match database.kind() {
             DataKind::Rehearsal if is_gloo => " (rehearsal: times of the CPU of this host)",
-            DataKind::Rehearsal => " (rehearsal: simulated durations)",
-            DataKind::Npu => "",
+            kind => kind.mark(),
         };
         if outcome.exit != ExitStatus::CannotMeasure {
             print_note(&format!("rows are in {}{mark}", database.folder().display()));

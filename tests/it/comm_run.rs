@@ -420,6 +420,28 @@ fn refined_sweep_locates_the_change_of_the_algorithm() {
     assert_eq!(context.rows("db", "hcom_allReduce_").len(), rows);
 }
 
+#[test]
+fn figures_of_a_rehearsed_sweep_are_marked() {
+    let context = Context::new();
+    let group = ["0-1", "--ops", "all_reduce", "--ranks", "2", "--tiers", "2", "--sizes", "1K,64K,4M"];
+    assert_eq!(sweep(&context, &group).code, 0);
+    std::fs::create_dir(context.path("images")).expect("a folder");
+    for command in [&["fit", "--svg", "images"][..], &["validate"]] {
+        let arguments = [&["comm"][..], command, &["--db", "db"]].concat();
+        let text = context.run(&arguments);
+        assert!(text.stdout.contains("(rehearsal: simulated durations)"), "{command:?}: {}", text.stdout);
+        assert!(text.stderr.contains("the durations of this database are simulated"), "{}", text.stderr);
+        let objects = context.run(&[&arguments[..], &["--format", "json"]].concat());
+        for line in objects.stdout.lines() {
+            let object: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            assert_eq!(object["kind"], "rehearsal", "{command:?}: {line}");
+        }
+        assert!(objects.stdout.lines().count() > 0, "{command:?}");
+    }
+    let image = std::fs::read_to_string(context.path("images/hcom_allReduce_.svg")).expect("an image");
+    assert!(image.contains("(rehearsal: simulated durations)"), "{image}");
+}
+
 /// A decoder step of Qwen3-32B: all_reduce of 64 rows of 5120 numbers in 2 bytes, all_gather of the logits of 151936 / 4 words.
 #[test]
 fn messages_of_a_model_are_measured_in_their_groups() {

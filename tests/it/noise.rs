@@ -40,5 +40,9 @@ fn sources_are_those_of_the_model() {
     }
     let text = context.run(&["noise", "--db", "db"]);
     assert!(text.stdout.starts_with("20 cases in "), "{}", text.stdout);
+    assert!(
+        text.stdout.contains("(rehearsal: simulated durations)") && budget["kind"] == "rehearsal",
+        "{text:?}"
+    );
     assert!(text.stdout.contains("narrower with twice the collections of each case"), "{}", text.stdout);
 }

@@ -11,7 +11,7 @@ use crate::{
     database::Database,
     domain::CollectiveKind,
     exit::ExitStatus,
-    report::{FitReport, fit_json, fit_text, print_data, print_note},
+    report::{FitReport, fit_json, fit_text, note_simulated, print_data, print_note},
     session::{CommandError, DatabaseSweeps, ResultFile, network_of_profile},
 };
 
@@ -78,7 +78,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
         network: network.as_ref(),
     };
     for (kind, file) in images {
-        if let Some(image) = bandwidth_plot(&fits, network.as_ref(), kind) {
+        if let Some(image) = bandwidth_plot(&fits, network.as_ref(), (kind, database.kind())) {
             file.write(&image)?;
         }
     }
@@ -86,6 +86,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
         OutputFormat::Json => fit_json(&report),
         OutputFormat::Plain => fit_text(&report),
     });
+    note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     Ok(ExitStatus::Done)
 }

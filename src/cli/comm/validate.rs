@@ -7,7 +7,7 @@ use crate::{
     collective::{ModelVerdict, compare_with_model},
     database::Database,
     exit::ExitStatus,
-    report::{ModelReport, model_json, model_text, print_data, print_note},
+    report::{ModelReport, model_json, model_text, note_simulated, print_data, print_note},
     session::{CommandError, DatabaseSweeps, network_of_profile},
 };
 
@@ -48,11 +48,17 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError>
     let network = network_of_profile(&options.assets.load()?, device)?;
     let DatabaseSweeps { sweeps, notes } = DatabaseSweeps::read(&database, &options.collectives)?;
     let comparisons = compare_with_model(&network, &sweeps, options.tolerance);
-    let report = ModelReport { comparisons: &comparisons, device, tolerance: options.tolerance };
+    let report = ModelReport {
+        comparisons: &comparisons,
+        device,
+        kind: database.kind(),
+        tolerance: options.tolerance,
+    };
     print_data(&match options.output.format {
         OutputFormat::Json => model_json(&report),
         OutputFormat::Plain => model_text(&report),
     });
+    note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));
     let has = |verdict: ModelVerdict| comparisons.iter().any(|row| row.verdict == verdict);
     if comparisons.iter().all(|row| row.verdict == ModelVerdict::NoModel) {

@@ -25,8 +25,9 @@ use crate::{
 pub(crate) struct FitReport<'f> {
     pub(crate) fits: &'f [SweepFit],
     pub(crate) scaling: &'f [ScalingOfGroups],
-    /// Folder of the database, for the commands that measure further sizes, and its kind.
+    /// Folder of the database, for the commands that measure further sizes.
     pub(crate) database: &'f Path,
+    /// Kind of the database.
     pub(crate) kind: DataKind,
     /// Network whose link peaks are shown.
     pub(crate) network: Option<&'f CommNetwork>,
@@ -65,7 +66,7 @@ impl FitReport<'_> {
 pub(crate) fn fit_text(report: &FitReport<'_>) -> String {
     let mut text = String::new();
     for fit in report.fits {
-        let _ = writeln!(text, "{}\n{}", fit.sweep.name(), points_table(fit));
+        let _ = writeln!(text, "{}{}\n{}", fit.sweep.name(), report.kind.mark(), points_table(fit));
         text += &lines_text(report, fit);
         text.push('\n');
     }
@@ -257,7 +258,7 @@ pub(crate) fn fit_json(report: &FitReport<'_>) -> String {
             })
             .collect();
         let object = json!({
-            "collective": fit.sweep.kind, "ranks": key.ranks, "tier": key.tier,
+            "kind": report.kind, "collective": fit.sweep.kind, "ranks": key.ranks, "tier": key.tier,
             "dtype": key.dtype.as_ref().map(Dtype::as_str), "environment": key.environment, "part_weights": key.parts.to_string(),
             "size_semantics": fit.sweep.kind.size_semantics(), "bus_factor": fit.sweep.bus_factor(),
             "link_peak_gb_per_s": fit.peak(report.network), "refining_command": report.refining_command(fit), "points": points, "lines": ranges, "changes": changes,
@@ -265,7 +266,7 @@ pub(crate) fn fit_json(report: &FitReport<'_>) -> String {
         let _ = writeln!(text, "{object}");
     }
     for scaling in report.scaling {
-        let _ = writeln!(text, "{}", json!({ "scaling": scaling }));
+        let _ = writeln!(text, "{}", json!({ "kind": report.kind, "scaling": scaling }));
     }
     text
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     collective::{ModelComparison, ModelVerdict},
-    domain::Dtype,
+    domain::{DataKind, Dtype},
 };
 
 /// Comparison of the rows of a database with the model of a device profile.
@@ -16,6 +16,8 @@ use crate::{
 pub(crate) struct ModelReport<'r> {
     pub(crate) comparisons: &'r [ModelComparison<'r>],
     pub(crate) device: &'r str,
+    /// Kind of the database.
+    pub(crate) kind: DataKind,
     pub(crate) tolerance: f64,
 }
 
@@ -49,10 +51,11 @@ pub(crate) fn model_text(report: &ModelReport<'_>) -> String {
         [ModelVerdict::Pass, ModelVerdict::Warn, ModelVerdict::Fail, ModelVerdict::NoModel]
             .map(|verdict| report.count(verdict));
     format!(
-        "{}\n{pass} PASS (ratio up to {t} or 1/{t}), {warn} WARN (up to {}), {fail} FAIL, {none} without a model, by {}\n",
+        "{}\n{pass} PASS (ratio up to {t} or 1/{t}), {warn} WARN (up to {}), {fail} FAIL, {none} without a model, by {}{}\n",
         trim_lines(&table),
         2.0 * report.tolerance,
         report.device,
+        report.kind.mark(),
         t = report.tolerance,
     )
 }
@@ -62,7 +65,7 @@ pub(crate) fn model_json(report: &ModelReport<'_>) -> String {
     let line = |row: &ModelComparison<'_>| {
         let key = &row.sweep.key;
         let object = json!({
-            "collective": row.sweep.kind, "ranks": key.ranks, "tier": key.tier,
+            "kind": report.kind, "collective": row.sweep.kind, "ranks": key.ranks, "tier": key.tier,
             "dtype": key.dtype.as_ref().map(Dtype::as_str), "environment": key.environment,
             "message_bytes": row.point.message, "us": row.point.micros, "model_us": row.predicted_us,
             "ratio": row.ratio(), "verdict": row.verdict, "by_npubench": !row.point.is_foreign,
