@@ -14,13 +14,15 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile},
     database::{Database, DatabaseError, ShardIdentity},
-    domain::{CacheState, CaseId, DataKind, KernelName, SoftwareFingerprint, case_of_signature, quoted_path},
+    domain::{
+        CacheState, CaseId, DataKind, KernelName, Nanos, SoftwareFingerprint, case_of_signature, quoted_path,
+    },
     engine::rewrite_rows,
     evidence::{HostLevel, host_levels},
-    files::{ScratchFolder, file_digest},
+    files::{ScratchFolder, file_digest, write_atomic_by},
     ledger::{Ledger, LedgerCopy, LedgerError, LedgerSize, merge_ledgers},
     report::{MergeReport, WrittenRows},
-    session::{CommandError, LostRows, add_lost_rows, run_with_other_skew},
+    session::{CommandError, LostRows, add_lost_rows, expert_skew_of, run_with_other_skew},
 };
 
 /// Databases to merge.
@@ -68,22 +70,30 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
         written: None,
         hosts: Vec::new(),
     };
+    let of_target = match &target {
+        Some(target) => read_source(target, &scratch.path().join("target.db"))?,
+        None => None,
+    };
+    report.before = of_target.as_ref().map_or_else(LedgerSize::default, |source| source.size);
     let mut sources = Vec::new();
-    for (number, database) in target.iter().chain(&found.databases).enumerate() {
-        let is_target = target.is_some() && number == 0;
-        match read_source(database, &scratch.path().join(format!("{number}.db")))? {
-            Some(source) => {
-                if is_target {
-                    report.before = source.size;
-                }
-                report.ledgers.push((database.folder().to_owned(), source.size));
-                sources.push(source);
-            }
-            None if is_target => {}
-            None => report.without_ledger.push(database.folder().to_owned()),
+    for (number, database) in found.databases.iter().enumerate() {
+        let source = read_source(database, &scratch.path().join(format!("{number}.db")))?;
+        // A run that started while the ledger was copied.
+        if let Some(owner) = owner_of(database) {
+            leave_out(request, database, owner, &mut report.in_use)?;
+        } else if let Some(source) = source {
+            sources.push(source);
+        } else {
+            report.without_ledger.push(database.folder().to_owned());
         }
     }
-    check_results(&sources)?;
+    if sources.is_empty() && report.in_use.is_empty() && !request.from.is_empty() {
+        return Err(nothing_to_merge(request));
+    }
+    check_results(of_target.as_ref(), &sources)?;
+    sources.splice(0..0, of_target);
+    report.ledgers =
+        sources.iter().map(|source| (source.database.folder().to_owned(), source.size)).collect();
     let merged = scratch.path().join("merged.db");
     let copies: Vec<&LedgerCopy> = sources.iter().map(|source| &source.copy).collect();
     report.after = merge_ledgers(&copies, &scratch.path().join("union.db"), &merged)?;
@@ -136,21 +146,44 @@ fn open_sources(request: &MergeRequest<'_>, target: Option<&Database>) -> Result
         if !database.has_tables() && !database.ledger_path().exists() {
             return Err(DatabaseError::NotADatabase { path: folder.clone() }.into());
         }
-        let state = database.lock_state();
-        if state.is_held {
-            let owner = state.owner.map_or_else(|| "another npubench".to_owned(), |owner| owner.to_string());
-            if !request.skips_used {
-                return Err(CommandError::bad_input(
-                    format!("`{}` is in use by {owner}", folder.display()),
-                    "merge it when its run has ended; `npubench status --db DIR` shows the run",
-                ));
-            }
-            found.in_use.push((database.folder().to_owned(), owner));
-            continue;
+        match owner_of(&database) {
+            Some(owner) => leave_out(request, &database, owner, &mut found.in_use)?,
+            None => found.databases.push(database),
         }
-        found.databases.push(database);
     }
     Ok(found)
+}
+
+/// Returns the process that writes a database; `None` without one.
+fn owner_of(database: &Database) -> Option<String> {
+    let state = database.lock_state();
+    let owner = || state.owner.map_or_else(|| "another npubench".to_owned(), |owner| owner.to_string());
+    state.is_held.then(owner)
+}
+
+/// Adds a database in use to those that are left out. Fails if they are not.
+fn leave_out(
+    request: &MergeRequest<'_>,
+    database: &Database,
+    owner: String,
+    in_use: &mut Vec<(PathBuf, String)>,
+) -> Result<(), CommandError> {
+    if !request.skips_used {
+        return Err(CommandError::bad_input(
+            format!("`{}` is in use by {owner}", database.folder().display()),
+            "merge it when its run has ended; `npubench status --db DIR` shows the run",
+        ));
+    }
+    in_use.push((database.folder().to_owned(), owner));
+    Ok(())
+}
+
+fn nothing_to_merge(request: &MergeRequest<'_>) -> CommandError {
+    let from: Vec<String> = request.from.iter().map(|folder| format!("`{}`", folder.display())).collect();
+    CommandError::bad_input(
+        format!("no ledger to merge into `{}`: {}", request.into.display(), from.join(", ")),
+        "give databases in which `npubench run` has measured, other than the target",
+    )
 }
 
 /// Refuses databases of different kinds or device profiles.
@@ -234,40 +267,42 @@ fn read_source(database: &Database, copy: &Path) -> Result<Option<MergeSource>, 
     Ok(Some(MergeSource { database: database.clone(), copy, size, archives }))
 }
 
-/// Refuses results of different software, and of different skews of experts.
-fn check_results(sources: &[MergeSource]) -> Result<(), CommandError> {
-    let mut software: Option<(&MergeSource, SoftwareFingerprint)> = None;
-    let mut skewed: Option<(&MergeSource, f64)> = None;
+/// Refuses results of different software, and of different skews of experts. The target may have results of other software than the
+/// sources if theirs are newer, as after an upgrade: the newest results of a case become its row.
+fn check_results(target: Option<&MergeSource>, sources: &[MergeSource]) -> Result<(), CommandError> {
+    let mut newest: Option<(&MergeSource, Nanos, SoftwareFingerprint)> = None;
     for source in sources {
-        let ledger = source.copy.open()?;
-        let folder = |of: &MergeSource| of.database.folder().display().to_string();
-        if let Some(newest) = ledger.newest_software()? {
-            match &software {
-                Some((first, known)) if *known != newest => {
-                    return Err(CommandError::bad_input(
-                        format!(
-                            "the newest results of `{}` and `{}` are of different software: {}",
-                            folder(first),
-                            folder(source),
-                            known.differences_from(&newest)
-                        ),
-                        "results of different versions are databases of their own; `npubench diff` compares them",
-                    ));
-                }
-                Some(_) => {}
-                None => software = Some((source, newest)),
+        let Some((start, software)) = source.copy.open()?.newest_software()? else { continue };
+        newest = Some(match newest {
+            Some((first, _, known)) if known != software => {
+                return Err(other_software((first, &known), (source, &software)));
             }
-        }
-        let runs = ledger.run_options()?;
-        let skew = skewed.map_or_else(|| first_skew(&runs), |(_, skew)| Some(skew));
+            Some((first, latest, known)) => (first, latest.max(start), known),
+            None => (source, start, software),
+        });
+    }
+    if let Some((target, (source, latest, known))) = target.zip(newest)
+        && let Some((start, software)) = target.copy.open()?.newest_software()?
+        && software != known
+        && start >= latest
+    {
+        return Err(other_software((target, &software), (source, &known)));
+    }
+    let mut skewed: Option<(&MergeSource, f64)> = None;
+    for source in target.into_iter().chain(sources) {
+        let runs = source.copy.open()?.run_options()?;
+        let skew = match skewed {
+            Some((_, skew)) => Some(skew),
+            None => runs.iter().find_map(|(_, options)| expert_skew_of(options)),
+        };
         let Some(skew) = skew else { continue };
         let (first, _) = *skewed.get_or_insert((source, skew));
         if let Some((run, other)) = run_with_other_skew(&runs, skew) {
             return Err(CommandError::bad_input(
                 format!(
                     "`{}` has the expert skew {skew}, and run {run} of `{}` has {other}",
-                    folder(first),
-                    folder(source)
+                    first.database.folder().display(),
+                    source.database.folder().display()
                 ),
                 "samples of different routings are not of one case; merge databases of one skew",
             ));
@@ -276,11 +311,19 @@ fn check_results(sources: &[MergeSource]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Returns the skew of experts of the first run; `None` without a run.
-fn first_skew(runs: &[(String, String)]) -> Option<f64> {
-    let (_, options) = runs.first()?;
-    let options: serde_json::Value = serde_json::from_str(options).ok()?;
-    Some(options["expert_skew"].as_f64().unwrap_or(0.0))
+fn other_software(
+    (first, known): (&MergeSource, &SoftwareFingerprint),
+    (other, software): (&MergeSource, &SoftwareFingerprint),
+) -> CommandError {
+    CommandError::bad_input(
+        format!(
+            "the newest results of `{}` and `{}` are of different software: {}",
+            first.database.folder().display(),
+            other.database.folder().display(),
+            known.differences_from(software)
+        ),
+        "results of different versions are databases of their own; `npubench diff` compares them",
+    )
 }
 
 /// Creates the database of the kind and device of the others.
@@ -337,12 +380,8 @@ fn replace_ledger(path: &Path, merged: &Path) -> Result<(), CommandError> {
         // Ends an interrupted transaction: its journal must not be applied to the new file.
         drop(Ledger::open(path)?);
     }
-    let draft = path.with_extension("db.merging");
-    fs::copy(merged, &draft)
-        .and_then(|_| fs::File::open(&draft)?.sync_all())
-        .and_then(|()| fs::rename(&draft, path))
-        .and_then(|()| fs::File::open(path.parent().unwrap_or(path))?.sync_all())
-        .map_err(write_error(path))
+    let mut merged = fs::File::open(merged).map_err(write_error(merged))?;
+    Ok(write_atomic_by(path, |out| io::copy(&mut merged, out).map(|_| ())).map_err(DatabaseError::from)?)
 }
 
 /// Writes the rows that differ from the ledger, and adds those of results without a row.

@@ -4,16 +4,12 @@
 //! union alone. So a merge does not depend on the order of the ledgers, and merging again gives the same bytes:
 //! docs/design/fleet.md.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use rusqlite::{Row, types::Value};
 
-use super::{Ledger, LedgerError, WITH_SAMPLES, software::stored_fingerprint};
-use crate::domain::{DataKind, SoftwareFingerprint};
+use super::{Ledger, LedgerCopy, LedgerError, WITH_SAMPLES, software::stored_fingerprint};
+use crate::domain::{DataKind, Nanos, SoftwareFingerprint};
 
 #[cfg(test)]
 mod tests;
@@ -27,67 +23,6 @@ const CANONICAL: &str = include_str!("merge/canonical.sql");
 const FIXED_OF_RUN: [&str; 5] = ["kind", "seed", "started_ns", "host", "options"];
 /// Columns that are equal in all ledgers with a collection.
 const FIXED_OF_COLLECTION: [&str; 5] = ["started_ns", "device", "gang", "purpose", "cache"];
-
-/// Checked copy of a ledger in the current layout; the ledger itself is not opened.
-#[derive(Debug)]
-pub(crate) struct LedgerCopy {
-    /// Path of the ledger.
-    original: PathBuf,
-    /// Path of the copy.
-    copy: PathBuf,
-}
-
-impl LedgerCopy {
-    /// Copies a ledger into a file and checks it. Fails with [`LedgerError::Damaged`] also for an empty file and for rows that
-    /// refer to lost ones.
-    pub(crate) fn create(original: &Path, copy: &Path) -> Result<Self, LedgerError> {
-        let damaged =
-            |problem: &str| LedgerError::Damaged { path: original.to_owned(), problem: problem.to_owned() };
-        let copied = || -> std::io::Result<u64> {
-            if journal_path(original).exists() {
-                fs::copy(journal_path(original), journal_path(copy))?;
-            }
-            fs::copy(original, copy)
-        };
-        if fs::metadata(original).is_ok_and(|found| !found.is_file()) {
-            return Err(LedgerError::NotAFile { path: original.to_owned() });
-        }
-        let length = copied()
-            .map_err(|source| LedgerError::Copy { path: original.to_owned(), problem: source.to_string() })?;
-        if length == 0 {
-            return Err(damaged("it is empty"));
-        }
-        let check = || -> Result<Option<String>, LedgerError> {
-            if let Some(problem) = Ledger::find_damage(copy)? {
-                return Ok(Some(problem));
-            }
-            let ledger = Ledger::open(copy)?;
-            ledger.list_runs()?;
-            let lost: Vec<String> =
-                ledger.read_rows("SELECT DISTINCT \"table\" FROM pragma_foreign_key_check", [], |row| {
-                    row.get(0)
-                })?;
-            let lost = lost.first().map(|table| format!("rows of its table `{table}` refer to lost ones"));
-            Ok(lost)
-        };
-        match check().map_err(|error| error.with_path(original))? {
-            Some(problem) => Err(damaged(&problem)),
-            None => Ok(Self { original: original.to_owned(), copy: copy.to_owned() }),
-        }
-    }
-
-    /// Opens the copy.
-    pub(crate) fn open(&self) -> Result<Ledger, LedgerError> {
-        Ledger::open(&self.copy).map_err(|error| error.with_path(&self.original))
-    }
-}
-
-/// Returns the path of the journal of an SQLite file.
-fn journal_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-journal");
-    name.into()
-}
 
 /// Numbers of the objects of a ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,16 +156,16 @@ impl Ledger {
         Ok(words.iter().filter_map(|word| word.parse().ok()).collect())
     }
 
-    /// Returns the software of the newest collection with a measurement; `None` without one. It is unknown for collections of
-    /// versions that did not record it.
-    pub(crate) fn newest_software(&self) -> Result<Option<SoftwareFingerprint>, LedgerError> {
+    /// Returns the start and the software of the newest collection with a measurement; `None` without one. The software is unknown
+    /// for collections of versions that did not record it.
+    pub(crate) fn newest_software(&self) -> Result<Option<(Nanos, SoftwareFingerprint)>, LedgerError> {
         let sql = format!(
-            "SELECT s.fingerprint FROM collections c LEFT JOIN software s ON s.digest = c.software
+            "SELECT c.started_ns, s.fingerprint FROM collections c LEFT JOIN software s ON s.digest = c.software
              WHERE EXISTS (SELECT 1 FROM attempts a WHERE a.collection = c.collection AND a.verdict IN ({WITH_SAMPLES}))
              ORDER BY c.started_ns DESC, c.run DESC, c.number DESC LIMIT 1"
         );
-        let newest: Vec<Option<SoftwareFingerprint>> =
-            self.read_rows(&sql, [], |row| stored_fingerprint(row, 0))?;
-        Ok(newest.into_iter().next().map(Option::unwrap_or_default))
+        let newest: Vec<(Nanos, Option<SoftwareFingerprint>)> =
+            self.read_rows(&sql, [], |row| Ok((Nanos(row.get(0)?), stored_fingerprint(row, 1)?)))?;
+        Ok(newest.into_iter().next().map(|(start, software)| (start, software.unwrap_or_default())))
     }
 }

@@ -13,7 +13,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction, params_from_iter, types::Value};
 
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, WITH_SAMPLES};
 use crate::domain::{CaseId, Verdict};
 
 /// Key of the tables with a number of each row.
@@ -37,29 +37,26 @@ const TABLES: [(&str, &str); 11] = [
 /// Maximum number of failed reads of one table; each is a damaged page, or a range that leads to one.
 const MOST_FAILURES: usize = 20_000;
 
-/// Statements that remove rows without those that they refer to, and results without all of their launches. A collection
-/// whose software was lost has unknown software.
-const CLEANING: [&str; 9] = [
+/// Statements that remove rows without those that they refer to. A collection whose software was lost has unknown software.
+const CLEANING: [&str; 8] = [
     "UPDATE collections SET software = NULL WHERE software NOT IN (SELECT digest FROM software)",
     "DELETE FROM planned WHERE run NOT IN (SELECT run FROM runs) OR case_id NOT IN (SELECT case_id FROM cases)",
     "DELETE FROM collections WHERE run NOT IN (SELECT run FROM runs)",
     "DELETE FROM attempts WHERE collection NOT IN (SELECT collection FROM collections)
      OR case_id NOT IN (SELECT case_id FROM cases)",
-    "DELETE FROM attempts WHERE verdict IN ('ok', 'noisy', 'suspicious')
-     AND launched <> (SELECT count(*) FROM launches WHERE launches.attempt = attempts.attempt)",
     "DELETE FROM launches WHERE attempt NOT IN (SELECT attempt FROM attempts)",
     "DELETE FROM controls WHERE collection NOT IN (SELECT collection FROM collections)",
     "DELETE FROM device_readings WHERE run NOT IN (SELECT run FROM runs)",
     "DELETE FROM verdicts WHERE run NOT IN (SELECT run FROM runs) OR case_id NOT IN (SELECT case_id FROM cases)",
 ];
 
-/// What was read of a damaged ledger.
+/// Result of a salvage, by table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SalvagedLedger {
     pub(crate) tables: Vec<SalvagedTable>,
 }
 
-/// One table of it.
+/// Rows of one table after a salvage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SalvagedTable {
     pub(crate) name: &'static str,
@@ -95,7 +92,10 @@ pub(crate) fn salvage(damaged: &Path, target: &Path) -> Result<SalvagedLedger, L
         read.push((count, copy.failures == 0));
     }
     new.in_transaction(remove_overwritten)?;
-    new.in_transaction(|target| CLEANING.iter().try_for_each(|sql| target.execute(sql, []).map(|_| ())))?;
+    new.in_transaction(|target| {
+        remove_incomplete_results(target)?;
+        CLEANING.iter().try_for_each(|sql| target.execute(sql, []).map(|_| ()))
+    })?;
     for ((name, _), (count, is_whole)) in TABLES.into_iter().zip(read) {
         let rows: Vec<u64> = new.read_rows(&format!("SELECT count(*) FROM {name}"), [], |row| {
             row.get::<_, i64>(0).map(i64::cast_unsigned)
@@ -122,6 +122,15 @@ fn remove_overwritten(target: &Transaction<'_>) -> rusqlite::Result<()> {
         target.execute(&format!("DELETE FROM {table} WHERE verdict NOT IN ({})", known.join(", ")), [])?;
     }
     Ok(())
+}
+
+/// Removes results without all of their launches.
+fn remove_incomplete_results(target: &Transaction<'_>) -> rusqlite::Result<()> {
+    let sql = format!(
+        "DELETE FROM attempts WHERE verdict IN ({WITH_SAMPLES})
+         AND launched <> (SELECT count(*) FROM launches WHERE launches.attempt = attempts.attempt)"
+    );
+    target.execute(&sql, []).map(|_| ())
 }
 
 /// Cuts an incomplete page from the end of a file.
@@ -242,39 +251,39 @@ impl TableCopy<'_> {
         let sql = format!(
             "SELECT {key}, {list} FROM {name} {hint} WHERE {key} BETWEEN ?1 AND ?2 ORDER BY {key} {order}"
         );
+        let Ok(mut statement) = source.prepare(&sql) else { return Ok(self.damaged_at(None)) };
+        let Ok(mut rows) = statement.query([first, last]) else { return Ok(self.damaged_at(None)) };
         let mut last_key = None;
-        let read = (|| -> rusqlite::Result<Vec<rusqlite::Result<()>>> {
-            let mut statement = source.prepare(&sql)?;
-            let mut rows = statement.query([first, last])?;
-            while let Some(row) = rows.next()? {
-                let values: Vec<Value> =
-                    (1..=columns.len()).map(|column| row.get(column)).collect::<rusqlite::Result<_>>()?;
-                let found: i64 = row.get(0)?;
-                // No program has written such a text.
-                let is_overwritten =
-                    values.iter().any(|value| matches!(value, Value::Text(text) if text.contains('\0')));
-                if is_overwritten {
-                    continue;
+        loop {
+            let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<(i64, Vec<Value>)> {
+                let values = (1..=columns.len()).map(|column| row.get(column));
+                Ok((row.get(0)?, values.collect::<rusqlite::Result<_>>()?))
+            };
+            let (found, values) = match rows.next().and_then(|row| row.map(read).transpose()) {
+                Ok(Some(row)) => row,
+                Ok(None) => return Ok(RangeEnd::Complete),
+                Err(_) => return Ok(self.damaged_at(last_key)),
+            };
+            // No program has written such a text.
+            let is_overwritten =
+                values.iter().any(|value| matches!(value, Value::Text(text) if text.contains('\0')));
+            if is_overwritten {
+                continue;
+            }
+            match insert.execute(params_from_iter(values)) {
+                Ok(inserted) => *count += inserted as u64,
+                // A cell that its column cannot have.
+                Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => {
                 }
-                match insert.execute(params_from_iter(values)) {
-                    Ok(inserted) => *count += inserted as u64,
-                    // A cell that its column cannot have.
-                    Err(error)
-                        if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => {}
-                    Err(error) => return Ok(vec![Err(error)]),
-                }
-                last_key = Some(found);
+                Err(error) => return Err(error),
             }
-            Ok(Vec::new())
-        })();
-        match read {
-            Ok(problems) => {
-                problems.into_iter().collect::<rusqlite::Result<()>>().map(|()| RangeEnd::Complete)
-            }
-            Err(_) => {
-                self.failures += 1;
-                Ok(RangeEnd::Damaged(last_key))
-            }
+            last_key = Some(found);
         }
+    }
+
+    /// Counts a failed read behind the row with this key.
+    fn damaged_at(&mut self, last_key: Option<i64>) -> RangeEnd {
+        self.failures += 1;
+        RangeEnd::Damaged(last_key)
     }
 }

@@ -49,17 +49,20 @@ pub(super) fn stored_fingerprint(
 }
 
 impl Ledger {
-    /// Stores the software of a collection whose software is unknown.
-    pub(crate) fn restore_software(
+    /// Returns true if the software of a collection is unknown.
+    pub(crate) fn lacks_software(&self, collection: i64) -> Result<bool, LedgerError> {
+        let sql = "SELECT software IS NULL FROM collections WHERE collection = ?1";
+        let lacks: Vec<bool> = self.read_rows(sql, [collection], |row| row.get(0))?;
+        Ok(lacks.first().is_some_and(|lacks| *lacks))
+    }
+
+    /// Stores the software of a collection.
+    pub(crate) fn set_software(
         &mut self,
         collection: i64,
         software: &SoftwareFingerprint,
     ) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
-            let sql = "SELECT 1 FROM collections WHERE collection = ?1 AND software IS NULL";
-            if !tx.prepare_cached(sql)?.exists([collection])? {
-                return Ok(());
-            }
             let digest = store_software(tx, software)?;
             let sql = "UPDATE collections SET software = ?2 WHERE collection = ?1";
             tx.execute(sql, params![collection, digest]).map(|_| ())

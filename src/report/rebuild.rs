@@ -11,10 +11,10 @@ use super::{
 };
 use crate::ledger::{SalvagedLedger, SalvagedTable};
 
-/// What a rebuild found and wrote.
+/// Result of `npubench db rebuild`.
 #[derive(Debug)]
 pub(crate) struct RebuildReport {
-    /// `None` for an intact ledger, and without one.
+    /// `None` for an intact ledger.
     pub(crate) salvage: Option<SalvageReport>,
     /// Cases with results in the ledger that had no row, by kernel.
     pub(crate) missing: Vec<MissingKernelRows>,

@@ -23,6 +23,8 @@ pub(crate) struct ReparseReport {
     pub(crate) differences: Vec<AttemptDifference>,
     /// Number of collections whose control kernels have other readings in the ledger.
     pub(crate) other_controls: usize,
+    /// Number of collections whose software the evidence has, and the ledger has not.
+    pub(crate) other_software: usize,
     pub(crate) left: Vec<LeftEvidence>,
     /// Cases with results in the ledger that had no row, by kernel.
     pub(crate) missing: Vec<MissingKernelRows>,
@@ -143,7 +145,7 @@ impl ReparseReport {
     pub(crate) fn is_complete(&self) -> bool {
         let is_equal = match &self.written {
             Some(written) => written.unwritten.is_empty(),
-            None => self.differences.is_empty() && self.other_controls == 0,
+            None => self.differences.is_empty() && self.other_controls == 0 && self.other_software == 0,
         };
         let has_all_rows = self.missing.iter().all(|missing| missing.rebuilt == missing.cases);
         is_equal && has_all_rows && self.left.is_empty()
@@ -172,7 +174,7 @@ pub(crate) fn reparse_json(report: &ReparseReport) -> String {
     });
     let all = json!({
         "collections": report.collections, "attempts": report.attempts, "not_launched": report.not_launched,
-        "other_controls": report.other_controls,
+        "other_controls": report.other_controls, "other_software": report.other_software,
         "differences": differences.collect::<Vec<_>>(), "left": left.collect::<Vec<_>>(),
         "missing_rows": missing.collect::<Vec<_>>(), "written": written,
     });
@@ -233,6 +235,10 @@ pub(crate) fn reparse_summary(report: &ReparseReport) -> String {
     if report.other_controls > 0 {
         let collections = format_count(report.other_controls, "collection");
         lines.push(format!("the control kernels of {collections} have other readings than the ledger"));
+    }
+    if report.other_software > 0 {
+        let collections = format_count(report.other_software, "collection");
+        lines.push(format!("the software of {collections} is in the evidence alone"));
     }
     if report.not_launched > 0 {
         lines.push(format!("{} launched nothing", format_count(report.not_launched, "collection")));

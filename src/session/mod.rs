@@ -65,7 +65,7 @@ pub(crate) use measured_sweeps::{DatabaseSweeps, parse_collective};
 pub(crate) use network::network_of_profile;
 pub(crate) use nodes::{NodePlace, SweepFollower, first_slurm_host, resume_on_all_nodes};
 pub(crate) use options::{BusyArg, DeadlineOptions, NoiseModelArg, RunOptions};
-pub(crate) use plan::{check_expert_skew, plan_of_database, run_with_other_skew};
+pub(crate) use plan::{check_expert_skew, expert_skew_of, plan_of_database, run_with_other_skew};
 pub(crate) use production_collectives::PlacedCollectives;
 pub(crate) use profile_records::{BadProfile, divide_readable, left_out_files, read_records};
 pub(crate) use rebuild::{LostRows, add_lost_rows, rebuild_database};

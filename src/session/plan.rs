@@ -196,10 +196,15 @@ pub(crate) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), Co
 /// Returns the first run with another skew of experts, from the options of runs as JSON.
 pub(crate) fn run_with_other_skew(runs: &[(String, String)], skew: f64) -> Option<(&str, f64)> {
     runs.iter().find_map(|(run, options)| {
-        let options: serde_json::Value = serde_json::from_str(options).ok()?;
-        let earlier = options["expert_skew"].as_f64().unwrap_or(0.0);
+        let earlier = expert_skew_of(options)?;
         (earlier != skew).then_some((run.as_str(), earlier))
     })
+}
+
+/// Returns the skew of experts from the options of a run as JSON; `None` if they cannot be read.
+pub(crate) fn expert_skew_of(options: &str) -> Option<f64> {
+    let options: serde_json::Value = serde_json::from_str(options).ok()?;
+    Some(options["expert_skew"].as_f64().unwrap_or(0.0))
 }
 
 #[cfg(test)]

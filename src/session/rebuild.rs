@@ -1,71 +1,63 @@
 //! `npubench db rebuild`: a readable ledger from a damaged one, and the rows that tables have lost from the ledger alone.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
 };
 
 use super::{
     CommandError,
-    reparse::{rebuild_rows, reparse_collections, write_rows},
+    reparse::{compare_with_evidence, rebuild_rows, write_rows},
 };
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
-    database::Database,
+    database::{Database, DatabaseError},
     domain::{CaseId, IdentifiedCase, case_of_signature},
     evidence::missing_rows,
-    exit::ExitStatus,
-    files::ScratchFolder,
-    ledger::{Ledger, LedgerError, SalvagedLedger, salvage},
+    files::{ScratchFolder, write_atomic_by},
+    ledger::{
+        Ledger, LedgerCopy, LedgerError, SalvagedLedger, copy_with_journal, journal_path, merge_ledgers,
+        salvage,
+    },
     report::{MissingKernelRows, RebuildReport, SalvageReport},
 };
 
-/// Suffix of the journal that SQLite rolls back when it opens a ledger.
-const JOURNAL: &str = "-journal";
-
-/// Salvages a damaged ledger, reads the results that it has lost or that differ again from the evidence, and adds the rows that the tables lack, with the ledger's results. If it does not `write`, it
-/// works on copies and reports what it would do. The caller holds the lock of the database.
+/// Salvages a damaged ledger, reads the results that it has lost or that differ again from the evidence, and adds the rows that the
+/// tables lack, with the ledger's results. If it does not `write`, it works on copies and reports what it would do. The caller holds
+/// the lock of the database.
 ///
-/// Fails if nothing of a damaged ledger can be read; it is left as it is.
+/// Fails if there is no ledger, and if nothing of a damaged one can be read; it is left as it is.
 pub(crate) fn rebuild_database(
     database: &Database,
     assets: &AssetFiles,
     writes: bool,
 ) -> Result<RebuildReport, CommandError> {
     let path = database.ledger_path();
-    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
-    let salvaged = salvage_ledger(&path, scratch.path(), writes)?;
-    let used = match &salvaged {
-        Some(salvaged) if !writes => salvaged.new.clone(),
-        _ => path,
-    };
-    let mut ledger = match used.exists() {
-        true => Ledger::open(&used)?,
-        false => return Ok(RebuildReport { salvage: None, missing: Vec::new(), written: None }),
-    };
-    let mut report = RebuildReport { salvage: None, missing: Vec::new(), written: None };
-    if let Some(NewLedger { report: salvage, .. }) = salvaged {
-        // What SQLite could still read may be wrong, and what it could not is in the evidence.
-        let archived = ledger.archived_collections()?;
-        let compared = reparse_collections(database, &mut ledger, assets, &archived, writes)?;
-        report.salvage = Some(SalvageReport {
-            compared: compared.collections,
-            changed: compared.differences.len(),
-            without_evidence: compared.left.len(),
-            lost_results: ledger.count_lost_results()?,
-            ..salvage
-        });
+    if !path.exists() {
+        return Err(CommandError::bad_input(
+            format!("`{}` has no ledger, from which its rows could be rebuilt", database.folder().display()),
+            "a ledger is written by `npubench run`; rows of production profiles are read again by `npubench ingest PROFILE`",
+        ));
     }
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let catalogue = Catalogue::load(assets)?;
+    let salvaged = salvage_ledger(database, scratch.path(), (&catalogue, assets))?;
+    let used = match &salvaged {
+        Some(SalvagedFile { report, file }) if writes => {
+            replace_damaged(&path, file, &report.kept)?;
+            path
+        }
+        Some(SalvagedFile { file, .. }) => file.clone(),
+        None => path,
+    };
+    let mut ledger = Ledger::open(&used)?;
     let order = ledger.planned_order()?;
     let lost = add_lost_rows(database, &ledger, &catalogue, &order, writes)?;
-    report.missing = lost.missing;
-    if writes {
-        report.written = Some(write_rows(database, &mut ledger, &catalogue, &lost.insertable)?);
-    }
-    Ok(report)
+    let written =
+        writes.then(|| write_rows(database, &mut ledger, &catalogue, &lost.insertable)).transpose()?;
+    Ok(RebuildReport { salvage: salvaged.map(|salvaged| salvaged.report), missing: lost.missing, written })
 }
 
 /// Cases with results in the ledger that had no row.
@@ -114,38 +106,29 @@ pub(crate) fn add_lost_rows(
     Ok(lost)
 }
 
-/// A ledger with what could be read of a damaged one.
-struct NewLedger {
+/// Ledger with what could be read of a damaged one and of the evidence, in a scratch folder.
+struct SalvagedFile {
     report: SalvageReport,
-    /// Place of the new file.
-    new: PathBuf,
+    file: PathBuf,
 }
 
-/// Salvages the ledger if it is damaged. If it `writes`, the new ledger takes its place, and the damaged one is kept beside it.
-fn salvage_ledger(path: &Path, scratch: &Path, writes: bool) -> Result<Option<NewLedger>, CommandError> {
-    let problem = match Ledger::find_damage(path) {
+/// Salvages the ledger if it is damaged, into a new file of the scratch folder; `None` for an intact one.
+fn salvage_ledger(
+    database: &Database,
+    scratch: &Path,
+    (catalogue, assets): (&Catalogue, &AssetFiles),
+) -> Result<Option<SalvagedFile>, CommandError> {
+    let path = database.ledger_path();
+    let problem = match Ledger::find_damage(&path) {
         Ok(None) => return Ok(None),
         Ok(Some(problem)) | Err(LedgerError::Damaged { problem, .. }) => problem,
         Err(error) => return Err(error.into()),
     };
-    let failed = |action: &str, path: &Path| {
-        let place = path.display().to_string();
-        let action = action.to_owned();
-        move |error: io::Error| CommandError {
-            message: format!("cannot {action} `{place}`: {error}"),
-            hint: "check free space and permissions; no content of the ledger was changed".to_owned(),
-            exit: ExitStatus::BadInput,
-        }
-    };
     // SQLite may change the file that it opens.
     let copy = scratch.join("damaged.db");
-    fs::copy(path, &copy).map_err(failed("copy", path))?;
-    let journal = with_suffix(path, JOURNAL);
-    if journal.exists() {
-        fs::copy(&journal, with_suffix(&copy, JOURNAL)).map_err(failed("copy", &journal))?;
-    }
-    let drafted = scratch.join("new.db");
-    let salvaged: SalvagedLedger = salvage(&copy, &drafted)?;
+    copy_with_journal(&path, &copy).map_err(file_error("copy", &path))?;
+    let read = scratch.join("read.db");
+    let salvaged: SalvagedLedger = salvage(&copy, &read)?;
     if salvaged.is_empty() {
         return Err(CommandError::bad_input(
             format!("nothing of the damaged ledger `{}` can be read: {problem}", path.display()),
@@ -156,36 +139,53 @@ fn salvage_ledger(path: &Path, scratch: &Path, writes: bool) -> Result<Option<Ne
             ),
         ));
     }
-    let kept = with_suffix(path, &format!(".damaged-{}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
+    // Cells may be wrong, and what SQLite could not read is in the evidence.
+    let mut ledger = Ledger::open(&read)?;
+    let archived = ledger.archived_collections()?;
+    let compared =
+        compare_with_evidence(database, &mut ledger, catalogue, assets, (&archived, &BTreeSet::new()), true)?
+            .report;
+    let lost_results = ledger.count_lost_results()?;
+    drop(ledger);
+    // The newest attempt of a case is that with the greatest key, and attempts from the evidence have new keys.
+    let file = scratch.join("ordered.db");
+    let copy = LedgerCopy::create(&read, &scratch.join("checked.db"))?;
+    merge_ledgers(&[&copy], &scratch.join("union.db"), &file)?;
+    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let report = SalvageReport {
         problem,
-        kept: kept.clone(),
+        kept: path.with_added_extension(format!("damaged-{time}")),
         salvaged,
-        compared: 0,
-        changed: 0,
-        without_evidence: 0,
-        lost_results: 0,
+        compared: compared.collections,
+        changed: compared.differences.len(),
+        without_evidence: compared.left.len(),
+        lost_results,
     };
-    if !writes {
-        return Ok(Some(NewLedger { report, new: drafted }));
-    }
-    // On the file system of the ledger, so that it takes its place at once.
-    let new = with_suffix(path, ".salvaged");
-    fs::copy(&drafted, &new).and_then(|_| fs::File::open(&new)?.sync_all()).map_err(failed("write", &new))?;
-    if journal.exists() {
-        fs::rename(&journal, with_suffix(&kept, JOURNAL)).map_err(failed("move", &journal))?;
-    }
-    // A hard link first: at each instant one of both is the ledger.
-    fs::hard_link(path, &kept)
-        .or_else(|_| fs::copy(path, &kept).map(|_| ()))
-        .map_err(failed("keep", path))?;
-    fs::rename(&new, path).map_err(failed("replace", path))?;
-    Ok(Some(NewLedger { report, new: path.to_owned() }))
+    Ok(Some(SalvagedFile { report, file }))
 }
 
-/// Returns the path with a text behind its name.
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
+/// Replaces a damaged ledger, which is kept under another name with its journal.
+fn replace_damaged(path: &Path, new: &Path, kept: &Path) -> Result<(), CommandError> {
+    copy_with_journal(path, kept)
+        .and_then(|_| fs::File::open(kept)?.sync_all())
+        .map_err(file_error("keep", path))?;
+    let mut new = fs::File::open(new).map_err(file_error("read", new))?;
+    // The journal of the damaged file must not be applied to the new one.
+    match fs::remove_file(journal_path(path)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(file_error("remove the journal of", path)(error));
+        }
+        _ => {}
+    }
+    Ok(write_atomic_by(path, |out| io::copy(&mut new, out).map(|_| ())).map_err(DatabaseError::from)?)
+}
+
+fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CommandError + use<> {
+    let place = path.display().to_string();
+    move |error| {
+        CommandError::bad_input(
+            format!("cannot {action} `{place}`: {error}"),
+            "check free space and permissions; no content of the ledger was changed",
+        )
+    }
 }

@@ -32,63 +32,11 @@ pub(crate) fn reparse_runs(
     writes: bool,
 ) -> Result<ReparseReport, CommandError> {
     let collections = ledger.attempted_collections(run)?;
-    reparse_collections(database, ledger, assets, &collections, writes)
-}
-
-/// As [`reparse_runs`] for these collections.
-pub(super) fn reparse_collections(
-    database: &Database,
-    ledger: &mut Ledger,
-    assets: &AssetFiles,
-    collections: &[AttemptedCollection],
-    writes: bool,
-) -> Result<ReparseReport, CommandError> {
     let catalogue = Catalogue::load(assets)?;
-    let device = DeviceProfile::load(assets, database.device())?;
-    let rules = AssessmentRules { catalogue: &catalogue, device: &device };
-    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
-    let mut report = ReparseReport::default();
-    let planned = ledger.planned_cases()?;
     let missing = missing_rows(database, ledger)?;
     let lost: BTreeSet<CaseId> = missing.iter().flat_map(|rows| &rows.cases).cloned().collect();
-    let mut found: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
-    let mut unplanned: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
-    for collections in collections.chunks(AT_ONCE) {
-        let assessed: Vec<Option<Result<ReassessedCollection, String>>> = collections
-            .par_iter()
-            .map(|collection| reassess(rules, database, collection, &scratch))
-            .collect();
-        for (collection, assessed) in collections.iter().zip(assessed) {
-            let changes = match assessed {
-                None => {
-                    report.not_launched += 1;
-                    continue;
-                }
-                Some(Ok(assessed)) => {
-                    let attempted = assessed.attempts.iter().map(|(case, _)| case);
-                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
-                    let all = attempted.chain(equal.map(|equal| &equal.case));
-                    let all = all.filter(|case| lost.contains(case.id()));
-                    found.extend(all.map(|case| (case.id().clone(), case.clone())));
-                    compare_controls(&mut report, ledger, collection, &assessed.controls, writes)?;
-                    if writes {
-                        ledger.restore_software(collection.collection, &assessed.software)?;
-                    }
-                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
-                    let equal = equal.map(|equal| &equal.case).filter(|case| !planned.contains(case.id()));
-                    unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
-                    add_assessed(&mut report, ledger, collection, assessed)?
-                }
-                Some(Err(problem)) => {
-                    report.left.push(left(collection, None, problem));
-                    continue;
-                }
-            };
-            if writes && !changes.is_empty() {
-                ledger.replace_attempts(collection, &changes)?;
-            }
-        }
-    }
+    let EvidenceComparison { mut report, found, unplanned } =
+        compare_with_evidence(database, ledger, &catalogue, assets, (&collections, &lost), writes)?;
     report.missing = missing
         .iter()
         .map(|rows| MissingKernelRows {
@@ -109,6 +57,75 @@ pub(super) fn reparse_collections(
         report.written = Some(write_rows(database, ledger, &catalogue, &unplanned)?);
     }
     Ok(report)
+}
+
+/// Comparison of a ledger with the evidence of its collections.
+pub(super) struct EvidenceComparison {
+    /// Differences; nothing of rows.
+    pub(super) report: ReparseReport,
+    /// Cases of the evidence whose rows are lost.
+    found: BTreeMap<CaseId, IdentifiedCase>,
+    /// Cases of equal calls that no run planned.
+    unplanned: BTreeMap<CaseId, IdentifiedCase>,
+}
+
+/// Compares the attempts of collections with their evidence. If it `writes`, it replaces those of the ledger that differ. `lost` are
+/// the cases whose rows are lost. No table is written.
+pub(super) fn compare_with_evidence(
+    database: &Database,
+    ledger: &mut Ledger,
+    catalogue: &Catalogue,
+    assets: &AssetFiles,
+    (collections, lost): (&[AttemptedCollection], &BTreeSet<CaseId>),
+    writes: bool,
+) -> Result<EvidenceComparison, CommandError> {
+    let device = DeviceProfile::load(assets, database.device())?;
+    let rules = AssessmentRules { catalogue, device: &device };
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+    let mut report = ReparseReport::default();
+    let planned = ledger.planned_cases()?;
+    let mut found: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
+    let mut unplanned: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
+    for collections in collections.chunks(AT_ONCE) {
+        let assessed: Vec<Option<Result<ReassessedCollection, String>>> = collections
+            .par_iter()
+            .map(|collection| reassess(rules, database, collection, &scratch))
+            .collect();
+        for (collection, assessed) in collections.iter().zip(assessed) {
+            let changes = match assessed {
+                None => {
+                    report.not_launched += 1;
+                    continue;
+                }
+                Some(Ok(assessed)) => {
+                    let attempted = assessed.attempts.iter().map(|(case, _)| case);
+                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
+                    let all = attempted.chain(equal.map(|equal| &equal.case));
+                    let all = all.filter(|case| lost.contains(case.id()));
+                    found.extend(all.map(|case| (case.id().clone(), case.clone())));
+                    compare_controls(&mut report, ledger, collection, &assessed.controls, writes)?;
+                    if ledger.lacks_software(collection.collection)? && !assessed.software.is_unknown() {
+                        report.other_software += 1;
+                        if writes {
+                            ledger.set_software(collection.collection, &assessed.software)?;
+                        }
+                    }
+                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
+                    let equal = equal.map(|equal| &equal.case).filter(|case| !planned.contains(case.id()));
+                    unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
+                    add_assessed(&mut report, ledger, collection, assessed)?
+                }
+                Some(Err(problem)) => {
+                    report.left.push(left(collection, None, problem));
+                    continue;
+                }
+            };
+            if writes && !changes.is_empty() {
+                ledger.replace_attempts(collection, &changes)?;
+            }
+        }
+    }
+    Ok(EvidenceComparison { report, found, unplanned })
 }
 
 /// Assesses a collection; `None` if it launched nothing, so that it may have no evidence.

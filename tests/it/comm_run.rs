@@ -425,7 +425,7 @@ fn figures_of_a_rehearsed_sweep_are_marked() {
     let context = Context::new();
     let group = ["0-1", "--ops", "all_reduce", "--ranks", "2", "--tiers", "2", "--sizes", "1K,64K,4M"];
     assert_eq!(sweep(&context, &group).code, 0);
-    std::fs::create_dir(context.path("images")).expect("a folder");
+    fs::create_dir(context.path("images")).expect("a folder");
     for command in [&["fit", "--svg", "images"][..], &["validate"]] {
         let arguments = [&["comm"][..], command, &["--db", "db"]].concat();
         let text = context.run(&arguments);
@@ -438,7 +438,7 @@ fn figures_of_a_rehearsed_sweep_are_marked() {
         }
         assert!(objects.stdout.lines().count() > 0, "{command:?}");
     }
-    let image = std::fs::read_to_string(context.path("images/hcom_allReduce_.svg")).expect("an image");
+    let image = fs::read_to_string(context.path("images/hcom_allReduce_.svg")).expect("an image");
     assert!(image.contains("(rehearsal: simulated durations)"), "{image}");
 }
 

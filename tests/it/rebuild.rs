@@ -9,7 +9,7 @@ use std::{
 use rusqlite::Connection;
 
 use crate::{
-    context::{Context, STEADY_RUN},
+    context::{Context, LIFELIKE_RUN, STEADY_RUN},
     kill_resume::{ingested, tables},
 };
 
@@ -98,6 +98,72 @@ fn deleted_table_and_row_are_rebuilt_from_the_ledger_alone() {
     assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
     let again = context.run(&["db", "rebuild", "db", "--dry-run"]);
     assert_eq!(again.stdout, "the ledger is intact, and each of its results has a row\n");
+}
+
+/// Overwrites the root page of an index, so that SQLite reports damage although every table can be read.
+fn damage_an_index(ledger: &Path) {
+    let connection = Connection::open(ledger).expect("a ledger");
+    let sql = "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE type = 'index' AND tbl_name = 'attempts'";
+    let (page, size): (u64, u64) = connection
+        .query_row(sql, [], |row| {
+            Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
+        })
+        .expect("an index");
+    drop(connection);
+    let file = File::options().write(true).open(ledger).expect("a file");
+    file.write_all_at(&vec![0xA5; size as usize], (page - 1) * size).expect("written");
+}
+
+/// The results of an earlier version of CANN are lost and come back from the evidence: they stay the earlier ones of their cases.
+#[test]
+fn restored_results_are_not_newer_than_those_behind_them() {
+    let context = ingested();
+    let upgraded = context.write("upgraded.yaml", "software: {cann: 9.9}\n");
+    let upgraded = upgraded.to_str().expect("text");
+    let kernels = ["--kernels", "Add,SwiGlu", "--update", "all"];
+    let first = [&LIFELIKE_RUN[..], &kernels, &["--seed", "1"]].concat();
+    let second = [&LIFELIKE_RUN[..], &kernels, &["--seed", "2", "--rehearsal-faults", upgraded]].concat();
+    for arguments in [first, second] {
+        let ran = context.run(&arguments);
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    }
+    let ledger = context.path("db/.npubench/ledger.db");
+    let (rows, expected) = (tables(&context), attempts(&ledger));
+    let lost = "DELETE FROM launches WHERE attempt IN (SELECT attempt FROM attempts JOIN collections USING (collection)
+                    WHERE run = (SELECT min(run) FROM runs));
+                DELETE FROM attempts WHERE collection IN (SELECT collection FROM collections
+                    WHERE run = (SELECT min(run) FROM runs));";
+    Connection::open(&ledger).expect("a ledger").execute_batch(lost).expect("deleted");
+    assert!(attempts(&ledger).len() < expected.len());
+    damage_an_index(&ledger);
+    // The table is lost, too, and comes back from the restored ledger.
+    fs::remove_file(context.path("db/Add.csv")).expect("removed");
+    let ran = context.run(&["db", "rebuild", "db"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(attempts(&ledger), expected);
+    let without_add = |tables: Vec<(String, String)>| -> Vec<(String, String)> {
+        tables.into_iter().filter(|(name, _)| name != "Add.csv").collect()
+    };
+    assert_eq!(without_add(tables(&context)), without_add(rows), "an older result has replaced a row");
+    let added = context.rows("db", "Add").len();
+    assert!(added > 0);
+    assert!(
+        ran.stdout.contains(&format!("the table of Add was missing, with {added} cases")),
+        "{}",
+        ran.stdout
+    );
+    assert!(ran.stdout.contains(&format!("{added} rows written from the ledger")), "{}", ran.stdout);
+    assert!(ran.stdout.contains("`npubench ingest PROFILE` fills"), "{}", ran.stdout);
+    let checked = context.run(&["db", "check", "db"]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+}
+
+#[test]
+fn database_without_a_ledger_cannot_be_rebuilt() {
+    let context = ingested();
+    let ran = context.run(&["db", "rebuild", "db"]);
+    assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("ROOT/db` has no ledger") && ran.stderr.contains("hint: "), "{}", ran.stderr);
 }
 
 /// Pages that are overwritten, zeroed or cut off: the results come back from the evidence, and no row loses a cell.

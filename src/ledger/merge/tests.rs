@@ -1,6 +1,9 @@
 //! Tests of the merge of ledgers.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -12,7 +15,7 @@ use crate::{
         ControlKernel, ControlReading, DataKind, Dtype, IdentifiedCase, KernelName, Launch, Nanos, Tensor,
         Verdict,
     },
-    ledger::{DeviceReading, NewCollection, NewRun},
+    ledger::{DeviceReading, NewCollection, NewRun, journal_path},
 };
 
 const RUNS: [&str; 3] = ["20260101-000000-00001", "20260101-000000-00002", "20260102-000000-00001"];
@@ -228,7 +231,7 @@ fn union_has_every_object_once_and_the_later_state_of_each() {
         .read_rows("SELECT started_ns FROM collections ORDER BY collection", [], |row| row.get(0))
         .expect("read");
     assert!(started.is_sorted(), "keys are in the order of time: {started:?}");
-    assert_eq!(merged.newest_software().expect("read"), Some(software()));
+    assert_eq!(merged.newest_software().expect("read"), Some((Nanos(start_of(0, 4)), software())));
 }
 
 #[test]

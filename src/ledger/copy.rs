@@ -1,0 +1,71 @@
+//! Copies of ledgers: a ledger that another process may write, or that is damaged, is read from a copy.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{Ledger, LedgerError};
+
+/// Checked copy of a ledger in the current layout; the ledger itself is not opened.
+#[derive(Debug)]
+pub(crate) struct LedgerCopy {
+    /// Path of the ledger.
+    pub(super) original: PathBuf,
+    /// Path of the copy.
+    pub(super) copy: PathBuf,
+}
+
+impl LedgerCopy {
+    /// Copies a ledger into a file and checks it. Fails with [`LedgerError::Damaged`] also for an empty file and for rows that
+    /// refer to lost ones.
+    pub(crate) fn create(original: &Path, copy: &Path) -> Result<Self, LedgerError> {
+        let damaged =
+            |problem: &str| LedgerError::Damaged { path: original.to_owned(), problem: problem.to_owned() };
+        if fs::metadata(original).is_ok_and(|found| !found.is_file()) {
+            return Err(LedgerError::NotAFile { path: original.to_owned() });
+        }
+        let length = copy_with_journal(original, copy)
+            .map_err(|source| LedgerError::Copy { path: original.to_owned(), problem: source.to_string() })?;
+        if length == 0 {
+            return Err(damaged("it is empty"));
+        }
+        let check = || -> Result<Option<String>, LedgerError> {
+            if let Some(problem) = Ledger::find_damage(copy)? {
+                return Ok(Some(problem));
+            }
+            let ledger = Ledger::open(copy)?;
+            ledger.list_runs()?;
+            let lost: Vec<String> =
+                ledger.read_rows("SELECT DISTINCT \"table\" FROM pragma_foreign_key_check", [], |row| {
+                    row.get(0)
+                })?;
+            let lost = lost.first().map(|table| format!("rows of its table `{table}` refer to lost ones"));
+            Ok(lost)
+        };
+        match check().map_err(|error| error.with_path(original))? {
+            Some(problem) => Err(damaged(&problem)),
+            None => Ok(Self { original: original.to_owned(), copy: copy.to_owned() }),
+        }
+    }
+
+    /// Opens the copy.
+    pub(crate) fn open(&self) -> Result<Ledger, LedgerError> {
+        Ledger::open(&self.copy).map_err(|error| error.with_path(&self.original))
+    }
+}
+
+/// Copies an SQLite file and the journal that SQLite rolls back when it opens the file; returns the length of the file in bytes.
+pub(crate) fn copy_with_journal(original: &Path, copy: &Path) -> io::Result<u64> {
+    if journal_path(original).exists() {
+        fs::copy(journal_path(original), journal_path(copy))?;
+    }
+    fs::copy(original, copy)
+}
+
+/// Returns the path of the journal of an SQLite file.
+pub(crate) fn journal_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-journal");
+    name.into()
+}
