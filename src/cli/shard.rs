@@ -21,7 +21,7 @@ use crate::{
     exit::ExitStatus,
     fleet::ShardPlan,
     plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
-    report::{format_count, print_data, print_note},
+    report::{format_count, format_duration, print_data, print_note},
     session::{CommandError, RunOptions, plan_of_database},
 };
 
@@ -38,11 +38,11 @@ pub(super) struct ShardOptions {
     database: DatabaseFolder,
     /// Number of shards
     #[arg(long, value_name = "N", required_unless_present = "minutes",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..100_000))]
+          value_parser = parse_shard_count)]
     shards: Option<usize>,
     /// As many shards as take about this long on the devices of one host; a collection takes 20 to 40 s to start
     #[arg(long, value_name = "MINUTES", conflicts_with = "shards",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+          value_parser = parse_minutes)]
     minutes: Option<u32>,
     /// Devices of one host, for the prediction, such as `0-3,8`; by default all of this host
     #[arg(long, value_name = "LIST", value_parser = parse_devices)]
@@ -71,6 +71,16 @@ pub(super) struct ShardOptions {
     output: OutputOptions,
     #[command(flatten)]
     assets: AssetOptions,
+}
+
+fn parse_shard_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..100_000).contains(count));
+    count.ok_or_else(|| format!("`{text}` is no number of shards from 1 to 99999"))
+}
+
+fn parse_minutes(text: &str) -> Result<u32, String> {
+    let minutes = text.parse().ok().filter(|minutes| (1..=10_000).contains(minutes));
+    minutes.ok_or_else(|| format!("`{text}` is no number of minutes from 1 to 10000"))
 }
 
 pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
@@ -116,9 +126,9 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
                 })
             ),
             OutputFormat::Plain => format!(
-                "{number}/{count}: {}, {:.1} minutes on {}\n",
+                "{number}/{count}: {}, {} on {}\n",
                 format_count(shard.cases.len(), "case"),
-                seconds / 60.0,
+                format_duration(seconds),
                 format_count(devices.len(), "device")
             ),
         });

@@ -23,6 +23,8 @@ pub enum DatabaseError {
     Yaml(#[from] YamlError),
     #[error("`{}` is not a database folder", .path.display())]
     NotADatabase { path: PathBuf },
+    #[error("`{}` is no identity of a shard: {problem}", .path.display())]
+    ShardFile { path: PathBuf, problem: String },
     #[error("`{}` is a profile, not a database", .path.display())]
     Profile { path: PathBuf },
     #[error("`{}` is a file, not a folder", .path.display())]
@@ -75,6 +77,10 @@ impl DatabaseError {
                 return format!(
                     "create one with `npubench ingest PROFILE --db {path}`, `npubench grid --db {path}` or `npubench comm run --db {path}`"
                 );
+            }
+            Self::ShardFile { .. } => {
+                "write `{\"plan\":\"PLAN\",\"shard\":{\"number\":K,\"count\":N}}` into it; PLAN and K are the last two folders of the path of \
+                 the shard"
             }
             Self::Profile { path } => {
                 return format!(

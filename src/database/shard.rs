@@ -70,10 +70,8 @@ impl Database {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(DatabaseError::io("read", &path)(error)),
         };
-        let parsed = serde_json::from_str(&text);
-        parsed
-            .map(Some)
-            .map_err(|error| DatabaseError::io("read", &path)(io::Error::other(error.to_string())))
+        let parsed = serde_json::from_str(&text).map(Some);
+        parsed.map_err(|error| DatabaseError::ShardFile { path, problem: error.to_string() })
     }
 
     /// Returns the folder of the plan of its shards and their databases.

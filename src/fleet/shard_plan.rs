@@ -13,6 +13,7 @@ use crate::{
     files::{FolderLock, read_regular_text, write_atomic},
     ledger::{Ledger, NewCheck, StoredCheck},
     plan::{InitialCosts, RunPlan},
+    report::format_count,
     session::CommandError,
 };
 
@@ -36,6 +37,7 @@ pub(crate) struct ShardPlan {
 /// Cases of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PlannedShard {
+    /// Ids of the cases, sorted.
     pub(crate) cases: Vec<String>,
     /// Predicted time of all devices together, in seconds.
     pub(crate) device_seconds: f64,
@@ -77,12 +79,13 @@ impl ShardItem {
     }
 }
 
-/// Divides items into shards: in the order of their ids, cut where the sum of the times reaches k/N of the whole.
+/// Divides items into shards, at most as many as there are items: in the order of their ids, cut where the sum of the times reaches
+/// k/N of the whole, with at least one item in each shard.
 pub(super) fn divide(mut items: Vec<ShardItem>, count: usize) -> Vec<PlannedShard> {
     items.sort_by(|one, other| one.id.cmp(&other.id));
     let total: f64 = items.iter().map(|item| item.device_seconds).sum();
     let mut shards = vec![PlannedShard::default(); count];
-    let (mut before, number_of_items) = (0.0, items.len());
+    let (mut before, mut previous, number_of_items) = (0.0, None, items.len());
     for (place, ShardItem { mut cases, device_seconds, .. }) in items.into_iter().enumerate() {
         #[expect(
             clippy::cast_precision_loss,
@@ -90,17 +93,21 @@ pub(super) fn divide(mut items: Vec<ShardItem>, count: usize) -> Vec<PlannedShar
             clippy::cast_sign_loss,
             reason = "a share of the number of shards"
         )]
-        let number = match total > 0.0 {
+        let share = match total > 0.0 {
             // Half of the item, so that rounding of the sums cannot move it beyond a cut.
             true => ((before + device_seconds / 2.0) / total * count as f64) as usize,
             false => place * count / number_of_items,
         };
-        let shard = &mut shards[number.min(count - 1)];
-        cases.sort_unstable();
+        // No shard is left out, and the items that are left suffice for the shards that are left.
+        let next = previous.map_or(0, |previous: usize| previous + 1).min(count - 1);
+        let number = share.min(next).max(count.saturating_sub(number_of_items - place));
+        previous = Some(number);
+        let shard = &mut shards[number];
         shard.cases.append(&mut cases);
         shard.device_seconds += device_seconds;
         before += device_seconds;
     }
+    shards.iter_mut().for_each(|shard| shard.cases.sort_unstable());
     shards
 }
 
@@ -123,7 +130,7 @@ impl ShardPlan {
         }
         if count > items.len() {
             return Err(CommandError::bad_input(
-                format!("the plan has {} calls, fewer than {count} shards", items.len()),
+                format!("the plan has {}, fewer than {count} shards", format_count(items.len(), "call")),
                 format!("give at most `--shards {}`", items.len()),
             ));
         }
@@ -247,17 +254,35 @@ mod tests {
         ShardItem { cases: vec![id.clone()], id, device_seconds }
     }
 
+    /// Returns an item with further cases of the same call, whose ids are anywhere in the order.
+    fn item_of_calls(number: u64, calls: u64, device_seconds: f64) -> ShardItem {
+        let further = (1..calls).map(|call| short_hash(&(number * 10 + 1_000_000 + call).to_le_bytes()));
+        let mut item = item(number, device_seconds);
+        item.cases.extend(further);
+        item
+    }
+
     proptest! {
         #[test]
         fn every_case_is_in_one_shard_and_no_shard_differs_by_more_than_its_largest_case(
-            seconds in proptest::collection::vec(0.01..20.0_f64, 1..300), count in 1..40_usize
+            costs in proptest::collection::vec((0.01..20.0_f64, 1..4_u64), 1..300), count in 1..40_usize
         ) {
-            let items: Vec<ShardItem> = seconds.iter().zip(0..).map(|(seconds, number)| item(number, *seconds)).collect();
+            let items: Vec<ShardItem> =
+                costs.iter().zip(0..).map(|((seconds, calls), number)| item_of_calls(number, *calls, *seconds)).collect();
+            let count = count.min(items.len());
             let shards = divide(items.clone(), count);
-            let mut cases: Vec<&String> = shards.iter().flat_map(|shard| &shard.cases).collect();
-            prop_assert!(cases.is_sorted(), "shards are ranges of ids");
-            cases.dedup();
-            prop_assert_eq!(cases.len(), items.len());
+            let place = |case: &String| shards.iter().position(|shard| shard.cases.binary_search(case).is_ok());
+            let mut by_id: Vec<&ShardItem> = items.iter().collect();
+            by_id.sort_by_key(|item| &item.id);
+            let places: Vec<Option<usize>> = by_id.iter().map(|item| place(&item.id)).collect();
+            prop_assert!(places.is_sorted() && places[0].is_some(), "shards are ranges of ids");
+            for item in &items {
+                prop_assert!(item.cases.iter().all(|case| place(case) == place(&item.id)), "cases of a call stay together");
+            }
+            let planned: usize = shards.iter().map(|shard| shard.cases.len()).sum();
+            prop_assert_eq!(planned, items.iter().map(|item| item.cases.len()).sum::<usize>());
+            prop_assert!(shards.iter().all(|shard| !shard.cases.is_empty()), "no shard is empty");
+            let seconds: Vec<f64> = costs.iter().map(|(seconds, _)| *seconds).collect();
             let mean = seconds.iter().sum::<f64>() / count as f64;
             let largest = seconds.iter().copied().fold(0.0, f64::max);
             for shard in &shards {

@@ -236,6 +236,59 @@ fn databases_that_do_not_belong_together_are_refused_and_nothing_is_changed() {
     assert!(!context.path("new").exists());
 }
 
+#[test]
+fn databases_without_a_ledger_cannot_be_merged() {
+    let context = ingested();
+    copy(&context, "db", "other");
+    for (into, from) in [("new", "db"), ("db", "db"), ("db", "other")] {
+        let before = files(&context, "db");
+        let ran = context.run(&["db", "merge", into, from]);
+        assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+        assert!(
+            ran.stderr.contains(&format!("no ledger to merge into `{into}`: `{from}`")),
+            "{}",
+            ran.stderr
+        );
+        assert!(!context.path("new").exists() && files(&context, "db") == before);
+    }
+}
+
+/// After an upgrade of CANN all cases are measured again as shards: their results are newer than those of the target.
+#[test]
+fn newer_results_of_other_software_are_merged_and_older_ones_are_refused() {
+    let context = ingested();
+    measure(&context, "db", "SwiGlu,Add");
+    copy(&context, "db", "earlier");
+    divide(&context, &["--kernels", "SwiGlu,Add", "--update", "all", "--shards", "2"]);
+    let upgraded = context.write("upgraded.yaml", "software: {cann: 9.9}\n");
+    for shard in ["1/2", "2/2"] {
+        let faults = ["--rehearsal-faults", upgraded.to_str().expect("text")];
+        let ran = context.run(&[&shard_arguments(shard)[..], &faults].concat());
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    }
+    let ran = context.run(&["db", "merge", "db", "--shards"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let ledger = Connection::open(ledger_of(&context, "db")).expect("a ledger");
+    let newest: String = ledger
+        .query_row(
+            "SELECT s.fingerprint FROM attempts a JOIN collections c USING (collection) JOIN software s ON s.digest = c.software
+             ORDER BY a.attempt DESC LIMIT 1",
+            [],
+            |row| row.get(0),
+        )
+        .expect("an attempt");
+    assert!(newest.contains("9.9"), "{newest}");
+    let checked = context.run(&["db", "check", "db"]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    let before = files(&context, "db");
+    let ran = context.run(&["db", "merge", "db", "earlier"]);
+    assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+    for expected in ["ROOT/db` and", "ROOT/earlier` are of different software", "9.9"] {
+        assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
+    }
+    assert!(files(&context, "db") == before, "nothing is changed");
+}
+
 const KERNELS: &str = "Add,SwiGlu,Mul,RmsNorm";
 
 /// Starts a shard of the database `db`.
@@ -336,6 +389,8 @@ fn a_shard_of_another_plan_is_refused_and_nothing_is_changed() {
     let shard = ["shard", "--db", "db", "--devices", "0-1", "--kernels", "SwiGlu,Add"];
     refused(&shard_arguments("1/2"), &["ROOT/db` has no shards", "npubench shard --db"]);
     refused(&["db", "merge", "db", "--shards"], &["ROOT/db` has no shards"]);
+    let ran = context.run(&[&shard[..], &["--shards", "0"]].concat());
+    assert!(ran.stderr.contains("`0` is no number of shards from 1 to 99999"), "{}", ran.stderr);
     refused(&[&shard[..], &["--shards", "999"]].concat(), &["fewer than 999 shards", "hint: give at most"]);
     let first = divide(&context, &["--kernels", "SwiGlu,Add", "--shards", "2"]);
     run_shard(&context, "1/2");
