@@ -52,6 +52,7 @@ mod show;
 mod status;
 mod step_options;
 mod timeline;
+mod volcano;
 mod why;
 
 use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
@@ -133,6 +134,8 @@ enum TopCommand {
     Check(check::CheckOptions),
     Plan(plan::PlanOptions),
     Shard(Box<shard::ShardOptions>),
+    #[command(subcommand)]
+    Volcano(volcano::VolcanoCommand),
     Run(Box<run::RunCommandOptions>),
     Resume(resume::ResumeOptions),
     Status(status::StatusOptions),
@@ -278,6 +281,7 @@ pub fn main() -> u8 {
         TopCommand::Check(options) => check::run(&options),
         TopCommand::Plan(options) => plan::run(&options),
         TopCommand::Shard(options) => shard::run(&options),
+        TopCommand::Volcano(command) => volcano::run(&command),
         TopCommand::Run(options) => run::run(&options),
         TopCommand::Resume(options) => resume::run(&options),
         TopCommand::Status(options) => status::run(&options),

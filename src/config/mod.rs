@@ -20,4 +20,4 @@ pub(crate) use ini_file::IniFile;
 pub use operator_schema::OperatorSchema;
 pub(crate) use operator_schema::{SchemaArgument, SchemaType};
 pub use yaml::YamlError;
-pub(crate) use yaml::check_yaml;
+pub(crate) use yaml::{check_yaml, find_value, parse as parse_yaml};

@@ -14,9 +14,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile},
     database::{Database, DatabaseError, ShardIdentity},
-    domain::{
-        CacheState, CaseId, DataKind, KernelName, Nanos, SoftwareFingerprint, case_of_signature, quoted_path,
-    },
+    domain::{CacheState, CaseId, DataKind, KernelName, Nanos, SoftwareFingerprint, case_of_signature},
     engine::rewrite_rows,
     evidence::{HostLevel, host_levels},
     files::{ScratchFolder, file_digest, write_atomic_by},
@@ -241,10 +239,7 @@ fn check_plans(target: Option<&Database>, databases: &[Database]) -> Result<(), 
 /// Returns the folders of the started shards of a database's plan, and the number of those that were not started.
 pub(crate) fn started_shards(database: &Database) -> Result<(Vec<PathBuf>, usize), CommandError> {
     let Some(plan) = ShardPlan::load(database)? else {
-        return Err(CommandError::bad_input(
-            format!("`{}` has no shards", database.folder().display()),
-            format!("`npubench shard --db {} --shards N` divides its plan", quoted_path(database.folder())),
-        ));
+        return Err(ShardPlan::missing(database));
     };
     let folders = (1..=plan.shards.len()).map(|number| database.shard_folder(&plan.identity(number)));
     let (started, open): (Vec<PathBuf>, Vec<PathBuf>) = folders.partition(|folder| folder.is_dir());

@@ -172,6 +172,14 @@ impl ShardPlan {
         Ok(Some(plan))
     }
 
+    /// Returns the error of a database without shards.
+    pub(crate) fn missing(database: &Database) -> CommandError {
+        CommandError::bad_input(
+            format!("`{}` has no shards", database.folder().display()),
+            format!("`npubench shard --db {} --shards N` divides its plan", quoted_path(database.folder())),
+        )
+    }
+
     /// Stores the plan. Another stored plan is replaced only if `replaces`. The lock is that of the database.
     pub(crate) fn store(
         &self,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{
     PinnedEnvironment, RenderError, files,
-    replay::{REPLAY_TEMPLATE, render},
+    replay::{REPLAY_TEMPLATE, render_template},
 };
 use crate::{
     config::{AssetError, AssetFiles},
@@ -97,7 +97,7 @@ pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) ->
         "is_local": script.gang.is_none_or(|gang| gang.is_local()),
         "is_gloo": script.is_gloo,
     });
-    render(assets, TEMPLATE, &context)
+    render_template(assets, TEMPLATE, &context)
 }
 
 pub(crate) fn shell_quoted(word: &str) -> String {

@@ -22,7 +22,7 @@ pub use manifest::{Manifest, ManifestCase};
 pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;
 pub use replay::RenderError;
-pub(crate) use replay::{ScriptCommunication, call_digest, replay_script, selftest_script};
+pub(crate) use replay::{ScriptCommunication, call_digest, render_template, replay_script, selftest_script};
 
 /// File names inside the folder of a collection.
 pub(crate) mod files {

@@ -82,12 +82,12 @@ pub(crate) fn replay_script<'a>(
         "is_gloo": communication == ScriptCommunication::Gloo,
         "kernels": kernels.collect::<Vec<_>>(),
     });
-    render(assets, REPLAY_TEMPLATE, &context)
+    render_template(assets, REPLAY_TEMPLATE, &context)
 }
 
 /// Renders the script of a selftest's experiments.
 pub(crate) fn selftest_script(assets: &AssetFiles) -> Result<String, RenderError> {
-    render(assets, "selftest.py.hbs", &json!({ "version": env!("CARGO_PKG_VERSION") }))
+    render_template(assets, "selftest.py.hbs", &json!({ "version": env!("CARGO_PKG_VERSION") }))
 }
 
 /// Digest of a rendered call. A stored check result is valid while it is unchanged.
@@ -102,7 +102,8 @@ pub(crate) fn call_digest(
     Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(super) fn render(
+/// Renders a template without escapes; a key that the context lacks is an error.
+pub(crate) fn render_template(
     assets: &AssetFiles,
     template: &'static str,
     context: &impl Serialize,

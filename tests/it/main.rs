@@ -103,6 +103,7 @@ mod unsteady_kernels;
 mod variants;
 mod vendor;
 mod vendor_check;
+mod volcano;
 mod why;
 mod workload;
 mod wrong_numbers;

@@ -83,7 +83,7 @@ impl ScriptGate {
 }
 
 /// Polls until `poll` returns a value; fails after a minute.
-fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(value) = poll() {
