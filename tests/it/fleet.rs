@@ -236,6 +236,44 @@ fn databases_that_do_not_belong_together_are_refused_and_nothing_is_changed() {
     assert!(!context.path("new").exists());
 }
 
+/// Killed at any time, a merge has lost nothing, and the same command completes it.
+#[test]
+fn killed_merge_is_completed_by_the_same_command() {
+    let context = ingested();
+    copy(&context, "db", "one");
+    copy(&context, "db", "other");
+    measure(&context, "one", "Add,Mul");
+    measure(&context, "other", "SwiGlu");
+    copy(&context, "db", "whole");
+    merge(&context, "whole", &["one", "other"]);
+    let content = |folder: &str| -> BTreeMap<PathBuf, Vec<u8>> {
+        let files = files(&context, folder).into_iter();
+        files.map(|(path, content)| (path.iter().skip(1).collect(), content)).collect()
+    };
+    let whole = content("whole");
+    let mut killed = 0;
+    for milliseconds in (0..).step_by(12) {
+        let target = format!("killed-{milliseconds}");
+        copy(&context, "db", &target);
+        let mut command = context.command(&["db", "merge", &target, "one", "other"]);
+        let mut merge_process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        merge_process.kill().expect("killed or ended");
+        let has_ended = merge_process.wait().expect("ended").success();
+        killed += usize::from(!has_ended);
+        if ledger_of(&context, &target).exists() {
+            let runs = context.run(&["runs", "--db", &target]);
+            assert_eq!(runs.code, 0, "after {milliseconds} ms: {}", runs.stderr);
+        }
+        merge(&context, &target, &["one", "other"]);
+        assert!(content(&target) == whole, "after {milliseconds} ms: other files");
+        if has_ended {
+            break;
+        }
+    }
+    assert!(killed > 2, "{killed}");
+}
+
 #[test]
 fn databases_without_a_ledger_cannot_be_merged() {
     let context = ingested();
