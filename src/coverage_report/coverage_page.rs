@@ -1,27 +1,21 @@
 //! Coverage of workloads as a page that needs no other file.
 
-use handlebars::Handlebars;
 use serde_json::{Value, json};
 
 use super::coverage::{
     CoverageReport, METRICS, entry_word, metric_cell, milliseconds, number, percent, tensors_text,
 };
 use crate::{
-    config::{AssetError, AssetFiles},
+    config::AssetFiles,
     coverage::{AnswerClass, CoverageGap, CoverageTotals, WorkloadCoverage, entry_share, kernel_coverage},
-    render::RenderError,
+    render::{RenderError, render_page},
 };
 
 const TEMPLATE: &str = "coverage.html.hbs";
 
 /// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
 pub(crate) fn coverage_page(assets: &AssetFiles, report: &CoverageReport<'_>) -> Result<String, RenderError> {
-    let mut engine = Handlebars::new();
-    engine.set_strict_mode(true);
-    let wrong = |message: String| RenderError::Template { template: TEMPLATE, message };
-    let text = assets.template(TEMPLATE).map_err(|error: AssetError| RenderError::Assets(error))?;
-    engine.register_template_string(TEMPLATE, text).map_err(|error| wrong(error.to_string()))?;
-    engine.render(TEMPLATE, &page_data(report)).map_err(|error| wrong(error.to_string()))
+    render_page(assets, TEMPLATE, &page_data(report))
 }
 
 fn page_data(report: &CoverageReport<'_>) -> Value {

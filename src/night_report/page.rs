@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, io};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::ZlibEncoder};
-use handlebars::Handlebars;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
@@ -14,8 +13,8 @@ use super::{
     run_results::{DeviceResults, ReportedCase, RowNumbers, RunResults, seconds_between},
 };
 use crate::{
-    config::{AssetError, AssetFiles},
-    render::RenderError,
+    config::AssetFiles,
+    render::{RenderError, render_page},
     report::{Timestamp, format_count, format_duration},
 };
 
@@ -37,13 +36,9 @@ pub(crate) fn report_page(
     results: &RunResults,
     coverage: &[CoverageChange],
 ) -> Result<String, RenderError> {
-    let mut engine = Handlebars::new();
-    engine.set_strict_mode(true);
-    let wrong = |message: String| RenderError::Template { template: TEMPLATE, message };
-    let text = assets.template(TEMPLATE).map_err(|error: AssetError| RenderError::Assets(error))?;
-    engine.register_template_string(TEMPLATE, text).map_err(|error| wrong(error.to_string()))?;
-    let table = packed_table(results).map_err(|error| wrong(error.to_string()))?;
-    engine.render(TEMPLATE, &page_data(results, coverage, &table)).map_err(|error| wrong(error.to_string()))
+    let table = packed_table(results)
+        .map_err(|error| RenderError::Template { template: TEMPLATE, message: error.to_string() })?;
+    render_page(assets, TEMPLATE, &page_data(results, coverage, &table))
 }
 
 fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> Value {

@@ -2,10 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{
-    PinnedEnvironment, RenderError, files,
-    replay::{REPLAY_TEMPLATE, render_template},
-};
+use super::{PinnedEnvironment, RenderError, files, render_template, replay::REPLAY_TEMPLATE};
 use crate::{
     config::{AssetError, AssetFiles},
     domain::ProfilerSettings,

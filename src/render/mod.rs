@@ -9,6 +9,7 @@ mod collect;
 mod manifest;
 mod pinned_environment;
 mod replay;
+mod template;
 
 pub(crate) use collect::{
     CollectScript, GangLaunch, GangRendezvous, collect_script, script_templates, shell_quoted,
@@ -21,8 +22,9 @@ pub(crate) use manifest::{
 pub use manifest::{Manifest, ManifestCase};
 pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;
-pub use replay::RenderError;
-pub(crate) use replay::{ScriptCommunication, call_digest, render_template, replay_script, selftest_script};
+pub(crate) use replay::{ScriptCommunication, call_digest, replay_script, selftest_script};
+pub use template::RenderError;
+pub(crate) use template::{render_page, render_template};
 
 /// File names inside the folder of a collection.
 pub(crate) mod files {

@@ -2,38 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use handlebars::{Handlebars, no_escape};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
+use super::{RenderError, template::render_template};
 use crate::{
     catalogue::{ArgumentCoverage, CatalogueEntry, LaunchOperator, OperatorSchema, ResolvedCall},
-    config::{AssetError, AssetFiles},
+    config::AssetFiles,
     domain::{IdentifiedCase, KernelName},
 };
-
-/// A template that cannot be rendered.
-#[derive(Debug, thiserror::Error)]
-pub enum RenderError {
-    /// The template is wrong, or uses a name that it does not have.
-    #[error("template `{template}`: {message}")]
-    Template {
-        /// Its file name.
-        template: &'static str,
-        /// Line, column and the missing name.
-        message: String,
-    },
-    /// The template's file cannot be read.
-    #[error(transparent)]
-    Assets(#[from] AssetError),
-}
-
-impl RenderError {
-    pub(crate) const fn hint(&self) -> &'static str {
-        "the template comes from the folder given with `--assets`; compare it with the built-in one"
-    }
-}
 
 /// Template of the script of the ranks.
 pub(super) const REPLAY_TEMPLATE: &str = "replay.py.hbs";
@@ -100,21 +78,6 @@ pub(crate) fn call_digest(
     let described = json!([case.id(), resolved.form, resolved.arguments, resolved.returns]);
     let text = format!("{}\n{call:?}\n{needs:?}\n{described}", env!("CARGO_PKG_VERSION"));
     Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Renders a template without escapes; a key that the context lacks is an error.
-pub(crate) fn render_template(
-    assets: &AssetFiles,
-    template: &'static str,
-    context: &impl Serialize,
-) -> Result<String, RenderError> {
-    let mut handlebars = Handlebars::new();
-    handlebars.set_strict_mode(true);
-    handlebars.register_escape_fn(no_escape);
-    let failed = |message: String| RenderError::Template { template, message };
-    let text = assets.template(template)?;
-    handlebars.register_template_string(template, text).map_err(|error| failed(error.to_string()))?;
-    handlebars.render(template, context).map_err(|error| failed(error.to_string()))
 }
 
 /// Renders the calls of an operator, one for each version of its schema, with the names of the version's arguments.

@@ -2,14 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use handlebars::Handlebars;
 use serde_json::{Value, json};
 
 use super::module_tables::{in_model_json, shorten};
 use crate::{
-    config::{AssetError, AssetFiles},
+    config::AssetFiles,
     coverage::{InModelKernel, InModelKernels},
-    render::RenderError,
+    render::{RenderError, render_page},
     report::{align_right, plain_table, trim_lines},
     timeline::{ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum},
 };
@@ -366,12 +365,7 @@ pub(crate) fn comparison_page(
     assets: &AssetFiles,
     report: &ComparisonReport<'_>,
 ) -> Result<String, RenderError> {
-    let mut engine = Handlebars::new();
-    engine.set_strict_mode(true);
-    let wrong = |message: String| RenderError::Template { template: TEMPLATE, message };
-    let text = assets.template(TEMPLATE).map_err(|error: AssetError| RenderError::Assets(error))?;
-    engine.register_template_string(TEMPLATE, text).map_err(|error| wrong(error.to_string()))?;
-    engine.render(TEMPLATE, &page_data(report)).map_err(|error| wrong(error.to_string()))
+    render_page(assets, TEMPLATE, &page_data(report))
 }
 
 fn page_data(report: &ComparisonReport<'_>) -> Value {
