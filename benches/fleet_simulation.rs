@@ -157,6 +157,8 @@ struct FleetHost {
     slowness: f64,
     free_at: Seconds,
     lost_at: Seconds,
+    /// End of its last shard.
+    ended_at: Seconds,
 }
 
 /// Figures of a fleet's work.
@@ -169,11 +171,12 @@ struct FleetFigures {
     cases: Seconds,
     lost: Seconds,
     losses: usize,
-    /// Cases that were measured, and measurements of cases that had one already.
+    /// Number of cases with a result.
     measured: usize,
-    repeated: usize,
+    /// Device seconds between start and end of shards.
+    shard_time: Seconds,
     /// Time at which the first host had no shard left.
-    first_idle: Seconds,
+    first_end: Seconds,
 }
 
 /// Works on shards of `minutes` until all cases are done; a shard goes to the host that is free first.
@@ -184,13 +187,13 @@ fn simulate_fleet(cases: &[FleetCase], hosts: u32, minutes: f64) -> FleetFigures
             slowness: (HOST_SPEED * random.normal()).exp(),
             free_at: 0.0,
             lost_at: random.exponential(LOSSES),
+            ended_at: 0.0,
         })
         .collect();
     let predicted: Seconds = cases.iter().map(|case| case.predicted).sum();
     let shards = (predicted / (60.0 * minutes * f64::from(DEVICES))).ceil().max(1.0) as usize;
     let mut queue: VecDeque<Vec<FleetCase>> = divided(cases, predicted, shards).into();
-    let mut figures =
-        FleetFigures { shards: queue.len(), first_idle: f64::INFINITY, ..FleetFigures::default() };
+    let mut figures = FleetFigures { shards: queue.len(), ..FleetFigures::default() };
     while let Some(shard) = queue.pop_front() {
         let host = fleet
             .iter_mut()
@@ -218,13 +221,12 @@ fn simulate_fleet(cases: &[FleetCase], hosts: u32, minutes: f64) -> FleetFigures
             }
             for &case in measured {
                 figures.cases += shard[case].seconds * host.slowness;
-                figures.repeated += usize::from(is_measured[case]);
                 is_measured[case] = true;
             }
         }
         figures.measured += is_measured.iter().filter(|is_measured| **is_measured).count();
-        figures.end = figures.end.max(stop);
-        host.free_at = stop;
+        figures.shard_time += (stop - begin).max(0.0) * f64::from(DEVICES);
+        (host.free_at, host.ended_at) = (stop, stop);
         if stop < end {
             figures.losses += 1;
             host.free_at = stop + REPAIR;
@@ -234,10 +236,11 @@ fn simulate_fleet(cases: &[FleetCase], hosts: u32, minutes: f64) -> FleetFigures
             if !open.is_empty() {
                 queue.push_front(open);
             }
-        } else if queue.is_empty() {
-            figures.first_idle = figures.first_idle.min(stop);
         }
     }
+    let ends = || fleet.iter().map(|host| host.ended_at);
+    figures.end = ends().fold(0.0, f64::max);
+    figures.first_end = ends().fold(f64::INFINITY, f64::min);
     figures
 }
 
@@ -266,25 +269,26 @@ fn main() {
         of_cases / devices / 3600.0
     );
     println!(
-        "minutes  shards    end h  idle %  start and export %  lost %  losses  repeated cases  tail min"
+        "minutes  shards   end h  cases %  start, export %  idle in shards %  outside %  lost %  losses  last host min"
     );
     let per_host = of_cases / devices / 60.0;
-    for minutes in [5.0, 10.0, 20.0, 40.0, per_host.max(1.0)] {
+    for minutes in [5.0, 10.0, 20.0, 40.0, (per_host / 2.0).max(1.0)] {
         let begun = Instant::now();
         let figures = simulate_fleet(&cases, hosts, minutes);
         assert_eq!(figures.measured, count, "each case has a result");
         let all = devices * figures.end;
         let percent = |seconds: Seconds| 100.0 * seconds / all;
         println!(
-            "{minutes:7.0}  {:6}  {:7.3}  {:6.2}  {:18.2}  {:6.3}  {:6}  {:14}  {:8.1}   ({:.1} s of computing)",
+            "{minutes:7.0}  {:6}  {:6.3}  {:7.2}  {:15.2}  {:16.2}  {:9.2}  {:6.3}  {:6}  {:13.1}   ({:.1} s of computing)",
             figures.shards,
             figures.end / 3600.0,
-            percent(all - figures.collections),
+            percent(figures.cases),
             percent(figures.collections - figures.lost - figures.cases),
+            percent(figures.shard_time - figures.collections),
+            percent(all - figures.shard_time),
             percent(figures.lost),
             figures.losses,
-            figures.repeated,
-            (figures.end - figures.first_idle).max(0.0) / 60.0,
+            (figures.end - figures.first_end) / 60.0,
             begun.elapsed().as_secs_f64(),
         );
     }
