@@ -45,7 +45,7 @@ pub(super) struct ReportOptions {
     #[arg(long, value_enum, default_value = "html")]
     format: ReportFormat,
     /// File of the page; by default `RUN.html` in the current folder
-    #[arg(long, short, value_name = "FILE", conflicts_with = "format")]
+    #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Writes the cases as JUnit, too, for the pages of CI systems
     #[arg(long, value_name = "FILE")]
@@ -57,6 +57,15 @@ pub(super) struct ReportOptions {
 }
 
 pub(super) fn run(options: &ReportOptions) -> Result<ExitStatus, CommandError> {
+    if options.format == ReportFormat::Markdown
+        && (options.output.is_some() || options.questions.is_requested())
+    {
+        return Err(CommandError {
+            message: "`--format markdown` has neither a file nor workloads".to_owned(),
+            hint: "leave `--output` and the workloads out, or write the page with `--format html`".to_owned(),
+            exit: ExitStatus::Usage,
+        });
+    }
     let database = Database::open(&options.database.db)?;
     let (ledger, runs) = past_runs(&database)?;
     let past = find_run(&runs, &options.run)?;
@@ -72,6 +81,9 @@ pub(super) fn run(options: &ReportOptions) -> Result<ExitStatus, CommandError> {
     };
     let assets = options.assets.load()?;
     let results = RunResults::read(&database, &ledger, past, run_cache(&past.record))?;
+    for problem in &results.unread_tables {
+        print_note(&format!("warning: without production and intervals of {problem}"));
+    }
     if let Some(junit) = junit {
         let text = run_junit(&results).map_err(|error| {
             CommandError::bad_input(

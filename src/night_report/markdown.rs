@@ -41,7 +41,7 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
     if !results.notable.is_empty() {
         text.push_str("| case | kernel | inputs | why |\n|---|---|---|---|\n");
         for notable in results.notable.iter().take(MOST_LISTED) {
-            let case = &results.cases[notable.index].case;
+            let case = &results.cases[notable.index];
             let (inputs, why) = (cell(&case.inputs), cell(&notable.why));
             let _ = writeln!(text, "| `{}` | {} | {inputs} | {why} |", case.case, case.kernel);
         }

@@ -1,7 +1,7 @@
 //! Report of one run: what was measured, what failed and why, the devices over the night, and the cases to look at, as a page
 //! that needs no other file, as markdown, and as JUnit.
 //!
-//! Layer 5: imports `domain`, `config`, `render`, `ledger`, `database`, `report` and `case_report`.
+//! Layer 5: imports `stats`, `domain`, `config`, `render`, `ledger`, `database`, `report` and `case_report`.
 
 mod junit;
 mod markdown;

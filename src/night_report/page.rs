@@ -10,17 +10,18 @@ use serde_json::{Value, json};
 
 use super::{
     plots::{busy_plot, interval_plot, ratio_plot, temperature_plot},
-    run_results::{DeviceResults, ReportedCase, RowNumbers, RunResults, seconds_between},
+    run_results::{
+        DeviceResults, MOST_OF_CAUSE, RunResults, ratio_to_production, seconds_between, verdict_word,
+    },
 };
 use crate::{
+    case_report::ShownCase,
     config::AssetFiles,
     render::{RenderError, render_page},
     report::{Timestamp, format_count, format_duration},
 };
 
 const TEMPLATE: &str = "report.html.hbs";
-/// Greatest number of cases of one cause that are listed with their logs; the table has all.
-const MOST_OF_CAUSE: usize = 20;
 
 /// Coverage of a workload by the rows before and after a run.
 #[derive(Clone, Debug)]
@@ -71,6 +72,7 @@ fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> 
         "temperature_plot": temperature_plot(results),
         "interval_plot": interval_plot(results),
         "ratio_plot": ratio_plot(results),
+        "unread_tables": results.unread_tables,
         "table": table,
     })
 }
@@ -79,7 +81,7 @@ fn cause_data(results: &RunResults, (verdict, cause, cases): (&str, &str, Vec<us
     let listed = cases.iter().take(MOST_OF_CAUSE).map(|index| {
         let case = &results.cases[*index];
         let mut row = case_data(case);
-        let log = case.case.log.as_ref();
+        let log = case.log.as_ref();
         row["log"] =
             log.and_then(|path| results.logs.get(path)).map_or(Value::Null, |log| log.as_str().into());
         row["log_path"] = log.map_or(Value::Null, |path| path.display().to_string().into());
@@ -91,11 +93,11 @@ fn cause_data(results: &RunResults, (verdict, cause, cases): (&str, &str, Vec<us
     })
 }
 
-fn case_data(case: &ReportedCase) -> Value {
+fn case_data(case: &ShownCase) -> Value {
     json!({
-        "case": case.case.case.as_str(), "kernel": case.case.kernel.as_str(), "inputs": case.case.inputs,
-        "verdict": case.verdict(), "reason": case.reason(),
-        "median": case.numbers.map_or_else(String::new, |numbers| format!("{:.3}", numbers.median_us)),
+        "case": case.case.as_str(), "kernel": case.kernel.as_str(), "inputs": case.inputs,
+        "verdict": verdict_word(case), "reason": case.reason.as_deref().unwrap_or_default(),
+        "median": case.median_us.map_or_else(String::new, |median| format!("{median:.3}")),
     })
 }
 
@@ -169,16 +171,12 @@ where
 fn packed_table(results: &RunResults) -> io::Result<String> {
     let [mut kernels, mut verdicts, mut reasons] = <[TextNumbers<'_>; 3]>::default();
     let cases = || results.cases.iter();
-    let kernel: Vec<usize> = cases().map(|case| kernels.number(case.case.kernel.as_str())).collect();
-    let verdict: Vec<usize> = cases().map(|case| verdicts.number(case.verdict())).collect();
-    let reason: Vec<usize> = cases().map(|case| reasons.number(case.reason())).collect();
-    let number = |of: fn(&RowNumbers) -> Option<f64>, digits: f64| {
-        Column(move || {
-            cases().map(move |case| {
-                let value = case.numbers.as_ref().and_then(of);
-                value.map(|value| (value * digits).round() / digits)
-            })
-        })
+    let kernel: Vec<usize> = cases().map(|case| kernels.number(case.kernel.as_str())).collect();
+    let verdict: Vec<usize> = cases().map(|case| verdicts.number(verdict_word(case))).collect();
+    let reason: Vec<usize> =
+        cases().map(|case| reasons.number(case.reason.as_deref().unwrap_or_default())).collect();
+    let number = |of: fn(&ShownCase) -> Option<f64>, digits: f64| {
+        Column(move || cases().map(move |case| of(case).map(|value| (value * digits).round() / digits)))
     };
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     let mut serializer = serde_json::Serializer::new(&mut encoder);
@@ -189,12 +187,12 @@ fn packed_table(results: &RunResults) -> io::Result<String> {
     table.serialize_entry("kernel", &kernel)?;
     table.serialize_entry("verdict", &verdict)?;
     table.serialize_entry("reason", &reason)?;
-    table.serialize_entry("case", &Column(|| cases().map(|case| case.case.case.as_str())))?;
-    table.serialize_entry("inputs", &Column(|| cases().map(|case| &case.case.inputs)))?;
-    table.serialize_entry("device", &Column(|| cases().map(|case| case.case.device)))?;
-    table.serialize_entry("median", &number(|numbers| Some(numbers.median_us), 1e3))?;
-    table.serialize_entry("half", &number(|numbers| numbers.half_percent, 1e2))?;
-    table.serialize_entry("ratio", &number(|numbers| numbers.to_production, 1e3))?;
+    table.serialize_entry("case", &Column(|| cases().map(|case| case.case.as_str())))?;
+    table.serialize_entry("inputs", &Column(|| cases().map(|case| &case.inputs)))?;
+    table.serialize_entry("device", &Column(|| cases().map(|case| case.device)))?;
+    table.serialize_entry("median", &number(|case| case.median_us, 1e3))?;
+    table.serialize_entry("half", &number(|case| case.half_width_percent, 1e2))?;
+    table.serialize_entry("ratio", &number(ratio_to_production, 1e3))?;
     SerializeMap::end(table)?;
     Ok(STANDARD.encode(encoder.finish()?))
 }

@@ -1,7 +1,7 @@
 //! Results of one run: its cases with the numbers of their rows, its devices, and the cases to look at.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
@@ -9,10 +9,11 @@ use std::{
 
 use crate::{
     case_report::{RunNumbers, ShownCase, shown_cases},
-    database::{Database, DatabaseError, columns},
-    domain::{CacheState, CaseId, KernelName, Nanos, Verdict, reason_cause},
+    database::{Database, DatabaseError},
+    domain::{CacheState, KernelName, Nanos, Verdict, reason_cause},
     ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
     report::PastRun,
+    stats::median_of_floats,
 };
 
 /// Number of cases that a reader should look at.
@@ -22,55 +23,40 @@ const LOG_END: u64 = 8 << 10;
 /// Number of lines of an excerpt, and the greatest length of one in characters.
 const LOG_LINES: usize = 12;
 const LOG_LINE: usize = 240;
-/// Greatest number of logs that are read.
-const MOST_LOGS: usize = 200;
+/// Greatest number of cases of one cause that are listed with their logs; the table has all.
+pub(crate) const MOST_OF_CAUSE: usize = 20;
 /// Half width of an interval, in percent of the median, above which a case is notable.
 const WIDE: f64 = 5.0;
-/// Deviation from production, in percent, above which a case is notable.
+/// Logarithm of the ratio to production, in percent, above which a case is notable.
 const FAR: f64 = 20.0;
 
-/// Numbers of the row of a case.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RowNumbers {
-    pub(crate) median_us: f64,
-    /// Half width of the 95 % interval in percent of the median; `None` without an interval.
-    pub(crate) half_percent: Option<f64>,
-    /// Median by median of production profiles; `None` without one.
-    pub(crate) to_production: Option<f64>,
+/// Returns the verdict of a case as a word; `open` without one.
+pub(crate) fn verdict_word(case: &ShownCase) -> &'static str {
+    case.verdict.map_or("open", Verdict::as_str)
 }
 
-/// A case of the run.
-#[derive(Clone, Debug)]
-pub(crate) struct ReportedCase {
-    pub(crate) case: ShownCase,
-    /// `None` without a measured row.
-    pub(crate) numbers: Option<RowNumbers>,
+/// Returns true if a case was tried and has no usable result.
+pub(crate) fn has_failed(case: &ShownCase) -> bool {
+    case.verdict
+        .is_some_and(|verdict| !verdict.is_done() && !verdict.has_samples() && !verdict.keeps_the_row())
 }
 
-impl ReportedCase {
-    /// Returns the verdict as a word; `open` without one.
-    pub(crate) fn verdict(&self) -> &'static str {
-        self.case.verdict.map_or("open", Verdict::as_str)
-    }
+/// Returns true if the run has a result of a case, of its kernel or of the one that runs in its place.
+pub(crate) fn has_result(case: &ShownCase) -> bool {
+    case.verdict.is_some_and(|verdict| verdict.has_samples() || verdict.is_done())
+}
 
-    /// Returns true if the case was tried and has no usable result.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.case.verdict.is_some_and(is_failed)
-    }
-
-    /// Returns true if the case has no result of its own, tried or not.
-    pub(crate) fn is_unmeasured(&self) -> bool {
-        self.case.verdict.is_some_and(|verdict| is_failed(verdict) || verdict.keeps_the_row())
-    }
-
-    pub(crate) fn reason(&self) -> &str {
-        self.case.reason.as_deref().unwrap_or_default()
+/// Returns the cause of a case's verdict.
+fn cause(case: &ShownCase) -> &str {
+    match case.verdict {
+        Some(_) => reason_cause(case.reason.as_deref().unwrap_or_default()),
+        None => "the run has not finished it",
     }
 }
 
-/// Returns true for the verdict of a case that was tried and has no usable result.
-const fn is_failed(verdict: Verdict) -> bool {
-    !verdict.is_done() && !verdict.has_samples() && !verdict.keeps_the_row()
+/// Returns the median by that of production profiles; `None` without either.
+pub(crate) fn ratio_to_production(case: &ShownCase) -> Option<f64> {
+    Some(1.0 + case.production_percent? / 100.0)
 }
 
 /// A case to look at.
@@ -94,7 +80,7 @@ pub(crate) struct KernelResults {
 impl KernelResults {
     /// Returns the least, the median and the greatest ratio to production; `None` without one.
     pub(crate) fn ratio_range(&self) -> Option<[f64; 3]> {
-        Some([*self.ratios.first()?, median(&self.ratios)?, *self.ratios.last()?])
+        Some([*self.ratios.first()?, median_of_floats(&mut self.ratios.clone())?, *self.ratios.last()?])
     }
 }
 
@@ -138,12 +124,14 @@ pub(crate) struct RunResults {
     pub(crate) past: PastRun,
     pub(crate) database: PathBuf,
     pub(crate) device_profile: String,
-    pub(crate) cases: Vec<ReportedCase>,
+    pub(crate) cases: Vec<ShownCase>,
     pub(crate) collections: Vec<CollectionRecord>,
     pub(crate) kernels: BTreeMap<KernelName, KernelResults>,
     pub(crate) devices: BTreeMap<u32, DeviceResults>,
     pub(crate) notable: Vec<NotableCase>,
-    /// Last lines of the logs of failed cases.
+    /// Tables that cannot be read, so that numbers of their kernels are missing: kernel and problem.
+    pub(crate) unread_tables: Vec<String>,
+    /// Last lines of the logs of the cases that are listed for each cause.
     pub(crate) logs: BTreeMap<PathBuf, String>,
 }
 
@@ -177,28 +165,23 @@ impl RunResults {
         let collections = ledger.run_collections(run)?;
         let mut kernels: BTreeMap<KernelName, KernelResults> =
             ledger.run_kernels(run)?.into_iter().map(|kernel| (kernel, KernelResults::default())).collect();
-        let mut numbers: HashMap<CaseId, RowNumbers> = HashMap::new();
-        // Before the cases are in memory, too: a table with its rows takes the most of it.
-        for kernel in kernels.keys() {
-            // A table that is damaged or deleted is reported by the run itself.
-            let _ = add_row_numbers(database, kernel, cache, &mut numbers);
-        }
-        let cases: Vec<ReportedCase> =
-            shown_cases(ledger.run_cases(run)?, &RunNumbers::default(), &past.folder)
-                .into_iter()
-                .map(|case| ReportedCase { numbers: numbers.get(&case.case).copied(), case })
-                .collect();
+        let records = ledger.run_cases(run)?;
+        let numbers = RunNumbers::read(database, ledger, (run, &past.folder, cache), &records)?;
+        let cases = shown_cases(records, &numbers, &past.folder);
+        let unread_tables = numbers.unread_tables;
         for case in &cases {
-            let Some(kernel) = kernels.get_mut(&case.case.kernel) else { continue };
+            let Some(kernel) = kernels.get_mut(&case.kernel) else { continue };
             kernel.cases += 1;
-            kernel.failed += usize::from(case.has_failed());
-            kernel.measured += usize::from(case.case.verdict.is_some_and(Verdict::has_samples));
-            kernel.ratios.extend(case.numbers.and_then(|numbers| numbers.to_production));
+            kernel.failed += usize::from(has_failed(case));
+            kernel.measured += usize::from(case.verdict.is_some_and(Verdict::has_samples));
+            kernel.ratios.extend(ratio_to_production(case));
         }
         kernels.values_mut().for_each(|kernel| kernel.ratios.sort_by(f64::total_cmp));
         let devices = device_results(ledger, past, &collections, cache)?;
         let notable = notable_cases(&cases);
-        let logs = failed_logs(&cases);
+        let listed =
+            causes_of(&cases).into_iter().flat_map(|(.., of_cause)| of_cause.into_iter().take(MOST_OF_CAUSE));
+        let logs = last_log_lines(listed.filter_map(|index| cases[index].log.as_ref()));
         Ok(Self {
             past: past.clone(),
             database: database.folder().to_owned(),
@@ -208,6 +191,7 @@ impl RunResults {
             kernels,
             devices,
             notable,
+            unread_tables,
             logs,
         })
     }
@@ -216,7 +200,7 @@ impl RunResults {
     pub(crate) fn verdicts(&self) -> Vec<(&'static str, usize)> {
         let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
         for case in &self.cases {
-            *counts.entry(case.verdict()).or_default() += 1;
+            *counts.entry(verdict_word(case)).or_default() += 1;
         }
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_by_key(|(word, count)| (usize::MAX - count, *word));
@@ -225,14 +209,7 @@ impl RunResults {
 
     /// Returns the cases without a result by verdict and cause, the most frequent cause first.
     pub(crate) fn causes(&self) -> Vec<(&'static str, &str, Vec<usize>)> {
-        let mut causes: BTreeMap<(&'static str, &str), Vec<usize>> = BTreeMap::new();
-        for (index, case) in self.cases.iter().enumerate().filter(|(_, case)| case.is_unmeasured()) {
-            causes.entry((case.verdict(), reason_cause(case.reason()))).or_default().push(index);
-        }
-        let mut causes: Vec<_> =
-            causes.into_iter().map(|((verdict, cause), cases)| (verdict, cause, cases)).collect();
-        causes.sort_by_key(|(.., cases)| usize::MAX - cases.len());
-        causes
+        causes_of(&self.cases)
     }
 
     /// Returns start and end of the run; the end is that of its last collection without a regular one.
@@ -244,7 +221,7 @@ impl RunResults {
 
     /// Returns the half widths of the intervals in percent, sorted.
     pub(crate) fn half_widths(&self) -> Vec<f64> {
-        let mut widths: Vec<f64> = self.cases.iter().filter_map(|case| case.numbers?.half_percent).collect();
+        let mut widths: Vec<f64> = self.cases.iter().filter_map(|case| case.half_width_percent).collect();
         widths.sort_by(f64::total_cmp);
         widths
     }
@@ -255,40 +232,16 @@ pub(crate) fn seconds_between(start: Nanos, end: Nanos) -> f64 {
     end.0.saturating_sub(start.0) as f64 / 1e9
 }
 
-/// Returns the median of sorted numbers; `None` without one.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    Some(if sorted.len().is_multiple_of(2) { f64::midpoint(sorted[middle - 1], upper) } else { upper })
-}
-
-/// Reads the numbers of the measured rows of a kernel, by the ids of their cases.
-fn add_row_numbers(
-    database: &Database,
-    kernel: &KernelName,
-    cache: CacheState,
-    numbers: &mut HashMap<CaseId, RowNumbers>,
-) -> Result<(), DatabaseError> {
-    let table = database.kernel_csv(kernel)?;
-    let column = |name| columns::result_column(cache, name).and_then(|name| table.column_index(name));
-    let [case, median, average, low, high] =
-        [columns::CASE, columns::MEDIAN, columns::AVERAGE, columns::CI95_LOW, columns::CI95_HIGH].map(column);
-    let production = table.column_index(columns::PROFILING[1]);
-    table.for_each_row(|_, cells| {
-        let text = |index: Option<usize>| {
-            std::str::from_utf8(cells.get(index?).unwrap_or_default()).ok().map(str::trim)
-        };
-        let number = |index| text(index)?.parse::<f64>().ok().filter(|number| number.is_finite());
-        let positive = |index| number(index).filter(|number| *number > 0.0);
-        let Some(case) = text(case).filter(|case| !case.is_empty()) else { return };
-        let Some(median_us) = positive(median).or_else(|| positive(average)) else { return };
-        let half_percent = number(low)
-            .zip(number(high))
-            .map(|(low, high)| 100.0 * (high - median_us).max(median_us - low) / median_us);
-        let to_production = positive(production).map(|production| median_us / production);
-        numbers.insert(CaseId::from_stored(case), RowNumbers { median_us, half_percent, to_production });
-    });
-    Ok(())
+/// Returns the cases without a result by verdict and cause, the most frequent cause first.
+fn causes_of(cases: &[ShownCase]) -> Vec<(&'static str, &str, Vec<usize>)> {
+    let mut causes: BTreeMap<(&'static str, &str), Vec<usize>> = BTreeMap::new();
+    for (index, case) in cases.iter().enumerate().filter(|(_, case)| !has_result(case)) {
+        causes.entry((verdict_word(case), cause(case))).or_default().push(index);
+    }
+    let mut causes: Vec<_> =
+        causes.into_iter().map(|((verdict, cause), cases)| (verdict, cause, cases)).collect();
+    causes.sort_by_key(|(.., cases)| usize::MAX - cases.len());
+    causes
 }
 
 fn device_results(
@@ -327,25 +280,32 @@ fn device_results(
     Ok(devices)
 }
 
-/// Chooses the cases to look at: failures, then contradictions, then wide intervals and the greatest deviations from production.
-fn notable_cases(cases: &[ReportedCase]) -> Vec<NotableCase> {
+/// Chooses the cases to look at: one failure of each cause, then contradictions, then wide intervals and the greatest deviations from
+/// production; half as fast deviates as much as twice as fast.
+fn notable_cases(cases: &[ShownCase]) -> Vec<NotableCase> {
     let mut scored: Vec<(f64, NotableCase)> = Vec::new();
+    let mut named: BTreeSet<(Verdict, &str)> = BTreeSet::new();
     for (index, case) in cases.iter().enumerate() {
-        let deviation =
-            case.numbers.and_then(|numbers| numbers.to_production).map(|ratio| 100.0 * (ratio - 1.0));
-        let half = case.numbers.and_then(|numbers| numbers.half_percent).unwrap_or_default();
-        let (score, why) = match case.case.verdict {
-            Some(verdict) if is_failed(verdict) => {
-                (1e6, format!("{verdict}: {}", reason_cause(case.reason())))
+        let half = case.half_width_percent.unwrap_or_default();
+        let by_cause = |verdict: Verdict| format!("{verdict}: {}", cause(case));
+        let (score, why) = match case.verdict {
+            Some(verdict) if has_failed(case) => {
+                if !named.insert((verdict, cause(case))) {
+                    continue;
+                }
+                (1e6, by_cause(verdict))
             }
-            Some(verdict @ (Verdict::Suspicious | Verdict::Noisy)) => {
-                (1e4 + half, format!("{verdict}: {}", reason_cause(case.reason())))
+            Some(verdict @ (Verdict::Suspicious | Verdict::Noisy)) => (1e4 + half, by_cause(verdict)),
+            _ => {
+                let far = case
+                    .production_percent
+                    .map(|percent| (percent, 100.0 * (1.0 + percent / 100.0).ln().abs()));
+                match far.filter(|(_, far)| *far > FAR) {
+                    Some((percent, far)) => (far, format!("{percent:+.1} % from production")),
+                    None if half > WIDE => (half, format!("known to ±{half:.1} %")),
+                    None => continue,
+                }
             }
-            _ => match deviation.filter(|deviation| deviation.abs() > FAR) {
-                Some(deviation) => (deviation.abs(), format!("{deviation:+.1} % from production")),
-                None if half > WIDE => (half, format!("known to ±{half:.1} %")),
-                None => continue,
-            },
         };
         scored.push((score, NotableCase { index, why }));
     }
@@ -353,20 +313,10 @@ fn notable_cases(cases: &[ReportedCase]) -> Vec<NotableCase> {
     scored.into_iter().take(MOST_NOTABLE).map(|(_, notable)| notable).collect()
 }
 
-/// Reads the ends of the logs of failed cases.
-fn failed_logs(cases: &[ReportedCase]) -> BTreeMap<PathBuf, String> {
-    let mut logs = BTreeMap::new();
-    for path in cases.iter().filter(|case| case.has_failed()).filter_map(|case| case.case.log.as_ref()) {
-        if logs.len() >= MOST_LOGS {
-            break;
-        }
-        if !logs.contains_key(path)
-            && let Some(excerpt) = log_excerpt(path)
-        {
-            logs.insert(path.clone(), excerpt);
-        }
-    }
-    logs
+/// Reads the last lines of logs, of each once.
+fn last_log_lines<'c>(paths: impl Iterator<Item = &'c PathBuf>) -> BTreeMap<PathBuf, String> {
+    let paths: BTreeSet<&PathBuf> = paths.collect();
+    paths.into_iter().filter_map(|path| Some((path.clone(), log_excerpt(path)?))).collect()
 }
 
 /// Returns the last lines of a log; `None` if it cannot be read or is empty.

@@ -423,7 +423,8 @@ fn is_profile_useless(results: &[CaseResult]) -> bool {
     results.len() > 1 && results.iter().all(useless)
 }
 
-/// Builds the verdict of a case that broke several collections, with their devices and numbers.
+/// Builds the verdict of a case that broke several collections: first the cause, which several cases may share, then their devices and
+/// numbers.
 fn quarantine_outcome(broke: &[(u32, u32)], last: Option<&CaseOutcome>) -> CaseOutcome {
     let places: Vec<String> = broke
         .iter()
@@ -434,5 +435,5 @@ fn quarantine_outcome(broke: &[(u32, u32)], last: Option<&CaseOutcome>) -> CaseO
         Some(last) => ("crashed", last.reason.as_str()),
         None => ("crashed", "the process ended while it ran"),
     };
-    CaseOutcome::new(Verdict::Quarantined, format!("{what} on {}: {why}", places.join(" and ")))
+    CaseOutcome::new(Verdict::Quarantined, format!("{what}: {why}; on {}", places.join(" and ")))
 }

@@ -1,13 +1,19 @@
 //! `npubench report`: the page of a run in a real browser, markdown, and JUnit.
 
-use std::{fs, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::{Command, Stdio},
+};
 
+use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
 use crate::{
     browser::{browser, show},
-    context::{Context, STEADY_RUN},
+    context::{Context, LIFELIKE_RUN, STEADY_RUN},
     kill_resume::ingested,
+    runs::wait_for,
 };
 
 /// A run in which one kernel crashes.
@@ -109,6 +115,90 @@ fn run_is_written_as_markdown_and_junit() {
     assert!(found[3].as_u64().is_some_and(|measured| measured > 5), "{found}");
 }
 
+/// Tests of a run as JUnit: verdicts by case with `success`, `failure` or `skipped`, and the medians.
+fn junit(context: &Context, run: &str) -> BTreeMap<String, (String, Option<f64>)> {
+    let ran = context.run(&["report", run, "--db", "db", "--format", "markdown", "--junit", "results.xml"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let script = "import sys, json, xml.etree.ElementTree as t
+kind = lambda c: next((k for k in ('failure', 'skipped') if c.find(k) is not None), 'success')
+median = lambda c: next((float(p.get('value')) for p in c.iter('property')), None)
+print(json.dumps({c.get('name').split()[0]: (kind(c), median(c)) for c in t.parse(sys.argv[1]).getroot().iter('testcase')}))";
+    let output = Command::new("python3").args(["-c", script]).arg(context.path("results.xml")).output();
+    serde_json::from_slice(&output.expect("python3").stdout).expect("JSON")
+}
+
+/// A run whose rows a later one has replaced, one with a crash, and one that was killed.
+#[test]
+fn numbers_and_results_are_those_of_the_run() {
+    let context = ingested();
+    context.write("faults.yaml", "faults:\n  - crash: {at: launch}\n    where: {kernel: SwiGlu}\n");
+    let run = |seed: &'static str, further: &[&str]| {
+        [&LIFELIKE_RUN[..], &["--update", "all", "--seed", seed], further].concat().join(" ")
+    };
+    for (arguments, code) in [(run("1", &[]), 0), (run("2", &["--rehearsal-faults", "faults.yaml"]), 1)] {
+        let ran = context.run(&arguments.split(' ').collect::<Vec<_>>());
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+    }
+    let killed = run("3", &[]);
+    let mut killed = context.command(&killed.split(' ').collect::<Vec<_>>());
+    let mut killed = killed.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let ledger = context.path("db/.npubench/ledger.db");
+    wait_for("a collection of the third run", || {
+        let count =
+            Connection::open_with_flags(&ledger, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(|ledger| {
+                let sql = "SELECT count(*) FROM collections WHERE run = (SELECT max(run) FROM runs)
+                       AND (SELECT count(*) FROM runs) = 3";
+                ledger.query_row(sql, [], |row| row.get::<_, i64>(0))
+            });
+        count.is_ok_and(|count| count > 0).then_some(())
+    });
+    killed.kill().expect("killed");
+    killed.wait().expect("ended");
+    let runs = context.run(&["runs", "--db", "db", "--format", "json"]).stdout;
+    let runs: Vec<Value> = runs.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(runs.len(), 3);
+    let (mut kinds, mut medians) = (BTreeSet::new(), 0);
+    for run in &runs {
+        let run = run["run"].as_str().expect("an id");
+        let shown = context.run(&["show", run, "--db", "db", "--format", "json"]).stdout;
+        let tests = junit(&context, run);
+        for case in shown.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")) {
+            let (kind, median) = &tests[case["case"].as_str().expect("an id")];
+            let expected = match case["verdict"].as_str() {
+                Some("ok" | "noisy" | "suspicious" | "ran_as_other") => "success",
+                None | Some("not_run" | "unsupported" | "no_entry") => "skipped",
+                Some(_) => "failure",
+            };
+            assert_eq!(kind, expected, "{case}");
+            let shown = case["median_us"].as_f64().map(|median| (median * 1e3).round());
+            assert_eq!(median.map(|median| (median * 1e3).round()), shown, "{case}");
+            medians += usize::from(shown.is_some());
+            kinds.insert(expected);
+        }
+    }
+    assert!(kinds.len() == 3 && medians > 20, "{kinds:?} {medians}");
+    // All cases of one crash are one cause, and one of the cases to look at.
+    let second = runs
+        .iter()
+        .find(|run| run["exit_code"] == 1)
+        .and_then(|run| run["run"].as_str())
+        .expect("the second run");
+    let markdown = context.run(&["report", second, "--db", "db", "--format", "markdown"]).stdout;
+    let lines: Vec<&str> = markdown.lines().filter(|line| line.contains("| quarantined |")).collect();
+    assert_eq!(lines.len(), 1, "{markdown}");
+    assert_eq!(
+        markdown.lines().filter(|line| line.contains("quarantined: crashed: ")).count(),
+        1,
+        "{markdown}"
+    );
+    let unfinished = runs.iter().find(|run| run["exit_code"].is_null()).and_then(|run| run["run"].as_str());
+    let page =
+        context.run(&["report", unfinished.expect("the third run"), "--db", "db", "--output", "open.html"]);
+    assert_eq!(page.code, 0, "{}", page.stderr);
+    let page = fs::read_to_string(context.path("open.html")).expect("a page");
+    assert!(page.contains("open: the run has not finished it") && !page.contains("Each case has a result"));
+}
+
 /// Rows that the run was the first to measure are missing before it.
 #[test]
 fn coverage_of_a_workload_is_that_before_and_after_the_run() {
@@ -135,7 +225,8 @@ fn unusable_names_and_runs_are_refused() {
         (&["report", "--db", "db", "--output", "db/night.html"], "is in the database's folder"),
         (&["report", "--db", "db", "nosuchrun"], "nosuchrun"),
         (&["report", "--db", "missing"], "is not a database folder"),
-        (&["report", "--db", "db", "--format", "markdown", "--output", "a.html"], "cannot be used with"),
+        (&["report", "--db", "db", "--format", "markdown", "--output", "a.html"], "has neither a file nor"),
+        (&["report", "--db", "db", "--format", "markdown", "--workload", "a.csv"], "has neither a file nor"),
     ] {
         let ran = context.run(arguments);
         assert!(ran.code >= 2 && ran.stderr.contains(problem), "{arguments:?}: {}", ran.stderr);
@@ -156,7 +247,7 @@ fn report_of_100_000_cases_is_below_5_mb() {
     let grid = ["grid", "SwiGlu", "--db", "db", "--kind", "rehearsal", "--rows", "1"];
     assert_eq!(context.run(&grid).code, 0);
     assert_eq!(context.run(&STEADY_RUN).code, 0);
-    let ledger = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
+    let ledger = Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
     let path = context.path("db/SwiGlu.csv");
     let text = fs::read_to_string(&path).expect("a table");
     let (header, row) = (text.lines().next().expect("a header"), text.lines().nth(1).expect("a row"));

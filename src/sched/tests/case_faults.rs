@@ -41,7 +41,10 @@ fn one_faulty_case_among_500_costs_no_more_than_a_bisection() {
 fn reason_of_a_quarantined_case_names_the_devices() {
     let (host, _) = extra_collections(CaseFault::Crashes, 7, 20);
     let reason = &host.concluded[&7].reason;
-    assert!(reason.starts_with("crashed on device ") && reason.contains(" and device "), "{reason}");
+    assert!(
+        reason.starts_with("crashed: ") && reason.contains("; on device ") && reason.contains(" and device "),
+        "{reason}"
+    );
 }
 
 #[test]
