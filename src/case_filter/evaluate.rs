@@ -57,9 +57,9 @@ impl Expected<'_> {
         match (found, self.number()) {
             (FilterValue::Number(found), Some(number)) => *found == number,
             (FilterValue::Number(_), None) => false,
-            (FilterValue::Text(found), _) if self.of == FilterType::Dtype => {
-                let dtype = |text: &str| Dtype::parse(&text.to_ascii_uppercase());
-                dtype(found) == dtype(self.text)
+            (FilterValue::Text(found), _) if self.of == FilterType::Dtype => self.is_dtype(found),
+            (FilterValue::Text(found), _) if self.of == FilterType::CaseId => {
+                found.starts_with(&self.text.to_ascii_lowercase())
             }
             (FilterValue::Text(found), Some(number)) if self.of == FilterType::Cell => {
                 parse_number(self.of, found).map_or(found == self.text, |found| found == number)
@@ -68,13 +68,21 @@ impl Expected<'_> {
         }
     }
 
-    /// Returns true if the text contains the value, whatever the case of the letters.
+    /// Returns true if both are names of one type.
+    fn is_dtype(&self, found: &str) -> bool {
+        let dtype = |text: &str| Dtype::parse(&text.to_ascii_uppercase());
+        dtype(found) == dtype(self.text)
+    }
+
+    /// Returns true if the text contains the value, whatever the case of the letters; a type contains all of its names.
     fn is_part(&self, found: &FilterValue) -> bool {
-        let found = match found {
-            FilterValue::Text(found) => found.to_lowercase(),
-            FilterValue::Number(found) => found.to_string(),
-        };
-        found.contains(&self.text.to_lowercase())
+        match found {
+            FilterValue::Text(found) => {
+                found.to_lowercase().contains(&self.text.to_lowercase())
+                    || self.of == FilterType::Dtype && self.is_dtype(found)
+            }
+            FilterValue::Number(found) => found.to_string().contains(self.text),
+        }
     }
 
     fn is_ordered(&self, found: &FilterValue, is_in_order: impl Fn(f64, f64) -> bool) -> bool {

@@ -8,13 +8,15 @@ use super::{
 };
 use crate::{
     catalogue::CatalogueEntry,
-    domain::{CaseAttributes, Verdict, did_you_mean_or},
+    domain::{CaseAttributes, Dtype, Verdict, did_you_mean_or},
 };
 
 /// Kind of the values of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilterType {
     Text,
+    /// The first digits of an id.
+    CaseId,
     Dtype,
     Verdict,
     /// A number without a unit.
@@ -32,7 +34,7 @@ pub(super) enum FilterType {
 /// Names that every case has, with the kind of their values and their meaning.
 pub(super) const FIXED_NAMES: [(&str, FilterType, &str); 18] = [
     ("kernel", FilterType::Text, "name of the kernel"),
-    ("case", FilterType::Text, "id of the case"),
+    ("case", FilterType::CaseId, "id of the case, or its first digits"),
     ("shape", FilterType::Text, "shapes of inputs and outputs, such as `64,1024;1024,512 -> 64,512`"),
     ("dim", FilterType::Number, "any dimension of any tensor"),
     ("dtype", FilterType::Dtype, "type of any tensor, in any spelling"),
@@ -72,7 +74,7 @@ pub(super) fn parse_number(of: FilterType, text: &str) -> Option<f64> {
         parse(text.strip_suffix(unit)?).map(|number| number * factor)
     };
     match of {
-        FilterType::Text | FilterType::Dtype | FilterType::Verdict => None,
+        FilterType::Text | FilterType::CaseId | FilterType::Dtype | FilterType::Verdict => None,
         FilterType::Number | FilterType::Cell => parse(text),
         FilterType::Percentage => parse(text.strip_suffix('%').unwrap_or(text)),
         FilterType::Duration => parse(text).or_else(|| with_unit(&DURATION_UNITS)),
@@ -141,7 +143,8 @@ fn check_comparison(
 ) -> Result<(), FilterFault> {
     let of = type_of_name(&name.text);
     let fault = |problem: String, hint: &str| Err(FilterFault::new(value.place.clone(), problem, hint));
-    let is_text = matches!(of, FilterType::Text | FilterType::Dtype | FilterType::Verdict);
+    let is_text =
+        matches!(of, FilterType::Text | FilterType::CaseId | FilterType::Dtype | FilterType::Verdict);
     if is_text && operator.is_order() {
         return fault(format!("`{}` is a text, which has no order", name.text), "use =, !=, ~ or !~");
     }
@@ -157,6 +160,13 @@ fn check_comparison(
             format!("verdicts are {}", all.clone().collect::<Vec<_>>().join(", "))
         });
         return fault(format!("`{}` is no verdict", value.text), &hint);
+    }
+    let is_dtype = || Dtype::parse(&value.text.to_ascii_uppercase()).is_some_and(|dtype| dtype.is_of_cann());
+    if of == FilterType::Dtype && !operator.is_search() && !is_dtype() {
+        let hint = did_you_mean_or(&value.text, Dtype::cann_names(), || {
+            "types are bf16, float16, float32, int8, int32 …; `~` finds parts of any name".to_owned()
+        });
+        return fault(format!("`{}` is no type of tensors", value.text), &hint);
     }
     let needs_number = !is_text && (of != FilterType::Cell || operator.is_order());
     if needs_number && parse_number(of, &value.text).is_none() {

@@ -17,7 +17,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CaseNumbers {
     pub(crate) median_us: Option<f64>,
-    average_us: Option<f64>,
+    pub(crate) average_us: Option<f64>,
     /// 95 % interval of the median; `None` also if a later run has replaced the row.
     pub(crate) interval_us: Option<[f64; 2]>,
     /// Centre of the interval.

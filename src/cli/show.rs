@@ -61,17 +61,17 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let Some(ledger) = ledger else { return Ok(ExitStatus::Done) };
     let collections = ledger.run_collections(&past.record.run)?;
     let mut cases = ledger.run_cases(&past.record.run)?;
+    let cache = run_cache(&past.record);
+    let numbers = RunNumbers::read(&database, &ledger, (&past.record.run, &past.folder, cache), &cases)?;
     if let Some(filter) = &options.filter.filter {
         let catalogue = Catalogue::load(&options.assets.load()?)?;
-        filter_run_cases(filter, &database, &catalogue, &past.record, &mut cases)?;
+        filter_run_cases(filter, &database, &catalogue, &past.record, (&mut cases, &numbers))?;
     }
     if let Some(path) = &options.timeline {
         write_timeline(path, &timeline_json(past, &collections, &cases))?;
         print_note(&format!("the timeline of run {} is in {}", past.record.run, path.display()));
         return Ok(ExitStatus::Done);
     }
-    let cache = run_cache(&past.record);
-    let numbers = RunNumbers::read(&database, &ledger, (&past.record.run, &past.folder, cache), &cases)?;
     for problem in &numbers.unread_tables {
         print_note(&format!("warning: without production and intervals of {problem}"));
     }

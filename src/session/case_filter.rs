@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{CommandError, RunOptions};
 use crate::{
     case_filter::{CaseFilter, CaseValues, FilterError, FilterNames},
+    case_report::RunNumbers,
     catalogue::Catalogue,
     database::{Database, row_cases},
     domain::{
@@ -73,13 +74,13 @@ pub(crate) fn run_cache(run: &RunRecord) -> CacheState {
     serde_json::from_str(&run.options).map_or(CacheState::Hot, |options: RunOptions| options.cache)
 }
 
-/// Keeps the cases of a run that a filter selects. Their verdict, reason, devices and age are those of the run.
+/// Keeps the cases of a run that a filter selects. Their verdict, reason, devices, age and durations are those of the run.
 pub(crate) fn filter_run_cases(
     text: &str,
     database: &Database,
     catalogue: &Catalogue,
     run: &RunRecord,
-    cases: &mut Vec<CaseRecord>,
+    (cases, numbers): (&mut Vec<CaseRecord>, &RunNumbers),
 ) -> Result<(), CommandError> {
     let Some(filter) = row_filter(Some(text), database, catalogue, run_cache(run))? else { return Ok(()) };
     let records: BTreeMap<&CaseId, &CaseRecord> = cases.iter().map(|case| (&case.case, case)).collect();
@@ -88,6 +89,8 @@ pub(crate) fn filter_run_cases(
         let outcome = record.outcome.as_ref();
         values.verdict = outcome.map(|outcome| outcome.verdict.as_str().to_owned());
         values.reason = outcome.map(|outcome| outcome.reason.clone());
+        let of_run = numbers.of_case(id);
+        (values.median, values.mean) = (of_run.median_us, of_run.average_us);
         values.devices = record.attempts.iter().map(|attempt| attempt.device).collect();
         filter.set_run(values, &run.run);
     };

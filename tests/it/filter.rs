@@ -65,10 +65,54 @@ fn plan_and_show_list_only_matching_cases() {
         assert_eq!(select("has median & has host & (device = 0 | device = 1)").len(), 2);
         assert_eq!(select("\"MicroBench Samples\" >= 1 & !(kernel = Add)"), ["SwiGlu"]);
     }
+    let shown = objects(&context.run(&["show", "--db", "a3", "--format", "json"]).stdout);
+    let swiglu = shown.iter().find(|case| case["kernel"] == "SwiGlu").expect("a case");
+    let id = swiglu["case"].as_str().expect("an id");
+    for select in [&plan as &dyn Fn(&str) -> Vec<String>, &show] {
+        assert_eq!(select(&format!("case = {}", &id[..8])), ["SwiGlu"]);
+        assert_eq!(select("dtype ~ bfloat16 & dtype ~ bf16"), select("dtype = BF16"));
+        assert!(!select("dtype = bf16").is_empty());
+    }
+    let ran = context.run(&["show", "--db", "a3", "--filter", "dtype = bfloat"]);
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.stderr.contains("`bfloat` is no type of tensors") && ran.stderr.contains("hint: did you mean")
+    );
     assert_eq!(show("age > 1h"), [""; 0]);
     let ran = context.run(&["plan", "--db", "a3", "--devices", "0", "--filter", "age > 1h"]);
     assert_eq!(ran.code, 3);
     assert!(ran.stderr.contains("no row of the database matches the filter `age > 1h`"), "{}", ran.stderr);
+}
+
+/// The row is that of a later run.
+#[test]
+fn show_compares_the_durations_of_its_run() {
+    let context = Context::new();
+    context.small_database("a3");
+    for seed in ["1", "2"] {
+        let arguments =
+            ["run", "--db", "a3", "--host", "rehearsal", "--devices", "0", "--update", "all", "--seed", seed];
+        let ran = context.run(&[&arguments[..], &["--rehearsal-model", "lifelike"]].concat());
+        assert!(ran.code <= 1, "{}", ran.stderr);
+    }
+    let runs = objects(&context.run(&["runs", "--db", "a3", "--format", "json"]).stdout);
+    let shown = |run: &str, further: &[&str]| {
+        let arguments = [&["show", run, "--db", "a3", "--format", "json"], further].concat();
+        objects(&context.run(&arguments).stdout)
+    };
+    let mut medians = Vec::new();
+    for run in &runs {
+        let run = run["run"].as_str().expect("an id");
+        for case in shown(run, &[]).iter().filter(|case| case["kernel"] == "SwiGlu") {
+            let median = case["median_us"].as_f64().expect("a median");
+            medians.push(median);
+            for (filter, count) in [(format!("median = {median}"), 1), (format!("median > {median}"), 0)] {
+                let found = shown(run, &["--filter", &format!("kernel = SwiGlu & {filter}")]);
+                assert_eq!(found.len(), count, "run {run}: {filter}");
+            }
+        }
+    }
+    assert!(medians.len() == 2 && medians[0] != medians[1], "{medians:?}");
 }
 
 /// The run that a filter has started is continued with its cases.
