@@ -3,14 +3,15 @@
 //! A value is the default of an option: the command line and variables of the environment precede it.
 
 use std::{
+    collections::BTreeSet,
     env,
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs, io,
     ops::Range,
     path::{Path, PathBuf},
 };
 
-use clap::{Arg, ArgAction, Args, Command};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, parser::ValueSource};
 use toml::de::{DeTable, DeValue};
 
 use super::options::{OutputFormat, OutputOptions};
@@ -51,12 +52,70 @@ struct ConfiguredOption {
     /// Words of the command; empty for all commands with the option.
     command: Vec<String>,
     option: String,
-    value: String,
+    /// One value, or those of a list.
+    values: Vec<String>,
     file: PathBuf,
     line: usize,
 }
 
+/// The command of a command line, with the options that it or the environment gives.
+#[derive(Debug, Default)]
+struct GivenOptions {
+    /// Words of the command.
+    command: Vec<String>,
+    /// Ids of the options.
+    options: BTreeSet<String>,
+}
+
+impl GivenOptions {
+    /// Finds the options of arguments; errors are left to the parser that follows.
+    fn find(commands: &Command, arguments: &[OsString]) -> Self {
+        let mut found = Self::default();
+        let mut next = commands.clone().ignore_errors(true).try_get_matches_from(arguments).ok();
+        while let Some(matches) = next {
+            found.options = given_ids(&matches);
+            next = matches.subcommand().map(|(name, inner)| {
+                found.command.push(name.to_owned());
+                inner.clone()
+            });
+        }
+        found
+    }
+
+    /// Returns true if a given option excludes this one of the command with these words.
+    fn exclude(&self, words: &[String], command: &Command, option: &Arg) -> bool {
+        if self.command != words && !option.is_global_set() {
+            return false;
+        }
+        let conflict = |one: &Arg, other: &Arg| {
+            command.get_arg_conflicts_with(one).iter().any(|excluded| excluded.get_id() == other.get_id())
+        };
+        let is_in_one_group = |given: &Arg| {
+            command.get_groups().any(|group| {
+                let contains = |arg: &Arg| group.get_args().any(|id| id == arg.get_id());
+                !group.clone().is_multiple() && contains(given) && contains(option)
+            })
+        };
+        let given = command.get_arguments().filter(|arg| self.options.contains(arg.get_id().as_str()));
+        let mut others = given.filter(|arg| arg.get_id() != option.get_id());
+        others.any(|given| conflict(given, option) || conflict(option, given) || is_in_one_group(given))
+    }
+}
+
+/// Returns the ids of the options that the command line or the environment gives.
+fn given_ids(matches: &ArgMatches) -> BTreeSet<String> {
+    let is_given = |id: &&clap::Id| {
+        matches!(matches.value_source(id.as_str()), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+    };
+    matches.ids().filter(is_given).map(ToString::to_string).collect()
+}
+
 impl ConfiguredOption {
+    /// Returns the values as they are shown.
+    fn text(&self) -> String {
+        self.values.join(",")
+    }
+
     fn place(&self) -> String {
         format!("`{}`:{}", self.file.display(), self.line)
     }
@@ -79,14 +138,18 @@ fn candidates() -> Vec<PathBuf> {
     user.into_iter().chain([PathBuf::from(FILE)]).collect()
 }
 
+/// Returns true for a file in a folder that this user cannot enter.
+fn is_hidden(file: &Path) -> bool {
+    fs::metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
 impl ConfigFiles {
     /// Reads the files that exist. Fails for a file that cannot be read or has an unknown command or option.
     pub(super) fn read(commands: &Command) -> Result<Self, CommandError> {
         let mut found = Self::default();
         for file in candidates() {
-            // The settings of another user, whose home folder is still that of the environment, are not those of this one.
-            let is_hidden = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
-            if fs::metadata(&file).is_err_and(is_hidden) {
+            // A user of `su` or `setpriv` has no access to the home folder of `$HOME`.
+            if is_hidden(&file) {
                 continue;
             }
             let text = match fs::read_to_string(&file) {
@@ -114,22 +177,38 @@ impl ConfigFiles {
         &self.files
     }
 
-    /// Makes the values the defaults of their options.
-    pub(super) fn apply(&self, commands: Command) -> Command {
-        self.options.iter().fold(commands, |commands, option| apply_option(commands, &option.command, option))
+    /// Makes the values the defaults of their options, but for those that the arguments exclude.
+    pub(super) fn apply(&self, commands: Command, arguments: &[OsString]) -> Command {
+        if self.options.is_empty() {
+            return commands;
+        }
+        let given = GivenOptions::find(&commands, arguments);
+        self.options.iter().fold(commands, |commands, option| {
+            apply_option(commands, (&mut Vec::new(), &option.command), option, &given)
+        })
     }
 }
 
-/// Sets the default of an option of the command with these words, or of all commands below it.
-fn apply_option(command: Command, words: &[String], option: &ConfiguredOption) -> Command {
-    if let [first, rest @ ..] = words {
-        return command.mut_subcommand(first, |inner| apply_option(inner, rest, option));
+/// Sets the default of an option of the command that `rest` leads to, or of all commands below it. `words` lead to this command.
+fn apply_option(
+    command: Command,
+    (words, rest): (&mut Vec<String>, &[String]),
+    option: &ConfiguredOption,
+    given: &GivenOptions,
+) -> Command {
+    if let [first, rest @ ..] = rest {
+        words.push(first.clone());
+        return command.mut_subcommand(first, |inner| apply_option(inner, (words, rest), option, given));
     }
-    let command = match option_of(&command, &option.option).map(|arg| arg.get_id().to_string()) {
-        Some(id) => command.mut_arg(id, |arg| with_default(arg, &option.value)),
+    let is_general = option.command.is_empty();
+    let configured = option_of(&command, &option.option)
+        .filter(|arg| !(is_general && !accepts(arg, option)) && !given.exclude(words, &command, arg))
+        .map(|arg| arg.get_id().to_string());
+    let command = match configured {
+        Some(id) => command.mut_arg(id, |arg| with_default(arg, &option.values)),
         None => command,
     };
-    if !option.command.is_empty() {
+    if !is_general {
         return command;
     }
     let inner: Vec<String> = command
@@ -137,17 +216,24 @@ fn apply_option(command: Command, words: &[String], option: &ConfiguredOption) -
         .map(|inner| inner.get_name().to_owned())
         .filter(|name| !INTERNAL.contains(&name.as_str()))
         .collect();
-    inner
-        .into_iter()
-        .fold(command, |command, name| command.mut_subcommand(name, |inner| apply_option(inner, &[], option)))
+    inner.into_iter().fold(command, |command, name| {
+        let mut words = [&words[..], &[name.clone()]].concat();
+        command.mut_subcommand(name, |inner| apply_option(inner, (&mut words, &[]), option, given))
+    })
 }
 
-fn with_default(arg: Arg, value: &str) -> Arg {
-    let is_flag = matches!(arg.get_action(), ArgAction::SetTrue);
-    match (is_flag, value) {
-        (true, "false") => arg,
-        _ => arg.default_value(value.to_owned()).required(false),
-    }
+/// Returns true if the values are among the possible ones of an option that has such a list.
+fn accepts(arg: &Arg, option: &ConfiguredOption) -> bool {
+    let possible = arg.get_possible_values();
+    let is_possible = |value: &String| possible.iter().any(|one| one.matches(value, false));
+    possible.is_empty() || option.values.iter().all(is_possible)
+}
+
+/// Sets the default of an option. Options that are given once have their lists separated by commas.
+fn with_default(arg: Arg, values: &[String]) -> Arg {
+    let is_repeated = matches!(arg.get_action(), ArgAction::Append) && arg.get_value_delimiter().is_none();
+    let values = if is_repeated { values.to_vec() } else { vec![values.join(",")] };
+    arg.default_values(values).required(false)
 }
 
 /// Returns the option with a long name.
@@ -171,6 +257,8 @@ fn parse(file: &Path, text: &str, commands: &Command) -> Result<Vec<ConfiguredOp
     })?;
     let mut reader = TableReader { file, line_of: &line_of, commands, options: Vec::new() };
     reader.add_table(table.get_ref(), &mut Vec::new())?;
+    // Options of one command precede those of all, and those of its own commands precede both.
+    reader.options.sort_by_key(|option| option.command.len());
     Ok(reader.options)
 }
 
@@ -211,7 +299,8 @@ impl TableReader<'_> {
                 words.pop();
                 continue;
             }
-            let value = value_text(value.get_ref()).ok_or_else(|| {
+            let value_span = value.span();
+            let values = value_texts(value.get_ref()).ok_or_else(|| {
                 let expected = "a text, a number, `true`, `false`, or a list of them";
                 self.error(
                     &value.span(),
@@ -234,15 +323,45 @@ impl TableReader<'_> {
                 return Err(self.error(&span, &format!("{command} `--{name}`"), hint));
             }
             let line = (self.line_of)(&span);
-            self.options.push(ConfiguredOption {
-                command: words.clone(),
-                option: name,
-                value,
-                file: self.file.to_owned(),
-                line,
-            });
+            let file = self.file.to_owned();
+            let option = ConfiguredOption { command: words.clone(), option: name, values, file, line };
+            self.check_values(&option, words, &value_span)?;
+            self.options.push(option);
         }
         Ok(())
+    }
+
+    /// Refuses values that no command has among the possible ones.
+    fn check_values(
+        &self,
+        option: &ConfiguredOption,
+        words: &[String],
+        span: &Range<usize>,
+    ) -> Result<(), CommandError> {
+        let Some(command) = self.command(words) else { return Ok(()) };
+        let mut places = Vec::new();
+        add_places(command, &option.option, words.is_empty(), &mut places);
+        if !places.iter().any(|arg| accepts(arg, option)) {
+            let possible: Vec<String> = places
+                .iter()
+                .flat_map(|arg| arg.get_possible_values())
+                .map(|value| value.get_name().to_owned())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect();
+            let problem = format!("`{}` is no value of `{}`", option.text(), option.option);
+            let otherwise = format!("possible values are {}", possible.join(", "));
+            return Err(self.error(span, &problem, did_you_mean(&option.text(), &possible, &otherwise)));
+        }
+        Ok(())
+    }
+}
+
+/// Adds the options of a name of a command, and of those below it.
+fn add_places<'c>(command: &'c Command, name: &str, is_general: bool, places: &mut Vec<&'c Arg>) {
+    places.extend(option_of(command, name));
+    if is_general {
+        command.get_subcommands().for_each(|inner| add_places(inner, name, true, places));
     }
 }
 
@@ -261,19 +380,22 @@ fn did_you_mean(name: &str, known: &[String], otherwise: &str) -> String {
     did_you_mean_or(name, known.iter().map(String::as_str), || otherwise.to_owned())
 }
 
-/// Returns a value as an argument; lists are separated by commas. `None` for tables and times.
-fn value_text(value: &DeValue<'_>) -> Option<String> {
-    match value {
-        DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(number) => Some(number.to_string()),
-        DeValue::Float(number) => Some(number.to_string()),
-        DeValue::Boolean(flag) => Some(flag.to_string()),
+/// Returns a value, or those of a list, as arguments. `None` for tables, times, and lists of lists.
+fn value_texts(value: &DeValue<'_>) -> Option<Vec<String>> {
+    let text = match value {
         DeValue::Array(values) => {
-            let texts: Option<Vec<String>> = values.iter().map(|value| value_text(value.get_ref())).collect();
-            Some(texts?.join(","))
+            let texts = values.iter().map(|value| value_texts(value.get_ref()));
+            let texts: Option<Vec<Vec<String>>> =
+                texts.map(|texts| texts.filter(|texts| texts.len() == 1)).collect();
+            return texts.map(|texts| texts.concat());
         }
-        DeValue::Datetime(_) | DeValue::Table(_) => None,
-    }
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(_) | DeValue::Table(_) => return None,
+    };
+    Some(vec![text])
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
@@ -281,7 +403,7 @@ pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitSt
     if options.output.format == OutputFormat::Json {
         let lines = found.options.iter().map(|option| {
             let line = serde_json::json!({
-                "command": option.command.join(" "), "option": option.option, "value": option.value,
+                "command": option.command.join(" "), "option": option.option, "value": option.text(),
                 "file": option.file, "line": option.line,
             });
             format!("{line}\n")
@@ -290,7 +412,11 @@ pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitSt
         return Ok(ExitStatus::Done);
     }
     for file in candidates() {
-        let state = if found.files.contains(&file) { "is used" } else { "does not exist" };
+        let state = match () {
+            () if found.files.contains(&file) => "is used",
+            () if is_hidden(&file) => "is not used: its folder cannot be entered",
+            () => "does not exist",
+        };
         print_note(&format!("{} {state}", file.display()));
     }
     if !found.options.is_empty() {
@@ -300,7 +426,7 @@ pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitSt
             table.add_row([
                 command,
                 format!("--{}", option.option),
-                option.value.clone(),
+                option.text(),
                 option.place().replace('`', ""),
             ]);
         }

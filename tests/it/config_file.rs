@@ -31,6 +31,43 @@ fn options_of_files_are_defaults_that_others_precede() {
 }
 
 #[test]
+fn options_of_one_command_precede_those_of_all() {
+    let context = ingested();
+    let plan = |text: &str, further: &[&str]| {
+        context.write("npubench.toml", text);
+        context.run(&[&["plan", "--devices", "0"][..], further].concat())
+    };
+    // Tables are in the order of their names: `check` is before `db`, `plan` behind it.
+    for command in ["check", "plan"] {
+        let text = format!("db = \"nothere\"\n[{command}]\ndb = \"db\"\n");
+        context.write("npubench.toml", &text);
+        let ran = context.run(&[command]);
+        assert!(!ran.stderr.contains("nothere"), "{command}: {}", ran.stderr);
+    }
+    // A deadline of the command line excludes the other form of the file.
+    let until = "db = \"db\"\n[plan]\nuntil = \"00:00\"\n";
+    let direct = context.run(&["plan", "--db", "db", "--devices", "0", "--budget", "5s"]);
+    assert_eq!(plan(until, &["--budget", "5s"]).stdout, direct.stdout);
+    assert_ne!(plan(until, &[]).stdout, direct.stdout);
+    // `json` is no format of `report`, whose own format stays.
+    let general = "db = \"db\"\nformat = \"json\"\n";
+    assert!(plan(general, &[]).stdout.starts_with('{'));
+    let report = context.run(&["report"]);
+    assert!(report.code != 2, "{}", report.stderr);
+    // Flags can be switched off again.
+    let settings = context.path("settings");
+    context.write("settings/npubench/npubench.toml", "quiet = true\n");
+    let notes = |text: &str, further: &[&str]| {
+        context.write("npubench.toml", text);
+        let mut command = context.command(&[&["config"][..], further].concat());
+        context.ran(&command.env("XDG_CONFIG_HOME", &settings).output().expect("it runs")).stderr
+    };
+    assert_eq!(notes("", &[]), "");
+    assert!(notes("quiet = false\n", &[]).contains("is used"));
+    assert!(notes("", &["--verbose"]).contains("is used"), "`--verbose` excludes `quiet`");
+}
+
+#[test]
 fn wrong_files_are_refused_with_line_and_suggestion() {
     let context = Context::new();
     let mut errors = String::new();
@@ -42,6 +79,9 @@ fn wrong_files_are_refused_with_line_and_suggestion() {
         "[stand-in]\nx = 1\n",
         "nosuchoption = true\n",
         "[run]\ndevices = \"x\"\n",
+        "[run]\nbudget = [\"1h\", \"2h\"]\n",
+        "format = \"jsn\"\n",
+        "[run]\nupdate = \"al\"\n",
     ] {
         context.write("npubench.toml", text);
         let ran = context.run(&["run", "--db", "db"]);
