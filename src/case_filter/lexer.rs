@@ -1,6 +1,8 @@
 //! Words and operators of a filter.
 
-use std::ops::Range;
+use std::{cmp::Reverse, ops::Range};
+
+use strum::VariantArray as _;
 
 use super::{
     error::FilterFault,
@@ -71,18 +73,13 @@ fn operator(text: &str, at: usize) -> Result<(FilterToken, usize), FilterFault> 
         let problem = format!("`{wrong}` is no operator");
         return Err(FilterFault::new(at..at + wrong.len(), problem, format!("write `{right}`")));
     }
-    let comparisons = [
-        ("!=", FilterOperator::NotEqual),
-        ("!~", FilterOperator::NotContains),
-        ("<=", FilterOperator::LessOrEqual),
-        (">=", FilterOperator::GreaterOrEqual),
-        ("=", FilterOperator::Equal),
-        ("<", FilterOperator::Less),
-        (">", FilterOperator::Greater),
-        ("~", FilterOperator::Contains),
-    ];
-    if let Some((sign, operator)) = comparisons.iter().find(|(sign, _)| rest.starts_with(sign)) {
-        return Ok((FilterToken::Operator(*operator), sign.len()));
+    // The longest first: `<=` begins with `<`.
+    let mut comparisons: Vec<(String, FilterOperator)> =
+        FilterOperator::VARIANTS.iter().map(|operator| (operator.to_string(), *operator)).collect();
+    comparisons.sort_by_key(|(sign, _)| Reverse(sign.len()));
+    if let Some((sign, operator)) = comparisons.into_iter().find(|(sign, _)| rest.starts_with(sign.as_str()))
+    {
+        return Ok((FilterToken::Operator(operator), sign.len()));
     }
     let token = match rest.as_bytes().first() {
         Some(b'!') => FilterToken::Not,
