@@ -1,6 +1,6 @@
 //! Results of cases: launches of one collection, their accepted samples, and the content of a row.
 
-use std::{cmp::Ordering, collections::BTreeSet, iter};
+use std::{cmp::Ordering, collections::BTreeSet, iter, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
@@ -137,7 +137,7 @@ pub struct AttemptSamples {
     /// Operator, state and unit; empty for attempts of versions that did not record them.
     pub(crate) task: RecordedTask,
     /// Software of the collection; `None` for collections of versions that did not record it.
-    pub(crate) software: Option<SoftwareFingerprint>,
+    pub(crate) software: Option<Arc<SoftwareFingerprint>>,
 }
 
 /// Accepted samples of one attempt, for the fit of all cases.
@@ -260,7 +260,7 @@ pub struct RowResult {
     /// The numbers; `None` for verdicts without a measurement.
     pub(crate) measurement: Option<Measurement>,
     /// Software of the measurement; `None` without a measurement, or where it was not recorded.
-    pub(crate) software: Option<SoftwareFingerprint>,
+    pub(crate) software: Option<Arc<SoftwareFingerprint>>,
     /// Runs whose rows of the case may show samples that were withdrawn, see [`WithdrawnAttempts`].
     pub(crate) withdrawn_runs: BTreeSet<String>,
 }
@@ -306,7 +306,7 @@ impl RowResult {
         self.measurement.as_ref().is_some_and(|measured| {
             let more = measured.samples.cmp(&shown.samples.unwrap_or_default());
             let is_of_other_software = shown.samples.is_some()
-                && self.software.as_ref().map(SoftwareFingerprint::digest) != shown.software;
+                && self.software.as_ref().map(|software| software.digest()) != shown.software;
             match self.outcome.verdict.cmp(&shown.verdict) {
                 _ if is_of_other_software => true,
                 Ordering::Less => true,

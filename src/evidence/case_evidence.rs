@@ -460,7 +460,7 @@ fn reason_left_out(attempt: &CaseAttempt, is_empty: bool, result: Option<&RowRes
     if is_empty {
         return Some("it has no accepted samples".to_owned());
     }
-    let newest = result.and_then(|row| row.software.as_ref());
+    let newest = result.and_then(|row| row.software.as_deref());
     (attempt.software.as_ref() != newest).then(|| match (newest, &attempt.software) {
         (Some(newest), Some(own)) => {
             format!("measured with other software: {}", own.differences_from(newest))
@@ -536,7 +536,7 @@ impl ResultEvidence {
             samples: measured.samples,
             collections: measured.collections,
             interval,
-            software: row.software.as_ref().map(software_text),
+            software: row.software.as_deref().map(software_text),
             ranks: RankEvidence::of_counters(&measured.counters),
         })
     }

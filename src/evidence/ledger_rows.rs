@@ -98,7 +98,7 @@ fn pooled_row(
 ) -> Option<RowResult> {
     let mut row = pool_attempts(case, attempts, estimated)?;
     if let Some(newest) = newest_as_other {
-        let software = compare_software(newest.software.as_ref(), row.software.as_ref());
+        let software = compare_software(newest.software.as_ref(), row.software.as_deref());
         let remark = format!("a later attempt with {software} {}", reason_cause(&newest.reason));
         row.outcome = CaseOutcome::with_remarks(row.outcome.verdict, &row.outcome.reason, [remark.as_str()]);
     }
@@ -119,6 +119,8 @@ fn compare_software(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::domain::{RecordedTask, Verdict};
 
@@ -135,7 +137,10 @@ mod tests {
             outliers: 0,
             counters: Vec::new(),
             task: RecordedTask::default(),
-            software: Some(SoftwareFingerprint { cann: Some(cann.to_owned()), ..Default::default() }),
+            software: Some(Arc::new(SoftwareFingerprint {
+                cann: Some(cann.to_owned()),
+                ..Default::default()
+            })),
         };
         // The states have 9, 18, 18 (the newer software alone), 27 and 36 samples.
         let attempts =

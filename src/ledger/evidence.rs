@@ -1,6 +1,9 @@
 //! Queries of the measurements behind rows.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use rusqlite::{Error, Row, params, types::Type};
 
@@ -73,7 +76,7 @@ impl Ledger {
         let place = [case.as_str(), cache.as_str()];
         let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(&sql, place, |row| {
             let (key, attempt) = read_attempt(row)?;
-            Ok((key, AttemptSamples { software: stored_fingerprint(row, 9)?, ..attempt }))
+            Ok((key, AttemptSamples { software: stored_fingerprint(row, 9)?.map(Arc::new), ..attempt }))
         })?;
         let sql = "SELECT duration_ns, is_accepted FROM samples WHERE attempt = ?1 ORDER BY number";
         for (key, attempt) in &mut attempts {
@@ -90,9 +93,9 @@ impl Ledger {
         &self,
         cache: CacheState,
     ) -> Result<HashMap<CaseId, Vec<AttemptSamples>>, LedgerError> {
-        let known: HashMap<String, Option<SoftwareFingerprint>> =
+        let known: HashMap<String, Option<Arc<SoftwareFingerprint>>> =
             self.read_rows("SELECT digest, fingerprint FROM software", [], |row| {
-                Ok((row.get(0)?, stored_fingerprint(row, 1)?))
+                Ok((row.get(0)?, stored_fingerprint(row, 1)?.map(Arc::new)))
             })?;
         let sql = format!(
             "SELECT {ATTEMPT}, a.case_id, c.software FROM attempts a JOIN collections c USING (collection)

@@ -173,6 +173,8 @@ fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::{
         domain::{CacheState, SoftwareFingerprint},
@@ -211,14 +213,14 @@ mod tests {
         let of = |cann: Option<&str>, verdict, samples: &[i64]| {
             let software =
                 |cann: &str| SoftwareFingerprint { cann: Some(cann.to_owned()), ..Default::default() };
-            AttemptSamples { software: cann.map(software), ..attempt(verdict, samples, 1.0) }
+            AttemptSamples { software: cann.map(software).map(Arc::new), ..attempt(verdict, samples, 1.0) }
         };
         let unknown = of(None, Verdict::Ok, &[900; 9]);
         let old = of(Some("8.3"), Verdict::Ok, &[10; 9]);
         let new = of(Some("8.5"), Verdict::Noisy, &[20; 8]);
         let samples = |attempts: &[AttemptSamples]| {
             let row = pool_attempts(&case, attempts, None).expect("evidence");
-            (row.measurement.expect("numbers").samples, row.software.and_then(|software| software.cann))
+            (row.measurement.expect("numbers").samples, row.software.and_then(|software| software.cann.clone()))
         };
         let (eight, nine) = ((8, Some("8.5".to_owned())), (18, Some("8.3".to_owned())));
         assert_eq!(
@@ -241,7 +243,10 @@ mod tests {
         let case = CaseId::from_stored("00000000000000ff");
         let of = |operator: &str, cann: &str, samples: &[i64]| AttemptSamples {
             task: RecordedTask { operator: operator.to_owned(), ..RecordedTask::default() },
-            software: Some(SoftwareFingerprint { cann: Some(cann.to_owned()), ..Default::default() }),
+            software: Some(Arc::new(SoftwareFingerprint {
+                cann: Some(cann.to_owned()),
+                ..Default::default()
+            })),
             ..attempt(Verdict::Ok, samples, 1.0)
         };
         let outcome = |attempts: &[AttemptSamples]| {
