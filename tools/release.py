@@ -131,7 +131,8 @@ def build_wheels(options):
 
 
 def files_of_release(options):
-    return sorted(path for pattern in ("*.whl", "*.tar.gz", "*.cdx.json") for path in options.out.glob(pattern))
+    patterns = ("npubench-*.whl", "npubench-*.tar.gz", "npubench-*.cdx.json")
+    return sorted(path for pattern in patterns for path in options.out.glob(pattern))
 
 
 def wheels_of_release(options):
@@ -252,7 +253,11 @@ def write_sbom(options):
                 f"{path.name}: its bill of materials has components {sorted(present - locked)} that Cargo.lock lacks, or "
                 "is incomplete", "run the step `build`")
         # Only the reference of npubench itself contains the folder of the build.
-        bill = json.loads(re.sub(r"path\+file://[^#\"]*#npubench@", "pkg:cargo/npubench@", json.dumps(bill)))
+        # Cargo leaves the name out if the folder has the name of the package.
+        text = re.sub(r"path\+file://[^#\"]*#(?:npubench@)?(?=\d)", "pkg:cargo/npubench@", json.dumps(bill))
+        if "path+file:" in text:
+            raise ReleaseError(f"{path.name}: its bill of materials has a path of the build", "correct the pattern in `write_bills`")
+        bill = json.loads(text)
         sqlite = bundled_sqlite()
         bill["components"].append(sqlite)
         for dependency in bill.get("dependencies", []):

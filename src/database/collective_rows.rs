@@ -158,13 +158,19 @@ impl CollectiveKeyColumns {
                 .map(Some)
                 .map_err(|_| format!("`{}` is `{cell}`, which is not a whole number", KEY_COLUMNS[place]))
         };
+        let ranks = number(1)?;
+        let parts: PartWeights =
+            text(5)?.parse().map_err(|problem| format!("`{PART_WEIGHTS}`: {problem}"))?;
+        if let Some(ranks) = ranks {
+            parts.check_ranks(ranks)?;
+        }
         Ok(CollectiveKey {
             message: number(0)?.ok_or_else(|| format!("the row has no `{MESSAGE_BYTES}`"))?,
-            ranks: number(1)?,
+            ranks,
             dtype: Dtype::parse(text(2)?),
             tier: number(3)?,
             environment: text(4)?.to_owned(),
-            parts: text(5)?.parse().map_err(|problem| format!("`{PART_WEIGHTS}`: {problem}"))?,
+            parts,
         })
     }
 

@@ -220,7 +220,10 @@ mod tests {
         let new = of(Some("8.5"), Verdict::Noisy, &[20; 8]);
         let samples = |attempts: &[AttemptSamples]| {
             let row = pool_attempts(&case, attempts, None).expect("evidence");
-            (row.measurement.expect("numbers").samples, row.software.and_then(|software| software.cann.clone()))
+            (
+                row.measurement.expect("numbers").samples,
+                row.software.and_then(|software| software.cann.clone()),
+            )
         };
         let (eight, nine) = ((8, Some("8.5".to_owned())), (18, Some("8.3".to_owned())));
         assert_eq!(

@@ -334,8 +334,8 @@ impl EndDifference {
                 by_clocks / 1e3
             )),
             Self::RanksMayEndApart { by_clocks, shortest } => Some(format!(
-                "the ranks need not end together, so that their clocks cannot be compared: if these differ, the time is less than \
-                 {:.3} us, but not less than the {:.3} us of the shortest rank",
+                "the ranks need not end together, so that their clocks cannot be compared: by the clocks the time is {:.3} us; it is not \
+                 less than the {:.3} us of the shortest rank",
                 by_clocks / 1e3,
                 shortest / 1e3
             )),

@@ -1,7 +1,7 @@
 //! `npubench comm run`: sweeps of collectives on the rehearsal host, and with gloo on this one.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::unix::fs::PermissionsExt as _,
     thread,
@@ -418,6 +418,37 @@ fn refined_sweep_locates_the_change_of_the_algorithm() {
     let again = sweep(&context, &refined);
     assert!(again.stderr.contains("0 cases") && again.code == 0, "{}", again.stderr);
     assert_eq!(context.rows("db", "hcom_allReduce_").len(), rows);
+}
+
+/// A CSV of a spreadsheet, and a file with the name of a form.
+#[test]
+fn parts_are_words_before_they_are_files() {
+    let context = Context::new();
+    context.write("equal", "hello\n");
+    context.write("parts.csv", "\u{feff}0,1\r\n3,0\r\n");
+    let group =
+        ["0-1", "--ops", "all_to_all_v", "--ranks", "2", "--tiers", "2", "--sizes", "64K,1M", "--parts"];
+    for parts in ["equal", "parts.csv"] {
+        let ran = sweep(&context, &[&group[..], &[parts]].concat());
+        assert_eq!(ran.code, 0, "{parts}: {}", ran.stderr);
+    }
+    let weights: BTreeSet<String> =
+        context.rows("db", "hcom_alltoallv_").iter().map(|row| row["Part Weights"].clone()).collect();
+    assert_eq!(weights, BTreeSet::from([String::new(), "0,1/3,0".to_owned()]));
+    let missing = sweep(&context, &[&group[..], &["nofile"]].concat());
+    assert!(missing.code == 2 && missing.stderr.contains("or a CSV file"), "{}", missing.stderr);
+    // Rows of different parts are told apart, and only equal parts have an algorithm.
+    let validated = context.run(&["comm", "validate", "--db", "db"]);
+    assert!(
+        validated.stdout.contains("0,1/3,0") && validated.stdout.contains("parts"),
+        "{}",
+        validated.stdout
+    );
+    let path = context.path("db/hcom_alltoallv_.csv");
+    let text = fs::read_to_string(&path).expect("a table");
+    fs::write(&path, text.replace("\"0,1/3,0\"", "\"0,1,1/3,0,1/1,1,0\"")).expect("written");
+    let fit = context.run(&["comm", "fit", "--db", "db"]);
+    assert!(fit.stderr.contains("the matrix of parts is of 3 ranks, not of 2"), "{}", fit.stderr);
 }
 
 #[test]

@@ -138,14 +138,22 @@ fn parse_kind(text: &str) -> Result<CollectiveKind, String> {
 
 /// Parses weights of parts, or the CSV file that has them.
 fn parse_parts(text: &str) -> Result<PartWeights, String> {
-    let is_file = text.ends_with(".csv") || Path::new(text).is_file();
-    if !is_file {
-        return text.parse();
+    const FORMS: &str = "expected `equal`, `hot:4`, weights such as `1,2/3,4`, or a CSV file";
+    let problem: String = match text.parse() {
+        Ok(weights) => return Ok(weights),
+        Err(problem) => problem,
+    };
+    if !text.ends_with(".csv") && !Path::new(text).is_file() {
+        return Err(format!("{problem}; {FORMS}"));
     }
-    let content = fs::read_to_string(text).map_err(|error| {
-        format!("`{text}`: {error}; expected `equal`, `hot:4`, weights such as `1,2/3,4`, or a CSV file")
-    })?;
-    let rows: Vec<&str> = content.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let content = fs::read_to_string(text).map_err(|error| format!("`{text}`: {error}; {FORMS}"))?;
+    // Spreadsheets write a byte order mark.
+    let rows: Vec<&str> = content
+        .trim_start_matches('\u{feff}')
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
     if rows.is_empty() {
         return Err(format!("`{text}` is empty; expected a row for each sender"));
     }

@@ -16,7 +16,7 @@ use crate::{
         sweep::{Sweep, SweepKey, SweepPoint},
     },
     config::CommNetwork,
-    domain::{CollectiveKind, Dtype},
+    domain::{CollectiveKind, Dtype, PartWeights},
 };
 
 /// Ratio of two lines from which a change is a jump of the duration.
@@ -185,10 +185,12 @@ pub(crate) struct ScalingOfGroups {
     pub(crate) large_messages: ScalingComparison,
 }
 
-/// Compares the algorithms of each collective over its group sizes, where there are several.
+/// Compares the algorithms of each collective over its group sizes, where there are several. The factors of the algorithms are those
+/// of equal parts, so sweeps with other parts are left out.
 pub(crate) fn compare_group_sizes(fits: &[SweepFit]) -> Vec<ScalingOfGroups> {
     let mut groups: BTreeMap<(CollectiveKind, SweepKey), Vec<&SweepFit>> = BTreeMap::new();
-    for fit in fits.iter().filter(|fit| !fit.ranges.is_empty()) {
+    let has_equal_parts = |fit: &&SweepFit| fit.sweep.key.parts == PartWeights::Equal;
+    for fit in fits.iter().filter(has_equal_parts).filter(|fit| !fit.ranges.is_empty()) {
         let key = SweepKey { ranks: 0, ..fit.sweep.key.clone() };
         groups.entry((fit.sweep.kind, key)).or_default().push(fit);
     }
@@ -220,7 +222,6 @@ pub(crate) fn compare_group_sizes(fits: &[SweepFit]) -> Vec<ScalingOfGroups> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::PartWeights;
 
     fn sweep(algorithm: impl Fn(u64) -> &'static str, micros: impl Fn(f64) -> f64) -> Sweep {
         let points = (10..26)

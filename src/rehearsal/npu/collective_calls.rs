@@ -124,7 +124,7 @@ pub(super) fn call(
     let last = arrivals.iter().map(|arrival| arrival.at.0.saturating_add(ahead)).max().unwrap_or(at.0);
     let message = call.message_bytes(ranks as u64);
     let size = match &splits {
-        Some(splits) => largest_transfer(splits)? * call.dtype.bytes().unwrap_or(1),
+        Some(splits) => equal_message_elements(splits)? * call.dtype.bytes().unwrap_or(1),
         None => call.kind.bandwidth_bytes(message, ranks as u64).unwrap_or(u64::MAX),
     };
     let duration = session.log.collective_duration(call.kind, size);
@@ -159,9 +159,9 @@ pub(super) fn call(
     Ok(ApiReply::Nothing)
 }
 
-/// Returns the equal parts of all ranks together, in elements, that take as long as the largest transfer of one rank with others.
+/// Returns the message, in elements, whose equal parts take as long as the largest transfer of one rank with others.
 /// Fails if a rank sends a part of another size than its receiver expects, at which HCCL would hang or end.
-fn largest_transfer(splits: &[&RankSplits]) -> Result<u64, PyError> {
+fn equal_message_elements(splits: &[&RankSplits]) -> Result<u64, PyError> {
     let mut most = 0;
     for (rank, own) in splits.iter().enumerate() {
         for (other, (sent, peer)) in own.sent.iter().zip(splits).enumerate() {
@@ -283,7 +283,7 @@ impl CollectiveCall {
     fn describe(&self) -> String {
         let elements = match self.kind {
             CollectiveKind::SendReceive => self.elements.into_iter().max().unwrap_or_default().to_string(),
-            CollectiveKind::AllToAllV => "parts".to_owned(),
+            CollectiveKind::AllToAllV => "different".to_owned(),
             _ => format!("{} -> {}", self.elements[0], self.elements[1]),
         };
         format!("{} of {elements} elements of {}", self.kind, self.dtype)
@@ -311,11 +311,14 @@ impl CollectiveCall {
             return Ok(());
         }
         Err(runtime(format!(
-            "rehearsal: the manifest has {kind} of {} -> {} elements of {}, the call is {}",
+            "rehearsal: the manifest has {kind} of {} -> {} elements of {}, the call is {} of {} -> {} elements of {}",
             sizes[0],
             sizes[1],
             dtype.unwrap_or_default(),
-            self.describe()
+            self.kind,
+            self.elements[0],
+            self.elements[1],
+            self.dtype
         )))
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     collective::{ModelComparison, ModelVerdict},
-    domain::{DataKind, Dtype},
+    domain::{DataKind, Dtype, PartWeights},
 };
 
 /// Comparison of the rows of a database with the model of a device profile.
@@ -29,12 +29,15 @@ impl ModelReport<'_> {
 
 /// Returns a table of all rows, then the numbers of verdicts.
 pub(crate) fn model_text(report: &ModelReport<'_>) -> String {
-    let mut table =
-        plain_table(["collective", "tier", "ranks", "type", "bytes", "us", "model us", "ratio", "verdict"]);
+    let has_parts = report.comparisons.iter().any(|row| row.sweep.key.parts != PartWeights::Equal);
+    let mut header =
+        vec!["collective", "tier", "ranks", "type", "bytes", "us", "model us", "ratio", "verdict"];
+    header.extend(has_parts.then_some("parts"));
+    let mut table = plain_table(header);
     for row in report.comparisons {
         let key = &row.sweep.key;
         let dash = || "-".to_owned();
-        table.add_row([
+        let mut cells = vec![
             row.sweep.kind.to_string(),
             key.tier.map_or_else(dash, |tier| tier.to_string()),
             key.ranks.to_string(),
@@ -44,7 +47,9 @@ pub(crate) fn model_text(report: &ModelReport<'_>) -> String {
             row.predicted_us.map_or_else(dash, four_digits),
             row.ratio().map_or_else(dash, |ratio| format!("{ratio:.2}")),
             row.verdict.to_string(),
-        ]);
+        ];
+        cells.extend(has_parts.then(|| key.parts.to_string()));
+        table.add_row(cells);
     }
     align_right(&mut table, [1, 2, 4, 5, 6, 7]);
     let [pass, warn, fail, none] =
@@ -67,7 +72,7 @@ pub(crate) fn model_json(report: &ModelReport<'_>) -> String {
         let object = json!({
             "kind": report.kind, "collective": row.sweep.kind, "ranks": key.ranks, "tier": key.tier,
             "dtype": key.dtype.as_ref().map(Dtype::as_str), "environment": key.environment,
-            "message_bytes": row.point.message, "us": row.point.micros, "model_us": row.predicted_us,
+            "part_weights": key.parts.to_string(), "message_bytes": row.point.message, "us": row.point.micros, "model_us": row.predicted_us,
             "ratio": row.ratio(), "verdict": row.verdict, "by_npubench": !row.point.is_foreign,
             "device": report.device, "tolerance": report.tolerance,
         });

@@ -142,10 +142,15 @@ fn launches_of_every_rank_must_be_recorded() {
     assert_eq!(oom, ["oom (rank 1 (device 6): OutOfMemoryError: NPU out of memory)", ok]);
 }
 
-/// A collective of two ranks, of which the second starts `late` nanoseconds after the first, on a device whose clock is `ahead`.
+/// An all_reduce of two ranks, of which the second starts `late` nanoseconds after the first, on a device whose clock is `ahead`.
 fn collective(late: i64, ahead: i64) -> Attempt {
+    collective_of("hcom_allReduce_", late, ahead)
+}
+
+/// As [`collective`] for a kernel.
+fn collective_of(kernel: &str, late: i64, ahead: i64) -> Attempt {
     let (mut collection, journals) = gang(0);
-    let kernel = KernelName::new("hcom_allReduce_").expect("a name");
+    let kernel = KernelName::new(kernel).expect("a name");
     for (case, listed) in collection.cases.iter_mut().zip(&mut collection.manifest.cases) {
         case.kernel = kernel.clone();
         listed.kernel = kernel.as_str().to_owned();
@@ -193,4 +198,16 @@ fn time_of_a_collective_does_not_contain_the_wait_for_a_late_rank() {
     let reason = "every launch recorded; rank 1 (device 6) starts 20.000 us after the others, for which their kernels wait; the \
                   time does not contain it";
     assert_eq!(late.outcome.reason, reason);
+}
+
+/// Ranks of a broadcast may end apart, so that a difference of their ends is none of their clocks.
+#[test]
+fn time_of_a_broadcast_is_that_by_the_clocks_with_its_lower_bound() {
+    let together = collective_of("hcom_broadcast_", 400, 0);
+    assert_eq!(together.outcome.reason, "every launch recorded");
+    let apart = collective_of("hcom_broadcast_", 6_000, -3_000);
+    let reason = "every launch recorded; the ranks need not end together, so that their clocks cannot be compared: by the clocks the \
+                  time is 13.020 us; it is not less than the 10.020 us of the shortest rank";
+    assert_eq!(apart.outcome.reason, reason);
+    assert!(apart.launches.iter().all(|launch| launch.duration == Nanos(13_020)), "{:?}", apart.launches);
 }
