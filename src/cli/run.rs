@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     database::{Database, ShardNumber},
-    domain::{CacheState, quoted_path},
+    domain::{CacheState, DataKind, quoted_path},
     exit::ExitStatus,
     fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
     report::print_note,
@@ -44,6 +44,18 @@ pub(super) struct RunCommandOptions {
     measurement: MeasurementOptions,
     #[command(flatten)]
     output: OutputOptions,
+}
+
+impl RunCommandOptions {
+    /// Returns the kind of the host of the launches.
+    pub(super) fn kind(&self) -> DataKind {
+        self.measurement.kind()
+    }
+
+    /// Returns true if the devices are given.
+    pub(super) const fn has_devices(&self) -> bool {
+        self.selection.resources.devices.is_some()
+    }
 }
 
 /// What a command measures.

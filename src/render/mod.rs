@@ -9,6 +9,7 @@ mod collect;
 mod manifest;
 mod pinned_environment;
 mod replay;
+mod slurm;
 
 pub(crate) use collect::{
     CollectScript, GangLaunch, GangRendezvous, collect_script, script_templates, shell_quoted,
@@ -23,6 +24,7 @@ pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;
 pub use replay::RenderError;
 pub(crate) use replay::{ScriptCommunication, call_digest, replay_script, selftest_script};
+pub(crate) use slurm::SlurmScripts;
 
 /// File names inside the folder of a collection.
 pub(crate) mod files {

@@ -20,7 +20,8 @@ use crate::{
     comm_run::{SWEEP, modelled},
     context::{Context, Ran},
     kill_resume::{processes_in, tables},
-    requirements::{shared, vendor_python},
+    requirements::vendor_python,
+    slurm::Slurm,
 };
 
 /// Options of all nodes behind those of a sweep of one host.
@@ -446,15 +447,8 @@ fn sweep_with_gloo_exchanges_data_between_two_nodes() {
 
 #[test]
 fn step_of_slurm_starts_the_nodes_of_a_sweep() {
-    let Some(tool) = shared("tools/slurm_here.sh") else { return };
     let nodes = Nodes::new();
-    let folder = nodes.context.path("slurm");
-    let slurm =
-        |action: &str| Command::new("bash").arg(&tool).arg(action).arg(&folder).output().expect("bash runs");
-    let started = slurm("start");
-    let output = String::from_utf8_lossy(&started.stdout).into_owned();
-    assert!(started.status.success(), "{output}{}", String::from_utf8_lossy(&started.stderr));
-    let configuration = output.lines().find_map(|line| line.strip_prefix("SLURM_CONF=")).expect("a line");
+    let Some(slurm) = Slurm::start(nodes.context.path("slurm")) else { return };
     let program = nodes.context.command(&[]).get_program().to_owned();
     // The names of the nodes are of no host, and both are this machine.
     let mut command = Command::new("srun");
@@ -465,10 +459,8 @@ fn step_of_slurm_starts_the_nodes_of_a_sweep() {
         .args(&NODES[..3])
         .args(["--master-port", &nodes.port.to_string(), "--ranks", "4", "--tiers", "0"])
         .args(["--ops", "all_reduce", "--sizes", "1K"])
-        .current_dir(nodes.context.path("."))
-        .env("SLURM_CONF", configuration);
-    let ran = nodes.context.ran(&command.output().expect("srun runs"));
-    slurm("stop");
+        .current_dir(nodes.context.path("."));
+    let ran = nodes.context.ran(&slurm.configure(&mut command).output().expect("srun runs"));
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     assert!(ran.stderr.contains("node 1 (node2) takes part"), "{}", ran.stderr);
     assert_eq!(nodes.rows("hcom_allReduce_"), ["4 ranks, tier 0, 1024 bytes: ok, shortest rank"]);
