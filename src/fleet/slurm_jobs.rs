@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     ShardPlan,
     shard_states::{ShardState, shard_states},
-    slurm_output::{NoDevices, QueuedTask, parse_devices_of_job},
+    slurm_output::{MissingDevices, QueuedTask, parse_devices_of_job},
     slurm_programs::SlurmPrograms,
 };
 use crate::{
@@ -264,15 +264,15 @@ pub(crate) fn devices_of_job(resource: &str) -> Result<Vec<u32>, CommandError> {
     parse_devices_of_job(&text, &job, &node, resource).map_err(|problem| {
         let command = format!("`scontrol show job -d {job}`");
         match problem {
-            NoDevices::NoAllocation => CommandError::bad_input(
+            MissingDevices::Allocation => CommandError::bad_input(
                 format!("{command} shows no resources of the job on node {node}"),
                 "the devices of a job are shown only while it runs",
             ),
-            NoDevices::NoResource(found) => CommandError::bad_input(
+            MissingDevices::Resource(found) => CommandError::bad_input(
                 format!("{command} shows no `{resource}` on node {node}, but `{found}`"),
                 format!("request devices with `--gres {resource}:8`, or give their name with `--gres`"),
             ),
-            NoDevices::NoNumbers(found) => CommandError::bad_input(
+            MissingDevices::Numbers(found) => CommandError::bad_input(
                 format!("{command} shows `{found}` without the numbers of the devices"),
                 "name the device files in Slurm's gres.conf, such as `File=/dev/davinci[0-7]`; or request whole nodes and give the devices \
                  of `npubench run`: `npubench slurm submit … --sbatch=--exclusive -- --devices 0-7`",

@@ -80,13 +80,13 @@ pub(super) fn parse_job_number(text: &str) -> Option<String> {
 
 /// Reason why the output of `scontrol` has no devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoDevices {
+pub(super) enum MissingDevices {
     /// The job is not in the output, or has no node of this name.
-    NoAllocation,
+    Allocation,
     /// The job has no such resource on the node; the field that it has.
-    NoResource(String),
+    Resource(String),
     /// The resource has a number only: `gres.conf` names no files.
-    NoNumbers(String),
+    Numbers(String),
 }
 
 /// Returns the numbers of the devices of a job on a node, from the output of `scontrol show job -d`. The number of an array is also
@@ -96,7 +96,7 @@ pub(super) fn parse_devices_of_job(
     job: &str,
     node: &str,
     resource: &str,
-) -> Result<Vec<u32>, NoDevices> {
+) -> Result<Vec<u32>, MissingDevices> {
     let mut is_job = false;
     let mut found: Option<&str> = None;
     for line in text.lines() {
@@ -112,7 +112,7 @@ pub(super) fn parse_devices_of_job(
             found = Some(field("GRES=").unwrap_or_default());
         }
     }
-    let resources = found.ok_or(NoDevices::NoAllocation)?;
+    let resources = found.ok_or(MissingDevices::Allocation)?;
     let mut devices = BTreeSet::new();
     let mut is_known = false;
     for entry in split_outside_brackets(resources) {
@@ -121,12 +121,13 @@ pub(super) fn parse_devices_of_job(
         }
         is_known = true;
         let list = entry.split_once("IDX:").and_then(|(_, rest)| rest.split_once(')')).map(|(list, _)| list);
-        let numbers = list.and_then(parse_numbers).ok_or_else(|| NoDevices::NoNumbers(entry.to_owned()))?;
+        let numbers =
+            list.and_then(parse_numbers).ok_or_else(|| MissingDevices::Numbers(entry.to_owned()))?;
         devices.extend(numbers);
     }
     match is_known {
         true => Ok(devices.into_iter().collect()),
-        false => Err(NoDevices::NoResource(resources.to_owned())),
+        false => Err(MissingDevices::Resource(resources.to_owned())),
     }
 }
 
@@ -214,9 +215,9 @@ JobId=4 ArrayJobId=1 ArrayTaskId=1 ArrayTaskThrottle=2 JobName=j.sh
         let devices = |job: &str, node: &str| parse_devices_of_job(ARRAY, job, node, "npu");
         assert_eq!(devices("4", "node1"), Ok(vec![0, 1, 2]));
         assert_eq!(devices("5", "node1"), Ok(vec![3, 4, 5]));
-        assert_eq!(devices("1", "node1"), Err(NoDevices::NoAllocation), "a waiting task");
-        assert_eq!(devices("5", "node2"), Err(NoDevices::NoAllocation));
-        assert_eq!(devices("9", "node1"), Err(NoDevices::NoAllocation));
+        assert_eq!(devices("1", "node1"), Err(MissingDevices::Allocation), "a waiting task");
+        assert_eq!(devices("5", "node2"), Err(MissingDevices::Allocation));
+        assert_eq!(devices("9", "node1"), Err(MissingDevices::Allocation));
     }
 
     #[test]
@@ -229,18 +230,18 @@ JobId=4 ArrayJobId=1 ArrayTaskId=1 ArrayTaskThrottle=2 JobName=j.sh
             assert_eq!(devices(line, node), Ok(vec![0, 4, 6]), "{node}");
         }
         for node in ["rack2n7", "rack3n07", "rack2n13", "rack2", "others", "rack2n071"] {
-            assert_eq!(devices(line, node), Err(NoDevices::NoAllocation), "{node}");
+            assert_eq!(devices(line, node), Err(MissingDevices::Allocation), "{node}");
         }
         let other = "GRES=npus:1(IDX:0)";
         let line = format!("Nodes=n1 CPU_IDs=0 Mem=0 {other}");
-        assert_eq!(devices(&line, "n1"), Err(NoDevices::NoResource("npus:1(IDX:0)".to_owned())));
+        assert_eq!(devices(&line, "n1"), Err(MissingDevices::Resource("npus:1(IDX:0)".to_owned())));
         assert_eq!(
             devices("Nodes=n1 CPU_IDs=0 Mem=0 GRES=", "n1"),
-            Err(NoDevices::NoResource(String::new()))
+            Err(MissingDevices::Resource(String::new()))
         );
         for unknown in ["npu:8", "npu:8(CNT:8)", "npu:8(IDX:N/A)", "npu:1(IDX:99999999)"] {
             let line = format!("Nodes=n1 CPU_IDs=0 Mem=0 GRES={unknown}");
-            assert_eq!(devices(&line, "n1"), Err(NoDevices::NoNumbers(unknown.to_owned())));
+            assert_eq!(devices(&line, "n1"), Err(MissingDevices::Numbers(unknown.to_owned())));
         }
     }
 
