@@ -50,6 +50,8 @@ mod shard;
 mod shell_files;
 mod show;
 mod slurm;
+mod slurm_comm;
+mod slurm_job_options;
 mod status;
 mod step_options;
 mod timeline;

@@ -1,32 +1,32 @@
 //! `npubench slurm`: the shards of a plan as jobs of Slurm.
 
-use std::{path::PathBuf, time::Duration};
-
-use clap::{Args, Parser as _, Subcommand};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{
-    CommandLine, TopCommand,
-    option_values::parse_limit,
+    TopCommand,
     options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
     run::RunCommandOptions,
     shard::divide_database,
+    slurm_comm::{self, SlurmCommOptions},
+    slurm_job_options::{SlurmJobOptions, usage},
 };
 use crate::{
     database::{Database, ShardNumber},
     domain::quoted_path,
     exit::ExitStatus,
-    fleet::{ShardPlan, SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job, own_program},
+    fleet::{ShardPlan, SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
     report::{device_ranges, format_count, print_data, print_note},
     session::CommandError,
 };
 
-/// Measures the shards of a plan as jobs of Slurm
+/// Measures the shards of a plan, or collectives over nodes, as jobs of Slurm
 #[derive(Debug, Subcommand)]
 pub(super) enum SlurmCommand {
     Submit(Box<SubmitOptions>),
     Status(SlurmStatusOptions),
     Cancel(SlurmCancelOptions),
+    Comm(Box<SlurmCommOptions>),
     Devices(SlurmDevicesOptions),
 }
 
@@ -47,30 +47,9 @@ pub(super) struct SubmitOptions {
     #[arg(long, value_name = "N",
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..100_000))]
     shards: Option<usize>,
-    /// Devices of each task as a generic resource of Slurm; without it, give `--devices` to `npubench run`
-    #[arg(long, value_name = "NAME:N")]
-    gres: Option<String>,
-    /// Partition; by default that of the cluster
-    #[arg(long, value_name = "NAME")]
-    partition: Option<String>,
-    /// Time limit of a task, as sbatch reads it, such as 8:00:00; by default that of the partition
-    #[arg(long, value_name = "TIME")]
-    time: Option<String>,
-    /// Time before the time limit at which no collection is started any more; a collection takes up to five minutes
-    #[arg(long, value_name = "TIME", default_value = "6m", value_parser = parse_grace)]
-    grace: Duration,
-    /// Number of times that a task at its time limit is queued again
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    requeues: u32,
     /// Maximum number of tasks that run at the same time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_running: Option<u32>,
-    /// Further option of sbatch for all jobs, such as `--sbatch=--account=team`; can be repeated
-    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
-    sbatch: Vec<String>,
-    /// Path of npubench on the nodes; by default that of this program
-    #[arg(long, value_name = "PATH")]
-    npubench: Option<PathBuf>,
     /// Submit no job that merges the shards
     #[arg(long)]
     no_merge: bool,
@@ -84,13 +63,8 @@ pub(super) struct SubmitOptions {
     output: OutputOptions,
     #[command(flatten)]
     assets: AssetOptions,
-}
-
-/// Parses the time before a limit, of which Slurm takes up to 65535 s.
-fn parse_grace(text: &str) -> Result<Duration, String> {
-    let grace = parse_limit(text)?;
-    let is_valid = (1..=65_535).contains(&grace.as_secs());
-    is_valid.then_some(grace).ok_or_else(|| format!("`{text}` is not between 1 s and 65535 s"))
+    #[command(flatten)]
+    job: SlurmJobOptions,
 }
 
 /// Shows the jobs of the last submission with the progress of their shards
@@ -140,6 +114,7 @@ impl SlurmCommand {
             Self::Submit(options) => submit(&options),
             Self::Status(options) => show_status(&options),
             Self::Cancel(options) => cancel(&options),
+            Self::Comm(options) => slurm_comm::run(&options),
             Self::Devices(SlurmDevicesOptions { gres }) => {
                 print_data(&format!("{}\n", device_ranges(&devices_of_job(&gres)?)));
                 Ok(ExitStatus::Done)
@@ -148,39 +123,17 @@ impl SlurmCommand {
     }
 }
 
-fn usage(message: impl Into<String>, hint: impl Into<String>) -> CommandError {
-    CommandError { message: message.into(), hint: hint.into(), exit: ExitStatus::Usage }
-}
-
 impl SubmitOptions {
     /// Returns the options of `npubench run` as the tasks give them, and as they are parsed.
     fn parsed_run_options(&self) -> Result<(Vec<String>, Box<RunCommandOptions>), CommandError> {
-        let mut words = self.run_options.clone();
-        words.extend(self.assets_option());
+        let words: Vec<String> =
+            self.run_options.iter().cloned().chain(self.assets.absolute_option()).collect();
         let shard = ShardNumber { number: 1, count: self.shards.unwrap_or(1) }.to_string();
         let db = self.database.db.to_string_lossy();
-        let devices = self.gres.is_some().then_some(["--devices", "0"]).into_iter().flatten();
-        let command = ["npubench", "run", "--db", &*db, "--shard", &shard].into_iter().chain(devices);
-        let parsed = CommandLine::try_parse_from(command.chain(words.iter().map(String::as_str)));
-        match parsed.map(|parsed| parsed.command) {
-            Ok(TopCommand::Run(options)) => Ok((words, options)),
-            Ok(_) => Err(usage("the words behind `--` are no options", "`npubench run --help` lists them")),
-            Err(error) => {
-                let text = error.to_string();
-                let first = text.lines().next().unwrap_or_default();
-                Err(usage(
-                    format!("options of `npubench run`: {}", first.trim_start_matches("error: ")),
-                    "`npubench run --help` lists them; devices are given by `--gres` or by `-- --devices LIST`",
-                ))
-            }
+        match self.job.parse_command(&["run", "--db", &db, "--shard", &shard], &words)? {
+            TopCommand::Run(options) => Ok((words, options)),
+            _ => Err(usage("the words behind `--` are no options", "`npubench run --help` lists them")),
         }
-    }
-
-    /// Returns the option of the assets, which the jobs use as well.
-    fn assets_option(&self) -> Option<String> {
-        let folder = self.assets.assets.as_ref()?;
-        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
-        Some(format!("--assets={}", folder.display()))
     }
 
     /// Returns the plan of the database, or a new one of so many shards.
@@ -210,34 +163,19 @@ impl SubmitOptions {
 
 fn submit(options: &SubmitOptions) -> Result<ExitStatus, CommandError> {
     let (run_options, parsed) = options.parsed_run_options()?;
-    if options.gres.is_none() && !parsed.has_devices() {
-        return Err(usage(
-            "the devices of the tasks are not given",
-            "give the resource of Slurm with `--gres npu:8`, or devices of whole nodes: `--sbatch=--exclusive -- --devices 0-7`",
-        ));
-    }
+    options.job.require_devices(parsed.has_devices())?;
     let assets = options.assets.load()?;
     let database = Database::open_as(&options.database.db, parsed.kind())?;
     let mut lock = if options.dry_run { None } else { Some(database.lock()?) };
     let plan = options.plan(&database)?;
-    let npubench = match &options.npubench {
-        Some(path) => path.clone(),
-        None => own_program()?,
-    };
     let request = SlurmRequest {
         database: &database,
         plan: &plan,
         assets: &assets,
-        npubench,
-        gres: options.gres.clone(),
-        partition: options.partition.clone(),
-        time: options.time.clone(),
-        warning_seconds: u32::try_from(options.grace.as_secs()).unwrap_or(u32::MAX),
-        requeues: options.requeues,
+        job: options.job.job()?,
         max_running: options.max_running,
-        options: options.sbatch.clone(),
         run_options,
-        merge_options: options.assets_option().into_iter().collect(),
+        merge_options: options.assets.absolute_option().into_iter().collect(),
         merges: !options.no_merge,
     };
     let db = quoted_path(database.folder());

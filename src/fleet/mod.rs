@@ -16,5 +16,7 @@ mod slurm_status;
 pub(crate) use merge::{MergeRequest, merge_databases, started_shards};
 pub(crate) use shard_database::{ShardProgress, open_shard, shard_progress};
 pub(crate) use shard_plan::ShardPlan;
-pub(crate) use slurm_jobs::{SlurmRequest, SlurmSubmission, devices_of_job, own_program};
+pub(crate) use slurm_jobs::{
+    SlurmRequest, SlurmSubmission, devices_of_job, own_program, render_slurm_sweep, submit_script,
+};
 pub(crate) use slurm_status::SlurmStatus;

@@ -18,7 +18,7 @@ use crate::{
     database::{Database, DatabaseError},
     domain::quoted_path,
     files::{FolderLock, read_regular_text, write_atomic},
-    render::SlurmScripts,
+    render::{SlurmJob, SlurmShardScripts, slurm_sweep_script},
     report::{Timestamp, device_ranges},
     session::{CommandError, check_path},
 };
@@ -36,19 +36,9 @@ pub(crate) struct SlurmRequest<'a> {
     pub(crate) database: &'a Database,
     pub(crate) plan: &'a ShardPlan,
     pub(crate) assets: &'a AssetFiles,
-    /// Path of npubench on the nodes.
-    pub(crate) npubench: PathBuf,
-    pub(crate) gres: Option<String>,
-    pub(crate) partition: Option<String>,
-    pub(crate) time: Option<String>,
-    /// Time between the signal and the time limit in seconds.
-    pub(crate) warning_seconds: u32,
-    /// Number of times that a shard at its time limit is queued again.
-    pub(crate) requeues: u32,
+    pub(crate) job: SlurmJob,
     /// Maximum number of shards that run at the same time.
     pub(crate) max_running: Option<u32>,
-    /// Further options of sbatch.
-    pub(crate) options: Vec<String>,
     /// Options of `npubench run`.
     pub(crate) run_options: Vec<String>,
     /// Options of `npubench db merge`.
@@ -89,8 +79,7 @@ impl SlurmRequest<'_> {
     /// Renders the jobs of all shards that are not complete; `None` if all are.
     pub(crate) fn render(&self) -> Result<Option<SlurmJobScripts>, CommandError> {
         check_path(self.database.folder(), self.database.kind())?;
-        let values = [&self.gres, &self.partition, &self.time].into_iter().flatten();
-        check_sbatch_values(values.chain(&self.options))?;
+        check_sbatch_values(&self.job)?;
         let states = shard_states(self.database, self.plan)?;
         let open: Vec<&ShardState> = states.iter().filter(|state| !state.is_complete).collect();
         let used = open.iter().find_map(|state| Some((state.number, state.used_by.clone()?)));
@@ -102,17 +91,11 @@ impl SlurmRequest<'_> {
         let limit = self.max_running.map_or_else(String::new, |most| format!("%{most}"));
         let array = device_ranges(&shards) + &limit;
         let logs = plan_folder(self.database, &id).join(LOGS);
-        let scripts = SlurmScripts {
+        let scripts = SlurmShardScripts {
+            job: &self.job,
             plan: &id,
             count: self.plan.shards.len(),
             array: &array,
-            gres: self.gres.as_deref(),
-            partition: self.partition.as_deref(),
-            time: self.time.as_deref(),
-            warning_seconds: self.warning_seconds,
-            requeues: self.requeues,
-            options: &self.options,
-            npubench: &self.npubench,
             db: self.database.folder(),
             logs: &logs,
             run_options: &self.run_options,
@@ -140,7 +123,7 @@ impl SlurmRequest<'_> {
             ));
         }
         // Slurm accepts held jobs that no node can ever run, but not those that begin later.
-        let begins_later = self.options.iter().any(|option| option.starts_with("--begin"));
+        let begins_later = self.job.options.iter().any(|option| option.starts_with("--begin"));
         let begin: &[&str] = if begins_later { &[] } else { &["--begin=now+1hour"] };
         let array_job = slurm.submit(&scripts.array, begin)?;
         let stored = self.store_and_start(&slurm, scripts, lock, &array_job, begins_later);
@@ -293,14 +276,31 @@ pub(crate) fn own_program() -> Result<PathBuf, CommandError> {
 }
 
 /// Refuses values of `#SBATCH` lines that would begin another line.
-fn check_sbatch_values<'a>(values: impl IntoIterator<Item = &'a String>) -> Result<(), CommandError> {
-    match values.into_iter().find(|value| value.chars().any(char::is_control)) {
+fn check_sbatch_values(job: &SlurmJob) -> Result<(), CommandError> {
+    let mut values = [&job.gres, &job.partition, &job.time].into_iter().flatten().chain(&job.options);
+    match values.find(|value| value.chars().any(char::is_control)) {
         None => Ok(()),
         Some(value) => Err(CommandError::bad_input(
             format!("the value {value:?} contains a control character"),
             "give each option of sbatch on its own, as `--sbatch=--account=NAME`",
         )),
     }
+}
+
+/// Renders the script of a sweep of collectives over nodes; `arguments` are those of `npubench comm run`.
+pub(crate) fn render_slurm_sweep(
+    assets: &AssetFiles,
+    job: &SlurmJob,
+    nodes: u16,
+    arguments: &[String],
+) -> Result<String, CommandError> {
+    check_sbatch_values(job)?;
+    Ok(slurm_sweep_script(assets, job, nodes, arguments)?)
+}
+
+/// Submits a rendered script and returns the number of its job.
+pub(crate) fn submit_script(script: &str) -> Result<String, CommandError> {
+    SlurmPrograms::new()?.submit(script, &[])
 }
 
 /// Path of the log of a shard's jobs, or of the merge without a number.

@@ -108,8 +108,9 @@ impl SlurmPrograms {
     fn refused(&self, name: &str, text: &str) -> CommandError {
         let lower = text.to_ascii_lowercase();
         let cause = CAUSES.iter().find(|(cause, _)| lower.contains(cause));
-        let mut hint =
-            cause.map_or("the message is Slurm's; nothing was submitted", |(_, hint)| hint).to_owned();
+        let mut hint = cause
+            .map_or("the message is Slurm's; run the program by hand to see more", |(_, hint)| hint)
+            .to_owned();
         if cause.is_some_and(|(cause, _)| *cause == "partition") {
             let listed = self.run_program("sinfo", ["--noheader", "--format=%R"]).ok().and_then(Result::ok);
             let names: BTreeSet<String> =

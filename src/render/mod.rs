@@ -1,4 +1,4 @@
-//! Renders what a collection runs: the replay script, its manifest, the script that starts msprof.
+//! Renders what a collection runs: the replay script, its manifest, the script that starts msprof; and the scripts of Slurm.
 //!
 //! Layer 3: imports `domain`, `config` and `catalogue`.
 //!
@@ -24,7 +24,7 @@ pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;
 pub use replay::RenderError;
 pub(crate) use replay::{ScriptCommunication, call_digest, replay_script, selftest_script};
-pub(crate) use slurm::SlurmScripts;
+pub(crate) use slurm::{SlurmJob, SlurmShardScripts, slurm_sweep_script};
 
 /// File names inside the folder of a collection.
 pub(crate) mod files {

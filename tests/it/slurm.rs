@@ -81,7 +81,7 @@ impl Slurm {
     }
 
     /// Waits until jobs have ended; tasks that are started again do not wait for the 120 s of Slurm.
-    fn wait_for_end(&self, jobs: &str) -> BTreeMap<String, (String, String)> {
+    pub(crate) fn wait_for_end(&self, jobs: &str) -> BTreeMap<String, (String, String)> {
         let mut last = BTreeMap::new();
         wait_until(120, &format!("jobs {jobs} have ended"), || {
             last = self.jobs(jobs);
@@ -216,6 +216,16 @@ impl Site {
         });
     }
 
+    /// What Slurm and the job have written about a task.
+    fn story(&self, db: &str, task: &str) -> String {
+        let controller = fs::read_to_string(self.slurm.folder.join("log/slurmctld.log")).unwrap_or_default();
+        let lines = controller.lines().filter(|line| line.contains(&format!("JobId={task}")));
+        let controller: Vec<&str> = lines.collect();
+        let log = self.log(db, &format!("{}.log", task.split_once('_').map_or("", |(_, number)| number)));
+        let job = self.slurm.run(&["scontrol", "show", "job", task]);
+        format!("{job}{}\n{log}", controller.join("\n"))
+    }
+
     fn log(&self, db: &str, name: &str) -> String {
         fs::read_to_string(self.plan_folder(db).join("logs").join(name)).unwrap_or_default()
     }
@@ -277,12 +287,7 @@ fn array_of_shards_survives_a_lost_node_requeues_cancellation_and_the_time_limit
     let ended = slurm.wait_for_end(&job);
     for (task, (state, _)) in &ended {
         let expected = if *task == format!("{job}_3") { "CANCELLED" } else { "COMPLETED" };
-        assert_eq!(
-            state,
-            expected,
-            "{task}: {}",
-            site.log("db", &format!("{}.log", task.split('_').nth(1).expect("a task")))
-        );
+        assert_eq!(state, expected, "{}", site.story("db", task));
     }
     for (task, restarts) in [(1, 1), (2, 0), (8, 1), (12, 1)] {
         assert_eq!(slurm.restarts(&format!("{job}_{task}")), restarts, "task {task}");
@@ -364,7 +369,7 @@ fn refused_jobs_change_nothing_and_cancelled_ones_keep_their_results() {
     refused(submit(&["--gres", "gpu:1"], &[]), 3, &["generic resource", "sinfo -o '%P %G'"]);
     refused(submit(&["--gres", "npu:9"], &[]), 3, &["node configuration is not available"]);
     refused(submit(&[&devices[..], &["--time", "soon"]].concat(), &[]), 3, &["--time"]);
-    refused(submit(&[], &[]), 2, &["the devices of the tasks are not given", "--gres npu:8"]);
+    refused(submit(&[], &[]), 2, &["the devices of the jobs are not given", "--gres npu:8"]);
     refused(submit(&devices, &["--devices", "0"]), 2, &["options of `npubench run`", "--devices"]);
     refused(submit(&devices, &["--hots", "npu"]), 2, &["options of `npubench run`", "--hots"]);
     let ran = site.run(&["slurm", "submit", "--db", "db", "--shards", "4", "--gres", "npu:1"]);
