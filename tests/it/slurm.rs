@@ -80,12 +80,14 @@ impl Slurm {
         lines.map(|line| (line[0].clone(), (line[1].clone(), line[2].clone()))).collect()
     }
 
-    /// Waits until jobs have ended; tasks that are started again do not wait for the 120 s of Slurm.
+    /// Waits until jobs have ended. Slurm starts a task again after 120 s, so that a late message about the end of its first step is not
+    /// taken for one of the second; here it starts as soon as the first step has gone.
     pub(crate) fn wait_for_end(&self, jobs: &str) -> BTreeMap<String, (String, String)> {
         let mut last = BTreeMap::new();
         wait_until(120, &format!("jobs {jobs} have ended"), || {
             last = self.jobs(jobs);
-            for (job, _) in last.iter().filter(|(_, (_, reason))| reason == "BeginTime") {
+            let waiting = last.iter().filter(|(_, (_, reason))| reason == "BeginTime");
+            for (job, _) in waiting.filter(|(job, _)| !self.has_step(&self.field(job, "JobId="))) {
                 self.run(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]);
             }
             last.values().all(|(state, _)| {
@@ -95,11 +97,39 @@ impl Slurm {
         last
     }
 
+    /// Returns a field of a job.
+    fn field(&self, job: &str, name: &str) -> String {
+        let text = self.run(&["scontrol", "show", "job", job]);
+        let mut fields = text.split_whitespace().filter_map(|field| field.strip_prefix(name));
+        fields.next().expect("a field").to_owned()
+    }
+
     /// Returns how often a task was started again.
     fn restarts(&self, task: &str) -> u32 {
-        let text = self.run(&["scontrol", "show", "job", task]);
-        let restarts = text.split_whitespace().find_map(|field| field.strip_prefix("Restarts="));
-        restarts.expect("a field").parse().expect("a number")
+        self.field(task, "Restarts=").parse().expect("a number")
+    }
+
+    /// Returns the processes of this Slurm that have all of these variables.
+    fn processes(&self, variables: &[&str]) -> Vec<i32> {
+        let own = format!("SLURM_CONF={}", self.configuration);
+        let process = |entry: &Path| -> Option<i32> {
+            let environment = fs::read(entry.join("environ")).ok()?;
+            let found: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();
+            let mut wanted = std::iter::once(own.as_str()).chain(variables.iter().copied());
+            let is_wanted = wanted.all(|variable| found.contains(&variable.as_bytes()));
+            if is_wanted { entry.file_name()?.to_str()?.parse().ok() } else { None }
+        };
+        let entries = fs::read_dir("/proc").expect("listed").flatten();
+        entries.filter_map(|entry| process(&entry.path())).collect()
+    }
+
+    /// Returns true if a process of Slurm exists for the batch script of a job.
+    fn has_step(&self, job: &str) -> bool {
+        let title = format!("slurmstepd: [{job}.batch]");
+        self.processes(&[]).into_iter().any(|process| {
+            let found = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            found.starts_with(title.as_bytes())
+        })
     }
 
     /// Kills the daemon of a node with everything that runs on it. The controller is told so: it would notice by itself after five
@@ -107,15 +137,7 @@ impl Slurm {
     fn lose_node(&self, node: &str) {
         let file = self.folder.join(format!("run/slurmd.{node}.pid"));
         let daemon: i32 = fs::read_to_string(file).expect("a number").trim().parse().expect("a number");
-        let marks = [format!("SLURMD_NODENAME={node}"), format!("SLURM_CONF={}", self.configuration)];
-        let of_node = |entry: &Path| -> Option<i32> {
-            let environment = fs::read(entry.join("environ")).ok()?;
-            let variables: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();
-            let is_marked = marks.iter().all(|mark| variables.contains(&mark.as_bytes()));
-            if is_marked { entry.file_name()?.to_str()?.parse().ok() } else { None }
-        };
-        let entries = fs::read_dir("/proc").expect("listed").flatten();
-        let mut processes: Vec<i32> = entries.filter_map(|entry| of_node(&entry.path())).collect();
+        let mut processes = self.processes(&[&format!("SLURMD_NODENAME={node}")]);
         assert!(processes.len() > 4, "nothing runs on {node}");
         let steps: Vec<i32> = processes.iter().filter_map(|process| step_of(*process)).collect();
         assert!(!steps.is_empty(), "no step on {node}");
@@ -130,6 +152,10 @@ impl Slurm {
 impl Drop for Slurm {
     fn drop(&mut self) {
         let _ = Command::new("bash").arg(&self.tool).arg("stop").arg(&self.folder).output();
+        // Of jobs that a failed test has left.
+        for process in self.processes(&[]) {
+            let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+        }
     }
 }
 
