@@ -49,6 +49,9 @@ mod selftest;
 mod shard;
 mod shell_files;
 mod show;
+mod slurm;
+mod slurm_comm;
+mod slurm_job_options;
 mod status;
 mod step_options;
 mod timeline;
@@ -166,6 +169,8 @@ enum TopCommand {
     NewKernel(new_kernel::NewKernelOptions),
     #[command(subcommand)]
     Comm(comm::CommCommand),
+    #[command(subcommand)]
+    Slurm(slurm::SlurmCommand),
     #[command(subcommand)]
     Db(db::DbCommand),
     FiaBackfill(fia_backfill::BackfillOptions),
@@ -310,6 +315,7 @@ pub fn main() -> u8 {
         TopCommand::Kernels(options) => kernels::run(&options),
         TopCommand::NewKernel(options) => new_kernel::run(&options),
         TopCommand::Comm(command) => command.run(),
+        TopCommand::Slurm(command) => command.run(),
         TopCommand::Db(command) => db::run(&command),
         TopCommand::FiaBackfill(options) => fia_backfill::run(&options),
         TopCommand::Config(options) => config_file::run(&options, &config),

@@ -295,6 +295,13 @@ impl AssetOptions {
         }
     }
 
+    /// Returns the option with an absolute path, for a command in another folder; `None` for the built-in files.
+    pub(super) fn absolute_option(&self) -> Option<String> {
+        let folder = self.assets.as_ref()?;
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+        Some(format!("--assets={}", folder.display()))
+    }
+
     pub(super) fn load(&self) -> Result<AssetFiles, CommandError> {
         let assets = match &self.assets {
             Some(folder) => AssetFiles::overlaid(folder)?,

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     database::{Database, ShardNumber},
-    domain::{CacheState, quoted_path},
+    domain::{CacheState, DataKind, quoted_path},
     exit::ExitStatus,
     fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
     report::print_note,
@@ -46,6 +46,18 @@ pub(super) struct RunCommandOptions {
     output: OutputOptions,
 }
 
+impl RunCommandOptions {
+    /// Returns the kind of the host of the launches.
+    pub(super) fn kind(&self) -> DataKind {
+        self.measurement.kind()
+    }
+
+    /// Returns true if the devices are given.
+    pub(super) const fn has_devices(&self) -> bool {
+        self.selection.resources.devices.is_some()
+    }
+}
+
 /// What a command measures.
 struct RunTarget<'a> {
     db: &'a Path,
@@ -71,13 +83,7 @@ pub(super) fn run(options: &RunCommandOptions) -> Result<ExitStatus, CommandErro
 /// Measures a shard, or continues its interrupted run.
 fn run_shard(options: &RunCommandOptions, shard: ShardNumber) -> Result<ExitStatus, CommandError> {
     let divided = Database::open_as(&options.selection.database.db, options.measurement.kind())?;
-    let Some(plan) = ShardPlan::load(&divided)? else {
-        let db = quoted_path(divided.folder());
-        return Err(CommandError::bad_input(
-            format!("`{}` has no shards", divided.folder().display()),
-            format!("`npubench shard --db {db} --shards {}` divides its plan", shard.count),
-        ));
-    };
+    let plan = ShardPlan::load_existing(&divided)?;
     check_expert_skew(&divided, options.measurement.skew.expert_skew)?;
     let database = open_shard(&divided, &plan, shard)?;
     if plan.shards[shard.number - 1].cases.is_empty() {

@@ -83,6 +83,23 @@ fn parse_minutes(text: &str) -> Result<u32, String> {
     minutes.ok_or_else(|| format!("`{text}` is no number of minutes from 1 to 10000"))
 }
 
+/// Divides the rows without a result into so many shards, as the command does without further options.
+pub(super) fn divide_database(
+    database: &Database,
+    assets: &AssetOptions,
+    count: usize,
+) -> Result<ShardPlan, CommandError> {
+    let assets = assets.load()?;
+    let profile = DeviceProfile::load(&assets, database.device())?;
+    let run_options = RunOptions { python: "python3".to_owned(), ..RunOptions::default() };
+    let plan = plan_of_database(database, &Catalogue::load(&assets)?, &profile, &run_options, &[])?;
+    for row in &plan.unreadable_rows {
+        print_note(&format!("left out: {row}"));
+    }
+    let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive).with_cache(run_options.cache, &profile);
+    ShardPlan::new(database, &plan, &costs, run_options.cache, None, count)
+}
+
 pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;

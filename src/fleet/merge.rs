@@ -238,9 +238,7 @@ fn check_plans(target: Option<&Database>, databases: &[Database]) -> Result<(), 
 
 /// Returns the folders of the started shards of a database's plan, and the number of those that were not started.
 pub(crate) fn started_shards(database: &Database) -> Result<(Vec<PathBuf>, usize), CommandError> {
-    let Some(plan) = ShardPlan::load(database)? else {
-        return Err(ShardPlan::missing(database));
-    };
+    let plan = ShardPlan::load_existing(database)?;
     let folders = (1..=plan.shards.len()).map(|number| database.shard_folder(&plan.identity(number)));
     let (started, open): (Vec<PathBuf>, Vec<PathBuf>) = folders.partition(|folder| folder.is_dir());
     Ok((started, open.len()))

@@ -1,15 +1,24 @@
-//! Runs over several hosts: shards of a plan, and the merge of their databases.
+//! Runs over several hosts: shards of a plan, jobs of Slurm, and the merge of their databases.
 //!
-//! Layer 5: imports `exit`, `domain`, `files`, `config`, `catalogue`, `render`, `ledger`, `database`, `plan`, `evidence`, `engine`,
-//! `report` and `session`.
+//! Layer 5: imports `exit`, `domain`, `files`, `config`, `process`, `catalogue`, `render`, `ledger`, `database`, `device`, `plan`,
+//! `evidence`, `engine`, `report` and `session`.
 
 mod evidence_files;
 mod merge;
 mod shard_database;
 mod shard_plan;
+mod shard_states;
+mod slurm_jobs;
+mod slurm_output;
+mod slurm_programs;
+mod slurm_status;
 mod volcano;
 
 pub(crate) use merge::{MergeRequest, merge_databases, started_shards};
 pub(crate) use shard_database::{ShardProgress, open_shard, shard_progress};
 pub(crate) use shard_plan::ShardPlan;
+pub(crate) use slurm_jobs::{
+    SlurmRequest, SlurmSubmission, devices_of_job, own_program, render_slurm_sweep, submit_script,
+};
+pub(crate) use slurm_status::SlurmStatus;
 pub(crate) use volcano::{VOLCANO_VALUES, volcano_manifest};

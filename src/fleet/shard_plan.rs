@@ -111,6 +111,11 @@ pub(super) fn divide(mut items: Vec<ShardItem>, count: usize) -> Vec<PlannedShar
     shards
 }
 
+/// Rounds seconds to a number that is the same after it was stored as JSON and read: the id of a plan is a digest of its text.
+fn whole_milliseconds(seconds: f64) -> f64 {
+    (seconds * 1e3).round() / 1e3
+}
+
 impl ShardPlan {
     /// Divides a plan. Fails if there are more shards than calls.
     pub(crate) fn new(
@@ -143,7 +148,11 @@ impl ShardPlan {
             (case.to_string(), PlannedCheck { digest, software, verdict, judge, message })
         };
         let checks = checks.map(planned).collect();
-        Ok(Self { layout: LAYOUT, cache, weight_column, shards: divide(items, count), checks })
+        let mut shards = divide(items, count);
+        for shard in &mut shards {
+            shard.device_seconds = whole_milliseconds(shard.device_seconds);
+        }
+        Ok(Self { layout: LAYOUT, cache, weight_column, shards, checks })
     }
 
     /// Returns its id: the digest of its content.
@@ -172,12 +181,14 @@ impl ShardPlan {
         Ok(Some(plan))
     }
 
-    /// Returns the error of a database without shards.
-    pub(crate) fn missing(database: &Database) -> CommandError {
-        CommandError::bad_input(
-            format!("`{}` has no shards", database.folder().display()),
-            format!("`npubench shard --db {} --shards N` divides its plan", quoted_path(database.folder())),
-        )
+    /// Reads the plan of a database. Fails without one.
+    pub(crate) fn load_existing(database: &Database) -> Result<Self, CommandError> {
+        Self::load(database)?.ok_or_else(|| {
+            CommandError::bad_input(
+                format!("`{}` has no shards", database.folder().display()),
+                format!("`npubench shard --db {} --shards N` divides its plan", quoted_path(database.folder())),
+            )
+        })
     }
 
     /// Stores the plan. Another stored plan is replaced only if `replaces`. The lock is that of the database.
@@ -271,6 +282,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn stored_seconds_are_read_as_they_were_written(seconds in 0.0..1e8_f64) {
+            let seconds = whole_milliseconds(seconds);
+            let text = serde_json::to_string(&seconds).expect("JSON");
+            prop_assert_eq!(serde_json::from_str::<f64>(&text).expect("a number").to_bits(), seconds.to_bits());
+        }
+
         #[test]
         fn every_case_is_in_one_shard_and_no_shard_differs_by_more_than_its_largest_case(
             costs in proptest::collection::vec((0.01..20.0_f64, 1..4_u64), 1..300), count in 1..40_usize

@@ -67,9 +67,7 @@ pub(crate) fn volcano_manifest(
     assets: &AssetFiles,
     values: &Path,
 ) -> Result<String, CommandError> {
-    let Some(plan) = ShardPlan::load(database)? else {
-        return Err(ShardPlan::missing(database));
-    };
+    let plan = ShardPlan::load_existing(database)?;
     let file = AssetFile::read(values).map_err(YamlError::from)?;
     let VolcanoValues {
         job,

@@ -225,6 +225,20 @@ impl Ledger {
         Ok(verdicts.iter().filter_map(|verdict| verdict.parse().ok()).collect())
     }
 
+    /// Returns the numbers of planned cases by their newest verdict over all runs. A case that was not run in a later one keeps its verdict.
+    pub(crate) fn newest_verdict_counts(&self) -> Result<BTreeMap<Verdict, usize>, LedgerError> {
+        let sql = "SELECT verdict, count(*) FROM (
+                       SELECT verdict, row_number() OVER (
+                           PARTITION BY case_id ORDER BY verdict = 'not_run', at_ns DESC) AS place
+                       FROM verdicts JOIN planned USING (run, case_id))
+                   WHERE place = 1 GROUP BY verdict";
+        let counts: Vec<(String, i64)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let counts = counts.into_iter();
+        let known =
+            counts.filter_map(|(verdict, count)| Some((verdict.parse().ok()?, usize::try_from(count).ok()?)));
+        Ok(known.collect())
+    }
+
     fn run_attempts(&self, run: &str) -> Result<BTreeMap<String, Vec<AttemptRecord>>, LedgerError> {
         let sql = "SELECT a.case_id, c.number, c.device, a.verdict, a.reason FROM attempts a
                    JOIN collections c USING (collection) WHERE c.run = ?1 ORDER BY c.number";

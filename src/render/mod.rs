@@ -1,4 +1,4 @@
-//! Renders what a collection runs: the replay script, its manifest, the script that starts msprof.
+//! Renders what a collection runs: the replay script, its manifest, the script that starts msprof; and the scripts of Slurm.
 //!
 //! Layer 3: imports `domain`, `config` and `catalogue`.
 //!
@@ -9,6 +9,7 @@ mod collect;
 mod manifest;
 mod pinned_environment;
 mod replay;
+mod slurm;
 mod template;
 
 pub(crate) use collect::{
@@ -23,6 +24,7 @@ pub use manifest::{Manifest, ManifestCase};
 pub use pinned_environment::PinnedEnvironment;
 pub(crate) use pinned_environment::overridden_variables;
 pub(crate) use replay::{ScriptCommunication, call_digest, replay_script, selftest_script};
+pub(crate) use slurm::{SlurmJob, SlurmShardScripts, slurm_sweep_script};
 pub use template::RenderError;
 pub(crate) use template::{render_page, render_template};
 

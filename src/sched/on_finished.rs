@@ -146,7 +146,10 @@ impl SchedulerState {
             self.progress[case].last = Some(outcome.clone());
             match disposition {
                 CaseDisposition::Final => self.finish_case(case, outcome, broke, actions),
-                _ if self.is_stopping => self.conclude_case(case, outcome.clone(), actions),
+                _ if self.is_stopping => {
+                    let outcome = self.outcome_without_retry(outcome);
+                    self.conclude_case(case, outcome, actions);
+                }
                 CaseDisposition::Alone => self.run_alone(case, &running.devices),
                 CaseDisposition::Elsewhere => elsewhere.push(case),
                 CaseDisposition::Retry | CaseDisposition::NotReached | CaseDisposition::Suspect => {

@@ -101,6 +101,8 @@ pub struct SchedulerState {
     has_started: bool,
     pub(super) is_paused: bool,
     pub(super) is_stopping: bool,
+    /// True if a user or the system stopped the run, which can be resumed.
+    has_stop_request: bool,
     pub(super) open: usize,
     /// Number of events that have reopened cases.
     pub(super) repetitions: u64,
@@ -148,6 +150,7 @@ impl SchedulerState {
             has_started: false,
             is_paused: false,
             is_stopping: false,
+            has_stop_request: false,
             repetitions: 0,
             timer_at: None,
             has_ended: false,
@@ -194,6 +197,7 @@ impl SchedulerState {
             SchedEvent::TimerFired => {}
             SchedEvent::Finished(ended) => self.on_finished(now, &ended, &mut actions),
             SchedEvent::StopRequested => {
+                self.has_stop_request = true;
                 self.stop_new_work("the run was stopped before its turn", &mut actions);
             }
             SchedEvent::MeasureAgain(cases) => self.start_round(cases),
@@ -255,9 +259,25 @@ impl SchedulerState {
         self.is_stopping = true;
         for case in self.take_waiting() {
             let last = self.progress[case].last.take().filter(|last| last.verdict != Verdict::NotRun);
-            let outcome = last.unwrap_or_else(|| CaseOutcome::new(Verdict::NotRun, reason));
+            let outcome = last.map_or_else(
+                || CaseOutcome::new(Verdict::NotRun, reason),
+                |last| self.outcome_without_retry(&last),
+            );
             self.conclude_case(case, outcome, actions);
         }
+    }
+
+    /// Returns the outcome of a case that a stop keeps from being tried again. After a stop request it was not run, so that `resume`
+    /// tries it again: a signal to all processes of a job, such as that of `scancel`, ends the collections as well.
+    pub(super) fn outcome_without_retry(&self, last: &CaseOutcome) -> CaseOutcome {
+        let CaseOutcome { verdict, reason, .. } = last;
+        if !self.has_stop_request || !verdict.is_worth_a_retry() || *verdict == Verdict::NotRun {
+            return last.clone();
+        }
+        let reason = format!(
+            "the run was stopped before it was tried again; the last attempt was {verdict}: {reason}"
+        );
+        CaseOutcome::new(Verdict::NotRun, reason)
     }
 
     /// Removes and returns all waiting cases, each once, in the order of their indices.

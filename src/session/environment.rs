@@ -26,7 +26,7 @@ pub(crate) const REHEARSED_DEVICES: u32 = 16;
 /// Refuses a folder whose path contains a character that msprof does not accept.
 ///
 /// The list is that of msprof's argument check; `:` separates the entries of `PATH` on the rehearsal host.
-pub(super) fn check_path(folder: &Path, kind: DataKind) -> Result<(), CommandError> {
+pub(crate) fn check_path(folder: &Path, kind: DataKind) -> Result<(), CommandError> {
     const REFUSED: &str = "'\"\\%><|&$;`";
     let is_refused =
         |c: char| c.is_control() || REFUSED.contains(c) || (kind == DataKind::Rehearsal && c == ':');

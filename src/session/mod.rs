@@ -52,7 +52,7 @@ pub(crate) use device_choice::{
     soc_contradiction,
 };
 pub(crate) use entry_scaffold::scaffold_entry;
-pub(crate) use environment::{REHEARSED_DEVICES, lease_free_devices};
+pub(crate) use environment::{REHEARSED_DEVICES, check_path, lease_free_devices};
 pub(crate) use error::CommandError;
 pub(crate) use fault_plan::load_fault_plan;
 pub(crate) use fill::{FillOutcome, FillSession, FillState};

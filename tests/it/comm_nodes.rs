@@ -20,7 +20,8 @@ use crate::{
     comm_run::{SWEEP, modelled},
     context::{Context, Ran},
     kill_resume::{processes_in, tables},
-    requirements::{shared, vendor_python},
+    requirements::vendor_python,
+    slurm::Slurm,
 };
 
 /// Options of all nodes behind those of a sweep of one host.
@@ -446,30 +447,31 @@ fn sweep_with_gloo_exchanges_data_between_two_nodes() {
 
 #[test]
 fn step_of_slurm_starts_the_nodes_of_a_sweep() {
-    let Some(tool) = shared("tools/slurm_here.sh") else { return };
     let nodes = Nodes::new();
-    let folder = nodes.context.path("slurm");
-    let slurm =
-        |action: &str| Command::new("bash").arg(&tool).arg(action).arg(&folder).output().expect("bash runs");
-    let started = slurm("start");
-    let output = String::from_utf8_lossy(&started.stdout).into_owned();
-    assert!(started.status.success(), "{output}{}", String::from_utf8_lossy(&started.stderr));
-    let configuration = output.lines().find_map(|line| line.strip_prefix("SLURM_CONF=")).expect("a line");
-    let program = nodes.context.command(&[]).get_program().to_owned();
+    let Some(slurm) = Slurm::start(nodes.context.path("slurm")) else { return };
+    let port = nodes.port.to_string();
+    let job = [
+        "slurm", "comm", "--db", "db", "--nodes", "2", "--gres", "npu:2", "--grace", "30s", "--format",
+        "json", "--",
+    ];
     // The names of the nodes are of no host, and both are this machine.
-    let mut command = Command::new("srun");
-    command
-        .args(["--nodes=2", "--ntasks-per-node=1", "--mem=0", "--overcommit"])
-        .arg(program)
-        .args(SWEEP)
-        .args(&NODES[..3])
-        .args(["--master-port", &nodes.port.to_string(), "--ranks", "4", "--tiers", "0"])
-        .args(["--ops", "all_reduce", "--sizes", "1K"])
-        .current_dir(nodes.context.path("."))
-        .env("SLURM_CONF", configuration);
-    let ran = nodes.context.ran(&command.output().expect("srun runs"));
-    slurm("stop");
+    let place = ["--master-addr", "127.0.0.1", "--master-port", &port];
+    let sizes = ["--ranks", "4", "--tiers", "0", "--ops", "all_reduce", "--sizes", "1K"];
+    // Without the database and the devices, which the job adds.
+    let sweep: Vec<&str> = SWEEP[2..]
+        .chunks(2)
+        .filter(|option| !["--db", "--devices"].contains(&option[0]))
+        .flatten()
+        .copied()
+        .collect();
+    let mut command = nodes.context.command(&[&job[..], &sweep, &place, &sizes].concat());
+    let ran = nodes.context.ran(&slurm.configure(&mut command).output().expect("npubench runs"));
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-    assert!(ran.stderr.contains("node 1 (node2) takes part"), "{}", ran.stderr);
+    let submitted: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let job = submitted["job"].as_str().expect("a number");
+    let ended = slurm.wait_for_end(job);
+    let log = fs::read_to_string(nodes.context.path(&format!("npubench-comm-{job}.log"))).expect("a log");
+    assert_eq!(ended[job].0, "COMPLETED", "{log}");
+    assert!(log.contains("node 1 (node2) takes part"), "{log}");
     assert_eq!(nodes.rows("hcom_allReduce_"), ["4 ranks, tier 0, 1024 bytes: ok, shortest rank"]);
 }

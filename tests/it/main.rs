@@ -96,6 +96,7 @@ mod selftest;
 mod shell_files;
 mod shown_numbers;
 mod skip_bad;
+mod slurm;
 mod software;
 mod suspicious;
 mod timeline;

@@ -79,6 +79,11 @@ enum BackendArg {
 }
 
 impl CommRunOptions {
+    /// Returns true if the devices are given.
+    pub(in crate::cli) const fn has_devices(&self) -> bool {
+        self.devices.is_some()
+    }
+
     /// Returns the backend of the scripts. Fails for times of the CPU in a database of devices.
     fn communication(&self) -> Result<ScriptCommunication, CommandError> {
         match self.backend {

@@ -487,6 +487,21 @@ fn second_stop_request_ends_running_collections() {
     assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::NotRun, 40)]));
 }
 
+/// A scheduler of a cluster signals all processes of a job, so that a collection may break because of the request.
+#[test]
+fn collection_that_breaks_after_a_stop_request_leaves_its_cases_to_resume() {
+    let fixture = Fixture::new(40);
+    for verdict in [Verdict::Crashed, Verdict::LostRecords] {
+        let plan = fixture.plan(&BTreeSet::new());
+        let respond = |context: &LaneContext, _: Seconds, start: &StartCollection| {
+            (10.0, Ok(collection_result(context, start, verdict, CollectionExit::Broken)))
+        };
+        let observed = fixture.run(plan, &[0], None, &[1.0], &respond, &|_, _| {});
+        assert_eq!(observed.exit(), ExitStatus::Interrupted);
+        assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::NotRun, 40)]));
+    }
+}
+
 #[test]
 fn no_collection_is_started_that_would_end_after_the_deadline() {
     let fixture = Fixture::new(64);

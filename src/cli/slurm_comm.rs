@@ -1,0 +1,74 @@
+//! `npubench slurm comm`: a sweep of collectives over nodes as a job of Slurm.
+
+use clap::Args;
+use serde_json::json;
+
+use super::{
+    TopCommand,
+    comm::CommCommand,
+    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
+    slurm_job_options::{SlurmJobOptions, usage},
+};
+use crate::{
+    exit::ExitStatus,
+    fleet::{render_slurm_sweep, submit_script},
+    report::{print_data, print_note},
+    session::CommandError,
+};
+
+/// Submits a sweep of collectives over several nodes
+///
+/// The job starts `npubench comm run` once on each node with srun; torchrun connects the ranks of all nodes. Options of
+/// `npubench comm run` follow behind `--`. Near the time limit the running collection ends, and the job is queued again; started again, it
+/// measures what is missing. The script is a template (`slurm_comm.sh.hbs`).
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  npubench slurm comm --db comm --nodes 2 --gres npu:16 --partition atlas --time 1:00:00 -- --ranks 2,16,32 --from 1K --to 1G
+  npubench slurm comm --db comm --nodes 2 --gres npu:16 --dry-run -- --ranks 32 > sweep.sh")]
+pub(super) struct SlurmCommOptions {
+    #[command(flatten)]
+    database: DatabaseFolder,
+    /// Number of nodes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    nodes: u16,
+    /// Print the script, and do not submit it
+    #[arg(long)]
+    dry_run: bool,
+    /// Options of `npubench comm run`
+    #[arg(last = true, value_name = "COMM RUN OPTIONS")]
+    comm_options: Vec<String>,
+    #[command(flatten)]
+    output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
+    #[command(flatten)]
+    job: SlurmJobOptions,
+}
+
+pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError> {
+    let db = &options.database.db;
+    let db = std::path::absolute(db).unwrap_or_else(|_| db.clone()).to_string_lossy().into_owned();
+    let mut words = options.comm_options.clone();
+    words.extend(options.assets.absolute_option());
+    let parsed = options.job.parse_command(&["comm", "run", "--db", &db], &words)?;
+    let TopCommand::Comm(CommCommand::Run(parsed)) = parsed else {
+        return Err(usage("the words behind `--` are no options", "`npubench comm run --help` lists them"));
+    };
+    options.job.require_devices(parsed.has_devices())?;
+    let arguments: Vec<String> = ["--db".to_owned(), db].into_iter().chain(words).collect();
+    let script = render_slurm_sweep(&options.assets.load()?, &options.job.job()?, options.nodes, &arguments)?;
+    if options.dry_run {
+        print_data(&script);
+        return Ok(ExitStatus::Done);
+    }
+    let job = submit_script(&script)?;
+    print_data(&match options.output.format {
+        OutputFormat::Json => format!("{}\n", json!({"job": job, "nodes": options.nodes})),
+        OutputFormat::Plain => format!("job {job} measures on {} nodes\n", options.nodes),
+    });
+    print_note(&format!(
+        "its log is npubench-comm-{job}.log in this folder; `squeue --jobs={job}` shows its state, `scancel --batch --signal=TERM {job}` \
+         stops it after the running collection"
+    ));
+    Ok(ExitStatus::Done)
+}

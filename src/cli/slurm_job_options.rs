@@ -1,0 +1,100 @@
+//! Options of all jobs of Slurm.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser as _};
+
+use super::{CommandLine, TopCommand, option_values::parse_limit};
+use crate::{exit::ExitStatus, fleet::own_program, render::SlurmJob, session::CommandError};
+
+/// What a job requests of Slurm.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Slurm")]
+pub(super) struct SlurmJobOptions {
+    /// Devices on a node as a generic resource of Slurm; without it, give `--devices` behind `--`
+    #[arg(long, value_name = "NAME:N")]
+    gres: Option<String>,
+    /// Partition; by default that of the cluster
+    #[arg(long, value_name = "NAME")]
+    partition: Option<String>,
+    /// Time limit of a job, as sbatch reads it, such as 8:00:00; by default that of the partition
+    #[arg(long, value_name = "TIME")]
+    time: Option<String>,
+    /// Time before the time limit at which no collection is started any more; a collection takes up to five minutes
+    #[arg(long, value_name = "TIME", default_value = "6m", value_parser = parse_grace)]
+    grace: Duration,
+    /// Number of times that a job at its time limit is queued again
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    requeues: u32,
+    /// Further option of sbatch, such as `--sbatch=--account=team`; can be repeated
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    sbatch: Vec<String>,
+    /// Path of npubench on the nodes; by default that of this program
+    #[arg(long, value_name = "PATH")]
+    npubench: Option<PathBuf>,
+}
+
+/// Parses the time before a limit, of which Slurm takes up to 65535 s.
+fn parse_grace(text: &str) -> Result<Duration, String> {
+    let grace = parse_limit(text)?;
+    let is_valid = (1..=65_535).contains(&grace.as_secs());
+    is_valid.then_some(grace).ok_or_else(|| format!("`{text}` is not between 1 s and 65535 s"))
+}
+
+/// An error of the command line.
+pub(super) fn usage(message: impl Into<String>, hint: impl Into<String>) -> CommandError {
+    CommandError { message: message.into(), hint: hint.into(), exit: ExitStatus::Usage }
+}
+
+impl SlurmJobOptions {
+    pub(super) fn job(&self) -> Result<SlurmJob, CommandError> {
+        let npubench = match &self.npubench {
+            Some(path) => path.clone(),
+            None => own_program()?,
+        };
+        Ok(SlurmJob {
+            gres: self.gres.clone(),
+            partition: self.partition.clone(),
+            time: self.time.clone(),
+            warning_seconds: u32::try_from(self.grace.as_secs()).unwrap_or(u32::MAX),
+            requeues: self.requeues,
+            options: self.sbatch.clone(),
+            npubench,
+        })
+    }
+
+    /// Parses the command of a job, so that a wrong option is reported before the job waits in the queue. With a resource, the job adds the
+    /// devices.
+    pub(super) fn parse_command(
+        &self,
+        start: &[&str],
+        options: &[String],
+    ) -> Result<TopCommand, CommandError> {
+        let name =
+            start.iter().take_while(|word| !word.starts_with('-')).copied().collect::<Vec<_>>().join(" ");
+        let devices = self.gres.is_some().then_some(["--devices", "0"]).into_iter().flatten();
+        let words = ["npubench"].into_iter().chain(start.iter().copied()).chain(devices);
+        let parsed = CommandLine::try_parse_from(words.chain(options.iter().map(String::as_str)));
+        parsed.map(|parsed| parsed.command).map_err(|error| {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            usage(
+                format!("options of `npubench {name}`: {}", first.trim_start_matches("error: ")),
+                format!(
+                    "`npubench {name} --help` lists them; devices are given by `--gres` or by `-- --devices LIST`"
+                ),
+            )
+        })
+    }
+
+    /// Refuses a job without devices.
+    pub(super) fn require_devices(&self, are_given: bool) -> Result<(), CommandError> {
+        if self.gres.is_some() || are_given {
+            return Ok(());
+        }
+        Err(usage(
+            "the devices of the jobs are not given",
+            "give the resource of Slurm with `--gres npu:8`, or devices of whole nodes: `--sbatch=--exclusive -- --devices 0-7`",
+        ))
+    }
+}

@@ -1,0 +1,281 @@
+//! Parsers of what the programs of Slurm print.
+
+use std::collections::BTreeSet;
+
+/// Line of `squeue` for a job, or for one task of an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct QueuedTask {
+    /// Number of the job; of an array, the one of the whole array.
+    pub(crate) job: String,
+    /// Number of the task; `None` for a job that is no array.
+    pub(crate) task: Option<usize>,
+    /// State, such as `PENDING`.
+    pub(crate) state: String,
+    /// Node, or list of nodes; empty before the start.
+    pub(crate) node: String,
+    /// Reason of the state, such as `JobHeldUser`; empty without one.
+    pub(crate) reason: String,
+}
+
+/// Fields of [`parse_queue`].
+pub(super) const QUEUE_FORMAT: &str = "%i|%T|%N|%r";
+
+/// States of jobs that have ended and that Slurm does not start again.
+const ENDED: [&str; 11] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "LAUNCH_FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+];
+
+impl QueuedTask {
+    /// Returns true if the job has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        ENDED.contains(&self.state.as_str())
+    }
+}
+
+/// Parses the output of `squeue --noheader --array` with [`QUEUE_FORMAT`]. An error is the line that is none.
+pub(super) fn parse_queue(text: &str) -> Result<Vec<QueuedTask>, String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let fields: Vec<&str> = line.split('|').collect();
+            let [id, state, node, reason] = fields.as_slice() else { return Err(line.to_owned()) };
+            let (job, task) = match id.split_once('_') {
+                Some((job, task)) => (job, Some(task.parse().map_err(|_| line.to_owned())?)),
+                None => (*id, None),
+            };
+            if state.is_empty() || !is_number(job) {
+                return Err(line.to_owned());
+            }
+            let reason = if *reason == "None" { "" } else { reason };
+            Ok(QueuedTask {
+                job: job.to_owned(),
+                task,
+                state: (*state).to_owned(),
+                node: (*node).to_owned(),
+                reason: reason.to_owned(),
+            })
+        })
+        .collect()
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Parses the output of `sbatch --parsable`: a line with the number of the job, and the cluster where there are several.
+pub(super) fn parse_job_number(text: &str) -> Option<String> {
+    let mut lines = text.lines().map(|line| line.split(';').next().unwrap_or_default().trim());
+    lines.find(|line| is_number(line)).map(str::to_owned)
+}
+
+/// Reason why the output of `scontrol` has no devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MissingDevices {
+    /// The job is not in the output, or has no node of this name.
+    Allocation,
+    /// The job has no such resource on the node; the field that it has.
+    Resource(String),
+    /// The resource has a number only: `gres.conf` names no files.
+    Numbers(String),
+}
+
+/// Returns the numbers of the devices of a job on a node, from the output of `scontrol show job -d`. The number of an array is also
+/// that of its last task, so that the output may contain other tasks.
+pub(super) fn parse_devices_of_job(
+    text: &str,
+    job: &str,
+    node: &str,
+    resource: &str,
+) -> Result<Vec<u32>, MissingDevices> {
+    let mut is_job = false;
+    let mut found: Option<&str> = None;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("JobId=") {
+            is_job = rest.split_whitespace().next() == Some(job);
+        }
+        let line = line.trim_start();
+        if !is_job || !line.starts_with("Nodes=") {
+            continue;
+        }
+        let field = |name: &str| line.split_whitespace().find_map(|field| field.strip_prefix(name));
+        if field("Nodes=").is_some_and(|nodes| contains_host(nodes, node)) {
+            found = Some(field("GRES=").unwrap_or_default());
+        }
+    }
+    let resources = found.ok_or(MissingDevices::Allocation)?;
+    let mut devices = BTreeSet::new();
+    let mut is_known = false;
+    for entry in split_outside_brackets(resources) {
+        if entry.split([':', '(']).next() != Some(resource) {
+            continue;
+        }
+        is_known = true;
+        let list = entry.split_once("IDX:").and_then(|(_, rest)| rest.split_once(')')).map(|(list, _)| list);
+        let numbers =
+            list.and_then(parse_numbers).ok_or_else(|| MissingDevices::Numbers(entry.to_owned()))?;
+        devices.extend(numbers);
+    }
+    match is_known {
+        true => Ok(devices.into_iter().collect()),
+        false => Err(MissingDevices::Resource(resources.to_owned())),
+    }
+}
+
+/// Parses a list such as `0-2,5`.
+fn parse_numbers(list: &str) -> Option<Vec<u32>> {
+    const MOST: u32 = 1024;
+    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number < MOST);
+    let mut numbers = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        numbers.extend(number(first)?..=number(last)?);
+    }
+    Some(numbers)
+}
+
+/// Divides a list at commas that are not inside brackets.
+fn split_outside_brackets(list: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut start) = (Vec::new(), 0_u32, 0);
+    for (at, byte) in list.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' => depth += 1,
+            b')' | b']' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                parts.push(&list[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&list[start..]);
+    parts
+}
+
+/// Returns true if a list of hosts, such as `node[01-03,7],other`, contains a host.
+fn contains_host(list: &str, host: &str) -> bool {
+    split_outside_brackets(list).into_iter().any(|pattern| matches_host(pattern, host))
+}
+
+fn matches_host(pattern: &str, host: &str) -> bool {
+    let Some((before, rest)) = pattern.split_once('[') else { return pattern == host };
+    let (Some((ranges, behind)), Some(host)) = (rest.split_once(']'), host.strip_prefix(before)) else {
+        return false;
+    };
+    let digits = host.bytes().take_while(u8::is_ascii_digit).count();
+    ranges.split(',').any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (Ok(from), Ok(to)) = (first.parse::<u64>(), last.parse::<u64>()) else { return false };
+        // Numbers are padded with zeros to the width of the first one.
+        (1..=digits).any(|length| {
+            let number = host[..length].parse::<u64>().ok().filter(|number| (from..=to).contains(number));
+            number.is_some_and(|number| format!("{number:0width$}", width = first.len()) == host[..length])
+                && matches_host(behind, &host[length..])
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Output of Slurm 22.05 for an array of which a task waits and two run; shortened.
+    const ARRAY: &str = "JobId=1 ArrayJobId=1 ArrayTaskId=3 ArrayTaskThrottle=2 JobName=j.sh
+   JobState=PENDING Reason=JobArrayTaskLimit Dependency=(null)
+   NodeList=
+   TresPerNode=gres:npu:3
+
+JobId=5 ArrayJobId=1 ArrayTaskId=2 ArrayTaskThrottle=2 JobName=j.sh
+   JobState=RUNNING Reason=None Dependency=(null)
+   NodeList=node1
+   BatchHost=node1
+   NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   JOB_GRES=npu:3
+     Nodes=node1 CPU_IDs=14 Mem=0 GRES=npu:3(IDX:3-5)
+   TresPerNode=gres:npu:3
+
+JobId=4 ArrayJobId=1 ArrayTaskId=1 ArrayTaskThrottle=2 JobName=j.sh
+   JobState=RUNNING Reason=None Dependency=(null)
+   JOB_GRES=npu:3
+     Nodes=node1 CPU_IDs=15 Mem=0 GRES=npu:3(IDX:0-2)
+   TresPerNode=gres:npu:3
+";
+
+    #[test]
+    fn devices_of_a_task_are_not_those_of_its_array() {
+        let devices = |job: &str, node: &str| parse_devices_of_job(ARRAY, job, node, "npu");
+        assert_eq!(devices("4", "node1"), Ok(vec![0, 1, 2]));
+        assert_eq!(devices("5", "node1"), Ok(vec![3, 4, 5]));
+        assert_eq!(devices("1", "node1"), Err(MissingDevices::Allocation), "a waiting task");
+        assert_eq!(devices("5", "node2"), Err(MissingDevices::Allocation));
+        assert_eq!(devices("9", "node1"), Err(MissingDevices::Allocation));
+    }
+
+    #[test]
+    fn devices_are_found_among_other_resources_and_nodes() {
+        let devices = |line: &str, node: &str| {
+            parse_devices_of_job(&format!("JobId=7 JobName=x\n     {line}\n"), "7", node, "npu")
+        };
+        let line = "Nodes=rack[1-2]n[07-12],other CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:9),npu:a3:2(IDX:0,4),npu:b:1(IDX:6)";
+        for node in ["rack2n07", "rack1n12", "other"] {
+            assert_eq!(devices(line, node), Ok(vec![0, 4, 6]), "{node}");
+        }
+        for node in ["rack2n7", "rack3n07", "rack2n13", "rack2", "others", "rack2n071"] {
+            assert_eq!(devices(line, node), Err(MissingDevices::Allocation), "{node}");
+        }
+        let other = "GRES=npus:1(IDX:0)";
+        let line = format!("Nodes=n1 CPU_IDs=0 Mem=0 {other}");
+        assert_eq!(devices(&line, "n1"), Err(MissingDevices::Resource("npus:1(IDX:0)".to_owned())));
+        assert_eq!(
+            devices("Nodes=n1 CPU_IDs=0 Mem=0 GRES=", "n1"),
+            Err(MissingDevices::Resource(String::new()))
+        );
+        for unknown in ["npu:8", "npu:8(CNT:8)", "npu:8(IDX:N/A)", "npu:1(IDX:99999999)"] {
+            let line = format!("Nodes=n1 CPU_IDs=0 Mem=0 GRES={unknown}");
+            assert_eq!(devices(&line, "n1"), Err(MissingDevices::Numbers(unknown.to_owned())));
+        }
+    }
+
+    #[test]
+    fn queue_has_tasks_of_arrays_and_other_jobs() {
+        let text = "6_4|PENDING||BeginTime\n7|PENDING||Dependency\n6_2|TIMEOUT|node1|TimeLimit\n6_5|RUNNING|node1|None\n";
+        let tasks = parse_queue(text).expect("lines of squeue");
+        let shown: Vec<(&str, Option<usize>, bool, &str, &str)> = tasks
+            .iter()
+            .map(|task| (&*task.job, task.task, task.has_ended(), &*task.node, &*task.reason))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("6", Some(4), false, "", "BeginTime"),
+                ("7", None, false, "", "Dependency"),
+                ("6", Some(2), true, "node1", "TimeLimit"),
+                ("6", Some(5), false, "node1", ""),
+            ]
+        );
+        for wrong in [
+            "slurm_load_jobs error: Invalid job id specified",
+            "6_[1-3]|PENDING||None",
+            "x|R|n|None",
+            "6||n|None",
+        ] {
+            assert_eq!(parse_queue(wrong), Err(wrong.to_owned()));
+        }
+    }
+
+    #[test]
+    fn job_number_stands_between_warnings() {
+        assert_eq!(parse_job_number("sbatch: warning: can't honour 1\n12;alpha\n").as_deref(), Some("12"));
+        assert_eq!(parse_job_number("13\n").as_deref(), Some("13"));
+        assert_eq!(parse_job_number("sbatch: error: 14\n"), None);
+    }
+}
