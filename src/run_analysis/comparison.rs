@@ -36,20 +36,34 @@ const fn heading(part: ComparedPart) -> &'static str {
     match part {
         ComparedPart::Overall => "overall, ms per step",
         ComparedPart::KernelClass => "kernels by class, ms per step",
+        ComparedPart::KernelType => "kernels by type, ms per step",
         ComparedPart::Kernel => "kernels, ms per step",
         ComparedPart::Operator => "operators with the time of their kernels, ms per step",
         ComparedPart::Collective => "collectives, ms per step",
+        ComparedPart::CollectiveTask => "tasks of collectives on all planes, ms per step",
         ComparedPart::Module => "modules, ms per step",
         ComparedPart::Memory => "memory, MiB",
     }
 }
 
-const PARTS: [ComparedPart; 7] = [
+/// Returns the heading of the second column of a part.
+const fn detail_heading(part: ComparedPart) -> &'static str {
+    match part {
+        ComparedPart::KernelClass => "unit",
+        ComparedPart::KernelType => "core",
+        ComparedPart::CollectiveTask => "task",
+        _ => "shapes",
+    }
+}
+
+const PARTS: [ComparedPart; 9] = [
     ComparedPart::Overall,
     ComparedPart::KernelClass,
+    ComparedPart::KernelType,
     ComparedPart::Kernel,
     ComparedPart::Operator,
     ComparedPart::Collective,
+    ComparedPart::CollectiveTask,
     ComparedPart::Module,
     ComparedPart::Memory,
 ];
@@ -166,8 +180,9 @@ fn part_table(report: &ComparisonReport<'_>, part: ComparedPart) -> String {
     } else {
         report.rows
     };
+    let detail = detail_heading(part);
     let mut table =
-        plain_table(["name", "shapes", "base", "other", "difference", "ratio", "base calls", "other calls"]);
+        plain_table(["name", detail, "base", "other", "difference", "ratio", "base calls", "other calls"]);
     for row in rows.iter().take(most) {
         table.add_row([
             shorten(&row.name, 60),
@@ -396,7 +411,7 @@ fn page_data(report: &ComparisonReport<'_>) -> Value {
                 "base_calls": calls_cell(row.base), "other_calls": calls_cell(row.other),
             })
         });
-        json!({"heading": heading(part), "rows": rows.collect::<Vec<_>>()})
+        json!({"heading": heading(part), "detail": detail_heading(part), "rows": rows.collect::<Vec<_>>()})
     });
     json!({
         "base": run_text("base", report.base, report.base_sums),

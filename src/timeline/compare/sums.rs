@@ -2,35 +2,44 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::communication::CollectiveTasks;
 use crate::timeline::{
     gaps::GapCause,
     intervals::{TimeSet, TimeSpan},
     kernel_class::KernelClassifier,
     memory::RunMemory,
     modules::{LaunchedTask, OperatorCall, module_table},
-    run::{Collective, MissingPart, OperatorId, RunTimeline, TaskRole},
+    run::{Collective, CollectiveId, MissingPart, OperatorId, RunTimeline, TaskRole},
     step_times::StepTimes,
 };
 
 /// Names of the overall times, in their order.
-pub(crate) const OVERALL: [&str; 9] = [
+pub(crate) const OVERALL: [&str; 11] = [
     SPAN,
     COMPUTING,
     "communication",
     "of it transfers between two ranks",
     "overlapped communication",
     NOT_OVERLAPPED,
+    WAITING,
+    TRANSMITTING,
     FREE,
     COPIES,
     "steps",
 ];
+/// Overall times that some profiles do not have, with the records that they need unless these have a table of their own.
+pub(crate) const OPTIONAL_OVERALL: [(&str, Option<&str>); 3] =
+    [(WAITING, None), (TRANSMITTING, None), (COPIES, Some("copies of the device"))];
 pub(crate) const SPAN: &str = "span of the step";
 pub(crate) const COMPUTING: &str = "computing";
 pub(crate) const NOT_OVERLAPPED: &str = "communication, not overlapped";
+pub(crate) const WAITING: &str = "of it waits for other ranks";
+pub(crate) const TRANSMITTING: &str = "of it transmission";
 pub(crate) const FREE: &str = "free";
 pub(crate) const COPIES: &str = "copies in the free time";
 const OUTSIDE: &str = "[outside modules]";
 const WITHOUT_OPERATOR: &str = "[outside operators]";
+const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
 
 /// Sum of records of one name, per step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -53,6 +62,15 @@ impl TimeSum {
         self.calls += 1.0;
     }
 
+    /// Adds the records of another sum.
+    fn merge(&mut self, other: Self) {
+        let is_first = self.calls == 0.0;
+        self.shortest = if is_first { other.shortest } else { self.shortest.min(other.shortest) };
+        self.longest = self.longest.max(other.longest);
+        self.total += other.total;
+        self.calls += other.calls;
+    }
+
     const fn of_total(total: f64) -> Self {
         Self { total, calls: 0.0, shortest: 0, longest: 0 }
     }
@@ -62,7 +80,7 @@ impl TimeSum {
     }
 }
 
-type Sums = BTreeMap<(String, String), TimeSum>;
+pub(super) type Sums = BTreeMap<(String, String), TimeSum>;
 
 /// Sums of one run per step. Sums that a profile does not have are `None`.
 #[derive(Clone, Debug, Default)]
@@ -73,13 +91,28 @@ pub(crate) struct RunSums {
     pub(crate) classes: Sums,
     pub(crate) kernels: Sums,
     pub(crate) kernels_by_name: Sums,
+    /// Kernels by type and type of the core.
+    pub(crate) kernel_types: Sums,
     pub(crate) collectives: Sums,
+    /// Tasks of collectives by type of the collective and type of the task.
+    pub(crate) collective_tasks: Option<Sums>,
     pub(super) uncovered: Sums,
     pub(super) free_by_cause: Sums,
     pub(crate) operators: Option<Sums>,
     pub(crate) modules: Option<Sums>,
     pub(crate) memory: Option<Sums>,
     pub(crate) has_kernel_types: bool,
+    /// True if the types of cores are recorded.
+    pub(crate) has_cores: bool,
+}
+
+/// Returns the sums of kernels by type alone, for a comparison with a run that has no types of cores.
+pub(super) fn without_cores(kernel_types: &Sums) -> Sums {
+    let mut sums = Sums::new();
+    for ((kind, _), sum) in kernel_types {
+        sums.entry(key(kind)).or_default().merge(*sum);
+    }
+    sums
 }
 
 fn key(name: &str) -> (String, String) {
@@ -101,10 +134,11 @@ impl RunSums {
         let mut sums = Self {
             steps: recorded.max(1),
             has_kernel_types: run.kernels().any(|task| task.kind.is_recorded()),
+            has_cores: run.kernels().any(|task| task.core.is_recorded()),
             ..Self::default()
         };
         let chosen: HashSet<Option<u64>> = times.iter().map(|own| own.step).collect();
-        sums.add_overall(run, times);
+        sums.add_overall(run, times, selected);
         let nesting = run.nesting();
         let classifier = KernelClassifier::new(run, &nesting);
         let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
@@ -127,6 +161,8 @@ impl RunSums {
             let kind = if kind.is_empty() { name } else { kind };
             sums.kernels.entry((kind.to_owned(), shapes.trim_matches('"').to_owned())).or_default().add(time);
             sums.kernels_by_name.entry(key(name)).or_default().add(time);
+            let core = run.names.text(task.core);
+            sums.kernel_types.entry((kind.to_owned(), core.to_owned())).or_default().add(time);
             let class = classifier.class_of(task).to_string();
             // Kernels of other units, such as random numbers, have no counters.
             let core = match task.uses_cube {
@@ -181,7 +217,9 @@ impl RunSums {
             Some(&mut sums.classes),
             Some(&mut sums.kernels),
             Some(&mut sums.kernels_by_name),
+            Some(&mut sums.kernel_types),
             Some(&mut sums.collectives),
+            sums.collective_tasks.as_mut(),
             Some(&mut sums.uncovered),
             Some(&mut sums.free_by_cause),
             sums.operators.as_mut(),
@@ -194,15 +232,28 @@ impl RunSums {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-    fn add_overall(&mut self, run: &RunTimeline, times: &[StepTimes]) {
+    fn add_overall(&mut self, run: &RunTimeline, times: &[StepTimes], selected: &[u64]) {
         let mut copies_of: HashMap<(Option<u64>, Option<u32>), Vec<TimeSpan>> = HashMap::new();
         let others = run.tasks.iter().filter(|task| task.role == TaskRole::Other);
         for task in others.filter(|task| is_copy(run.names.text(task.kind))) {
             copies_of.entry((task.step, task.device)).or_default().push(task.span);
         }
-        let mut collectives_of: HashMap<(Option<u64>, Option<u32>), Vec<&Collective>> = HashMap::new();
-        for collective in &run.collectives {
-            collectives_of.entry((collective.step, collective.device)).or_default().push(collective);
+        let mut collectives_of: HashMap<(Option<u64>, Option<u32>), Vec<(CollectiveId, &Collective)>> =
+            HashMap::new();
+        for (collective, at) in run.collectives.iter().zip(0..) {
+            let place = (collective.step, collective.device);
+            collectives_of.entry(place).or_default().push((CollectiveId(at), collective));
+        }
+        let tasks = CollectiveTasks::new(run);
+        let mut task_sums = Sums::new();
+        let mut add_tasks = |kind: &str, id: Option<CollectiveId>| {
+            for task in tasks.as_ref().map_or(&[][..], |tasks| tasks.of_collective(id)) {
+                let key = (kind.to_owned(), run.names.text(task.kind).to_owned());
+                task_sums.entry(key).or_default().add(task.span.length());
+            }
+        };
+        if selected.is_empty() {
+            add_tasks(WITHOUT_COLLECTIVE, None);
         }
         for own in times {
             let computing = &own.sets.computing;
@@ -216,38 +267,44 @@ impl RunSums {
             // Copies before the first or behind the last kernel are no part of the step.
             let copies = TimeSet::union_of(copies.into_iter().filter_map(|copy| copy.intersection(own.span)));
             let outside = copies.difference(computing).difference(&own.sets.communication);
+            let all = collectives_of.remove(&place).unwrap_or_default();
+            let (later, collectives): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|(_, one)| is_later(one.span) && one.span.start < one.span.end);
+            collectives_of.insert(place, later);
+            let ids: Vec<CollectiveId> = collectives.iter().map(|(id, _)| *id).collect();
+            let divided = tasks.as_ref().map(|tasks| tasks.divide_uncovered(&ids, &own.sets.not_overlapped));
+            // A table of kernels has no copies, so that their time is unknown.
+            let has_copies = !run.missing.contains(&MissingPart::OtherTasks);
             for (name, time) in OVERALL.into_iter().zip([
-                own.span.length(),
-                own.computing,
-                own.communication,
-                own.point_to_point,
-                own.overlapped,
-                own.not_overlapped,
-                own.free,
-                outside.length(),
+                Some(own.span.length()),
+                Some(own.computing),
+                Some(own.communication),
+                Some(own.point_to_point),
+                Some(own.overlapped),
+                Some(own.not_overlapped),
+                divided.map(|divided| divided.waiting),
+                divided.map(|divided| divided.transmitting),
+                Some(own.free),
+                has_copies.then(|| outside.length()),
             ]) {
-                // A table of kernels has no copies, so that their time is unknown.
-                if name == COPIES && run.missing.contains(&MissingPart::OtherTasks) {
-                    continue;
+                if let Some(time) = time {
+                    self.overall.entry(key(name)).or_default().total += time as f64;
                 }
-                self.overall.entry(key(name)).or_default().total += time as f64;
             }
             for (cause, time) in &own.free_by_cause {
                 let cause: GapCause = *cause;
                 self.free_by_cause.entry(key(&cause.to_string().replace('_', " "))).or_default().total +=
                     *time as f64;
             }
-            let all = collectives_of.remove(&place).unwrap_or_default();
-            let (later, collectives): (Vec<&Collective>, Vec<&Collective>) =
-                all.into_iter().partition(|one| is_later(one.span) && one.span.start < one.span.end);
-            collectives_of.insert(place, later);
-            for collective in collectives {
+            for (id, collective) in collectives {
                 let kind = run.names.text(collective.kind);
                 self.collectives.entry(key(kind)).or_default().add(collective.span.length());
                 let uncovered = collective.span.length() - computing.length_in(collective.span);
                 self.uncovered.entry(key(kind)).or_default().total += uncovered as f64;
+                add_tasks(kind, Some(id));
             }
         }
+        self.collective_tasks = tasks.is_some().then_some(task_sums);
     }
 }
 

@@ -201,6 +201,7 @@ impl GpuReader {
                 stream: task.stream,
                 name,
                 kind,
+                core: NameId::EMPTY,
                 role: if task.role == GpuRole::Kernel { TaskRole::Kernel } else { TaskRole::Other },
                 signature: None,
                 uses_cube: (task.role == GpuRole::Kernel).then_some(task.uses_cube),
