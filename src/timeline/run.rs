@@ -144,6 +144,17 @@ pub(crate) struct HostStep {
     pub(crate) number: u64,
 }
 
+/// Memory of a run in bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunMemory {
+    /// Highest reserved memory of the allocator; `None` if it is not recorded.
+    pub(crate) peak_reserved: Option<u64>,
+    /// Highest allocated memory; `None` if it is not recorded.
+    pub(crate) peak_allocated: Option<u64>,
+    /// Allocations on the host: time in nanoseconds and size.
+    pub(crate) allocations: Vec<(i64, u64)>,
+}
+
 /// Part of a run that a profile does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 pub(crate) enum MissingPart {
@@ -155,6 +166,8 @@ pub(crate) enum MissingPart {
     KernelTypes,
     #[strum(to_string = "shapes of kernels: recorded from profiler level 1 on")]
     Shapes,
+    #[strum(to_string = "shapes of kernels: a trace of a GPU does not have them")]
+    ShapesOfGpu,
     #[strum(
         to_string = "host operators and what they launched: they are in trace_view.json and ascend_pytorch_profiler_*.db"
     )]
@@ -187,6 +200,10 @@ pub(crate) struct RunTimeline {
     pub(crate) collective_tasks: Vec<CollectiveTask>,
     /// Operators by start, the outer before the inner ones.
     pub(crate) operators: Vec<HostOperator>,
+    /// Calls of the runtime and ranges of users on the host; only of GPUs.
+    pub(crate) runtime_calls: Vec<HostOperator>,
+    /// Memory in the trace of a GPU; that of NPUs is in files of its own.
+    pub(crate) memory: Option<RunMemory>,
     /// Operators of the backward pass by start.
     pub(crate) backward: Vec<BackwardOperator>,
     /// Ranges by start, the outer before the inner ones.
@@ -292,11 +309,15 @@ impl RunTimeline {
             let cells = task.signature.and_then(|id| self.signatures.get_index(id.0 as usize));
             cells.is_some_and(|cells| cells[0].is_recorded() || cells[3].is_recorded())
         };
+        let without_shapes = match self.form {
+            Some(ProfileForm::GpuTrace) => MissingPart::ShapesOfGpu,
+            _ => MissingPart::Shapes,
+        };
         let parts = [
             none(has_kernels, MissingPart::Kernels),
             none(kernels().all(has_name), MissingPart::KernelNames),
             none(!has_kernels || kernels().any(|task| task.kind.is_recorded()), MissingPart::KernelTypes),
-            none(!has_kernels || kernels().any(has_shapes), MissingPart::Shapes),
+            none(!has_kernels || kernels().any(has_shapes), without_shapes),
             none(!self.operators.is_empty(), MissingPart::Operators),
             none(kernels().any(|task| task.launch.is_some()), MissingPart::Launches),
             none(

@@ -22,19 +22,28 @@ pub(super) struct UncoveredTime {
 pub(super) struct CollectiveTasks<'a> {
     run: &'a RunTimeline,
     by_collective: HashMap<Option<CollectiveId>, Vec<&'a CollectiveTask>>,
+    /// True if all collectives have tasks, and these their type, plane and collective.
+    is_complete: bool,
 }
 
 impl<'a> CollectiveTasks<'a> {
-    /// Returns the tasks of a run; `None` if it has collectives, but their tasks are not recorded.
+    /// Returns the tasks of a run; `None` if it has collectives, but their tasks or the types of these are not recorded.
     pub(super) fn new(run: &'a RunTimeline) -> Option<Self> {
-        if run.collective_tasks.is_empty() && !run.collectives.is_empty() {
+        let has_types = run.collective_tasks.iter().any(|task| task.kind.is_recorded());
+        if !has_types && !run.collectives.is_empty() {
             return None;
         }
         let mut by_collective: HashMap<Option<CollectiveId>, Vec<&CollectiveTask>> = HashMap::new();
         for task in &run.collective_tasks {
             by_collective.entry(task.collective).or_default().push(task);
         }
-        Some(Self { run, by_collective })
+        let is_known = |task: &CollectiveTask| {
+            task.kind.is_recorded() && task.plane.is_some() && task.collective.is_some()
+        };
+        let mut ids = (0..).map(CollectiveId).zip(&run.collectives).map(|(id, _)| id);
+        let is_complete =
+            run.collective_tasks.iter().all(is_known) && ids.all(|id| by_collective.contains_key(&Some(id)));
+        Some(Self { run, by_collective, is_complete })
     }
 
     /// Returns the tasks of a collective by start; with `None` those whose collective is not recorded.
@@ -43,12 +52,16 @@ impl<'a> CollectiveTasks<'a> {
     }
 
     /// Divides the time of collectives that no kernel covers. In each group the plane that waits least decides, as in the
-    /// vendor's comparison: the collective can continue when one of its planes can.
+    /// vendor's comparison: the collective can continue when one of its planes can. `None` if the tasks are not recorded
+    /// completely.
     pub(super) fn divide_uncovered(
         &self,
         collectives: &[CollectiveId],
         uncovered: &TimeSet,
-    ) -> UncoveredTime {
+    ) -> Option<UncoveredTime> {
+        if !self.is_complete {
+            return None;
+        }
         let mut groups: BTreeMap<NameId, Vec<CollectiveId>> = BTreeMap::new();
         for id in collectives {
             let group = self.run.collective(*id).map_or(NameId::EMPTY, |collective| collective.group);
@@ -71,7 +84,7 @@ impl<'a> CollectiveTasks<'a> {
             transmitting = transmitting.union(&of_group.difference(&waiting));
         }
         let transmitting = transmitting.length();
-        UncoveredTime { waiting: uncovered.length() - transmitting, transmitting }
+        Some(UncoveredTime { waiting: uncovered.length() - transmitting, transmitting })
     }
 
     /// Returns the waits of a plane for other ranks. A wait that confirms a transfer by RDMA, whose payload and notification

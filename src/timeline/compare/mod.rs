@@ -2,11 +2,14 @@
 //! steps divided among them.
 
 mod communication;
+mod host_calls;
 mod sums;
+mod time_sum;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use sums::{RunSums, TimeSum};
+pub(crate) use sums::RunSums;
+pub(crate) use time_sum::TimeSum;
 
 /// Section of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
@@ -17,6 +20,7 @@ pub(crate) enum ComparedPart {
     KernelType,
     Kernel,
     Operator,
+    HostCall,
     Collective,
     CollectiveTask,
     Module,
@@ -166,6 +170,7 @@ pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     rows.extend(compared(ComparedPart::Kernel, base_kernels, other_kernels));
     for (part, base, other, what) in [
         (ComparedPart::Operator, base.operators.as_ref(), other.operators.as_ref(), "operators"),
+        (ComparedPart::HostCall, base.host_calls.as_ref(), other.host_calls.as_ref(), "calls of the host"),
         (
             ComparedPart::CollectiveTask,
             base.collective_tasks.as_ref(),

@@ -2,19 +2,24 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::communication::CollectiveTasks;
+use super::{
+    communication::CollectiveTasks,
+    host_calls::host_call_sums,
+    time_sum::{Sums, TimeSum, key},
+};
 use crate::timeline::{
     gaps::GapCause,
     intervals::{TimeSet, TimeSpan},
     kernel_class::KernelClassifier,
-    memory::RunMemory,
     modules::{LaunchedTask, OperatorCall, module_table},
-    run::{Collective, CollectiveId, MissingPart, OperatorId, RunTimeline, TaskRole},
+    run::{
+        Collective, CollectiveId, HostOperator, MissingPart, OperatorId, RunMemory, RunTimeline, TaskRole,
+    },
     step_times::StepTimes,
 };
 
 /// Names of the overall times, in their order.
-pub(crate) const OVERALL: [&str; 11] = [
+pub(crate) const OVERALL: [&str; 12] = [
     SPAN,
     COMPUTING,
     "communication",
@@ -25,11 +30,16 @@ pub(crate) const OVERALL: [&str; 11] = [
     TRANSMITTING,
     FREE,
     COPIES,
+    OUTSIDE_SPAN,
     "steps",
 ];
 /// Overall times that some profiles do not have, with the records that they need unless these have a table of their own.
-pub(crate) const OPTIONAL_OVERALL: [(&str, Option<&str>); 3] =
-    [(WAITING, None), (TRANSMITTING, None), (COPIES, Some("copies of the device"))];
+pub(crate) const OPTIONAL_OVERALL: [(&str, Option<&str>); 4] = [
+    (WAITING, Some("waits and transmission of collectives")),
+    (TRANSMITTING, None),
+    (COPIES, Some("copies of the device")),
+    (OUTSIDE_SPAN, None),
+];
 pub(crate) const SPAN: &str = "span of the step";
 pub(crate) const COMPUTING: &str = "computing";
 pub(crate) const NOT_OVERLAPPED: &str = "communication, not overlapped";
@@ -37,50 +47,10 @@ pub(crate) const WAITING: &str = "of it waits for other ranks";
 pub(crate) const TRANSMITTING: &str = "of it transmission";
 pub(crate) const FREE: &str = "free";
 pub(crate) const COPIES: &str = "copies in the free time";
+pub(crate) const OUTSIDE_SPAN: &str = "copies and other work outside the span";
 const OUTSIDE: &str = "[outside modules]";
 const WITHOUT_OPERATOR: &str = "[outside operators]";
 const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
-
-/// Sum of records of one name, per step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct TimeSum {
-    /// Nanoseconds, or bytes of memory.
-    pub(crate) total: f64,
-    pub(crate) calls: f64,
-    /// Shortest and longest record; both 0 for sums of other kinds.
-    pub(crate) shortest: i64,
-    pub(crate) longest: i64,
-}
-
-impl TimeSum {
-    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-    fn add(&mut self, time: i64) {
-        let is_first = self.calls == 0.0;
-        self.shortest = if is_first { time } else { self.shortest.min(time) };
-        self.longest = if is_first { time } else { self.longest.max(time) };
-        self.total += time as f64;
-        self.calls += 1.0;
-    }
-
-    /// Adds the records of another sum.
-    fn merge(&mut self, other: Self) {
-        let is_first = self.calls == 0.0;
-        self.shortest = if is_first { other.shortest } else { self.shortest.min(other.shortest) };
-        self.longest = self.longest.max(other.longest);
-        self.total += other.total;
-        self.calls += other.calls;
-    }
-
-    const fn of_total(total: f64) -> Self {
-        Self { total, calls: 0.0, shortest: 0, longest: 0 }
-    }
-
-    fn per_step(self, steps: f64) -> Self {
-        Self { total: self.total / steps, calls: self.calls / steps, ..self }
-    }
-}
-
-pub(super) type Sums = BTreeMap<(String, String), TimeSum>;
 
 /// Sums of one run per step. Sums that a profile does not have are `None`.
 #[derive(Clone, Debug, Default)]
@@ -99,6 +69,8 @@ pub(crate) struct RunSums {
     pub(super) uncovered: Sums,
     pub(super) free_by_cause: Sums,
     pub(crate) operators: Option<Sums>,
+    /// Calls of the host by name.
+    pub(crate) host_calls: Option<Sums>,
     pub(crate) modules: Option<Sums>,
     pub(crate) memory: Option<Sums>,
     pub(crate) has_kernel_types: bool,
@@ -113,10 +85,6 @@ pub(super) fn without_cores(kernel_types: &Sums) -> Sums {
         sums.entry(key(kind)).or_default().merge(*sum);
     }
     sums
-}
-
-fn key(name: &str) -> (String, String) {
-    (name.to_owned(), String::new())
 }
 
 impl RunSums {
@@ -142,15 +110,18 @@ impl RunSums {
         let nesting = run.nesting();
         let classifier = KernelClassifier::new(run, &nesting);
         let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
-        let mut operators = Sums::new();
-        for (operator, at) in run.operators.iter().zip(0..) {
-            let is_selected = selected.is_empty()
+        let is_selected = |operator: &HostOperator| {
+            selected.is_empty()
                 || run.steps.iter().any(|step| {
                     selected.contains(&step.number)
                         && step.span.start <= operator.span.start
                         && operator.span.start <= step.span.end
-                });
-            if is_selected && nesting.is_outermost(OperatorId(at)) {
+                })
+        };
+        sums.host_calls = host_call_sums(run, &is_selected);
+        let mut operators = Sums::new();
+        for (operator, at) in run.operators.iter().zip(0..) {
+            if is_selected(operator) && nesting.is_outermost(OperatorId(at)) {
                 operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
             }
         }
@@ -223,6 +194,7 @@ impl RunSums {
             Some(&mut sums.uncovered),
             Some(&mut sums.free_by_cause),
             sums.operators.as_mut(),
+            sums.host_calls.as_mut(),
             sums.modules.as_mut(),
         ];
         all.into_iter().flatten().flat_map(BTreeMap::values_mut).for_each(|sum| *sum = sum.per_step(steps));
@@ -272,7 +244,8 @@ impl RunSums {
                 all.into_iter().partition(|(_, one)| is_later(one.span) && one.span.start < one.span.end);
             collectives_of.insert(place, later);
             let ids: Vec<CollectiveId> = collectives.iter().map(|(id, _)| *id).collect();
-            let divided = tasks.as_ref().map(|tasks| tasks.divide_uncovered(&ids, &own.sets.not_overlapped));
+            let divided =
+                tasks.as_ref().and_then(|tasks| tasks.divide_uncovered(&ids, &own.sets.not_overlapped));
             // A table of kernels has no copies, so that their time is unknown.
             let has_copies = !run.missing.contains(&MissingPart::OtherTasks);
             for (name, time) in OVERALL.into_iter().zip([
@@ -286,6 +259,7 @@ impl RunSums {
                 divided.map(|divided| divided.transmitting),
                 Some(own.free),
                 has_copies.then(|| outside.length()),
+                has_copies.then(|| own.other_before.saturating_add(own.other_behind)),
             ]) {
                 if let Some(time) = time {
                     self.overall.entry(key(name)).or_default().total += time as f64;
