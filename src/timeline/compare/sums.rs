@@ -52,6 +52,9 @@ const OUTSIDE: &str = "[outside modules]";
 const WITHOUT_OPERATOR: &str = "[outside operators]";
 const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
 
+/// Step and device of a row.
+type RowPlace = (Option<u64>, Option<u32>);
+
 /// Sums of one run per step. Sums that a profile does not have are `None`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunSums {
@@ -149,39 +152,7 @@ impl RunSums {
         if !run.operators.is_empty() {
             sums.operators = Some(operators);
         }
-        let table = module_table(run, domain);
-        if table.ranges > 0 {
-            let mut modules = Sums::new();
-            // Time of a call in the selected steps, and true if it belongs to one of them.
-            let time_of_call = |call: &OperatorCall| -> (i64, bool) {
-                let mut tasks = call.tasks.iter().map(|task| match *task {
-                    LaunchedTask::Kernel(at) => run.tasks.get(at as usize).map(|own| (own.step, own.span)),
-                    LaunchedTask::Collective(at) => {
-                        run.collectives.get(at as usize).map(|own| (own.step, own.span))
-                    }
-                });
-                tasks
-                    .by_ref()
-                    .flatten()
-                    .filter(|(step, _)| chosen.contains(step))
-                    .fold((0, false), |(sum, _), (_, span)| (span.length().saturating_add(sum), true))
-            };
-            for row in &table.rows {
-                let path = if row.parent.is_empty() {
-                    row.module.clone()
-                } else {
-                    format!("{}/{}", row.parent, row.module)
-                };
-                for (time, _) in row.calls.iter().map(time_of_call).filter(|(_, is_selected)| *is_selected) {
-                    let sum = modules.entry((path.clone(), String::new())).or_default();
-                    sum.total += time as f64;
-                    sum.calls += 1.0;
-                }
-            }
-            let outside = table.outside.iter().flat_map(|row| &row.calls).map(|call| time_of_call(call).0);
-            modules.insert(key(OUTSIDE), TimeSum::of_total(outside.map(|time| time as f64).sum()));
-            sums.modules = Some(modules);
-        }
+        sums.modules = module_sums(run, domain, &chosen);
         let steps = sums.steps as f64;
         let all = [
             Some(&mut sums.overall),
@@ -205,13 +176,12 @@ impl RunSums {
 
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     fn add_overall(&mut self, run: &RunTimeline, times: &[StepTimes], selected: &[u64]) {
-        let mut copies_of: HashMap<(Option<u64>, Option<u32>), Vec<TimeSpan>> = HashMap::new();
+        let mut copies_of: HashMap<RowPlace, Vec<TimeSpan>> = HashMap::new();
         let others = run.tasks.iter().filter(|task| task.role == TaskRole::Other);
         for task in others.filter(|task| is_copy(run.names.text(task.kind))) {
             copies_of.entry((task.step, task.device)).or_default().push(task.span);
         }
-        let mut collectives_of: HashMap<(Option<u64>, Option<u32>), Vec<(CollectiveId, &Collective)>> =
-            HashMap::new();
+        let mut collectives_of: HashMap<RowPlace, Vec<(CollectiveId, &Collective)>> = HashMap::new();
         for (collective, at) in run.collectives.iter().zip(0..) {
             let place = (collective.step, collective.device);
             collectives_of.entry(place).or_default().push((CollectiveId(at), collective));
@@ -280,6 +250,40 @@ impl RunSums {
         }
         self.collective_tasks = tasks.is_some().then_some(task_sums);
     }
+}
+
+/// Returns the time of modules in the chosen steps; `None` without ranges of modules.
+#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+fn module_sums(run: &RunTimeline, domain: &str, chosen: &HashSet<Option<u64>>) -> Option<Sums> {
+    let table = module_table(run, domain);
+    if table.ranges == 0 {
+        return None;
+    }
+    let mut modules = Sums::new();
+    // Time of a call in the selected steps, and true if it belongs to one of them.
+    let time_of_call = |call: &OperatorCall| -> (i64, bool) {
+        let mut tasks = call.tasks.iter().map(|task| match *task {
+            LaunchedTask::Kernel(at) => run.tasks.get(at as usize).map(|own| (own.step, own.span)),
+            LaunchedTask::Collective(at) => run.collectives.get(at as usize).map(|own| (own.step, own.span)),
+        });
+        tasks
+            .by_ref()
+            .flatten()
+            .filter(|(step, _)| chosen.contains(step))
+            .fold((0, false), |(sum, _), (_, span)| (span.length().saturating_add(sum), true))
+    };
+    for row in &table.rows {
+        let path =
+            if row.parent.is_empty() { row.module.clone() } else { format!("{}/{}", row.parent, row.module) };
+        for (time, _) in row.calls.iter().map(time_of_call).filter(|(_, is_selected)| *is_selected) {
+            let sum = modules.entry((path.clone(), String::new())).or_default();
+            sum.total += time as f64;
+            sum.calls += 1.0;
+        }
+    }
+    let outside = table.outside.iter().flat_map(|row| &row.calls).map(|call| time_of_call(call).0);
+    modules.insert(key(OUTSIDE), TimeSum::of_total(outside.map(|time| time as f64).sum()));
+    Some(modules)
 }
 
 /// Returns true for the type of a copy between host and device or on the device.

@@ -125,6 +125,12 @@ struct TraceTask {
     connection: Option<i64>,
 }
 
+/// Process and thread of a trace.
+type ThreadKey = (String, String);
+
+/// Device and group of collectives.
+type GroupKey = (Option<u32>, NameId);
+
 /// End of a flow on the host.
 type HostPlace = (u64, i64);
 
@@ -135,13 +141,13 @@ struct TraceReader {
     lanes: HashMap<String, TraceLane>,
     devices: HashMap<String, u32>,
     /// Names of the threads with collectives; others of their process have the tasks of collectives.
-    groups: HashMap<(String, String), String>,
+    groups: HashMap<ThreadKey, String>,
     /// Numbers of the planes by the threads with their tasks.
-    planes: HashMap<(String, String), u32>,
+    planes: HashMap<ThreadKey, u32>,
     /// Number of events of processes before their name or device.
     unnamed: HashMap<String, u64>,
     /// Threads with an event in the lane of collectives before their name.
-    unnamed_threads: HashSet<(String, String)>,
+    unnamed_threads: HashSet<ThreadKey>,
     /// True if names stand behind the events that they name.
     is_late: bool,
     tasks: Vec<TraceTask>,
@@ -149,7 +155,7 @@ struct TraceReader {
     /// Starts of the tasks of collectives.
     transfers: HashSet<i64>,
     /// Process and thread of the tasks of collectives.
-    plane_threads: IndexSet<(String, String)>,
+    plane_threads: IndexSet<ThreadKey>,
     /// Tasks of collectives, with the place of their threads in `plane_threads`.
     plane_tasks: Vec<(CollectiveTask, usize)>,
     launches: HashMap<i64, TimeSpan>,
@@ -455,12 +461,12 @@ impl TraceReader {
 /// Returns tasks with their collectives: those of the same group that run at their start. The threads of the planes of a
 /// group stand behind that of the group.
 fn tasks_of_collectives(
-    (groups, devices): (&HashMap<(String, String), String>, &HashMap<String, u32>),
-    threads: &IndexSet<(String, String)>,
+    (groups, devices): (&HashMap<ThreadKey, String>, &HashMap<String, u32>),
+    threads: &IndexSet<ThreadKey>,
     tasks: Vec<(CollectiveTask, usize)>,
     run: &mut RunTimeline,
 ) -> Vec<CollectiveTask> {
-    let mut by_group: HashMap<(Option<u32>, NameId), Vec<(TimeSpan, CollectiveId)>> = HashMap::new();
+    let mut by_group: HashMap<GroupKey, Vec<(TimeSpan, CollectiveId)>> = HashMap::new();
     for (collective, at) in run.collectives.iter().zip(0..) {
         let of_group = by_group.entry((collective.device, collective.group)).or_default();
         of_group.push((collective.span, CollectiveId(at)));
