@@ -13,7 +13,7 @@ use crate::{
     report::{print_data, print_note},
     run_analysis::{
         ModulesReport, join_with_database, modules_csv, modules_json, modules_of_run, modules_text,
-        modules_workbook, peak_of_run, read_all_runs,
+        modules_workbook, nothing_on_device, peak_of_run, read_all_runs,
     },
     session::{CommandError, ResultFile},
     timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
@@ -100,6 +100,9 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     let profile =
         options.device_profile.as_deref().map(|name| DeviceProfile::load(&assets, name)).transpose()?;
     let runs = read_all_runs(&options.profiles)?;
+    if runs.iter().all(|run| run.hull().is_none()) {
+        return Err(nothing_on_device());
+    }
     let inputs = || runs.iter().flat_map(|run| &run.files).map(PathBuf::as_path);
     let apart = |file: Option<ResultFile>| file.map(|file| file.apart_from(inputs())).transpose();
     let (xlsx, missing) = (apart(xlsx)?, apart(missing)?);

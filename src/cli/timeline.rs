@@ -8,7 +8,9 @@ use super::coverage::JsonOutput;
 use crate::{
     exit::ExitStatus,
     report::{print_data, print_note},
-    run_analysis::{StepTimesReport, read_all_runs, step_lanes, step_times_json, step_times_text},
+    run_analysis::{
+        StepTimesReport, nothing_on_device, read_all_runs, step_lanes, step_times_json, step_times_text,
+    },
     session::{CommandError, ResultFile},
     timeline::{StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times},
 };
@@ -58,10 +60,7 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
     }
     times.retain(|own| is_chosen(own.step));
     if times.is_empty() {
-        return Err(CommandError::bad_input(
-            "the profiles have neither a kernel nor a collective with a time",
-            "check that the profiled range ran on a device, and that the profile was analysed",
-        ));
+        return Err(nothing_on_device());
     }
     let mut vendor = Vec::new();
     for (number, run) in runs.iter().enumerate() {

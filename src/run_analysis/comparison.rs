@@ -35,20 +35,36 @@ const fn heading(part: ComparedPart) -> &'static str {
     match part {
         ComparedPart::Overall => "overall, ms per step",
         ComparedPart::KernelClass => "kernels by class, ms per step",
+        ComparedPart::KernelType => "kernels by type, ms per step",
         ComparedPart::Kernel => "kernels, ms per step",
         ComparedPart::Operator => "operators with the time of their kernels, ms per step",
+        ComparedPart::HostCall => "calls of the host, ms per step",
         ComparedPart::Collective => "collectives, ms per step",
+        ComparedPart::CollectiveTask => "tasks of collectives on all planes, ms per step",
         ComparedPart::Module => "modules, ms per step",
         ComparedPart::Memory => "memory, MiB",
     }
 }
 
-const PARTS: [ComparedPart; 7] = [
+/// Returns the heading of the second column of a part.
+const fn detail_heading(part: ComparedPart) -> &'static str {
+    match part {
+        ComparedPart::KernelClass => "unit",
+        ComparedPart::KernelType => "core",
+        ComparedPart::CollectiveTask => "task",
+        _ => "shapes",
+    }
+}
+
+const PARTS: [ComparedPart; 10] = [
     ComparedPart::Overall,
     ComparedPart::KernelClass,
+    ComparedPart::KernelType,
     ComparedPart::Kernel,
     ComparedPart::Operator,
+    ComparedPart::HostCall,
     ComparedPart::Collective,
+    ComparedPart::CollectiveTask,
     ComparedPart::Module,
     ComparedPart::Memory,
 ];
@@ -63,6 +79,14 @@ fn amount(part: ComparedPart, total: f64) -> String {
 
 fn amount_cell(part: ComparedPart, sum: Option<TimeSum>) -> String {
     sum.map_or_else(|| "-".to_owned(), |sum| amount(part, sum.total))
+}
+
+/// Additional columns of calls of the host: the time without the calls inside.
+const SELF_COLUMNS: [&str; 2] = ["base self", "other self"];
+
+fn self_cell(sum: Option<TimeSum>) -> String {
+    let time = sum.and_then(|sum| sum.self_total);
+    time.map_or_else(|| "-".to_owned(), |time| amount(ComparedPart::HostCall, time))
 }
 
 fn calls_cell(sum: Option<TimeSum>) -> String {
@@ -165,10 +189,23 @@ fn part_table(report: &ComparisonReport<'_>, part: ComparedPart) -> String {
     } else {
         report.rows
     };
-    let mut table =
-        plain_table(["name", "shapes", "base", "other", "difference", "ratio", "base calls", "other calls"]);
+    let mut heads = vec![
+        "name",
+        detail_heading(part),
+        "base",
+        "other",
+        "difference",
+        "ratio",
+        "base calls",
+        "other calls",
+    ];
+    if part == ComparedPart::HostCall {
+        heads.extend(SELF_COLUMNS);
+    }
+    let columns = heads.len();
+    let mut table = plain_table(heads);
     for row in rows.iter().take(most) {
-        table.add_row([
+        let mut cells = vec![
             shorten(&row.name, 60),
             shorten(&row.shapes, 40),
             amount_cell(part, row.base),
@@ -177,9 +214,13 @@ fn part_table(report: &ComparisonReport<'_>, part: ComparedPart) -> String {
             ratio_cell(row),
             calls_cell(row.base),
             calls_cell(row.other),
-        ]);
+        ];
+        if part == ComparedPart::HostCall {
+            cells.extend([row.base, row.other].map(self_cell));
+        }
+        table.add_row(cells);
     }
-    align_right(&mut table, 2..8);
+    align_right(&mut table, 2..columns);
     let more = rows.len().saturating_sub(most);
     let rest = if more == 0 { String::new() } else { more_rows(more) };
     format!("\n{}\n{}{rest}", heading(part), trim_lines(&table))
@@ -291,8 +332,12 @@ pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
         let side = |sum: Option<TimeSum>| {
             sum.map(|sum| {
                 let mean = (sum.calls > 0.0).then(|| sum.total / sum.calls);
-                json!({"total": sum.total, "calls": sum.calls, "mean": mean,
-                       "shortest": sum.shortest, "longest": sum.longest})
+                let mut side = json!({"total": sum.total, "calls": sum.calls, "mean": mean,
+                                      "shortest": sum.shortest, "longest": sum.longest});
+                if let Some(time) = sum.self_total {
+                    side["self"] = time.into();
+                }
+                side
             })
         };
         let object = json!({
@@ -321,8 +366,19 @@ pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
 /// Returns all rows as CSV; times are nanoseconds per step, memory is bytes.
 pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
     let mut csv = csv::Writer::from_writer(Vec::new());
-    let header =
-        ["part", "name", "shapes", "base", "base calls", "other", "other calls", "difference", "ratio"];
+    let header = [
+        "part",
+        "name",
+        "shapes",
+        "base",
+        "base calls",
+        "other",
+        "other calls",
+        "difference",
+        "ratio",
+        "base self",
+        "other self",
+    ];
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let mut records = vec![header.map(str::to_owned)];
     for part in &report.comparison.attribution {
@@ -338,6 +394,8 @@ pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
             empty(),
             part.difference.to_string(),
             empty(),
+            empty(),
+            empty(),
         ]);
     }
     for row in &report.comparison.rows {
@@ -351,6 +409,8 @@ pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
             number(row.other.map(|sum| sum.calls)),
             row.difference().to_string(),
             number(row.ratio()),
+            number(row.base.and_then(|sum| sum.self_total)),
+            number(row.other.and_then(|sum| sum.self_total)),
         ]);
     }
     for record in records {
@@ -388,9 +448,14 @@ fn page_data(report: &ComparisonReport<'_>) -> Value {
                 "base": amount_cell(part, row.base), "other": amount_cell(part, row.other),
                 "difference": signed(amount(part, row.difference())), "ratio": ratio_cell(row),
                 "base_calls": calls_cell(row.base), "other_calls": calls_cell(row.other),
+                "self_times": match part {
+                    ComparedPart::HostCall => vec![self_cell(row.base), self_cell(row.other)],
+                    _ => Vec::new(),
+                },
             })
         });
-        json!({"heading": heading(part), "rows": rows.collect::<Vec<_>>()})
+        let self_columns = if part == ComparedPart::HostCall { &SELF_COLUMNS[..] } else { &[] };
+        json!({"heading": heading(part), "detail": detail_heading(part), "self_columns": self_columns, "rows": rows.collect::<Vec<_>>()})
     });
     json!({
         "base": run_text("base", report.base, report.base_sums),

@@ -12,5 +12,7 @@ pub(crate) use comparison::{
     ComparisonReport, comparison_csv, comparison_json, comparison_page, comparison_text,
 };
 pub(crate) use module_tables::{ModulesReport, modules_csv, modules_json, modules_text, modules_workbook};
-pub(crate) use recorded_runs::{ComparedRun, join_with_database, modules_of_run, peak_of_run, read_all_runs};
+pub(crate) use recorded_runs::{
+    ComparedRun, join_with_database, modules_of_run, nothing_on_device, peak_of_run, read_all_runs,
+};
 pub(crate) use step_times::{StepTimesReport, step_lanes, step_times_json, step_times_text};

@@ -167,7 +167,11 @@ pub(crate) fn modules_text(report: &ModulesReport<'_>) -> String {
 fn matters(part: &MissingPart) -> bool {
     matches!(
         part,
-        MissingPart::Kernels | MissingPart::KernelTypes | MissingPart::Shapes | MissingPart::Operators
+        MissingPart::Kernels
+            | MissingPart::KernelTypes
+            | MissingPart::Shapes
+            | MissingPart::ShapesOfGpu
+            | MissingPart::Operators
     )
 }
 

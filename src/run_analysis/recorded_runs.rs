@@ -82,6 +82,14 @@ pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, Comma
     Ok(runs)
 }
 
+/// Returns the error of profiles in which nothing ran on a device.
+pub(crate) fn nothing_on_device() -> CommandError {
+    CommandError::bad_input(
+        "the profiles have neither a kernel nor a collective with a time",
+        "check that the profiled range ran on a device, and that the profile was analysed",
+    )
+}
+
 /// Returns the peak that is given, that of a device profile, or that of the profile's device.
 pub(crate) fn peak_of_run(
     run: &RunTimeline,

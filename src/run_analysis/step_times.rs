@@ -253,13 +253,13 @@ fn streams_table(report: &StepTimesReport<'_>) -> String {
     if streams.is_empty() { String::new() } else { format!("\n{}", trim_lines(&table)) }
 }
 
-/// Returns the work of the devices that is in no row.
+/// Returns the work of the devices outside of the spans of the rows.
 fn others_text(report: &StepTimesReport<'_>) -> String {
     let sum = |part: fn(&StepTimes) -> i64| sum_lengths(report.times.iter().map(part));
     match (sum(|times| times.other_before), sum(|times| times.other_behind)) {
         (0, 0) => String::new(),
         (before, behind) => format!(
-            "copies and other tasks that are in none of the rows: {} ms before them, {} ms behind the last one\n",
+            "copies and other tasks outside of the spans of the rows: {} ms before them, {} ms behind the last one\n",
             millis_cell(before),
             millis_cell(behind)
         ),

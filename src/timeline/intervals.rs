@@ -96,6 +96,11 @@ impl TimeSet {
         Self(rest)
     }
 
+    /// Returns the time in both sets.
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        self.difference(&self.difference(other))
+    }
+
     /// Returns the total length in nanoseconds.
     pub(crate) fn length(&self) -> i64 {
         sum_lengths(self.0.iter().map(|span| span.length()))
@@ -147,6 +152,8 @@ mod tests {
             let count = |length: i64| usize::try_from(length).expect("a length");
             prop_assert_eq!(count(set_a.length()), all_a.len());
             prop_assert_eq!(count(set_a.union(&set_b).length()), all_a.union(&all_b).count());
+            let common = set_a.intersection(&set_b);
+            prop_assert_eq!(count(common.length()), all_a.intersection(&all_b).count());
             let rest = set_a.difference(&set_b);
             prop_assert_eq!(count(rest.length()), all_a.difference(&all_b).count());
             for span in rest.spans() {

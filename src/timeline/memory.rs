@@ -1,31 +1,26 @@
 //! Memory of a run: the peaks of the allocator, and what operators allocated.
 //!
 //! Sources: `OP_MEMORY` and `MEMORY_RECORD` of a database (bytes, ns); `operator_memory.csv` and `memory_record.csv`
-//! beside a trace (KB or MB by the header, us).
+//! beside a trace (KB or MB by the header, us); the events `[memory]` of a trace of a GPU, which its reader collects.
 
 use std::{collections::BTreeMap, path::Path};
 
-use super::{read::RunReadError, run::RunTimeline};
+use super::{
+    read::RunReadError,
+    run::{ProfileForm, RunMemory, RunTimeline},
+};
 use crate::{
     domain::Nanos,
     profile::{ProfileError, TableSchema, database_error, open_database},
 };
 
-/// Memory of a run in bytes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RunMemory {
-    /// Highest reserved memory of the allocator; `None` if it is not recorded.
-    pub(crate) peak_reserved: Option<u64>,
-    /// Highest allocated memory; `None` if it is not recorded.
-    pub(crate) peak_allocated: Option<u64>,
-    /// Allocations on the host: time in nanoseconds and size.
-    pub(crate) allocations: Vec<(i64, u64)>,
-}
-
 impl RunMemory {
     /// Reads the memory of a run; `None` if the profile has none.
     pub(crate) fn read(run: &RunTimeline) -> Result<Option<Self>, RunReadError> {
         let Some(file) = run.files.first() else { return Ok(None) };
+        if run.form == Some(ProfileForm::GpuTrace) {
+            return Ok(run.memory.clone());
+        }
         let is_database = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("db"));
         Ok(if is_database {
             read_database(file)?

@@ -23,11 +23,10 @@ pub(crate) use compare::{ComparedPart, ComparedRow, RunComparison, RunSums, Time
 pub(crate) use flops::{PeakRate, RunFlops, Utilisation};
 pub(crate) use gaps::{FreeGap, GapCause};
 pub(crate) use intervals::{TimeSpan, sum_lengths};
-pub(crate) use memory::RunMemory;
 pub(crate) use modules::{LaunchedTask, MODULE_DOMAIN, ModuleRow, ModuleTable, module_table};
 pub(crate) use names::NameId;
 pub(crate) use read::{RunReadError, read_runs};
-pub(crate) use run::{DeviceTask, MissingPart, ProfileForm, RunTimeline, SignatureId};
+pub(crate) use run::{DeviceTask, MissingPart, ProfileForm, RunMemory, RunTimeline, SignatureId};
 pub(crate) use step_times::{StepTimes, StreamTimes, step_times};
 pub(crate) use stragglers::{CollectiveArrival, collective_arrivals, repeated_rank, waits_by_rank};
 pub(crate) use vendor_steps::VendorSteps;

@@ -2,7 +2,7 @@
 //!
 //! Readers of databases and of text profiles fill the same model, so that analyses give the same figures for both.
 
-use std::path::PathBuf;
+use std::{collections::HashMap, path::PathBuf};
 
 use indexmap::IndexSet;
 
@@ -47,6 +47,10 @@ pub(crate) struct OperatorId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SignatureId(pub(crate) u32);
 
+/// Index into [`RunTimeline::collectives`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct CollectiveId(pub(crate) u32);
+
 /// Task on a device.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceTask {
@@ -58,6 +62,8 @@ pub(crate) struct DeviceTask {
     pub(crate) name: NameId,
     /// Type of the kernel, such as `MatMulV2`, or of the task, such as `EVENT_WAIT`.
     pub(crate) kind: NameId,
+    /// Type of the core that ran a kernel, such as `AI_VECTOR_CORE`; [`NameId::EMPTY`] if it is not recorded.
+    pub(crate) core: NameId,
     pub(crate) role: TaskRole,
     /// Shapes, types and formats of a kernel.
     pub(crate) signature: Option<SignatureId>,
@@ -85,6 +91,17 @@ pub(crate) struct Collective {
     pub(crate) launch: Option<TimeSpan>,
     /// Number of the step. Readers set that of the kernel table.
     pub(crate) step: Option<u64>,
+}
+
+/// Task of a collective on one of its planes: a copy, a notification or a wait for one.
+#[derive(Clone, Debug)]
+pub(crate) struct CollectiveTask {
+    pub(crate) span: TimeSpan,
+    /// Type, such as `Notify_Wait`, `Memcpy` or `RDMASend`.
+    pub(crate) kind: NameId,
+    pub(crate) plane: Option<u32>,
+    /// Collective that the task carries out; `None` if it is not recorded.
+    pub(crate) collective: Option<CollectiveId>,
 }
 
 /// Operator of the framework on the host.
@@ -127,6 +144,17 @@ pub(crate) struct HostStep {
     pub(crate) number: u64,
 }
 
+/// Memory of a run in bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunMemory {
+    /// Highest reserved memory of the allocator; `None` if it is not recorded.
+    pub(crate) peak_reserved: Option<u64>,
+    /// Highest allocated memory; `None` if it is not recorded.
+    pub(crate) peak_allocated: Option<u64>,
+    /// Allocations on the host: time in nanoseconds and size.
+    pub(crate) allocations: Vec<(i64, u64)>,
+}
+
 /// Part of a run that a profile does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 pub(crate) enum MissingPart {
@@ -138,6 +166,8 @@ pub(crate) enum MissingPart {
     KernelTypes,
     #[strum(to_string = "shapes of kernels: recorded from profiler level 1 on")]
     Shapes,
+    #[strum(to_string = "shapes of kernels: a trace of a GPU does not have them")]
+    ShapesOfGpu,
     #[strum(
         to_string = "host operators and what they launched: they are in trace_view.json and ascend_pytorch_profiler_*.db"
     )]
@@ -166,8 +196,14 @@ pub(crate) struct RunTimeline {
     pub(crate) tasks: Vec<DeviceTask>,
     /// Collectives by start.
     pub(crate) collectives: Vec<Collective>,
+    /// Tasks of collectives by start; empty if they are not recorded.
+    pub(crate) collective_tasks: Vec<CollectiveTask>,
     /// Operators by start, the outer before the inner ones.
     pub(crate) operators: Vec<HostOperator>,
+    /// Calls of the runtime and ranges of users on the host; only of GPUs.
+    pub(crate) runtime_calls: Vec<HostOperator>,
+    /// Memory in the trace of a GPU; that of NPUs is in files of its own.
+    pub(crate) memory: Option<RunMemory>,
     /// Operators of the backward pass by start.
     pub(crate) backward: Vec<BackwardOperator>,
     /// Ranges by start, the outer before the inner ones.
@@ -236,12 +272,31 @@ impl RunTimeline {
     /// Sorts all parts.
     pub(super) fn sort_parts(&mut self) {
         self.tasks.sort_by_key(|task| (task.span.start, task.span.end, task.stream));
-        self.collectives.sort_by_key(|one| (one.span, one.name));
+        self.sort_collectives();
         self.ranges.sort_by_key(|range| (range.span.start, -range.span.end));
         self.backward.sort_unstable();
         self.backward.dedup();
         self.steps.sort_unstable();
         self.steps.dedup();
+    }
+
+    /// Sorts the collectives and their tasks, which keep their collectives.
+    fn sort_collectives(&mut self) {
+        let mut collectives: Vec<(CollectiveId, Collective)> =
+            (0..).map(CollectiveId).zip(std::mem::take(&mut self.collectives)).collect();
+        collectives.sort_by_key(|(_, one)| (one.span, one.name));
+        let places: HashMap<CollectiveId, CollectiveId> =
+            collectives.iter().map(|(id, _)| *id).zip((0..).map(CollectiveId)).collect();
+        self.collectives = collectives.into_iter().map(|(_, one)| one).collect();
+        for task in &mut self.collective_tasks {
+            task.collective = task.collective.and_then(|id| places.get(&id).copied());
+        }
+        self.collective_tasks.sort_by_key(|task| (task.span, task.plane));
+    }
+
+    /// Returns a collective.
+    pub(crate) fn collective(&self, id: CollectiveId) -> Option<&Collective> {
+        self.collectives.get(id.0 as usize)
     }
 
     /// Returns what the profile does not have, after the tasks were assigned to steps.
@@ -254,11 +309,15 @@ impl RunTimeline {
             let cells = task.signature.and_then(|id| self.signatures.get_index(id.0 as usize));
             cells.is_some_and(|cells| cells[0].is_recorded() || cells[3].is_recorded())
         };
+        let without_shapes = match self.form {
+            Some(ProfileForm::GpuTrace) => MissingPart::ShapesOfGpu,
+            _ => MissingPart::Shapes,
+        };
         let parts = [
             none(has_kernels, MissingPart::Kernels),
             none(kernels().all(has_name), MissingPart::KernelNames),
             none(!has_kernels || kernels().any(|task| task.kind.is_recorded()), MissingPart::KernelTypes),
-            none(!has_kernels || kernels().any(has_shapes), MissingPart::Shapes),
+            none(!has_kernels || kernels().any(has_shapes), without_shapes),
             none(!self.operators.is_empty(), MissingPart::Operators),
             none(kernels().any(|task| task.launch.is_some()), MissingPart::Launches),
             none(

@@ -155,20 +155,29 @@ pub(crate) fn step_times(number: usize, run: &RunTimeline) -> Vec<StepTimes> {
         for task in run.tasks.iter().filter(|task| task.device == device) {
             match steps.get_mut(&places.row_of(task.step, task.span.start)) {
                 Some(tasks) => tasks.tasks.push(task),
-                None if task.role == TaskRole::Other && is_work(run.names.text(task.kind)) => {
-                    others.push(task.span);
-                }
+                None if is_other_work(run, task) => others.push(task.span),
                 None => {}
             }
         }
-        let times =
-            |((step, _), tasks): (&RowKey, _)| times_of_step((number, run), device, *step, tasks, &finder);
-        let mut of_device: Vec<StepTimes> = steps.iter().filter_map(times).collect();
+        let mut of_device = Vec::new();
+        for ((step, _), tasks) in &steps {
+            let Some(own) = times_of_step((number, run), device, *step, tasks, &finder) else { continue };
+            // A row may have work outside of its span, such as the copies before the first kernel of a run without steps.
+            let work = tasks.tasks.iter().filter(|task| is_other_work(run, task)).map(|task| task.span);
+            let outside = TimeSet::union_of(work).difference(&TimeSet::union_of([own.span]));
+            others.extend_from_slice(outside.spans());
+            of_device.push(own);
+        }
         of_device.sort_by_key(|own| (own.span, own.step));
         add_others(&mut of_device, others);
         rows.append(&mut of_device);
     }
     rows
+}
+
+/// Returns true for a copy or another task that works, and is neither a kernel nor part of a collective.
+fn is_other_work(run: &RunTimeline, task: &DeviceTask) -> bool {
+    task.role == TaskRole::Other && is_work(run.names.text(task.kind))
 }
 
 /// Adds the work between the rows of a device, which are in the order of their times.

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Error of a sum of durations that a kernel table has rounded, in nanoseconds.
-const ROUNDING: f64 = 30.0;
+pub(crate) const ROUNDING: f64 = 30.0;
 
 /// Name and shapes of a row with the sums of base and other; `None` for a side without it.
 type Rows = BTreeMap<(String, String), [Option<Side>; 2]>;
@@ -33,7 +33,7 @@ fn example(rank: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/decoder_profile/rank{rank}_ascend_pt"))
 }
 
-fn compare(base: &Path, other: &Path) -> Vec<Value> {
+pub(crate) fn compare(base: &Path, other: &Path) -> Vec<Value> {
     let context = Context::new();
     let ran =
         context.run(&["compare", &base.to_string_lossy(), &other.to_string_lossy(), "--format", "json"]);
@@ -57,12 +57,12 @@ fn totals(rows: &Rows, name: &str) -> [f64; 2] {
     found.map(|side| side.expect("recorded").total)
 }
 
-fn reference(name: &str) -> Option<Value> {
+pub(crate) fn reference(name: &str) -> Option<Value> {
     let path = shared(&format!("real/model_analysis/{name}"))?;
     Some(serde_json::from_str(&fs::read_to_string(path).expect("read")).expect("JSON"))
 }
 
-fn sheet<'a>(reference: &'a Value, name: &str) -> Vec<&'a Vec<Value>> {
+pub(crate) fn sheet<'a>(reference: &'a Value, name: &str) -> Vec<&'a Vec<Value>> {
     let rows = reference[name]["rows"].as_array().expect("rows");
     rows.iter().map(|row| row.as_array().expect("cells")).collect()
 }
@@ -525,7 +525,7 @@ fn unusable_input_is_named_with_a_hint() {
     insta::assert_snapshot!(errors);
 }
 
-fn rows_of<'a>(objects: &'a [Value], part: &str) -> Vec<&'a Value> {
+pub(crate) fn rows_of<'a>(objects: &'a [Value], part: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["item"] == "row" && object["part"] == part).collect()
 }
 

@@ -749,9 +749,13 @@ fn lines_that_mark_modules_are_python() {
 }
 
 #[test]
-fn wrong_options_are_refused() {
+fn wrong_options_and_profiles_without_work_are_refused() {
     let context = Context::new();
     write_text_profile(&context, "p_ascend_pt", 0);
+    context.write(
+        "empty/kernel_details.csv",
+        "Step Id,Name,Type,Accelerator Core,Start Time(us),Duration(us)\n",
+    );
     for (arguments, expected) in [
         (&[][..], "required"),
         (&["p_ascend_pt", "--snippet"], "cannot be used with"),
@@ -761,6 +765,8 @@ fn wrong_options_are_refused() {
         (&["p_ascend_pt", "--device-profile", "none"], "none"),
         (&["p_ascend_pt", "--db", "nowhere"], "nowhere"),
         (&["p_ascend_pt", "--xlsx", "a.csv"], "does not end in `.xlsx`"),
+        // A table of a range that launched nothing is no module without time.
+        (&["empty/kernel_details.csv"], "neither a kernel nor a collective"),
     ] {
         let ran = context.run(&[&["modules"], arguments].concat());
         assert!(matches!(ran.code, 2 | 3), "{arguments:?}: {ran:?}");

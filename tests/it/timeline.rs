@@ -324,7 +324,7 @@ fn free_time_is_that_of_the_span_with_its_copies() {
     assert_eq!(covered(&before) + covered(&behind), 841_618 - 11_001);
     let plain = context.run(&["timeline", &profile.to_string_lossy()]);
     assert!(
-        plain.stdout.contains("\ncopies and other tasks that are in none of the rows: 0."),
+        plain.stdout.contains("\ncopies and other tasks outside of the spans of the rows: 0."),
         "{}",
         plain.stdout
     );

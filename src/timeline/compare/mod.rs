@@ -1,11 +1,15 @@
 //! Comparison of two runs: sums of each by kernel, operator, collective, module and memory, and the difference of their
 //! steps divided among them.
 
+mod communication;
+mod host_calls;
 mod sums;
+mod time_sum;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use sums::{RunSums, TimeSum};
+pub(crate) use sums::RunSums;
+pub(crate) use time_sum::TimeSum;
 
 /// Section of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::IntoStaticStr)]
@@ -13,9 +17,12 @@ pub(crate) use sums::{RunSums, TimeSum};
 pub(crate) enum ComparedPart {
     Overall,
     KernelClass,
+    KernelType,
     Kernel,
     Operator,
+    HostCall,
     Collective,
+    CollectiveTask,
     Module,
     Memory,
 }
@@ -25,7 +32,7 @@ pub(crate) enum ComparedPart {
 pub(crate) struct ComparedRow {
     pub(crate) part: ComparedPart,
     pub(crate) name: String,
-    /// Shapes of a kernel; empty for others.
+    /// Shapes of a kernel, unit of a class, core of a type of kernels, type of a task; empty for others.
     pub(crate) shapes: String,
     /// Sum of the base; `None` if it has nothing of the name.
     pub(crate) base: Option<TimeSum>,
@@ -138,20 +145,38 @@ pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     }
     let mut rows = compared(ComparedPart::Overall, &base.overall, &other.overall);
     rows.sort_by_key(|row| sums::OVERALL.iter().position(|name| *name == row.name));
-    let has_copies = |sums: &RunSums| sums.overall.keys().any(|(name, _)| name == sums::COPIES);
-    if !(has_copies(base) && has_copies(other)) {
-        rows.retain(|row| row.name != sums::COPIES);
-        let side = side_without(has_copies(base), has_copies(other));
-        not_compared.push(format!("copies of the device: not recorded in {side}"));
+    for (name, what) in sums::OPTIONAL_OVERALL {
+        let is_recorded = |sums: &RunSums| sums.overall.keys().any(|(own, _)| own == name);
+        if !(is_recorded(base) && is_recorded(other)) {
+            rows.retain(|row| row.name != name);
+            let side = side_without(is_recorded(base), is_recorded(other));
+            not_compared.extend(what.map(|what| format!("{what}: not recorded in {side}")));
+        }
     }
     if !by_kernel_name {
         let mut classes = compared(ComparedPart::KernelClass, &base.classes, &other.classes);
         classes.sort_by(|a, b| a.name.cmp(&b.name));
         rows.extend(classes);
+        rows.extend(match base.has_cores && other.has_cores {
+            true => compared(ComparedPart::KernelType, &base.kernel_types, &other.kernel_types),
+            false => {
+                let side = side_without(base.has_cores, other.has_cores);
+                not_compared.push(format!("types of cores: not recorded in {side}"));
+                let [base, other] = [base, other].map(|sums| sums::without_cores(&sums.kernel_types));
+                compared(ComparedPart::KernelType, &base, &other)
+            }
+        });
     }
     rows.extend(compared(ComparedPart::Kernel, base_kernels, other_kernels));
     for (part, base, other, what) in [
         (ComparedPart::Operator, base.operators.as_ref(), other.operators.as_ref(), "operators"),
+        (ComparedPart::HostCall, base.host_calls.as_ref(), other.host_calls.as_ref(), "calls of the host"),
+        (
+            ComparedPart::CollectiveTask,
+            base.collective_tasks.as_ref(),
+            other.collective_tasks.as_ref(),
+            "tasks of collectives",
+        ),
         (ComparedPart::Module, base.modules.as_ref(), other.modules.as_ref(), "modules"),
         (ComparedPart::Memory, base.memory.as_ref(), other.memory.as_ref(), "memory"),
     ] {
@@ -193,6 +218,13 @@ pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     attribute("free", &differences(&free), whole(sums::FREE), "free time without a cause", &mut attribution);
     attribution.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
     rows.extend(collectives);
-    rows.sort_by_key(|row| row.part);
+    // Tasks stand together by their collective.
+    rows.sort_by(|a, b| {
+        let collective = |row: &ComparedRow| match row.part {
+            ComparedPart::CollectiveTask => row.name.clone(),
+            _ => String::new(),
+        };
+        (a.part, collective(a)).cmp(&(b.part, collective(b)))
+    });
     RunComparison { rows, attribution, span_difference: whole(sums::SPAN), not_compared, by_kernel_name }
 }

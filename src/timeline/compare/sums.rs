@@ -2,67 +2,58 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::{
+    communication::CollectiveTasks,
+    host_calls::host_call_sums,
+    time_sum::{Sums, TimeSum, key},
+};
 use crate::timeline::{
     gaps::GapCause,
     intervals::{TimeSet, TimeSpan},
     kernel_class::KernelClassifier,
-    memory::RunMemory,
     modules::{LaunchedTask, OperatorCall, module_table},
-    run::{Collective, MissingPart, OperatorId, RunTimeline, TaskRole},
+    run::{
+        Collective, CollectiveId, HostOperator, MissingPart, OperatorId, RunMemory, RunTimeline, TaskRole,
+    },
     step_times::StepTimes,
 };
 
 /// Names of the overall times, in their order.
-pub(crate) const OVERALL: [&str; 9] = [
+pub(crate) const OVERALL: [&str; 12] = [
     SPAN,
     COMPUTING,
     "communication",
     "of it transfers between two ranks",
     "overlapped communication",
     NOT_OVERLAPPED,
+    WAITING,
+    TRANSMITTING,
     FREE,
     COPIES,
+    OUTSIDE_SPAN,
     "steps",
+];
+/// Overall times that some profiles do not have, with the records that they need unless these have a table of their own.
+pub(crate) const OPTIONAL_OVERALL: [(&str, Option<&str>); 4] = [
+    (WAITING, Some("waits and transmission of collectives")),
+    (TRANSMITTING, None),
+    (COPIES, Some("copies of the device")),
+    (OUTSIDE_SPAN, None),
 ];
 pub(crate) const SPAN: &str = "span of the step";
 pub(crate) const COMPUTING: &str = "computing";
 pub(crate) const NOT_OVERLAPPED: &str = "communication, not overlapped";
+pub(crate) const WAITING: &str = "of it waits for other ranks";
+pub(crate) const TRANSMITTING: &str = "of it transmission";
 pub(crate) const FREE: &str = "free";
 pub(crate) const COPIES: &str = "copies in the free time";
+pub(crate) const OUTSIDE_SPAN: &str = "copies and other work outside the span";
 const OUTSIDE: &str = "[outside modules]";
 const WITHOUT_OPERATOR: &str = "[outside operators]";
+const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
 
-/// Sum of records of one name, per step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct TimeSum {
-    /// Nanoseconds, or bytes of memory.
-    pub(crate) total: f64,
-    pub(crate) calls: f64,
-    /// Shortest and longest record; both 0 for sums of other kinds.
-    pub(crate) shortest: i64,
-    pub(crate) longest: i64,
-}
-
-impl TimeSum {
-    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-    fn add(&mut self, time: i64) {
-        let is_first = self.calls == 0.0;
-        self.shortest = if is_first { time } else { self.shortest.min(time) };
-        self.longest = if is_first { time } else { self.longest.max(time) };
-        self.total += time as f64;
-        self.calls += 1.0;
-    }
-
-    const fn of_total(total: f64) -> Self {
-        Self { total, calls: 0.0, shortest: 0, longest: 0 }
-    }
-
-    fn per_step(self, steps: f64) -> Self {
-        Self { total: self.total / steps, calls: self.calls / steps, ..self }
-    }
-}
-
-type Sums = BTreeMap<(String, String), TimeSum>;
+/// Step and device of a row.
+type RowPlace = (Option<u64>, Option<u32>);
 
 /// Sums of one run per step. Sums that a profile does not have are `None`.
 #[derive(Clone, Debug, Default)]
@@ -73,17 +64,30 @@ pub(crate) struct RunSums {
     pub(crate) classes: Sums,
     pub(crate) kernels: Sums,
     pub(crate) kernels_by_name: Sums,
+    /// Kernels by type and type of the core.
+    pub(crate) kernel_types: Sums,
     pub(crate) collectives: Sums,
+    /// Tasks of collectives by type of the collective and type of the task.
+    pub(crate) collective_tasks: Option<Sums>,
     pub(super) uncovered: Sums,
     pub(super) free_by_cause: Sums,
     pub(crate) operators: Option<Sums>,
+    /// Calls of the host by name.
+    pub(crate) host_calls: Option<Sums>,
     pub(crate) modules: Option<Sums>,
     pub(crate) memory: Option<Sums>,
     pub(crate) has_kernel_types: bool,
+    /// True if the types of cores are recorded.
+    pub(crate) has_cores: bool,
 }
 
-fn key(name: &str) -> (String, String) {
-    (name.to_owned(), String::new())
+/// Returns the sums of kernels by type alone, for a comparison with a run that has no types of cores.
+pub(super) fn without_cores(kernel_types: &Sums) -> Sums {
+    let mut sums = Sums::new();
+    for ((kind, _), sum) in kernel_types {
+        sums.entry(key(kind)).or_default().merge(*sum);
+    }
+    sums
 }
 
 impl RunSums {
@@ -101,22 +105,26 @@ impl RunSums {
         let mut sums = Self {
             steps: recorded.max(1),
             has_kernel_types: run.kernels().any(|task| task.kind.is_recorded()),
+            has_cores: run.kernels().any(|task| task.core.is_recorded()),
             ..Self::default()
         };
         let chosen: HashSet<Option<u64>> = times.iter().map(|own| own.step).collect();
-        sums.add_overall(run, times);
+        sums.add_overall(run, times, selected);
         let nesting = run.nesting();
         let classifier = KernelClassifier::new(run, &nesting);
         let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
-        let mut operators = Sums::new();
-        for (operator, at) in run.operators.iter().zip(0..) {
-            let is_selected = selected.is_empty()
+        let is_selected = |operator: &HostOperator| {
+            selected.is_empty()
                 || run.steps.iter().any(|step| {
                     selected.contains(&step.number)
                         && step.span.start <= operator.span.start
                         && operator.span.start <= step.span.end
-                });
-            if is_selected && nesting.is_outermost(OperatorId(at)) {
+                })
+        };
+        sums.host_calls = host_call_sums(run, &is_selected);
+        let mut operators = Sums::new();
+        for (operator, at) in run.operators.iter().zip(0..) {
+            if is_selected(operator) && nesting.is_outermost(OperatorId(at)) {
                 operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
             }
         }
@@ -127,6 +135,8 @@ impl RunSums {
             let kind = if kind.is_empty() { name } else { kind };
             sums.kernels.entry((kind.to_owned(), shapes.trim_matches('"').to_owned())).or_default().add(time);
             sums.kernels_by_name.entry(key(name)).or_default().add(time);
+            let core = run.names.text(task.core);
+            sums.kernel_types.entry((kind.to_owned(), core.to_owned())).or_default().add(time);
             let class = classifier.class_of(task).to_string();
             // Kernels of other units, such as random numbers, have no counters.
             let core = match task.uses_cube {
@@ -142,49 +152,20 @@ impl RunSums {
         if !run.operators.is_empty() {
             sums.operators = Some(operators);
         }
-        let table = module_table(run, domain);
-        if table.ranges > 0 {
-            let mut modules = Sums::new();
-            // Time of a call in the selected steps, and true if it belongs to one of them.
-            let time_of_call = |call: &OperatorCall| -> (i64, bool) {
-                let mut tasks = call.tasks.iter().map(|task| match *task {
-                    LaunchedTask::Kernel(at) => run.tasks.get(at as usize).map(|own| (own.step, own.span)),
-                    LaunchedTask::Collective(at) => {
-                        run.collectives.get(at as usize).map(|own| (own.step, own.span))
-                    }
-                });
-                tasks
-                    .by_ref()
-                    .flatten()
-                    .filter(|(step, _)| chosen.contains(step))
-                    .fold((0, false), |(sum, _), (_, span)| (span.length().saturating_add(sum), true))
-            };
-            for row in &table.rows {
-                let path = if row.parent.is_empty() {
-                    row.module.clone()
-                } else {
-                    format!("{}/{}", row.parent, row.module)
-                };
-                for (time, _) in row.calls.iter().map(time_of_call).filter(|(_, is_selected)| *is_selected) {
-                    let sum = modules.entry((path.clone(), String::new())).or_default();
-                    sum.total += time as f64;
-                    sum.calls += 1.0;
-                }
-            }
-            let outside = table.outside.iter().flat_map(|row| &row.calls).map(|call| time_of_call(call).0);
-            modules.insert(key(OUTSIDE), TimeSum::of_total(outside.map(|time| time as f64).sum()));
-            sums.modules = Some(modules);
-        }
+        sums.modules = module_sums(run, domain, &chosen);
         let steps = sums.steps as f64;
         let all = [
             Some(&mut sums.overall),
             Some(&mut sums.classes),
             Some(&mut sums.kernels),
             Some(&mut sums.kernels_by_name),
+            Some(&mut sums.kernel_types),
             Some(&mut sums.collectives),
+            sums.collective_tasks.as_mut(),
             Some(&mut sums.uncovered),
             Some(&mut sums.free_by_cause),
             sums.operators.as_mut(),
+            sums.host_calls.as_mut(),
             sums.modules.as_mut(),
         ];
         all.into_iter().flatten().flat_map(BTreeMap::values_mut).for_each(|sum| *sum = sum.per_step(steps));
@@ -194,15 +175,27 @@ impl RunSums {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-    fn add_overall(&mut self, run: &RunTimeline, times: &[StepTimes]) {
-        let mut copies_of: HashMap<(Option<u64>, Option<u32>), Vec<TimeSpan>> = HashMap::new();
+    fn add_overall(&mut self, run: &RunTimeline, times: &[StepTimes], selected: &[u64]) {
+        let mut copies_of: HashMap<RowPlace, Vec<TimeSpan>> = HashMap::new();
         let others = run.tasks.iter().filter(|task| task.role == TaskRole::Other);
         for task in others.filter(|task| is_copy(run.names.text(task.kind))) {
             copies_of.entry((task.step, task.device)).or_default().push(task.span);
         }
-        let mut collectives_of: HashMap<(Option<u64>, Option<u32>), Vec<&Collective>> = HashMap::new();
-        for collective in &run.collectives {
-            collectives_of.entry((collective.step, collective.device)).or_default().push(collective);
+        let mut collectives_of: HashMap<RowPlace, Vec<(CollectiveId, &Collective)>> = HashMap::new();
+        for (collective, at) in run.collectives.iter().zip(0..) {
+            let place = (collective.step, collective.device);
+            collectives_of.entry(place).or_default().push((CollectiveId(at), collective));
+        }
+        let tasks = CollectiveTasks::new(run);
+        let mut task_sums = Sums::new();
+        let mut add_tasks = |kind: &str, id: Option<CollectiveId>| {
+            for task in tasks.as_ref().map_or(&[][..], |tasks| tasks.of_collective(id)) {
+                let key = (kind.to_owned(), run.names.text(task.kind).to_owned());
+                task_sums.entry(key).or_default().add(task.span.length());
+            }
+        };
+        if selected.is_empty() {
+            add_tasks(WITHOUT_COLLECTIVE, None);
         }
         for own in times {
             let computing = &own.sets.computing;
@@ -216,39 +209,81 @@ impl RunSums {
             // Copies before the first or behind the last kernel are no part of the step.
             let copies = TimeSet::union_of(copies.into_iter().filter_map(|copy| copy.intersection(own.span)));
             let outside = copies.difference(computing).difference(&own.sets.communication);
+            let all = collectives_of.remove(&place).unwrap_or_default();
+            let (later, collectives): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|(_, one)| is_later(one.span) && one.span.start < one.span.end);
+            collectives_of.insert(place, later);
+            let ids: Vec<CollectiveId> = collectives.iter().map(|(id, _)| *id).collect();
+            let divided =
+                tasks.as_ref().and_then(|tasks| tasks.divide_uncovered(&ids, &own.sets.not_overlapped));
+            // A table of kernels has no copies, so that their time is unknown.
+            let has_copies = !run.missing.contains(&MissingPart::OtherTasks);
             for (name, time) in OVERALL.into_iter().zip([
-                own.span.length(),
-                own.computing,
-                own.communication,
-                own.point_to_point,
-                own.overlapped,
-                own.not_overlapped,
-                own.free,
-                outside.length(),
+                Some(own.span.length()),
+                Some(own.computing),
+                Some(own.communication),
+                Some(own.point_to_point),
+                Some(own.overlapped),
+                Some(own.not_overlapped),
+                divided.map(|divided| divided.waiting),
+                divided.map(|divided| divided.transmitting),
+                Some(own.free),
+                has_copies.then(|| outside.length()),
+                has_copies.then(|| own.other_before.saturating_add(own.other_behind)),
             ]) {
-                // A table of kernels has no copies, so that their time is unknown.
-                if name == COPIES && run.missing.contains(&MissingPart::OtherTasks) {
-                    continue;
+                if let Some(time) = time {
+                    self.overall.entry(key(name)).or_default().total += time as f64;
                 }
-                self.overall.entry(key(name)).or_default().total += time as f64;
             }
             for (cause, time) in &own.free_by_cause {
                 let cause: GapCause = *cause;
                 self.free_by_cause.entry(key(&cause.to_string().replace('_', " "))).or_default().total +=
                     *time as f64;
             }
-            let all = collectives_of.remove(&place).unwrap_or_default();
-            let (later, collectives): (Vec<&Collective>, Vec<&Collective>) =
-                all.into_iter().partition(|one| is_later(one.span) && one.span.start < one.span.end);
-            collectives_of.insert(place, later);
-            for collective in collectives {
+            for (id, collective) in collectives {
                 let kind = run.names.text(collective.kind);
                 self.collectives.entry(key(kind)).or_default().add(collective.span.length());
                 let uncovered = collective.span.length() - computing.length_in(collective.span);
                 self.uncovered.entry(key(kind)).or_default().total += uncovered as f64;
+                add_tasks(kind, Some(id));
             }
         }
+        self.collective_tasks = tasks.is_some().then_some(task_sums);
     }
+}
+
+/// Returns the time of modules in the chosen steps; `None` without ranges of modules.
+#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+fn module_sums(run: &RunTimeline, domain: &str, chosen: &HashSet<Option<u64>>) -> Option<Sums> {
+    let table = module_table(run, domain);
+    if table.ranges == 0 {
+        return None;
+    }
+    let mut modules = Sums::new();
+    // Time of a call in the selected steps, and true if it belongs to one of them.
+    let time_of_call = |call: &OperatorCall| -> (i64, bool) {
+        let mut tasks = call.tasks.iter().map(|task| match *task {
+            LaunchedTask::Kernel(at) => run.tasks.get(at as usize).map(|own| (own.step, own.span)),
+            LaunchedTask::Collective(at) => run.collectives.get(at as usize).map(|own| (own.step, own.span)),
+        });
+        tasks
+            .by_ref()
+            .flatten()
+            .filter(|(step, _)| chosen.contains(step))
+            .fold((0, false), |(sum, _), (_, span)| (span.length().saturating_add(sum), true))
+    };
+    for row in &table.rows {
+        let path =
+            if row.parent.is_empty() { row.module.clone() } else { format!("{}/{}", row.parent, row.module) };
+        for (time, _) in row.calls.iter().map(time_of_call).filter(|(_, is_selected)| *is_selected) {
+            let sum = modules.entry((path.clone(), String::new())).or_default();
+            sum.total += time as f64;
+            sum.calls += 1.0;
+        }
+    }
+    let outside = table.outside.iter().flat_map(|row| &row.calls).map(|call| time_of_call(call).0);
+    modules.insert(key(OUTSIDE), TimeSum::of_total(outside.map(|time| time as f64).sum()));
+    Some(modules)
 }
 
 /// Returns true for the type of a copy between host and device or on the device.

@@ -19,8 +19,8 @@ use crate::{
         intervals::{TimeSpan, valid_time},
         names::NameId,
         run::{
-            BackwardOperator, Collective, DeviceTask, HostMark, HostOperator, HostRange, HostStep,
-            OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
+            BackwardOperator, Collective, CollectiveId, CollectiveTask, DeviceTask, HostMark, HostOperator,
+            HostRange, HostStep, OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
         },
     },
 };
@@ -55,6 +55,7 @@ pub(super) fn read_database(file: &Path) -> Result<RunTimeline, ProfileError> {
         run: RunTimeline { form: Some(ProfileForm::Database), ..RunTimeline::default() },
         operators: HashMap::new(),
         launches: HashMap::new(),
+        collective_tasks: Vec::new(),
     };
     reader.run.files.push(file.to_owned());
     reader.read_schema_version()?;
@@ -79,6 +80,16 @@ struct DatabaseReader<'a> {
     operators: HashMap<i64, OperatorId>,
     /// Calls of CANN by connection.
     launches: HashMap<i64, TimeSpan>,
+    /// Tasks of collectives, with the numbers of their collectives.
+    collective_tasks: Vec<(CollectiveTask, Option<i64>)>,
+}
+
+/// Description of a task in `COMMUNICATION_TASK_INFO`.
+struct CollectiveTaskInfo {
+    kind: NameId,
+    plane: Option<u32>,
+    /// Number of the collective.
+    operation: Option<i64>,
 }
 
 impl DatabaseReader<'_> {
@@ -277,9 +288,12 @@ impl DatabaseReader<'_> {
     }
 
     fn read_tasks(&mut self, tasks: &TableSchema) -> Result<(), ProfileError> {
-        let mut of_collectives: HashSet<i64> = HashSet::new();
-        self.for_each_row_of("COMMUNICATION_TASK_INFO", &["globalTaskId"], &mut |_, row| {
-            of_collectives.extend(Self::integer(row, 0));
+        let mut of_collectives: HashMap<i64, CollectiveTaskInfo> = HashMap::new();
+        let columns = ["globalTaskId", "taskType", "planeId", "opId"];
+        self.for_each_row_of("COMMUNICATION_TASK_INFO", &columns, &mut |reader, row| {
+            let Some(id) = Self::integer(row, 0) else { return Ok(()) };
+            let (kind, plane) = (reader.name(row, 1)?, Self::unsigned(row, 2));
+            of_collectives.insert(id, CollectiveTaskInfo { kind, plane, operation: Self::integer(row, 3) });
             Ok(())
         })?;
         let cube = self.cube_tasks()?;
@@ -299,6 +313,7 @@ impl DatabaseReader<'_> {
             "outputShapes",
             "outputDataTypes",
             "outputFormats",
+            "taskType",
         ];
         let mut join = String::new();
         let ids = kernels.as_ref().and_then(|kernels| {
@@ -339,7 +354,12 @@ impl DatabaseReader<'_> {
             let is_collective =
                 [kind, name].iter().any(|id| is_collective_kernel(reader.run.names.text(*id)));
             let connection = Self::integer(row, 4);
-            let role = match (is_kernel, id.is_some_and(|id| of_collectives.contains(&id))) {
+            let info = id.and_then(|id| of_collectives.get(&id));
+            if let Some(CollectiveTaskInfo { kind, plane, operation }) = info {
+                let task = CollectiveTask { span, kind: *kind, plane: *plane, collective: None };
+                reader.collective_tasks.push((task, *operation));
+            }
+            let role = match (is_kernel, info.is_some()) {
                 (true, _) if is_collective => TaskRole::CollectiveKernel,
                 (true, _) => TaskRole::Kernel,
                 (false, true) => TaskRole::CollectiveTask,
@@ -351,6 +371,7 @@ impl DatabaseReader<'_> {
                 stream: Self::unsigned(row, 3),
                 name,
                 kind,
+                core: if is_kernel { reader.name(row, 16)? } else { NameId::EMPTY },
                 role,
                 signature: if has_cells { reader.run.insert_signature(cells) } else { None },
                 uses_cube: cube.as_ref().map(|cube| id.is_some_and(|id| cube.contains(&id))),
@@ -390,6 +411,7 @@ impl DatabaseReader<'_> {
         let only_device = if let [device] = *devices { device } else { None };
         let columns =
             ["startNs", "endNs", "deviceId", "connectionId", "opName", "opType", "groupName", "opId"];
+        let mut by_number: HashMap<i64, CollectiveId> = HashMap::new();
         self.for_each_row_of("COMMUNICATION_OP", &columns, &mut |reader, row| {
             let place = RecordPosition::Operation(Self::integer(row, 7).unwrap_or(0));
             let Some(span) = reader.span(row, [0, 1], place)? else { return Ok(()) };
@@ -409,9 +431,17 @@ impl DatabaseReader<'_> {
                 launch: connection.and_then(|connection| reader.launches.get(&connection).copied()),
                 step: None,
             };
+            let id = u32::try_from(reader.run.collectives.len()).ok().map(CollectiveId);
+            by_number.extend(Self::integer(row, 7).zip(id));
             reader.run.collectives.push(collective);
             Ok(())
-        })
+        })?;
+        let tasks = std::mem::take(&mut self.collective_tasks).into_iter();
+        self.run.collective_tasks.extend(tasks.map(|(task, number)| CollectiveTask {
+            collective: number.and_then(|number| by_number.get(&number).copied()),
+            ..task
+        }));
+        Ok(())
     }
 
     fn read_steps(&mut self) -> Result<(), ProfileError> {

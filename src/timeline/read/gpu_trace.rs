@@ -2,7 +2,7 @@
 //!
 //! Events have categories: `cpu_op` and `user_annotation` (host), `cuda_runtime` and `cuda_driver` (launches, with a
 //! correlation number), `kernel`, `gpu_memcpy` and `gpu_memset` (device, with the same number). Kernels of nccl are
-//! collectives.
+//! collectives. Instants named `[memory]` are allocations (positive `Bytes`) and releases.
 
 use std::{borrow::Cow, collections::HashMap, path::Path};
 
@@ -12,7 +12,7 @@ use super::RunReadError;
 use crate::{
     profile::{TraceEvent, for_each_trace_event},
     timeline::{
-        intervals::TimeSpan,
+        intervals::{TimeSpan, valid_time},
         names::NameId,
         nesting::OperatorNesting,
         run::{
@@ -33,6 +33,20 @@ struct GpuArguments<'a> {
     stream: Option<u32>,
     #[serde(rename = "Collective name", borrow)]
     collective: Option<Cow<'a, str>>,
+}
+
+/// Arguments of an allocation or release. `Device Type` is 0 for the host.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MemoryArguments {
+    #[serde(rename = "Bytes")]
+    bytes: Option<i64>,
+    #[serde(rename = "Device Type")]
+    device_type: Option<i64>,
+    #[serde(rename = "Total Allocated")]
+    total_allocated: Option<i64>,
+    #[serde(rename = "Total Reserved")]
+    total_reserved: Option<i64>,
 }
 
 /// Task of a device, with the number of its launch.
@@ -100,6 +114,9 @@ fn is_annotation_of_torch(name: &str) -> bool {
 
 impl GpuReader {
     fn add_event(&mut self, event: &TraceEvent<'_>) {
+        if event.ph == "i" && event.name == "[memory]" {
+            self.add_memory(event);
+        }
         if event.ph != "X" {
             return;
         }
@@ -116,7 +133,10 @@ impl GpuReader {
                 Some(Ok(number)) => self.run.steps.push(HostStep { span, number }),
                 // Annotations of torch itself, such as `Optimizer.step#SGD.step`, are operators as on NPUs. Those of
                 // users enclose whole passes, and would hide the operators in them.
-                _ if event.cat == "user_annotation" && !is_annotation_of_torch(&event.name) => {}
+                _ if event.cat == "user_annotation" && !is_annotation_of_torch(&event.name) => {
+                    let name = self.run.names.insert(&event.name);
+                    self.run.runtime_calls.push(HostOperator { span, thread, name });
+                }
                 _ => {
                     let name = self.run.names.insert(&event.name);
                     self.run.operators.push(HostOperator { span, thread, name });
@@ -129,6 +149,8 @@ impl GpuReader {
                 }
             }
             "cuda_runtime" | "cuda_driver" => {
+                let name = self.run.names.insert(&event.name);
+                self.run.runtime_calls.push(HostOperator { span, thread, name });
                 let arguments: GpuArguments<'_> = event.arguments();
                 if let Some(correlation) = arguments.correlation {
                     self.launches.insert(correlation, (thread, span));
@@ -137,6 +159,23 @@ impl GpuReader {
             category @ ("kernel" | "gpu_memcpy" | "gpu_memset") => self.add_task(event, category, span),
             _ => {}
         }
+    }
+
+    fn add_memory(&mut self, event: &TraceEvent<'_>) {
+        let arguments: MemoryArguments = event.arguments();
+        if arguments.device_type.is_none_or(|kind| kind == 0) {
+            return;
+        }
+        let Some(at) = event.start().and_then(|start| valid_time(start.0)) else {
+            self.run.untimed += 1;
+            return;
+        };
+        let size = |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        let memory = self.run.memory.get_or_insert_default();
+        memory.peak_allocated = memory.peak_allocated.max(size(arguments.total_allocated));
+        memory.peak_reserved = memory.peak_reserved.max(size(arguments.total_reserved));
+        let allocated = size(arguments.bytes).filter(|bytes| *bytes > 0);
+        memory.allocations.extend(allocated.map(|bytes| (at, bytes)));
     }
 
     fn add_task(&mut self, event: &TraceEvent<'_>, category: &str, span: TimeSpan) {
@@ -201,6 +240,7 @@ impl GpuReader {
                 stream: task.stream,
                 name,
                 kind,
+                core: NameId::EMPTY,
                 role: if task.role == GpuRole::Kernel { TaskRole::Kernel } else { TaskRole::Other },
                 signature: None,
                 uses_cube: (task.role == GpuRole::Kernel).then_some(task.uses_cube),

@@ -77,6 +77,7 @@ fn task_of_row(row: &TaskRow<'_>, span: TimeSpan, run: &mut RunTimeline) -> Devi
         stream: row.stream(),
         name,
         kind,
+        core: run.names.insert_bytes(row.core()),
         role: if is_collective { TaskRole::CollectiveKernel } else { TaskRole::Kernel },
         signature,
         uses_cube: row.uses_cube(),

@@ -446,7 +446,7 @@ fn undamaged_trace_of_a_gpu_is_read() {
     assert_eq!((run.form, run.kernels().count()), (Some(ProfileForm::GpuTrace), 1));
     assert_eq!(
         (run.collectives.len(), run.operators.len(), run.missing),
-        (1, 1, vec![MissingPart::Shapes, MissingPart::Steps])
+        (1, 1, vec![MissingPart::ShapesOfGpu, MissingPart::Steps])
     );
 }
 

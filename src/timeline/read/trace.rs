@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use indexmap::IndexSet;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -20,8 +21,8 @@ use crate::{
         intervals::TimeSpan,
         names::NameId,
         run::{
-            BackwardOperator, Collective, DeviceTask, HostMark, HostOperator, HostRange, HostStep,
-            OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
+            BackwardOperator, Collective, CollectiveId, CollectiveTask, DeviceTask, HostMark, HostOperator,
+            HostRange, HostStep, OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
         },
     },
 };
@@ -124,6 +125,12 @@ struct TraceTask {
     connection: Option<i64>,
 }
 
+/// Process and thread of a trace.
+type ThreadKey = (String, String);
+
+/// Device and group of collectives.
+type GroupKey = (Option<u32>, NameId);
+
 /// End of a flow on the host.
 type HostPlace = (u64, i64);
 
@@ -134,17 +141,23 @@ struct TraceReader {
     lanes: HashMap<String, TraceLane>,
     devices: HashMap<String, u32>,
     /// Names of the threads with collectives; others of their process have the tasks of collectives.
-    groups: HashMap<(String, String), String>,
+    groups: HashMap<ThreadKey, String>,
+    /// Numbers of the planes by the threads with their tasks.
+    planes: HashMap<ThreadKey, u32>,
     /// Number of events of processes before their name or device.
     unnamed: HashMap<String, u64>,
     /// Threads with an event in the lane of collectives before their name.
-    unnamed_threads: HashSet<(String, String)>,
+    unnamed_threads: HashSet<ThreadKey>,
     /// True if names stand behind the events that they name.
     is_late: bool,
     tasks: Vec<TraceTask>,
     collectives: Vec<(Collective, Option<i64>)>,
     /// Starts of the tasks of collectives.
     transfers: HashSet<i64>,
+    /// Process and thread of the tasks of collectives.
+    plane_threads: IndexSet<ThreadKey>,
+    /// Tasks of collectives, with the place of their threads in `plane_threads`.
+    plane_tasks: Vec<(CollectiveTask, usize)>,
     launches: HashMap<i64, TimeSpan>,
     /// Operators by the start of what they launched.
     launched: HashMap<i64, HostPlace>,
@@ -158,8 +171,8 @@ pub(super) fn read_trace(file: &Path, tables: &[PathBuf]) -> Result<RunTimeline,
     reader.read_events(file)?;
     if reader.is_late {
         // Then a second pass has all names.
-        let TraceReader { lanes, devices, groups, .. } = reader;
-        reader = TraceReader { lanes, devices, groups, ..TraceReader::default() };
+        let TraceReader { lanes, devices, groups, planes, .. } = reader;
+        reader = TraceReader { lanes, devices, groups, planes, ..TraceReader::default() };
         reader.read_events(file)?;
     }
     if reader.lanes.values().all(|lane| *lane == TraceLane::Other)
@@ -218,6 +231,13 @@ impl TraceReader {
                 let thread = (process.to_owned(), event.thread().to_owned());
                 self.is_late |= self.unnamed_threads.contains(&thread);
                 self.groups.insert(thread, name.into_owned());
+            }
+            ("thread_name", Some(name), _) => {
+                if let Some(Ok(plane)) = name.strip_prefix("Plane ").map(str::parse) {
+                    let thread = (process.to_owned(), event.thread().to_owned());
+                    self.is_late |= self.unnamed_threads.contains(&thread);
+                    self.planes.insert(thread, plane);
+                }
             }
             _ => {}
         }
@@ -306,7 +326,13 @@ impl TraceReader {
         let thread = (event.process().to_owned(), event.thread().to_owned());
         let Some(group) = self.groups.get(&thread) else {
             self.transfers.insert(span.start);
-            self.unnamed_threads.insert(thread);
+            if let Some(plane) = self.planes.get(&thread).copied() {
+                let kind = self.run.names.insert(&event.name);
+                let task = CollectiveTask { span, kind, plane: Some(plane), collective: None };
+                self.plane_tasks.push((task, self.plane_threads.insert_full(thread).0));
+            } else {
+                self.unnamed_threads.insert(thread);
+            }
             return;
         };
         let group = self.run.names.insert(group);
@@ -391,6 +417,8 @@ impl TraceReader {
                 stream: task.stream,
                 name: task.name,
                 kind: if is_kernel { NameId::EMPTY } else { task.task_type },
+                // The type of the task does not distinguish cube from vector cores.
+                core: NameId::EMPTY,
                 role,
                 signature: None,
                 uses_cube: None,
@@ -405,7 +433,11 @@ impl TraceReader {
         let add_all = self.run.collectives.is_empty();
         for (collective, connection) in self.collectives {
             let (operator, launch) = (operator_of(collective.span.start), launch_of(connection));
-            match of_table.get(&(collective.name, collective.span.start)) {
+            // The table cuts digits that the trace rounds, so that starts differ by up to 1 ns.
+            let row = [0, -1, 1].into_iter().find_map(|more| {
+                of_table.get(&(collective.name, collective.span.start.saturating_add(more)))
+            });
+            match row {
                 Some(at) => {
                     let row = &mut self.run.collectives[*at];
                     (row.operator, row.launch, row.group) = (operator, launch, collective.group);
@@ -415,7 +447,49 @@ impl TraceReader {
                 None => {}
             }
         }
+        self.run.collective_tasks = tasks_of_collectives(
+            (&self.groups, &self.devices),
+            &self.plane_threads,
+            self.plane_tasks,
+            &mut self.run,
+        );
         self.run.set_only_device();
         self.run
     }
+}
+
+/// Returns tasks with their collectives: those of the same group that run at their start. The threads of the planes of a
+/// group stand behind that of the group.
+fn tasks_of_collectives(
+    (groups, devices): (&HashMap<ThreadKey, String>, &HashMap<String, u32>),
+    threads: &IndexSet<ThreadKey>,
+    tasks: Vec<(CollectiveTask, usize)>,
+    run: &mut RunTimeline,
+) -> Vec<CollectiveTask> {
+    let mut by_group: HashMap<GroupKey, Vec<(TimeSpan, CollectiveId)>> = HashMap::new();
+    for (collective, at) in run.collectives.iter().zip(0..) {
+        let of_group = by_group.entry((collective.device, collective.group)).or_default();
+        of_group.push((collective.span, CollectiveId(at)));
+    }
+    by_group.values_mut().for_each(|all| all.sort_unstable());
+    let of_threads: Vec<&[(TimeSpan, CollectiveId)]> = threads
+        .iter()
+        .map(|(process, thread)| {
+            let number = |thread: &str| thread.parse::<u64>().ok();
+            let before = groups.iter().filter(|((own, first), _)| {
+                own == process && number(first).is_some_and(|first| Some(first) < number(thread))
+            });
+            let group = before.max_by_key(|((_, first), _)| number(first)).map(|(_, name)| name);
+            let group = group.map_or(NameId::EMPTY, |name| run.names.insert(name));
+            by_group.get(&(devices.get(process).copied(), group)).map_or(&[][..], Vec::as_slice)
+        })
+        .collect();
+    let found = tasks.into_iter().map(|(task, thread)| {
+        let collectives = of_threads.get(thread).copied().unwrap_or_default();
+        let before = collectives.partition_point(|(span, _)| span.start <= task.span.start);
+        let last = before.checked_sub(1).and_then(|at| collectives.get(at));
+        let own = last.filter(|(span, _)| task.span.start <= span.end);
+        CollectiveTask { collective: own.map(|(_, id)| *id), ..task }
+    });
+    found.collect()
 }
