@@ -25,7 +25,7 @@ pub(super) struct BackfillOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     /// Dump with one JSON object per line and call; may be given several times, for several processes
-    #[arg(long, value_name = "FILE.jsonl", required = true)]
+    #[arg(long, value_name = "FILE.jsonl", required = true, num_args = 1..)]
     dump: Vec<PathBuf>,
     /// Add a row without measurements for each call whose values no row has
     #[arg(long)]
@@ -35,8 +35,8 @@ pub(super) struct BackfillOptions {
 }
 
 pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError> {
-    let dump = read_attention_dumps(&options.dump)?;
     let database = Database::open(&options.database.db)?;
+    let dump = read_attention_dumps(&options.dump)?;
     let done = backfill_database(&database, &dump, options.add_variants)?;
     match options.output.format {
         OutputFormat::Json => print_data(&format!("{}\n", json(&done, dump.call_count()))),

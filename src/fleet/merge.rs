@@ -133,9 +133,6 @@ fn open_sources(request: &MergeRequest<'_>, target: Option<&Database>) -> Result
         if !seen.insert(database.folder().to_owned()) {
             continue;
         }
-        if !database.has_tables() && !database.ledger_path().exists() {
-            return Err(DatabaseError::NotADatabase { path: folder.clone() }.into());
-        }
         let state = database.lock_state();
         if state.is_held {
             let owner = state.owner.map_or_else(|| "another npubench".to_owned(), |owner| owner.to_string());

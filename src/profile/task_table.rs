@@ -12,7 +12,7 @@ use csv::{ByteRecord, ReaderBuilder};
 use super::{
     ProfileError, RecordPosition,
     columns::{CELLS, CORE, DEVICE, DURATION, KERNEL, NAME, START, STREAM},
-    records::{BUFFER, LONGEST_ROW, RowLimitReader, csv_error, ends_in_carriage_return},
+    records::{BUFFER, LONGEST_ROW, RowLimitReader, check_start, csv_error, ends_in_carriage_return},
     unsupported_table::UnsupportedTable,
 };
 use crate::{
@@ -88,14 +88,7 @@ pub(crate) fn for_each_task_row(
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
     let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
     let start = input.fill_buf().map_err(io)?;
-    if start.starts_with(b"version https://git-lfs") {
-        return Err(ProfileError::LfsPointer(file.to_owned()));
-    }
-    match start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start().first() {
-        None => return Err(ProfileError::Empty(file.to_owned())),
-        Some(b'{' | b'[') => return Err(ProfileError::Json(file.to_owned())),
-        Some(_) => {}
-    }
+    check_start(start, file)?;
     let mut csv = ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
