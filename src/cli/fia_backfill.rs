@@ -53,13 +53,17 @@ fn json(done: &BackfillReport, calls: usize) -> serde_json::Value {
 
 fn plain(done: &BackfillReport, calls: usize) -> String {
     let mut text = String::new();
-    for row in &done.rows {
+    for row in done.rows.iter().filter(|row| !row.is_untouched()) {
         let remark = row.remark.as_ref().map_or_else(String::new, |remark| format!(" ({remark})"));
         let calls = format_count(row.calls, "call");
         text.push_str(&format!(
             "FusedInferAttentionScore.csv:{}: {} values filled in from {calls}: {}{remark}\n",
             row.line, row.filled, row.completeness
         ));
+    }
+    let untouched = done.rows.iter().filter(|row| row.is_untouched()).count();
+    if untouched > 0 {
+        text.push_str(&format!("{} complete before, without a call\n", format_count(untouched, "row")));
     }
     text.push_str(&format!(
         "{} of {} rows complete, {} added; {} of {calls} calls match no row\n",

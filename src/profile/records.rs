@@ -20,7 +20,7 @@ use super::{
 use crate::{
     domain::{Nanos, NanosError, RecordedTask, SignatureCells},
     files::open_regular,
-    table::{decimal, simd_index},
+    table::{decimal, raw_records::missing_field_text, simd_index},
 };
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
@@ -164,10 +164,8 @@ impl<R: Read> RecordRows<R> {
         if fields == columns {
             return Ok(Some(KernelRow { table, row: RowCells::Csv(&self.row), line }));
         }
-        let place = match table.header.get(fields).map(String::from_utf8_lossy) {
-            Some(name) => format!("`{name}` (column {}) is the first that is missing", fields + 1),
-            None => format!("field {} has no column", columns + 1),
-        };
+        let column = table.header.get(fields).map(String::from_utf8_lossy);
+        let place = missing_field_text(fields, columns, column);
         Err(ProfileError::Ragged { file: table.file.clone(), line, fields, columns, place })
     }
 }

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     domain::{Nanos, NanosError},
     files::open_regular,
+    table::raw_records::missing_field_text,
 };
 
 const STEP: [&str; 1] = ["Step Id"];
@@ -113,11 +114,9 @@ pub(crate) fn for_each_task_row(
     };
     while let Some(line) = next(&mut row)? {
         if row.len() != header.len() {
-            let place = match header.get(row.len()).map(String::from_utf8_lossy) {
-                Some(name) => format!("`{name}` (column {}) is the first that is missing", row.len() + 1),
-                None => format!("field {} has no column", header.len() + 1),
-            };
             let (fields, columns) = (row.len(), header.len());
+            let column = header.get(fields).map(String::from_utf8_lossy);
+            let place = missing_field_text(fields, columns, column);
             return Err(ProfileError::Ragged { file: file.to_owned(), line, fields, columns, place });
         }
         visit(TaskRow { file, row: &row, columns: &columns, line })?;

@@ -334,3 +334,20 @@ fn timeline_is_written_to_standard_output() {
     assert_eq!(shown.stdout, fs::read_to_string(context.path("trace.json")).expect("written"));
     assert!(!context.path("-").exists());
 }
+
+/// A dump that fits no row has a line for all rows, not one for each.
+#[test]
+fn backfill_counts_rows_that_need_nothing() {
+    let context = Context::new();
+    let grid = ["grid", "FusedInferAttentionScore", "--db", "db", "--rows", "10", "--kind", "rehearsal"];
+    assert_eq!(context.run(&grid).code, 0);
+    let call = "{\"query\":[1,2,128],\"key\":[1,2,128],\"value\":[1,2,128],\"num_heads\":2,\"num_key_value_heads\":2,\
+        \"input_layout\":\"TND\",\"sparse_mode\":0,\"block_size\":0,\"actual_seq_lengths\":[1],\"actual_seq_lengths_kv\":[1]}\n";
+    context.write("calls.jsonl", call);
+    let ran = context.run(&["fia-backfill", "--db", "db", "--dump", "calls.jsonl"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    insta::assert_snapshot!(ran.stdout, @r"
+    10 rows complete before, without a call
+    10 of 10 rows complete, 0 added; 1 of 1 calls match no row
+    ");
+}
