@@ -96,13 +96,13 @@ fn multiply_cases(database: &Path, count: u32) -> Result<(), Box<dyn Error>> {
         table.push('\n');
         for sql in [
             "INSERT INTO cases SELECT ?1, kernel, ?2 FROM cases WHERE case_id = ?3",
-            "INSERT INTO planned SELECT run, ordinal + ?4, ?1 FROM planned WHERE case_id = ?3",
-            "INSERT INTO verdicts SELECT run, ?1, verdict, reason, at_ns FROM verdicts WHERE case_id = ?3",
+            "INSERT INTO planned SELECT run, ordinal + ?4, ?1 FROM planned WHERE run = (SELECT run FROM runs) AND case_id = ?3",
+            "INSERT INTO verdicts SELECT run, ?1, verdict, reason, at_ns FROM verdicts WHERE run = (SELECT run FROM runs) AND case_id = ?3",
             "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
              SELECT collection, ?1, launched, verdict, reason, counters FROM attempts WHERE case_id = ?3",
             "INSERT INTO launches
-             SELECT (SELECT attempt FROM attempts WHERE case_id = ?1), number, is_measured, is_accepted, start_ns, duration_ns
-             FROM launches WHERE attempt = (SELECT attempt FROM attempts WHERE case_id = ?3)",
+             SELECT (SELECT max(attempt) FROM attempts), number, is_measured, is_accepted, start_ns, duration_ns
+             FROM launches WHERE attempt = (SELECT min(attempt) FROM attempts)",
         ] {
             // Every statement uses some of the parameters, and all are given.
             let mut statement = transaction.prepare_cached(&format!("{sql} AND ?1 || ?2 || ?4 <> ''"))?;
