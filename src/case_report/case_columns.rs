@@ -2,13 +2,13 @@
 
 use std::{collections::HashSet, path::Path};
 
-use super::{
-    ShownCase,
-    fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
-};
+use super::ShownCase;
 use crate::{
     domain::Verdict,
-    report::{SignatureParts, TextStyle, distinguishable_inputs},
+    report::{
+        SignatureParts, TextStyle, distinguishable_inputs,
+        fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
+    },
 };
 
 /// Least number of digits of an abbreviated id.

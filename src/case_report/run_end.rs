@@ -2,18 +2,15 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use super::{
-    RunNumbers,
-    case_lists::measured_cases,
-    case_numbers::CaseNumbers,
-    fitted_table::{FittedColumn, FittedRow, FittedTable},
-    shown_cases,
-};
+use super::{RunNumbers, case_lists::measured_cases, case_numbers::CaseNumbers, shown_cases};
 use crate::{
     database::Database,
     domain::{CacheState, CaseOutcome, IdentifiedCase, KernelName, Verdict},
     ledger::{Ledger, LedgerError},
-    report::{output_has_colors, output_width},
+    report::{
+        fitted_table::{FittedColumn, FittedRow, FittedTable},
+        output_has_colors, output_width,
+    },
     stats::median_of_floats,
 };
 

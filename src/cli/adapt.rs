@@ -8,7 +8,7 @@ use super::{
     grid::{load_grids, select_kernels},
     measurement_options::MeasurementOptions,
     options::{
-        DatabaseFolder, OutputFormat, OutputOptions, ResourceOptions, parse_gib, parse_kernels,
+        DatabaseFolder, KernelArguments, OutputFormat, OutputOptions, ResourceOptions, parse_gib,
         parse_percentage,
     },
 };
@@ -39,9 +39,8 @@ use crate::{
 #[command(after_help = "Examples:
   npubench adapt MatMulV2 --db a3 --models Qwen3-32B --target-error 5 --until 07:30")]
 pub(super) struct AdaptCommandOptions {
-    /// Kernels whose grids are measured
-    #[arg(value_name = "KERNEL", value_delimiter = ',', required = true)]
-    kernels: Vec<String>,
+    #[command(flatten)]
+    kernels: KernelArguments,
     #[command(flatten)]
     database: DatabaseFolder,
     /// Wanted 90th percentile of the error of answers in percent of the measurement
@@ -83,7 +82,15 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
     let catalogue = Catalogue::load(&assets)?;
     let models = GridModels::load(&assets, &options.models)?;
     let grids = load_grids(&assets, &models, &options.grids)?;
-    let kernels = select_kernels(&grids, &parse_kernels(&options.kernels)?, &assets, &catalogue)?;
+    let wanted = options.kernels.names()?;
+    if wanted.is_empty() {
+        return Err(CommandError {
+            message: "no kernel is given".to_owned(),
+            hint: "give the kernels whose grids are measured, such as `npubench adapt MatMulV2`".to_owned(),
+            exit: ExitStatus::Usage,
+        });
+    }
+    let kernels = select_kernels(&grids, &wanted, &assets, &catalogue)?;
     let mut database = LookupDatabase::open(&folder.db, None)?;
     let run_options = measurement.run_options(resources, &assets)?;
     let device = database.device(&assets)?;

@@ -1,13 +1,8 @@
 //! `npubench check`: checks every case by the vendor's own code, without a device.
 
-use std::{
-    collections::BTreeMap,
-    io::{IsTerminal as _, stderr},
-    thread,
-};
+use std::{collections::BTreeMap, thread};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::options::{
     AssetOptions, DatabaseFolder, FailOnOption, FilterOption, KernelFilter, OutputFormat, OutputOptions,
@@ -16,7 +11,7 @@ use super::options::{
 use crate::{
     domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME},
     exit::ExitStatus,
-    report::{print_data, print_note},
+    report::{CheckProgress, print_data, print_note},
     session::{CommandError, DatabaseCheck},
     vendor_check::slot_texts,
 };
@@ -65,7 +60,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
         options.processes.unwrap_or_else(default_processes).max(1),
         options.again,
     )?;
-    let mut reporter = CheckReporter::new(options.output.format, check.total());
+    let mut reporter = CheckReporter::new(options.output.format, &check);
     let is_stopped = check.run(&mut |case, outcome| reporter.report_case(case, outcome))?;
     for problem in &check.plan.unreadable_rows {
         print_note(&format!("{problem}: not checked"));
@@ -90,7 +85,7 @@ fn default_processes() -> usize {
 
 struct CheckReporter {
     format: OutputFormat,
-    bar: Option<ProgressBar>,
+    bar: Option<CheckProgress>,
     counts: BTreeMap<(CheckVerdict, String), usize>,
     not_accepted: BTreeMap<(String, String), (usize, Case)>,
     /// Cases of each kernel without a catalogue entry.
@@ -99,16 +94,11 @@ struct CheckReporter {
 }
 
 impl CheckReporter {
-    fn new(format: OutputFormat, total: usize) -> Self {
-        let bar = stderr().is_terminal().then(|| {
-            let bar =
-                ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr_with_hz(4));
-            let style = ProgressStyle::with_template("{bar:30} {pos}/{len} cases, {per_sec}, {eta} left");
-            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        });
+    fn new(format: OutputFormat, check: &DatabaseCheck) -> Self {
+        let total = check.total();
         Self {
             format,
-            bar,
+            bar: CheckProgress::for_stderr(total, check.known()),
             counts: BTreeMap::new(),
             not_accepted: BTreeMap::new(),
             without_entry: BTreeMap::new(),
@@ -119,8 +109,8 @@ impl CheckReporter {
     fn report_case(&mut self, case: &IdentifiedCase, outcome: &CheckOutcome) {
         let kernel = case.kernel.as_str().to_owned();
         *self.counts.entry((outcome.verdict, kernel.clone())).or_default() += 1;
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
+        if let Some(bar) = &mut self.bar {
+            bar.add_case();
         }
         if self.format == OutputFormat::Json {
             let object = serde_json::json!({
@@ -154,7 +144,7 @@ impl CheckReporter {
 
     fn close(&self, versions: &str) {
         if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+            bar.clear();
         }
         if self.format == OutputFormat::Json {
             return;

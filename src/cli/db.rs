@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::options::{AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, OutputOptions};
+use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputFormat, OutputOptions};
 use crate::{
     database::{
         Database, IssueSeverity, LintReport, NormalizeReport, copy_shapes, lint_database, normalize_database,
@@ -58,9 +58,8 @@ pub(super) struct CopyOptions {
 #[command(after_help = "Examples:
   npubench db check a3")]
 pub(super) struct LintOptions {
-    /// Database folder
-    #[arg(value_name = "DIR", env = DATABASE_VARIABLE)]
-    folder: PathBuf,
+    #[command(flatten)]
+    database: DatabaseArgument,
     #[command(flatten)]
     output: OutputOptions,
 }
@@ -74,9 +73,8 @@ pub(super) struct LintOptions {
 #[command(after_help = "Examples:
   npubench db normalize a3 --dry-run")]
 pub(super) struct NormalizeOptions {
-    /// Database folder
-    #[arg(value_name = "DIR", env = DATABASE_VARIABLE)]
-    folder: PathBuf,
+    #[command(flatten)]
+    database: DatabaseArgument,
     /// Print the changes, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -94,9 +92,8 @@ pub(super) struct NormalizeOptions {
   npubench db rebuild a3 --dry-run
   npubench db rebuild a3")]
 pub(super) struct RebuildOptions {
-    /// Database folder
-    #[arg(value_name = "DIR", env = DATABASE_VARIABLE)]
-    folder: PathBuf,
+    #[command(flatten)]
+    database: DatabaseArgument,
     /// Print what can be rebuilt, and write nothing
     #[arg(long)]
     dry_run: bool,
@@ -174,7 +171,7 @@ fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
 }
 
 fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
-    let database = Database::open(&options.folder)?;
+    let database = Database::open(options.database.folder()?)?;
     let _lock = database.lock()?;
     let assets = options.assets.load()?;
     let report = rebuild_database(&database, &assets, !options.dry_run)?;
@@ -204,14 +201,15 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
 }
 
 fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
-    let mut checked = lint_database(&options.folder)?;
-    let compared = Database::open(&options.folder).map(|database| compare_database(&database));
+    let folder = options.database.folder()?;
+    let mut checked = lint_database(folder)?;
+    let compared = Database::open(folder).map(|database| compare_database(&database));
     let DatabaseComparison { issues, production_rows } = compared.unwrap_or_default();
     checked.add_issues(issues);
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
         .map(|severity| checked.count_severity(severity));
     print_data(&match options.output.format {
-        OutputFormat::Plain => issue_lines(&options.folder, &checked),
+        OutputFormat::Plain => issue_lines(folder, &checked),
         OutputFormat::Json => {
             let findings = checked.remarks.iter().map(|remark| {
                 serde_json::json!({
@@ -233,7 +231,7 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
         format_count(warnings, "warning"),
         format_count(notes, "note"),
         format_count(checked.files, "file"),
-        options.folder.display()
+        folder.display()
     ));
     if production_rows > 0 {
         print_note(&format!(
@@ -253,10 +251,11 @@ fn issue_lines(folder: &Path, checked: &LintReport) -> String {
 }
 
 fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError> {
-    let all = normalize_database(&Database::open(&options.folder)?, options.dry_run)?;
+    let folder = options.database.folder()?;
+    let all = normalize_database(&Database::open(folder)?, options.dry_run)?;
     print_data(&match options.output.format {
         OutputFormat::Plain => {
-            all.iter().map(|report| change_lines(&options.folder, report, options.dry_run)).collect()
+            all.iter().map(|report| change_lines(folder, report, options.dry_run)).collect()
         }
         OutputFormat::Json => {
             let files = all.iter().map(|NormalizeReport { file, done, left, refused }| {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{
     options::{AssetOptions, CacheOption, FilterOption, KernelFilter, OutputFormat, OutputOptions},
-    runs::{find_run, no_database, past_runs},
+    runs::{find_run, past_runs},
 };
 use crate::{
     catalogue::Catalogue,
@@ -96,9 +96,6 @@ impl NamedSide {
         let split = text.rsplit_once('@').filter(|_| !Path::new(text).exists());
         let (folder, run) = split.map_or((text, None), |(folder, run)| (folder, Some(run.to_owned())));
         let database = Database::open(Path::new(folder))?;
-        if !database.has_tables() {
-            return Err(no_database(&database));
-        }
         Ok(Self { database, run })
     }
 

@@ -98,6 +98,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let affected: Vec<&str> = affected.map(|entry| entry.kernel.as_str()).collect();
     points.push(diagnosis::check_operators(&packages, &affected));
     points.extend(diagnosis::check_files(&options.db));
+    points.extend(unusable_database(&options.db));
     points.extend(paused(&options.db));
     match options.output.format {
         OutputFormat::Plain => print_data(&plain(&points)),
@@ -131,6 +132,13 @@ fn database_device(
         },
     };
     Some(DoctorCheck { name: "device profile", status, found, fix })
+}
+
+/// Returns a warning if a folder other than the current one is not a database.
+fn unusable_database(folder: &Path) -> Option<DoctorCheck> {
+    let error = Database::open(folder).err().filter(|_| folder != Path::new("."))?;
+    let (found, fix) = (error.to_string(), error.hint());
+    Some(DoctorCheck { name: "database", status: CheckStatus::Warning, found, fix })
 }
 
 /// Devices that `npubench pause` reserved; `None` if no device is paused.

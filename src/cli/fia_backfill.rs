@@ -25,7 +25,7 @@ pub(super) struct BackfillOptions {
     #[command(flatten)]
     database: DatabaseFolder,
     /// Dump with one JSON object per line and call; may be given several times, for several processes
-    #[arg(long, value_name = "FILE.jsonl", required = true)]
+    #[arg(long, value_name = "FILE.jsonl", required = true, num_args = 1..)]
     dump: Vec<PathBuf>,
     /// Add a row without measurements for each call whose values no row has
     #[arg(long)]
@@ -35,8 +35,8 @@ pub(super) struct BackfillOptions {
 }
 
 pub(super) fn run(options: &BackfillOptions) -> Result<ExitStatus, CommandError> {
-    let dump = read_attention_dumps(&options.dump)?;
     let database = Database::open(&options.database.db)?;
+    let dump = read_attention_dumps(&options.dump)?;
     let done = backfill_database(&database, &dump, options.add_variants)?;
     match options.output.format {
         OutputFormat::Json => print_data(&format!("{}\n", json(&done, dump.call_count()))),
@@ -53,13 +53,17 @@ fn json(done: &BackfillReport, calls: usize) -> serde_json::Value {
 
 fn plain(done: &BackfillReport, calls: usize) -> String {
     let mut text = String::new();
-    for row in &done.rows {
+    for row in done.rows.iter().filter(|row| !row.is_untouched()) {
         let remark = row.remark.as_ref().map_or_else(String::new, |remark| format!(" ({remark})"));
         let calls = format_count(row.calls, "call");
         text.push_str(&format!(
             "FusedInferAttentionScore.csv:{}: {} values filled in from {calls}: {}{remark}\n",
             row.line, row.filled, row.completeness
         ));
+    }
+    let untouched = done.rows.iter().filter(|row| row.is_untouched()).count();
+    if untouched > 0 {
+        text.push_str(&format!("{} complete before, without a call\n", format_count(untouched, "row")));
     }
     text.push_str(&format!(
         "{} of {} rows complete, {} added; {} of {calls} calls match no row\n",

@@ -12,8 +12,8 @@ use super::{
     grid_mutate::MutateOptions,
     grid_steps::GridStepOptions,
     options::{
-        self, AssetOptions, DATABASE_VARIABLE, DataKindArg, FilterOption, OutputFormat, check_device,
-        parse_gib, parse_rows, parse_seed,
+        AssetOptions, DATABASE_VARIABLE, DataKindArg, FilterOption, KernelArguments, OutputFormat,
+        check_device, parse_gib, parse_rows, parse_seed,
     },
 };
 use crate::{
@@ -37,9 +37,8 @@ use crate::{
 /// Options of `npubench grid`.
 #[derive(Debug, Args)]
 pub(super) struct GridOptions {
-    /// Kernels that get rows; by default all
-    #[arg(value_name = "KERNEL", value_delimiter = ',')]
-    kernels: Vec<String>,
+    #[command(flatten)]
+    kernels: KernelArguments,
     /// Database folder; created if it does not exist
     // Always given when this command runs; only a subcommand does without.
     #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE, required = true)]
@@ -101,9 +100,10 @@ impl GridOptions {
 pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
-    let wanted = options::parse_kernels(&options.kernels)?;
+    let wanted = options.kernels.names()?;
     if options.mutate.is_requested() {
         let mutations = MutationFile::load(&assets)?;
+        options.mutate.check_kernels(&mutations, &wanted)?;
         let mutations = options.mutate.select_mutations(&mutations)?;
         let (target, device) = open_target(options, &assets)?;
         let mutator = CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device };

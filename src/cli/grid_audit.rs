@@ -1,12 +1,15 @@
 //! `npubench grid audit`: comparison of a database or of grids with the density standard.
 
-use std::path::{Path, PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
 use clap::{ArgGroup, Args};
 
 use super::{
     grid,
-    options::{self, AssetOptions, OutputFormat},
+    options::{AssetOptions, DATABASE_VARIABLE, KernelArguments, OutputFormat},
     question_options::QuestionOptions,
 };
 use crate::{
@@ -33,15 +36,15 @@ use crate::{
 /// is answered by its own row, or by rows between which the standard allows an interpolation. Exits with 1 if a point
 /// or an answer is missing.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).requires("db")))]
+#[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true)))]
 #[command(after_help = "Examples:
   npubench grid audit --db a3
   npubench grid audit --db a3 --model Qwen3-32B --tp 4 --batch 64")]
 pub(super) struct AuditOptions {
-    /// Kernels to audit; by default all
-    #[arg(value_name = "KERNEL", value_delimiter = ',')]
-    kernels: Vec<String>,
-    /// Database folder; without it the grids are audited as if all their candidates were measured
+    #[command(flatten)]
+    kernels: KernelArguments,
+    /// Database folder, by default that of NPUBENCH_DB unless grids or models are given; without it the grids are audited as if all
+    /// their candidates were measured
     #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
     /// Grid files to use instead of the built-in ones and those of `--assets`
@@ -59,20 +62,36 @@ pub(super) struct AuditOptions {
     format: OutputFormat,
 }
 
+impl AuditOptions {
+    /// Returns the database to audit; `None` for the grids.
+    fn folder(&self) -> Option<PathBuf> {
+        let of_environment = || env::var_os(DATABASE_VARIABLE).filter(|folder| !folder.is_empty());
+        let folder = self.db.clone().or_else(|| of_environment().map(PathBuf::from));
+        // A database that is always given, by a file or a variable, is not meant beside grids and models.
+        folder.filter(|_| self.grids.is_empty() && self.models.is_empty())
+    }
+}
+
 pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let density = DensityFile::load(&assets, &catalogue)?;
-    let wanted = options::parse_kernels(&options.kernels)?;
+    let wanted = options.kernels.names()?;
     let auditor = GridAuditor { catalogue: &catalogue, density: &density };
     if options.questions.is_incomplete() {
         let problem = "options of workloads are given, but no workload";
         return Err(CommandError::bad_input(problem, "give `--workload FILE` or `--model NAME`"));
     }
-    if let Some(folder) = options.db.as_deref().filter(|_| options.questions.is_requested()) {
+    let folder = options.folder();
+    if options.questions.is_requested() {
+        let folder = folder.as_deref().ok_or_else(|| CommandError {
+            message: "the questions of a workload are answered by a database, and none is given".to_owned(),
+            hint: "give its folder with `--db DIR`".to_owned(),
+            exit: ExitStatus::Usage,
+        })?;
         return audit_workloads(options, folder, &assets, auditor, &wanted);
     }
-    let audits = match &options.db {
+    let audits = match &folder {
         Some(folder) => {
             let database = Database::open(folder)?;
             let kernels = audited_kernels(auditor, database_kernels(&database, &wanted)?, &wanted)?;

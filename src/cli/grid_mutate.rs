@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    domain::{DataKind, did_you_mean_or},
+    domain::{DataKind, KernelName, did_you_mean_or},
     grid::{
         CasesByKernel, MutationCases, MutationCasesError, TargetDatabase,
         definition::{Mutation, MutationFile},
@@ -39,6 +39,21 @@ pub(super) struct MutateOptions {
 impl MutateOptions {
     pub(super) const fn is_requested(&self) -> bool {
         self.mutate.is_some()
+    }
+
+    /// Refuses the name of a mutation in the place of a kernel: `--mutate scale` in place of `--mutate=scale`.
+    pub(super) fn check_kernels(
+        &self,
+        mutations: &MutationFile,
+        kernels: &[KernelName],
+    ) -> Result<(), CommandError> {
+        let mistaken = kernels.iter().find(|kernel| mutations.named(kernel.as_str()).is_some());
+        mistaken.map_or(Ok(()), |name| {
+            Err(CommandError::bad_input(
+                format!("`{name}` is a mutation, not a kernel"),
+                format!("write `--mutate={name}`, with an equals sign"),
+            ))
+        })
     }
 
     /// Returns the requested mutations, or all if none is named.

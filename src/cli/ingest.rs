@@ -8,9 +8,11 @@ use super::options::{
     AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, OutputOptions, check_device,
 };
 use crate::{
+    catalogue::Catalogue,
     config::{DatabaseFile, DeviceProfile},
+    coverage_report::ProfileGaps,
     database::{Database, KernelCsv, MergeReport, merge_collectives, merge_groups, save_tables},
-    domain::{CollectiveCase, DataKind, KernelName, SoftwareVersions},
+    domain::{CollectiveCase, DataKind, KernelName, SoftwareVersions, host_option, quoted_path},
     exit::ExitStatus,
     profile::{
         DeviceEvidence, DiscoveredProfiles, ProfileFile, ProfileRanks, RankCounts, RecordGroup, RecordGroups,
@@ -20,9 +22,12 @@ use crate::{
     report::{print_data, print_note},
     session::{
         BadProfile, CommandError, DeviceChoice, PlacedCollectives, check_profile_device, chip_of_host,
-        choose_device, divide_readable, left_out_files, read_records,
+        choose_device, divide_readable, gaps_of_groups, left_out_files, read_records,
     },
 };
+
+/// Number of paths that the next commands repeat.
+const MOST_PATHS: usize = 3;
 
 /// Reads kernel profiles into the per-kernel CSVs of a database
 ///
@@ -95,6 +100,12 @@ impl IngestOptions {
 }
 
 pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
+    if options.paths.iter().any(|path| path.as_os_str() == "-") {
+        return Err(CommandError::bad_input(
+            "standard input is not read: a profile is a file or a folder",
+            "write it to a file first, and give that; a file with this name is `./-`",
+        ));
+    }
     let kind = kind_of_target(options)?;
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
     let ReadableProfiles { found: DiscoveredProfiles { files, passed_over }, bad } =
@@ -119,7 +130,8 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     if let Some(ranks) = options.world_size {
         collectives.set_world_size(ranks);
     }
-    let network = DeviceProfile::load(&options.assets.load()?, &device.name)?.comm;
+    let assets = options.assets.load()?;
+    let network = DeviceProfile::load(&assets, &device.name)?.comm;
     let unreadable = collectives.notes_of_unreadable();
     let collectives = PlacedCollectives::new(collectives, network.as_ref().map(|network| &*network.grid));
     let mut skipped = skipped(&groups, &collectives);
@@ -133,10 +145,14 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     };
     let mut kernels = groups.into_kernels();
     skipped.extend(add_attributes(&mut kernels, &files, rank_counts)?);
+    let gaps = gaps_of_groups(&Catalogue::load(&assets)?, &kernels);
     let origin = ProfileOrigin { stack, ranks, are_rehearsed };
     let news = ProfiledTables { kernels, collectives: collectives.tables };
     let merged = write(options, kind, &device.name, &origin, news)?;
     print_result(options, files.len(), records, &skipped, &device, &merged);
+    if options.output.format == OutputFormat::Plain {
+        next_steps(options, kind, &gaps).iter().for_each(|line| print_note(line));
+    }
     if bad.is_empty() {
         return Ok(ExitStatus::Done);
     }
@@ -376,6 +392,24 @@ fn skipped(groups: &RecordGroups, collectives: &PlacedCollectives) -> Vec<String
         format!("{total} {noun} without {what} {verb} left out: {}", names.join(", "))
     });
     lines.chain(collectives.notes()).collect()
+}
+
+/// Returns lines about the ingested kernels that can be replayed, and about the next commands.
+fn next_steps(options: &IngestOptions, kind: DataKind, gaps: &ProfileGaps) -> Vec<String> {
+    let Some(mut replayable) = gaps.replayable_text() else { return Vec::new() };
+    let db = quoted_path(&options.db);
+    let profiles: Vec<String> = options.paths.iter().map(|path| quoted_path(path)).collect();
+    let profiles = if profiles.len() > MOST_PATHS { "PROFILE...".to_owned() } else { profiles.join(" ") };
+    let first = match kind {
+        DataKind::Npu => format!("`npubench doctor --db {db}`, "),
+        DataKind::Rehearsal => String::new(),
+    };
+    if gaps.has_kernels() {
+        replayable += &format!(": `npubench kernels --missing {profiles}` lists the rest");
+    }
+    let next =
+        format!("next: {first}`npubench plan --db {db}`, `npubench run --db {db}{}`", host_option(kind));
+    vec![replayable, next]
 }
 
 fn print_result(

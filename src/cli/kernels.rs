@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::options::{AssetOptions, OutputFormat, OutputOptions};
+use super::options::{AssetOptions, OutputFormat, OutputOptions, WideOption};
 use crate::{
     catalogue::Catalogue,
     coverage_report::{gaps_json, gaps_table},
@@ -32,6 +32,8 @@ pub(super) struct KernelsOptions {
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
+    wide: WideOption,
+    #[command(flatten)]
     assets: AssetOptions,
 }
 
@@ -41,7 +43,7 @@ pub(super) fn run(options: &KernelsOptions) -> Result<ExitStatus, CommandError> 
         return list_missing(options, &catalogue);
     }
     match options.output.format {
-        OutputFormat::Plain => print_data(&kernels_table(&catalogue)),
+        OutputFormat::Plain => print_data(&kernels_table(&catalogue, options.wide.width())),
         OutputFormat::Json => {
             for entry in catalogue.entries() {
                 let object = serde_json::json!({

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf};
 
 use clap::Args;
 
-use super::options::{AssetOptions, PythonOption};
+use super::options::{AssetOptions, DATABASE_VARIABLE, PythonOption};
 use crate::{
     catalogue::Catalogue,
     database::{Database, row_cases},
@@ -27,7 +27,7 @@ pub(super) struct NewKernelOptions {
     #[arg(value_name = "KERNEL")]
     kernel: String,
     /// Database with rows of the kernel
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
     db: Option<PathBuf>,
     /// Python function that launches the kernel, such as `torch_npu.npu_swiglu`
     #[arg(long, value_name = "PATH")]

@@ -18,8 +18,10 @@ use crate::{
     database::Database,
     device::search_path,
     domain::{AicMetrics, CacheState, DataKind, FailingVerdicts, KernelName, ProfilerSettings, Verdict},
+    exit::ExitStatus,
     plan::UpdateMode,
     process::find_program,
+    report::output_width,
     session::{CORRECT_DEVICE, CommandError, DeadlineOptions},
     stats::PrecisionAim,
 };
@@ -43,6 +45,21 @@ pub(super) struct OutputOptions {
     pub(super) format: OutputFormat,
 }
 
+/// Width of tables.
+#[derive(Debug, Args)]
+pub(super) struct WideOption {
+    /// Print all columns and whole cells, also on a narrow terminal
+    #[arg(long)]
+    wide: bool,
+}
+
+impl WideOption {
+    /// Returns the width that tables may have; `None` without a limit.
+    pub(super) fn width(&self) -> Option<usize> {
+        output_width().filter(|_| !self.wide)
+    }
+}
+
 /// The kernels that a command is restricted to.
 #[derive(Debug, Args)]
 pub(super) struct KernelFilter {
@@ -55,6 +72,46 @@ impl KernelFilter {
     /// Returns the kernels; an empty list stands for all.
     pub(super) fn names(&self) -> Result<Vec<KernelName>, CommandError> {
         parse_kernels(&self.kernels)
+    }
+}
+
+/// Kernels as arguments, or by the option of the commands that run cases.
+#[derive(Debug, Args)]
+pub(super) struct KernelArguments {
+    /// Kernels, by default all
+    #[arg(value_name = "KERNEL", value_delimiter = ',')]
+    listed: Vec<String>,
+    /// The same as KERNEL, as other commands name it
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    kernels: Vec<String>,
+}
+
+impl KernelArguments {
+    /// Returns the kernels; an empty list stands for all.
+    pub(super) fn names(&self) -> Result<Vec<KernelName>, CommandError> {
+        parse_kernels(&[&self.listed[..], &self.kernels].concat())
+    }
+}
+
+/// Database folder as an argument, or by the option of other commands.
+#[derive(Debug, Args)]
+pub(super) struct DatabaseArgument {
+    /// Database folder
+    #[arg(value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// The same as DIR, which precedes it
+    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
+    db: Option<PathBuf>,
+}
+
+impl DatabaseArgument {
+    /// Returns the folder. Fails if none is given.
+    pub(super) fn folder(&self) -> Result<&Path, CommandError> {
+        self.folder.as_deref().or(self.db.as_deref()).ok_or_else(|| CommandError {
+            message: "no database is given".to_owned(),
+            hint: format!("give its folder as an argument, with `--db DIR`, or by {DATABASE_VARIABLE}"),
+            exit: ExitStatus::Usage,
+        })
     }
 }
 
@@ -184,6 +241,9 @@ pub(super) struct FailOnOption {
     /// Verdicts for which the exit code is 1, such as `rejected,crashed`; by default all but `ok`, `ran_as_other` and `no_entry`
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',', value_parser = failing_verdict_parser())]
     fail_on: Vec<Verdict>,
+    /// Also end with 1 if a kernel has no catalogue entry
+    #[arg(long)]
+    require_entries: bool,
 }
 
 fn failing_verdict_parser() -> impl TypedValueParser<Value = Verdict> {
@@ -194,10 +254,14 @@ fn failing_verdict_parser() -> impl TypedValueParser<Value = Verdict> {
 
 impl FailOnOption {
     pub(super) fn verdicts(&self) -> FailingVerdicts {
-        if self.fail_on.is_empty() {
-            return FailingVerdicts::default();
+        let mut failing = match &self.fail_on[..] {
+            [] => FailingVerdicts::default(),
+            given => FailingVerdicts::new(given.to_vec()),
+        };
+        if self.require_entries {
+            failing.add(Verdict::NoEntry);
         }
-        FailingVerdicts::new(self.fail_on.clone())
+        failing
     }
 }
 
@@ -321,7 +385,7 @@ pub(super) fn check_device(
     let Some(device) = device else { return Ok(()) };
     DeviceProfile::load(&assets.load()?, device)?;
     match Database::open(db) {
-        Ok(database) if database.has_tables() && database.device() != device => Err(CommandError::bad_input(
+        Ok(database) if database.device() != device => Err(CommandError::bad_input(
             format!("the device of `{}` is `{}`, not `{device}`", db.display(), database.device()),
             CORRECT_DEVICE,
         )),

@@ -4,7 +4,6 @@ use clap::Args;
 
 use super::{
     options::{DatabaseFolder, DeviceList, parse_devices},
-    runs::no_database,
     status::live_status,
 };
 use crate::{
@@ -47,8 +46,7 @@ struct DeviceSelection {
 
 impl DeviceSelection {
     fn database(&self) -> Result<Database, CommandError> {
-        let database = Database::open(&self.database.db)?;
-        if database.has_tables() { Ok(database) } else { Err(no_database(&database)) }
+        Ok(Database::open(&self.database.db)?)
     }
 
     fn named(&self) -> Option<&[u32]> {

@@ -7,7 +7,7 @@ use super::{
     measurement_options::WARM_UP,
     options::{
         AssetOptions, CacheChoice, DeviceList, OutputFormat, OutputOptions, ProfilerOptions, PythonOption,
-        ResourceOptions, SelectionOptions,
+        ResourceOptions, SelectionOptions, WideOption,
     },
 };
 use crate::{
@@ -15,12 +15,15 @@ use crate::{
     config::DeviceProfile,
     database::Database,
     device,
-    domain::{CacheState, DataKind},
+    domain::{CacheState, DataKind, IdentifiedCase},
     engine::{PlanPreview, ScheduledSlot, dry_run},
     exit::ExitStatus,
     files::ScratchFolder,
-    plan::{InitialCosts, LaunchCount, RunPlan},
-    report::{FurtherCollections, PlanTotals, PlannedAction, plan_table, print_data, print_note},
+    plan::{InitialCosts, LaunchCount, PlannedCase, RunPlan},
+    report::{
+        FurtherCollections, PlanTotals, PlannedAction, RecordedShares, Timestamp, plan_table, print_data,
+        print_note,
+    },
     session::{
         CORRECT_DEVICE, CommandError, REHEARSED_DEVICES, RunOptions, host_chips, plan_of_database,
         soc_contradiction,
@@ -45,6 +48,8 @@ pub(super) struct PlanOptions {
     python: PythonOption,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -80,26 +85,31 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         let costs = InitialCosts::new(WARM_UP, LaunchCount::Adaptive).with_cache(cache, &profile);
         let preview = dry_run(database.kind(), &costs, &plan.cases, &devices, budget);
         let further = further_collections(selection.resources.precision.aim(), &preview);
-        // A run of both states shares its time.
-        let taken = preview.duration + further.as_ref().map_or(0.0, |further| further.least);
-        budget = budget.map(|budget| (budget - taken).max(0.0));
         match options.output.format {
             OutputFormat::Plain => {
                 if selection.cache == CacheChoice::Both {
                     print_data(&format!("with a {cache} cache:\n"));
                 }
-                print_plan(&plan, &preview, further);
+                print_plan(&plan, &preview, (budget, further), options.wide.width());
             }
             OutputFormat::Json => {
                 let state = (selection.cache != CacheChoice::Hot).then_some(cache);
                 print_data(&json_lines(&plan, &preview, &costs, state));
             }
         }
+        // A run of both states shares its time.
+        let taken = preview.duration + further.as_ref().map_or(0.0, |further| further.least);
+        budget = budget.map(|budget| (budget - taken).max(0.0));
     }
     Ok(ExitStatus::Done)
 }
 
-fn print_plan(plan: &RunPlan, preview: &PlanPreview, further: Option<FurtherCollections>) {
+fn print_plan(
+    plan: &RunPlan,
+    preview: &PlanPreview,
+    (budget, further): (Option<f64>, Option<FurtherCollections>),
+    width: Option<usize>,
+) {
     let scheduled = preview.cases.iter().zip(&plan.cases).flat_map(|(slot, planned)| {
         let action = slot
             .as_ref()
@@ -116,14 +126,31 @@ fn print_plan(plan: &RunPlan, preview: &PlanPreview, further: Option<FurtherColl
         already_measured: plan.already_measured,
         equal_cases: plan.cases.iter().map(|planned| planned.equal_cases.len()).sum(),
         further,
+        budget,
+        recorded: recorded_shares(plan, preview),
     };
-    print_data(&plan_table(&scheduled.chain(not_launched).collect::<Vec<_>>(), totals));
+    let cases = scheduled.chain(not_launched).collect::<Vec<_>>();
+    print_data(&plan_table(&cases, totals, Timestamp::now(), width));
     for row in &plan.unreadable_rows {
         print_note(&format!("left out: {row}"));
     }
     for table in &plan.missing_tables {
         print_note(&table.to_string());
     }
+}
+
+/// Returns the shares of the plan in the time of the production records of its rows.
+fn recorded_shares(plan: &RunPlan, preview: &PlanPreview) -> Option<RecordedShares> {
+    let share_of = |is_scheduled: bool| {
+        let slots = preview.cases.iter().zip(&plan.cases);
+        let planned = slots.filter(|(slot, _)| slot.is_ok() == is_scheduled).map(|(_, planned)| planned);
+        plan.recorded.share(planned.flat_map(PlannedCase::cases).map(IdentifiedCase::id))
+    };
+    Some(RecordedShares {
+        to_measure: share_of(true)?,
+        not_in_time: share_of(false)?,
+        not_launched: plan.recorded.share(plan.not_launched.iter().map(|(case, _)| case.id()))?,
+    })
 }
 
 /// Predicts the time of the collections after the first of each case: in proportion to the first ones.

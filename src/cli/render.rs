@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-use super::options::{AssetOptions, DatabaseFolder, SkewOption};
+use super::options::{AssetOptions, DatabaseFolder, SkewOption, parse_case_prefix};
 use crate::{
     catalogue::Catalogue,
     database::{Database, row_cases},
-    domain::{IdentifiedCase, KernelName, LogicalDeviceId, ProfilerSettings},
+    domain::{IdentifiedCase, KernelName, LogicalDeviceId, ProfilerSettings, did_you_mean_or},
     exit::ExitStatus,
     plan::DEFAULT_LAUNCHES,
     render::{
@@ -28,8 +28,8 @@ pub(super) struct RenderOptions {
     kernel: String,
     #[command(flatten)]
     database: DatabaseFolder,
-    /// Only the case with this id
-    #[arg(long, value_name = "ID")]
+    /// Only the case with this id, or whose id begins with it
+    #[arg(long, value_name = "ID", value_parser = parse_case_prefix)]
     case: Option<String>,
     /// Print the manifest instead of the script
     #[arg(long)]
@@ -54,20 +54,21 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
             return CommandError::bad_input(format!("no call launches `{kernel}` alone: {reason}"), hint);
         }
         let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
-        CommandError::bad_input(
-            format!("the catalogue has no entry for `{kernel}`"),
-            format!("entries: {}; docs/adding-a-kernel.md explains how to add one", known.join(", ")),
-        )
+        let hint = did_you_mean_or(kernel.as_str(), known.iter().copied(), || {
+            "`npubench kernels` lists the entries; docs/adding-a-kernel.md explains how to add one".to_owned()
+        });
+        CommandError::bad_input(format!("the catalogue has no entry for `{kernel}`"), hint)
     })?;
-    if !options.manifest {
-        print_data(&replay_script(&assets, ScriptCommunication::Kernels, [(&kernel, entry)])?);
+    let script = || replay_script(&assets, ScriptCommunication::Kernels, [(&kernel, entry)]);
+    if !options.manifest && options.case.is_none() {
+        print_data(&script()?);
         return Ok(ExitStatus::Done);
     }
     let table = database.kernel_csv(&kernel)?;
     let mut cases = Vec::new();
     for row in row_cases(&kernel, &table)? {
         let Ok(case) = row.case.map(IdentifiedCase::new) else { continue };
-        if options.case.as_ref().is_some_and(|wanted| case.id().as_str() != wanted) {
+        if options.case.as_ref().is_some_and(|wanted| !case.id().as_str().starts_with(wanted)) {
             continue;
         }
         match entry.resolve_call(&case) {
@@ -86,6 +87,10 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
             ),
             "the column `MicroBench Case` and the output of `run` show the ids",
         ));
+    }
+    if !options.manifest {
+        print_data(&script()?);
+        return Ok(ExitStatus::Done);
     }
     let mut manifest = Manifest {
         run: "by hand".to_owned(),

@@ -1,6 +1,7 @@
 //! `npubench resume`: continues a run that was interrupted.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -15,10 +16,13 @@ use super::{
 use crate::{
     config::AssetFiles,
     database::Database,
+    domain::{CaseId, Verdict, quoted_path},
     exit::ExitStatus,
-    ledger::{Ledger, RunRecord},
+    ledger::{CaseRecord, Ledger, RunRecord},
     report::print_note,
-    session::{CommandError, DeadlineOptions, ResumeState, RunContext, RunOptions, resume_on_all_nodes},
+    session::{
+        CommandError, DeadlineOptions, ResumeState, RunContext, RunOptions, resume_on_all_nodes, run_cache,
+    },
 };
 
 /// Continues a run that was interrupted
@@ -120,9 +124,45 @@ fn interrupted_run(
         let (_, past) = past_runs(database)?;
         return Ok(find_run(&past, wanted)?.record.clone());
     }
-    let is_open =
-        |run: &RunRecord| run.ended.is_none() || run.exit == Some(i64::from(ExitStatus::Interrupted.code()));
-    ledger.list_runs()?.into_iter().rev().find(is_open).ok_or_else(|| no_interrupted_run(database))
+    let runs = ledger.list_runs()?;
+    let mut done_later = None;
+    for (index, run) in runs.iter().enumerate().rev().filter(|(_, run)| is_interrupted(run)) {
+        if !is_done_later(ledger, run, &runs[index + 1..])? {
+            return Ok(run.clone());
+        }
+        done_later.get_or_insert(&run.run);
+    }
+    Err(match done_later {
+        Some(run) => CommandError::bad_input(
+            format!("later runs have measured the open cases of run {run}, the last that was interrupted"),
+            format!("`npubench resume {run} --db {}` measures them again", quoted_path(database.folder())),
+        ),
+        None => no_interrupted_run(database),
+    })
+}
+
+/// Returns true for a run that was stopped or killed.
+pub(super) fn is_interrupted(run: &RunRecord) -> bool {
+    run.ended.is_none() || run.exit == Some(i64::from(ExitStatus::Interrupted.code()))
+}
+
+/// Returns true if a run has open cases, and later runs with the same state of the cache have a verdict for all of them.
+fn is_done_later(ledger: &Ledger, run: &RunRecord, later: &[RunRecord]) -> Result<bool, CommandError> {
+    let has_verdict =
+        |case: &CaseRecord| case.outcome.as_ref().is_some_and(|outcome| outcome.verdict != Verdict::NotRun);
+    let mut open: BTreeSet<CaseId> = BTreeSet::new();
+    open.extend(
+        ledger.run_cases(&run.run)?.into_iter().filter(|case| !has_verdict(case)).map(|case| case.case),
+    );
+    if open.is_empty() {
+        return Ok(false);
+    }
+    for run in later.iter().filter(|other| run_cache(other) == run_cache(run)) {
+        for case in ledger.run_cases(&run.run)?.iter().filter(|case| has_verdict(case)) {
+            open.remove(&case.case);
+        }
+    }
+    Ok(open.is_empty())
 }
 
 fn no_interrupted_run(database: &Database) -> CommandError {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::options::{OutputFormat, OutputOptions};
+use super::options::{OutputFormat, OutputOptions, WideOption};
 use crate::{
     exit::ExitStatus,
     report::{print_data, rules_table},
@@ -19,6 +19,8 @@ use crate::{
 pub(super) struct RulesOptions {
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all commands")]
@@ -28,7 +30,7 @@ pub(super) fn run(options: &RulesOptions) -> Result<ExitStatus, CommandError> {
         OutputFormat::Json => {
             rules.iter().map(|rule| serde_json::to_string(rule).unwrap_or_default() + "\n").collect()
         }
-        OutputFormat::Plain => rules_table(&rules),
+        OutputFormat::Plain => rules_table(&rules, options.wide.width()),
     });
     Ok(ExitStatus::Done)
 }

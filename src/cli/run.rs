@@ -7,18 +7,19 @@ use clap::Args;
 use super::{
     measurement_options::MeasurementOptions,
     options::{CacheChoice, OutputOptions, SelectionOptions},
-    resume::resume_run,
+    resume::{is_interrupted, resume_run},
 };
 use crate::{
     database::{Database, ShardNumber},
     domain::{CacheState, DataKind, quoted_path},
     exit::ExitStatus,
     fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
+    ledger::Ledger,
     report::print_note,
     session::{CommandError, EndedRun, RunContext, RunOptions, check_expert_skew, new_run_id},
 };
 
-/// Least rest of a budget in seconds, as of the option: no collection ends in less.
+/// Least rest of a budget in seconds for another state of the cache: few collections on devices end in less.
 const LEAST_REST: f64 = 60.0;
 
 /// Measures the cases of a database and writes their rows
@@ -156,6 +157,9 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
             Some(lock) => lock,
             None => held.insert(context.database.lock()?),
         };
+        if is_first && let Some(ledger) = context.database.existing_ledger()? {
+            print_interrupted_run(&ledger)?;
+        }
         let plan = context.plan(&run_options, &kernels)?;
         // The first write: from here on the run has results to keep.
         context.database.initialise(lock)?;
@@ -169,6 +173,18 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
         is_interrupted = is_stopped;
     }
     Ok(exit)
+}
+
+/// Prints that the last run was interrupted: the new one measures what it left open, unless its options exclude that.
+fn print_interrupted_run(ledger: &Ledger) -> Result<(), CommandError> {
+    if let Some(last) = ledger.list_runs()?.last().filter(|run| is_interrupted(run)) {
+        print_note(&format!(
+            "run {} was interrupted: this is a new run, which measures what is missing; `npubench resume` would continue the other \
+             with its options",
+            last.run
+        ));
+    }
+    Ok(())
 }
 
 /// Returns what measures a state of the cache that the command did not reach.

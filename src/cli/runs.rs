@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
+use super::options::{DatabaseFolder, OutputFormat, OutputOptions, parse_case_prefix};
 use crate::{
     database::Database,
     exit::ExitStatus,
@@ -35,19 +35,9 @@ pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
 
 /// The runs of a database, and its ledger if it exists.
 pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<PastRun>), CommandError> {
-    if !database.has_tables() {
-        return Err(no_database(database));
-    }
     let ledger = database.existing_ledger()?;
     let runs = ledger.as_ref().map_or_else(|| Ok(Vec::new()), |ledger| run_history(database, ledger))?;
     Ok((ledger, runs))
-}
-
-pub(super) fn no_database(database: &Database) -> CommandError {
-    CommandError::bad_input(
-        format!("`{}` is not a database folder", database.folder().display()),
-        "give the folder that contains the per-kernel CSVs",
-    )
 }
 
 /// Finds a run by its id, by an unambiguous prefix of it, or the latest by `last`.
@@ -71,7 +61,11 @@ pub(super) fn find_run<'a>(runs: &'a [PastRun], name: &str) -> Result<&'a PastRu
         [one] => Ok(one),
         [] => Err(CommandError::bad_input(
             format!("the id of no run of this database begins with `{name}`; the latest is {}", id(latest)),
-            "`npubench runs --db DIR` lists all runs",
+            if parse_case_prefix(name).is_ok() && name.parse::<u64>().is_err() {
+                "`npubench why CASE --db DIR` explains a case; `npubench runs --db DIR` lists all runs"
+            } else {
+                "`npubench runs --db DIR` lists all runs"
+            },
         )),
         [first, .., last] => Err(CommandError::bad_input(
             format!(

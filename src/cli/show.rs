@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, DatabaseFolder, FilterOption, OutputFormat, OutputOptions},
+    options::{AssetOptions, DatabaseFolder, FilterOption, OutputFormat, OutputOptions, WideOption},
     runs::{find_run, past_runs},
 };
 use crate::{
@@ -14,8 +14,7 @@ use crate::{
     database::Database,
     exit::ExitStatus,
     report::{
-        Timestamp, output_has_colors, output_width, print_data, print_note, print_paged, timeline_json,
-        write_timeline,
+        Timestamp, output_has_colors, print_data, print_note, print_paged, timeline_json, write_timeline,
     },
     session::{CommandError, filter_run_cases, run_cache},
 };
@@ -46,10 +45,9 @@ pub(super) struct ShowOptions {
     assets: AssetOptions,
     #[command(flatten)]
     output: OutputOptions,
-    /// Print all columns and whole shapes, also on a narrow terminal
-    #[arg(long)]
-    wide: bool,
-    /// Write the run as a trace to this file instead
+    #[command(flatten)]
+    wide: WideOption,
+    /// Write the run as a trace to this file instead, or to standard output with `-`
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
 }
@@ -68,7 +66,12 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
         filter_run_cases(filter, &database, &catalogue, &past.record, (&mut cases, &numbers))?;
     }
     if let Some(path) = &options.timeline {
-        write_timeline(path, &timeline_json(past, &collections, &cases))?;
+        let trace = timeline_json(past, &collections, &cases);
+        if path.as_os_str() == "-" {
+            print_data(&trace);
+            return Ok(ExitStatus::Done);
+        }
+        write_timeline(path, &trace)?;
         print_note(&format!("the timeline of run {} is in {}", past.record.run, path.display()));
         return Ok(ExitStatus::Done);
     }
@@ -84,7 +87,7 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
             print_data(&lines.collect::<String>());
         }
         OutputFormat::Plain => {
-            let (width, is_painted) = (output_width().filter(|_| !options.wide), output_has_colors());
+            let (width, is_painted) = (options.wide.width(), output_has_colors());
             let mut text = String::new();
             if !cases.is_empty() {
                 text += &cases_table(&cases, &past.folder, width, is_painted);

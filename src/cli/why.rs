@@ -2,10 +2,7 @@
 
 use clap::Args;
 
-use super::{
-    options::{AssetOptions, CacheOption, DatabaseFolder, OutputFormat, OutputOptions},
-    runs::no_database,
-};
+use super::options::{AssetOptions, CacheOption, DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -38,9 +35,6 @@ pub(super) struct WhyOptions {
 
 pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
-    if !database.has_tables() {
-        return Err(no_database(&database));
-    }
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let device = DeviceProfile::load(&assets, database.device())?;

@@ -1,7 +1,7 @@
 //! Kernels of a profile that the catalogue cannot replay, with their device time: table and JSON of
 //! `npubench kernels --missing`.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use comfy_table::Cell;
 use serde::Serialize;
@@ -78,6 +78,27 @@ impl ProfileGaps {
     /// Share of a gap in the time of AI cores; `None` for gaps of other engines.
     fn share(&self, gap: &KernelGap) -> Option<f64> {
         (gap.engine == KernelEngine::AiCore).then(|| time_ratio(gap.time, self.ai_core_time))
+    }
+
+    /// Returns a line about the kernels on AI cores that can be replayed with all their recorded shapes, and their share of the time;
+    /// `None` without such kernels.
+    pub(crate) fn replayable_text(&self) -> Option<String> {
+        let of_cores = || self.of_engine(KernelEngine::AiCore);
+        let with_gaps: BTreeSet<&str> = of_cores().map(|gap| gap.kernel.as_str()).collect();
+        let missing = Nanos(of_cores().map(|gap| gap.time.0).sum());
+        let percent = 100.0 * (1.0 - time_ratio(missing, self.ai_core_time));
+        (self.kernels > 0).then(|| {
+            format!(
+                "{} of {} can be replayed with all recorded shapes, {percent:.2} % of the time on AI cores",
+                self.kernels - with_gaps.len(),
+                format_count(self.kernels, "kernel")
+            )
+        })
+    }
+
+    /// Returns true if some kernels on AI cores cannot be replayed with all their recorded shapes.
+    pub(crate) fn has_kernels(&self) -> bool {
+        self.of_engine(KernelEngine::AiCore).next().is_some()
     }
 
     fn of_engine(&self, engine: KernelEngine) -> impl Iterator<Item = &KernelGap> {

@@ -7,7 +7,10 @@ use std::{
     path::Path,
 };
 
-use super::{Database, DatabaseError, folder::DATABASE_FILE};
+use super::{
+    Database, DatabaseError,
+    folder::{DATABASE_FILE, has_database_files, is_profile},
+};
 use crate::{
     config::DatabaseFile,
     files::{
@@ -19,13 +22,15 @@ use crate::{
 };
 
 impl Database {
-    /// Returns true if a database can be created: the folder does not exist, is empty, or has only files of a creation
-    /// that was killed. Fails with [`DatabaseError::NotAFolder`] if the path is a file.
+    /// Returns true if a database can be created: the folder does not exist, or has no files of a database. Fails with
+    /// [`DatabaseError::NotAFolder`] if the path is a file, [`DatabaseError::Profile`] for a folder of the profiler.
     pub fn is_new(folder: &Path) -> Result<bool, DatabaseError> {
-        if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
-            return Err(DatabaseError::NotAFolder { path: folder.to_owned() });
+        match fs::metadata(folder) {
+            Ok(there) if !there.is_dir() => Err(DatabaseError::NotAFolder { path: folder.to_owned() }),
+            _ if is_empty_or_drafts(folder) => Ok(true),
+            _ if is_profile(folder) => Err(DatabaseError::Profile { path: folder.to_owned() }),
+            _ => Ok(!has_database_files(folder)?),
         }
-        Ok(is_empty_or_drafts(folder))
     }
 
     /// Creates a database folder atomically: `fill` writes files into a temporary folder that becomes the database when
@@ -40,7 +45,7 @@ impl Database {
         if !Self::is_new(folder)? {
             return Err(just_made().into());
         }
-        // An empty folder is filled and not replaced: it may be another process's working directory.
+        // An existing folder is filled and not replaced: it may be another process's working directory.
         let is_there = folder.is_dir();
         let parent =
             folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -56,7 +61,7 @@ impl Database {
             // Another creation in the same folder holds this lock until its files exist.
             let one_at_a_time = File::open(folder).map_err(DatabaseError::io("open", folder))?;
             let _ = one_at_a_time.lock();
-            if !is_empty_or_drafts(folder) {
+            if has_database_files(folder)? {
                 return Err(just_made().into());
             }
             move_files(draft.path(), folder)?;

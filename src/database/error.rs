@@ -41,6 +41,8 @@ pub enum DatabaseError {
     MissingColumn { path: PathBuf, column: &'static str },
     #[error("`{}`:{line}: {problem}", .path.display())]
     Csv { path: PathBuf, line: u64, problem: String },
+    #[error("`{}`:1: {problem}", .path.display())]
+    NotCsv { path: PathBuf, problem: String },
     #[error("`{}` is a Git LFS pointer, not the data", .path.display())]
     LfsPointer { path: PathBuf },
     #[error("another npubench has just created `{}`", .path.display())]
@@ -106,6 +108,7 @@ impl DatabaseError {
             Self::NoRowsOfKernel { .. } => "first ingest a profile with this kernel",
             Self::MissingColumn { .. } => "move it out of the folder if it is not a kernel's table",
             Self::Csv { .. } => "fix the line, or restore the file from version control",
+            Self::NotCsv { .. } => "save it as CSV with commas in UTF-8, or restore it from version control",
             Self::LfsPointer { .. } => "fetch the data with `git lfs pull`",
             Self::CreatedConcurrently { .. } => {
                 "this command wrote nothing into it; run it again to add its rows"

@@ -39,8 +39,29 @@ pub(super) fn ledger_path(folder: &Path) -> PathBuf {
     folder.join(STATE_FOLDER).join("ledger.db")
 }
 
+/// Returns true for a folder with `database.yaml`, a table, or files of npubench. Others can become a database.
+pub(super) fn has_database_files(folder: &Path) -> Result<bool, DatabaseError> {
+    for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
+        let entry = entry.map_err(DatabaseError::io("list", folder))?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name == DATABASE_FILE
+            || name == STATE_FOLDER
+            || (table_stem(&name).is_some() && !entry.path().is_dir())
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the stem of a table's file name; `None` for other files.
+pub(crate) fn table_stem(name: &str) -> Option<&str> {
+    name.strip_suffix(".csv").filter(|stem| !stem.starts_with('.'))
+}
+
 /// Returns true for a folder of the profiler: by its own name, or by what it has. A database has its file, or tables.
-fn is_profile(folder: &Path) -> bool {
+pub(super) fn is_profile(folder: &Path) -> bool {
     let is_of_profiler = |name: &str| {
         name.starts_with("PROF_") || name.ends_with("_ascend_pt") || name == "ASCEND_PROFILER_OUTPUT"
     };
@@ -74,10 +95,12 @@ pub struct Database {
 
 impl Database {
     /// Opens a folder. Without `database.yaml`, as older tools leave it, its kind is `npu`. Fails with
-    /// [`DatabaseError::NotADatabase`] if the folder does not exist; [`DatabaseError::Yaml`].
+    /// [`DatabaseError::NotADatabase`] if the folder does not exist or has neither tables nor files of npubench;
+    /// [`DatabaseError::Yaml`].
     pub fn open(folder: &Path) -> Result<Self, DatabaseError> {
-        let resolved = folder.canonicalize().ok().filter(|folder| folder.is_dir());
-        let folder = resolved.ok_or_else(|| DatabaseError::NotADatabase { path: folder.to_owned() })?;
+        let not_a_database = || DatabaseError::NotADatabase { path: folder.to_owned() };
+        let folder =
+            folder.canonicalize().ok().filter(|folder| folder.is_dir()).ok_or_else(not_a_database)?;
         if is_profile(&folder) {
             return Err(DatabaseError::Profile { path: folder });
         }
@@ -89,7 +112,11 @@ impl Database {
             }
             Err(error) => return Err(DatabaseError::io("read", &path)(error)),
         };
-        Ok(Self { folder, file, has_file, new_stems: Arc::default() })
+        if has_file || has_database_files(&folder)? {
+            Ok(Self { folder, file, has_file, new_stems: Arc::default() })
+        } else {
+            Err(not_a_database())
+        }
     }
 
     /// Opens a folder that must be of the given kind.
@@ -105,11 +132,6 @@ impl Database {
     /// Returns the kind.
     pub const fn kind(&self) -> DataKind {
         self.file.kind
-    }
-
-    /// Returns true if the folder has a `database.yaml` or kernel CSVs; an empty folder can become any database.
-    pub fn has_tables(&self) -> bool {
-        self.has_file || self.kernels().is_ok_and(|kernels| !kernels.is_empty())
     }
 
     /// Returns the name of the device profile.
@@ -233,8 +255,7 @@ impl Database {
         let mut stems = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(DatabaseError::io("list", &self.folder))? {
             let name = entry.map_err(DatabaseError::io("list", &self.folder))?.file_name();
-            let stem = name.to_str().and_then(|name| name.strip_suffix(".csv"));
-            stems.extend(stem.filter(|stem| !stem.starts_with('.')).map(str::to_owned));
+            stems.extend(name.to_str().and_then(table_stem).map(str::to_owned));
         }
         Ok(stems)
     }

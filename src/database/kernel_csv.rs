@@ -17,6 +17,7 @@ use crate::{
     files::{atomic::write_atomic_by, read_regular},
     table::{
         CsvIndex, NeedsFullParser,
+        format::{encoding_problem, separator_problem},
         raw_records::{
             CsvPosition, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending,
             unify_endings,
@@ -96,12 +97,19 @@ impl KernelCsv {
         let error = |line, problem: &str| {
             Err(DatabaseError::Csv { path: path.to_owned(), line, problem: problem.to_owned() })
         };
+        let not_csv = |problem| Err(DatabaseError::NotCsv { path: path.to_owned(), problem });
+        if let Some(problem) = encoding_problem(&original) {
+            return not_csv(problem.to_owned());
+        }
         let mut table = Self::new(path, &[]);
         let mut records = RawRecords::new(&original);
         let mut record = ByteRecord::new();
         let Some(CsvPosition { range: header, .. }) = records.read_record(&mut record) else {
             return error(1, "the file is empty, expected a header");
         };
+        if let Some(problem) = separator_problem(&record) {
+            return not_csv(problem);
+        }
         for name in &record {
             table.ensure_column(String::from_utf8_lossy(name).trim());
         }

@@ -39,9 +39,7 @@ pub(crate) use folder::{REHEARSAL_RUN, collection_path, copy_rows, copy_shapes, 
 pub(crate) use interpolation_errors::{InterpolationErrors, KernelInterpolationError};
 pub use kernel_csv::KernelCsv;
 pub use lint::lint_database;
-pub(crate) use lint::{
-    FileIssues, IssueSeverity, LintIssue, LintIssueKind, LintReport, quote_cell, row_count_text,
-};
+pub(crate) use lint::{FileIssues, IssueSeverity, LintIssue, LintIssueKind, LintReport, row_count_text};
 pub(crate) use measured_rows::for_each_measured_case;
 pub(crate) use merge::MergeReport;
 pub use merge::merge_groups;

@@ -29,23 +29,16 @@ pub(crate) fn production_rows(
     kernel: &KernelName,
     table: &KernelCsv,
 ) -> Result<Vec<ProductionRow>, DatabaseError> {
-    let [_, median, _] = columns::PROFILING;
-    let (Some(median), records) =
-        (table.column_index(median), table.column_index(columns::PROFILING_RECORDS))
-    else {
+    if table.column_index(columns::PROFILING[1]).is_none() {
         return Ok(Vec::new());
-    };
-    let mut measured = vec![None; table.len()];
-    table.for_each_row(|row, cells| {
-        let duration = cells.get(median).and_then(|cell| Nanos::parse_micros(cell).ok());
-        let count =
-            records.and_then(|column| std::str::from_utf8(cells.get(column)?).ok()?.trim().parse().ok());
-        measured[row] =
-            duration.filter(|duration| duration.0 > 0).map(|duration| (duration, count.unwrap_or(1)));
-    });
+    }
     let rows = row_cases(kernel, table)?.into_iter().filter_map(|row| {
-        let (median, records) = measured[row.row]?;
-        Some(ProductionRow { case: row.case.ok()?, median, records, is_on_ai_cpu: row.is_on_ai_cpu })
+        Some(ProductionRow {
+            median: row.production?,
+            records: row.production_records,
+            is_on_ai_cpu: row.is_on_ai_cpu,
+            case: row.case.ok()?,
+        })
     });
     Ok(rows.collect())
 }

@@ -26,9 +26,18 @@ pub(crate) struct RowCase {
     pub is_on_ai_cpu: bool,
     /// Median of the case in production profiles; `None` without one.
     pub(crate) production: Option<Nanos>,
+    /// Number of these production records; 1 in tables that do not state it.
+    pub(crate) production_records: u64,
 }
 
 impl RowCase {
+    /// Returns the seconds of all production records, if each took as long as the median; 0 without one.
+    pub(crate) fn recorded_seconds(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a count of records")]
+        let records = self.production_records as f64;
+        self.production.map_or(0.0, Nanos::seconds) * records
+    }
+
     /// Returns what the row shows for a state of the cache.
     pub(crate) const fn cells(&self, cache: CacheState) -> &RowCells {
         match cache {
@@ -81,6 +90,7 @@ pub(crate) struct RowColumns {
     cold: ResultColumns,
     core: Option<usize>,
     production: Option<usize>,
+    records: Option<usize>,
     /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
     /// Names and indices of the columns that repeat the shapes of inputs.
@@ -165,13 +175,15 @@ impl RowColumns {
         for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
             *index = column(name).ok_or(name)?;
         }
-        let [core, production] = [columns::CORE, columns::PROFILING[1]].map(column);
+        let [core, production, records] =
+            [columns::CORE, columns::PROFILING[1], columns::PROFILING_RECORDS].map(column);
         Ok(Self {
             signature,
             hot: ResultColumns::find(header, CacheState::Hot),
             cold: ResultColumns::find(header, CacheState::Cold),
             core,
             production,
+            records,
             attributes,
             shape_labels,
         })
@@ -231,6 +243,11 @@ fn production_median(cells: &ByteRecord, column: Option<usize>) -> Option<Nanos>
     (median.0 > 0).then_some(median)
 }
 
+/// Returns the number of production records of a row.
+fn production_records(cells: &ByteRecord, column: Option<usize>) -> u64 {
+    cell_text(cells, column).and_then(|cell| cell.parse().ok()).unwrap_or(1)
+}
+
 /// Parses every row of a table as a case. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is
 /// missing. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
 pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
@@ -247,6 +264,7 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             hot: columns.hot.read(cells),
             cold: columns.cold.read(cells),
             production: production_median(cells, columns.production),
+            production_records: production_records(cells, columns.records),
             is_on_ai_cpu: cell_text(cells, columns.core) == Some(RecordedTask::AI_CPU),
         });
     });
@@ -265,6 +283,7 @@ fn collective_row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
         ResultColumns { average: duration, ..ResultColumns::find(table.column_names(), CacheState::Hot) };
     let cold = ResultColumns::find(&[], CacheState::Cold);
     let production = table.column_index(columns::PROFILING[1]);
+    let records = table.column_index(columns::PROFILING_RECORDS);
     let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
         cases.push(RowCase {
@@ -274,6 +293,7 @@ fn collective_row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             hot: results.read(cells),
             cold: cold.read(cells),
             production: production_median(cells, production),
+            production_records: production_records(cells, records),
             is_on_ai_cpu: false,
         });
     });

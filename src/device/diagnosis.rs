@@ -1,6 +1,6 @@
 //! Checks of `npubench doctor`: conditions for measuring on this host. They change nothing.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use super::{CustomOperators, DeviceError, DeviceNumbering, HostDevices, VISIBLE, describe_health};
 use crate::domain::{LogicalDeviceId, SoftwareFingerprint};
@@ -167,9 +167,11 @@ pub(crate) fn check_files(folder: &Path) -> Vec<DoctorCheck> {
     let state = if bits & 0o027 == 0o027 { CheckStatus::Passed } else { CheckStatus::Warning };
     let mode =
         doctor_check("umask", state, format!("{bits:04o}"), "msprof requires 0027 or stricter: `umask 0027`");
-    let disk = match nix::sys::statvfs::statvfs(folder) {
+    // A folder that does not exist yet will be on the disk of the folder above.
+    let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    let disk = match nix::sys::statvfs::statvfs(existing) {
         Err(error) => {
-            let found = format!("`{}`: {error}", folder.display());
+            let found = format!("`{}`: {}", folder.display(), io::Error::from(error));
             doctor_check("disk", CheckStatus::Warning, found, "check the folder")
         }
         Ok(disk) => {

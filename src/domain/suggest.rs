@@ -1,14 +1,24 @@
 //! Suggestions for unknown words, and truncation of messages.
 
-/// Returns the most similar word, ignoring case; `None` if a third of its letters or more differ.
+use std::cmp::Reverse;
+
+/// Returns the most similar word, ignoring case; `None` if a third of its letters or more differ. Of equally similar words, the one
+/// with the longest common start.
 pub(crate) fn nearest_name<'a>(wrong: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     words
         .into_iter()
         .map(|word| (strsim::damerau_levenshtein(&wrong, &word.to_lowercase()), word))
         .filter(|(distance, word)| *distance <= (word.len() / 3).max(1))
-        .min()
+        .min_by_key(|(distance, word)| {
+            (*distance, Reverse(common_start(&wrong, &word.to_lowercase())), *word)
+        })
         .map(|(_, word)| word)
+}
+
+/// Returns the number of characters that begin both words.
+fn common_start(one: &str, other: &str) -> usize {
+    one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count()
 }
 
 /// Returns a hint for an unknown word: the nearest known one, or `otherwise`.
@@ -40,6 +50,7 @@ mod tests {
         assert_eq!(nearest_name("swiglu", words), Some("SwiGlu"));
         assert_eq!(nearest_name("Ad", words), Some("Add"));
         assert_eq!(nearest_name("RmsNorm", words), None);
+        assert_eq!(nearest_name("sped", ["seed", "speed"]), Some("speed"));
         assert_eq!(did_you_mean_or("Dda", words, || "there are three".to_owned()), "there are three");
         assert_eq!(truncate_for_message("a + b"), "a + b");
         assert_eq!(truncate_for_message(&"é".repeat(200)), "é".repeat(99) + "…");

@@ -110,6 +110,13 @@ impl FailingVerdicts {
     pub(crate) fn contains(&self, verdict: Verdict) -> bool {
         self.0.contains(&verdict)
     }
+
+    /// Adds a verdict.
+    pub(crate) fn add(&mut self, verdict: Verdict) {
+        if !self.contains(verdict) {
+            self.0.push(verdict);
+        }
+    }
 }
 
 /// All verdicts but `ok`, `ran_as_other` and `no_entry`: profiles of models have kernels that no call of torch_npu

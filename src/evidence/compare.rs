@@ -10,11 +10,12 @@ use super::{
 use crate::{
     database::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, RowCase,
-        columns, quote_cell, row_cases, row_count_text, row_differences,
+        columns, row_cases, row_count_text, row_differences,
     },
     domain::{CacheState, Case, CaseId, IntervalMethod, KernelName, Nanos, RowResult, Verdict},
     ledger::{Ledger, LedgerError, StoredArchive},
     render::files::EVIDENCE,
+    table::format::quote_cell,
 };
 
 /// Maximum number of different cells that an issue lists.

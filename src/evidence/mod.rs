@@ -1,7 +1,7 @@
 //! Evidence of rows: the content that the ledger gives a row, its comparison with the tables, and everything that is known of
 //! one case.
 //!
-//! Layer 4: imports `stats`, `domain`, `files`, `config`, `catalogue`, `render`, `ledger`, `database`, `plan` and
+//! Layer 4: imports `stats`, `domain`, `files`, `table`, `config`, `catalogue`, `render`, `ledger`, `database`, `plan` and
 //! `verify`. It writes nothing.
 
 mod case_evidence;

@@ -141,9 +141,6 @@ fn open_sources(request: &MergeRequest<'_>, target: Option<&Database>) -> Result
         if !seen.insert(database.folder().to_owned()) {
             continue;
         }
-        if !database.has_tables() && !database.ledger_path().exists() {
-            return Err(DatabaseError::NotADatabase { path: folder.clone() }.into());
-        }
         match owner_of(&database) {
             Some(owner) => leave_out(request, &database, owner, &mut found.in_use)?,
             None => found.databases.push(database),

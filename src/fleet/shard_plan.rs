@@ -186,7 +186,10 @@ impl ShardPlan {
         Self::load(database)?.ok_or_else(|| {
             CommandError::bad_input(
                 format!("`{}` has no shards", database.folder().display()),
-                format!("`npubench shard --db {} --shards N` divides its plan", quoted_path(database.folder())),
+                format!(
+                    "`npubench shard --db {} --shards N` divides its plan",
+                    quoted_path(database.folder())
+                ),
             )
         })
     }

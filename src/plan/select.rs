@@ -8,7 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EqualCallEvidence, FilteredTable, RowFilter, collectives::planned_collective, equal_calls::EqualRows,
+    EqualCallEvidence, FilteredTable, RecordedTime, RowFilter, collectives::planned_collective,
+    equal_calls::EqualRows,
 };
 use crate::{
     catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
@@ -111,6 +112,8 @@ pub(crate) struct RunPlan {
     pub(crate) missing_tables: Vec<MissingTable>,
     /// Number of cases that have an accepted result already.
     pub already_measured: usize,
+    /// Time of the production records of all selected rows, also of those that are measured.
+    pub(crate) recorded: RecordedTime,
     /// Medians in production profiles with which results are compared, by case.
     pub(crate) production: BTreeMap<CaseId, Nanos>,
     /// Results that the rows of planned cases show before the run.
@@ -277,7 +280,8 @@ pub(crate) fn select_cases(
         let weights = selection.weight_column.and_then(|column| row_weights(&table, column));
         has_weights |= weights.is_some();
         for row in row_cases(&kernel, &table)? {
-            let shown_cells = row.cells(selection.cache).clone();
+            let (shown_cells, recorded_seconds) =
+                (row.cells(selection.cache).clone(), row.recorded_seconds());
             let default_value = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
             let case = match row.case {
                 Ok(case) => IdentifiedCase::new(case),
@@ -296,6 +300,7 @@ pub(crate) fn select_cases(
                 continue;
             }
             has_match = true;
+            plan.recorded.add_row(case.id(), recorded_seconds);
             let value = selection.case_weights.get(case.id().as_str()).copied();
             let of_row = || weights.as_ref().map_or(default_value, |weights| weights[row.row]);
             let value = value.unwrap_or_else(of_row);

@@ -88,6 +88,9 @@ pub enum ProfileError {
     /// JSON, such as a timeline, instead of a table.
     #[error("`{}` is JSON, not a table of kernels", .0.display())]
     Json(PathBuf),
+    /// Archive or compressed file.
+    #[error("`{}` is compressed", .0.display())]
+    Compressed(PathBuf),
     /// Record without an end.
     #[error("`{}`:{line}: the row that starts here does not end within {mebibytes} MiB", .file.display())]
     Endless {
@@ -261,6 +264,7 @@ impl ProfileError {
             Self::Json(_) | Self::MissingColumns { is: Some(_), .. } => {
                 "give the kernel_details.csv, op_summary_*.csv or database of the same profile"
             }
+            Self::Compressed(_) => "unpack it, and give the file or folder that it contains",
             Self::Endless { .. } => "a quote in it is not closed; fix the row, or export the profile again",
             Self::MissingTable { .. } => {
                 "kernels are in the ascend_pytorch_profiler*.db or msprof_*.db of a profile at level 1 or higher"

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     domain::{Nanos, NanosError, RecordedTask, SignatureCells},
     files::open_regular,
-    table::{decimal, simd_index},
+    table::{decimal, raw_records::missing_field_text, simd_index},
 };
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
@@ -44,20 +44,32 @@ pub(super) struct RecordTable {
     is_crlf: bool,
 }
 
+/// First bytes of compressed files and archives.
+const COMPRESSED: [&[u8]; 5] = [b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"];
+
+/// Refuses a file that is no table by its first bytes.
+pub(super) fn check_start(start: &[u8], file: &Path) -> Result<(), ProfileError> {
+    let file = || file.to_owned();
+    if start.starts_with(b"version https://git-lfs") {
+        return Err(ProfileError::LfsPointer(file()));
+    }
+    if COMPRESSED.iter().any(|magic| start.starts_with(magic)) {
+        return Err(ProfileError::Compressed(file()));
+    }
+    match start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start().first() {
+        None => Err(ProfileError::Empty(file())),
+        Some(b'{' | b'[') => Err(ProfileError::Json(file())),
+        Some(_) => Ok(()),
+    }
+}
+
 impl RecordTable {
     /// Checks the start of a file and its header.
     pub(super) fn open(file: &Path) -> Result<Self, ProfileError> {
         let io = |source| ProfileError::Io { file: file.to_owned(), source };
         let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
         let start = input.fill_buf().map_err(io)?;
-        if start.starts_with(b"version https://git-lfs") {
-            return Err(ProfileError::LfsPointer(file.to_owned()));
-        }
-        match start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start().first() {
-            None => return Err(ProfileError::Empty(file.to_owned())),
-            Some(b'{' | b'[') => return Err(ProfileError::Json(file.to_owned())),
-            Some(_) => {}
-        }
+        check_start(start, file)?;
         let mut csv = RecordRows::new(input.take(LONGEST_HEADER), 0).csv;
         let mut header = ByteRecord::new();
         csv.read_byte_record(&mut header).map_err(|error| csv_error(error, file))?;
@@ -152,10 +164,8 @@ impl<R: Read> RecordRows<R> {
         if fields == columns {
             return Ok(Some(KernelRow { table, row: RowCells::Csv(&self.row), line }));
         }
-        let place = match table.header.get(fields).map(String::from_utf8_lossy) {
-            Some(name) => format!("`{name}` (column {}) is the first that is missing", fields + 1),
-            None => format!("field {} has no column", columns + 1),
-        };
+        let column = table.header.get(fields).map(String::from_utf8_lossy);
+        let place = missing_field_text(fields, columns, column);
         Err(ProfileError::Ragged { file: table.file.clone(), line, fields, columns, place })
     }
 }

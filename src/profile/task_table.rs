@@ -12,12 +12,13 @@ use csv::{ByteRecord, ReaderBuilder};
 use super::{
     ProfileError, RecordPosition,
     columns::{CELLS, CORE, DEVICE, DURATION, KERNEL, NAME, START, STREAM},
-    records::{BUFFER, LONGEST_ROW, RowLimitReader, csv_error, ends_in_carriage_return},
+    records::{BUFFER, LONGEST_ROW, RowLimitReader, check_start, csv_error, ends_in_carriage_return},
     unsupported_table::UnsupportedTable,
 };
 use crate::{
     domain::{Nanos, NanosError},
     files::open_regular,
+    table::raw_records::missing_field_text,
 };
 
 const STEP: [&str; 1] = ["Step Id"];
@@ -88,14 +89,7 @@ pub(crate) fn for_each_task_row(
     let io = |source| ProfileError::Io { file: file.to_owned(), source };
     let mut input = BufReader::with_capacity(BUFFER, open_regular(file).map_err(io)?);
     let start = input.fill_buf().map_err(io)?;
-    if start.starts_with(b"version https://git-lfs") {
-        return Err(ProfileError::LfsPointer(file.to_owned()));
-    }
-    match start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start().first() {
-        None => return Err(ProfileError::Empty(file.to_owned())),
-        Some(b'{' | b'[') => return Err(ProfileError::Json(file.to_owned())),
-        Some(_) => {}
-    }
+    check_start(start, file)?;
     let mut csv = ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
@@ -120,11 +114,9 @@ pub(crate) fn for_each_task_row(
     };
     while let Some(line) = next(&mut row)? {
         if row.len() != header.len() {
-            let place = match header.get(row.len()).map(String::from_utf8_lossy) {
-                Some(name) => format!("`{name}` (column {}) is the first that is missing", row.len() + 1),
-                None => format!("field {} has no column", header.len() + 1),
-            };
             let (fields, columns) = (row.len(), header.len());
+            let column = header.get(fields).map(String::from_utf8_lossy);
+            let place = missing_field_text(fields, columns, column);
             return Err(ProfileError::Ragged { file: file.to_owned(), line, fields, columns, place });
         }
         visit(TaskRow { file, row: &row, columns: &columns, line })?;

@@ -8,6 +8,7 @@
 mod audit;
 mod collectives;
 mod diff;
+pub(crate) mod fitted_table;
 mod grid;
 mod grid_plot;
 mod history;
@@ -28,6 +29,7 @@ mod status_table;
 mod summary_tables;
 mod sweep;
 mod terminal;
+mod terminal_echo;
 mod text;
 mod timeline;
 mod timestamp;
@@ -47,10 +49,11 @@ pub(crate) use json::JsonLines;
 pub(crate) use merge::{MergeReport, merge_json, merge_text};
 pub(crate) use noise::{noise_json, noise_text};
 pub(crate) use output_format::OutputFormat;
-pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, plan_table};
+pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, RecordedShares, plan_table};
 pub(crate) use print::{
     Verbosity, is_output_incomplete, note_simulated, print_data, print_note, print_output, set_verbosity,
 };
+pub(crate) use progress::CheckProgress;
 pub(crate) use rebuild::{RebuildReport, SalvageReport, rebuild_json, rebuild_text};
 pub(crate) use recorder::{RunRecorder, case_log, collection_log};
 pub(crate) use reparse::{

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    summary_tables::{align_right, plain_table},
+    Timestamp,
+    fitted_table::{FittedColumn, FittedRow, FittedTable},
     text::format_count,
     timestamp::format_duration,
 };
@@ -30,6 +31,26 @@ pub(crate) struct PlanTotals {
     pub equal_cases: usize,
     /// Further collections; `None` if each case has one.
     pub further: Option<FurtherCollections>,
+    /// Given time in seconds; `None` without a deadline.
+    pub budget: Option<f64>,
+    /// Shares of the recorded time of the rows; `None` if no row has one.
+    pub recorded: Option<RecordedShares>,
+}
+
+impl PlanTotals {
+    /// Returns the seconds of the given time that the run does not use, even with all further collections.
+    fn unused_seconds(&self) -> Option<f64> {
+        let most = self.further.map_or(0.0, |further| further.most);
+        self.budget.map(|budget| budget - self.seconds - most).filter(|unused| *unused > 0.0)
+    }
+}
+
+/// Shares of the time of the production records of a plan's rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordedShares {
+    pub to_measure: f64,
+    pub not_in_time: f64,
+    pub not_launched: f64,
 }
 
 /// Predicted time of the collections after the first of each case.
@@ -50,7 +71,12 @@ struct PlanLine {
 }
 
 /// Returns the cases of a plan by kernel, then the totals, and the reasons of cases that would not be measured.
-pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTotals) -> String {
+pub(crate) fn plan_table(
+    cases: &[(&KernelName, PlannedAction)],
+    totals: PlanTotals,
+    now: Timestamp,
+    width: Option<usize>,
+) -> String {
     let mut lines: BTreeMap<&KernelName, PlanLine> = BTreeMap::new();
     let mut reasons: BTreeMap<String, SimilarReasons<'_>> = BTreeMap::new();
     for (kernel, action) in cases {
@@ -67,22 +93,20 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
             *similar.kernels.entry(kernel).or_default() += 1;
         }
     }
-    let mut table = plain_table(["kernel", "to measure", "not in time", "not launched"]);
+    let names = ["to measure", "not in time", "not launched"];
+    let mut columns = vec![FittedColumn::text("kernel", 0).shortened_to(8)];
+    columns.extend(names.map(|name| FittedColumn::number(name, 0)));
+    let mut rows: Vec<FittedRow> = Vec::new();
     let cell = |count: usize| if count == 0 { String::new() } else { count.to_string() };
     for (kernel, line) in &lines {
-        table.add_row([
-            kernel.to_string(),
-            cell(line.measured),
-            cell(line.not_in_time),
-            cell(line.not_launched),
-        ]);
+        let cells = [line.measured, line.not_in_time, line.not_launched].map(cell);
+        rows.push(FittedRow::from_cells(&[&[kernel.to_string()], &cells[..]].concat()));
     }
     let total = |of: fn(&PlanLine) -> usize| lines.values().map(of).sum::<usize>();
     let measured = total(|line| line.measured);
     let cells = [measured, total(|line| line.not_in_time), total(|line| line.not_launched)].map(cell);
-    table.add_row(std::iter::once("all".to_owned()).chain(cells));
-    align_right(&mut table, 1..);
-    let mut text = table.trim_fmt() + "\n";
+    rows.push(FittedRow::from_cells(&[&["all".to_owned()], &cells[..]].concat()));
+    let mut text = FittedTable { columns, rows, ..FittedTable::default() }.print(width, false);
     text += &format!(
         "{} in {} on {} would take about {}; {} already measured\n",
         format_count(measured, "case"),
@@ -97,6 +121,7 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
             "further collections for {percent} % take from {least} to {most}, or the rest of the given time\n"
         );
     }
+    text += &time_lines(&totals, now);
     if totals.equal_cases > 0 {
         let cases = format_count(totals.equal_cases, "case");
         text += &format!("{cases} with the same call as another one: each call is launched once\n");
@@ -104,6 +129,41 @@ pub(crate) fn plan_table(cases: &[(&KernelName, PlannedAction)], totals: PlanTot
     for SimilarReasons { first, differ, kernels } in reasons.into_values() {
         let such_as = if differ { ", such as" } else { "" };
         text += &format!("{}{such_as}: {first}\n", cases_by_kernel(&kernels));
+    }
+    text
+}
+
+/// Returns lines about the end of the run, the rest of the given time, and the share of the recorded time.
+fn time_lines(totals: &PlanTotals, now: Timestamp) -> String {
+    let mut text = String::new();
+    if let Some(budget) = totals.budget {
+        let [ends, limit] =
+            [totals.seconds, budget].map(|seconds| now.plus_seconds(seconds).local_date_time());
+        text += &format!("the first collections end at about {ends}; the given time ends at {limit}\n");
+    }
+    if let Some(unused) = totals.unused_seconds().filter(|unused| *unused >= 60.0) {
+        text += &format!(
+            "{} of it stay unused: `run` takes more with a smaller `--precision` or a greater `--max-collections`, `--update all` \
+             measures all rows again, and `npubench fill` and `npubench adapt` measure cases that the database lacks\n",
+            format_duration(unused)
+        );
+    }
+    // Rounded, a share of 0.00 % is nothing.
+    let is_shown = |share: f64| share >= 5e-5;
+    if let Some(RecordedShares { to_measure, not_in_time, not_launched }) =
+        totals.recorded.filter(|recorded| is_shown(1.0 - recorded.to_measure))
+    {
+        let measured = (1.0 - to_measure - not_in_time - not_launched).max(0.0);
+        let shares = [
+            (to_measure, "to measure"),
+            (not_in_time, "not in time"),
+            (not_launched, "not launched"),
+            (measured, "already measured"),
+        ];
+        let shares = shares.into_iter().filter(|(share, _)| is_shown(*share));
+        let shares: Vec<String> =
+            shares.map(|(share, name)| format!("{:.2} % {name}", 100.0 * share)).collect();
+        text += &format!("of the recorded time of the rows: {}\n", shares.join(", "));
     }
     text
 }

@@ -3,19 +3,23 @@
 //! If the terminal has fewer lines than the display, the last lines are left out; the display never scrolls.
 
 use std::{
+    io::{self, IsTerminal as _},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, RecvTimeoutError, Sender},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
-    DeviceActivity, DeviceStatus, RunState, Timestamp, print_note,
+    DeviceActivity, DeviceStatus, RunState, Timestamp,
+    print::is_quiet,
+    print_note,
     run_state::RunningCollection,
+    terminal_echo::HiddenControlEcho,
     timestamp::{format_clock, format_duration},
 };
 use crate::{
@@ -33,6 +37,7 @@ pub(super) struct ProgressDisplay {
     lines: MultiProgress,
     ticks: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    echo: Option<HiddenControlEcho>,
 }
 
 #[derive(Debug)]
@@ -60,7 +65,7 @@ impl ProgressDisplay {
         };
         // Without the thread the display is still updated by events.
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(work).ok();
-        Self { display, lines, ticks: Some(ticks), thread }
+        Self { display, lines, ticks: Some(ticks), thread, echo: HiddenControlEcho::on_stderr() }
     }
 
     /// Prints a line above the display.
@@ -101,6 +106,7 @@ impl Drop for ProgressDisplay {
             let _ = thread.join();
         }
         lock_display(&self.display).clear();
+        self.echo = None;
     }
 }
 
@@ -133,12 +139,14 @@ impl DisplayState {
     }
 }
 
+/// Returns the text behind a bar of cases: the elapsed time and, if it can be predicted, the time that is left.
+fn time_text(elapsed: f64, left: Option<f64>) -> String {
+    let left = left.map_or_else(String::new, |left| format!(", {} left", format_duration(left)));
+    format!("cases, {} elapsed{left}", format_clock(elapsed))
+}
+
 fn overall_text(state: &RunState, now: Timestamp) -> String {
-    let elapsed = format_clock(now.seconds_since(state.started));
-    let left = state
-        .eta
-        .filter(|_| !state.is_waiting())
-        .map_or_else(String::new, |eta| format!(", {} left", format_duration(eta.seconds_since(now))));
+    let left = state.eta.filter(|_| !state.is_waiting()).map(|eta| eta.seconds_since(now));
     let late = match state.not_in_time {
         0 => String::new(),
         late => format!(", {late} not in time"),
@@ -149,7 +157,74 @@ fn overall_text(state: &RunState, now: Timestamp) -> String {
         state if state.is_waiting() => ", waiting for a device",
         _ => "",
     };
-    format!("cases, {elapsed} elapsed{left}{late}{waiting}")
+    format!("{}{late}{waiting}", time_text(now.seconds_since(state.started), left))
+}
+
+/// Bar of a vendor check, with the words of the bar of a run.
+#[derive(Debug)]
+pub(crate) struct CheckProgress {
+    bar: ProgressBar,
+    started: Instant,
+    forecast: CheckForecast,
+}
+
+impl CheckProgress {
+    /// Creates the bar if standard error is a terminal; the outcomes of `known` cases are known before Python starts.
+    pub(crate) fn for_stderr(total: usize, known: usize) -> Option<Self> {
+        if !io::stderr().is_terminal() || is_quiet() {
+            return None;
+        }
+        let target = ProgressDrawTarget::stderr_with_hz(4);
+        let bar = ProgressBar::with_draw_target(Some(total as u64), target);
+        bar.set_style(progress_style("{bar:30} {pos}/{len} {wide_msg}"));
+        bar.set_message("cases, Python imports torch_npu");
+        Some(Self {
+            bar,
+            started: Instant::now(),
+            forecast: CheckForecast { total, known, ..CheckForecast::default() },
+        })
+    }
+
+    /// Counts the outcome of a case.
+    pub(crate) fn add_case(&mut self) {
+        let elapsed = self.started.elapsed().as_secs_f64();
+        self.forecast.add_case(elapsed);
+        if self.forecast.first.is_some() {
+            self.bar.set_message(time_text(elapsed, self.forecast.seconds_left(elapsed)));
+        }
+        self.bar.inc(1);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Forecast of the end of a vendor check by the rate since the first outcome of a Python process: the import of torch_npu before it
+/// takes long, and known outcomes take no time.
+#[derive(Debug, Default)]
+struct CheckForecast {
+    total: usize,
+    known: usize,
+    done: usize,
+    /// Seconds and number of outcomes at the first new outcome.
+    first: Option<(f64, usize)>,
+}
+
+impl CheckForecast {
+    fn add_case(&mut self, elapsed: f64) {
+        self.done += 1;
+        if self.done > self.known {
+            self.first.get_or_insert((elapsed, self.done));
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "numbers of cases")]
+    fn seconds_left(&self, elapsed: f64) -> Option<f64> {
+        let (started, before) = self.first?;
+        let (new, open) = (self.done - before, self.total.saturating_sub(self.done));
+        (new > 0).then(|| (elapsed - started) / new as f64 * open as f64)
+    }
 }
 
 fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
@@ -202,6 +277,44 @@ mod tests {
         domain::{CaseId, Nanos},
         report::run_state::DeviceSnapshot,
     };
+
+    /// Sixteen seconds of imports and stored outcomes are no part of the rate.
+    #[test]
+    fn check_is_predicted_by_its_new_outcomes() {
+        let mut forecast = CheckForecast { total: 300, known: 100, ..CheckForecast::default() };
+        (0..100).for_each(|_| forecast.add_case(0.1));
+        assert_eq!(forecast.seconds_left(15.0), None);
+        (0..10).for_each(|_| forecast.add_case(16.0));
+        (0..100).for_each(|case| forecast.add_case(16.0 + f64::from(case + 1) / 10.0));
+        let left = forecast.seconds_left(26.9).expect("a forecast");
+        assert!((left - 9.0).abs() < 0.01, "{left}");
+        assert_eq!(time_text(26.9, Some(left)), "cases, 0:27 elapsed, 9 seconds left");
+    }
+
+    /// The bar and `npubench status` predict the same end.
+    #[test]
+    fn bar_and_status_have_one_forecast() {
+        let start = Timestamp(Nanos(0));
+        let mut state = RunState::default();
+        let started = RunEvent::RunStarted {
+            run: "r".to_owned(),
+            kind: crate::domain::DataKind::Npu,
+            cases: 9,
+            not_launched: 0,
+            already_measured: 0,
+            devices: vec![0],
+            resumed: false,
+            budget_s: None,
+        };
+        for event in [started, RunEvent::Progress { open: 9, in_time: 9, seconds: 110.0 }] {
+            state.on_event(start, &event);
+        }
+        let now = start.plus_seconds(63.0);
+        assert_eq!(overall_text(&state, now), "cases, 1:03 elapsed, 47 seconds left");
+        let file = crate::report::RunStatusFile { written: now, process: 1, host: "h".to_owned(), state };
+        let status = crate::report::status_table(&file, now);
+        assert!(status.contains("(in 47 seconds)"), "{status}");
+    }
 
     #[test]
     fn device_lines_show_collection_rate_and_reason() {

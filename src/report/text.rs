@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    EventSink, TextStyle,
+    EventSink, TextStyle, Timestamp,
     print::{is_quiet, is_verbose},
     print_note,
     progress::ProgressDisplay,
@@ -251,8 +251,10 @@ impl EventSink for TextReporter {
                 let devices = device_list(devices);
                 let mark = if *resumed { " resumed" } else { "" };
                 let done = if *resumed { "already have a verdict" } else { "already measured" };
-                let limit = budget_s
-                    .map_or_else(String::new, |budget| format!("; time limit {}", format_duration(budget)));
+                let limit = budget_s.map_or_else(String::new, |budget| {
+                    let ends = Timestamp::now().plus_seconds(budget).local_date_time();
+                    format!("; time limit {}, until {ends}", format_duration(budget))
+                });
                 self.print_line(&format!(
                     "run {run} ({kind}){mark}: {cases} on {devices}; {already_measured} {done}{limit}"
                 ));

@@ -91,6 +91,15 @@ impl DatabaseCheck {
         self.plan.cases.len() + self.plan.not_launched.len()
     }
 
+    /// Number of cases whose outcome is known without a call.
+    pub(crate) fn known(&self) -> usize {
+        let planned = self.plan.cases.iter().zip(&self.digests);
+        let stored = planned.filter(|(planned, digest)| {
+            valid_outcome(&self.stored, planned, digest, &self.versions).is_some()
+        });
+        self.plan.not_launched.len() + stored.count()
+    }
+
     /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
     pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
         let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> = self

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    mem,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
@@ -19,7 +20,7 @@ use super::{
     resume::ResumeState,
 };
 use crate::{
-    case_report::{run_end_tables, write_earlier_rows},
+    case_report::{failure_lines, run_end_tables, write_earlier_rows},
     catalogue::Catalogue,
     collective::NodeLayout,
     config::{AssetFiles, DeviceProfile},
@@ -38,7 +39,7 @@ use crate::{
     exit::ExitStatus,
     files::ScratchFolder,
     ledger::Ledger,
-    plan::{InitialCosts, RunPlan, UpdateMode},
+    plan::{InitialCosts, RecordedTime, RunPlan, UpdateMode},
     process::sees_host_processes,
     render::{ScriptCommunication, overridden_variables},
     report::{
@@ -297,7 +298,7 @@ impl RunContext {
         self,
         run: &str,
         mut options: RunOptions,
-        plan: RunPlan,
+        mut plan: RunPlan,
         resumed: Option<ResumedRun>,
         budget: Option<f64>,
         format: OutputFormat,
@@ -326,6 +327,7 @@ impl RunContext {
                 "warning: {error}; the run continues, `show` will not show changes against the rows"
             ));
         }
+        let recorded = mem::take(&mut plan.recorded);
         let attempted = resumed.as_ref().map(|resumed| resumed.attempted.clone()).unwrap_or_default();
         let request = engine::RunRequest {
             database: &database,
@@ -355,6 +357,7 @@ impl RunContext {
         }
         if format == OutputFormat::Plain {
             let end = RunEnd {
+                recorded: &recorded,
                 database: &database,
                 ledger: &ledger,
                 run,
@@ -371,6 +374,7 @@ impl RunContext {
 
 /// End of a run, for the screen.
 struct RunEnd<'a> {
+    recorded: &'a RecordedTime,
     database: &'a Database,
     ledger: &'a Ledger,
     run: &'a str,
@@ -383,7 +387,7 @@ struct RunEnd<'a> {
 impl RunEnd<'_> {
     /// Prints the tables of the cases, the place of the rows, and what is left to do.
     fn print(&self, elapsed: Duration) {
-        let Self { database, ledger, run, folder, options, outcome, nodes } = *self;
+        let Self { recorded, database, ledger, run, folder, options, outcome, nodes } = *self;
         if !outcome.outcomes.is_empty() {
             match run_end_tables(database, ledger, (run, folder, options.cache), &outcome.outcomes) {
                 Ok(tables) => print_data(&tables),
@@ -391,6 +395,7 @@ impl RunEnd<'_> {
                 Err(error) => print_note(&format!("warning: the cases cannot be shown: {error}")),
             }
         }
+        failure_lines(&outcome.outcomes, &options.failing, recorded).iter().for_each(|line| print_note(line));
         print_note(&format!("{} elapsed", format_clock(elapsed.as_secs_f64())));
         let is_gloo =
             options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);

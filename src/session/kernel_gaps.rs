@@ -37,14 +37,19 @@ pub(crate) fn find_kernel_gaps(
     let mut kernels = records.into_kernels();
     // Notes on attributes are those of an ingest; here a row without them is a gap with its reason.
     add_attributes(&mut kernels, &files, RankCounts::default())?;
-    let mut collector = GapCollector::new(catalogue);
-    for (kernel, groups) in &kernels {
-        groups.iter().for_each(|group| collector.add_group(kernel, group));
-    }
+    let mut collector = GapCollector::of_groups(catalogue, &kernels);
     for (kernel, records) in &shapeless {
         collector.add_shapeless(kernel, records);
     }
     Ok((collector.into_gaps(), notes))
+}
+
+/// Returns the records of the kernels that the catalogue cannot replay.
+pub(crate) fn gaps_of_groups(
+    catalogue: &Catalogue,
+    kernels: &BTreeMap<KernelName, Vec<RecordGroup>>,
+) -> ProfileGaps {
+    GapCollector::of_groups(catalogue, kernels).into_gaps()
 }
 
 /// Gaps by engine, kernel and kind.
@@ -79,8 +84,18 @@ impl GapRecords {
 }
 
 impl<'a> GapCollector<'a> {
-    const fn new(catalogue: &'a Catalogue) -> Self {
-        Self { catalogue, gaps: BTreeMap::new(), ai_core_kernels: BTreeSet::new(), ai_core_time: Nanos(0) }
+    /// Collects the records with shapes.
+    fn of_groups(catalogue: &'a Catalogue, kernels: &BTreeMap<KernelName, Vec<RecordGroup>>) -> Self {
+        let mut collector = Self {
+            catalogue,
+            gaps: BTreeMap::new(),
+            ai_core_kernels: BTreeSet::new(),
+            ai_core_time: Nanos(0),
+        };
+        for (kernel, groups) in kernels {
+            groups.iter().for_each(|group| collector.add_group(kernel, group));
+        }
+        collector
     }
 
     /// Adds the records of one signature.

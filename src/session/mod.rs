@@ -57,7 +57,7 @@ pub(crate) use error::CommandError;
 pub(crate) use fault_plan::load_fault_plan;
 pub(crate) use fill::{FillOutcome, FillSession, FillState};
 pub(crate) use fill_preview::{FillPreview, PredictedHost, coverage_of};
-pub(crate) use kernel_gaps::find_kernel_gaps;
+pub(crate) use kernel_gaps::{find_kernel_gaps, gaps_of_groups};
 pub(crate) use lookup_database::{
     LookupDatabase, WorkloadDefaults, WorkloadSelection, prepare_workloads, step_of_model,
 };

@@ -1,9 +1,10 @@
-//! CSV mechanics: an index over cells, blocks that end with a record, raw records, decimals.
+//! CSV mechanics: an index over cells, blocks that end with a record, raw records, decimals, files that are no tables.
 //!
 //! Layer 1: imports no module of this crate.
 
 pub(crate) mod blocks;
 pub(crate) mod decimal;
+pub(crate) mod format;
 pub(crate) mod raw_records;
 pub(crate) mod row_ranges;
 pub(crate) mod simd_index;

@@ -1,6 +1,6 @@
 //! Records of a table with their bytes and line endings.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, fmt::Display, ops::Range};
 
 use csv::{ByteRecord, ReaderBuilder};
 
@@ -115,11 +115,20 @@ pub(crate) fn describe_raggedness(len: usize, header: &[String]) -> Option<Strin
     if len == expected {
         return None;
     }
-    let place = match header.get(len) {
-        Some(column) => format!("`{column}` (column {}) is the first that is missing", len + 1),
-        None => format!("field {} has no column", expected + 1),
-    };
-    Some(format!("{len} fields, the header has {expected}; {place}"))
+    let fields = if len == 1 { "1 field".to_owned() } else { format!("{len} fields") };
+    Some(format!(
+        "{fields}, the header has {expected}; {}",
+        missing_field_text(len, expected, header.get(len))
+    ))
+}
+
+/// Describes the place of missing or surplus fields of a record; `column` is the first one without a field. A field may also be
+/// missing before it, in the middle of the record.
+pub(crate) fn missing_field_text(fields: usize, columns: usize, column: Option<impl Display>) -> String {
+    match column {
+        Some(column) => format!("fields are missing at or before `{column}` (column {})", fields + 1),
+        None => format!("field {} has no column", columns + 1),
+    }
 }
 
 #[cfg(test)]

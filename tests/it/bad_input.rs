@@ -264,7 +264,7 @@ fn error_of_a_damaged_kernel_csv_has_file_and_line() {
     assert_eq!((damaged.code, foreign.code), (3, 3));
     assert_eq!(context.snapshot("db"), before);
     insta::assert_snapshot!(format!("{}\n{}", damaged.stderr, foreign.stderr), @r"
-    error: `ROOT/db/SwiGlu.csv`:3: 2 fields, the header has 65; `Input Shapes` (column 3) is the first that is missing
+    error: `ROOT/db/SwiGlu.csv`:3: 2 fields, the header has 65; fields are missing at or before `Input Shapes` (column 3)
     hint: fix the line, or restore the file from version control
 
     error: `ROOT/db/notes.csv`:1: the header lacks `Input Shapes`

@@ -143,7 +143,7 @@ fn db_check_reports_invalid_rows() {
     db/K.csv:1: note: not in the contract, kept as they are: `Note`, `Note`, `Note`, `` [own-column]
     --
     db/K.csv:1: note: not in the contract, kept as they are: `Note` [own-column]
-    db/K.csv:2: error: 2 fields, the header has 7; `Input Formats` (column 3) is the first that is missing [ragged]
+    db/K.csv:2: error: 2 fields, the header has 7; fields are missing at or before `Input Formats` (column 3) [ragged]
     db/K.csv:3: error: 8 fields, the header has 7; field 8 has no column [ragged]
     --
     db/K.csv:1: note: not in the contract, kept as they are: `Note` [own-column]
@@ -157,7 +157,7 @@ fn db_check_reports_invalid_rows() {
     db/K.csv:4: warning: the same signature as line 2; different columns: `Input Shapes`, `Input Data Types`, `Output Data Types` [duplicate]
     db/K.csv:5: warning: the same row as line 3 [duplicate]
     --
-    db/K.csv:3: error: 3 fields, the header has 6; `Output Shapes` (column 4) is the first that is missing [ragged]
+    db/K.csv:3: error: 3 fields, the header has 6; fields are missing at or before `Output Shapes` (column 4) [ragged]
     db/K.csv:3: error: a quote in this row is not closed before the file ends [open-quote]
     --
     db/K.csv:1: warning: starts with a byte-order mark, which hides the first column from some readers [byte-order-mark]
@@ -341,7 +341,7 @@ fn db_normalize_fixes_issues_once() {
     db/Mixed.csv:1: repaired: every line now ends in "\r\n", as the header does
     db/Old.csv:1: repaired: `MicroBench Duration(us)` was renamed to `Average Duration(us)`
     db/Pointer.csv:1: refused: a Git LFS pointer, not the data; `git lfs pull` fetches it
-    db/Ragged.csv:4: refused: 1 fields, the header has 6; `Input Data Types` (column 2) is the first that is missing
+    db/Ragged.csv:4: refused: 1 field, the header has 6; fields are missing at or before `Input Data Types` (column 2)
     db/hcom_allReduce_.csv:3: repaired: the same signature as line 2, which gets `bandwidth_gbps`
     db/hcom_allReduce_.csv:4: left: the same signature as line 2, both are kept: they contradict each other in `Duration(us)`
     4 files would be repaired (dry run: nothing was written), 2 refused; 2 duplicates kept because their values contradict each other

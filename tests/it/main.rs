@@ -34,6 +34,7 @@ mod devices;
 mod diff;
 mod docs;
 mod equal_kernels;
+mod everyday_use;
 mod evidence;
 mod fault_plans;
 mod fill;

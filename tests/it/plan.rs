@@ -13,7 +13,7 @@ fn plan_lists_the_cases_to_measure_and_writes_no_file() {
     let ran = context.run(&["plan", "--db", "db", "--devices", "0-3"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     insta::assert_snapshot!(ran.stdout, @r"
-     kernel      to measure  not in time  not launched
+     kernel      to measure
      Add                  3
      GatherV2             1
      MatMulV2             1

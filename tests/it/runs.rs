@@ -3,9 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::{Read as _, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -573,5 +574,44 @@ fn plain_output_of_runs_and_show_is_a_table() {
         shown.stdout.contains("\n21 cases: 20 ok, 1 no_entry; 2 collections on devices 2-3\n"),
         "{}",
         shown.stdout
+    );
+}
+
+/// The echo of Ctrl-C would leave the first line of the progress display on the screen.
+#[test]
+fn ctrl_c_on_a_terminal_leaves_no_line_of_the_display() {
+    let context = Context::new();
+    context.small_database("db");
+    let gate = ScriptGate::closed(&context);
+    let program = context.command(&[]).get_program().to_owned();
+    let script = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+    let run = ["run", "--db", "db", "--host", "rehearsal", "--devices", "0", "--python", &gate.python];
+    let mut terminal = Command::new("python3");
+    terminal.args(["-c", script]).arg(program).args(run).current_dir(context.path("."));
+    terminal.env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut terminal = terminal.spawn().expect("python3 runs");
+    let (mut keys, mut screen) =
+        (terminal.stdin.take().expect("a pipe"), terminal.stdout.take().expect("a pipe"));
+    let mut shown = String::new();
+    let mut read_until = |text: Option<&str>| {
+        let mut buffer = [0; 4096];
+        while text.is_none_or(|text| !shown.contains(text)) {
+            let count = screen.read(&mut buffer).expect("readable");
+            if count == 0 {
+                break;
+            }
+            shown += &String::from_utf8_lossy(&buffer[..count]);
+        }
+        shown.clone()
+    };
+    read_until(Some("collection 1: "));
+    keys.write_all(b"\x03").expect("written");
+    read_until(Some("stopping: "));
+    gate.open();
+    let shown = read_until(None);
+    assert!(shown.contains("stopping: 1 running collection may end") && !shown.contains("^C"), "{shown}");
+    assert!(
+        terminal.wait().expect("it ends").code().is_some_and(|code| matches!(code, 0 | 1 | 5)),
+        "{shown}"
     );
 }

@@ -44,6 +44,13 @@ pub(crate) struct BackfillReport {
     pub unused: usize,
 }
 
+impl FilledRow {
+    /// Returns true if the row was complete before and no call of the dump fits it.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.filled == 0 && self.calls == 0 && self.remark.is_none() && self.completeness == COMPLETE
+    }
+}
+
 impl BackfillReport {
     pub(crate) fn complete_rows(&self) -> usize {
         self.rows.iter().filter(|row| row.completeness == COMPLETE).count()

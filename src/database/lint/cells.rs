@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::Range};
 
 use csv::{ByteRecord, StringRecord};
 
-use super::{FileIssues, LintIssueKind, join_list, quote_cell, row_count_text};
+use super::{FileIssues, LintIssueKind, join_list, row_count_text};
 use crate::{
     database::{
         collective_rows,
@@ -13,7 +13,10 @@ use crate::{
         zero_placeholders::ZeroFilled,
     },
     domain::{CacheState, CaseId, KernelName, Verdict},
-    table::raw_records::{CsvPosition, RawRecords},
+    table::{
+        format::quote_cell,
+        raw_records::{CsvPosition, RawRecords},
+    },
 };
 
 /// Checker of a kernel's rows.

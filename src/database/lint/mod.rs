@@ -7,17 +7,20 @@ mod table;
 use std::{collections::BTreeMap, fs, path::Path};
 
 use csv::StringRecord;
-pub(crate) use remark::{FileIssues, join_list, quote_cell, row_count_text};
+pub(crate) use remark::{FileIssues, join_list, row_count_text};
 pub(crate) use remark::{IssueSeverity, LintIssue, LintIssueKind};
 pub(crate) use table::check_table;
 
-use super::{Database, DatabaseError, folder::ledger_path};
+use super::{
+    Database, DatabaseError,
+    folder::{ledger_path, table_stem},
+};
 use crate::{
     config::check_yaml,
     domain::{DataKind, KernelName},
     files::{FileError, read_regular, read_regular_text},
     ledger::{Ledger, LedgerError},
-    table::raw_records::LFS,
+    table::{format::quote_cell, raw_records::LFS},
 };
 
 const DATABASE: &str = "database.yaml";
@@ -61,7 +64,7 @@ impl TableContent {
 }
 
 /// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`. An invalid file does not stop the check
-/// of the others. Fails with [`DatabaseError::NotADatabase`] if the folder has no tables, [`DatabaseError::File`] if it
+/// of the others. Fails with [`DatabaseError::NotADatabase`] as [`Database::open`] does, [`DatabaseError::File`] if it
 /// cannot be listed.
 pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     let mut of_database = FileIssues::new(DATABASE);
@@ -144,8 +147,7 @@ fn check_mapping(path: &Path) -> Result<(), (u64, String)> {
     check_yaml(path, &text).map_err(|error| (error.line.unwrap_or(1) as u64, error.problem))
 }
 
-/// Returns the names of the files in a database folder, in order; folders are left out. A folder without tables and
-/// `database.yaml` is not a database.
+/// Returns the names of the files in a database folder, in order; folders are left out.
 pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(DatabaseError::io("list", folder))? {
@@ -154,16 +156,8 @@ pub(crate) fn file_names(folder: &Path) -> Result<Vec<String>, DatabaseError> {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    if !names.iter().any(|name| name == DATABASE || table_stem(name).is_some()) {
-        return Err(DatabaseError::NotADatabase { path: folder.to_owned() });
-    }
     names.sort();
     Ok(names)
-}
-
-/// Returns the stem of a table's file name; `None` for other files.
-pub(crate) fn table_stem(name: &str) -> Option<&str> {
-    name.strip_suffix(".csv").filter(|stem| !stem.starts_with('.'))
 }
 
 /// Returns the key of a collective's row; `None` if a column of the key is missing.

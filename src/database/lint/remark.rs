@@ -2,6 +2,8 @@
 
 use strum::{Display, IntoStaticStr};
 
+use crate::table::format::quote_cell;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum IssueSeverity {
@@ -145,26 +147,6 @@ impl FileIssues {
     pub(crate) fn add_issue(&mut self, line: u64, kind: LintIssueKind, text: impl Into<String>) {
         self.list.push(LintIssue { file: self.file.clone(), line, kind, text: text.into() });
     }
-}
-
-/// Maximum number of characters of a cell in a message.
-const LONGEST: usize = 60;
-
-/// Returns file content for a message: one line, without control characters, truncated.
-pub(crate) fn quote_cell(text: &str) -> String {
-    let mut shown = String::new();
-    for (index, character) in text.chars().enumerate() {
-        if index == LONGEST {
-            shown.push('…');
-            break;
-        }
-        if character.is_control() {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
 }
 
 /// Formats names as `a`, `b`, `c` and 4 more.

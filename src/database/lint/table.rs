@@ -5,7 +5,7 @@ use csv::ByteRecord;
 use super::{
     FileIssues, LintIssueKind, TableContent,
     cells::{CollectiveRows, KernelRows},
-    join_list, may_be_rehearsed, quote_cell, row_count_text,
+    join_list, may_be_rehearsed, row_count_text,
 };
 use crate::{
     database::{
@@ -15,7 +15,10 @@ use crate::{
         kernel_csv::{CUT_HEADER, is_cut_header},
     },
     domain::DataKind,
-    table::raw_records::{BOM, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending},
+    table::{
+        format::{encoding_problem, quote_cell, separator_problem},
+        raw_records::{BOM, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending},
+    },
 };
 
 pub(crate) fn check_table(
@@ -138,8 +141,8 @@ fn find_format_issue(bytes: &[u8]) -> Option<(LintIssueKind, String)> {
         let text = "a Git LFS pointer, not the data; `git lfs pull` fetches it";
         return Some((LintIssueKind::LfsPointer, text.to_owned()));
     }
-    if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
-        return Some((LintIssueKind::NotCsv, "is UTF-16, expected UTF-8".to_owned()));
+    if let Some(problem) = encoding_problem(bytes) {
+        return Some((LintIssueKind::NotCsv, problem.to_owned()));
     }
     let at = memchr::memchr(0, bytes)?;
     let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count();
@@ -158,8 +161,7 @@ fn check_header(
         let text = format!("the name of column {} is not UTF-8", column + 1);
         remarks.add_issue(line, LintIssueKind::NotUtf8, text);
     }
-    if let ([only], Some(separator)) = (&*header, [';', '\t'].into_iter().find(|c| header[0].contains(*c))) {
-        let text = format!("`{}` has no comma; is the table separated by {separator:?}?", quote_cell(only));
+    if let Some(text) = separator_problem(record) {
         remarks.add_issue(line, LintIssueKind::NotCsv, text);
         return header;
     }

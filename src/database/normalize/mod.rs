@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::{
     Database, DatabaseError, KernelCsv, columns,
-    lint::{FileIssues, TableContent, check_table, collective_key, file_names, table_stem},
+    folder::table_stem,
+    lint::{FileIssues, TableContent, check_table, collective_key, file_names},
     row_cases::RowColumns,
     zero_placeholders::ZeroFilled,
 };

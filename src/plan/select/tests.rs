@@ -33,6 +33,8 @@ fn kernel(name: &str) -> KernelName {
 impl Fixture {
     fn new(tables: &[(&str, &str, &[String])]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
+        let file = crate::config::DatabaseFile::new(crate::domain::DataKind::Npu);
+        fs::write(folder.path().join("database.yaml"), file.print()).expect("the file is written");
         for (name, columns, rows) in tables {
             let text = format!("{SIGNATURE}{columns}\n{}\n", rows.join("\n"));
             fs::write(folder.path().join(format!("{name}.csv")), text).expect("the CSV is written");

@@ -1,11 +1,11 @@
 //! Tables that fit the width of a terminal: columns are shortened, then left out.
 
-use crate::report::{TextStyle, painted};
+use super::{TextStyle, painted};
 
 /// Text in place of what is left out of a cell.
 const GAP: &str = "...";
 /// Least rank of columns of details, which are left out before the wanted widths of others become smaller.
-pub(super) const DETAIL: u8 = 5;
+pub(crate) const DETAIL: u8 = 5;
 /// Spaces between two columns.
 const SPACE: usize = 2;
 /// Spaces in front of a line below a row.
@@ -13,52 +13,52 @@ const INDENT: usize = 4;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FittedColumn {
-    pub(super) header: &'static str,
+pub(crate) struct FittedColumn {
+    pub(crate) header: &'static str,
     /// True if cells are aligned to the right.
-    pub(super) is_number: bool,
+    pub(crate) is_number: bool,
     /// Width to which cells may be shortened in the middle; `None` if they are never shortened.
-    pub(super) least: Option<usize>,
+    pub(crate) least: Option<usize>,
     /// Width to which cells are not shortened for columns of details.
-    pub(super) wanted: usize,
+    pub(crate) wanted: usize,
     /// Columns with greater numbers are left out first; those with 0 never.
-    pub(super) rank: u8,
+    pub(crate) rank: u8,
 }
 
 impl FittedColumn {
-    pub(super) const fn text(header: &'static str, rank: u8) -> Self {
+    pub(crate) const fn text(header: &'static str, rank: u8) -> Self {
         Self { header, is_number: false, least: None, wanted: 0, rank }
     }
 
-    pub(super) const fn number(header: &'static str, rank: u8) -> Self {
+    pub(crate) const fn number(header: &'static str, rank: u8) -> Self {
         Self { header, is_number: true, least: None, wanted: 0, rank }
     }
 
-    pub(super) const fn shortened_to(self, least: usize) -> Self {
+    pub(crate) const fn shortened_to(self, least: usize) -> Self {
         Self { least: Some(least), ..self }
     }
 
-    pub(super) const fn wanted(self, wanted: usize) -> Self {
+    pub(crate) const fn wanted(self, wanted: usize) -> Self {
         Self { wanted, ..self }
     }
 }
 
 /// A row of a table, with a cell for each column.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FittedRow {
+pub(crate) struct FittedRow {
     /// Texts of all cells, so that a row has two allocations.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// Ends of the cells in the text.
-    pub(super) ends: Vec<usize>,
+    pub(crate) ends: Vec<usize>,
     /// Style of the cell in [`FittedTable::styled`].
-    pub(super) style: Option<TextStyle>,
+    pub(crate) style: Option<TextStyle>,
     /// True if the cell of [`FittedTable::below`] is printed below the row when its column is left out.
-    pub(super) has_line_below: bool,
+    pub(crate) has_line_below: bool,
 }
 
 impl FittedRow {
     /// Creates a row without style.
-    pub(super) fn from_cells(cells: &[String]) -> Self {
+    pub(crate) fn from_cells(cells: &[String]) -> Self {
         let mut end = 0;
         let ends = cells.iter().map(|cell| {
             end += cell.len();
@@ -68,7 +68,7 @@ impl FittedRow {
     }
 
     /// Returns a cell; empty if the row is shorter.
-    pub(super) fn cell(&self, index: usize) -> &str {
+    pub(crate) fn cell(&self, index: usize) -> &str {
         let start = index.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
         let range = start.zip(self.ends.get(index).copied());
         range.and_then(|(start, end)| self.text.get(start..end)).unwrap_or_default()
@@ -77,13 +77,13 @@ impl FittedRow {
 
 /// A table without borders.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FittedTable {
-    pub(super) columns: Vec<FittedColumn>,
-    pub(super) rows: Vec<FittedRow>,
+pub(crate) struct FittedTable {
+    pub(crate) columns: Vec<FittedColumn>,
+    pub(crate) rows: Vec<FittedRow>,
     /// Index of the column with a style.
-    pub(super) styled: Option<usize>,
+    pub(crate) styled: Option<usize>,
     /// Index of the column whose cells may stand below their rows.
-    pub(super) below: Option<usize>,
+    pub(crate) below: Option<usize>,
 }
 
 /// A column that is printed, and its width.
@@ -96,7 +96,7 @@ struct PlacedColumn {
 impl FittedTable {
     /// Returns the text. Columns without any content are left out; `width` limits the lines as far as the columns that are never
     /// left out allow, `None` does not.
-    pub(super) fn print(&self, width: Option<usize>, is_painted: bool) -> String {
+    pub(crate) fn print(&self, width: Option<usize>, is_painted: bool) -> String {
         let placed = self.place_columns(width);
         let mut text = String::new();
         let headers: Vec<&str> = self.columns.iter().map(|column| column.header).collect();
@@ -205,7 +205,7 @@ fn total_width(placed: &[PlacedColumn], width: impl Fn(&PlacedColumn) -> usize) 
 }
 
 /// Returns a text of at most this many characters: its start and its end.
-pub(super) fn cut_in_middle(text: &str, width: usize) -> String {
+pub(crate) fn cut_in_middle(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width || width <= GAP.len() {
         return text.chars().take(width).collect();

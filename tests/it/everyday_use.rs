@@ -1,0 +1,353 @@
+//! Manners of all commands in everyday use: one answer to one mistake, the same options everywhere, and the next step.
+
+use std::fs;
+
+use crate::{
+    context::{Context, SWIGLU, profile},
+    rehearsal::{decoder_layer, ledger, rehearse},
+};
+
+/// A database of a decoder layer and a kernel without catalogue entry.
+fn database_with_a_mystery() -> Context {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    context.write("more.csv", &profile(&[&SWIGLU.replacen("SwiGlu", "Mystery", 1)]));
+    assert_eq!(context.run(&["ingest", "more.csv", "--db", "db"]).code, 0);
+    context
+}
+
+/// Commands that read a database, with `DB` in place of its folder.
+const READERS: [&str; 30] = [
+    "plan --db DB --devices 0",
+    "run --db DB --host rehearsal --devices 0",
+    "run --db DB",
+    "resume --db DB",
+    "status --db DB",
+    "pause --db DB --devices 0",
+    "unpause --db DB",
+    "runs --db DB",
+    "show --db DB",
+    "why Add.csv:2 --db DB",
+    "diff DB DB",
+    "noise --db DB",
+    "report --db DB",
+    "reparse --db DB",
+    "render Add --db DB",
+    "query --db DB --op Add --inputs 4,4;4,4",
+    "coverage --db DB --model Qwen3-8B",
+    "fill --db DB --model Qwen3-8B --host rehearsal",
+    "adapt MatMulV2 --db DB --models Qwen3-8B --host rehearsal",
+    "check --db DB",
+    "grid audit --db DB",
+    "shard --db DB --shards 2",
+    "fia-backfill --db DB --dump calls.jsonl",
+    "selftest --db DB --host rehearsal",
+    "db check DB",
+    "db normalize DB",
+    "db rebuild DB",
+    "db copy DB new --kind rehearsal",
+    "db merge new DB",
+    "comm fit --db DB",
+];
+
+#[test]
+fn commands_answer_alike_to_a_folder_that_is_no_database() {
+    let context = Context::new();
+    context.write("text/notes.md", "notes\n");
+    fs::create_dir(context.path("empty")).expect("created");
+    for folder in ["missing", "empty", "text"] {
+        let expected = format!("error: `{folder}` is not a database folder\nhint: create one with ");
+        for reader in READERS {
+            let ran = context.run(&reader.replace("DB", folder).split(' ').collect::<Vec<_>>());
+            assert_eq!(ran.code, 3, "{reader}: {}", ran.stderr);
+            assert!(ran.stderr.starts_with(&expected), "{reader}: {}", ran.stderr);
+            assert_eq!(ran.stdout, "", "{reader}");
+        }
+    }
+    assert!(!context.path("new").exists());
+    let doctor = context.run(&["doctor", "--db", "text"]).stdout;
+    assert!(doctor.contains("warning database: `text` is not a database folder\n"), "{doctor}");
+    let doctor = context.run(&["doctor", "--db", "missing"]).stdout;
+    assert!(doctor.contains(" GiB free below `missing`"), "{doctor}");
+}
+
+/// A folder with other files can become a database, which leaves them alone.
+#[test]
+fn a_database_is_created_beside_other_files() {
+    let context = Context::new();
+    context.write("db/notes.md", "notes\n");
+    context.small_database("db");
+    assert_eq!(fs::read_to_string(context.path("db/notes.md")).expect("kept"), "notes\n");
+    let listed = context.run(&["runs", "--db", "db"]);
+    assert_eq!((listed.code, listed.stderr.trim()), (0, "no run has been started on this database"));
+    let file = fs::read_to_string(context.path("db/database.yaml")).expect("a file");
+    assert!(file.contains("kind: rehearsal"), "{file}");
+}
+
+#[test]
+fn ingest_ends_with_what_can_be_replayed_and_the_next_step() {
+    let context = database_with_a_mystery();
+    let ran = context.run(&["ingest", "more.csv", "--db", "db"]);
+    let next: Vec<&str> = ran.stderr.lines().skip(1).collect();
+    assert_eq!(
+        next,
+        [
+            "0 of 1 kernel can be replayed with all recorded shapes, 0.00 % of the time on AI cores: `npubench kernels --missing \
+             more.csv` lists the rest",
+            "next: `npubench plan --db db`, `npubench run --db db --host rehearsal`",
+        ],
+        "{}",
+        ran.stderr
+    );
+    let both = context.path("both");
+    fs::create_dir(&both).expect("created");
+    let records = [SWIGLU, &SWIGLU.replacen("SwiGlu,59.730", "Mystery,20.270", 1)];
+    context.write("both/kernel_details.csv", &profile(&records));
+    let ran = context.run(&["ingest", "both", "--db", "real data"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let replayable =
+        "1 of 2 kernels can be replayed with all recorded shapes, 74.66 % of the time on AI cores";
+    assert!(ran.stderr.contains(replayable), "{}", ran.stderr);
+    let next = "next: `npubench doctor --db 'real data'`, `npubench plan --db 'real data'`, `npubench run --db 'real data'`";
+    assert!(ran.stderr.contains(next), "{}", ran.stderr);
+}
+
+#[test]
+fn kernels_without_an_entry_have_a_line_and_an_option_of_their_own() {
+    let context = database_with_a_mystery();
+    let planned = context.run(&["plan", "--db", "db", "--devices", "0"]);
+    let shares = planned.stdout.lines().find(|line| line.starts_with("of the recorded time of the rows: "));
+    let not_launched = shares.and_then(|line| line.rsplit_once(", ")).expect("two shares").1;
+    let ran = rehearse(&context, "db", &["--devices", "0"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("failed: none of 21 cases\n"), "{}", ran.stderr);
+    let line =
+        ran.stderr.lines().find(|line| line.starts_with("without a catalogue entry: ")).expect("a line");
+    let share =
+        line.split([':', ',']).nth(2).expect("a share").trim().trim_end_matches(" of the recorded time");
+    assert_eq!(format!("{share} not launched"), not_launched);
+    assert!(line.ends_with(": Mystery 1; they do not count as failed without `--require-entries`"), "{line}");
+    let ran = rehearse(&context, "db", &["--devices", "0", "--require-entries"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("failed: 1 of 1 case, "), "{}", ran.stderr);
+    // The option adds to the verdicts that are given.
+    let given = ["--devices", "0", "--fail-on", "crashed", "--require-entries"];
+    assert_eq!(rehearse(&context, "db", &given).code, 1);
+    assert_eq!(rehearse(&context, "db", &["--devices", "0", "--fail-on", "crashed"]).code, 0);
+}
+
+#[test]
+fn plan_states_what_a_deadline_leaves_unused() {
+    let context = Context::new();
+    context.small_database("db");
+    let plan = |more: &[&str]| context.run(&[&["plan", "--db", "db", "--devices", "0"], more].concat());
+    let planned = plan(&["--budget", "8h"]);
+    let lines: Vec<&str> = planned.stdout.lines().collect();
+    let ends =
+        lines.iter().find(|line| line.starts_with("the first collections end at about ")).expect("a line");
+    assert!(ends.contains("; the given time ends at 20"), "{ends}");
+    let unused = lines.iter().find(|line| line.starts_with("8 hours of it stay unused: ")).expect("a line");
+    for filler in ["--precision", "--max-collections", "--update all", "npubench fill", "npubench adapt"] {
+        assert!(unused.contains(filler), "{unused}");
+    }
+    // `run` accepts the time that a plan states.
+    let short = plan(&["--budget", "20s"]);
+    assert_eq!(short.code, 0, "{}", short.stderr);
+    assert!(!short.stdout.contains("unused"), "{}", short.stdout);
+    assert!(!plan(&[]).stdout.contains("end at"));
+    let ran = rehearse(&context, "db", &["--devices", "0", "--budget", "20s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("; time limit 20 seconds, until 20"), "{}", ran.stderr);
+}
+
+#[test]
+fn kernels_and_the_database_are_options_of_all_commands() {
+    let context = Context::new();
+    context.small_database("db");
+    for (one, other) in [
+        (
+            "grid Add,Mul --db new --dry-run --kind rehearsal",
+            "grid --kernels Add,Mul --db new --dry-run --kind rehearsal",
+        ),
+        ("grid audit Add --db db", "grid audit --kernels Add --db db"),
+        ("db check db", "db check --db db"),
+        ("db normalize db --dry-run", "db normalize --db db --dry-run"),
+        ("db rebuild db --dry-run", "db rebuild --db db --dry-run"),
+    ] {
+        let [one, other] = [one, other].map(|words| context.run(&words.split(' ').collect::<Vec<_>>()));
+        assert!(one.code <= 1, "{}", one.stderr);
+        assert_eq!((one.code, one.stdout, one.stderr), (other.code, other.stdout, other.stderr));
+    }
+    let audit = |more: &[&str]| {
+        let mut command = context.command(&[&["grid", "audit", "--format", "json"], more].concat());
+        context.ran(&command.env("NPUBENCH_DB", "db").output().expect("npubench runs"))
+    };
+    let given = context.run(&["grid", "audit", "--format", "json", "--db", "db"]);
+    assert_eq!(audit(&[]).stdout, given.stdout);
+    // The grids are audited where they are named.
+    assert_ne!(audit(&["--models", "Qwen3-8B", "--kernels", "MatMulV2"]).stdout, given.stdout);
+    for arguments in [&["db", "check"][..], &["adapt", "--db", "db"]] {
+        let without = context.run(arguments);
+        assert_eq!(without.code, 2, "{}", without.stderr);
+        assert!(without.stderr.contains("hint: give "), "{}", without.stderr);
+    }
+    let questions = context.run(&["grid", "audit", "--model", "Qwen3-8B"]);
+    assert!(questions.code == 2 && questions.stderr.contains("`--db DIR`"), "{}", questions.stderr);
+}
+
+#[test]
+fn runs_name_the_format_of_a_table_as_db_check_does() {
+    let context = Context::new();
+    context.small_database("db");
+    let add = fs::read_to_string(context.path("db/Add.csv")).expect("a table");
+    let utf16: Vec<u8> =
+        [0xff, 0xfe].into_iter().chain(add.encode_utf16().flat_map(u16::to_le_bytes)).collect();
+    for (content, problem) in [
+        (add.replace(',', ";").into_bytes(), "has no comma; is the table separated by ';'?"),
+        (utf16, "is UTF-16, expected UTF-8"),
+    ] {
+        fs::write(context.path("db/Add.csv"), content).expect("written");
+        let checked = context.run(&["db", "check", "db"]).stdout;
+        let checked = checked.lines().find(|line| line.contains(problem)).expect("an issue");
+        let ran = rehearse(&context, "db", &["--devices", "0"]);
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        let (_, text) = checked.split_once(": error: ").expect("an error");
+        let text = text.trim_end_matches(" [not-csv]");
+        assert!(
+            ran.stderr.contains(&format!("db/Add.csv`:1: {text}\nhint: save it as CSV")),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn unknown_words_have_one_suggestion() {
+    let context = Context::new();
+    context.small_database("db");
+    for (words, hint) in [
+        ("render Matmul --db db", "did you mean `MatMul`?"),
+        (
+            "render Unknown --db db",
+            "`npubench kernels` lists the entries; docs/adding-a-kernel.md explains how to add one",
+        ),
+        ("grid --db db --mutate scale --dry-run", "write `--mutate=scale`, with an equals sign"),
+        (
+            "render Add --db db --case ffff",
+            "the column `MicroBench Case` and the output of `run` show the ids",
+        ),
+    ] {
+        let ran = context.run(&words.split(' ').collect::<Vec<_>>());
+        assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{words}: {}", ran.stderr);
+        assert_eq!(ran.stderr.lines().last(), Some(&*format!("hint: {hint}")), "{words}");
+    }
+    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    let case = context.rows("db", "Add")[0]["MicroBench Case"].clone();
+    let shown = context.run(&["show", &case, "--db", "db"]);
+    assert!(shown.stderr.contains("hint: `npubench why CASE --db DIR` explains a case"), "{}", shown.stderr);
+    let script = context.run(&["render", "Add", "--db", "db", "--case", &case[..4]]);
+    assert_eq!(script.stdout, context.run(&["render", "Add", "--db", "db"]).stdout);
+}
+
+/// Lines of tables that fit 60, 80, 120 and 200 columns, and all without a width.
+#[test]
+fn tables_of_kernels_rules_and_plans_fit_the_terminal() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    for table in [&["kernels"][..], &["rules"], &["plan", "--db", "db", "--devices", "0"]] {
+        let whole = context.run(table).stdout;
+        let cells = |text: &str| text.lines().count();
+        for width in [60, 80, 120, 200] {
+            let at = |more: &[&str]| {
+                let mut command = context.command(&[table, more].concat());
+                context.ran(&command.env("COLUMNS", width.to_string()).output().expect("npubench runs"))
+            };
+            let fitted = at(&[]).stdout;
+            let lines = fitted.lines().take_while(|line| line.starts_with(' '));
+            let longest = lines.map(|line| line.chars().count()).max().expect("lines");
+            assert!(longest <= width, "{table:?}: {longest} of {width} columns");
+            assert!(cells(&fitted) >= cells(&whole), "{table:?}: a row is missing at {width} columns");
+            assert_eq!(at(&["--wide"]).stdout, whole, "{table:?}");
+        }
+    }
+}
+
+#[test]
+fn inputs_that_are_no_profiles_are_named() {
+    let context = Context::new();
+    for (content, name) in [(&b"\x1f\x8b\x08\x00"[..], "table.csv.gz"), (b"PK\x03\x04", "profile.csv")] {
+        fs::write(context.path(name), content).expect("written");
+        let ran = context.run(&["ingest", name, "--db", "db"]);
+        assert_eq!(ran.code, 3);
+        assert!(ran.stderr.contains(&format!("{name}` is compressed\nhint: unpack it")), "{}", ran.stderr);
+    }
+    let ran = context.run(&["ingest", "-", "--db", "db"]);
+    assert!(ran.code == 3 && ran.stderr.contains("standard input is not read"), "{}", ran.stderr);
+    assert!(!context.path("db").exists());
+}
+
+#[test]
+fn a_run_whose_cases_later_runs_have_measured_is_not_resumed() {
+    let context = Context::new();
+    context.small_database("db");
+    let mut runs = Vec::new();
+    for more in [&["--devices", "0"][..], &["--devices", "0", "--update", "all"]] {
+        assert_eq!(rehearse(&context, "db", more).code, 0);
+        runs.push(ledger(&context, "db", "SELECT max(run) FROM runs"));
+    }
+    // As a kill before the first verdict leaves a run.
+    let kill = |run: &str| {
+        let connection =
+            rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
+        connection.execute("DELETE FROM verdicts WHERE run = ?1", [run]).expect("changed");
+        connection
+            .execute("UPDATE runs SET ended_ns = NULL, exit_code = NULL WHERE run = ?1", [run])
+            .expect("changed");
+    };
+    kill(&runs[0]);
+    let refused = context.run(&["resume", "--db", "db"]);
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    let expected = format!("later runs have measured the open cases of run {}", runs[0]);
+    assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
+    let named = context.run(&["resume", &runs[0], "--db", "db"]);
+    assert_eq!(named.code, 0, "{}", named.stderr);
+    kill(&runs[1]);
+    let new = rehearse(&context, "db", &["--devices", "0", "--update", "all", "--kernels", "Add"]);
+    assert!(
+        new.stderr.contains(&format!("run {} was interrupted: this is a new run", runs[1])),
+        "{}",
+        new.stderr
+    );
+    // That run has measured one of the two open cases only.
+    let resumed = context.run(&["resume", "--db", "db"]);
+    assert_eq!(resumed.code, 0, "{}", resumed.stderr);
+    assert!(resumed.stderr.contains(&format!("run {} (rehearsal) resumed", runs[1])), "{}", resumed.stderr);
+}
+
+#[test]
+fn timeline_is_written_to_standard_output() {
+    let context = Context::new();
+    context.small_database("db");
+    assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
+    let shown = context.run(&["show", "--db", "db", "--timeline", "-"]);
+    assert_eq!(context.run(&["show", "--db", "db", "--timeline", "trace.json"]).code, 0);
+    assert_eq!(shown.stdout, fs::read_to_string(context.path("trace.json")).expect("written"));
+    assert!(!context.path("-").exists());
+}
+
+/// A dump that fits no row has a line for all rows, not one for each.
+#[test]
+fn backfill_counts_rows_that_need_nothing() {
+    let context = Context::new();
+    let grid = ["grid", "FusedInferAttentionScore", "--db", "db", "--rows", "10", "--kind", "rehearsal"];
+    assert_eq!(context.run(&grid).code, 0);
+    let call = "{\"query\":[1,2,128],\"key\":[1,2,128],\"value\":[1,2,128],\"num_heads\":2,\"num_key_value_heads\":2,\
+        \"input_layout\":\"TND\",\"sparse_mode\":0,\"block_size\":0,\"actual_seq_lengths\":[1],\"actual_seq_lengths_kv\":[1]}\n";
+    context.write("calls.jsonl", call);
+    let ran = context.run(&["fia-backfill", "--db", "db", "--dump", "calls.jsonl"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    insta::assert_snapshot!(ran.stdout, @r"
+    10 rows complete before, without a call
+    10 of 10 rows complete, 0 added; 1 of 1 calls match no row
+    ");
+}
