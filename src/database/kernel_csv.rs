@@ -4,6 +4,7 @@
 //! by byte; if columns were appended, it gets empty cells at its end.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
     io::{self, Write},
     ops::Range,
@@ -11,6 +12,7 @@ use std::{
 };
 
 use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
+use csv_core::ReadRecordResult;
 
 use super::DatabaseError;
 use crate::{
@@ -282,16 +284,7 @@ impl KernelCsv {
             CsvRow::Changed(cells, _) => return cells.as_byte_record().clone(),
             CsvRow::Original(place) | CsvRow::Removed(place) => place.range.clone(),
         };
-        let bytes = &self.original[range];
-        let mut reader = ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .buffer_capacity(bytes.len().max(64))
-            .from_reader(bytes);
-        let mut record = ByteRecord::new();
-        // Reading from memory does not fail.
-        let _ = reader.read_byte_record(&mut record);
-        record
+        parse_row(&self.original[range])
     }
 
     /// Visits the cells of all rows in order, much faster than [`Self::row_byte_cells`] for each row.
@@ -555,6 +548,32 @@ impl KernelCsv {
         };
         WriterBuilder::new().terminator(terminator).from_writer(Vec::new())
     }
+}
+
+thread_local! {
+    /// Parser of rows: its tables take longer to build than a row to parse.
+    static ROW_PARSER: RefCell<csv_core::Reader> = RefCell::new(csv_core::ReaderBuilder::new().build());
+}
+
+/// Parses the bytes of one row, with preceding blank lines and its line ending.
+fn parse_row(bytes: &[u8]) -> ByteRecord {
+    let mut cells = vec![0; bytes.len()];
+    let mut ends = vec![0; 1 + bytes.iter().filter(|byte| **byte == b',').count()];
+    let (mut read, mut cell_length, mut end_count) = (0, 0, 0);
+    ROW_PARSER.with_borrow_mut(|parser| {
+        parser.reset();
+        loop {
+            let (result, input, output, fields) =
+                parser.read_record(&bytes[read..], &mut cells[cell_length..], &mut ends[end_count..]);
+            (read, cell_length, end_count) = (read + input, cell_length + output, end_count + fields);
+            // An empty input behind the last byte ends the record. There is room for all cells.
+            if !matches!(result, ReadRecordResult::InputEmpty) {
+                break;
+            }
+        }
+    });
+    let starts = std::iter::once(0).chain(ends[..end_count].iter().copied());
+    starts.zip(&ends[..end_count]).map(|(start, end)| &cells[start..*end]).collect()
 }
 
 #[cfg(test)]

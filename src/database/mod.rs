@@ -47,7 +47,7 @@ pub(crate) use merge_collectives::merge_collectives;
 pub(crate) use normalize::NormalizeReport;
 pub use normalize::normalize_database;
 pub(crate) use production_rows::{ProductionRow, production_rows};
-pub(crate) use row_cases::{RowCase, RowCells, ShownInterval, row_cases};
+pub(crate) use row_cases::{RowCase, RowCells, ShownInterval, for_each_row_case, row_cases};
 pub(crate) use save_tables::save_tables;
 pub(crate) use shard::{ShardIdentity, ShardNumber};
 pub(crate) use table_cases::TableCases;

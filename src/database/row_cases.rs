@@ -248,16 +248,26 @@ fn production_records(cells: &ByteRecord, column: Option<usize>) -> u64 {
     cell_text(cells, column).and_then(|cell| cell.parse().ok()).unwrap_or(1)
 }
 
-/// Parses every row of a table as a case. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is
-/// missing. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
+/// Parses every row of a table as a case, see [`for_each_row_case`].
 pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
+    let mut cases = Vec::with_capacity(table.len());
+    for_each_row_case(kernel, table, |case| cases.push(case))?;
+    Ok(cases)
+}
+
+/// Parses every row of a table as a case and visits them in order. Fails with [`DatabaseError::MissingColumn`] if a column of the
+/// signature is missing. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
+pub(crate) fn for_each_row_case(
+    kernel: &KernelName,
+    table: &KernelCsv,
+    mut visit: impl FnMut(RowCase),
+) -> Result<(), DatabaseError> {
     if kernel.is_collective() {
-        return collective_row_cases(kernel, table);
+        return for_each_collective_row(kernel, table, visit);
     }
     let columns = RowColumns::from_table(table)?;
-    let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
-        cases.push(RowCase {
+        visit(RowCase {
             row,
             line: table.row_line(row).unwrap_or_default(),
             case: columns.parse_case(kernel, cells),
@@ -268,11 +278,15 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             is_on_ai_cpu: cell_text(cells, columns.core) == Some(RecordedTask::AI_CPU),
         });
     });
-    Ok(cases)
+    Ok(())
 }
 
 /// Parses every row of the table of a collective. Fails with [`DatabaseError::MissingColumn`] without sizes.
-fn collective_row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
+fn for_each_collective_row(
+    kernel: &KernelName,
+    table: &KernelCsv,
+    mut visit: impl FnMut(RowCase),
+) -> Result<(), DatabaseError> {
     if table.column_index(collective_rows::MESSAGE_BYTES).is_none() {
         let column = collective_rows::MESSAGE_BYTES;
         return Err(DatabaseError::MissingColumn { path: table.path().to_owned(), column });
@@ -284,9 +298,8 @@ fn collective_row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
     let cold = ResultColumns::find(&[], CacheState::Cold);
     let production = table.column_index(columns::PROFILING[1]);
     let records = table.column_index(columns::PROFILING_RECORDS);
-    let mut cases = Vec::with_capacity(table.len());
     table.for_each_row(|row, cells| {
-        cases.push(RowCase {
+        visit(RowCase {
             row,
             line: table.row_line(row).unwrap_or_default(),
             case: key.parse_case(kernel, cells),
@@ -297,7 +310,7 @@ fn collective_row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
             is_on_ai_cpu: false,
         });
     });
-    Ok(cases)
+    Ok(())
 }
 
 /// Returns the cells of [`columns::SIGNATURE`] of a case, as a new row has them, with at least this number of input slots.

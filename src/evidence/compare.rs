@@ -10,7 +10,7 @@ use super::{
 use crate::{
     database::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, RowCase,
-        columns, row_cases, row_count_text, row_differences,
+        columns, for_each_row_case, row_count_text, row_differences,
     },
     domain::{CacheState, Case, CaseId, IntervalMethod, KernelName, Nanos, RowResult, Verdict},
     ledger::{Ledger, LedgerError, StoredArchive},
@@ -50,6 +50,7 @@ pub(crate) struct LedgerComparison {
     cache: CacheState,
     rows: LedgerRows,
     runs: BTreeSet<String>,
+    /// Run, case and verdict of the cases without a measurement.
     verdicts: BTreeSet<(String, CaseId, String)>,
     /// True if rows are compared with the production profiles of the database.
     compares_production: bool,
@@ -60,12 +61,13 @@ pub(crate) struct LedgerComparison {
 impl LedgerComparison {
     /// Reads the ledger of a database. Fails with [`LedgerError`] if it cannot be read.
     pub(crate) fn read(ledger: &Ledger, database: &Database, cache: CacheState) -> Result<Self, LedgerError> {
+        let rows = LedgerRows::read(ledger, cache)?;
         Ok(Self {
             cache,
             compares_production: database.has_comparable_production(),
-            rows: LedgerRows::read(ledger, cache)?,
             runs: ledger.run_ids()?,
-            verdicts: ledger.all_verdicts()?,
+            verdicts: ledger.verdicts_of(|case| !rows.has_samples(case))?,
+            rows,
             is_unfinished: ledger.has_unfinished_run()?,
         })
     }
@@ -345,16 +347,20 @@ fn compare_table(
     kernel: &KernelName,
 ) -> Result<DatabaseComparison, DatabaseError> {
     let table = database.kernel_csv(kernel)?;
-    let rows = row_cases(kernel, &table)?;
-    let production_rows = rows.iter().filter(|row| row.production.is_some()).count();
     let file = table.path().file_name().unwrap_or_default().to_string_lossy();
-    let issues = comparisons.iter().flat_map(|comparison| {
-        let mut compared = TableComparison { cache: comparison.cache, ..TableComparison::default() };
-        for row in &rows {
-            compared.add_row(row.line, comparison.compare_row(&table, row));
+    let of_cache = |comparison: &LedgerComparison| TableComparison {
+        cache: comparison.cache,
+        ..TableComparison::default()
+    };
+    let mut compared: Vec<TableComparison> = comparisons.iter().map(of_cache).collect();
+    let mut production_rows = 0;
+    for_each_row_case(kernel, &table, |row| {
+        production_rows += usize::from(row.production.is_some());
+        for (comparison, compared) in comparisons.iter().zip(&mut compared) {
+            compared.add_row(row.line, comparison.compare_row(&table, &row));
         }
-        compared.into_issues(&file)
-    });
+    })?;
+    let issues = compared.into_iter().flat_map(|compared| compared.into_issues(&file));
     Ok(DatabaseComparison { issues: issues.collect(), production_rows })
 }
 
@@ -385,10 +391,11 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     }
     let mut issues = Vec::new();
     let comparisons = match Ledger::open_unchanged(&path) {
-        Ok(Some(ledger)) => read_comparisons(&ledger, database).and_then(|comparisons| {
+        // Missing rows first: what finds them needs memory, too.
+        Ok(Some(ledger)) => missing_rows(database, &ledger).and_then(|missing| {
             issues = changed_archives(database, &ledger.stored_archives()?);
-            issues.extend(missing_row_issues(database, &missing_rows(database, &ledger)?));
-            Ok(comparisons)
+            issues.extend(missing_row_issues(database, &missing));
+            read_comparisons(&ledger, database)
         }),
         Ok(None) => {
             return not_compared(

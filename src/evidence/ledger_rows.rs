@@ -52,6 +52,13 @@ impl LedgerRows {
         Some(RowResult { outcome, withdrawn_runs, ..row })
     }
 
+    /// Returns true if a case has a measurement.
+    pub(super) fn has_samples(&self, case: &CaseId) -> bool {
+        self.attempts
+            .get(case)
+            .is_some_and(|attempts| attempts.iter().any(|attempt| !attempt.samples.is_empty()))
+    }
+
     /// Returns the attempts at a case that do not count any more; `None` without one.
     pub(crate) fn withdrawn(&self, case: &CaseId) -> Option<&WithdrawnAttempts> {
         self.withdrawn.get(case)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    database::{Database, DatabaseError, FileIssues, LintIssue, LintIssueKind, columns, row_cases},
+    database::{Database, DatabaseError, FileIssues, LintIssue, LintIssueKind, columns, for_each_row_case},
     domain::{CacheState, Case, CaseId, KernelName, split_signature},
     ledger::{Ledger, LedgerError},
 };
@@ -73,19 +73,22 @@ fn cases_without_row(
     attempted: AttemptedCases,
 ) -> Result<BTreeSet<CaseId>, DatabaseError> {
     let table = database.kernel_csv(kernel)?;
-    let rows = row_cases(kernel, &table)?;
-    let signatures: Vec<String> =
-        rows.iter().filter_map(|row| row.case.as_ref().ok()).map(Case::signature).collect();
-    let slots: BTreeSet<(&str, &str)> =
-        signatures.iter().map(|signature| split_signature(kernel, signature)).collect();
-    // A row with the result of a case under other shapes was edited, which is an issue of the row.
-    let shown: BTreeSet<String> =
-        (0..table.len()).filter_map(|row| table.cell_text(row, columns::CASE)).collect();
     let AttemptedCases { signatures, mut measured } = attempted;
+    // A row with the result of a case under other shapes was edited, which is an issue of the row.
+    if let Some(column) = table.column_index(columns::CASE) {
+        table.for_each_cell(column, |_, cell| {
+            let id = String::from_utf8_lossy(cell);
+            measured.remove(&CaseId::from_stored(id.trim_matches('"')));
+        });
+    }
+    if measured.is_empty() {
+        return Ok(measured);
+    }
+    let mut of_rows: Vec<String> = Vec::new();
+    for_each_row_case(kernel, &table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))?;
+    let slots: BTreeSet<(&str, &str)> =
+        of_rows.iter().map(|signature| split_signature(kernel, signature)).collect();
     measured.retain(|case| {
-        if shown.contains(case.as_str()) {
-            return false;
-        }
         let signature = signatures.get(case);
         // Groups of collectives with the same shapes differ in attributes, which no one adds to rows.
         if kernel.is_collective() {

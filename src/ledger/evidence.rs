@@ -139,13 +139,22 @@ impl Ledger {
         Ok(newest.into_iter().any(|is_open| is_open))
     }
 
-    /// Returns the verdicts of each case in each run: of the case and of its attempts.
-    pub(crate) fn all_verdicts(&self) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
-        let sql = "SELECT run, case_id, verdict FROM verdicts
-                   UNION SELECT c.run, a.case_id, a.verdict FROM attempts a JOIN collections c USING (collection)";
-        self.read_rows(sql, [], |row| {
-            Ok((row.get(0)?, CaseId::from_stored(row.get::<_, String>(1)?), row.get(2)?))
-        })
+    /// Returns run, case and verdict of some cases: of the case in the run, and of its attempts.
+    pub(crate) fn verdicts_of(
+        &self,
+        is_wanted: impl Fn(&CaseId) -> bool,
+    ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
+        let sql = "SELECT case_id, run, verdict FROM verdicts
+                   UNION ALL SELECT a.case_id, c.run, a.verdict FROM attempts a JOIN collections c USING (collection)";
+        let mut found = BTreeSet::new();
+        let _: Vec<()> = self.read_rows(sql, [], |row| {
+            let case = CaseId::from_stored(row.get::<_, String>(0)?);
+            if is_wanted(&case) {
+                found.insert((row.get(1)?, case, row.get(2)?));
+            }
+            Ok(())
+        })?;
+        Ok(found)
     }
 }
 

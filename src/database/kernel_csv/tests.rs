@@ -68,7 +68,7 @@ fn ragged_and_doubled_files_are_refused_with_their_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("K.csv");
     for (text, expected) in [
-        ("A,B\n1,2\n1\n", ":3: 1 fields, the header has 2"),
+        ("A,B\n1,2\n1\n", ":3: 1 field, the header has 2"),
         ("A,A\n1,2\n", ":1: a column name stands twice"),
         ("", ":1: the file is empty"),
         ("version https://git-lfs.github.com/spec/v1\noid x\n", "Git LFS pointer"),
@@ -128,6 +128,25 @@ proptest! {
         for (index, (a, b)) in rows.iter().enumerate() {
             let cells = table.row_cells(index).expect("UTF-8");
             prop_assert_eq!((&cells[0], &cells[1]), (a.as_str(), b.as_str()));
+        }
+    }
+}
+
+proptest! {
+    /// The parser of one row agrees with that of whole tables.
+    #[test]
+    fn one_row_is_parsed_as_within_its_table(
+        cells in proptest::collection::vec("[a-z,\"\n\r é]{0,6}", 2..6), newline in "\n|\r\n|\r", blank in "\n{0,2}"
+    ) {
+        let mut writer = WriterBuilder::new().from_writer(Vec::new());
+        writer.write_record(&cells).expect("memory");
+        let row = String::from_utf8(writer.into_inner().expect("memory")).expect("UTF-8");
+        let row = row.strip_suffix('\n').expect("a line ending");
+        for text in [format!("{blank}{row}{newline}"), format!("{blank}{row}")] {
+            let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+            let mut expected = ByteRecord::new();
+            reader.read_byte_record(&mut expected).expect("a row");
+            prop_assert_eq!(parse_row(text.as_bytes()), expected);
         }
     }
 }
