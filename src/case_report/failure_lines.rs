@@ -18,8 +18,7 @@ pub(crate) fn failure_lines(
     failing: &FailingVerdicts,
     recorded: &RecordedTime,
 ) -> Vec<String> {
-    let is_failed =
-        |verdict: Verdict| verdict != Verdict::NotRun && failing.contains(verdict) && !verdict.is_done();
+    let is_failed = |verdict: Verdict| verdict != Verdict::NotRun && failing.contains(verdict);
     let share = |is_counted: &dyn Fn(Verdict) -> bool| {
         let counted = findings.iter().filter(|(_, outcome)| is_counted(outcome.verdict));
         let share = recorded.share(counted.map(|(case, _)| case.id()));

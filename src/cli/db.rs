@@ -108,7 +108,7 @@ pub(super) struct RebuildOptions {
 /// The ledger gets the union of all runs, by case, collection, host, device and software, and rows are written from it. Neither the
 /// order of the databases nor a repetition changes a byte. Databases of another kind, device or software are refused, and so are
 /// damaged ledgers; then nothing is changed. Hosts whose control kernels are slower or faster than those of the others are named.
-/// Ends with 1 if a result has no row, or a shard was not started or is being measured.
+/// Ends with 1 if a result has no row, a database has no ledger, or a shard was not started or is being measured.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   npubench db merge a3 node1/a3 node2/a3

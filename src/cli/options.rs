@@ -82,14 +82,14 @@ pub(super) struct KernelArguments {
     #[arg(value_name = "KERNEL", value_delimiter = ',')]
     listed: Vec<String>,
     /// The same as KERNEL, as other commands name it
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "listed")]
     kernels: Vec<String>,
 }
 
 impl KernelArguments {
     /// Returns the kernels; an empty list stands for all.
     pub(super) fn names(&self) -> Result<Vec<KernelName>, CommandError> {
-        parse_kernels(&[&self.listed[..], &self.kernels].concat())
+        parse_kernels(if self.listed.is_empty() { &self.kernels } else { &self.listed })
     }
 }
 

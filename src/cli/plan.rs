@@ -78,7 +78,9 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     let devices = planned_devices(&selection.resources, database.kind())?;
     let kernels = selection.kernels.names()?;
     let mut budget = selection.resources.deadline.seconds();
-    for &cache in selection.cache.states() {
+    let mut starts_in = 0.0;
+    let states = selection.cache.states();
+    for &cache in states {
         let run_options = RunOptions { cache, ..base.clone() };
         let mut plan = plan_of_database(&database, &catalogue, &profile, &run_options, &kernels)?;
         plan.refuse_larger_gangs(devices.len());
@@ -90,7 +92,8 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
                 if selection.cache == CacheChoice::Both {
                     print_data(&format!("with a {cache} cache:\n"));
                 }
-                print_plan(&plan, &preview, (budget, further), options.wide.width());
+                let time = PlannedTime { budget, starts_in, is_followed: Some(&cache) != states.last() };
+                print_plan(&plan, &preview, (time, further), options.wide.width());
             }
             OutputFormat::Json => {
                 let state = (selection.cache != CacheChoice::Hot).then_some(cache);
@@ -100,14 +103,26 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
         // A run of both states shares its time.
         let taken = preview.duration + further.as_ref().map_or(0.0, |further| further.least);
         budget = budget.map(|budget| (budget - taken).max(0.0));
+        starts_in += taken;
     }
     Ok(ExitStatus::Done)
+}
+
+/// Time of the cases of one state of the cache.
+#[derive(Clone, Copy, Debug)]
+struct PlannedTime {
+    /// Given time in seconds; `None` without a deadline.
+    budget: Option<f64>,
+    /// Seconds until the start.
+    starts_in: f64,
+    /// True if another state follows.
+    is_followed: bool,
 }
 
 fn print_plan(
     plan: &RunPlan,
     preview: &PlanPreview,
-    (budget, further): (Option<f64>, Option<FurtherCollections>),
+    (time, further): (PlannedTime, Option<FurtherCollections>),
     width: Option<usize>,
 ) {
     let scheduled = preview.cases.iter().zip(&plan.cases).flat_map(|(slot, planned)| {
@@ -126,7 +141,9 @@ fn print_plan(
         already_measured: plan.already_measured,
         equal_cases: plan.cases.iter().map(|planned| planned.equal_cases.len()).sum(),
         further,
-        budget,
+        budget: time.budget,
+        starts_in: time.starts_in,
+        is_followed: time.is_followed,
         recorded: recorded_shares(plan, preview),
     };
     let cases = scheduled.chain(not_launched).collect::<Vec<_>>();

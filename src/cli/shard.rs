@@ -1,5 +1,7 @@
 //! `npubench shard`: cuts the plan of a run into shards.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use serde_json::json;
 
@@ -100,6 +102,22 @@ pub(super) fn divide_database(
     ShardPlan::new(database, &plan, &costs, run_options.cache, None, count)
 }
 
+/// Prints where the results of a replaced plan are, if one of its shards was started.
+fn note_replaced_plan(database: &Database, earlier: &ShardPlan) {
+    let folders = (1..=earlier.shards.len()).map(|number| database.shard_folder(&earlier.identity(number)));
+    let started: Vec<PathBuf> = folders.filter(|folder| folder.is_dir()).collect();
+    let Some(folder) = started.first().and_then(|first| first.parent()) else { return };
+    print_note(&format!(
+        "warning: {} of the replaced plan {} started; results that were not merged are in {} alone: `npubench db merge NEW {}/*` takes \
+         them into a new database, and `npubench db merge {} NEW` into this one",
+        if started.len() == 1 { "1 shard".to_owned() } else { format!("{} shards", started.len()) },
+        earlier.id(),
+        folder.display(),
+        quoted_path(folder),
+        quoted_path(database.folder())
+    ));
+}
+
 pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
@@ -126,7 +144,11 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
         None => options.shards.unwrap_or(1),
     };
     let shards = ShardPlan::new(&database, &plan, &costs, cache, options.weight_column.clone(), count)?;
+    let earlier = ShardPlan::load(&database).ok().flatten();
     shards.store(&database, &mut lock, options.replace)?;
+    if let Some(earlier) = earlier.filter(|earlier| earlier.id() != shards.id()) {
+        note_replaced_plan(&database, &earlier);
+    }
     let (id, db) = (shards.id(), quoted_path(database.folder()));
     for (shard, number) in shards.shards.iter().zip(1..) {
         let is_of_shard = |planned: &&PlannedCase| {

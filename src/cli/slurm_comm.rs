@@ -67,7 +67,7 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
         OutputFormat::Plain => format!("job {job} measures on {} nodes\n", options.nodes),
     });
     print_note(&format!(
-        "its log is npubench-comm-{job}.log in this folder; `squeue --jobs={job}` shows its state, `scancel --batch --signal=TERM {job}` \
+        "its log is npubench-comm-{job}.log in this folder; `squeue --jobs={job}` shows its state, `scancel --batch --signal=USR2 {job}` \
          stops it after the running collection"
     ));
     Ok(ExitStatus::Done)

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, Parser as _};
+use clap::{Args, Parser as _, builder::NonEmptyStringValueParser};
 
 use super::{CommandLine, TopCommand, option_values::parse_limit};
 use crate::{exit::ExitStatus, fleet::own_program, render::SlurmJob, session::CommandError};
@@ -12,13 +12,13 @@ use crate::{exit::ExitStatus, fleet::own_program, render::SlurmJob, session::Com
 #[command(next_help_heading = "Slurm")]
 pub(super) struct SlurmJobOptions {
     /// Devices on a node as a generic resource of Slurm; without it, give `--devices` behind `--`
-    #[arg(long, value_name = "NAME:N")]
+    #[arg(long, value_name = "NAME:N", value_parser = NonEmptyStringValueParser::new())]
     gres: Option<String>,
     /// Partition; by default that of the cluster
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     partition: Option<String>,
     /// Time limit of a job, as sbatch reads it, such as 8:00:00; by default that of the partition
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     time: Option<String>,
     /// Time before the time limit at which no collection is started any more; a collection takes up to five minutes
     #[arg(long, value_name = "TIME", default_value = "6m", value_parser = parse_grace)]
@@ -41,6 +41,26 @@ fn parse_grace(text: &str) -> Result<Duration, String> {
     is_valid.then_some(grace).ok_or_else(|| format!("`{text}` is not between 1 s and 65535 s"))
 }
 
+/// Returns a time limit of sbatch in seconds: `MINUTES`, `MINUTES:SECONDS`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS`,
+/// `DAYS-HOURS:MINUTES` or `DAYS-HOURS:MINUTES:SECONDS`; `None` for other texts, which sbatch judges.
+fn limit_seconds(text: &str) -> Option<u64> {
+    let (days, rest) = match text.split_once('-') {
+        Some((days, rest)) => (Some(days.parse::<u64>().ok()?), rest),
+        None => (None, text),
+    };
+    let parts: Option<Vec<u64>> = rest.split(':').map(|part| part.parse().ok()).collect();
+    let parts = parts?;
+    let [hours, minutes, seconds] = match (days.is_some(), &parts[..]) {
+        (true, [hours]) => [*hours, 0, 0],
+        (true, [hours, minutes]) => [*hours, *minutes, 0],
+        (false, [minutes]) => [0, *minutes, 0],
+        (false, [minutes, seconds]) => [0, *minutes, *seconds],
+        (_, [hours, minutes, seconds]) => [*hours, *minutes, *seconds],
+        _ => return None,
+    };
+    Some(((days.unwrap_or(0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+}
+
 /// An error of the command line.
 pub(super) fn usage(message: impl Into<String>, hint: impl Into<String>) -> CommandError {
     CommandError { message: message.into(), hint: hint.into(), exit: ExitStatus::Usage }
@@ -52,6 +72,17 @@ impl SlurmJobOptions {
             Some(path) => path.clone(),
             None => own_program()?,
         };
+        if let Some(limit) = self.time.as_deref().and_then(limit_seconds)
+            && limit <= self.grace.as_secs()
+        {
+            return Err(usage(
+                format!(
+                    "the time limit of {limit} s is not longer than the {} s of `--grace`",
+                    self.grace.as_secs()
+                ),
+                "give a longer `--time`, or a shorter `--grace`: no collection is started in that time before the limit",
+            ));
+        }
         Ok(SlurmJob {
             gres: self.gres.clone(),
             partition: self.partition.clone(),
@@ -96,5 +127,21 @@ impl SlurmJobOptions {
             "the devices of the jobs are not given",
             "give the resource of Slurm with `--gres npu:8`, or devices of whole nodes: `--sbatch=--exclusive -- --devices 0-7`",
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_limits_have_the_forms_of_sbatch() {
+        let forms = ["30", "30:10", "8:00:00", "1-2", "1-2:30", "1-2:30:10", "infinite", "1:2:3:4"];
+        let day = 24 * 3600;
+        let expected = [1800, 1810, 8 * 3600, day + 7200, day + 9000, day + 9010]
+            .map(Some)
+            .into_iter()
+            .chain([None, None]);
+        assert_eq!(forms.map(limit_seconds).to_vec(), expected.collect::<Vec<_>>());
     }
 }

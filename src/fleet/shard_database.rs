@@ -54,6 +54,15 @@ pub(crate) fn open_shard(
             "move the folder away; the same command creates it again",
         ));
     }
+    // Its rows would count as measured, but a merge takes results from ledgers.
+    let has_runs =
+        std::fs::read_dir(database.state_folder().join("runs")).is_ok_and(|mut runs| runs.next().is_some());
+    if has_runs && !database.ledger_path().exists() {
+        return Err(CommandError::bad_input(
+            format!("shard {shard} in `{}` has lost its ledger", folder.display()),
+            "restore `.npubench/ledger.db` from a backup, or move the folder away: the same command measures the shard again",
+        ));
+    }
     Ok(database)
 }
 

@@ -123,7 +123,8 @@ impl SlurmRequest<'_> {
             ));
         }
         // Slurm accepts held jobs that no node can ever run, but not those that begin later.
-        let begins_later = self.job.options.iter().any(|option| option.starts_with("--begin"));
+        let begins_later =
+            self.job.options.iter().any(|option| option.starts_with("--begin") || option.starts_with("-b"));
         let begin: &[&str] = if begins_later { &[] } else { &["--begin=now+1hour"] };
         let array_job = slurm.submit(&scripts.array, begin)?;
         let stored = self.store_and_start(&slurm, scripts, lock, &array_job, begins_later);
@@ -230,7 +231,7 @@ impl SlurmSubmission {
             return slurm.cancel(&[], &self.array_job);
         }
         slurm.cancel(&["--state=PENDING"], &self.array_job)?;
-        slurm.cancel(&["--state=RUNNING", "--batch", "--signal=TERM"], &self.array_job)
+        slurm.cancel(&["--state=RUNNING", "--batch", "--signal=USR2"], &self.array_job)
     }
 }
 
@@ -275,8 +276,32 @@ pub(crate) fn own_program() -> Result<PathBuf, CommandError> {
     std::env::current_exe().map_err(failed)
 }
 
-/// Refuses values of `#SBATCH` lines that would begin another line.
+/// Options of sbatch that the scripts set or need as they are, in their long and short forms.
+const OPTIONS_OF_SCRIPTS: [(&str, &str); 8] = [
+    ("--array", "-a"),
+    ("--nodes", "-N"),
+    ("--ntasks", "-n"),
+    ("--output", "-o"),
+    ("--wait", "-W"),
+    ("--signal", "--signal"),
+    ("--wrap", "--wrap"),
+    ("--test-only", "--test-only"),
+];
+
+/// Refuses values of `#SBATCH` lines that would begin another line, and options that contradict the scripts.
 fn check_sbatch_values(job: &SlurmJob) -> Result<(), CommandError> {
+    let contradicts = |option: &&String| {
+        OPTIONS_OF_SCRIPTS.iter().any(|(long, short)| {
+            let is_short = !short.starts_with("--") && option.starts_with(short) && !option.starts_with("--");
+            is_short || option.split('=').next() == Some(long)
+        })
+    };
+    if let Some(option) = job.options.iter().find(contradicts) {
+        return Err(CommandError::bad_input(
+            format!("`--sbatch={option}` contradicts the script of the jobs"),
+            "leave it out; the templates `slurm_array.sh.hbs` and `slurm_comm.sh.hbs` can be replaced with `--assets`",
+        ));
+    }
     let mut values = [&job.gres, &job.partition, &job.time].into_iter().flatten().chain(&job.options);
     match values.find(|value| value.chars().any(char::is_control)) {
         None => Ok(()),

@@ -139,6 +139,10 @@ impl VolcanoValues {
     fn parse(assets: &AssetFiles, file: &AssetFile) -> Result<Self, CommandError> {
         let defaults: BTreeMap<String, Value> =
             parse_yaml(Path::new(VOLCANO_VALUES), &assets.template(VOLCANO_VALUES)?)?;
+        if file.text.trim_start().starts_with('{') {
+            let hint = "write a line for each key, as `npubench volcano values` prints them";
+            return Err(YamlError::of_file(&file.path, "is one mapping in braces", hint).into());
+        }
         let given: Option<BTreeMap<String, Value>> = parse_yaml(&file.path, &file.text)?;
         let given = given.unwrap_or_default();
         // Behind the given keys, so that errors have the line of the file.
@@ -197,7 +201,7 @@ impl VolcanoValues {
                 return wrong(
                     &["volumes", &place, "name"],
                     problem,
-                    "use lower-case letters, digits and `-`",
+                    "use lower-case letters, digits and `-`, a letter first",
                 );
             }
             if !volume.mount_path.starts_with('/') {

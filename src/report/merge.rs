@@ -37,6 +37,7 @@ impl MergeReport {
     /// Returns true if every folder was merged, and every result has its row.
     pub(crate) fn is_complete(&self) -> bool {
         self.in_use.is_empty()
+            && self.without_ledger.is_empty()
             && self.missing.iter().all(|missing| missing.rebuilt == missing.cases)
             && self.written.as_ref().is_none_or(|written| written.unwritten.is_empty())
     }

@@ -33,6 +33,10 @@ pub(crate) struct PlanTotals {
     pub further: Option<FurtherCollections>,
     /// Given time in seconds; `None` without a deadline.
     pub budget: Option<f64>,
+    /// Seconds until the start, such as those of the state of the cache that is measured before.
+    pub starts_in: f64,
+    /// True if another state of the cache takes the time that this one does not use.
+    pub is_followed: bool,
     /// Shares of the recorded time of the rows; `None` if no row has one.
     pub recorded: Option<RecordedShares>,
 }
@@ -40,6 +44,9 @@ pub(crate) struct PlanTotals {
 impl PlanTotals {
     /// Returns the seconds of the given time that the run does not use, even with all further collections.
     fn unused_seconds(&self) -> Option<f64> {
+        if self.is_followed {
+            return None;
+        }
         let most = self.further.map_or(0.0, |further| further.most);
         self.budget.map(|budget| budget - self.seconds - most).filter(|unused| *unused > 0.0)
     }
@@ -137,8 +144,8 @@ pub(crate) fn plan_table(
 fn time_lines(totals: &PlanTotals, now: Timestamp) -> String {
     let mut text = String::new();
     if let Some(budget) = totals.budget {
-        let [ends, limit] =
-            [totals.seconds, budget].map(|seconds| now.plus_seconds(seconds).local_date_time());
+        let [ends, limit] = [totals.seconds, budget]
+            .map(|seconds| now.plus_seconds(totals.starts_in + seconds).local_date_time());
         text += &format!("the first collections end at about {ends}; the given time ends at {limit}\n");
     }
     if let Some(unused) = totals.unused_seconds().filter(|unused| *unused >= 60.0) {

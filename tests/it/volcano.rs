@@ -95,7 +95,7 @@ host_network: false
 on_eviction: RestartPod
 max_retry: 3
 grace_seconds: 120
-run_options: [--deadline, \"07:30\", --without-selftest]
+run_options: [--until, \"07:30\", --without-selftest]
 ";
     for values in [VALUES, all] {
         let ran = render(&context, values);
@@ -116,7 +116,7 @@ run_options: [--deadline, \"07:30\", --without-selftest]
     assert_eq!(container["volumeMounts"][1]["mountPath"], "/usr/local/Ascend/driver");
     assert_eq!(manifest["spec"]["tasks"][0]["template"]["metadata"]["annotations"]["note"], "a: b # c");
     let script = container["args"][0].as_str().expect("a script");
-    let command = r#"npubench run --db '/data/my '\''a3'\''' --host rehearsal --deadline 07:30 --without-selftest --shard "$((VC_TASK_INDEX + 1))/2" &"#;
+    let command = r#"npubench run --db '/data/my '\''a3'\''' --host rehearsal --until 07:30 --without-selftest --shard "$((VC_TASK_INDEX + 1))/2" &"#;
     assert!(script.starts_with(command), "{script}");
     // The validation finds what it must find.
     let mut wrong = manifest.clone();
@@ -183,7 +183,7 @@ fn values_that_would_fail_in_the_cluster_are_refused_with_their_line() {
     assert!(ran.code == 3 && ran.stderr.contains("has no shards"), "{}", ran.stderr);
 }
 
-/// A stand-in for `npubench` that writes its arguments to a file, then waits for SIGTERM if the second argument of `run` asks for it.
+/// A stand-in for `npubench` that writes its arguments to a file, then waits for SIGTERM if the variable `WAITS` is set.
 const STAND_IN: &str = r#"#!/bin/sh
 echo "$*" >> "$CALLS"
 trap 'sleep 0.2; echo stopped >> "$CALLS"; exit 5' TERM
