@@ -9,11 +9,11 @@ use crate::{
     exit::ExitStatus,
     report::{print_data, print_note},
     run_analysis::{
-        ComparedRun, ComparisonReport, comparison_csv, comparison_json, comparison_page, comparison_text,
-        join_with_database,
+        AloneDatabase, ComparedRun, ComparisonReport, comparison_csv, comparison_json, comparison_page,
+        comparison_text,
     },
     session::{CommandError, ResultFile},
-    timeline::{MODULE_DOMAIN, compare_runs},
+    timeline::{MODULE_DOMAIN, RunSums, compare_runs},
 };
 
 /// Form of the output.
@@ -78,10 +78,13 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
         [base.sum_up(&options.steps, &options.domain)?, other.sum_up(&options.steps, &options.domain)?];
     let comparison = compare_runs(&base_sums, &other_sums);
     let in_model = match &options.db {
-        Some(folder) => Some([
-            join_with_database(std::slice::from_ref(&base.run), folder, &assets)?,
-            join_with_database(std::slice::from_ref(&other.run), folder, &assets)?,
-        ]),
+        Some(folder) => {
+            let database = AloneDatabase::open(folder, &assets)?;
+            let join = |own: &ComparedRun, sums: &RunSums| {
+                database.join(std::slice::from_ref(&own.run), &|task| sums.counts(task))
+            };
+            Some([join(&base, &base_sums)?, join(&other, &other_sums)?])
+        }
         None => None,
     };
     let report = ComparisonReport {

@@ -202,7 +202,7 @@ fn apply_option(
     }
     let is_general = option.command.is_empty();
     let configured = option_of(&command, &option.option)
-        .filter(|arg| !(is_general && !accepts(arg, option)) && !given.exclude(words, &command, arg))
+        .filter(|arg| (!is_general || accepts(arg, option)) && !given.exclude(words, &command, arg))
         .map(|arg| arg.get_id().to_string());
     let command = match configured {
         Some(id) => command.mut_arg(id, |arg| with_default(arg, &option.values)),
@@ -217,7 +217,7 @@ fn apply_option(
         .filter(|name| !INTERNAL.contains(&name.as_str()))
         .collect();
     inner.into_iter().fold(command, |command, name| {
-        let mut words = [&words[..], &[name.clone()]].concat();
+        let mut words = [&words[..], std::slice::from_ref(&name)].concat();
         command.mut_subcommand(name, |inner| apply_option(inner, (&mut words, &[]), option, given))
     })
 }

@@ -231,6 +231,21 @@ fn start_thread_pool() {
     }
 }
 
+/// Returns true for a command that computes on all cores.
+const fn needs_thread_pool(command: &TopCommand) -> bool {
+    matches!(
+        command,
+        TopCommand::Ingest(_)
+            | TopCommand::Collect(_)
+            | TopCommand::Grid(_)
+            | TopCommand::Kernels(_)
+            | TopCommand::Reparse(_)
+            | TopCommand::Coverage(_)
+            | TopCommand::Fill(_)
+            | TopCommand::Adapt(_)
+    )
+}
+
 /// Runs the program with the arguments of the process and returns the exit code.
 pub fn main() -> u8 {
     let arguments: Vec<OsString> = env::args_os().collect();
@@ -266,17 +281,7 @@ pub fn main() -> u8 {
     // With a handler, a file that reaches the size limit (`ulimit -f`) makes the write fail with an error instead of
     // ending the program.
     let _ = signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::default());
-    if matches!(
-        cli.command,
-        TopCommand::Ingest(_)
-            | TopCommand::Collect(_)
-            | TopCommand::Grid(_)
-            | TopCommand::Kernels(_)
-            | TopCommand::Reparse(_)
-            | TopCommand::Coverage(_)
-            | TopCommand::Fill(_)
-            | TopCommand::Adapt(_)
-    ) {
+    if needs_thread_pool(&cli.command) {
         start_thread_pool();
     }
     let result = match cli.command {

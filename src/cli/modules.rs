@@ -12,7 +12,7 @@ use crate::{
     exit::ExitStatus,
     report::{print_data, print_note},
     run_analysis::{
-        ModulesReport, join_with_database, modules_csv, modules_json, modules_of_run, modules_text,
+        AloneDatabase, ModulesReport, modules_csv, modules_json, modules_of_run, modules_text,
         modules_workbook, nothing_on_device, peak_of_run, read_all_runs,
     },
     session::{CommandError, ResultFile},
@@ -107,8 +107,10 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     let apart = |file: Option<ResultFile>| file.map(|file| file.apart_from(inputs())).transpose();
     let (xlsx, missing) = (apart(xlsx)?, apart(missing)?);
     let tables: Vec<ModuleTable> = runs.iter().map(|run| module_table(run, &options.domain)).collect();
-    let in_model =
-        options.db.as_deref().map(|folder| join_with_database(&runs, folder, &assets)).transpose()?;
+    let in_model = match &options.db {
+        Some(folder) => Some(AloneDatabase::open(folder, &assets)?.join(&runs, &|_| true)?),
+        None => None,
+    };
     let peaks: Vec<Option<PeakRate>> =
         runs.iter().map(|run| peak_of_run(run, options.peak, profile.as_ref())).collect();
     let of_runs = runs.iter().zip(&tables).zip(&peaks).enumerate();

@@ -1,6 +1,6 @@
 //! `npubench timeline`: computing, communication and free time of the steps of a recorded run.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -9,14 +9,12 @@ use crate::{
     exit::ExitStatus,
     report::{print_data, print_note},
     run_analysis::{
-        StepTimesReport, nothing_on_device, read_all_runs, step_lanes, step_times_json, step_times_text,
+        StepTimesReport, nothing_on_device, read_all_runs, require_steps, step_lanes, step_times_json,
+        step_times_text,
     },
     session::{CommandError, ResultFile},
     timeline::{StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times},
 };
-
-/// Largest number of steps that an error lists.
-const LISTED_STEPS: usize = 20;
 
 /// Shows where the time of a recorded model goes: computing, communication, their overlap, and free time with its causes
 ///
@@ -56,7 +54,7 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
         options.steps.is_empty() || step.is_some_and(|step| options.steps.contains(&step))
     };
     if !times.is_empty() {
-        require_steps(&options.steps, &times)?;
+        require_steps(&options.steps, &times, "the profiles have")?;
     }
     times.retain(|own| is_chosen(own.step));
     if times.is_empty() {
@@ -93,17 +91,4 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
     }
     print_data(&if options.output.is_json() { step_times_json(&report) } else { step_times_text(&report) });
     Ok(ExitStatus::Done)
-}
-
-/// Refuses steps that no profile has.
-fn require_steps(wanted: &[u64], times: &[StepTimes]) -> Result<(), CommandError> {
-    let recorded: BTreeSet<u64> = times.iter().filter_map(|own| own.step).collect();
-    let Some(unknown) = wanted.iter().find(|step| !recorded.contains(step)) else { return Ok(()) };
-    let recorded = match &*recorded.iter().map(u64::to_string).collect::<Vec<_>>() {
-        [] => "no steps are recorded; leave out `--step`".to_owned(),
-        steps if steps.len() <= LISTED_STEPS => format!("the recorded steps are {}", steps.join(", ")),
-        [first, .., last] => format!("{} steps from {first} to {last} are recorded", recorded.len()),
-        [step] => format!("step {step} is recorded"),
-    };
-    Err(CommandError::bad_input(format!("the profiles have no step {unknown}"), recorded))
 }

@@ -42,7 +42,7 @@ fn test_case(results: &RunResults, case: &ShownCase) -> TestCase {
     test.set_classname(case.kernel.as_str());
     if let Some(median) = case.median_us {
         // `time` has milliseconds, of which most kernels take none.
-        test.add_property(("median_us", format!("{:.3}", median).as_str()));
+        test.add_property(("median_us", format!("{median:.3}").as_str()));
     }
     test
 }

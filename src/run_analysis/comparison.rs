@@ -14,7 +14,8 @@ use crate::{
 };
 
 const TEMPLATE: &str = "comparison.html.hbs";
-const NO_MEASURED_ROW: &str = "no kernel of base or other has a measured row in the database";
+const NO_MEASURED_ROW: &str = "no kernel of base or other has a measured row in the database: `npubench run` measures its \
+                               rows, `npubench modules PROFILE --db DIR --missing FILE` lists kernels without one";
 
 /// Two runs, compared.
 #[derive(Debug)]
@@ -166,8 +167,8 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
     for part in PARTS {
         text.push_str(&part_table(report, part));
     }
-    if let Some(in_model) = report.in_model {
-        text.push_str(&in_model_comparison(report, in_model));
+    if report.in_model.is_some() {
+        text.push_str(&in_model_comparison(report));
     }
     if !report.comparison.not_compared.is_empty() {
         text.push('\n');
@@ -179,8 +180,7 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
 }
 
 fn part_table(report: &ComparisonReport<'_>, part: ComparedPart) -> String {
-    let rows: Vec<&ComparedRow> =
-        report.part_rows(part).into_iter().filter(|row| row.name != "steps" && has_amount(row)).collect();
+    let rows: Vec<&ComparedRow> = report.part_rows(part).into_iter().filter(|row| has_amount(row)).collect();
     if rows.is_empty() {
         return String::new();
     }
@@ -236,48 +236,87 @@ fn has_amount(row: &ComparedRow) -> bool {
 const IN_MODEL_COLUMNS: [&str; 7] =
     ["kernel", "alone us", "base us", "slowdown", "other us", "slowdown", "difference ms"];
 
-/// Returns the kernels of both runs with their durations alone as cells, by the difference of their time.
-fn in_model_rows([base, other]: [&InModelKernels; 2]) -> Vec<[String; 7]> {
+/// Kernel with a duration alone in both runs.
+struct ComparedKernel<'a> {
+    base: Option<&'a InModelKernel>,
+    other: Option<&'a InModelKernel>,
+    /// Time per step in nanoseconds.
+    times: [Option<f64>; 2],
+    /// Calls per step.
+    calls: [Option<f64>; 2],
+}
+
+impl ComparedKernel<'_> {
+    fn difference(&self) -> f64 {
+        let [base, other] = self.times.map(Option::unwrap_or_default);
+        other - base
+    }
+
+    fn any(&self) -> Option<&InModelKernel> {
+        self.base.or(self.other)
+    }
+}
+
+/// Returns the kernels of both runs that have a duration alone, by the difference of their time per step.
+#[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
+fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<ComparedKernel<'a>> {
+    let Some([base, other]) = report.in_model else { return Vec::new() };
+    let steps = [report.base_sums, report.other_sums].map(|sums| sums.steps as f64);
+    let pair = |base: Option<&'a InModelKernel>, other: Option<&'a InModelKernel>| {
+        let [base_steps, other_steps] = steps;
+        let sides = [(base, base_steps), (other, other_steps)];
+        ComparedKernel {
+            base,
+            other,
+            times: sides.map(|(kernel, steps)| kernel.map(|kernel| kernel.total as f64 / steps)),
+            calls: sides.map(|(kernel, steps)| kernel.map(|kernel| kernel.calls as f64 / steps)),
+        }
+    };
     let by_case: HashMap<String, &InModelKernel> =
         other.kernels.iter().map(|kernel| (kernel.case.id().to_string(), kernel)).collect();
     let mut is_in_base: HashSet<String> = HashSet::new();
-    let mut pairs: Vec<(f64, Option<&InModelKernel>, Option<&InModelKernel>)> = Vec::new();
+    let mut pairs: Vec<ComparedKernel<'a>> = Vec::new();
     for kernel in &base.kernels {
         let case = kernel.case.id().to_string();
         let same = by_case.get(&case).copied();
         is_in_base.insert(case);
-        pairs.push((total(same) - total(Some(kernel)), Some(kernel), same));
+        pairs.push(pair(Some(kernel), same));
     }
     for kernel in &other.kernels {
         if !is_in_base.contains(&kernel.case.id().to_string()) {
-            pairs.push((total(Some(kernel)), None, Some(kernel)));
+            pairs.push(pair(None, Some(kernel)));
         }
     }
-    pairs.retain(|(_, base, other)| base.or(*other).is_some_and(|kernel| kernel.alone.is_some()));
-    pairs.sort_by(|(a, ..), (b, ..)| b.abs().total_cmp(&a.abs()));
+    pairs.retain(|pair| pair.any().is_some_and(|kernel| kernel.alone.is_some()));
+    pairs.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
+    pairs
+}
+
+/// Returns the kernels with their durations alone as cells.
+fn in_model_rows(report: &ComparisonReport<'_>) -> Vec<[String; 7]> {
     let mean = |kernel: Option<&InModelKernel>| {
         kernel.map_or_else(|| "-".to_owned(), |kernel| format!("{:.3}", kernel.mean() / 1e3))
     };
     let slowdown = |kernel: Option<&InModelKernel>| {
         kernel.and_then(InModelKernel::slowdown).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"))
     };
-    let rows = pairs.into_iter().filter_map(|(difference, base, other)| {
-        let kernel = base.or(other)?;
+    let rows = compared_kernels(report).into_iter().filter_map(|pair| {
+        let kernel = pair.any()?;
         Some([
             format!("{} {}", kernel.case.kernel, kernel.case.signature()),
             kernel.alone.map_or_else(String::new, |alone| format!("{:.3}", alone.duration / 1e3)),
-            mean(base),
-            slowdown(base),
-            mean(other),
-            slowdown(other),
-            signed(format!("{:.3}", difference / 1e6)),
+            mean(pair.base),
+            slowdown(pair.base),
+            mean(pair.other),
+            slowdown(pair.other),
+            signed(format!("{:.3}", pair.difference() / 1e6)),
         ])
     });
     rows.collect()
 }
 
-fn in_model_comparison(report: &ComparisonReport<'_>, in_model: [&InModelKernels; 2]) -> String {
-    let rows = in_model_rows(in_model);
+fn in_model_comparison(report: &ComparisonReport<'_>) -> String {
+    let rows = in_model_rows(report);
     if rows.is_empty() {
         return format!("\n{NO_MEASURED_ROW}\n");
     }
@@ -297,12 +336,8 @@ fn more_rows(more: usize) -> String {
     format!("{more} more rows: `--rows N`, `--format csv` or `--html FILE`\n")
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
-fn total(kernel: Option<&InModelKernel>) -> f64 {
-    kernel.map_or(0.0, |kernel| kernel.total as f64)
-}
-
 /// Returns a JSON object for each part of the difference, then for each row, then for each kernel with its duration alone.
+#[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
 pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
     let mut lines = String::new();
     let object = json!({
@@ -332,7 +367,8 @@ pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
         let side = |sum: Option<TimeSum>| {
             sum.map(|sum| {
                 let mean = (sum.calls > 0.0).then(|| sum.total / sum.calls);
-                let mut side = json!({"total": sum.total, "calls": sum.calls, "mean": mean,
+                let mut side = json!({"total": row.has_total().then_some(sum.total), "calls": sum.calls,
+                                      "mean": mean.filter(|_| row.has_total()),
                                       "shortest": sum.shortest, "longest": sum.longest});
                 if let Some(time) = sum.self_total {
                     side["self"] = time.into();
@@ -348,22 +384,32 @@ pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
             "unit": unit,
             "base": side(row.base),
             "other": side(row.other),
-            "difference": row.difference(),
+            "difference": row.has_total().then(|| row.difference()),
             "ratio": row.ratio(),
         });
         lines.push_str(&format!("{object}\n"));
     }
-    for (run, kernels) in ["base", "other"].into_iter().zip(report.in_model.into_iter().flatten()) {
+    let runs = [("base", report.base_sums), ("other", report.other_sums)];
+    for ((run, sums), kernels) in runs.into_iter().zip(report.in_model.into_iter().flatten()) {
+        let steps = sums.steps as f64;
         for kernel in &kernels.kernels {
             let mut object = in_model_json(kernel);
             object["run"] = run.into();
+            object["calls"] = (kernel.calls as f64 / steps).into();
+            object["total_ns"] = (kernel.total as f64 / steps).into();
+            object["excess_ns"] = kernel.excess().map(|excess| excess / steps).into();
             lines.push_str(&format!("{object}\n"));
         }
     }
     lines
 }
 
-/// Returns all rows as CSV; times are nanoseconds per step, memory is bytes.
+/// Part of the kernels with their durations alone, and the columns that only they have.
+const ALONE_PART: &str = "kernel_alone";
+const ALONE_COLUMNS: [&str; 3] = ["alone", "base slowdown", "other slowdown"];
+
+/// Returns all rows as CSV; times are nanoseconds per step, memory is bytes. With a database, the kernels with their
+/// durations alone are the last rows.
 pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
     let mut csv = csv::Writer::from_writer(Vec::new());
     let header = [
@@ -380,11 +426,11 @@ pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
         "other self",
     ];
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    let mut records = vec![header.map(str::to_owned)];
+    let mut records = vec![header.map(str::to_owned).to_vec()];
     for part in &report.comparison.attribution {
         let name = if part.is_remainder { format!("[{}]", part.name) } else { part.name.clone() };
         let empty = String::new;
-        records.push([
+        records.push(vec![
             format!("difference of the step: {}", part.kind),
             name,
             part.shapes.clone(),
@@ -399,25 +445,57 @@ pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
         ]);
     }
     for row in &report.comparison.rows {
-        records.push([
+        let total = |sum: Option<TimeSum>| number(sum.filter(|_| row.has_total()).map(|sum| sum.total));
+        records.push(vec![
             row.part.to_string(),
             row.name.clone(),
             row.shapes.clone(),
-            number(row.base.map(|sum| sum.total)),
+            total(row.base),
             number(row.base.map(|sum| sum.calls)),
-            number(row.other.map(|sum| sum.total)),
+            total(row.other),
             number(row.other.map(|sum| sum.calls)),
-            row.difference().to_string(),
+            number(row.has_total().then(|| row.difference())),
             number(row.ratio()),
             number(row.base.and_then(|sum| sum.self_total)),
             number(row.other.and_then(|sum| sum.self_total)),
         ]);
+    }
+    if report.in_model.is_some() {
+        records[0].extend(ALONE_COLUMNS.map(str::to_owned));
+        let columns = records[0].len();
+        records.iter_mut().for_each(|record| record.resize(columns, String::new()));
+        records.extend(compared_kernels(report).iter().filter_map(alone_record));
     }
     for record in records {
         // Writing to memory does not fail, and all records have the same length.
         let _ = csv.write_record(record);
     }
     String::from_utf8(csv.into_inner().unwrap_or_default()).unwrap_or_default()
+}
+
+/// Returns the cells of a kernel with its duration alone.
+fn alone_record(pair: &ComparedKernel<'_>) -> Option<Vec<String>> {
+    let kernel = pair.any()?;
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let ([base, other], [base_calls, other_calls]) = (pair.times.map(number), pair.calls.map(number));
+    let ratio =
+        pair.times[0].zip(pair.times[1]).filter(|(base, _)| *base > 0.0).map(|(base, other)| other / base);
+    Some(vec![
+        ALONE_PART.to_owned(),
+        kernel.case.kernel.to_string(),
+        kernel.case.signature(),
+        base,
+        base_calls,
+        other,
+        other_calls,
+        pair.difference().to_string(),
+        number(ratio),
+        String::new(),
+        String::new(),
+        number(kernel.alone.map(|alone| alone.duration)),
+        number(pair.base.and_then(InModelKernel::slowdown)),
+        number(pair.other.and_then(InModelKernel::slowdown)),
+    ])
 }
 
 /// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
@@ -441,7 +519,7 @@ fn page_data(report: &ComparisonReport<'_>) -> Value {
         })
     });
     let parts = PARTS.into_iter().map(|part| {
-        let rows = report.part_rows(part).into_iter().filter(|row| row.name != "steps" && has_amount(row));
+        let rows = report.part_rows(part).into_iter().filter(|row| has_amount(row));
         let rows = rows.map(|row| {
             json!({
                 "name": row.name, "shapes": row.shapes,
@@ -467,6 +545,6 @@ fn page_data(report: &ComparisonReport<'_>) -> Value {
         "has_database": report.in_model.is_some(),
         "no_measured_row": NO_MEASURED_ROW,
         "in_model_columns": IN_MODEL_COLUMNS,
-        "in_model": report.in_model.map_or_else(Vec::new, in_model_rows),
+        "in_model": in_model_rows(report),
     })
 }

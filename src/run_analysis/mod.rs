@@ -13,6 +13,6 @@ pub(crate) use comparison::{
 };
 pub(crate) use module_tables::{ModulesReport, modules_csv, modules_json, modules_text, modules_workbook};
 pub(crate) use recorded_runs::{
-    ComparedRun, join_with_database, modules_of_run, nothing_on_device, peak_of_run, read_all_runs,
+    AloneDatabase, ComparedRun, modules_of_run, nothing_on_device, peak_of_run, read_all_runs, require_steps,
 };
 pub(crate) use step_times::{StepTimesReport, step_lanes, step_times_json, step_times_text};

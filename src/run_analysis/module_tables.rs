@@ -8,7 +8,7 @@ use super::step_times::missing_text;
 use crate::{
     coverage::{InModelKernel, InModelKernels},
     domain::Dims,
-    report::{align_right, plain_table, trim_lines},
+    report::{align_right, format_count, plain_table, trim_lines},
     timeline::{LaunchedTask, MissingPart, ModuleRow, ModuleTable, RunTimeline, Utilisation, sum_lengths},
 };
 
@@ -272,8 +272,8 @@ pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
         }
         align_right(&mut table, [2, 3]);
         text.push_str(&format!(
-            "\nwithout a duration alone: {} kernels, {} ms\n{}",
-            missing.len(),
+            "\nwithout a duration alone: {}, {} ms\n{}",
+            format_count(missing.len(), "kernel"),
             millis_cell(time),
             trim_lines(&table)
         ));

@@ -1,7 +1,7 @@
 //! Recorded runs of models for `timeline`, `modules` and `compare`.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -14,8 +14,8 @@ use crate::{
     report::{note_simulated, print_note},
     session::{CommandError, LookupDatabase},
     timeline::{
-        LaunchedTask, MissingPart, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory, RunSums,
-        RunTimeline, TimeSpan, Utilisation, read_runs, step_times, sum_lengths,
+        DeviceTask, LaunchedTask, MissingPart, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory,
+        RunSums, RunTimeline, StepTimes, TimeSpan, Utilisation, read_runs, step_times, sum_lengths,
     },
 };
 
@@ -23,6 +23,8 @@ use crate::{
 const DAY: i64 = 86_400_000_000_000;
 /// Length of a run beyond which a recorded time must be wrong: no profile is that long.
 const LONGEST_RUN: i64 = 2 * DAY;
+/// Largest number of steps that an error lists.
+const LISTED_STEPS: usize = 20;
 
 /// Reads the runs of all paths, each once, and notes what was left out.
 pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, CommandError> {
@@ -88,6 +90,19 @@ pub(crate) fn nothing_on_device() -> CommandError {
         "the profiles have neither a kernel nor a collective with a time",
         "check that the profiled range ran on a device, and that the profile was analysed",
     )
+}
+
+/// Refuses steps that are not among the times of the profiles, which `subject` names with their verb.
+pub(crate) fn require_steps(wanted: &[u64], times: &[StepTimes], subject: &str) -> Result<(), CommandError> {
+    let recorded: BTreeSet<u64> = times.iter().filter_map(|own| own.step).collect();
+    let Some(unknown) = wanted.iter().find(|step| !recorded.contains(step)) else { return Ok(()) };
+    let recorded = match &*recorded.iter().map(u64::to_string).collect::<Vec<_>>() {
+        [] => "no steps are recorded; leave out `--step`".to_owned(),
+        steps if steps.len() <= LISTED_STEPS => format!("the recorded steps are {}", steps.join(", ")),
+        [first, .., last] => format!("{} steps from {first} to {last} are recorded", recorded.len()),
+        [step] => format!("step {step} is recorded"),
+    };
+    Err(CommandError::bad_input(format!("{subject} no step {unknown}"), recorded))
 }
 
 /// Returns the peak that is given, that of a device profile, or that of the profile's device.
@@ -200,32 +215,46 @@ impl ComparedRun {
     /// Sums up the run per step, of some steps or of all.
     pub(crate) fn sum_up(&self, steps: &[u64], domain: &str) -> Result<RunSums, CommandError> {
         let mut times = step_times(0, &self.run);
-        let recorded: Vec<String> = times.iter().filter_map(|own| Some(own.step?.to_string())).collect();
-        if !steps.is_empty() {
-            times.retain(|own| own.step.is_some_and(|step| steps.contains(&step)));
-        }
-        let has_kernels = !self.run.missing.contains(&MissingPart::Kernels);
-        if times.is_empty() || !has_kernels {
-            let file = self.run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
-            let hint = match (steps.is_empty(), recorded.is_empty()) {
-                (true, _) => "check that the profiled range ran on a device".to_owned(),
-                (false, true) => "it has no steps: leave `--step` out".to_owned(),
-                (false, false) => format!("its steps are {}", recorded.join(", ")),
+        let file = self.run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
+        if self.run.missing.contains(&MissingPart::Kernels) {
+            let hint = match self.run.collectives.is_empty() {
+                true => "check that the profiled range ran on a device",
+                false => {
+                    "its collectives are shown by `npubench timeline`; check that the profiler recorded the activity NPU and \
+                     that the profile was exported completely"
+                }
             };
             return Err(CommandError::bad_input(format!("`{file}` has no kernels to compare"), hint));
+        }
+        require_steps(steps, &times, &format!("`{file}` has"))?;
+        if !steps.is_empty() {
+            times.retain(|own| own.step.is_some_and(|step| steps.contains(&step)));
         }
         Ok(RunSums::new(&self.run, &times, steps, self.memory.as_ref(), domain))
     }
 }
 
-/// Looks the kernels of runs up in a database.
-pub(crate) fn join_with_database(
-    runs: &[RunTimeline],
-    folder: &Path,
-    assets: &AssetFiles,
-) -> Result<InModelKernels, CommandError> {
-    let catalogue = Catalogue::load(assets)?;
-    let database = LookupDatabase::open(folder, None)?;
-    note_simulated(database.kind);
-    Ok(join_kernels(runs, &database.engine, &catalogue, &database.folder)?)
+/// Database with durations of kernels alone.
+pub(crate) struct AloneDatabase {
+    database: LookupDatabase,
+    catalogue: Catalogue,
+}
+
+impl AloneDatabase {
+    /// Opens a database, and notes if its durations are simulated.
+    pub(crate) fn open(folder: &Path, assets: &AssetFiles) -> Result<Self, CommandError> {
+        let catalogue = Catalogue::load(assets)?;
+        let database = LookupDatabase::open(folder, None)?;
+        note_simulated(database.kind);
+        Ok(Self { database, catalogue })
+    }
+
+    /// Looks the kernels of runs up that `counts` returns true for.
+    pub(crate) fn join(
+        &self,
+        runs: &[RunTimeline],
+        counts: &dyn Fn(&DeviceTask) -> bool,
+    ) -> Result<InModelKernels, CommandError> {
+        Ok(join_kernels(runs, counts, &self.database.engine, &self.catalogue, &self.database.folder)?)
+    }
 }

@@ -259,7 +259,7 @@ fn others_text(report: &StepTimesReport<'_>) -> String {
     match (sum(|times| times.other_before), sum(|times| times.other_behind)) {
         (0, 0) => String::new(),
         (before, behind) => format!(
-            "copies and other tasks outside of the spans of the rows: {} ms before them, {} ms behind the last one\n",
+            "copies and other tasks outside of the spans of the rows: {} ms before them, {} ms behind them\n",
             millis_cell(before),
             millis_cell(behind)
         ),

@@ -116,6 +116,13 @@ impl TimeSet {
         Some(TimeSpan::new(self.0.first()?.start, self.0.last()?.end))
     }
 
+    /// Returns the part in a span.
+    pub(crate) fn clip(&self, span: TimeSpan) -> Self {
+        let from = self.0.partition_point(|own| own.end <= span.start);
+        let inside = self.0[from..].iter().take_while(|own| own.start < span.end);
+        Self(inside.filter_map(|own| own.intersection(span)).collect())
+    }
+
     /// Returns the length of the part in a span, in nanoseconds.
     pub(crate) fn length_in(&self, span: TimeSpan) -> i64 {
         let from = self.0.partition_point(|own| own.end <= span.start);
@@ -163,6 +170,7 @@ mod tests {
             let window = TimeSpan::new(window.0, window.0 + window.1);
             let inside = all_a.range(window.start..window.end).count();
             prop_assert_eq!(count(set_a.length_in(window)), inside);
+            prop_assert_eq!(set_a.clip(window), set_a.intersection(&TimeSet::union_of([window])));
         }
     }
 }

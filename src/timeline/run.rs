@@ -241,6 +241,13 @@ impl RunTimeline {
         self.operators.get(id.0 as usize)
     }
 
+    /// Returns the place of the step of the host in which a time lies. Its end is exclusive: the next one may start there.
+    pub(super) fn host_step_at(&self, time: i64) -> Option<usize> {
+        let next = self.steps.partition_point(|step| step.span.start <= time);
+        let at = next.checked_sub(1)?;
+        (time < self.steps[at].span.end).then_some(at)
+    }
+
     /// Returns the kernels that compute.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = &DeviceTask> {
         self.tasks.iter().filter(|task| task.role == TaskRole::Kernel)

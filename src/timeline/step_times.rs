@@ -55,7 +55,7 @@ pub(crate) struct StepTimes {
     pub(crate) preparing: Option<i64>,
     /// Copies and other work of the device before the span, behind that of the row before.
     pub(crate) other_before: i64,
-    /// The same behind the span of the last row.
+    /// The same behind the span, of tasks in the step or behind the last row.
     pub(crate) other_behind: i64,
     /// Free time by cause.
     pub(crate) free_by_cause: BTreeMap<GapCause, i64>,
@@ -151,23 +151,19 @@ pub(crate) fn step_times(number: usize, run: &RunTimeline) -> Vec<StepTimes> {
             let row = places.row_of(collective.step, collective.span.start);
             steps.entry(row).or_default().collectives.push(collective);
         }
-        let mut others: Vec<TimeSpan> = Vec::new();
+        let mut others: BTreeMap<Option<u64>, Vec<TimeSpan>> = BTreeMap::new();
         for task in run.tasks.iter().filter(|task| task.device == device) {
-            match steps.get_mut(&places.row_of(task.step, task.span.start)) {
-                Some(tasks) => tasks.tasks.push(task),
-                None if is_other_work(run, task) => others.push(task.span),
-                None => {}
+            if let Some(tasks) = steps.get_mut(&places.row_of(task.step, task.span.start)) {
+                tasks.tasks.push(task);
+            }
+            if is_other_work(run, task) {
+                others.entry(task.step).or_default().push(task.span);
             }
         }
-        let mut of_device = Vec::new();
-        for ((step, _), tasks) in &steps {
-            let Some(own) = times_of_step((number, run), device, *step, tasks, &finder) else { continue };
-            // A row may have work outside of its span, such as the copies before the first kernel of a run without steps.
-            let work = tasks.tasks.iter().filter(|task| is_other_work(run, task)).map(|task| task.span);
-            let outside = TimeSet::union_of(work).difference(&TimeSet::union_of([own.span]));
-            others.extend_from_slice(outside.spans());
-            of_device.push(own);
-        }
+        let of_step = |((step, _), tasks): (&RowKey, &StepTasks<'_>)| {
+            times_of_step((number, run), device, *step, tasks, &finder)
+        };
+        let mut of_device: Vec<StepTimes> = steps.iter().filter_map(of_step).collect();
         of_device.sort_by_key(|own| (own.span, own.step));
         add_others(&mut of_device, others);
         rows.append(&mut of_device);
@@ -180,16 +176,32 @@ fn is_other_work(run: &RunTimeline, task: &DeviceTask) -> bool {
     task.role == TaskRole::Other && is_work(run.names.text(task.kind))
 }
 
-/// Adds the work between the rows of a device, which are in the order of their times.
-fn add_others(rows: &mut [StepTimes], mut others: Vec<TimeSpan>) {
-    let length = |spans: Vec<TimeSpan>| TimeSet::union_of(spans).length();
-    for row in &mut *rows {
-        let (before, later) = others.into_iter().partition(|span| span.start < row.span.start);
-        row.other_before = length(before);
-        others = later;
+/// Adds the work outside of the spans of all rows of a device, which are in the order of their times. `others` are its tasks
+/// by step. Work between two rows belongs to the first one if it started in that step, otherwise to the second one.
+fn add_others(rows: &mut [StepTimes], others: BTreeMap<Option<u64>, Vec<TimeSpan>>) {
+    let by_step: BTreeMap<Option<u64>, TimeSet> =
+        others.into_iter().map(|(step, spans)| (step, TimeSet::union_of(spans))).collect();
+    let all = TimeSet::union_of(by_step.values().flat_map(TimeSet::spans).copied());
+    // Row with the latest end so far, and this end.
+    let mut last: Option<(usize, i64)> = None;
+    for at in 0..rows.len() {
+        let span = rows[at].span;
+        let gap = TimeSpan::new(last.map_or(i64::MIN, |(_, end)| end), span.start);
+        if gap.start < gap.end {
+            let mut behind = 0;
+            if let Some((before, _)) = last {
+                let step = rows[before].step.and_then(|step| by_step.get(&Some(step)));
+                behind = step.map_or(0, |own| own.length_in(gap));
+                rows[before].other_behind = behind;
+            }
+            rows[at].other_before = all.length_in(gap) - behind;
+        }
+        if last.is_none_or(|(_, end)| end <= span.end) {
+            last = Some((at, span.end));
+        }
     }
-    if let Some(last) = rows.last_mut() {
-        last.other_behind = length(others);
+    if let Some((at, end)) = last {
+        rows[at].other_behind = all.length_in(TimeSpan::new(end, i64::MAX));
     }
 }
 

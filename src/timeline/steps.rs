@@ -47,11 +47,6 @@ fn device_windows(run: &RunTimeline, device: Option<u32>) -> Vec<DeviceWindow> {
             .or(launch)
             .map(|span| span.start)
     };
-    let step_of = |time: i64| {
-        let next = run.steps.partition_point(|step| step.span.start <= time);
-        let at = next.checked_sub(1)?;
-        (time < run.steps[at].span.end).then_some(at)
-    };
     let kernels = run.tasks.iter().filter(|task| task.role == TaskRole::Kernel && task.device == device);
     let kernels = kernels.map(|task| (task.span, launched_at(task.operator, task.launch)));
     let collectives = run.collectives.iter().filter(|collective| collective.device == device);
@@ -59,7 +54,7 @@ fn device_windows(run: &RunTimeline, device: Option<u32>) -> Vec<DeviceWindow> {
         collectives.map(|collective| (collective.span, launched_at(collective.operator, collective.launch)));
     let mut hulls: Vec<Option<TimeSpan>> = vec![None; run.steps.len()];
     for (span, launched) in kernels.chain(collectives) {
-        if let Some(at) = launched.and_then(step_of) {
+        if let Some(at) = launched.and_then(|time| run.host_step_at(time)) {
             let hull = hulls[at].get_or_insert(span);
             *hull = TimeSpan::new(hull.start.min(span.start), hull.end.max(span.end));
         }

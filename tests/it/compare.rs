@@ -12,7 +12,7 @@ use crate::{
     browser::{browser, show},
     context::Context,
     requirements::shared,
-    timeline::{objects, write_database, write_text_profile},
+    timeline::{copies_around_steps, kernels_outside_of_steps, objects, write_database, write_text_profile},
 };
 
 /// Error of a sum of durations that a kernel table has rounded, in nanoseconds.
@@ -46,7 +46,9 @@ fn part(objects: &[Value], part: &str) -> Rows {
         let number = |key: &str| row[side][key].as_f64().expect("a number");
         (!row[side].is_null()).then(|| Side { total: number("total"), calls: number("calls") })
     };
-    let rows = objects.iter().filter(|object| object["item"] == "row" && object["part"] == part);
+    // The number of steps has no total.
+    let is_sum = |object: &&Value| object["part"] == part && object["name"] != "steps";
+    let rows = objects.iter().filter(|object| object["item"] == "row").filter(is_sum);
     let text = |cell: &Value| cell.as_str().expect("text").to_owned();
     rows.map(|row| ((text(&row["name"]), text(&row["shapes"])), [side(row, "base"), side(row, "other")]))
         .collect()
@@ -507,6 +509,8 @@ fn unusable_input_is_named_with_a_hint() {
     let trace = fs::read(example(0).join("ASCEND_PROFILER_OUTPUT/trace_view.json")).expect("a trace");
     context.write("cut/trace_view.json", &String::from_utf8_lossy(&trace[..trace.len() / 2]));
     context.write("text/notes.txt", "no profile");
+    let collectives = context.path("collectives/ascend_pytorch_profiler_0.db");
+    write_database(&collectives, "DROP TABLE COMPUTE_TASK_INFO");
     let mut errors = String::new();
     for arguments in [
         vec!["compare", "nothere", &profile],
@@ -515,6 +519,8 @@ fn unusable_input_is_named_with_a_hint() {
         vec!["compare", "empty", &profile],
         vec!["compare", &profile, "cut"],
         vec!["compare", &profile, &profile, "--step", "99"],
+        vec!["compare", &profile, &profile, "--step", "7,99"],
+        vec!["compare", &profile, "collectives"],
         vec!["compare", &profile, &profile, "--rank", "7"],
         vec!["compare", &profile],
     ] {
@@ -562,4 +568,81 @@ fn a_selected_step_has_its_own_modules_and_operators() {
     let both = sum(&run(&["--step", "7,8"]), "operator", "other").1;
     assert_eq!(calls[0] + calls[1], 2.0 * both, "{calls:?}");
     assert_ne!(calls[0], calls[1]);
+}
+
+/// Compares the synthetic run with one that has more records, as databases.
+fn compare_with(statements: &str, options: &[&str]) -> (Vec<Value>, String) {
+    let context = Context::new();
+    write_database(&context.path("base/ascend_pytorch_profiler_0.db"), "");
+    write_database(&context.path("other/ascend_pytorch_profiler_0.db"), statements);
+    let run = |format: &str| {
+        let ran = context.run(&[&["compare", "base", "other", "--format", format], options].concat());
+        assert_eq!((ran.code, &*ran.stderr), (0, ""));
+        ran.stdout
+    };
+    (objects(&run("json")), run("csv"))
+}
+
+/// Kernels before and behind the steps are no part of them, and are not lost.
+#[test]
+fn work_outside_of_the_steps_has_a_row_of_its_own() {
+    let (output, _) = compare_with(&kernels_outside_of_steps(), &[]);
+    assert!(output.iter().all(|object| object["item"] != "difference"), "{output:?}");
+    for (key, sides) in part(&output, "kernel") {
+        assert_eq!(sides[0], sides[1], "{key:?}");
+    }
+    let overall = part(&output, "overall");
+    let outside = overall[&("outside of all steps, whole run".to_owned(), String::new())];
+    assert_eq!(outside, [None, Some(Side { total: 3_000.0, calls: 3.0 })]);
+    // Kernels of the database: 44,500 ns in two steps, without the one of the collective.
+    let kernels: f64 = part(&output, "kernel").values().filter_map(|sides| Some(sides[1]?.total)).sum();
+    assert_eq!(kernels * 2.0, 44_500.0);
+}
+
+/// A copy that starts outside of a step covers its free time.
+#[test]
+fn copies_count_in_the_steps_that_they_reach_into() {
+    let (output, _) = compare_with(&copies_around_steps(), &[]);
+    let overall = part(&output, "overall");
+    assert_eq!(totals(&overall, "copies in the free time"), [2_000.0, 3_000.0]);
+    assert_eq!(totals(&overall, "copies and other work outside the span"), [0.0, 25_000.0]);
+}
+
+/// The end of a step is the start of the next one.
+#[test]
+fn a_call_at_the_end_of_a_step_belongs_to_the_next_one() {
+    let call = "INSERT INTO STRING_IDS VALUES (900, 'aten::boundary');
+                INSERT INTO PYTORCH_API VALUES
+                  ('1700000000000100000', '1700000000000100400', 17179869184001, NULL, 900, 50001)";
+    for (step, calls) in [("7", None), ("8", Some(1.0))] {
+        let (output, _) = compare_with(call, &["--step", step]);
+        for name in ["operator", "host_call"] {
+            let found = part(&output, name);
+            let side = found.get(&("aten::boundary".to_owned(), String::new())).and_then(|sides| sides[1]);
+            assert_eq!(side.map(|side| side.calls), calls, "{step} {name}");
+        }
+    }
+}
+
+#[test]
+fn numbers_that_are_not_recorded_are_null_and_zero_has_no_sign() {
+    let (output, csv) = compare_with("", &[]);
+    let mut with_extremes = std::collections::BTreeSet::new();
+    for row in output.iter().filter(|object| object["item"] == "row") {
+        let (name, side) = (row["part"].as_str().expect("a part"), &row["base"]);
+        if !side["shortest"].is_null() {
+            let [shortest, longest] = ["shortest", "longest"].map(|key| side[key].as_f64().expect("known"));
+            let mean = side["mean"].as_f64().expect("known");
+            assert!(0.0 < shortest && shortest <= mean && mean <= longest, "{row}");
+            with_extremes.insert(name);
+        }
+        assert_eq!(side["shortest"].is_null(), side["longest"].is_null(), "{row}");
+    }
+    let expected = ["collective", "collective_task", "host_call", "kernel", "kernel_class", "kernel_type"];
+    assert_eq!(with_extremes.into_iter().collect::<Vec<_>>(), expected);
+    let steps = output.iter().find(|row| row["name"] == "steps").expect("a row");
+    assert!(steps["base"]["total"].is_null() && steps["difference"].is_null(), "{steps}");
+    assert_eq!(steps["base"]["calls"], 2.0);
+    assert!(csv.contains("\nmodule,[outside modules],,0,0,0,0,0,"), "{csv}");
+    assert!(csv.lines().all(|line| line.split(',').all(|cell| cell != "-0")), "{csv}");
 }

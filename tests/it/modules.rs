@@ -571,6 +571,52 @@ fn both_forms_of_a_run_have_the_same_modules() {
     assert_eq!(modules(&["--domain", "nothing"]), ["84500"]);
 }
 
+/// Asserts that `compare --db` has calls and times of the chosen steps, divided by the steps of each side. `products` are the lines
+/// of the kernel table, and `alone` is the duration alone in nanoseconds.
+fn assert_compared_per_step(context: &Context, products: &[String], alone: f64) {
+    // Step 7 has two products of 10,000 ns each, step 8 one of 20,000 ns; `one_step` has step 7 only.
+    let first: Vec<&str> =
+        products.iter().map(String::as_str).filter(|line| !line.starts_with("8,")).collect();
+    context.write("one_step/kernel_details.csv", &first.concat());
+    let document = include_str!("../../docs/timeline.md");
+    let compare = |format: &str, options: &[&str]| {
+        let arguments = ["compare", "p_ascend_pt", "one_step", "--db", "db", "--format", format];
+        let ran = context.run(&[&arguments, options].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stdout
+    };
+    for (options, expected) in [(&[][..], [1.5, 2.0]), (&["--step", "7"], [2.0, 2.0])] {
+        let output = objects(&compare("json", options));
+        let found = output.iter().filter(|row| row["item"] == "kernel" && row["kernel"] == "MatMulV2");
+        let found: Vec<&Value> = found.collect();
+        assert_eq!(found.iter().map(|row| &row["run"]).collect::<Vec<_>>(), ["base", "other"]);
+        for (row, calls) in found.into_iter().zip(expected) {
+            assert_eq!((&row["calls"], &row["total_ns"]), (&calls.into(), &20_000.0.into()), "{options:?}");
+            let excess = row["excess_ns"].as_f64().expect("known");
+            assert!((excess - (20_000.0 - calls * alone)).abs() < 1e-6, "{row}");
+            for key in row.as_object().expect("an object").keys() {
+                assert!(document.contains(&format!("`{key}`")), "`{key}` is not in docs/timeline.md");
+            }
+        }
+        let csv = compare("csv", options);
+        let mut reader = csv::Reader::from_reader(csv.as_bytes());
+        let header: Vec<String> = reader.headers().expect("a header").iter().map(str::to_owned).collect();
+        let records: Vec<csv::StringRecord> = reader.records().map(|record| record.expect("a row")).collect();
+        let of_part: Vec<_> = records.iter().filter(|record| &record[0] == "kernel_alone").collect();
+        let [record] = *of_part else { panic!("{csv}") };
+        let cell = |name: &str| &record[header.iter().position(|cell| cell == name).expect("a column")];
+        let cells = ["name", "base", "base calls", "other", "other calls", "difference", "ratio"].map(cell);
+        let [base, other] = expected.map(|calls: f64| calls.to_string());
+        assert_eq!(cells, ["MatMulV2", "20000", &base, "20000", &other, "0", "1"], "{csv}");
+        let ratios = ["alone", "base slowdown", "other slowdown"].map(|name| cell(name).parse::<f64>());
+        let ratios = ratios.map(|ratio| ratio.expect("a number"));
+        assert!((ratios[0] - alone).abs() < 1e-6, "{csv}");
+        for (slowdown, calls) in ratios[1..].iter().zip(expected) {
+            assert!((slowdown * alone * calls - 20_000.0).abs() < 1e-6, "{csv}");
+        }
+    }
+}
+
 #[test]
 fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     let context = Context::new();
@@ -599,6 +645,12 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     assert!(ran.stdout.contains("without a duration alone: 3 kernels, 0.044 ms\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains("row without a measurement; `npubench run` measures it\n"), "{}", ran.stdout);
     assert!(!ran.stdout.contains("slowdown"), "{}", ran.stdout);
+    let one = context.run(&["modules", "products", "--db", "db"]);
+    assert!(one.stdout.contains("without a duration alone: 1 kernel, 0.040 ms\n"), "{}", one.stdout);
+    let compared = context.run(&["compare", "p_ascend_pt", "products", "--db", "db"]);
+    assert!(compared.stdout.contains("no kernel of base or other has a measured row"), "{}", compared.stdout);
+    assert!(compared.stdout.contains("`npubench run` measures its rows"), "{}", compared.stdout);
+    assert_eq!(compared.stderr.matches("are simulated").count(), 1, "{}", compared.stderr);
     assert_eq!(context.run(&STEADY_RUN).code, 0);
     let measured = context.run(&["modules", "p_ascend_pt", "--db", "db", "--format", "json"]);
     let rows = objects(&measured.stdout);
@@ -608,6 +660,7 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     assert!((number("excess_ns") - (40_000.0 - 3.0 * number("alone_ns"))).abs() < 1e-6, "{product}");
     let linear = rows.iter().find(|row| row["module"] == "Linear").expect("a row");
     assert!((linear["excess_ns"].as_f64().expect("known") - number("excess_ns")).abs() < 1e-6, "{linear}");
+    assert_compared_per_step(&context, &products, number("alone_ns"));
     let compared =
         context.run(&["compare", "p_ascend_pt", "p_ascend_pt", "--db", "db", "--html", "page.html"]);
     assert_eq!(compared.code, 0, "{}", compared.stderr);

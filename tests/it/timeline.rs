@@ -613,18 +613,7 @@ fn lanes_are_valid_for_perfetto_and_have_the_times_of_the_steps() {
 #[test]
 fn tasks_outside_of_steps_do_not_make_the_steps_free() {
     let context = Context::new();
-    // Kernels of 1000 ns each: one 900 us before the steps, and two behind them.
-    let task = |id: i64, start: i64| {
-        format!(
-            "INSERT INTO TASK VALUES ({start}, {}, 0, {id}, {id}, 14, 2);
-             INSERT INTO COMPUTE_TASK_INFO VALUES (25, {id}, 26, 27, 28, 29, 20, 21, 30, 23);",
-            start + 1000
-        )
-    };
-    let steps = 1_700_000_000_000_000_000;
-    let statements =
-        [task(901, steps - 900_000), task(902, steps + 500_000), task(903, steps + 502_000)].concat();
-    write_database(&context.path("ascend_pytorch_profiler_0.db"), &statements);
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), &kernels_outside_of_steps());
     let output = timeline(&context, Path::new("ascend_pytorch_profiler_0.db"));
     let rows: Vec<_> = items(&output, "step")
         .into_iter()
@@ -644,6 +633,49 @@ fn tasks_outside_of_steps_do_not_make_the_steps_free() {
             outside(3_000, 2_000, 1_000)
         ]
     );
+}
+
+/// Statements for copies in the synthetic run, in nanoseconds behind its start: before the first kernel and into the free time
+/// of step 7, from its last kernel on, between the steps and into step 8, and behind this one.
+pub(crate) fn copies_around_steps() -> String {
+    let copies = [(5_000, 22_000), (125_000, 140_000), (145_000, 160_000), (165_000, 200_000)];
+    let start = 1_700_000_000_000_000_000_i64;
+    let statement = |(id, (from, to)): (i32, (i64, i64))| {
+        format!("INSERT INTO TASK VALUES ({}, {}, 0, 100, {id}, 35, 2);", start + from, start + to)
+    };
+    (900..).zip(copies).map(statement).collect()
+}
+
+/// Copies are counted once, without the time in the spans, and in the step in whose window they start.
+#[test]
+fn copies_around_the_spans_belong_to_the_nearest_step() {
+    let context = Context::new();
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), &copies_around_steps());
+    let output = timeline(&context, Path::new("ascend_pytorch_profiler_0.db"));
+    let rows: Vec<_> = items(&output, "step")
+        .into_iter()
+        .map(|row| {
+            let [before, behind] =
+                ["other_tasks_before_ns", "other_tasks_behind_ns"].map(|key| whole_number(&row[key]));
+            (row["step"].as_u64(), before, behind)
+        })
+        .collect();
+    assert_eq!(rows, [(Some(7), 5_000, 10_000), (Some(8), 5_000, 30_000)]);
+    let plain = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
+    assert!(plain.stdout.contains("rows: 0.010 ms before them, 0.040 ms behind them\n"), "{}", plain.stdout);
+}
+
+/// Statements for kernels of 1000 ns outside of the steps of the synthetic run: one 900 us before them, and two behind them.
+pub(crate) fn kernels_outside_of_steps() -> String {
+    let task = |(id, start): (i64, i64)| {
+        format!(
+            "INSERT INTO TASK VALUES ({start}, {}, 0, {id}, {id}, 14, 2);
+             INSERT INTO COMPUTE_TASK_INFO VALUES (25, {id}, 26, 27, 28, 29, 20, 21, 30, 23);",
+            start + 1000
+        )
+    };
+    let steps = 1_700_000_000_000_000_000;
+    [(901, steps - 900_000), (902, steps + 500_000), (903, steps + 502_000)].map(task).concat()
 }
 
 #[test]
@@ -896,7 +928,7 @@ fn keys_of_json_are_documented() {
     context.write("late/step_trace_time.csv", STEPS);
     let document = include_str!("../../docs/timeline.md");
     let mut items = std::collections::BTreeSet::new();
-    for command in ["timeline", "modules"] {
+    for command in ["timeline", "modules", "compare"] {
         let ran = context.run(&[command, "p_ascend_pt", "late", "--format", "json"]);
         for object in objects(&ran.stdout) {
             items.insert(object["item"].as_str().expect("a text").to_owned());
@@ -907,6 +939,6 @@ fn keys_of_json_are_documented() {
     }
     assert_eq!(
         items.into_iter().collect::<Vec<_>>(),
-        ["collective", "operator", "rank", "step", "vendor_difference"]
+        ["collective", "comparison", "difference", "operator", "rank", "row", "step", "vendor_difference"]
     );
 }

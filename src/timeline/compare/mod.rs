@@ -40,6 +40,11 @@ pub(crate) struct ComparedRow {
 }
 
 impl ComparedRow {
+    /// Returns true for a row with times or bytes: the number of steps has none.
+    pub(crate) fn has_total(&self) -> bool {
+        self.part != ComparedPart::Overall || self.name != sums::STEPS
+    }
+
     /// Returns other minus base; a part without anything counts as 0, because it was recorded and did not occur.
     pub(crate) fn difference(&self) -> f64 {
         self.other.unwrap_or_default().total - self.base.unwrap_or_default().total

@@ -9,17 +9,18 @@ use super::{
 };
 use crate::timeline::{
     gaps::GapCause,
-    intervals::{TimeSet, TimeSpan},
+    intervals::{TimeSet, TimeSpan, sum_lengths},
     kernel_class::KernelClassifier,
     modules::{LaunchedTask, OperatorCall, module_table},
     run::{
-        Collective, CollectiveId, HostOperator, MissingPart, OperatorId, RunMemory, RunTimeline, TaskRole,
+        Collective, CollectiveId, DeviceTask, HostOperator, MissingPart, OperatorId, RunMemory, RunTimeline,
+        TaskRole,
     },
     step_times::StepTimes,
 };
 
 /// Names of the overall times, in their order.
-pub(crate) const OVERALL: [&str; 12] = [
+pub(crate) const OVERALL: [&str; 13] = [
     SPAN,
     COMPUTING,
     "communication",
@@ -31,7 +32,8 @@ pub(crate) const OVERALL: [&str; 12] = [
     FREE,
     COPIES,
     OUTSIDE_SPAN,
-    "steps",
+    OUTSIDE_STEPS,
+    STEPS,
 ];
 /// Overall times that some profiles do not have, with the records that they need unless these have a table of their own.
 pub(crate) const OPTIONAL_OVERALL: [(&str, Option<&str>); 4] = [
@@ -48,6 +50,10 @@ pub(crate) const TRANSMITTING: &str = "of it transmission";
 pub(crate) const FREE: &str = "free";
 pub(crate) const COPIES: &str = "copies in the free time";
 pub(crate) const OUTSIDE_SPAN: &str = "copies and other work outside the span";
+/// Time in which kernels or collectives run that belong to no step: that of the whole run, not per step.
+pub(crate) const OUTSIDE_STEPS: &str = "outside of all steps, whole run";
+/// Number of steps, which has no time.
+pub(crate) const STEPS: &str = "steps";
 const OUTSIDE: &str = "[outside modules]";
 const WITHOUT_OPERATOR: &str = "[outside operators]";
 const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
@@ -60,6 +66,8 @@ type RowPlace = (Option<u64>, Option<u32>);
 pub(crate) struct RunSums {
     /// Number of steps; 1 without recorded steps.
     pub(crate) steps: usize,
+    /// Steps whose tasks are summed up; `None` stands for all tasks of a run without recorded steps.
+    chosen: HashSet<Option<u64>>,
     pub(crate) overall: Sums,
     pub(crate) classes: Sums,
     pub(crate) kernels: Sums,
@@ -92,7 +100,7 @@ pub(super) fn without_cores(kernel_types: &Sums) -> Sums {
 
 impl RunSums {
     /// Sums up a run. `times` are those of the `selected` steps, or of all if it is empty; what belongs to other steps
-    /// does not count. Memory is that of the whole run.
+    /// does not count. If steps are recorded, work outside of them has a row of its own. Memory is that of the whole run.
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     pub(crate) fn new(
         run: &RunTimeline,
@@ -101,25 +109,27 @@ impl RunSums {
         memory: Option<&RunMemory>,
         domain: &str,
     ) -> Self {
-        let recorded = times.iter().filter(|own| own.step.is_some()).count();
+        let (in_steps, outside): (Vec<&StepTimes>, Vec<&StepTimes>) =
+            times.iter().partition(|own| own.step.is_some());
+        let recorded = in_steps.len();
+        let (times, outside) = if recorded == 0 { (outside, in_steps) } else { (in_steps, outside) };
         let mut sums = Self {
             steps: recorded.max(1),
+            chosen: times.iter().map(|own| own.step).collect(),
             has_kernel_types: run.kernels().any(|task| task.kind.is_recorded()),
             has_cores: run.kernels().any(|task| task.core.is_recorded()),
             ..Self::default()
         };
-        let chosen: HashSet<Option<u64>> = times.iter().map(|own| own.step).collect();
-        sums.add_overall(run, times, selected);
+        sums.add_overall(run, &times, selected);
         let nesting = run.nesting();
         let classifier = KernelClassifier::new(run, &nesting);
         let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
+        // The numbers of a kernel table do not divide the calls of the host.
+        let has_all_calls = selected.is_empty() && (recorded == 0 || run.steps.is_empty());
+        let chosen = &sums.chosen;
         let is_selected = |operator: &HostOperator| {
-            selected.is_empty()
-                || run.steps.iter().any(|step| {
-                    selected.contains(&step.number)
-                        && step.span.start <= operator.span.start
-                        && operator.span.start <= step.span.end
-                })
+            let step = || run.host_step_at(operator.span.start).map(|at| run.steps[at].number);
+            has_all_calls || step().is_some_and(|step| chosen.contains(&Some(step)))
         };
         sums.host_calls = host_call_sums(run, &is_selected);
         let mut operators = Sums::new();
@@ -128,7 +138,7 @@ impl RunSums {
                 operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
             }
         }
-        for task in run.kernels().filter(|task| chosen.contains(&task.step)) {
+        for task in run.kernels().filter(|task| sums.chosen.contains(&task.step)) {
             let time = task.span.length();
             let shapes = task.signature.map_or("", |signature| run.signature_cells(signature)[0]);
             let (kind, name) = (run.names.text(task.kind), run.names.text(task.name));
@@ -152,7 +162,7 @@ impl RunSums {
         if !run.operators.is_empty() {
             sums.operators = Some(operators);
         }
-        sums.modules = module_sums(run, domain, &chosen);
+        sums.modules = module_sums(run, domain, &sums.chosen);
         let steps = sums.steps as f64;
         let all = [
             Some(&mut sums.overall),
@@ -169,18 +179,31 @@ impl RunSums {
             sums.modules.as_mut(),
         ];
         all.into_iter().flatten().flat_map(BTreeMap::values_mut).for_each(|sum| *sum = sum.per_step(steps));
-        sums.overall.insert(key("steps"), TimeSum { calls: recorded as f64, ..TimeSum::default() });
+        sums.overall.insert(key(STEPS), TimeSum { calls: recorded as f64, ..TimeSum::default() });
+        if !outside.is_empty() {
+            let busy = outside.iter().map(|own| own.computing.saturating_add(own.not_overlapped));
+            let calls = outside.iter().map(|own| own.kernels + own.collectives).sum::<usize>() as f64;
+            let sum = TimeSum { total: sum_lengths(busy) as f64, calls, ..TimeSum::default() };
+            sums.overall.insert(key(OUTSIDE_STEPS), sum);
+        }
         sums.memory = memory.map(|memory| memory_sums(memory, run));
         sums
     }
 
+    /// Returns true for a task of the steps that are summed up.
+    pub(crate) fn counts(&self, task: &DeviceTask) -> bool {
+        self.chosen.contains(&task.step)
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-    fn add_overall(&mut self, run: &RunTimeline, times: &[StepTimes], selected: &[u64]) {
-        let mut copies_of: HashMap<RowPlace, Vec<TimeSpan>> = HashMap::new();
+    fn add_overall(&mut self, run: &RunTimeline, times: &[&StepTimes], selected: &[u64]) {
+        let mut copies_of: HashMap<Option<u32>, Vec<TimeSpan>> = HashMap::new();
         let others = run.tasks.iter().filter(|task| task.role == TaskRole::Other);
         for task in others.filter(|task| is_copy(run.names.text(task.kind))) {
-            copies_of.entry((task.step, task.device)).or_default().push(task.span);
+            copies_of.entry(task.device).or_default().push(task.span);
         }
+        let copies_of: HashMap<Option<u32>, TimeSet> =
+            copies_of.into_iter().map(|(device, spans)| (device, TimeSet::union_of(spans))).collect();
         let mut collectives_of: HashMap<RowPlace, Vec<(CollectiveId, &Collective)>> = HashMap::new();
         for (collective, at) in run.collectives.iter().zip(0..) {
             let place = (collective.step, collective.device);
@@ -199,20 +222,11 @@ impl RunSums {
         }
         for own in times {
             let computing = &own.sets.computing;
-            let place = (own.step, own.device);
-            // Tasks outside of steps have several rows, in the order of their times.
-            let is_later = |span: TimeSpan| own.step.is_none() && span.start >= own.span.end;
-            let all = copies_of.remove(&place).unwrap_or_default();
-            let (later, copies): (Vec<TimeSpan>, Vec<TimeSpan>) =
-                all.into_iter().partition(|span| is_later(*span));
-            copies_of.insert(place, later);
-            // Copies before the first or behind the last kernel are no part of the step.
-            let copies = TimeSet::union_of(copies.into_iter().filter_map(|copy| copy.intersection(own.span)));
+            // Copies before the first or behind the last kernel are no part of the step; those that started in another
+            // step are.
+            let copies = copies_of.get(&own.device).map_or_else(TimeSet::default, |all| all.clip(own.span));
             let outside = copies.difference(computing).difference(&own.sets.communication);
-            let all = collectives_of.remove(&place).unwrap_or_default();
-            let (later, collectives): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|(_, one)| is_later(one.span) && one.span.start < one.span.end);
-            collectives_of.insert(place, later);
+            let collectives = collectives_of.remove(&(own.step, own.device)).unwrap_or_default();
             let ids: Vec<CollectiveId> = collectives.iter().map(|(id, _)| *id).collect();
             let divided =
                 tasks.as_ref().and_then(|tasks| tasks.divide_uncovered(&ids, &own.sets.not_overlapped));
@@ -282,7 +296,7 @@ fn module_sums(run: &RunTimeline, domain: &str, chosen: &HashSet<Option<u64>>) -
         }
     }
     let outside = table.outside.iter().flat_map(|row| &row.calls).map(|call| time_of_call(call).0);
-    modules.insert(key(OUTSIDE), TimeSum::of_total(outside.map(|time| time as f64).sum()));
+    modules.insert(key(OUTSIDE), TimeSum::of_total(outside.fold(0.0, |sum, time| sum + time as f64)));
     Some(modules)
 }
 

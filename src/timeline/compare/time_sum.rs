@@ -8,9 +8,9 @@ pub(crate) struct TimeSum {
     /// Nanoseconds, or bytes of memory.
     pub(crate) total: f64,
     pub(crate) calls: f64,
-    /// Shortest and longest record; both 0 for sums of other kinds.
-    pub(crate) shortest: i64,
-    pub(crate) longest: i64,
+    /// Shortest and longest record; `None` for sums of other kinds.
+    pub(crate) shortest: Option<i64>,
+    pub(crate) longest: Option<i64>,
     /// Part of the total in which no call inside runs; `None` for others than calls of the host.
     pub(crate) self_total: Option<f64>,
 }
@@ -18,24 +18,22 @@ pub(crate) struct TimeSum {
 impl TimeSum {
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
     pub(super) fn add(&mut self, time: i64) {
-        let is_first = self.calls == 0.0;
-        self.shortest = if is_first { time } else { self.shortest.min(time) };
-        self.longest = if is_first { time } else { self.longest.max(time) };
+        self.shortest = Some(self.shortest.map_or(time, |shortest| shortest.min(time)));
+        self.longest = self.longest.max(Some(time));
         self.total += time as f64;
         self.calls += 1.0;
     }
 
     /// Adds the records of another sum.
     pub(super) fn merge(&mut self, other: Self) {
-        let is_first = self.calls == 0.0;
-        self.shortest = if is_first { other.shortest } else { self.shortest.min(other.shortest) };
+        self.shortest = self.shortest.into_iter().chain(other.shortest).min();
         self.longest = self.longest.max(other.longest);
         self.total += other.total;
         self.calls += other.calls;
     }
 
     pub(super) const fn of_total(total: f64) -> Self {
-        Self { total, calls: 0.0, shortest: 0, longest: 0, self_total: None }
+        Self { total, calls: 0.0, shortest: None, longest: None, self_total: None }
     }
 
     pub(super) fn per_step(self, steps: f64) -> Self {

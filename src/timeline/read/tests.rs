@@ -549,7 +549,10 @@ proptest! {
             let value = VALUES[value.index(VALUES.len())];
             // Row 0 stands for all of them. A primary key takes whole numbers only, each once.
             let change = format!("UPDATE OR IGNORE {table} SET {column} = {value} WHERE {row} IN (0, rowid)");
-            drop(connection.execute_batch(&change));
+            if let Err(error) = connection.execute_batch(&change) {
+                let code = error.sqlite_error_code();
+                prop_assert!(code == Some(rusqlite::ErrorCode::TypeMismatch), "{}: {}", change, error);
+            }
         }
         connection.close().expect("closed");
         match read_runs(&path) {
