@@ -17,6 +17,7 @@ use npubench::{
         CaseResult, CollectionExit, CollectionFinished, SchedCase, SchedLimits, SchedulerState, Seconds,
         SimulatedHost, StartCollection, simulate,
     },
+    stats::SplitMix64,
 };
 
 /// Devices of a host.
@@ -38,16 +39,17 @@ const REPAIR: Seconds = 3600.0;
 /// Time from the end of one shard to the start of the next one on a host: the cluster's scheduler, and the start of npubench.
 const BETWEEN_SHARDS: Seconds = 5.0;
 
-/// Numbers of SplitMix64 (Steele, Lea and Flood, 2014).
+/// Deviates of the distributions of the model.
 #[derive(Clone)]
-struct RandomNumbers(u64);
+struct RandomNumbers(SplitMix64);
 
 impl RandomNumbers {
+    fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        self.0.next_u64()
     }
 
     /// A number between 0 and 1, both excluded.
@@ -76,7 +78,7 @@ struct FleetCase {
 }
 
 fn planned_cases(count: usize) -> Vec<FleetCase> {
-    let mut random = RandomNumbers(1);
+    let mut random = RandomNumbers::new(1);
     let case = |_| {
         let seconds = CASE.0 * (CASE.1 * random.normal()).exp();
         FleetCase {
@@ -181,7 +183,7 @@ struct FleetFigures {
 
 /// Works on shards of `minutes` until all cases are done; a shard goes to the host that is free first.
 fn simulate_fleet(cases: &[FleetCase], hosts: u32, minutes: f64) -> FleetFigures {
-    let mut random = RandomNumbers(2);
+    let mut random = RandomNumbers::new(2);
     let mut fleet: Vec<FleetHost> = (0..hosts)
         .map(|_| FleetHost {
             slowness: (HOST_SPEED * random.normal()).exp(),
@@ -202,7 +204,7 @@ fn simulate_fleet(cases: &[FleetCase], hosts: u32, minutes: f64) -> FleetFigures
         let begin = host.free_at + BETWEEN_SHARDS;
         let mut run = ShardRun {
             cases: &shard,
-            random: RandomNumbers(random.next()),
+            random: RandomNumbers::new(random.next()),
             slowness: host.slowness,
             collections: Vec::new(),
         };

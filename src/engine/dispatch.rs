@@ -310,12 +310,11 @@ impl<'a> Dispatcher<'a> {
                 if start.purpose == CollectionPurpose::Control { &mut [] } else { attempts.as_mut_slice() };
             self.commit(|ledger| {
                 ledger.set_controls(key, &controls)?;
+                // Before the results: results without the digest of their evidence could never be compared with it.
+                archive.as_ref().map_or(Ok(()), |digest| ledger.set_archive(key, digest))?;
                 ledger.finish_collection(key, unix_time(), &message, &software, stored)
             })
             .await?;
-            if let Some(digest) = archive {
-                self.commit(|ledger| ledger.set_archive(key, &digest)).await?;
-            }
             self.judge_clocks(key, stored).await?;
             for Attempt { case, outcome, .. } in stored.iter().flat_map(Attempt::with_equal_calls) {
                 (self.emit)(&RunEvent::CaseAttempted {
