@@ -536,7 +536,7 @@ pub(crate) fn rows_of<'a>(objects: &'a [Value], part: &str) -> Vec<&'a Value> {
 }
 
 /// Returns total and calls of a side; both 0 if the run has nothing of the name.
-fn total_and_calls(side: &Value) -> (f64, f64) {
+pub(crate) fn total_and_calls(side: &Value) -> (f64, f64) {
     (side["total"].as_f64().unwrap_or_default(), side["calls"].as_f64().unwrap_or_default())
 }
 

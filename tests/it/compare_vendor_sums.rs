@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{
-    compare::{ROUNDING, rows_of, sheet},
+    compare::{ROUNDING, rows_of, sheet, total_and_calls},
     compare_vendor_tables::{DATABASE, GPU, PAIRS, compare_pair, overall},
 };
 
@@ -17,11 +17,6 @@ const COUNTED_IN_TEXT: [&str; 5] = [
     "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
     "torch.distributed.ddp.reducer::copy_bucket_to_grad",
 ];
-
-/// Returns total in nanoseconds and calls of one side; both 0 without it.
-fn total_and_calls(side: &Value) -> (f64, f64) {
-    (side["total"].as_f64().unwrap_or_default(), side["calls"].as_f64().unwrap_or_default())
-}
 
 fn rows_by_name<'a>(found: &'a [Value], part: &str) -> BTreeMap<&'a str, &'a Value> {
     rows_of(found, part).into_iter().map(|row| (row["name"].as_str().expect("a name"), row)).collect()

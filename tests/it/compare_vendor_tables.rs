@@ -8,7 +8,8 @@ use crate::{
     compare::{ROUNDING, compare, reference, rows_of, sheet},
     context::Context,
     requirements::shared,
-    timeline::{objects, raw_database, write_database, write_text_profile},
+    timeline::{objects, write_database, write_text_profile},
+    timeline_vendor::raw_database,
 };
 
 /// Two real profiles and the name of the vendor's comparison of them.

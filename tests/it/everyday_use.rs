@@ -1,4 +1,4 @@
-//! Manners of all commands in everyday use: one answer to one mistake, the same options everywhere, and the next step.
+//! Behaviour common to all commands: the same error for the same mistake, the same options everywhere, and the next step.
 
 use std::fs;
 
@@ -51,7 +51,7 @@ const READERS: [&str; 30] = [
 ];
 
 #[test]
-fn commands_answer_alike_to_a_folder_that_is_no_database() {
+fn all_commands_refuse_a_folder_that_is_no_database_with_one_error() {
     let context = Context::new();
     context.write("text/notes.md", "notes\n");
     fs::create_dir(context.path("empty")).expect("created");

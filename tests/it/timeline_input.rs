@@ -1,0 +1,249 @@
+//! `npubench timeline` on wrong, damaged and incomplete profiles.
+
+use std::{fs, path::Path};
+
+use crate::{
+    context::Context,
+    timeline::{TABLE, TRACE, items, only_step, timeline, whole_number, write_database, write_text_profile},
+};
+
+#[test]
+fn wrong_input_is_refused_with_a_hint() {
+    let context = Context::new();
+    write_text_profile(&context, "p_ascend_pt", 0);
+    let output = "p_ascend_pt/ASCEND_PROFILER_OUTPUT";
+    context.write("empty/readme.txt", "nothing");
+    context.write("zero/ascend_pytorch_profiler_0.db", "");
+    context.write("notes.md", "text");
+    context.write("negative/kernel_details.csv", &TABLE.replace(",10.000,", ",-10.000,"));
+    context.write("cut/trace_view.json", &TRACE[..1000]);
+    context.write("list.json", "[]");
+    context.write("other.json", "{}");
+    write_database(&context.path("wal/ascend_pytorch_profiler_0.db"), "");
+    context.write("wal/ascend_pytorch_profiler_0.db-wal", "7\u{7f}");
+    let trace = format!("{output}/trace_view.json");
+    let mut report = String::new();
+    for arguments in [
+        &["timeline"][..],
+        &["timeline", "nowhere"],
+        &["timeline", "empty"],
+        &["timeline", "zero"],
+        &["timeline", "notes.md"],
+        &["timeline", "negative"],
+        &["timeline", "cut"],
+        &["timeline", "list.json"],
+        &["timeline", "wal"],
+        &["timeline", "other.json"],
+        &["timeline", "p_ascend_pt", "--step", "7,9"],
+        &["timeline", "p_ascend_pt", "--trace", &trace],
+        &["timeline", "p_ascend_pt", "--trace", "lanes.txt"],
+        &["timeline", "p_ascend_pt", "--step", "-1"],
+        &["timeline", "p_ascend_pt", "--gaps", "-1"],
+    ] {
+        let ran = context.run(arguments);
+        assert!(matches!(ran.code, 2 | 3) && ran.stdout.is_empty(), "{arguments:?}: {ran:?}");
+        let first = ran.stderr.lines().filter(|line| line.starts_with("error") || line.starts_with("hint"));
+        let lines: Vec<&str> = first.collect();
+        report.push_str(&format!("{}\n  {}\n", arguments.join(" "), lines.join("\n  ")));
+    }
+    insta::assert_snapshot!(report);
+    assert_eq!(fs::read_to_string(context.path(&trace)).expect("there"), TRACE);
+    // A damaged table of the vendor's costs the comparison only.
+    context.write(&format!("{output}/analysis.db"), "no database");
+    let ran = context.run(&["timeline", "p_ascend_pt"]);
+    assert!(ran.code == 0 && ran.stderr.contains("the vendor's table of steps is not compared: "), "{ran:?}");
+}
+
+/// Changes of the synthetic database, and what the program says about them: an error with table, row and cell, a note, or a
+/// part that is not recorded.
+#[test]
+fn wrong_cells_and_missing_rows_of_databases_are_named() {
+    let context = Context::new();
+    let file = context.path("ascend_pytorch_profiler_0.db");
+    for (table, place) in [
+        ("TASK", " (globalTaskId 2)"),
+        ("COMMUNICATION_OP", " (COMMUNICATION_OP, opId 2)"),
+        ("STEP_TIME", " (STEP_TIME, row 2)"),
+        ("PYTORCH_API", " (PYTORCH_API, row 2)"),
+        ("CANN_API", " (CANN_API, row 2)"),
+    ] {
+        for (cell, is_error) in [
+            ("'abc'", true),
+            ("x'00ff'", true),
+            ("1.5", true),
+            ("9e300", true),
+            ("'NaN'", true),
+            ("-5", false),
+            ("NULL", false),
+            ("''", false),
+            ("9223372036854775807", false),
+        ] {
+            write_database(&file, &format!("UPDATE {table} SET startNs = {cell} WHERE rowid = 2"));
+            let ran = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
+            fs::remove_file(&file).expect("there");
+            let expected = match is_error {
+                true => format!("error: `ascend_pytorch_profiler_0.db`{place}: `"),
+                false => "1 record without a valid time is left out".to_owned(),
+            };
+            assert!(ran.stderr.contains(&expected), "{table} {cell}: {ran:?}");
+            assert_eq!((ran.code, ran.stdout.is_empty()), if is_error { (3, true) } else { (0, false) });
+        }
+    }
+    for (statement, expected) in [
+        ("DELETE FROM COMPUTE_TASK_INFO", "not recorded: kernels: without them computing"),
+        ("DROP TABLE COMPUTE_TASK_INFO", "not recorded: kernels: without them computing"),
+        ("UPDATE COMPUTE_TASK_INFO SET globalTaskId = globalTaskId + 1000", "not recorded: kernels: "),
+        ("DELETE FROM TASK", "not recorded: kernels: "),
+        (
+            "DELETE FROM COMPUTE_TASK_INFO; DELETE FROM COMMUNICATION_OP",
+            "have neither a kernel nor a collective",
+        ),
+        ("DELETE FROM STRING_IDS", "not recorded: names of some kernels"),
+        ("UPDATE COMPUTE_TASK_INFO SET name = 99, opType = 99", "not recorded: names of some kernels"),
+        (
+            "UPDATE COMPUTE_TASK_INFO SET inputShapes = NULL, outputShapes = 32",
+            "not recorded: shapes of kernels",
+        ),
+        ("DELETE FROM STEP_TIME", "not recorded: steps"),
+        (
+            "UPDATE STEP_TIME SET id = 'seven' WHERE id = 7",
+            "(STEP_TIME, row 1): `seven` in column `id` is not",
+        ),
+        ("DELETE FROM PYTORCH_API", "not recorded: host operators"),
+        ("DELETE FROM CANN_API", "not recorded: launches by CANN"),
+        (
+            "CREATE TABLE META_DATA (name TEXT, value TEXT); INSERT INTO META_DATA VALUES ('SCHEMA_VERSION', '2.0.0')",
+            "SCHEMA_VERSION `2.0.0` is not known",
+        ),
+        (
+            "UPDATE TASK SET startNs = 5 WHERE globalTaskId = 1",
+            "span 19675 days, so that at least one is wrong",
+        ),
+        (
+            "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
+             INSERT INTO MSTX_EVENTS VALUES ('abc', 5, 2, 'a', 'Module', 1)",
+            "(MSTX_EVENTS, row 1): `abc` in column `startNs` is not a whole number",
+        ),
+    ] {
+        write_database(&file, statement);
+        let ran = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
+        fs::remove_file(&file).expect("there");
+        assert!(format!("{}{}", ran.stderr, ran.stdout).contains(expected), "{statement}: {ran:?}");
+        assert_eq!(ran.code == 3, ran.stderr.starts_with("error: ") && ran.stderr.contains("\nhint: "));
+    }
+    // Known versions are no news.
+    let version = "CREATE TABLE META_DATA (name TEXT, value TEXT); INSERT INTO META_DATA VALUES ('SCHEMA_VERSION', '1.2.0')";
+    write_database(&file, version);
+    assert_eq!(context.run(&["timeline", "ascend_pytorch_profiler_0.db"]).stderr, "");
+}
+
+/// Times that are unknown without kernels are neither zero nor free.
+#[test]
+fn times_that_need_kernels_are_not_printed_without_them() {
+    let context = Context::new();
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), "DROP TABLE COMPUTE_TASK_INFO");
+    let output = timeline(&context, Path::new("ascend_pytorch_profiler_0.db"));
+    let step = only_step(&output);
+    for key in ["computing_ns", "overlapped_ns", "not_overlapped_ns", "free_ns", "free_by_cause_ns", "gaps"] {
+        assert!(step[key].is_null(), "{key}: {step}");
+    }
+    assert_eq!((whole_number(&step["communication_ns"]), whole_number(&step["collectives"])), (35_000, 3));
+    let plain = context.run(&["timeline", "ascend_pytorch_profiler_0.db", "--trace", "lanes.json"]);
+    assert!(
+        !plain.stdout.contains("largest part") && !plain.stdout.contains("free time by cause"),
+        "{plain:?}"
+    );
+    let lanes = fs::read_to_string(context.path("lanes.json")).expect("written");
+    assert!(
+        lanes.contains("\"name\":\"Communication\",\"ph\":\"X\"") && !lanes.contains("\"Free: "),
+        "{lanes}"
+    );
+}
+
+/// Changes that are only in the log or the journal of a database are never left out silently.
+#[test]
+fn databases_with_an_open_log_or_a_hot_journal_are_refused() {
+    let context = Context::new();
+    let file = context.path("ascend_pytorch_profiler_0.db");
+    for (mode, suffix) in [("WAL", "-wal"), ("DELETE", "-journal")] {
+        write_database(&file, "");
+        let connection = rusqlite::Connection::open(&file).expect("opened");
+        // A cache of one page writes changes to the file before the end of the transaction.
+        let change = format!(
+            "PRAGMA journal_mode = {mode}; PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = 1; BEGIN IMMEDIATE;
+             UPDATE TASK SET endNs = endNs + 1; UPDATE PYTORCH_API SET name = name + 0"
+        );
+        connection.execute_batch(&change).expect("changed");
+        if mode == "WAL" {
+            connection.execute_batch("COMMIT").expect("committed");
+        }
+        // The state that a killed writer leaves.
+        fs::create_dir_all(context.path("killed")).expect("created");
+        let log = format!("ascend_pytorch_profiler_0.db{suffix}");
+        for name in ["ascend_pytorch_profiler_0.db", &log] {
+            fs::copy(context.path(name), context.path("killed").join(name)).expect("copied");
+        }
+        drop(connection);
+        let ran = context.run(&["timeline", "killed"]);
+        let expected = format!(
+            "error: `killed/ascend_pytorch_profiler_0.db` was not closed: `killed/{log}` holds changes that belong to it\nhint: "
+        );
+        assert!(ran.code == 3 && ran.stderr.starts_with(&expected), "{mode}: {ran:?}");
+        assert!(ran.stderr.contains("PRAGMA journal_mode=DELETE"), "{ran:?}");
+        let before = context.snapshot("killed");
+        // What the hint says makes it readable.
+        let closed =
+            rusqlite::Connection::open(context.path("killed/ascend_pytorch_profiler_0.db")).expect("opened");
+        closed.execute_batch("PRAGMA journal_mode = DELETE").expect("written back");
+        let kernels: i64 =
+            closed.query_row("SELECT count(*) FROM TASK", [], |row| row.get(0)).expect("a count");
+        closed.close().expect("closed");
+        assert_eq!((kernels, before.len()), (10, 2));
+        let output = timeline(&context, Path::new("killed"));
+        // Each of the four kernels of step 7 is 1 ns longer if the changes were committed.
+        let computing = whole_number(&items(&output, "step")[0]["computing_ns"]);
+        assert_eq!(computing, 24_500 + if mode == "WAL" { 4 } else { 0 }, "{mode}");
+        fs::remove_dir_all(context.path("killed")).expect("removed");
+        fs::remove_file(&file).expect("removed");
+        drop(fs::remove_file(context.path(&log)));
+    }
+}
+
+/// The text forms: cells of the table and events of the trace.
+#[test]
+fn wrong_times_of_text_profiles_are_named() {
+    let context = Context::new();
+    for (cell, expected) in [
+        ("abc", "kernel_details.csv`:2: `abc` in column `Duration(us)`"),
+        ("NaN", "kernel_details.csv`:2: `NaN` in column `Duration(us)`"),
+        ("inf", "kernel_details.csv`:2: `inf` in column `Duration(us)`"),
+        ("-10.000", "kernel_details.csv`:2: `-10.000` in column `Duration(us)`"),
+        (
+            "99999999999.000",
+            "kernel_details.csv`:2: `99999999999.000` in column `Duration(us)` is not between",
+        ),
+        ("N/A", "1 record without a valid time is left out"),
+        ("", "1 record without a valid time is left out"),
+    ] {
+        context.write("t/kernel_details.csv", &TABLE.replacen(",10.000,", &format!(",{cell},"), 1));
+        let ran = context.run(&["timeline", "t"]);
+        assert!(ran.stderr.contains(expected), "{cell}: {ran:?}");
+    }
+    let without_names: String = TRACE.lines().filter(|line| !line.contains("process_name")).collect();
+    for (trace, expected) in [
+        // NaN and Infinity are no JSON.
+        (TRACE.replacen("\"dur\": ", "\"dur\": NaN, \"other\": ", 1), "trace_view.json`: line "),
+        (TRACE.replacen("\"dur\": ", "\"dur\": -", 3), "without a valid time"),
+        (TRACE.replacen("\"dur\": ", "\"dur\": \"long\", \"other\": ", 3), "without a valid time"),
+        (TRACE.replace("\"dur\": ", "\"dur\": 1e300, \"other\": "), "have neither a kernel nor a collective"),
+        (without_names.replace("}, ]", "}]").replace("},]", "}]"), "have neither a kernel nor a collective"),
+        (TRACE.replacen("process_name", "process_nam", 1), "of a process without a `process_name`"),
+    ] {
+        context.write("j/trace_view.json", &trace);
+        let ran = context.run(&["timeline", "j"]);
+        assert!(
+            ran.stderr.contains(expected) || ran.stderr.contains(&expected.replace("a process", "processes")),
+            "{expected}: {ran:?}\n{trace}"
+        );
+    }
+}
