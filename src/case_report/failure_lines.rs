@@ -32,15 +32,15 @@ pub(crate) fn failure_lines(
             *without_entry.entry(&case.kernel).or_default() += 1;
         }
     }
-    let failed = verdicts.iter().filter(|(verdict, _)| is_failed(**verdict));
-    let failed: Vec<String> = failed.map(|(verdict, count)| format!("{count} {verdict}")).collect();
+    let failed: Vec<(&Verdict, &usize)> =
+        verdicts.iter().filter(|(verdict, _)| is_failed(**verdict)).collect();
     let all = format_count(findings.len(), "case");
     let mut lines = vec![if failed.is_empty() {
         format!("failed: none of {all}")
     } else {
-        let count: usize =
-            verdicts.iter().filter(|(verdict, _)| is_failed(**verdict)).map(|(_, count)| count).sum();
-        format!("failed: {count} of {all}{}: {}", share(&is_failed), failed.join(", "))
+        let count: usize = failed.iter().map(|(_, count)| **count).sum();
+        let words: Vec<String> = failed.iter().map(|(verdict, count)| format!("{count} {verdict}")).collect();
+        format!("failed: {count} of {all}{}: {}", share(&is_failed), words.join(", "))
     }];
     if let Some(count) = verdicts.get(&Verdict::NotRun) {
         let share = share(&|verdict| verdict == Verdict::NotRun);
@@ -71,18 +71,10 @@ pub(crate) fn failure_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Case, CaseAttributes};
 
     #[test]
     fn cases_without_an_entry_have_a_line_of_their_own() {
-        let case = |kernel: &str| {
-            IdentifiedCase::new(Case {
-                kernel: KernelName::new(kernel).expect("a name"),
-                inputs: Vec::new(),
-                outputs: Vec::new(),
-                attributes: CaseAttributes::default(),
-            })
-        };
+        let case = IdentifiedCase::without_tensors;
         let verdicts = [
             ("Add", Verdict::Ok),
             ("Mul", Verdict::RanAsOther),

@@ -90,18 +90,10 @@ pub(crate) fn run_end_tables(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Case, CaseAttributes};
 
     #[test]
     fn only_verdicts_that_occur_have_columns() {
-        let case = |kernel: &str| {
-            IdentifiedCase::new(Case {
-                kernel: KernelName::new(kernel).expect("a name"),
-                inputs: Vec::new(),
-                outputs: Vec::new(),
-                attributes: CaseAttributes::default(),
-            })
-        };
+        let case = IdentifiedCase::without_tensors;
         let findings = [
             (case("MatMulV2"), CaseOutcome::new(Verdict::Ok, "")),
             (case("MatMulV2"), CaseOutcome::new(Verdict::Noisy, "")),

@@ -81,7 +81,7 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
         Some(folder) => {
             let database = AloneDatabase::open(folder, &assets)?;
             let join = |own: &ComparedRun, sums: &RunSums| {
-                database.join(std::slice::from_ref(&own.run), &|task| sums.counts(task))
+                database.join(std::slice::from_ref(&own.run), &|task| sums.includes_task(task))
             };
             Some([join(&base, &base_sums)?, join(&other, &other_sums)?])
         }

@@ -142,9 +142,9 @@ impl SubmitOptions {
         match (ShardPlan::load(database)?, self.shards) {
             (Some(plan), Some(count)) if plan.shards.len() != count => Err(CommandError::bad_input(
                 format!(
-                    "`{}` has a plan of {} shards, not {count}",
+                    "`{}` has a plan of {}, not of {count}",
                     database.folder().display(),
-                    plan.shards.len()
+                    format_count(plan.shards.len(), "shard")
                 ),
                 format!(
                     "leave out `--shards` to submit them; or merge them with `npubench db merge {db} --shards`, then divide again with \
@@ -254,7 +254,10 @@ fn show_status(options: &SlurmStatusOptions) -> Result<ExitStatus, CommandError>
 fn cancel(options: &SlurmCancelOptions) -> Result<ExitStatus, CommandError> {
     let (database, plan) = planned_database(&options.database)?;
     let submission = SlurmSubmission::require(&database, &plan)?;
-    submission.cancel(options.now)?;
+    if !submission.cancel(options.now)? {
+        print_note(&format!("job {} has ended: no task of it is in the queue", submission.array_job));
+        return Ok(ExitStatus::Done);
+    }
     let what = if options.now { "was cancelled" } else { "ends after its running collections" };
     let merge = submission.merge_job.map_or_else(String::new, |job| {
         format!("; job {job} then merges what was measured, unless you cancel it: `scancel {job}`")

@@ -121,11 +121,11 @@ pub(crate) fn missing_kernels_csv(joined: &InModelKernels) -> Result<String, csv
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Looks the kernels of all runs up in a database that `counts` returns true for; its folder has the intervals of its rows.
+/// Looks up the kernels of all runs for which `is_counted` returns true in a database, whose folder has the intervals of its rows.
 /// Fails with [`LookupError`] if a table cannot be read.
 pub(crate) fn join_kernels(
     runs: &[RunTimeline],
-    counts: &dyn Fn(&DeviceTask) -> bool,
+    is_counted: &dyn Fn(&DeviceTask) -> bool,
     engine: &LookupEngine,
     catalogue: &Catalogue,
     folder: &Path,
@@ -133,7 +133,7 @@ pub(crate) fn join_kernels(
     let mut joined = InModelKernels::default();
     let mut by_case: HashMap<String, usize> = HashMap::new();
     for (number, run) in runs.iter().enumerate() {
-        for task in run.kernels().filter(|task| counts(task)) {
+        for task in run.kernels().filter(|task| is_counted(task)) {
             let Some(signature) = task.signature else {
                 joined.without_shapes = sum_lengths([joined.without_shapes, task.span.length()]);
                 continue;

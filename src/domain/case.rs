@@ -41,6 +41,17 @@ impl IdentifiedCase {
     pub(crate) const fn id(&self) -> &CaseId {
         &self.id
     }
+
+    /// A case of a kernel without tensors, for tests.
+    #[cfg(test)]
+    pub(crate) fn without_tensors(kernel: &str) -> Self {
+        Self::new(Case {
+            kernel: KernelName::new(kernel).expect("a name"),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            attributes: CaseAttributes::default(),
+        })
+    }
 }
 
 impl Deref for IdentifiedCase {

@@ -112,22 +112,10 @@ fn is_unreadable(outcome: &CaseOutcome) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        domain::{Case, CaseAttributes, EqualCallAttempt, KernelName},
-        stats::CycleRate,
-    };
-
-    fn case(kernel: &str) -> IdentifiedCase {
-        IdentifiedCase::new(Case {
-            kernel: KernelName::new(kernel).expect("a name"),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            attributes: CaseAttributes::default(),
-        })
-    }
+    use crate::{domain::EqualCallAttempt, stats::CycleRate};
 
     fn attempt(kernel: &str, verdict: Verdict, rate: f64) -> (IdentifiedCase, Attempt) {
-        let case = case(kernel);
+        let case = IdentifiedCase::without_tensors(kernel);
         let outcome = CaseOutcome::new(verdict, "assessed");
         let cycle_rate = Some(CycleRate { per_microsecond: rate, error: 0.001 });
         let attempt = Attempt { cycle_rate, ..Attempt::without_launches(case.id().clone(), 25, outcome) };

@@ -391,7 +391,7 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     }
     let mut issues = Vec::new();
     let comparisons = match Ledger::open_unchanged(&path) {
-        // Missing rows first: what finds them needs memory, too.
+        // Missing rows are searched before the comparisons are read, so that both are not in memory at the same time.
         Ok(Some(ledger)) => missing_rows(database, &ledger).and_then(|missing| {
             issues = changed_archives(database, &ledger.stored_archives()?);
             issues.extend(missing_row_issues(database, &missing));

@@ -225,13 +225,20 @@ impl SlurmSubmission {
 
     /// Cancels the waiting tasks of the array, and stops the running ones: at once, or after their running collections. The merge is left
     /// in the queue, and merges what was measured.
-    pub(crate) fn cancel(&self, at_once: bool) -> Result<(), CommandError> {
+    ///
+    /// Returns false if no task is left in the queue.
+    pub(crate) fn cancel(&self, at_once: bool) -> Result<bool, CommandError> {
         let slurm = SlurmPrograms::new()?;
-        if at_once {
-            return slurm.cancel(&[], &self.array_job);
+        if slurm.list_jobs(&[&self.array_job])?.iter().all(QueuedTask::has_ended) {
+            return Ok(false);
         }
-        slurm.cancel(&["--state=PENDING"], &self.array_job)?;
-        slurm.cancel(&["--state=RUNNING", "--batch", "--signal=USR2"], &self.array_job)
+        if at_once {
+            slurm.cancel(&[], &self.array_job)?;
+        } else {
+            slurm.cancel(&["--state=PENDING"], &self.array_job)?;
+            slurm.cancel(&["--state=RUNNING", "--batch", "--signal=USR2"], &self.array_job)?;
+        }
+        Ok(true)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Results of one run: its cases with the numbers of their rows, its devices, and the cases to look at.
+//! Results of one run: its cases with the numbers of the run, its devices, and the cases to look at.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,6 +25,8 @@ const LOG_LINES: usize = 12;
 const LOG_LINE: usize = 240;
 /// Greatest number of cases of one cause that are listed with their logs; the table has all.
 pub(crate) const MOST_OF_CAUSE: usize = 20;
+/// Greatest number of logs: reasons with sizes or shapes may make a cause of each case.
+const MOST_LOGS: usize = 200;
 /// Half width of an interval, in percent of the median, above which a case is notable.
 const WIDE: f64 = 5.0;
 /// Logarithm of the ratio to production, in percent, above which a case is notable.
@@ -181,7 +183,7 @@ impl RunResults {
         let notable = notable_cases(&cases);
         let listed =
             causes_of(&cases).into_iter().flat_map(|(.., of_cause)| of_cause.into_iter().take(MOST_OF_CAUSE));
-        let logs = last_log_lines(listed.filter_map(|index| cases[index].log.as_ref()));
+        let logs = last_log_lines(listed.filter_map(|index| cases[index].log.as_ref()).take(MOST_LOGS));
         Ok(Self {
             past: past.clone(),
             database: database.folder().to_owned(),

@@ -22,7 +22,11 @@ impl RecordedTime {
 
     /// Returns the share of distinct cases in the time of all rows; `None` without a recorded time.
     pub(crate) fn share<'a>(&self, cases: impl IntoIterator<Item = &'a CaseId>) -> Option<f64> {
-        let time: f64 = cases.into_iter().filter_map(|case| self.seconds.get(case)).sum();
+        // The sum of no number would be -0.
+        let time = cases
+            .into_iter()
+            .filter_map(|case| self.seconds.get(case))
+            .fold(0.0, |sum, seconds| sum + seconds);
         (self.total > 0.0).then(|| time / self.total)
     }
 }
@@ -41,5 +45,6 @@ mod tests {
         }
         assert_eq!([time.share([&one]), time.share([&untimed])], [Some(0.375), Some(0.0)]);
         assert_eq!(time.share([&one, &other]), Some(1.0));
+        assert!(time.share([&untimed]).is_some_and(f64::is_sign_positive), "printed as -0.00 %");
     }
 }

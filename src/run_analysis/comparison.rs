@@ -252,7 +252,7 @@ impl ComparedKernel<'_> {
         other - base
     }
 
-    fn any(&self) -> Option<&InModelKernel> {
+    fn base_or_other(&self) -> Option<&InModelKernel> {
         self.base.or(self.other)
     }
 }
@@ -287,7 +287,7 @@ fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<ComparedKernel<'a>
             pairs.push(pair(None, Some(kernel)));
         }
     }
-    pairs.retain(|pair| pair.any().is_some_and(|kernel| kernel.alone.is_some()));
+    pairs.retain(|pair| pair.base_or_other().is_some_and(|kernel| kernel.alone.is_some()));
     pairs.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
     pairs
 }
@@ -301,7 +301,7 @@ fn in_model_rows(report: &ComparisonReport<'_>) -> Vec<[String; 7]> {
         kernel.and_then(InModelKernel::slowdown).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"))
     };
     let rows = compared_kernels(report).into_iter().filter_map(|pair| {
-        let kernel = pair.any()?;
+        let kernel = pair.base_or_other()?;
         Some([
             format!("{} {}", kernel.case.kernel, kernel.case.signature()),
             kernel.alone.map_or_else(String::new, |alone| format!("{:.3}", alone.duration / 1e3)),
@@ -475,7 +475,7 @@ pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
 
 /// Returns the cells of a kernel with its duration alone.
 fn alone_record(pair: &ComparedKernel<'_>) -> Option<Vec<String>> {
-    let kernel = pair.any()?;
+    let kernel = pair.base_or_other()?;
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let ([base, other], [base_calls, other_calls]) = (pair.times.map(number), pair.calls.map(number));
     let ratio =

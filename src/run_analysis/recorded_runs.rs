@@ -249,12 +249,12 @@ impl AloneDatabase {
         Ok(Self { database, catalogue })
     }
 
-    /// Looks the kernels of runs up that `counts` returns true for.
+    /// Looks up the kernels of runs for which `is_counted` returns true.
     pub(crate) fn join(
         &self,
         runs: &[RunTimeline],
-        counts: &dyn Fn(&DeviceTask) -> bool,
+        is_counted: &dyn Fn(&DeviceTask) -> bool,
     ) -> Result<InModelKernels, CommandError> {
-        Ok(join_kernels(runs, counts, &self.database.engine, &self.catalogue, &self.database.folder)?)
+        Ok(join_kernels(runs, is_counted, &self.database.engine, &self.catalogue, &self.database.folder)?)
     }
 }

@@ -51,9 +51,9 @@ impl<'a> CollectiveTasks<'a> {
         self.by_collective.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// Divides the time of collectives that no kernel covers. In each group the plane that waits least decides, as in the
-    /// vendor's comparison: the collective can continue when one of its planes can. `None` if the tasks are not recorded
-    /// completely.
+    /// Divides the time of collectives that no kernel covers. In each group the plane with the shortest waits decides, because the
+    /// collective can continue when one of its planes can; planes without a wait are left out, which the vendor's comparison
+    /// does not do for traces. `None` if the tasks are not recorded completely.
     pub(super) fn divide_uncovered(
         &self,
         collectives: &[CollectiveId],

@@ -223,13 +223,10 @@ pub(crate) fn compare_runs(base: &RunSums, other: &RunSums) -> RunComparison {
     attribute("free", &differences(&free), whole(sums::FREE), "free time without a cause", &mut attribution);
     attribution.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
     rows.extend(collectives);
-    // Tasks stand together by their collective.
-    rows.sort_by(|a, b| {
-        let collective = |row: &ComparedRow| match row.part {
-            ComparedPart::CollectiveTask => row.name.clone(),
-            _ => String::new(),
-        };
-        (a.part, collective(a)).cmp(&(b.part, collective(b)))
+    // Tasks of one collective are adjacent.
+    rows.sort_by_cached_key(|row| {
+        let is_task = row.part == ComparedPart::CollectiveTask;
+        (row.part, if is_task { row.name.clone() } else { String::new() })
     });
     RunComparison { rows, attribution, span_difference: whole(sums::SPAN), not_compared, by_kernel_name }
 }

@@ -13,8 +13,8 @@ use crate::timeline::{
     kernel_class::KernelClassifier,
     modules::{LaunchedTask, OperatorCall, module_table},
     run::{
-        Collective, CollectiveId, DeviceTask, HostOperator, MissingPart, OperatorId, RunMemory, RunTimeline,
-        TaskRole,
+        Collective, CollectiveId, CollectiveTask, DeviceTask, HostOperator, MissingPart, OperatorId,
+        RunMemory, RunTimeline, TaskRole,
     },
     step_times::StepTimes,
 };
@@ -120,7 +120,7 @@ impl RunSums {
             has_cores: run.kernels().any(|task| task.core.is_recorded()),
             ..Self::default()
         };
-        sums.add_overall(run, &times, selected);
+        sums.add_overall(run, &times);
         let nesting = run.nesting();
         let classifier = KernelClassifier::new(run, &nesting);
         let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
@@ -191,12 +191,12 @@ impl RunSums {
     }
 
     /// Returns true for a task of the steps that are summed up.
-    pub(crate) fn counts(&self, task: &DeviceTask) -> bool {
+    pub(crate) fn includes_task(&self, task: &DeviceTask) -> bool {
         self.chosen.contains(&task.step)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-    fn add_overall(&mut self, run: &RunTimeline, times: &[&StepTimes], selected: &[u64]) {
+    fn add_overall(&mut self, run: &RunTimeline, times: &[&StepTimes]) {
         let mut copies_of: HashMap<Option<u32>, Vec<TimeSpan>> = HashMap::new();
         let others = run.tasks.iter().filter(|task| task.role == TaskRole::Other);
         for task in others.filter(|task| is_copy(run.names.text(task.kind))) {
@@ -211,15 +211,20 @@ impl RunSums {
         }
         let tasks = CollectiveTasks::new(run);
         let mut task_sums = Sums::new();
+        // A task without a collective has no step: its start decides.
+        let has_no_steps = self.chosen.contains(&None);
+        let is_counted = |task: &CollectiveTask| {
+            let start = task.span.start;
+            has_no_steps || times.iter().any(|own| own.span.start <= start && start < own.span.end)
+        };
         let mut add_tasks = |kind: &str, id: Option<CollectiveId>| {
-            for task in tasks.as_ref().map_or(&[][..], |tasks| tasks.of_collective(id)) {
+            let of_collective = tasks.as_ref().map_or(&[][..], |tasks| tasks.of_collective(id));
+            for task in of_collective.iter().filter(|task| id.is_some() || is_counted(task)) {
                 let key = (kind.to_owned(), run.names.text(task.kind).to_owned());
                 task_sums.entry(key).or_default().add(task.span.length());
             }
         };
-        if selected.is_empty() {
-            add_tasks(WITHOUT_COLLECTIVE, None);
-        }
+        add_tasks(WITHOUT_COLLECTIVE, None);
         for own in times {
             let computing = &own.sets.computing;
             // Copies before the first or behind the last kernel are no part of the step; those that started in another
