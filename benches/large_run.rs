@@ -41,6 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let page = fs::metadata(folder.path().join("page.html"))?.len();
     println!("the page has {:.2} MB", page as f64 / 1e6);
+    assert!(page < 5_000_000, "{page} bytes");
     Ok(())
 }
 

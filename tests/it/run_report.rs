@@ -11,9 +11,10 @@ use serde_json::Value;
 
 use crate::{
     browser::{browser, show},
-    context::{Context, LIFELIKE_RUN, STEADY_RUN},
+    context::{Context, LIFELIKE_RUN, STEADY_RUN, SWIGLU, profile},
     kill_resume::ingested,
     runs::wait_for,
+    shown_numbers::{LARGE_RUN, multiply_cases},
 };
 
 /// A run in which one kernel crashes.
@@ -233,79 +234,20 @@ fn unusable_names_and_runs_are_refused() {
     }
 }
 
-/// Variable that runs the report of 100,000 cases.
-const LARGE: &str = "NPUBENCH_LARGE_REPORT";
-
-/// A run of 100,000 cases, written into the ledger and the table of a small one. Switched on by [`LARGE`]; its figures are
-/// those of the build that runs it.
+/// 500 cases, or as many as [`LARGE_RUN`] asks for.
 #[test]
-fn report_of_100_000_cases_is_below_5_mb() {
-    if std::env::var_os(LARGE).is_none() {
-        return;
-    }
+fn report_of_a_large_run_is_below_5_mb() {
+    let asked: Option<u32> =
+        std::env::var(LARGE_RUN).ok().map(|count| count.parse().expect("a number of cases"));
+    let count = asked.unwrap_or(500);
     let context = Context::new();
-    let grid = ["grid", "SwiGlu", "--db", "db", "--kind", "rehearsal", "--rows", "1"];
-    assert_eq!(context.run(&grid).code, 0);
+    context.write("one.csv", &profile(&[SWIGLU]));
+    assert_eq!(context.run(&["ingest", "one.csv", "--db", "db", "--kind", "rehearsal"]).code, 0);
     assert_eq!(context.run(&STEADY_RUN).code, 0);
-    let ledger = Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
-    let path = context.path("db/SwiGlu.csv");
-    let text = fs::read_to_string(&path).expect("a table");
-    let (header, row) = (text.lines().next().expect("a header"), text.lines().nth(1).expect("a row"));
-    let columns: Vec<&str> = header.split(',').collect();
-    let at = |name: &str| columns.iter().position(|column| *column == name).expect("a column");
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(row.as_bytes());
-    let measured = reader.records().next().expect("a row").expect("cells");
-    let run: String = ledger.query_row("SELECT run FROM runs", [], |row| row.get(0)).expect("a run");
-    let mut table = csv::Writer::from_path(&path).expect("a table");
-    table.write_record(&columns).expect("written");
-    ledger.execute_batch("BEGIN; DELETE FROM planned; DELETE FROM verdicts;").expect("deleted");
-    for number in 0..100_000_u64 {
-        let (rows, width) = (1 + number / 400, 16 * (1 + number % 400));
-        let signature = format!("SwiGlu|{rows},{}:DT_BF16:ND|{rows},{width}:DT_BF16:ND", 2 * width);
-        let digest = <sha2::Sha256 as sha2::Digest>::digest(signature.as_bytes());
-        let case: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let (verdict, reason) = match number % 50 {
-            0 => ("crashed", "on device 0: the process ended while it ran"),
-            _ => ("ok", "every launch recorded"),
-        };
-        ledger
-            .execute("INSERT OR IGNORE INTO cases VALUES (?1, 'SwiGlu', ?2)", [&case, &signature])
-            .expect("written");
-        ledger
-            .execute("INSERT INTO planned VALUES (?1, ?2, ?3)", rusqlite::params![run, number as i64, case])
-            .expect("written");
-        ledger
-            .execute(
-                "INSERT INTO verdicts VALUES (?1, ?2, ?3, ?4, 0)",
-                [&run, &case, &verdict.to_owned(), &reason.to_owned()],
-            )
-            .expect("written");
-        let mut cells: Vec<String> = measured.iter().map(str::to_owned).collect();
-        cells[at("Input Shapes")] = format!("\"{rows},{}\"", 2 * width);
-        cells[at("Output Shapes")] = format!("\"{rows},{width}\"");
-        cells[at("MicroBench Median Duration(us)")] = format!("{:.3}", 1.0 + number as f64 / 1e3);
-        cells[at("MicroBench Case")] = case;
-        table.write_record(&cells).expect("written");
-    }
-    ledger.execute_batch("COMMIT").expect("committed");
-    table.flush().expect("written");
-    for arguments in [
-        &["report", "--db", "db", "--output", "large.html"][..],
-        &["show", "--db", "db"],
-        &["db", "check", "db"],
-    ] {
-        let started = std::time::Instant::now();
-        let ran = context.run(arguments);
-        let usage =
-            nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).expect("usage");
-        eprintln!(
-            "{arguments:?}: {:?}, at most {} MB until now, rc {}",
-            started.elapsed(),
-            usage.max_rss() / 1024,
-            ran.code
-        );
-    }
-    let length = fs::metadata(context.path("large.html")).expect("a page").len();
-    eprintln!("page: {length} bytes");
-    assert!(length < 5_000_000, "{length} bytes");
+    multiply_cases(&context, count);
+    let ran = context.run(&["report", "--db", "db", "--output", "large.html"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let page = fs::read_to_string(context.path("large.html")).expect("a page");
+    assert!(page.contains(&format!("{count} cases")), "the page has all cases");
+    assert!(page.len() < 5_000_000, "{} bytes", page.len());
 }

@@ -21,8 +21,8 @@ use crate::{
     rehearsal::{decoder_layer, ledger, rehearse},
 };
 
-/// Variable with the number of cases of [`large_runs_are_shown`].
-const LARGE_RUN: &str = "NPUBENCH_LARGE_RUN";
+/// Variable with the number of cases of a large run.
+pub(crate) const LARGE_RUN: &str = "NPUBENCH_LARGE_RUN";
 
 fn lines(ran: &Ran) -> Vec<Value> {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -280,7 +280,7 @@ fn times_on_screen_have_their_zone() {
 }
 
 /// Adds cases to a run with one measured case, with rows, attempts and samples like those of that case.
-fn multiply_cases(context: &Context, count: u32) {
+pub(crate) fn multiply_cases(context: &Context, count: u32) {
     let path = context.path("db/SwiGlu.csv");
     let text = fs::read_to_string(&path).expect("readable");
     let (header, row) = text.trim_end().split_once('\n').expect("a row");
