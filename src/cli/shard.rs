@@ -75,7 +75,7 @@ pub(super) struct ShardOptions {
     assets: AssetOptions,
 }
 
-fn parse_shard_count(text: &str) -> Result<usize, String> {
+pub(super) fn parse_shard_count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..100_000).contains(count));
     count.ok_or_else(|| format!("`{text}` is no number of shards from 1 to 99999"))
 }

@@ -7,7 +7,7 @@ use super::{
     TopCommand,
     options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
     run::RunCommandOptions,
-    shard::divide_database,
+    shard::{divide_database, parse_shard_count},
     slurm_comm::{self, SlurmCommOptions},
     slurm_job_options::{SlurmJobOptions, usage},
 };
@@ -45,7 +45,7 @@ pub(super) struct SubmitOptions {
     database: DatabaseFolder,
     /// Number of shards; needed if the database has no plan of `npubench shard`
     #[arg(long, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..100_000))]
+          value_parser = parse_shard_count)]
     shards: Option<usize>,
     /// Maximum number of tasks that run at the same time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

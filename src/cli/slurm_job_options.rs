@@ -7,7 +7,7 @@ use clap::{Args, Parser as _, builder::NonEmptyStringValueParser};
 use super::{CommandLine, TopCommand, option_values::parse_limit};
 use crate::{exit::ExitStatus, fleet::own_program, render::SlurmJob, session::CommandError};
 
-/// What a job requests of Slurm.
+/// Options for the requests of a job to Slurm.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Slurm")]
 pub(super) struct SlurmJobOptions {
@@ -42,7 +42,7 @@ fn parse_grace(text: &str) -> Result<Duration, String> {
 }
 
 /// Returns a time limit of sbatch in seconds: `MINUTES`, `MINUTES:SECONDS`, `HOURS:MINUTES:SECONDS`, `DAYS-HOURS`,
-/// `DAYS-HOURS:MINUTES` or `DAYS-HOURS:MINUTES:SECONDS`; `None` for other texts, which sbatch judges.
+/// `DAYS-HOURS:MINUTES` or `DAYS-HOURS:MINUTES:SECONDS`; `None` for other texts, which sbatch judges. 0 is no limit.
 fn limit_seconds(text: &str) -> Option<u64> {
     let (days, rest) = match text.split_once('-') {
         Some((days, rest)) => (Some(days.parse::<u64>().ok()?), rest),
@@ -58,7 +58,8 @@ fn limit_seconds(text: &str) -> Option<u64> {
         (_, [hours, minutes, seconds]) => [*hours, *minutes, *seconds],
         _ => return None,
     };
-    Some(((days.unwrap_or(0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+    let add = |whole: u64, factor: u64, part: u64| whole.checked_mul(factor)?.checked_add(part);
+    add(add(add(days.unwrap_or(0), 24, hours)?, 60, minutes)?, 60, seconds)
 }
 
 /// An error of the command line.
@@ -73,6 +74,7 @@ impl SlurmJobOptions {
             None => own_program()?,
         };
         if let Some(limit) = self.time.as_deref().and_then(limit_seconds)
+            && limit > 0
             && limit <= self.grace.as_secs()
         {
             return Err(usage(
@@ -136,12 +138,23 @@ mod tests {
 
     #[test]
     fn time_limits_have_the_forms_of_sbatch() {
-        let forms = ["30", "30:10", "8:00:00", "1-2", "1-2:30", "1-2:30:10", "infinite", "1:2:3:4"];
+        let forms = [
+            "30",
+            "30:10",
+            "8:00:00",
+            "1-2",
+            "1-2:30",
+            "1-2:30:10",
+            "0",
+            "infinite",
+            "1:2:3:4",
+            "999999999999999999-0",
+        ];
         let day = 24 * 3600;
-        let expected = [1800, 1810, 8 * 3600, day + 7200, day + 9000, day + 9010]
+        let expected = [1800, 1810, 8 * 3600, day + 7200, day + 9000, day + 9010, 0]
             .map(Some)
             .into_iter()
-            .chain([None, None]);
+            .chain([None; 3]);
         assert_eq!(forms.map(limit_seconds).to_vec(), expected.collect::<Vec<_>>());
     }
 }

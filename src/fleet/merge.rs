@@ -150,7 +150,7 @@ fn open_sources(request: &MergeRequest<'_>, target: Option<&Database>) -> Result
 }
 
 /// Returns the process that writes a database; `None` without one.
-fn owner_of(database: &Database) -> Option<String> {
+pub(super) fn owner_of(database: &Database) -> Option<String> {
     let state = database.lock_state();
     let owner = || state.owner.map_or_else(|| "another npubench".to_owned(), |owner| owner.to_string());
     state.is_held.then(owner)
@@ -258,23 +258,24 @@ fn read_source(database: &Database, copy: &Path) -> Result<Option<MergeSource>, 
 }
 
 /// Refuses results of different software, and of different skews of experts. The target may have results of other software than the
-/// sources if theirs are newer, as after an upgrade: the newest results of a case become its row.
+/// sources if all of theirs are newer, as after an upgrade: the newest results of a case become its row.
 fn check_results(target: Option<&MergeSource>, sources: &[MergeSource]) -> Result<(), CommandError> {
-    let mut newest: Option<(&MergeSource, Nanos, SoftwareFingerprint)> = None;
+    // The source whose newest results are the oldest: those of the target must be older than all of them.
+    let mut earliest: Option<(&MergeSource, Nanos, SoftwareFingerprint)> = None;
     for source in sources {
         let Some((start, software)) = source.copy.open()?.newest_software()? else { continue };
-        newest = Some(match newest {
+        earliest = Some(match earliest {
             Some((first, _, known)) if known != software => {
                 return Err(other_software((first, &known), (source, &software)));
             }
-            Some((first, latest, known)) => (first, latest.max(start), known),
-            None => (source, start, software),
+            Some((first, earlier, known)) if earlier <= start => (first, earlier, known),
+            _ => (source, start, software),
         });
     }
-    if let Some((target, (source, latest, known))) = target.zip(newest)
+    if let Some((target, (source, earliest, known))) = target.zip(earliest)
         && let Some((start, software)) = target.copy.open()?.newest_software()?
         && software != known
-        && start >= latest
+        && start >= earliest
     {
         return Err(other_software((target, &software), (source, &known)));
     }

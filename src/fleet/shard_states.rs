@@ -1,6 +1,6 @@
 //! Progress of all shards of a plan, by their ledgers.
 
-use super::{ShardPlan, ShardProgress, shard_progress};
+use super::{ShardPlan, ShardProgress, merge::owner_of, shard_progress};
 use crate::{
     database::Database,
     domain::{FailingVerdicts, Verdict},
@@ -37,9 +37,7 @@ fn shard_state(divided: &Database, plan: &ShardPlan, number: usize) -> Result<Sh
         return Ok(state);
     }
     let database = Database::open_as(&folder, divided.kind())?;
-    let lock = database.lock_state();
-    let owner = || lock.owner.map_or_else(|| "another npubench".to_owned(), |owner| owner.to_string());
-    let used_by = lock.is_held.then(owner);
+    let used_by = owner_of(&database);
     let verdicts = match database.existing_ledger()? {
         Some(ledger) => ledger.newest_verdict_counts()?,
         None => Default::default(),

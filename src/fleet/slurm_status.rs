@@ -38,7 +38,7 @@ fn state_word(shard: &ShardState, task: Option<&QueuedTask>) -> String {
 }
 
 impl SlurmStatus {
-    /// Asks the controller for the jobs of the last submission, and reads the ledgers.
+    /// Reads the jobs of the last submission from the controller, and the ledgers.
     pub(crate) fn read(database: &Database, plan: &ShardPlan) -> Result<Self, CommandError> {
         let submission = SlurmSubmission::require(database, plan)?;
         let jobs = std::iter::once(submission.array_job.as_str()).chain(submission.merge_job.as_deref());

@@ -69,67 +69,47 @@ pub(crate) fn volcano_manifest(
 ) -> Result<String, CommandError> {
     let plan = ShardPlan::load_existing(database)?;
     let file = AssetFile::read(values).map_err(YamlError::from)?;
-    let VolcanoValues {
-        job,
-        namespace,
-        queue,
-        image,
-        image_pull_policy,
-        image_pull_secrets,
-        database: folder,
-        volumes,
-        device_resource,
-        devices,
-        cpu,
-        memory,
-        node_selector,
-        labels,
-        annotations,
-        tolerations,
-        host_network,
-        on_eviction,
-        max_retry,
-        grace_seconds,
-        run_options,
-    } = VolcanoValues::parse(assets, &file)?;
+    let site = VolcanoValues::parse(assets, &file)?;
     // A value is JSON, which is YAML: quoted texts, lists and mappings on one line.
     let text = |value: &Value| Value::String(value.to_string());
-    let mut resources = BTreeMap::from([("cpu", json!(cpu)), ("memory", json!(memory))]);
-    resources.insert(&device_resource, json!(devices));
-    let mounts = volumes.iter().map(|volume| json!({"name": volume.name, "mountPath": volume.mount_path}));
-    let sources = volumes.iter().map(|volume| {
+    let mut resources = BTreeMap::from([("cpu", json!(site.cpu)), ("memory", json!(site.memory))]);
+    resources.insert(&site.device_resource, json!(site.devices));
+    let mounts =
+        site.volumes.iter().map(|volume| json!({"name": volume.name, "mountPath": volume.mount_path}));
+    let sources = site.volumes.iter().map(|volume| {
         let mut source = json!(volume.source);
         source["name"] = json!(volume.name);
         source
     });
-    let secrets = image_pull_secrets.iter().map(|name| json!({"name": name}));
-    let mut run = format!("npubench run --db {}{}", quoted_argument(&folder), host_option(database.kind()));
-    for option in &run_options {
+    let secrets = site.image_pull_secrets.iter().map(|name| json!({"name": name}));
+    let mut run =
+        format!("npubench run --db {}{}", quoted_argument(&site.database), host_option(database.kind()));
+    for option in &site.run_options {
         run.push(' ');
         run.push_str(&quoted_argument(option));
     }
     let context = json!({
         "plan": plan.id(),
         "count": plan.shards.len(),
-        "database": folder,
+        "database": site.database,
         "run": run,
-        "job": text(&json!(job)),
-        "namespace": text(&json!(namespace)),
-        "queue": text(&json!(queue)),
-        "image": text(&json!(image)),
-        "image_pull_policy": text(&json!(image_pull_policy)),
+        "job": text(&json!(site.job)),
+        "namespace": text(&json!(site.namespace)),
+        "queue": text(&json!(site.queue)),
+        "image": text(&json!(site.image)),
+        "image_pull_policy": text(&json!(site.image_pull_policy)),
         "image_pull_secrets": text(&secrets.collect()),
-        "labels": text(&json!(labels)),
-        "annotations": text(&json!(annotations)),
-        "node_selector": text(&json!(node_selector)),
-        "tolerations": text(&json!(tolerations)),
+        "labels": text(&json!(site.labels)),
+        "annotations": text(&json!(site.annotations)),
+        "node_selector": text(&json!(site.node_selector)),
+        "tolerations": text(&json!(site.tolerations)),
         "resources": text(&json!(resources)),
         "volume_mounts": text(&mounts.collect()),
         "volumes": text(&sources.collect()),
-        "host_network": host_network,
-        "on_eviction": on_eviction,
-        "max_retry": max_retry,
-        "grace_seconds": grace_seconds,
+        "host_network": site.host_network,
+        "on_eviction": site.on_eviction,
+        "max_retry": site.max_retry,
+        "grace_seconds": site.grace_seconds,
     });
     Ok(render_template(assets, TEMPLATE, &context)?)
 }
@@ -139,9 +119,13 @@ impl VolcanoValues {
     fn parse(assets: &AssetFiles, file: &AssetFile) -> Result<Self, CommandError> {
         let defaults: BTreeMap<String, Value> =
             parse_yaml(Path::new(VOLCANO_VALUES), &assets.template(VOLCANO_VALUES)?)?;
-        if file.text.trim_start().starts_with('{') {
+        // Defaults are appended as lines of their own.
+        let is_content = |line: &&str| !line.trim().is_empty() && !line.starts_with('#') && *line != "---";
+        let first = file.text.lines().find(is_content).unwrap_or_default();
+        if first.starts_with(['{', ' ', '\t']) || file.text.lines().any(|line| line.trim_end() == "...") {
             let hint = "write a line for each key, as `npubench volcano values` prints them";
-            return Err(YamlError::of_file(&file.path, "is one mapping in braces", hint).into());
+            let problem = "has keys that do not start at the first column, or an end mark";
+            return Err(YamlError::of_file(&file.path, problem, hint).into());
         }
         let given: Option<BTreeMap<String, Value>> = parse_yaml(&file.path, &file.text)?;
         let given = given.unwrap_or_default();

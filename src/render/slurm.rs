@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{RenderError, collect::shell_quoted, render_template};
 use crate::config::AssetFiles;
 
-/// What all scripts request of Slurm.
+/// Requests to Slurm that all scripts share.
 #[derive(Clone, Debug)]
 pub(crate) struct SlurmJob {
     /// Generic resource of each node with its number, such as `npu:8`; `None` where the options of npubench name the devices.

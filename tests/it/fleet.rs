@@ -325,6 +325,21 @@ fn newer_results_of_other_software_are_merged_and_older_ones_are_refused() {
         assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
     }
     assert!(files(&context, "db") == before, "nothing is changed");
+    // Newer than one of two sources: the row of a case of that source would be the older version's.
+    let late = "UPDATE runs SET started_ns = started_ns + 1000000000000000000;
+                UPDATE collections SET started_ns = started_ns + 1000000000000000000,
+                    ended_ns = ended_ns + 1000000000000000000;";
+    let shards = fs::read_dir(context.path("db/.npubench/shards")).expect("a folder");
+    let plan =
+        shards.filter_map(|entry| Some(entry.ok()?.path())).find(|path| path.is_dir()).expect("a plan");
+    let plan = plan.strip_prefix(context.path("")).expect("below").to_str().expect("text").to_owned();
+    copy(&context, &format!("{plan}/1"), "first");
+    copy(&context, &format!("{plan}/2"), "second");
+    change(&ledger_of(&context, "second"), &late.replace("1000000000000000000", "2000000000000000000"));
+    change(&ledger_of(&context, "earlier"), late);
+    let ran = context.run(&["db", "merge", "earlier", "first", "second"]);
+    assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("ROOT/first` are of different software"), "{}", ran.stderr);
 }
 
 const KERNELS: &str = "Add,SwiGlu,Mul,RmsNorm";

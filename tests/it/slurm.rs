@@ -132,8 +132,8 @@ impl Slurm {
         })
     }
 
-    /// Kills the daemon of a node with everything that runs on it. The controller is told so: it would notice by itself after five
-    /// minutes without an answer.
+    /// Kills the daemon of a node with everything that runs on it. The state of the node is set by hand: the
+    /// controller sets it only after five minutes without an answer.
     fn lose_node(&self, node: &str) {
         let file = self.folder.join(format!("run/slurmd.{node}.pid"));
         let daemon: i32 = fs::read_to_string(file).expect("a number").trim().parse().expect("a number");
@@ -412,7 +412,7 @@ fn refused_jobs_change_nothing_and_cancelled_ones_keep_their_results() {
     assert!(files() == before, "the database was changed");
     assert_eq!(site.slurm.run(&["squeue", "--noheader"]), "", "a job was submitted");
 
-    // A template of the site, with which its merge does not start by itself.
+    // A template of the site with an option of its own.
     let template = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/slurm_array.sh.hbs"));
     let template = template
         .expect("text")

@@ -170,6 +170,10 @@ fn values_that_would_fail_in_the_cluster_are_refused_with_their_line() {
         (VALUES.replace("mount_path: /data", "mount_path: data"), "values.yaml:5:30: `mount_path: data`"),
         (String::new(), "`image` is missing"),
         ("image: [".to_owned(), "values.yaml:"),
+        ("{image: i}".to_owned(), "do not start at the first column"),
+        ("# a site\n{image: i}".to_owned(), "do not start at the first column"),
+        ("  image: i\n  database: /data/a3\n".to_owned(), "do not start at the first column"),
+        (with("..."), "or an end mark"),
     ] {
         let ran = render(&context, &values);
         assert_eq!(ran.code, 3, "{values}: {}{}", ran.stdout, ran.stderr);
