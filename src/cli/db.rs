@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputFormat, OutputOptions};
 use crate::{
     database::{
-        Database, IssueSeverity, LintReport, NormalizeReport, copy_shapes, lint_database, normalize_database,
-        tables_left_out,
+        Database, IssueSeverity, LintReport, NormalizeReport, check_ledger, copy_shapes, lint_database,
+        normalize_database, tables_left_out,
     },
     evidence::{DatabaseComparison, compare_database},
     exit::ExitStatus,
@@ -202,10 +202,11 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
 
 fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     let folder = options.database.folder()?;
-    let mut checked = lint_database(folder)?;
-    let compared = Database::open(folder).map(|database| compare_database(&database));
-    let DatabaseComparison { issues, production_rows } = compared.unwrap_or_default();
-    checked.add_issues(issues);
+    let compare = || Database::open(folder).map(|database| compare_database(&database)).unwrap_or_default();
+    let (checked, compared) = rayon::join(|| (lint_database(folder), check_ledger(folder)), compare);
+    let DatabaseComparison { issues, production_rows } = compared;
+    let (mut checked, of_ledger) = (checked.0?, checked.1);
+    checked.add_issues(of_ledger.into_iter().chain(issues).collect());
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
         .map(|severity| checked.count_severity(severity));
     print_data(&match options.output.format {

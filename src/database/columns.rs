@@ -48,8 +48,8 @@ pub static COMPUTE_COLUMNS: LazyLock<Vec<String>> = LazyLock::new(|| {
     columns.extend(SIGNATURE.map(String::from));
     columns.push(AVERAGE.into());
     columns.extend(PROFILING.map(String::from));
-    for counter in COUNTERS {
-        columns.extend([microbench_column(counter), profiling_column(counter)]);
+    for (column, counter) in microbench_counters().zip(COUNTERS) {
+        columns.extend([column.to_owned(), profiling_column(counter)]);
     }
     columns
 });
@@ -121,8 +121,13 @@ pub(crate) fn is_cold_column(column: &str) -> bool {
     hot_column(column) != column
 }
 
-pub(crate) fn microbench_column(counter: &str) -> String {
-    format!("MicroBench {counter}")
+/// Columns of the counters of the replay, in the order of [`COUNTERS`].
+static MICROBENCH_COUNTERS: LazyLock<[String; COUNTERS.len()]> =
+    LazyLock::new(|| COUNTERS.map(|counter| format!("MicroBench {counter}")));
+
+/// Returns the columns of the counters of the replay, in the order of [`COUNTERS`].
+pub(crate) fn microbench_counters() -> impl Iterator<Item = &'static str> {
+    MICROBENCH_COUNTERS.iter().map(String::as_str)
 }
 
 pub(crate) fn profiling_column(counter: &str) -> String {

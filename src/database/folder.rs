@@ -328,12 +328,9 @@ pub(crate) fn copy_rows(
     if target.exists() {
         return Err(DatabaseError::Exists { path: target.to_owned() });
     }
-    let mut measured: Vec<String> = COUNTERS
-        .iter()
-        .map(|counter| columns::microbench_column(counter))
-        .chain(CacheState::ALL.iter().flat_map(|cache| columns::appended_columns(*cache)).map(String::from))
-        .chain([columns::AVERAGE.to_owned()])
-        .collect();
+    let appended = CacheState::ALL.iter().flat_map(|cache| columns::appended_columns(*cache));
+    let measured = columns::microbench_counters().chain(appended).chain([columns::AVERAGE]);
+    let mut measured: Vec<String> = measured.map(String::from).collect();
     if source.kind() == DataKind::Rehearsal && kind == DataKind::Npu {
         measured.extend(columns::PROFILING.map(String::from));
         measured.extend(COUNTERS.map(columns::profiling_column));

@@ -38,6 +38,7 @@ pub use folder::Database;
 pub(crate) use folder::{REHEARSAL_RUN, collection_path, copy_rows, copy_shapes, tables_left_out};
 pub(crate) use interpolation_errors::{InterpolationErrors, KernelInterpolationError};
 pub use kernel_csv::KernelCsv;
+pub(crate) use lint::check_ledger;
 pub use lint::lint_database;
 pub(crate) use lint::{FileIssues, IssueSeverity, LintIssue, LintIssueKind, LintReport, row_count_text};
 pub(crate) use measured_rows::for_each_measured_case;

@@ -14,12 +14,9 @@ use super::{
     row_cases,
     row_cases::signature_cells,
 };
-use crate::{
-    domain::{
-        CacheState, Case, CaseAttributes, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, KernelName,
-        Measurement, RowResult,
-    },
-    profile::COUNTERS,
+use crate::domain::{
+    CacheState, Case, CaseAttributes, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, KernelName,
+    Measurement, RowResult,
 };
 
 /// Counts of a kernel's rows changed by results.
@@ -158,7 +155,7 @@ fn new_row_cells(case: &Case) -> Vec<(&str, String)> {
 
 /// Returns the cells of a result in a row; those of [`columns::appended_columns`] are empty without a value. `OP State` and
 /// `Accelerator Core` are those of the replay only where the row has none, as rows of grids.
-fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(String, String)> {
+fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(&'static str, String)> {
     let CaseOutcome { verdict, reason } = &result.outcome;
     let mut cells = vec![
         (columns::VERDICT, verdict.to_string()),
@@ -211,28 +208,25 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(Strin
         let measured = result.measurement.as_ref();
         let measured = measured.map(|measured| collective_rows::measured_cells(kind, table, row, measured));
         cells.extend(measured.unwrap_or_default());
-        return cells.into_iter().map(|(column, text)| (column.to_owned(), text)).collect();
+        return cells;
     }
     // Rows have the counters of a hot cache.
     let counted = result.measurement.iter().filter(|_| result.cache.is_hot());
-    let counters = counted.flat_map(|measurement| COUNTERS.into_iter().zip(&measurement.counters));
-    let counters = counters.map(|(counter, mean)| {
-        (columns::microbench_column(counter), mean.map_or_else(String::new, format_decimals))
-    });
-    cells.into_iter().map(|(column, text)| (column.to_owned(), text)).chain(counters).collect()
+    let counters = counted.flat_map(|measured| columns::microbench_counters().zip(&measured.counters));
+    cells.extend(counters.map(|(column, mean)| (column, mean.map_or_else(String::new, format_decimals))));
+    cells
 }
 
 /// Returns empty cells for the measured numbers that are not among [`columns::appended_columns`].
-fn emptied_cells(table: &KernelCsv, cache: CacheState) -> Vec<(String, String)> {
+fn emptied_cells(table: &KernelCsv, cache: CacheState) -> Vec<(&'static str, String)> {
     if cache == CacheState::Cold {
         return Vec::new();
     }
     if collective_of_table(table).is_some() {
         let present = collective_rows::number_columns().filter(|column| table.column_index(column).is_some());
-        return present.map(|column| (column.to_owned(), String::new())).collect();
+        return present.map(|column| (column, String::new())).collect();
     }
-    let counters = COUNTERS.into_iter().map(columns::microbench_column);
-    let measured = iter::once(columns::AVERAGE.to_owned()).chain(counters);
+    let measured = iter::once(columns::AVERAGE).chain(columns::microbench_counters());
     let present = measured.filter(|column| table.column_index(column).is_some());
     present.map(|column| (column, String::new())).collect()
 }
@@ -240,7 +234,7 @@ fn emptied_cells(table: &KernelCsv, cache: CacheState) -> Vec<(String, String)> 
 /// A measured cell whose content is not that of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CellDifference {
-    pub(crate) column: String,
+    pub(crate) column: &'static str,
     pub(crate) found: String,
     pub(crate) expected: String,
 }
@@ -248,7 +242,7 @@ pub(crate) struct CellDifference {
 impl CellDifference {
     /// Returns true for cells that depend on the other cases of the ledger, because the joint fit is one of all cases.
     pub(crate) fn depends_on_other_cases(&self) -> bool {
-        ESTIMATED.contains(&columns::hot_column(&self.column))
+        ESTIMATED.contains(&columns::hot_column(self.column))
     }
 }
 
@@ -274,9 +268,9 @@ pub(crate) fn row_differences(table: &KernelCsv, row: usize, result: &RowResult)
         String::from_utf8_lossy(cell).trim().to_owned()
     };
     let expected = result_cells(table, row, result).into_iter();
-    let expected = expected.filter(|(column, _)| ![columns::STATE, columns::CORE].contains(&column.as_str()));
+    let expected = expected.filter(|(column, _)| ![columns::STATE, columns::CORE].contains(column));
     let compared =
-        expected.map(|(column, expected)| CellDifference { found: found(&column), column, expected });
+        expected.map(|(column, expected)| CellDifference { found: found(column), column, expected });
     compared.filter(|cell| !is_equal_cell(cell)).collect()
 }
 

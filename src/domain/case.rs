@@ -5,6 +5,7 @@ use std::{
     ops::Deref,
 };
 
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -65,7 +66,7 @@ impl Deref for IdentifiedCase {
 /// Id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct CaseId(String);
+pub struct CaseId(CompactString);
 
 impl Case {
     /// Returns the canonical signature, equal for equal cases: kernel, slots as `dims:type:format`, attributes.
@@ -123,11 +124,11 @@ impl CaseId {
 
     /// Computes the id of the case with this canonical signature.
     pub(crate) fn of_signature(signature: &str) -> Self {
-        Self(short_hash(signature.as_bytes()))
+        Self(short_hash(signature.as_bytes()).into())
     }
 
     /// Creates an id from text that was stored, such as in the ledger.
-    pub(crate) fn from_stored(text: impl Into<String>) -> Self {
+    pub(crate) fn from_stored(text: impl Into<CompactString>) -> Self {
         Self(text.into())
     }
 }

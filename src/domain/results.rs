@@ -121,39 +121,70 @@ impl Attempt {
     }
 }
 
+/// Means of counters in half of the memory of optional numbers: a ledger has some of each attempt.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CounterMeans {
+    /// A counter that was not recorded is NaN.
+    means: Box<[f64]>,
+}
+
+impl CounterMeans {
+    /// Returns the mean of the counter with an index; `None` if it was not recorded.
+    pub(crate) fn get(&self, index: usize) -> Option<f64> {
+        self.means.get(index).copied().filter(|mean| !mean.is_nan())
+    }
+
+    /// Returns the number of counters, recorded or not.
+    pub(crate) const fn len(&self) -> usize {
+        self.means.len()
+    }
+}
+
+impl From<Vec<Option<f64>>> for CounterMeans {
+    fn from(means: Vec<Option<f64>>) -> Self {
+        Self { means: means.into_iter().map(|mean| mean.unwrap_or(f64::NAN)).collect() }
+    }
+}
+
+impl PartialEq for CounterMeans {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && (0..self.len()).all(|index| self.get(index) == other.get(index))
+    }
+}
+
 /// The accepted samples of one attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptSamples {
-    pub(crate) run: String,
+    pub(crate) run: Arc<str>,
     pub(crate) cache: CacheState,
     pub(crate) verdict: Verdict,
-    pub(crate) reason: String,
+    pub(crate) reason: Arc<str>,
     /// Accepted durations in nanoseconds, in launch order.
     pub(crate) samples: Vec<i64>,
     /// Number of measured launches that are left out as severe outliers.
     pub(crate) outliers: usize,
     /// Means of the counters over the same launches.
-    pub(crate) counters: Vec<Option<f64>>,
+    pub(crate) counters: CounterMeans,
     /// Operator, state and unit; empty for attempts of versions that did not record them.
-    pub(crate) task: RecordedTask,
+    pub(crate) task: Arc<RecordedTask>,
     /// Software of the collection; `None` for collections of versions that did not record it.
     pub(crate) software: Option<Arc<SoftwareFingerprint>>,
 }
 
 /// Accepted samples of one attempt, for the fit of all cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CollectionSamples {
+pub(crate) struct CollectionSamples<S = Vec<i64>> {
     pub(crate) case: CaseId,
     /// Key of the collection in the ledger.
     pub(crate) collection: i64,
     /// Device of the collection, the first of a gang.
     pub(crate) device: u32,
     /// Digest of the collection's software; `None` for collections of versions that did not record it.
-    pub(crate) software: Option<String>,
+    pub(crate) software: Option<Arc<str>>,
     /// Reason of a collection with verdict `noisy`.
-    pub(crate) noise: Option<String>,
+    pub(crate) noise: Option<Arc<str>>,
     /// Durations in nanoseconds, in launch order.
-    pub(crate) samples: Vec<i64>,
+    pub(crate) samples: S,
 }
 
 /// Method of an interval.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use rayon::prelude::*;
+
 use super::{
     LedgerRows,
     missing_rows::{missing_row_issues, missing_rows},
@@ -20,6 +22,8 @@ use crate::{
 
 /// Maximum number of different cells that an issue lists.
 const MOST_CELLS: usize = 4;
+/// Number of rows that are compared side by side; a table of 100,000 rows is not in memory a second time.
+const ROWS_AT_ONCE: usize = 4096;
 
 /// A row compared with the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +70,7 @@ impl LedgerComparison {
             cache,
             compares_production: database.has_comparable_production(),
             runs: ledger.run_ids()?,
-            verdicts: ledger.verdicts_of(|case| !rows.has_samples(case))?,
+            verdicts: ledger.verdicts_of(cache, |case| !rows.has_samples(case))?,
             rows,
             is_unfinished: ledger.has_unfinished_run()?,
         })
@@ -195,7 +199,7 @@ impl LedgerComparison {
         self.rows.earlier_rows(case, self.shown_samples(row)).any(|(newer, earlier)| {
             let earlier = self.judge_by_production(earlier, row.production);
             let mut differences = row_differences(table, row.row, &earlier);
-            differences.retain(|cell| columns::hot_column(&cell.column) != columns::REASON);
+            differences.retain(|cell| columns::hot_column(cell.column) != columns::REASON);
             if newer > 0 || self.is_unfinished {
                 differences.retain(|cell| !is_suspicion(cell));
                 if is_estimated {
@@ -210,7 +214,7 @@ impl LedgerComparison {
 /// Returns true for a verdict that differs because measurements of other cases contradict the row, or did.
 fn is_suspicion(cell: &CellDifference) -> bool {
     let is = |text: &str, verdict: Verdict| text == verdict.as_str();
-    columns::hot_column(&cell.column) == columns::VERDICT
+    columns::hot_column(cell.column) == columns::VERDICT
         && ((is(&cell.found, Verdict::Suspicious) && is(&cell.expected, Verdict::Ok))
             || (is(&cell.found, Verdict::Ok) && is(&cell.expected, Verdict::Suspicious)))
 }
@@ -264,7 +268,7 @@ impl TableComparison {
                 format!("{}: {fix}", list_cells(&cells))
             }
             RowComparison::UnknownRun { run: named, mut cells } => {
-                cells.retain(|cell| columns::hot_column(&cell.column) != columns::RUN);
+                cells.retain(|cell| columns::hot_column(cell.column) != columns::RUN);
                 let others = match cells.is_empty() {
                     true => "all other cells are those of the ledger".to_owned(),
                     false => list_cells(&cells),
@@ -353,13 +357,24 @@ fn compare_table(
         ..TableComparison::default()
     };
     let mut compared: Vec<TableComparison> = comparisons.iter().map(of_cache).collect();
+    let mut compare_rows = |rows: &mut Vec<RowCase>| {
+        for (comparison, compared) in comparisons.iter().zip(&mut compared) {
+            let found: Vec<RowComparison> =
+                rows.par_iter().map(|row| comparison.compare_row(&table, row)).collect();
+            rows.iter().zip(found).for_each(|(row, found)| compared.add_row(row.line, found));
+        }
+        rows.clear();
+    };
     let mut production_rows = 0;
+    let mut rows = Vec::with_capacity(ROWS_AT_ONCE);
     for_each_row_case(kernel, &table, |row| {
         production_rows += usize::from(row.production.is_some());
-        for (comparison, compared) in comparisons.iter().zip(&mut compared) {
-            compared.add_row(row.line, comparison.compare_row(&table, &row));
+        rows.push(row);
+        if rows.len() == ROWS_AT_ONCE {
+            compare_rows(&mut rows);
         }
     })?;
+    compare_rows(&mut rows);
     let issues = compared.into_iter().flat_map(|compared| compared.into_issues(&file));
     Ok(DatabaseComparison { issues: issues.collect(), production_rows })
 }

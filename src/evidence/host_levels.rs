@@ -1,6 +1,9 @@
 //! Levels of hosts: how much slower or faster the kernels of one host are than those of the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use serde::Serialize;
 
@@ -50,7 +53,7 @@ pub(crate) fn host_levels(ledger: &Ledger, cache: CacheState) -> Result<Vec<Host
     let (runs, hosts) = (ledger.collection_runs()?, ledger.run_hosts()?);
     let host_of = |collection: i64| hosts.get(runs.get(&collection)?).cloned();
     let mut cases: Vec<DeviceMedian> = Vec::new();
-    let mut software: Vec<(i64, Option<String>)> = Vec::new();
+    let mut software: Vec<(i64, Option<Arc<str>>)> = Vec::new();
     ledger.for_each_measurement(cache, |measured| {
         let mut samples = measured.samples.clone();
         samples.sort_unstable();
@@ -69,7 +72,7 @@ pub(crate) fn host_levels(ledger: &Ledger, cache: CacheState) -> Result<Vec<Host
     let controls: Vec<DeviceMedian> = ledger
         .all_controls(cache)?
         .into_iter()
-        .filter(|stored| stored.software == newest.1)
+        .filter(|stored| stored.software.as_deref() == newest.1.as_deref())
         .filter_map(|stored| {
             let log_duration = stored.reading.median().filter(|median| *median > 0.0)?.ln();
             let kernel = format!("{} {}", stored.reading.control, stored.reading.kernel);

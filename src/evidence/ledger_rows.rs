@@ -8,7 +8,7 @@ use crate::{
         reason_cause,
     },
     ledger::{Ledger, LedgerError, OtherKernelAttempt},
-    verify::{EstimatedMedian, JointEstimates, pool_attempts, pooled_sample_count},
+    verify::{EstimateInput, EstimatedMedian, JointEstimates, pool_attempts, pooled_sample_count},
 };
 
 /// Measurements of all cases of a ledger in one state of the cache, with the estimates from all collections.
@@ -30,9 +30,15 @@ impl LedgerRows {
             let newest = ledger.newest_attempt_as_other(&case, cache)?;
             ran_as_other.extend(newest.map(|newest| (case, newest)));
         }
+        let mut input = EstimateInput::new(ledger)?;
+        let mut attempts: HashMap<CaseId, Vec<AttemptSamples>> = HashMap::new();
+        ledger.for_each_attempt(cache, |attempt| {
+            input.add(&attempt.collection_samples());
+            attempts.entry(attempt.case).or_insert_with(|| Vec::with_capacity(1)).push(attempt.samples);
+        })?;
         Ok(Self {
-            estimates: JointEstimates::from_ledger(ledger, cache)?,
-            attempts: ledger.all_attempt_samples(cache)?,
+            estimates: JointEstimates::from_input(&input, ledger, cache)?,
+            attempts,
             ran_as_other,
             withdrawn: ledger.all_withdrawn_attempts(cache)?,
         })
@@ -129,7 +135,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::domain::{RecordedTask, Verdict};
+    use crate::domain::Verdict;
 
     /// With hundreds of collections, the intervals of all states took longer than the run that wrote the rows.
     #[test]
@@ -137,13 +143,13 @@ mod tests {
         let case = CaseId::from_stored("00000000000000ff");
         let attempt = |samples: usize, cann: &str| AttemptSamples {
             cache: CacheState::Hot,
-            run: format!("run of {cann}"),
+            run: format!("run of {cann}").into(),
             verdict: Verdict::Ok,
-            reason: String::new(),
+            reason: "".into(),
             samples: vec![1000; samples],
             outliers: 0,
-            counters: Vec::new(),
-            task: RecordedTask::default(),
+            counters: Vec::new().into(),
+            task: Arc::default(),
             software: Some(Arc::new(SoftwareFingerprint {
                 cann: Some(cann.to_owned()),
                 ..Default::default()

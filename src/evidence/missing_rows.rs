@@ -1,6 +1,6 @@
 //! Cases with results in the ledger that have no row: their table was deleted, or the row.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
     database::{Database, DatabaseError, FileIssues, LintIssue, LintIssueKind, columns, for_each_row_case},
@@ -35,7 +35,7 @@ pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<M
     let mut by_kernel: BTreeMap<KernelName, AttemptedCases> = BTreeMap::new();
     let planned = if ledger.has_unfinished_run()? { Some(ledger.planned_cases()?) } else { None };
     let known = ledger.cases_with_prefix("")?.into_iter();
-    let signatures: BTreeMap<CaseId, String> = known.map(|known| (known.case, known.signature)).collect();
+    let mut signatures: HashMap<CaseId, String> = known.map(|known| (known.case, known.signature)).collect();
     for &cache in CacheState::ALL {
         let measured = ledger.cases_with_samples(cache)?;
         let attempted = ledger.attempted_cases(cache)?.into_iter();
@@ -43,12 +43,16 @@ pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<M
             attempted.filter(|(case, _)| planned.as_ref().is_none_or(|planned| planned.contains(case)))
         {
             let Ok(kernel) = KernelName::new(&kernel) else { continue };
-            let Some(signature) = signatures.get(&case) else { continue };
             let of_kernel = by_kernel.entry(kernel).or_default();
-            if measured.contains(&case) {
-                of_kernel.measured.insert(case.clone());
+            // A case that was attempted in the other state of the cache, too, has its signature there.
+            match signatures.remove(&case) {
+                Some(signature) => drop(of_kernel.signatures.insert(case.clone(), signature)),
+                None if of_kernel.signatures.contains_key(&case) => {}
+                None => continue,
             }
-            of_kernel.signatures.insert(case, signature.clone());
+            if measured.contains(&case) {
+                of_kernel.measured.insert(case);
+            }
         }
     }
     let present: BTreeSet<KernelName> =

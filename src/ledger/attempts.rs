@@ -2,11 +2,11 @@
 
 use rusqlite::{Transaction, params};
 
-use super::{Ledger, LedgerError, WITH_SAMPLES, software::store_software};
+use super::{Ledger, LedgerError, software::store_software};
 use crate::{
     domain::{
-        Attempt, CacheState, CaseId, CaseOutcome, CollectionSamples, EqualCallAttempt, IdentifiedCase,
-        Launch, Nanos, RecordedTask, SoftwareFingerprint,
+        Attempt, CaseId, CaseOutcome, EqualCallAttempt, IdentifiedCase, Launch, Nanos, RecordedTask,
+        SoftwareFingerprint,
     },
     stats::CycleRate,
 };
@@ -65,50 +65,6 @@ impl Ledger {
             }
             Ok(())
         })
-    }
-
-    /// Passes the accepted samples of every attempt with a measurement in one state of the cache to `read`, oldest
-    /// first.
-    pub(crate) fn for_each_measurement(
-        &self,
-        cache: CacheState,
-        mut read: impl FnMut(&CollectionSamples),
-    ) -> Result<(), LedgerError> {
-        let sql = format!(
-            "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns, c.device,
-                          CASE a.verdict WHEN 'noisy' THEN a.reason END
-                   FROM attempts a JOIN collections c USING (collection) JOIN samples l USING (attempt)
-                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) AND l.is_accepted
-                   ORDER BY a.attempt, l.number"
-        );
-        let mut read_all = || -> rusqlite::Result<()> {
-            let mut statement = self.connection.prepare_cached(&sql)?;
-            let mut rows = statement.query([cache.as_str()])?;
-            let mut current: Option<(i64, CollectionSamples)> = None;
-            while let Some(row) = rows.next()? {
-                let (attempt, duration) = (row.get(0)?, row.get(4)?);
-                if let Some((key, measured)) = &mut current
-                    && *key == attempt
-                {
-                    measured.samples.push(duration);
-                    continue;
-                }
-                let next = CollectionSamples {
-                    case: CaseId::from_stored(row.get::<_, String>(1)?),
-                    collection: row.get(2)?,
-                    software: row.get(3)?,
-                    samples: vec![duration],
-                    device: row.get(5)?,
-                    noise: row.get(6)?,
-                };
-                if let Some((_, complete)) = current.replace((attempt, next)) {
-                    read(&complete);
-                }
-            }
-            current.iter().for_each(|(_, complete)| read(complete));
-            Ok(())
-        };
-        read_all().map_err(self.sqlite_error())
     }
 }
 

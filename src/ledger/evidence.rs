@@ -1,24 +1,16 @@
 //! Queries of the measurements behind rows.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Row, params};
+
+use super::{
+    DeviceReading, Ledger, LedgerError, WITH_SAMPLES, measurements::read_cache, software::stored_fingerprint,
 };
-
-use rusqlite::{Error, Row, params, types::Type};
-
-use super::{DeviceReading, Ledger, LedgerError, WITH_SAMPLES, software::stored_fingerprint};
 use crate::{
-    domain::{
-        AttemptSamples, CacheState, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint,
-        Verdict,
-    },
+    domain::{CacheState, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict},
     stats::CycleRate,
 };
-
-/// Columns of an attempt with a measurement, see [`read_attempt`].
-const ATTEMPT: &str =
-    "a.attempt, c.run, a.verdict, a.reason, a.counters, a.op_state, a.core, c.cache, a.operator";
 
 /// State of the cache of a run `r`, by its options: a run measures one.
 const RUN_CACHE: &str =
@@ -30,102 +22,7 @@ pub(super) const READINGS_DURING: &str =
      WHERE run = ?1 AND device = ?2 AND at_ns <= ?4 AND at_ns >= coalesce((SELECT max(at_ns)
      FROM device_readings WHERE run = ?1 AND device = ?2 AND at_ns <= ?3), ?3) ORDER BY at_ns";
 
-/// Reads the columns of [`ATTEMPT`] from the first one on; samples and software are added by the caller.
-fn read_attempt(row: &Row<'_>) -> rusqlite::Result<(i64, AttemptSamples)> {
-    let attempt = AttemptSamples {
-        run: row.get(1)?,
-        verdict: row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy),
-        reason: row.get(3)?,
-        samples: Vec::new(),
-        outliers: 0,
-        counters: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
-        software: None,
-        task: RecordedTask { state: row.get(5)?, core: row.get(6)?, operator: row.get(8)? },
-        cache: read_cache(row, 7)?,
-    };
-    Ok((row.get(0)?, attempt))
-}
-
-/// Reads a state of the cache. An unknown one is an error: its samples must not count as those of another.
-pub(super) fn read_cache(row: &Row<'_>, column: usize) -> rusqlite::Result<CacheState> {
-    let text: String = row.get(column)?;
-    text.parse().map_err(|error| Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
-}
-
-/// Adds the duration of a measured launch.
-fn add_sample(attempt: &mut AttemptSamples, duration: i64, is_accepted: bool) {
-    if is_accepted {
-        attempt.samples.push(duration);
-    } else {
-        attempt.outliers += 1;
-    }
-}
-
 impl Ledger {
-    /// Returns the samples of every attempt of a case with a measurement in one state of the cache, oldest first.
-    pub(crate) fn attempt_samples(
-        &self,
-        case: &CaseId,
-        cache: CacheState,
-    ) -> Result<Vec<AttemptSamples>, LedgerError> {
-        let sql = format!(
-            "SELECT {ATTEMPT}, s.fingerprint FROM attempts a
-             JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
-             WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
-        );
-        let place = [case.as_str(), cache.as_str()];
-        let mut attempts: Vec<(i64, AttemptSamples)> = self.read_rows(&sql, place, |row| {
-            let (key, attempt) = read_attempt(row)?;
-            Ok((key, AttemptSamples { software: stored_fingerprint(row, 9)?.map(Arc::new), ..attempt }))
-        })?;
-        let sql = "SELECT duration_ns, is_accepted FROM samples WHERE attempt = ?1 ORDER BY number";
-        for (key, attempt) in &mut attempts {
-            let measured: Vec<(i64, bool)> =
-                self.read_rows(sql, [*key], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            measured.into_iter().for_each(|(duration, accepted)| add_sample(attempt, duration, accepted));
-        }
-        Ok(attempts.into_iter().map(|(_, attempt)| attempt).collect())
-    }
-
-    /// Returns the samples of every attempt with a measurement in one state of the cache by case, oldest first; in two
-    /// passes over the ledger, much faster than [`Self::attempt_samples`] for each case.
-    pub(crate) fn all_attempt_samples(
-        &self,
-        cache: CacheState,
-    ) -> Result<HashMap<CaseId, Vec<AttemptSamples>>, LedgerError> {
-        let known: HashMap<String, Option<Arc<SoftwareFingerprint>>> =
-            self.read_rows("SELECT digest, fingerprint FROM software", [], |row| {
-                Ok((row.get(0)?, stored_fingerprint(row, 1)?.map(Arc::new)))
-            })?;
-        let sql = format!(
-            "SELECT {ATTEMPT}, a.case_id, c.software FROM attempts a JOIN collections c USING (collection)
-             WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
-        );
-        let mut attempts: BTreeMap<i64, (String, AttemptSamples)> =
-            self.read_rows(&sql, [cache.as_str()], |row| {
-                let (key, attempt) = read_attempt(row)?;
-                let software =
-                    row.get::<_, Option<String>>(10)?.and_then(|digest| known.get(&digest)?.clone());
-                Ok((key, (row.get(9)?, AttemptSamples { software, ..attempt })))
-            })?;
-        let sql = format!(
-            "SELECT s.attempt, s.duration_ns, s.is_accepted FROM samples s JOIN attempts a USING (attempt)
-                   JOIN collections c USING (collection)
-                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY s.attempt, s.number"
-        );
-        let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
-            if let Some((_, attempt)) = attempts.get_mut(&row.get(0)?) {
-                add_sample(attempt, row.get(1)?, row.get(2)?);
-            }
-            Ok(())
-        })?;
-        let mut by_case: HashMap<CaseId, Vec<AttemptSamples>> = HashMap::new();
-        for (case, attempt) in attempts.into_values() {
-            by_case.entry(CaseId::from_stored(case)).or_default().push(attempt);
-        }
-        Ok(by_case)
-    }
-
     /// Returns the ids of all runs.
     pub(crate) fn run_ids(&self) -> Result<BTreeSet<String>, LedgerError> {
         self.read_rows("SELECT run FROM runs", [], |row| row.get(0))
@@ -139,15 +36,19 @@ impl Ledger {
         Ok(newest.into_iter().any(|is_open| is_open))
     }
 
-    /// Returns run, case and verdict of some cases: of the case in the run, and of its attempts.
+    /// Returns run, case and verdict of some cases in one state of the cache: of the case in the run, and of its attempts.
     pub(crate) fn verdicts_of(
         &self,
+        cache: CacheState,
         is_wanted: impl Fn(&CaseId) -> bool,
     ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
-        let sql = "SELECT case_id, run, verdict FROM verdicts
-                   UNION ALL SELECT a.case_id, c.run, a.verdict FROM attempts a JOIN collections c USING (collection)";
+        let sql = format!(
+            "SELECT v.case_id, v.run, v.verdict FROM verdicts v JOIN runs r USING (run) WHERE {RUN_CACHE} = ?1
+             UNION ALL SELECT a.case_id, c.run, a.verdict FROM attempts a JOIN collections c USING (collection)
+             WHERE c.cache = ?1"
+        );
         let mut found = BTreeSet::new();
-        let _: Vec<()> = self.read_rows(sql, [], |row| {
+        let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
             let case = CaseId::from_stored(row.get::<_, String>(0)?);
             if is_wanted(&case) {
                 found.insert((row.get(1)?, case, row.get(2)?));

@@ -21,6 +21,7 @@ mod controls;
 mod copy;
 mod error;
 mod evidence;
+mod measurements;
 mod merge;
 mod reassess;
 pub(crate) mod runs;

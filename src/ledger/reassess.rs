@@ -8,7 +8,7 @@ use rusqlite::{Transaction, params};
 use super::{
     AttemptState, Ledger, LedgerError, WITH_SAMPLES,
     attempts::{insert_attempt, insert_case},
-    evidence::read_cache,
+    measurements::read_cache,
 };
 use crate::{
     domain::{CacheState, CaseId, CaseOutcome, IdentifiedCase, Launch, Nanos, RecordedTask, Verdict},

@@ -88,7 +88,7 @@ pub(crate) fn pool_attempts(
     let remarks = remarks.chain(pattern_remarks.iter().chain(&change.text).map(String::as_str));
     let mut outcome = CaseOutcome::with_remarks(verdict, &cause, remarks);
     // Whatever the spread: there is no common median.
-    let tasks: Vec<&RecordedTask> = used.iter().map(|attempt| &attempt.task).collect();
+    let tasks: Vec<&RecordedTask> = used.iter().map(|attempt| attempt.task.as_ref()).collect();
     if let Some(difference) = variant_contradiction(&tasks) {
         outcome = outcome.of_contradicted_attempt(&difference);
     }
@@ -98,7 +98,7 @@ pub(crate) fn pool_attempts(
     Some(RowResult {
         case: case.clone(),
         cache: last.cache,
-        run: last.run.clone(),
+        run: last.run.to_string(),
         outcome,
         measurement: Some(measurement),
         software: last.software.clone(),
@@ -150,7 +150,7 @@ fn sample_interval(collections: &[Vec<i64>], median: f64, seed: u64) -> Option<M
 /// Returns operator, state and unit of the newest attempt that has a unit.
 fn newest_task(used: &[&AttemptSamples]) -> RecordedTask {
     let known = used.iter().rfind(|attempt| !attempt.task.core.is_empty());
-    known.map(|attempt| attempt.task.clone()).unwrap_or_default()
+    known.map(|attempt| RecordedTask::clone(&attempt.task)).unwrap_or_default()
 }
 
 /// Returns the means of the counters over all launches; attempts are weighted by their samples.
@@ -159,7 +159,7 @@ fn pooled_counters(used: &[&AttemptSamples]) -> Vec<Option<f64>> {
     let mean = |index: usize| {
         let (mut sum, mut weight) = (0.0, 0.0);
         for attempt in used {
-            if let Some(Some(value)) = attempt.counters.get(index) {
+            if let Some(value) = attempt.counters.get(index) {
                 #[expect(clippy::cast_precision_loss, reason = "a count of launches")]
                 let samples = attempt.samples.len() as f64;
                 sum += value * samples;
@@ -184,13 +184,13 @@ mod tests {
     fn attempt(verdict: Verdict, samples: &[i64], counter: f64) -> AttemptSamples {
         AttemptSamples {
             cache: CacheState::Hot,
-            run: format!("run of {}", samples.len()),
+            run: format!("run of {}", samples.len()).into(),
             verdict,
-            reason: "because".to_owned(),
+            reason: "because".into(),
             samples: samples.to_vec(),
             outliers: 0,
-            counters: vec![Some(counter), None],
-            task: RecordedTask::default(),
+            counters: vec![Some(counter), None].into(),
+            task: Arc::default(),
             software: None,
         }
     }
@@ -245,7 +245,7 @@ mod tests {
     fn attempts_of_different_binaries_are_suspicious_whatever_their_spread() {
         let case = CaseId::from_stored("00000000000000ff");
         let of = |operator: &str, cann: &str, samples: &[i64]| AttemptSamples {
-            task: RecordedTask { operator: operator.to_owned(), ..RecordedTask::default() },
+            task: Arc::new(RecordedTask { operator: operator.to_owned(), ..RecordedTask::default() }),
             software: Some(Arc::new(SoftwareFingerprint {
                 cann: Some(cann.to_owned()),
                 ..Default::default()
@@ -273,7 +273,7 @@ mod tests {
     fn remarks_of_all_pooled_attempts_are_kept() {
         let case = CaseId::from_stored("00000000000000ff");
         let with = |verdict, samples: &[i64], reason: &str| AttemptSamples {
-            reason: reason.to_owned(),
+            reason: reason.into(),
             ..attempt(verdict, samples, 1.0)
         };
         let reason = |attempts: &[AttemptSamples]| {
@@ -320,7 +320,7 @@ mod tests {
     fn changes_of_the_device_in_half_of_the_collections_make_a_row_noisy() {
         let case = CaseId::from_stored("00000000000000ff");
         let with = |verdict, reason: &str| AttemptSamples {
-            reason: reason.to_owned(),
+            reason: reason.into(),
             ..attempt(verdict, &[10_000; 20], 1.0)
         };
         let outcome = |attempts: &[AttemptSamples]| {
@@ -341,7 +341,7 @@ mod tests {
         );
         assert_eq!(outcome(&[steady.clone(), changed(5), steady]), (Verdict::Ok, in_a_third));
         for single in [changed(5), also_wide] {
-            assert_eq!(outcome(std::slice::from_ref(&single)), (Verdict::Noisy, single.reason));
+            assert_eq!(outcome(std::slice::from_ref(&single)), (Verdict::Noisy, single.reason.to_string()));
         }
     }
 

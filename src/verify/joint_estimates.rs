@@ -1,6 +1,9 @@
 //! Estimates of the cases of a ledger from all collections of the same software together.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
     controls::control_change,
@@ -40,7 +43,7 @@ struct SoftwareEstimates {
 }
 
 impl SoftwareMedians {
-    fn add(&mut self, measured: &CollectionSamples, host: &str) {
+    fn add<S: AsRef<[i64]>>(&mut self, measured: &CollectionSamples<S>, host: &str) {
         let next = self.cases.len();
         let case = *self.cases.entry(measured.case.clone()).or_insert(next);
         let next = self.collections.len();
@@ -50,7 +53,8 @@ impl SoftwareMedians {
             let device = HostDevice { host: host.to_owned(), device: measured.device };
             self.device_of_collection.push(*self.devices.entry(device).or_insert(next));
         }
-        let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
+        let median =
+            CollectionMedian::from_samples(case, collection, measured.samples.as_ref(), TIMER_QUANTUM_NS);
         self.medians.extend(median);
     }
 
@@ -140,20 +144,25 @@ pub(crate) struct JointEstimates {
 
 /// Measurements of a ledger for the fit.
 #[derive(Clone, Debug, Default)]
-struct EstimateInput {
-    by_software: BTreeMap<Option<String>, SoftwareMedians>,
-    newest: HashMap<CaseId, Option<String>>,
+pub(crate) struct EstimateInput {
+    by_software: BTreeMap<Option<Arc<str>>, SoftwareMedians>,
+    newest: HashMap<CaseId, Option<Arc<str>>>,
     /// Software of each case before the newest one.
-    earlier: HashMap<CaseId, Option<String>>,
+    earlier: HashMap<CaseId, Option<Arc<str>>>,
     /// Number of collections with a pattern, by case and software.
-    patterned: HashMap<(CaseId, Option<String>), usize>,
+    patterned: HashMap<(CaseId, Option<Arc<str>>), usize>,
     /// Name of the host of each collection.
     hosts: BTreeMap<i64, String>,
 }
 
 impl EstimateInput {
+    /// Creates an input without measurements. Fails with [`LedgerError`] if the hosts of the ledger's collections cannot be read.
+    pub(crate) fn new(ledger: &Ledger) -> Result<Self, LedgerError> {
+        Ok(Self { hosts: ledger.collection_hosts()?, ..Self::default() })
+    }
+
     /// Adds a measurement. They come in the order of their attempts.
-    fn add(&mut self, measured: &CollectionSamples) {
+    pub(crate) fn add<S: AsRef<[i64]>>(&mut self, measured: &CollectionSamples<S>) {
         let host = self.hosts.get(&measured.collection).map_or("", String::as_str);
         self.by_software.entry(measured.software.clone()).or_default().add(measured, host);
         let earlier = self.newest.insert(measured.case.clone(), measured.software.clone());
@@ -161,7 +170,7 @@ impl EstimateInput {
             self.earlier.insert(measured.case.clone(), earlier);
         }
         let has_changed = || measured.noise.as_deref().and_then(control_change).is_some();
-        if pattern_reason(&measured.samples).is_some() || has_changed() {
+        if pattern_reason(measured.samples.as_ref()).is_some() || has_changed() {
             let place = (measured.case.clone(), measured.software.clone());
             *self.patterned.entry(place).or_default() += 1;
         }
@@ -170,7 +179,7 @@ impl EstimateInput {
     /// Estimates all cases; `cases` has their signatures.
     fn estimate_cases(&self, cases: &[KnownCase]) -> JointEstimates {
         let mut all = JointEstimates::default();
-        let log_medians: BTreeMap<&Option<String>, Vec<Vec<f64>>> =
+        let log_medians: BTreeMap<&Option<Arc<str>>, Vec<Vec<f64>>> =
             self.by_software.iter().map(|(software, medians)| (software, medians.by_case())).collect();
         let mut of_cases = Vec::new();
         for (number, (software, medians)) in self.by_software.iter().enumerate() {
@@ -208,9 +217,19 @@ impl EstimateInput {
 impl JointEstimates {
     /// Estimates all cases of a ledger in one state of the cache. Fails with [`LedgerError`] if it cannot be read.
     pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
-        let mut input = EstimateInput { hosts: ledger.collection_hosts()?, ..EstimateInput::default() };
+        let mut input = EstimateInput::new(ledger)?;
         ledger.for_each_measurement(cache, |measured| input.add(measured))?;
-        Ok(JointEstimates { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
+        Self::from_input(&input, ledger, cache)
+    }
+
+    /// Estimates all cases from measurements of a ledger in one state of the cache. Fails with [`LedgerError`] if the signatures of
+    /// the cases cannot be read.
+    pub(crate) fn from_input(
+        input: &EstimateInput,
+        ledger: &Ledger,
+        cache: CacheState,
+    ) -> Result<Self, LedgerError> {
+        Ok(Self { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
     }
 
     /// Returns the number of collections of a case, 0 without a measurement.
@@ -321,7 +340,7 @@ mod tests {
 
     fn measured(case: u32, collection: i64, software: &str, median: i64) -> CollectionSamples {
         let samples = (-5..=5).map(|step| median + 20 * step).collect();
-        let software = Some(software.to_owned());
+        let software = Some(software.into());
         let case = CaseId::from_stored(format!("{case:016x}"));
         let device = u32::try_from(collection % 3).expect("a device");
         CollectionSamples { case, collection, device, software, noise: None, samples }
@@ -361,7 +380,7 @@ mod tests {
             let reason = "the control kernel copy of device 1 took +4.0 % at the end of the collection";
             all.iter_mut()
                 .filter(|one| one.case == *cases[7])
-                .for_each(|one| one.noise = Some(reason.to_owned()));
+                .for_each(|one| one.noise = Some(reason.into()));
             let repeated = estimates(&all).cases_to_repeat(&cases, aim);
             match collection {
                 1 => assert_eq!(repeated.len(), 30, "few cases are measured twice"),

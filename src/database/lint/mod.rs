@@ -63,8 +63,8 @@ impl TableContent {
     }
 }
 
-/// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`. An invalid file does not stop the check
-/// of the others. Fails with [`DatabaseError::NotADatabase`] as [`Database::open`] does, [`DatabaseError::File`] if it
+/// Checks every table of a database, its `database.yaml` and `op_mapping.yaml`; not its ledger, see [`check_ledger`]. An invalid
+/// file does not stop the check of the others. Fails with [`DatabaseError::NotADatabase`] as [`Database::open`] does, [`DatabaseError::File`] if it
 /// cannot be listed.
 pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     let mut of_database = FileIssues::new(DATABASE);
@@ -121,13 +121,12 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
         remarks.list.sort_by_key(|remark| remark.line);
         checked.remarks.append(&mut remarks.list);
     }
-    checked.remarks.extend(ledger_issue(folder));
     Ok(checked)
 }
 
 /// Checks the structure of the ledger, if there is one. A ledger that is in use, or that this user may not read, is no
 /// issue of its content.
-fn ledger_issue(folder: &Path) -> Option<LintIssue> {
+pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
     let path = ledger_path(folder);
     let problem = match Ledger::find_damage(&path) {
         Ok(problem) => problem?,

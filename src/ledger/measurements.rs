@@ -1,0 +1,221 @@
+//! Measurements with their samples, in the order of their attempts.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use rusqlite::{Error, Params, Row, params, types::Type};
+
+use super::{Ledger, LedgerError, WITH_SAMPLES, software::stored_fingerprint};
+use crate::domain::{
+    AttemptSamples, CacheState, CaseId, CollectionSamples, RecordedTask, SoftwareFingerprint, Verdict,
+};
+
+/// Columns of an attempt with a measurement, see [`AttemptReader::read`].
+const ATTEMPTS: &str =
+    "SELECT a.attempt, a.case_id, a.collection, c.device, c.software, c.run, c.cache, a.verdict, a.reason,
+        a.counters, a.op_state, a.core, a.operator, s.fingerprint
+ FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software";
+
+/// An attempt with a measurement, with the place of its collection.
+#[derive(Debug)]
+pub(crate) struct MeasuredAttempt {
+    pub(crate) case: CaseId,
+    /// Key of the collection in the ledger.
+    collection: i64,
+    /// Device of the collection, the first of a gang.
+    device: u32,
+    /// Digest of the collection's software; `None` for collections of versions that did not record it.
+    software: Option<Arc<str>>,
+    pub(crate) samples: AttemptSamples,
+}
+
+impl MeasuredAttempt {
+    /// Returns the samples for the fit of all cases.
+    pub(crate) fn collection_samples(&self) -> CollectionSamples<&[i64]> {
+        let AttemptSamples { verdict, reason, samples, .. } = &self.samples;
+        CollectionSamples {
+            case: self.case.clone(),
+            collection: self.collection,
+            device: self.device,
+            software: self.software.clone(),
+            noise: (*verdict == Verdict::Noisy).then(|| Arc::clone(reason)),
+            samples,
+        }
+    }
+}
+
+/// Reader of attempts that stores texts, tasks and software once: hundreds of thousands of attempts have few different ones.
+#[derive(Debug, Default)]
+struct AttemptReader {
+    texts: HashSet<Arc<str>>,
+    software: HashMap<Arc<str>, Option<Arc<SoftwareFingerprint>>>,
+    /// Task of the attempt before.
+    task: Arc<RecordedTask>,
+}
+
+impl AttemptReader {
+    fn share(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = text.into();
+        self.texts.insert(Arc::clone(&new));
+        new
+    }
+
+    fn share_task(&mut self, [state, core, operator]: [&str; 3]) -> Arc<RecordedTask> {
+        if [&self.task.state, &self.task.core, &self.task.operator] != [state, core, operator] {
+            let [state, core, operator] = [state, core, operator].map(str::to_owned);
+            self.task = Arc::new(RecordedTask { state, core, operator });
+        }
+        Arc::clone(&self.task)
+    }
+
+    /// Reads the columns of [`ATTEMPTS`]; returns the key and the attempt without its samples.
+    fn read(&mut self, row: &Row<'_>) -> rusqlite::Result<(i64, MeasuredAttempt)> {
+        let text = |column: usize| -> rusqlite::Result<&str> { Ok(row.get_ref(column)?.as_str()?) };
+        let digest = row.get_ref(4)?.as_str_or_null()?.map(|digest| self.share(digest));
+        let software = match &digest {
+            None => None,
+            Some(digest) => match self.software.get(digest) {
+                Some(known) => known.clone(),
+                None => {
+                    let fingerprint = stored_fingerprint(row, 13)?.map(Arc::new);
+                    self.software.insert(Arc::clone(digest), fingerprint.clone());
+                    fingerprint
+                }
+            },
+        };
+        let counters: Vec<Option<f64>> = serde_json::from_str(text(9)?).unwrap_or_default();
+        let samples = AttemptSamples {
+            run: self.share(text(5)?),
+            cache: read_cache(row, 6)?,
+            verdict: text(7)?.parse().unwrap_or(Verdict::Noisy),
+            reason: self.share(text(8)?),
+            samples: Vec::new(),
+            outliers: 0,
+            counters: counters.into(),
+            task: self.share_task([text(10)?, text(11)?, text(12)?]),
+            software,
+        };
+        let attempt = MeasuredAttempt {
+            case: CaseId::from_stored(text(1)?),
+            collection: row.get(2)?,
+            device: row.get(3)?,
+            software: digest,
+            samples,
+        };
+        Ok((row.get(0)?, attempt))
+    }
+}
+
+/// Reads a state of the cache. An unknown one is an error: its samples must not count as those of another.
+pub(super) fn read_cache(row: &Row<'_>, column: usize) -> rusqlite::Result<CacheState> {
+    let text: String = row.get(column)?;
+    text.parse().map_err(|error| Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
+}
+
+impl Ledger {
+    /// Visits every attempt with a measurement in one state of the cache, in the order of the attempts. Fails with
+    /// [`LedgerError`] if the ledger cannot be read.
+    pub(crate) fn for_each_attempt(
+        &self,
+        cache: CacheState,
+        visit: impl FnMut(MeasuredAttempt),
+    ) -> Result<(), LedgerError> {
+        let condition = format!("c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})");
+        self.visit_attempts(&condition, [cache.as_str()], visit).map_err(self.sqlite_error())
+    }
+
+    /// Returns the samples of every attempt of a case with a measurement in one state of the cache, oldest first.
+    pub(crate) fn attempt_samples(
+        &self,
+        case: &CaseId,
+        cache: CacheState,
+    ) -> Result<Vec<AttemptSamples>, LedgerError> {
+        let condition = format!("a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ({WITH_SAMPLES})");
+        let mut attempts = Vec::new();
+        let place = params![case.as_str(), cache.as_str()];
+        self.visit_attempts(&condition, place, |attempt| attempts.push(attempt.samples))
+            .map_err(self.sqlite_error())?;
+        Ok(attempts)
+    }
+
+    fn visit_attempts(
+        &self,
+        condition: &str,
+        parameters: impl Params,
+        mut visit: impl FnMut(MeasuredAttempt),
+    ) -> rusqlite::Result<()> {
+        let mut reader = AttemptReader::default();
+        let sql = format!("{ATTEMPTS} WHERE {condition} ORDER BY a.attempt");
+        let mut attempts = self.connection.prepare_cached(&sql)?;
+        let mut attempts = attempts.query(parameters)?;
+        let sql = "SELECT duration_ns, is_accepted FROM samples WHERE attempt = ?1 ORDER BY number";
+        let mut samples = self.connection.prepare_cached(sql)?;
+        // Exact capacities: there are millions of samples.
+        let mut accepted = Vec::new();
+        while let Some(row) = attempts.next()? {
+            let (key, mut attempt) = reader.read(row)?;
+            accepted.clear();
+            let mut launches = samples.query([key])?;
+            while let Some(launch) = launches.next()? {
+                if launch.get(1)? {
+                    accepted.push(launch.get(0)?);
+                } else {
+                    attempt.samples.outliers += 1;
+                }
+            }
+            attempt.samples.samples = accepted.as_slice().to_vec();
+            visit(attempt);
+        }
+        Ok(())
+    }
+
+    /// Visits the accepted samples of every attempt with a measurement in one state of the cache, in the order of the
+    /// attempts; without texts and counters, faster than [`Self::for_each_attempt`]. Fails with [`LedgerError`] if the ledger
+    /// cannot be read.
+    pub(crate) fn for_each_measurement(
+        &self,
+        cache: CacheState,
+        mut visit: impl FnMut(&CollectionSamples),
+    ) -> Result<(), LedgerError> {
+        let sql = format!(
+            "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns, c.device,
+                          CASE a.verdict WHEN 'noisy' THEN a.reason END
+                   FROM attempts a JOIN collections c USING (collection) JOIN samples l USING (attempt)
+                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) AND l.is_accepted
+                   ORDER BY a.attempt, l.number"
+        );
+        let mut read_all = || -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare_cached(&sql)?;
+            let mut rows = statement.query([cache.as_str()])?;
+            let mut current: Option<(i64, CollectionSamples)> = None;
+            while let Some(row) = rows.next()? {
+                let (attempt, duration) = (row.get(0)?, row.get(4)?);
+                if let Some((key, measured)) = &mut current
+                    && *key == attempt
+                {
+                    measured.samples.push(duration);
+                    continue;
+                }
+                let next = CollectionSamples {
+                    case: CaseId::from_stored(row.get::<_, String>(1)?),
+                    collection: row.get(2)?,
+                    software: row.get(3)?,
+                    samples: vec![duration],
+                    device: row.get(5)?,
+                    noise: row.get(6)?,
+                };
+                if let Some((_, complete)) = current.replace((attempt, next)) {
+                    visit(&complete);
+                }
+            }
+            current.iter().for_each(|(_, complete)| visit(complete));
+            Ok(())
+        };
+        read_all().map_err(self.sqlite_error())
+    }
+}
