@@ -190,7 +190,10 @@ impl Database {
     /// with the owner, or if the folder is not writable.
     pub fn lock(&self) -> Result<FolderLock, DatabaseError> {
         let lock = FolderLock::take(&self.folder, &self.state_folder())?;
-        stale::remove_unfinished_files(&self.folder);
+        // A merge replaces the ledger through one of them.
+        for folder in [&self.folder, &self.state_folder()] {
+            stale::remove_unfinished_files(folder);
+        }
         // Those of this database's creation, if the first command was killed and repeated.
         for place in self.folder.parent().into_iter().chain([&*self.folder]) {
             remove_abandoned_drafts(place);
