@@ -53,7 +53,7 @@ const ALONE: [(&str, &str, ExpectedFailures); 21] = [
     ("no device column", "- no_device_id: {column: false}", &[]),
     ("full disk", "- disk_full: {keeps: 0.2, second_export: false}\n  times: 2", &[]),
     ("slow device", "- slow_device: {factor: 4}\n  where: {devices: 1}", &[]),
-    ("lost device", "- device_lost:\n  where: {devices: 1}\n  when: {from: 0.3}", &[]),
+    ("lost device", "- device_lost:\n  where: {devices: 1}\n  when: {from: 0.8}", &[]),
     ("leftover", "- leftover_process: {seconds: 2}\n  where: {devices: [1]}", &[]),
 ];
 
