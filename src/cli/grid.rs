@@ -13,7 +13,7 @@ use super::{
     grid_steps::GridStepOptions,
     options::{
         AssetOptions, DATABASE_VARIABLE, DataKindArg, FilterOption, KernelArguments, OutputFormat,
-        check_device, parse_gib, parse_rows, parse_seed,
+        WideOption, check_device, parse_gib, parse_rows, parse_seed,
     },
 };
 use crate::{
@@ -89,6 +89,8 @@ pub(super) struct GridOptions {
     /// Format of the summary; as JSON one line for each kernel (JSON Lines)
     #[arg(long, value_enum, default_value = "plain")]
     format: OutputFormat,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 impl GridOptions {
@@ -194,9 +196,10 @@ fn add_rows(
     match options.format {
         OutputFormat::Json => print_data(&grid_json(&kernels, &request)),
         OutputFormat::Plain => {
-            print_data(&grid_table(&kernels));
+            let width = options.wide.width();
+            print_data(&grid_table(&kernels, width));
             if has_shapes {
-                print_data(&grid_shapes(&kernels));
+                print_data(&grid_shapes(&kernels, width));
             }
         }
     }

@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args};
 
 use super::{
     grid,
-    options::{AssetOptions, DATABASE_VARIABLE, KernelArguments, OutputFormat},
+    options::{AssetOptions, DATABASE_VARIABLE, KernelArguments, OutputFormat, WideOption},
     question_options::QuestionOptions,
 };
 use crate::{
@@ -60,6 +60,8 @@ pub(super) struct AuditOptions {
     /// Format of the result
     #[arg(long, value_enum, default_value = "plain")]
     format: OutputFormat,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 impl AuditOptions {
@@ -138,7 +140,7 @@ fn audit_workloads(
     print_data(&if options.format == OutputFormat::Json {
         question_json(&audited)
     } else {
-        question_table(&audited)
+        question_table(&audited, options.wide.width())
     });
     let answered = audited.iter().filter(|row| row.is_answered()).count();
     print_note(&format!(
@@ -189,7 +191,7 @@ fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatu
     match options.format {
         OutputFormat::Json => print_data(&audit_json(audits)),
         OutputFormat::Plain if audits.is_empty() => {}
-        OutputFormat::Plain => print_data(&audit_table(audits)),
+        OutputFormat::Plain => print_data(&audit_table(audits, options.wide.width())),
     }
     for KernelAudit { kernel, unread, .. } in audits.iter().filter(|audit| audit.unread > 0) {
         print_note(&format!("{kernel}: {unread} rows ignored, because the catalogue cannot read them"));

@@ -254,25 +254,42 @@ fn unknown_words_have_one_suggestion() {
 
 /// Lines of tables that fit 60, 80, 120 and 200 columns, and all without a width.
 #[test]
-fn tables_of_kernels_rules_and_plans_fit_the_terminal() {
+fn tables_fit_the_terminal_and_wide_ones_are_whole() {
     let context = Context::new();
     decoder_layer(&context, "db");
-    for table in [&["kernels"][..], &["rules"], &["plan", "--db", "db", "--devices", "0"]] {
-        let whole = context.run(table).stdout;
+    let mut starts = String::new();
+    for table in [
+        "kernels",
+        "rules",
+        "plan --db db --devices 0",
+        "models",
+        "models Qwen3-32B --tp 4 --batch 64",
+        "coverage --db db --model Qwen3-32B --tp 4 --batch 64",
+        "grid MatMulV2 RmsNorm --db db --rows 20 --dry-run",
+        "grid --db db --models Qwen3-32B --tp 4 --phase decode --batch 64 --dry-run",
+        "grid audit --db db",
+        "grid audit --db db --model Qwen3-32B --tp 4 --batch 64",
+    ] {
+        let table: Vec<&str> = table.split(' ').collect();
+        let whole = context.run(&table).stdout;
         let cells = |text: &str| text.lines().count();
         for width in [60, 80, 120, 200] {
             let at = |more: &[&str]| {
-                let mut command = context.command(&[table, more].concat());
+                let mut command = context.command(&[&table, more].concat());
                 context.ran(&command.env("COLUMNS", width.to_string()).output().expect("npubench runs"))
             };
             let fitted = at(&[]).stdout;
-            let lines = fitted.lines().take_while(|line| line.starts_with(' '));
+            let start: Vec<&str> = fitted.lines().take(6).collect();
+            starts += &format!("$ npubench {} ({width} columns)\n{}\n", table.join(" "), start.join("\n"));
+            // Sentences begin at the first column, and are broken by the terminal.
+            let lines = fitted.lines().filter(|line| line.starts_with(' '));
             let longest = lines.map(|line| line.chars().count()).max().expect("lines");
             assert!(longest <= width, "{table:?}: {longest} of {width} columns");
             assert!(cells(&fitted) >= cells(&whole), "{table:?}: a row is missing at {width} columns");
             assert_eq!(at(&["--wide"]).stdout, whole, "{table:?}");
         }
     }
+    insta::assert_snapshot!(starts);
 }
 
 #[test]
