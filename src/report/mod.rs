@@ -33,6 +33,7 @@ mod terminal_echo;
 mod text;
 mod timeline;
 mod timestamp;
+mod waiting_line;
 mod why;
 
 pub(crate) use audit::{audit_json, audit_table};
@@ -69,6 +70,7 @@ pub(crate) use terminal::{TextStyle, output_has_colors, output_width, painted, p
 pub(crate) use text::{TextReporter, device_ranges, format_count};
 pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
 pub(crate) use timestamp::{Timestamp, format_clock, format_duration};
+pub(crate) use waiting_line::WaitingLine;
 pub(crate) use why::why_page;
 
 use crate::events::RunEvent;
