@@ -21,7 +21,7 @@ use crate::{
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
     files::ScratchFolder,
-    report::{WaitingLine, print_data},
+    report::{WaitingLine, print_data, without_error_numbers},
     session::{CORRECT_DEVICE, CommandError, lease_free_devices, soc_contradiction},
     vendor_check::{installed_software, package_folders, torch_devices},
 };
@@ -159,7 +159,7 @@ fn paused(folder: &Path) -> Option<DoctorCheck> {
 fn plain(points: &[DoctorCheck]) -> String {
     let mut text = String::new();
     for DoctorCheck { name, status, found, fix } in points {
-        text.push_str(&format!("{status:8}{name}: {found}\n"));
+        text.push_str(&format!("{status:8}{name}: {}\n", without_error_numbers(found)));
         if !fix.is_empty() {
             text.push_str(&format!("        hint: {fix}\n"));
         }

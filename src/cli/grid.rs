@@ -105,8 +105,7 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     let wanted = options.kernels.names()?;
     if options.mutate.is_requested() {
         let mutations = MutationFile::load(&assets)?;
-        options.mutate.check_kernels(&mutations, &wanted)?;
-        let mutations = options.mutate.select_mutations(&mutations)?;
+        let (mutations, wanted) = options.mutate.select_mutations(&mutations, &catalogue, wanted)?;
         let (target, device) = open_target(options, &assets)?;
         let mutator = CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device };
         let cases = options.mutate.read_cases(&target, target.kind())?;

@@ -1,15 +1,12 @@
 //! `npubench grid audit`: comparison of a database or of grids with the density standard.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 
 use super::{
     grid,
-    options::{AssetOptions, DATABASE_VARIABLE, KernelArguments, OutputFormat, WideOption},
+    options::{AssetOptions, KernelArguments, OutputFormat, WideOption, given_or_usual_folder},
     question_options::QuestionOptions,
 };
 use crate::{
@@ -67,8 +64,7 @@ pub(super) struct AuditOptions {
 impl AuditOptions {
     /// Returns the database to audit; `None` for the grids.
     fn folder(&self) -> Option<PathBuf> {
-        let of_environment = || env::var_os(DATABASE_VARIABLE).filter(|folder| !folder.is_empty());
-        let folder = self.db.clone().or_else(|| of_environment().map(PathBuf::from));
+        let folder = given_or_usual_folder(self.db.as_deref());
         // A database that is always given, by a file or a variable, is not meant beside grids and models.
         folder.filter(|_| self.grids.is_empty() && self.models.is_empty())
     }

@@ -55,6 +55,7 @@ mod slurm_job_options;
 mod status;
 mod step_options;
 mod timeline;
+mod usage_error;
 mod volcano;
 mod why;
 
@@ -63,7 +64,7 @@ use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 use clap::{Args, ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
 use nix::sys::signal::Signal;
 
-use self::config_file::ConfigFiles;
+use self::{config_file::ConfigFiles, usage_error::usage_error_text};
 use crate::{
     exit::ExitStatus,
     process::guard_processes,
@@ -249,7 +250,8 @@ const fn needs_thread_pool(command: &TopCommand) -> bool {
 /// Runs the program with the arguments of the process and returns the exit code.
 pub fn main() -> u8 {
     let arguments: Vec<OsString> = env::args_os().collect();
-    let commands = CommandLine::command().color(color_of_arguments(&arguments));
+    let color = color_of_arguments(&arguments);
+    let commands = CommandLine::command().color(color);
     let is_internal = arguments.get(1).is_some_and(|word| config_file::is_internal(word));
     let config = if is_internal { Ok(ConfigFiles::default()) } else { ConfigFiles::read(&commands) };
     let config = match config {
@@ -268,8 +270,14 @@ pub fn main() -> u8 {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are printed to standard output, with success.
-            let _ = error.print();
-            if error.use_stderr() {
+            if !error.use_stderr() {
+                let _ = error.print();
+            } else {
+                report::set_colors(color);
+                let text = error.render();
+                let text =
+                    if report::notes_have_colors() { text.ansi().to_string() } else { text.to_string() };
+                report::print_output(usage_error_text(&text).as_bytes());
                 for file in config.files() {
                     report::print_note(&format!("`{}` sets defaults of options", file.display()));
                 }

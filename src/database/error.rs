@@ -37,11 +37,11 @@ pub enum DatabaseError {
     RehearsedRows { path: PathBuf },
     #[error("`{}` has no rows of `{kernel}`", .path.display())]
     NoRowsOfKernel { path: PathBuf, kernel: KernelName },
-    #[error("`{}`:1: the header lacks `{column}`", .path.display())]
+    #[error("{}:1: the header lacks `{column}`", .path.display())]
     MissingColumn { path: PathBuf, column: &'static str },
-    #[error("`{}`:{line}: {problem}", .path.display())]
+    #[error("{}:{line}: {problem}", .path.display())]
     Csv { path: PathBuf, line: u64, problem: String },
-    #[error("`{}`:1: {problem}", .path.display())]
+    #[error("{}:1: {problem}", .path.display())]
     NotCsv { path: PathBuf, problem: String },
     #[error("`{}` is a Git LFS pointer, not the data", .path.display())]
     LfsPointer { path: PathBuf },

@@ -53,6 +53,7 @@ pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, RecordedShares, plan_table};
 pub(crate) use print::{
     Verbosity, is_output_incomplete, note_simulated, print_data, print_note, print_output, set_verbosity,
+    without_error_numbers,
 };
 pub(crate) use progress::CheckProgress;
 pub(crate) use rebuild::{RebuildReport, SalvageReport, rebuild_json, rebuild_text};
@@ -66,7 +67,9 @@ pub(crate) use status::RunStatusFile;
 pub(crate) use status_table::status_table;
 pub(crate) use summary_tables::{align_right, kernels_table, plain_table, rules_table, trim_lines};
 pub(crate) use sweep::{SweepLine, SweepPreview};
-pub(crate) use terminal::{TextStyle, output_has_colors, output_width, painted, print_paged, set_colors};
+pub(crate) use terminal::{
+    TextStyle, notes_have_colors, output_has_colors, output_width, painted, print_paged, set_colors,
+};
 pub(crate) use text::{TextReporter, device_ranges, format_count};
 pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
 pub(crate) use timestamp::{Timestamp, format_clock, format_duration};

@@ -53,7 +53,7 @@ fn table_cut_in_its_header_is_an_error() {
     insta::assert_snapshot!(errors.join("\n"), @"db/SwiGlu.csv:1: error: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break; restore the file from version control, or end the line [cut-header]");
     let plan = context.run(&["plan", "--db", "db", "--devices", "0"]);
     insta::assert_snapshot!(plan.stderr, @"
-    error: `ROOT/db/SwiGlu.csv`:1: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break
+    error: ROOT/db/SwiGlu.csv:1: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break
     hint: fix the line, or restore the file from version control
     ");
     let run = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);

@@ -173,6 +173,8 @@ fn kernels_and_the_database_are_options_of_all_commands() {
             "grid --kernels Add,Mul --db new --dry-run --kind rehearsal",
         ),
         ("grid audit Add --db db", "grid audit --kernels Add --db db"),
+        ("grid --db db --dry-run --mutate=scale", "grid --db db --dry-run --mutate scale"),
+        ("grid Add --db db --dry-run --mutate", "grid --db db --dry-run --mutate Add"),
         ("db check db", "db check --db db"),
         ("db normalize db --dry-run", "db normalize --db db --dry-run"),
         ("db rebuild db --dry-run", "db rebuild --db db --dry-run"),
@@ -189,6 +191,18 @@ fn kernels_and_the_database_are_options_of_all_commands() {
     assert_eq!(audit(&[]).stdout, given.stdout);
     // The grids are audited where they are named.
     assert_ne!(audit(&["--models", "Qwen3-8B", "--kernels", "MatMulV2"]).stdout, given.stdout);
+    context.write("list.csv", "op,inputs,count\nAdd,\"4096;\",2\n");
+    let m6 = |arguments: &[&str], folder: &str| {
+        let words = [&["m6", "db.csv", "--whole"], arguments].concat();
+        context.ran(&context.command(&words).env("NPUBENCH_DB", folder).output().expect("npubench runs"))
+    };
+    let list = ["--workload", "list.csv"];
+    let given = m6(&[&list[..], &["--db", "db"]].concat(), "nowhere");
+    assert_eq!(given.code, 0, "{}", given.stderr);
+    assert_eq!(m6(&list, "db").stdout, given.stdout);
+    // A trace needs no database.
+    let traced = m6(&["--predicted", "trace.json"], "nowhere");
+    assert!(traced.stderr.starts_with("error: trace.json: cannot be read"), "{}", traced.stderr);
     for arguments in [&["db", "check"][..], &["adapt", "--db", "db"]] {
         let without = context.run(arguments);
         assert_eq!(without.code, 2, "{}", without.stderr);
@@ -196,6 +210,20 @@ fn kernels_and_the_database_are_options_of_all_commands() {
     }
     let questions = context.run(&["grid", "audit", "--model", "Qwen3-8B"]);
     assert!(questions.code == 2 && questions.stderr.contains("`--db DIR`"), "{}", questions.stderr);
+}
+
+#[test]
+fn a_lost_device_is_not_called_reserved() {
+    let context = Context::new();
+    decoder_layer(&context, "db");
+    let plan = "speed: 100\nfaults:\n- device_lost:\n  where: {devices: 1}\n  when: {from: 20}\n";
+    context.write("lost.yaml", plan);
+    let ran = rehearse(&context, "db", &["--devices", "0-1", "--rehearsal-faults", "lost.yaml"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let reasons =
+        ["device 1 is paused: ", "no new collection is started on device 1: `npu-smi` no longer lists it"];
+    assert!(reasons.iter().any(|reason| ran.stderr.contains(reason)), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("reserved") && !ran.stderr.contains("lent"), "{}", ran.stderr);
 }
 
 #[test]
@@ -217,7 +245,7 @@ fn runs_name_the_format_of_a_table_as_db_check_does() {
         let (_, text) = checked.split_once(": error: ").expect("an error");
         let text = text.trim_end_matches(" [not-csv]");
         assert!(
-            ran.stderr.contains(&format!("db/Add.csv`:1: {text}\nhint: save it as CSV")),
+            ran.stderr.contains(&format!("db/Add.csv:1: {text}\nhint: save it as CSV")),
             "{}",
             ran.stderr
         );
@@ -234,7 +262,8 @@ fn unknown_words_have_one_suggestion() {
             "render Unknown --db db",
             "`npubench kernels` lists the entries; docs/adding-a-kernel.md explains how to add one",
         ),
-        ("grid --db db --mutate scale --dry-run", "write `--mutate=scale`, with an equals sign"),
+        ("grid scale --db db --mutate --dry-run", "list mutations after `--mutate`, separated by commas"),
+        ("grid --db db --mutate scal --dry-run", "did you mean `scale`?"),
         (
             "render Add --db db --case ffff",
             "the column `MicroBench Case` and the output of `run` show the ids",
