@@ -76,6 +76,25 @@ use crate::{
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
 #[derive(Debug, Parser)]
 #[command(name = "npubench", version, max_term_width = 100)]
+#[command(after_help = "Examples: profiles of all ranks, measured until the morning
+  npubench ingest profiles/ --db a3
+  npubench doctor --db a3
+  npubench selftest --db a3
+  npubench plan --db a3 --until 07:30
+  npubench run --db a3 --until 07:30
+  npubench report --db a3
+
+A step of a model that no profile has
+  npubench grid --db a3 --models Qwen3-32B --tp 4 --phase decode --batch 64
+  npubench run --db a3 --until 07:30
+  npubench comm run --db a3 --model Qwen3-32B --tp 4 --batch 64 --ranks 4
+  npubench coverage --db a3 --model Qwen3-32B --tp 4 --batch 64
+
+The evidence of a number
+  npubench show --db a3
+  npubench why MatMulV2.csv:2 --db a3
+
+A rehearsal without an NPU: `--kind rehearsal` for the first command of a database, `--host rehearsal` for those that measure")]
 struct CommandLine {
     #[command(subcommand)]
     command: TopCommand,
@@ -380,8 +399,9 @@ mod tests {
         for inner in &inner {
             examples(inner, &format!("{name} {}", inner.get_name()), found);
         }
-        if inner.is_empty() {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        // Commands with others below them need no examples of their own.
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        if inner.is_empty() || !help.is_empty() {
             let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
             found.push((name.to_owned(), lines.map(str::to_owned).collect()));
         }

@@ -107,7 +107,7 @@ fn every_verdict_is_documented() {
 
 #[test]
 fn keys_of_json_are_documented() {
-    let context = crate::context::Context::new();
+    let context = Context::new();
     context.small_database("db");
     let ran = context.run(&["plan", "--db", "db", "--devices", "0", "--cache", "both", "--format", "json"]);
     let mut outputs = vec![ran];
@@ -156,7 +156,7 @@ const CONSOLE: &str = "```console";
 
 /// Runs the commands of a document in a folder that has `examples`, and returns it with the output of each behind it.
 fn with_current_output(document: &str) -> String {
-    let context = crate::context::Context::new();
+    let context = Context::new();
     symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples"), context.path("examples"))
         .expect("linked");
     let program = assert_cmd::cargo::cargo_bin!("npubench").parent().expect("a folder").to_owned();
