@@ -130,7 +130,7 @@ impl NamedSide {
                 (Some(run), name)
             }
             Some(run) => {
-                let run = find_run(&runs, run)?.record.run.clone();
+                let run = find_run(&self.database, &runs, run)?.record.run.clone();
                 let name = format!("{folder}@{run}");
                 (Some(run), name)
             }

@@ -15,7 +15,7 @@ use crate::{
     coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
     coverage_report::{question_json, question_table},
     database::Database,
-    domain::{KernelName, default_memory_budget, did_you_mean_or},
+    domain::{KernelName, default_memory_budget, did_you_mean_or, quoted_path},
     exit::ExitStatus,
     grid::{
         AxisAudit, GridAuditor, KernelAudit,
@@ -155,7 +155,7 @@ fn database_kernels(database: &Database, wanted: &[KernelName]) -> Result<Vec<Ke
     let known = database.kernels()?;
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         let hint = did_you_mean_or(missing.as_str(), known.iter().map(KernelName::as_str), || {
-            format!("`npubench grid {missing} --db DIR` adds rows of it")
+            format!("`npubench grid {missing} --db {}` adds rows of it", quoted_path(database.folder()))
         });
         let folder = database.folder().display();
         return Err(CommandError::bad_input(format!("`{folder}` has no rows of `{missing}`"), hint));

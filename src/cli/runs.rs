@@ -5,6 +5,7 @@ use clap::Args;
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions, parse_case_prefix};
 use crate::{
     database::Database,
+    domain::{host_option, quoted_path},
     exit::ExitStatus,
     ledger::Ledger,
     report::{PastRun, Timestamp, print_data, print_note, print_paged, run_history, runs_json, runs_table},
@@ -40,14 +41,25 @@ pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<Past
     Ok((ledger, runs))
 }
 
+/// Error of a database on which no run has been started.
+pub(super) fn no_run(database: &Database) -> CommandError {
+    let (db, host) = (quoted_path(database.folder()), host_option(database.kind()));
+    CommandError::bad_input(
+        "no run has been started on this database",
+        format!("`npubench run --db {db}{host}` starts one"),
+    )
+}
+
 /// Finds a run by its id, by an unambiguous prefix of it, or the latest by `last`.
-pub(super) fn find_run<'a>(runs: &'a [PastRun], name: &str) -> Result<&'a PastRun, CommandError> {
+pub(super) fn find_run<'a>(
+    database: &Database,
+    runs: &'a [PastRun],
+    name: &str,
+) -> Result<&'a PastRun, CommandError> {
+    let db = quoted_path(database.folder());
     let id = |past: &PastRun| past.record.run.clone();
     let Some(latest) = runs.last() else {
-        return Err(CommandError::bad_input(
-            "no run has been started on this database",
-            "`npubench run --db DIR` starts one",
-        ));
+        return Err(no_run(database));
     };
     if name == "last" {
         return Ok(latest);
@@ -62,9 +74,11 @@ pub(super) fn find_run<'a>(runs: &'a [PastRun], name: &str) -> Result<&'a PastRu
         [] => Err(CommandError::bad_input(
             format!("the id of no run of this database begins with `{name}`; the latest is {}", id(latest)),
             if parse_case_prefix(name).is_ok() && name.parse::<u64>().is_err() {
-                "`npubench why CASE --db DIR` explains a case; `npubench runs --db DIR` lists all runs"
+                format!(
+                    "`npubench why {name} --db {db}` explains a case; `npubench runs --db {db}` lists all runs"
+                )
             } else {
-                "`npubench runs --db DIR` lists all runs"
+                format!("`npubench runs --db {db}` lists all runs")
             },
         )),
         [first, .., last] => Err(CommandError::bad_input(

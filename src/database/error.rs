@@ -29,8 +29,17 @@ pub enum DatabaseError {
     Profile { path: PathBuf },
     #[error("`{}` is a file, not a folder", .path.display())]
     NotAFolder { path: PathBuf },
-    #[error("`{}` is a database of kind `{actual}`, this needs kind `{wanted}`", .path.display())]
-    WrongKind { path: PathBuf, actual: DataKind, wanted: DataKind },
+    #[error(
+        "`{}` is a database of kind `{actual}`{}, this needs kind `{wanted}`",
+        .path.display(), if *.is_stated { "" } else { ", because it has no `database.yaml`" },
+    )]
+    WrongKind {
+        path: PathBuf,
+        actual: DataKind,
+        wanted: DataKind,
+        /// True if `database.yaml` has the kind.
+        is_stated: bool,
+    },
     #[error("`{}` is of kind `{stated}`, but its ledger has runs of kind `{found}`", .path.display())]
     LedgerKind { path: PathBuf, stated: DataKind, found: DataKind },
     #[error("`{}` has rows of a rehearsed run, in a folder of kind `npu`", .path.display())]
