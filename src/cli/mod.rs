@@ -288,10 +288,7 @@ pub fn main() -> u8 {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are printed to standard output, with success.
-            if !error.use_stderr() {
-                let _ = error.print();
-            } else {
+            if error.use_stderr() {
                 report::set_colors(color);
                 let text = error.render();
                 let text =
@@ -300,6 +297,9 @@ pub fn main() -> u8 {
                 for file in config.files() {
                     report::print_note(&format!("`{}` sets defaults of options", file.display()));
                 }
+            } else {
+                // Help and version are printed to standard output, with success.
+                let _ = error.print();
             }
             return if error.use_stderr() { ExitStatus::Usage.code() } else { ExitStatus::Done.code() };
         }
