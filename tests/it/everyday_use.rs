@@ -158,6 +158,10 @@ fn plan_states_what_a_deadline_leaves_unused() {
     let ran = rehearse(&context, "db", &["--devices", "0", "--budget", "20s"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("; time limit 20 seconds, until 20"), "{}", ran.stderr);
+    let nothing = plan(&["--budget", "20s"]);
+    let first: Vec<&str> = nothing.stdout.lines().take(2).collect();
+    assert_eq!(first[0], "no case would be measured; 2 cases already measured");
+    assert!(first[1].starts_with("the given time ends at 20"), "{}", nothing.stdout);
 }
 
 #[test]
