@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::options::{DatabaseFolder, OutputFormat, OutputOptions, parse_case_prefix};
+use super::options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption, parse_case_prefix};
 use crate::{
     database::Database,
     domain::{host_option, quoted_path},
@@ -21,6 +21,8 @@ pub(super) struct RunsOptions {
     database: DatabaseFolder,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
@@ -29,7 +31,7 @@ pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
     match options.output.format {
         OutputFormat::Json => print_data(&runs_json(&runs, now)),
         OutputFormat::Plain if runs.is_empty() => print_note("no run has been started on this database"),
-        OutputFormat::Plain => print_paged(&runs_table(&runs, now)),
+        OutputFormat::Plain => print_paged(&runs_table(&runs, now, options.wide.width())),
     }
     Ok(ExitStatus::Done)
 }

@@ -155,21 +155,28 @@ fn tables_fit_the_terminal_unless_they_are_wide() {
     let context = Context::new();
     decoder_layer(&context, "db");
     assert_eq!(rehearse(&context, "db", &["--devices", "0-1"]).code, 0);
-    let longest = |columns: Option<&str>, more: &[&str]| {
-        let mut command = context.command(&[&["show", "--db", "db"], more].concat());
-        columns.map(|columns| command.env("COLUMNS", columns));
-        let shown = context.ran(&command.output().expect("it runs")).stdout;
-        let tables: Vec<&str> = shown.split("\nrun ").next().expect("tables").lines().collect();
-        tables.iter().map(|line| line.chars().count()).max().expect("a line")
-    };
-    for width in [60, 80, 120, 200] {
-        let found = longest(Some(&width.to_string()), &[]);
-        assert!(found <= width, "{found} of {width}");
+    for (table, least) in [
+        (&["show", "--db", "db"][..], 120),
+        (&["runs", "--db", "db"], 90),
+        (&["diff", "db", "db", "--all"], 120),
+    ] {
+        let longest = |columns: Option<&str>, more: &[&str]| {
+            let mut command = context.command(&[table, more].concat());
+            columns.map(|columns| command.env("COLUMNS", columns));
+            let shown = context.ran(&command.output().expect("it runs")).stdout;
+            // Sentences begin at the first column, and are broken by the terminal.
+            let lines = shown.lines().filter(|line| line.starts_with(' '));
+            lines.map(|line| line.chars().count()).max().expect("a line")
+        };
+        for width in [60, 80, 120, 200] {
+            let found = longest(Some(&width.to_string()), &[]);
+            assert!(found <= width, "{table:?}: {found} of {width}");
+        }
+        let whole = longest(None, &[]);
+        assert!(whole > least, "{table:?}: {whole}");
+        assert_eq!(longest(Some("60"), &["--wide"]), whole);
+        assert_eq!(longest(Some("wide"), &[]), whole, "no number");
     }
-    let whole = longest(None, &[]);
-    assert!(whole > 120, "{whole}");
-    assert_eq!(longest(Some("60"), &["--wide"]), whole);
-    assert_eq!(longest(Some("wide"), &[]), whole, "no number");
 }
 
 /// Runs a command on a terminal of 80 columns and returns what it shows.
