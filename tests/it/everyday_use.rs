@@ -299,7 +299,7 @@ fn tables_fit_the_terminal_and_wide_ones_are_whole() {
         "models",
         "models Qwen3-32B --tp 4 --batch 64",
         "coverage --db db --model Qwen3-32B --tp 4 --batch 64",
-        "grid MatMulV2 RmsNorm --db db --rows 20 --dry-run",
+        "grid RmsNorm SwiGlu --db db --rows 20 --dry-run",
         "grid --db db --models Qwen3-32B --tp 4 --phase decode --batch 64 --dry-run",
         "grid audit --db db",
         "grid audit --db db --model Qwen3-32B --tp 4 --batch 64",
