@@ -15,7 +15,7 @@ use crate::{
 const LEAST_DIGITS: usize = 8;
 
 /// Columns in their order. Verdict and median always stand, the shapes as long as there is room for their ends.
-const COLUMNS: [FittedColumn; 14] = [
+const COLUMNS: [FittedColumn<'static>; 14] = [
     FittedColumn::text("case", 0),
     FittedColumn::text("kernel", 0).shortened_to(8).wanted(24),
     FittedColumn::text("inputs", 1).shortened_to(12).wanted(40),

@@ -302,9 +302,9 @@ fn read_requests(file: &Path) -> Result<Vec<Value>, CommandError> {
         match serde_json::from_str::<Value>(line) {
             Ok(body) if body.is_object() => bodies.push(body),
             Ok(_) => {
-                return Err(CommandError::bad_input(format!("`{shown}`:{number}: expected an object"), hint));
+                return Err(CommandError::bad_input(format!("{shown}:{number}: expected an object"), hint));
             }
-            Err(error) => return Err(CommandError::bad_input(format!("`{shown}`:{number}: {error}"), hint)),
+            Err(error) => return Err(CommandError::bad_input(format!("{shown}:{number}: {error}"), hint)),
         }
     }
     if bodies.is_empty() {

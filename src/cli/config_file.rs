@@ -117,7 +117,7 @@ impl ConfiguredOption {
     }
 
     fn place(&self) -> String {
-        format!("`{}`:{}", self.file.display(), self.line)
+        format!("{}:{}", self.file.display(), self.line)
     }
 }
 
@@ -251,7 +251,7 @@ fn parse(file: &Path, text: &str, commands: &Command) -> Result<Vec<ConfiguredOp
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(&span));
         CommandError::bad_input(
-            format!("`{}`:{line}: {}", file.display(), error.message()),
+            format!("{}:{line}: {}", file.display(), error.message()),
             "the format is TOML: `option = \"value\"`, with `[command]` above the options of one command",
         )
     })?;
@@ -271,10 +271,7 @@ struct TableReader<'a> {
 
 impl TableReader<'_> {
     fn error(&self, span: &Range<usize>, problem: &str, hint: impl Into<String>) -> CommandError {
-        CommandError::bad_input(
-            format!("`{}`:{}: {problem}", self.file.display(), (self.line_of)(span)),
-            hint,
-        )
+        CommandError::bad_input(format!("{}:{}: {problem}", self.file.display(), (self.line_of)(span)), hint)
     }
 
     /// Returns the command with these words.

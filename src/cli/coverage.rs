@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 
 use super::{
-    options::{AssetOptions, DatabaseFolder, OutputFormat},
+    options::{AssetOptions, DatabaseFolder, OutputFormat, WideOption},
     question_options::QuestionOptions,
 };
 use crate::{
@@ -44,6 +44,8 @@ pub(super) struct CoverageOptions {
     html: Option<PathBuf>,
     #[command(flatten)]
     output: JsonOutput,
+    #[command(flatten)]
+    wide: WideOption,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -94,7 +96,11 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     if let Some(file) = html {
         file.write(&coverage_page(&assets, &report)?)?;
     }
-    print_data(&if options.output.is_json() { coverage_json(&report) } else { coverage_text(&report) });
+    print_data(&if options.output.is_json() {
+        coverage_json(&report)
+    } else {
+        coverage_text(&report, options.wide.width())
+    });
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
     untimed_note(&coverages).iter().for_each(|note| print_note(note));
     note_simulated(database.kind);

@@ -5,7 +5,9 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 
 use super::{
-    options::{AssetOptions, CacheOption, FilterOption, KernelFilter, OutputFormat, OutputOptions},
+    options::{
+        AssetOptions, CacheOption, FilterOption, KernelFilter, OutputFormat, OutputOptions, WideOption,
+    },
     runs::{find_run, past_runs},
 };
 use crate::{
@@ -62,6 +64,8 @@ pub(super) struct DiffOptions {
     fail_on_slow: bool,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 /// Side of a comparison that is measured again.
@@ -130,7 +134,7 @@ impl NamedSide {
                 (Some(run), name)
             }
             Some(run) => {
-                let run = find_run(&runs, run)?.record.run.clone();
+                let run = find_run(&self.database, &runs, run)?.record.run.clone();
                 let name = format!("{folder}@{run}");
                 (Some(run), name)
             }
@@ -226,7 +230,7 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         OutputFormat::Plain => {
             let names = [first_name.as_str(), second_name.as_str()];
             let summary = diff_summary(&difference, names, [&first, &second], options.margin);
-            print_paged(&(diff_table(&difference, options.all) + &summary));
+            print_paged(&(diff_table(&difference, options.all, options.wide.width()) + &summary));
         }
     }
     for (cases, [side, other]) in difference.failed_in_other.iter().zip([["A", "B"], ["B", "A"]]) {

@@ -21,7 +21,7 @@ use crate::{
     engine::{PausedDevices, pause_file},
     exit::ExitStatus,
     files::ScratchFolder,
-    report::print_data,
+    report::{WaitingLine, print_data, without_error_numbers},
     session::{CORRECT_DEVICE, CommandError, lease_free_devices, soc_contradiction},
     vendor_check::{installed_software, package_folders, torch_devices},
 };
@@ -52,7 +52,9 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
     let catalogue = Catalogue::load(&assets)?;
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let variable = |name: &str| std::env::var(name).ok();
+    let waiting = WaitingLine::for_stderr("npu-smi");
     let host = device::query_host_devices(&[], scratch.path());
+    waiting.wait_for(&options.python.python);
     let mut points = vec![diagnosis::check_devices(&host)];
     let packages = custom_operators(variable, &package_folders(&options.python.python, "vllm_ascend"));
     let software = SoftwareLocations::of_host(variable).read_software(&packages);
@@ -77,6 +79,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         },
     });
     if let Ok(host) = &host {
+        waiting.wait_for(&format!("torch_npu of {}", options.python.python));
         let environment = operator_environment(&packages, variable);
         let python = &options.python.python;
         points.extend(database_device(&options.db, &assets, &host.info.chips, python, &environment));
@@ -93,6 +96,7 @@ pub(super) fn run(options: &DoctorOptions) -> Result<ExitStatus, CommandError> {
         points.push(diagnosis::check_numbering(host, found.clone().map(|devices| devices.count)));
         points.push(diagnosis::check_device_use(found.map(|devices| devices.usable)));
     }
+    drop(waiting);
     let entries = catalogue.entries_with_key("custom_operators");
     let affected = entries.filter(|entry| entry.needs.custom_operators);
     let affected: Vec<&str> = affected.map(|entry| entry.kernel.as_str()).collect();
@@ -155,7 +159,7 @@ fn paused(folder: &Path) -> Option<DoctorCheck> {
 fn plain(points: &[DoctorCheck]) -> String {
     let mut text = String::new();
     for DoctorCheck { name, status, found, fix } in points {
-        text.push_str(&format!("{status:8}{name}: {found}\n"));
+        text.push_str(&format!("{status:8}{name}: {}\n", without_error_numbers(found)));
         if !fix.is_empty() {
             text.push_str(&format!("        hint: {fix}\n"));
         }

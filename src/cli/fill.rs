@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use super::{
     measurement_options::MeasurementOptions,
-    options::{DatabaseFolder, OutputFormat, OutputOptions, ResourceOptions},
+    options::{DatabaseFolder, OutputFormat, OutputOptions, ResourceOptions, WideOption},
     plan::planned_devices,
     question_options::QuestionOptions,
 };
@@ -45,6 +45,8 @@ pub(super) struct FillOptions {
     measurement: MeasurementOptions,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
@@ -68,7 +70,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     };
     let preview = FillPreview::new(&analyzer, &workloads, &host)?;
     let report = preview.report();
-    print_data(&if is_json { fill_json(&report) } else { fill_text(&report) });
+    print_data(&if is_json { fill_json(&report) } else { fill_text(&report, options.wide.width()) });
     if options.dry_run {
         note_simulated(database.kind);
         return Ok(if report.closes_all() { ExitStatus::Done } else { ExitStatus::SomeNotOk });

@@ -13,7 +13,7 @@ use super::{
     grid_steps::GridStepOptions,
     options::{
         AssetOptions, DATABASE_VARIABLE, DataKindArg, FilterOption, KernelArguments, OutputFormat,
-        check_device, parse_gib, parse_rows, parse_seed,
+        WideOption, check_device, parse_gib, parse_rows, parse_seed,
     },
 };
 use crate::{
@@ -89,6 +89,8 @@ pub(super) struct GridOptions {
     /// Format of the summary; as JSON one line for each kernel (JSON Lines)
     #[arg(long, value_enum, default_value = "plain")]
     format: OutputFormat,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 impl GridOptions {
@@ -103,8 +105,7 @@ pub(super) fn run(options: &GridOptions) -> Result<ExitStatus, CommandError> {
     let wanted = options.kernels.names()?;
     if options.mutate.is_requested() {
         let mutations = MutationFile::load(&assets)?;
-        options.mutate.check_kernels(&mutations, &wanted)?;
-        let mutations = options.mutate.select_mutations(&mutations)?;
+        let (mutations, wanted) = options.mutate.select_mutations(&mutations, &catalogue, wanted)?;
         let (target, device) = open_target(options, &assets)?;
         let mutator = CaseMutator { mutations: &mutations, catalogue: &catalogue, device: &device };
         let cases = options.mutate.read_cases(&target, target.kind())?;
@@ -194,9 +195,10 @@ fn add_rows(
     match options.format {
         OutputFormat::Json => print_data(&grid_json(&kernels, &request)),
         OutputFormat::Plain => {
-            print_data(&grid_table(&kernels));
+            let width = options.wide.width();
+            print_data(&grid_table(&kernels, width));
             if has_shapes {
-                print_data(&grid_shapes(&kernels));
+                print_data(&grid_shapes(&kernels, width));
             }
         }
     }

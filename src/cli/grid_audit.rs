@@ -1,15 +1,12 @@
 //! `npubench grid audit`: comparison of a database or of grids with the density standard.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 
 use super::{
     grid,
-    options::{AssetOptions, DATABASE_VARIABLE, KernelArguments, OutputFormat},
+    options::{AssetOptions, KernelArguments, OutputFormat, WideOption, given_or_usual_folder},
     question_options::QuestionOptions,
 };
 use crate::{
@@ -18,7 +15,7 @@ use crate::{
     coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
     coverage_report::{question_json, question_table},
     database::Database,
-    domain::{KernelName, default_memory_budget, did_you_mean_or},
+    domain::{KernelName, default_memory_budget, did_you_mean_or, quoted_path},
     exit::ExitStatus,
     grid::{
         AxisAudit, GridAuditor, KernelAudit,
@@ -60,13 +57,14 @@ pub(super) struct AuditOptions {
     /// Format of the result
     #[arg(long, value_enum, default_value = "plain")]
     format: OutputFormat,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 impl AuditOptions {
     /// Returns the database to audit; `None` for the grids.
     fn folder(&self) -> Option<PathBuf> {
-        let of_environment = || env::var_os(DATABASE_VARIABLE).filter(|folder| !folder.is_empty());
-        let folder = self.db.clone().or_else(|| of_environment().map(PathBuf::from));
+        let folder = given_or_usual_folder(self.db.as_deref());
         // A database that is always given, by a file or a variable, is not meant beside grids and models.
         folder.filter(|_| self.grids.is_empty() && self.models.is_empty())
     }
@@ -138,7 +136,7 @@ fn audit_workloads(
     print_data(&if options.format == OutputFormat::Json {
         question_json(&audited)
     } else {
-        question_table(&audited)
+        question_table(&audited, options.wide.width())
     });
     let answered = audited.iter().filter(|row| row.is_answered()).count();
     print_note(&format!(
@@ -157,7 +155,7 @@ fn database_kernels(database: &Database, wanted: &[KernelName]) -> Result<Vec<Ke
     let known = database.kernels()?;
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         let hint = did_you_mean_or(missing.as_str(), known.iter().map(KernelName::as_str), || {
-            format!("`npubench grid {missing} --db DIR` adds rows of it")
+            format!("`npubench grid {missing} --db {}` adds rows of it", quoted_path(database.folder()))
         });
         let folder = database.folder().display();
         return Err(CommandError::bad_input(format!("`{folder}` has no rows of `{missing}`"), hint));
@@ -189,7 +187,7 @@ fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatu
     match options.format {
         OutputFormat::Json => print_data(&audit_json(audits)),
         OutputFormat::Plain if audits.is_empty() => {}
-        OutputFormat::Plain => print_data(&audit_table(audits)),
+        OutputFormat::Plain => print_data(&audit_table(audits, options.wide.width())),
     }
     for KernelAudit { kernel, unread, .. } in audits.iter().filter(|audit| audit.unread > 0) {
         print_note(&format!("{kernel}: {unread} rows ignored, because the catalogue cannot read them"));

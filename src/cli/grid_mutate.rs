@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
+    catalogue::Catalogue,
     domain::{DataKind, KernelName, did_you_mean_or},
     grid::{
         CasesByKernel, MutationCases, MutationCasesError, TargetDatabase,
@@ -19,13 +20,13 @@ const HEADING: &str = "Mutations";
 /// Mutations, and the cases that they change.
 #[derive(Debug, Args)]
 pub(super) struct MutateOptions {
-    /// Instead of grids: existing cases with one change each, by all mutations of grids/mutations.yaml or by these
+    /// Instead of grids: existing cases with one change each, by all mutations of grids/mutations.yaml or by these,
+    /// such as scale,int8
     #[arg(
         long,
         help_heading = HEADING,
         value_name = "NAMES",
         num_args = 0..=1,
-        require_equals = true,
         value_delimiter = ',',
         default_missing_value = "",
         conflicts_with_all = ["models", "grids", "plot"]
@@ -41,28 +42,29 @@ impl MutateOptions {
         self.mutate.is_some()
     }
 
-    /// Refuses the name of a mutation in the place of a kernel: `--mutate scale` in place of `--mutate=scale`.
-    pub(super) fn check_kernels(
-        &self,
-        mutations: &MutationFile,
-        kernels: &[KernelName],
-    ) -> Result<(), CommandError> {
-        let mistaken = kernels.iter().find(|kernel| mutations.named(kernel.as_str()).is_some());
-        mistaken.map_or(Ok(()), |name| {
-            Err(CommandError::bad_input(
-                format!("`{name}` is a mutation, not a kernel"),
-                format!("write `--mutate={name}`, with an equals sign"),
-            ))
-        })
-    }
-
-    /// Returns the requested mutations, or all if none is named.
+    /// Returns the requested mutations, or all if none is named, and the kernels: those of the other options, and those that
+    /// follow `--mutate` in the place of mutations.
     pub(super) fn select_mutations<'a>(
         &self,
         mutations: &'a MutationFile,
-    ) -> Result<Vec<&'a Mutation>, CommandError> {
-        let names = self.mutate.iter().flatten().filter(|name| !name.is_empty());
-        let selected = names.map(|name| {
+        catalogue: &Catalogue,
+        mut kernels: Vec<KernelName>,
+    ) -> Result<(Vec<&'a Mutation>, Vec<KernelName>), CommandError> {
+        if let Some(name) = kernels.iter().find(|kernel| mutations.named(kernel.as_str()).is_some()) {
+            return Err(CommandError::bad_input(
+                format!("`{name}` is a mutation, not a kernel"),
+                "list mutations after `--mutate`, separated by commas",
+            ));
+        }
+        let mut names = Vec::new();
+        for name in self.mutate.iter().flatten().filter(|name| !name.is_empty()) {
+            let kernel = KernelName::new(name).ok().filter(|kernel| catalogue.entry(kernel).is_some());
+            match kernel.filter(|_| mutations.named(name).is_none()) {
+                Some(kernel) => kernels.push(kernel),
+                None => names.push(name),
+            }
+        }
+        let selected = names.into_iter().map(|name| {
             mutations.named(name).ok_or_else(|| {
                 let known: Vec<&str> = mutations.all().iter().map(|one| one.name.as_str()).collect();
                 let hint = did_you_mean_or(name, known.iter().copied(), || {
@@ -72,7 +74,8 @@ impl MutateOptions {
             })
         });
         let selected: Vec<&Mutation> = selected.collect::<Result<_, _>>()?;
-        Ok(if selected.is_empty() { mutations.all().iter().collect() } else { selected })
+        let selected = if selected.is_empty() { mutations.all().iter().collect() } else { selected };
+        Ok((selected, kernels))
     }
 
     /// Reads the cases of the profiles or, if none is given, of the database.

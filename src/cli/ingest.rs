@@ -15,9 +15,9 @@ use crate::{
     domain::{CollectiveCase, DataKind, KernelName, SoftwareVersions, host_option, quoted_path},
     exit::ExitStatus,
     profile::{
-        DeviceEvidence, DiscoveredProfiles, ProfileFile, ProfileRanks, RankCounts, RecordGroup, RecordGroups,
-        RecordedCollectives, RecordedDurations, add_attributes, device_of_profile, leave_out_copies,
-        stack_of_profile,
+        DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ProfileRanks, RankCounts, RecordGroup,
+        RecordGroups, RecordedCollectives, RecordedDurations, SkippedPath, add_attributes, device_of_profile,
+        leave_out_copies, stack_of_profile,
     },
     report::{print_data, print_note},
     session::{
@@ -108,25 +108,16 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     }
     let kind = kind_of_target(options)?;
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
-    let ReadableProfiles { found: DiscoveredProfiles { files, passed_over }, bad } =
-        ReadableProfiles::find(options, kind)?;
-    // Equal tables of different software are not copies.
-    let stack = common_stack(options, &files)?;
-    let (files, copies) = leave_out_copies(files);
-    let evidence = device_of_profiles(&files)?;
-    // An error of a file is reported first, because the file may be the reason of an unknown device.
-    let device = device_of_target(options, kind, &evidence);
-    let groups = read_records(&files, kind == DataKind::Rehearsal)?;
+    let ReadProfiles { files, stack, groups, mut collectives, other_exports, copies, bad } =
+        ReadProfiles::read(options, kind)?;
+    let device = device_of_target(options, kind, &device_of_profiles(&files)?)?;
     let (records, are_rehearsed) = (groups.records, groups.rehearsed == groups.records);
-    let mut collectives = RecordedCollectives::of_files(&files)?;
-    let has_shapes = groups.has_shapes();
-    if !has_shapes && collectives.by_signature.is_empty() {
+    if !groups.has_shapes() && collectives.by_signature.is_empty() {
         return Err(CommandError::bad_input(
             format!("none of the {records} records has input shapes"),
             "profile again with profiler_level=Level1 or higher and record_shapes=True",
         ));
     }
-    let device = device?;
     if let Some(ranks) = options.world_size {
         collectives.set_world_size(ranks);
     }
@@ -137,7 +128,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let mut skipped = skipped(&groups, &collectives);
     skipped.extend(bad.iter().flat_map(BadProfile::notes));
     skipped.extend(unreadable);
-    skipped.extend(left_out_files(&passed_over, &copies));
+    skipped.extend(left_out_files(&other_exports, &copies));
     let ranks = ProfileRanks::of_files(&files);
     let rank_counts = RankCounts {
         ep_size: options.ep_size.map(|ranks| u64::from(ranks.get())),
@@ -161,37 +152,41 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     Ok(ExitStatus::SomeNotOk)
 }
 
-/// Profiles that can be read as a whole.
-struct ReadableProfiles {
-    found: DiscoveredProfiles,
+/// Profiles with their records.
+struct ReadProfiles {
+    files: Vec<ProfileFile>,
+    /// Software that is common to the files and the database.
+    stack: SoftwareVersions,
+    groups: RecordGroups,
+    collectives: RecordedCollectives,
+    /// Files beside which another export of the same profile is read.
+    other_exports: Vec<SkippedPath>,
+    copies: Vec<SkippedPath>,
     /// Files that are left out by `--skip-bad`.
     bad: Vec<BadProfile>,
 }
 
-impl ReadableProfiles {
-    /// Finds the profiles, without those that cannot be read if the options allow it. Else, and if none can be read, all
-    /// bad lines are printed, and the first is the error.
-    fn find(options: &IngestOptions, kind: DataKind) -> Result<Self, CommandError> {
+impl ReadProfiles {
+    /// Finds and reads the profiles, without those that cannot be read if the options allow it. Else, and if none can be
+    /// read, all bad lines are printed, and the first is the error.
+    fn read(options: &IngestOptions, kind: DataKind) -> Result<Self, CommandError> {
         let accept_rehearsed = kind == DataKind::Rehearsal;
-        if !options.skip_bad {
-            let found = ProfileFile::find_all(&options.paths)?;
-            let Err(error) = read_records(&found.files, accept_rehearsed) else {
-                return Ok(Self { found, bad: Vec::new() });
-            };
-            let all = found.files.len();
-            let (readable, bad) = divide_readable(found.files, accept_rehearsed);
-            let mut error = CommandError::from(error);
-            // The first problem is that of the error.
-            for note in bad.iter().flat_map(BadProfile::notes).skip(1) {
-                error.message += &format!("\n{note}");
+        let (found, incomplete) = match options.skip_bad {
+            true => ProfileFile::find_complete(&options.paths)?,
+            false => (ProfileFile::find_all(&options.paths)?, Vec::new()),
+        };
+        let DiscoveredProfiles { files: all, passed_over: other_exports } = found;
+        let (mut files, mut copies) = leave_out_copies(all.clone());
+        let mut read = read_profiles(&files, accept_rehearsed);
+        let (mut readable, mut bad) = (all, Vec::new());
+        if let Err(error) = &read {
+            (readable, bad) = divide_readable(readable, accept_rehearsed);
+            if !options.skip_bad {
+                return Err(error_of_profiles(error, &bad, readable.len()));
             }
-            if !readable.is_empty() {
-                error.hint += &format!("; `--skip-bad` reads the other {} of {all} files", readable.len());
-            }
-            return Err(error);
+            (files, copies) = leave_out_copies(readable.clone());
+            read = read_profiles(&files, accept_rehearsed);
         }
-        let (mut found, incomplete) = ProfileFile::find_complete(&options.paths)?;
-        let (readable, mut bad) = divide_readable(found.files, accept_rehearsed);
         bad.extend(incomplete.iter().map(|error| BadProfile::of_error(PathBuf::new(), error)));
         if readable.is_empty() {
             bad.iter().flat_map(BadProfile::notes).for_each(|note| print_note(&note));
@@ -200,9 +195,32 @@ impl ReadableProfiles {
                 "export the profiles again, or give others",
             ));
         }
-        found.files = readable;
-        Ok(Self { found, bad })
+        let (groups, collectives) = read?;
+        // Equal tables of different software are not copies.
+        let stack = common_stack(options, &readable)?;
+        Ok(Self { files, stack, groups, collectives, other_exports, copies, bad })
     }
+}
+
+fn read_profiles(
+    files: &[ProfileFile],
+    accept_rehearsed: bool,
+) -> Result<(RecordGroups, RecordedCollectives), ProfileError> {
+    Ok((read_records(files, accept_rehearsed)?, RecordedCollectives::of_files(files)?))
+}
+
+/// Returns an error with the other problems of all bad files.
+fn error_of_profiles(error: &ProfileError, bad: &[BadProfile], readable: usize) -> CommandError {
+    let mut all = CommandError::bad_input(error.to_string(), error.hint());
+    let first = BadProfile::of_error(PathBuf::new(), error).notes();
+    for note in bad.iter().flat_map(BadProfile::notes).filter(|note| !first.contains(note)) {
+        all.message += &format!("\n{note}");
+    }
+    if readable > 0 && !bad.is_empty() {
+        let files = readable + bad.len();
+        all.hint += &format!("; `--skip-bad` reads the other {readable} of {files} files");
+    }
+    all
 }
 
 /// Returns the device that all files show. Files of different devices are refused.

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     coverage::JsonOutput,
-    options::AssetOptions,
+    options::{AssetOptions, given_or_usual_folder},
     question_options::DefaultOptions,
     step_options::{NAMED_MODEL, StepOptions},
 };
@@ -30,32 +30,33 @@ use crate::{
 /// behind each anchor kernel; docs/coverage.md has the rules.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  npubench m6 worker0_ascend_pt --predicted trace.json")]
+  npubench m6 worker0_ascend_pt --predicted trace.json
+  npubench m6 worker0_ascend_pt --db a3 --model Qwen3-32B --tp 4 --batch 64")]
 pub(super) struct M6Options {
     /// Recorded runs: kernel_details.csv, op_summary_*.csv, or folders with them
     #[arg(value_name = "PROFILE", required = true)]
     profiles: Vec<PathBuf>,
     /// Chrome trace of a simulator, of one forward pass
-    #[arg(long, value_name = "TRACE", conflicts_with_all = ["db", "workload", "model"], required_unless_present = "db")]
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["db", "workload", "model", "mapping"])]
     predicted: Option<PathBuf>,
     /// Of the trace, count only durations of rows, none between rows
     #[arg(long, requires = "predicted")]
     measured_only: bool,
-    /// Database that predicts the workload
+    /// Database that predicts the workload, by default that of NPUBENCH_DB
     #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
     /// Workload of one forward pass
-    #[arg(long, value_name = "FILE", requires = "db", conflicts_with = "model")]
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
     workload: Option<PathBuf>,
     /// Step of a model by name, as the workload
-    #[arg(long, value_name = "MODEL", requires = "db", group = NAMED_MODEL)]
+    #[arg(long, value_name = "MODEL", group = NAMED_MODEL)]
     model: Option<String>,
     #[command(flatten)]
     step: StepOptions,
     #[command(flatten)]
     defaults: DefaultOptions,
     /// Operators with their kernels; by default `op_mapping.yaml` of the database, if it has one
-    #[arg(long, value_name = "FILE", requires = "db")]
+    #[arg(long, value_name = "FILE")]
     mapping: Option<PathBuf>,
     /// Kernel that ends each forward pass
     #[arg(long, value_name = "KERNEL", default_value = FORWARD_ANCHOR)]
@@ -77,9 +78,15 @@ impl M6Options {
         if let Some(trace) = &self.predicted {
             return Ok(read_predicted_time(trace, self.measured_only)?);
         }
-        let Some(folder) = &self.db else { return Ok(PredictedTime::default()) };
+        let folder = given_or_usual_folder(self.db.as_deref()).ok_or_else(|| CommandError {
+            message: "nothing predicts the forward passes".to_owned(),
+            hint: "give a trace with `--predicted TRACE`, or a database with `--db DIR` and its workload with `--workload FILE` \
+                   or `--model NAME`"
+                .to_owned(),
+            exit: ExitStatus::Usage,
+        })?;
         let assets = self.assets.load()?;
-        let database = LookupDatabase::open(folder, self.mapping.as_deref())?;
+        let database = LookupDatabase::open(&folder, self.mapping.as_deref())?;
         let catalogue = Catalogue::load(&assets)?;
         let file: Vec<(PathBuf, f64)> = self.workload.iter().map(|file| (file.clone(), 1.0)).collect();
         let model =

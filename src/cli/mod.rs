@@ -55,6 +55,7 @@ mod slurm_job_options;
 mod status;
 mod step_options;
 mod timeline;
+mod usage_error;
 mod volcano;
 mod why;
 
@@ -63,7 +64,7 @@ use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 use clap::{Args, ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
 use nix::sys::signal::Signal;
 
-use self::config_file::ConfigFiles;
+use self::{config_file::ConfigFiles, usage_error::usage_error_text};
 use crate::{
     exit::ExitStatus,
     process::guard_processes,
@@ -75,6 +76,25 @@ use crate::{
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
 #[derive(Debug, Parser)]
 #[command(name = "npubench", version, max_term_width = 100)]
+#[command(after_help = "Examples: profiles of all ranks, measured until the morning
+  npubench ingest profiles/ --db a3
+  npubench doctor --db a3
+  npubench selftest --db a3
+  npubench plan --db a3 --until 07:30
+  npubench run --db a3 --until 07:30
+  npubench report --db a3
+
+A step of a model that no profile has
+  npubench grid --db a3 --models Qwen3-32B --tp 4 --phase decode --batch 64
+  npubench run --db a3 --until 07:30
+  npubench comm run --db a3 --model Qwen3-32B --tp 4 --batch 64 --ranks 4
+  npubench coverage --db a3 --model Qwen3-32B --tp 4 --batch 64
+
+The evidence of a number
+  npubench show --db a3
+  npubench why MatMulV2.csv:2 --db a3
+
+A rehearsal without an NPU: `--kind rehearsal` for the first command of a database, `--host rehearsal` for those that measure")]
 struct CommandLine {
     #[command(subcommand)]
     command: TopCommand,
@@ -249,7 +269,8 @@ const fn needs_thread_pool(command: &TopCommand) -> bool {
 /// Runs the program with the arguments of the process and returns the exit code.
 pub fn main() -> u8 {
     let arguments: Vec<OsString> = env::args_os().collect();
-    let commands = CommandLine::command().color(color_of_arguments(&arguments));
+    let color = color_of_arguments(&arguments);
+    let commands = CommandLine::command().color(color);
     let is_internal = arguments.get(1).is_some_and(|word| config_file::is_internal(word));
     let config = if is_internal { Ok(ConfigFiles::default()) } else { ConfigFiles::read(&commands) };
     let config = match config {
@@ -267,12 +288,18 @@ pub fn main() -> u8 {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are printed to standard output, with success.
-            let _ = error.print();
             if error.use_stderr() {
+                report::set_colors(color);
+                let text = error.render();
+                let text =
+                    if report::notes_have_colors() { text.ansi().to_string() } else { text.to_string() };
+                report::print_output(usage_error_text(&text).as_bytes());
                 for file in config.files() {
                     report::print_note(&format!("`{}` sets defaults of options", file.display()));
                 }
+            } else {
+                // Help and version are printed to standard output, with success.
+                let _ = error.print();
             }
             return if error.use_stderr() { ExitStatus::Usage.code() } else { ExitStatus::Done.code() };
         }
@@ -372,8 +399,9 @@ mod tests {
         for inner in &inner {
             examples(inner, &format!("{name} {}", inner.get_name()), found);
         }
-        if inner.is_empty() {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        // Commands with others below them need no examples of their own.
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        if inner.is_empty() || !help.is_empty() {
             let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
             found.push((name.to_owned(), lines.map(str::to_owned).collect()));
         }

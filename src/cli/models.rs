@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, OutputFormat, OutputOptions},
+    options::{AssetOptions, OutputFormat, OutputOptions, WideOption},
     step_options::{ModelStepOptions, NAMED_MODEL},
 };
 use crate::{
@@ -32,20 +32,23 @@ pub(super) struct ModelsOptions {
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
+    wide: WideOption,
+    #[command(flatten)]
     assets: AssetOptions,
 }
 
 pub(super) fn run(options: &ModelsOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let is_json = matches!(options.output.format, OutputFormat::Json);
+    let width = options.wide.width();
     match &options.model {
         None => {
             let models = LlmModel::all(&assets)?;
-            print_data(&if is_json { models_json(&models) } else { models_table(&models) });
+            print_data(&if is_json { models_json(&models) } else { models_table(&models, width) });
         }
         Some(name) => {
             let workload = step_of_model(&assets, name, &options.step.step())?;
-            print_data(&if is_json { step_json(&workload) } else { step_table(&workload) });
+            print_data(&if is_json { step_json(&workload) } else { step_table(&workload, width) });
             workload.notes.iter().for_each(|note| print_note(note));
         }
     }

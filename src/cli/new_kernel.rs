@@ -10,7 +10,7 @@ use crate::{
     database::{Database, row_cases},
     domain::KernelName,
     exit::ExitStatus,
-    report::{print_data, print_note},
+    report::{WaitingLine, print_data, print_note},
     session::{CommandError, scaffold_entry},
     vendor_check::operator_schemas,
 };
@@ -85,7 +85,9 @@ pub(super) fn run(options: &NewKernelOptions) -> Result<ExitStatus, CommandError
 /// Reads the schema of a function from torch. Several overloads are an error that lists them.
 fn schema_of(python: &str, api: &str) -> Result<String, CommandError> {
     let function = api.rsplit('.').next().unwrap_or(api);
+    let waiting = WaitingLine::for_stderr(&format!("torch_npu of {python}"));
     let mut found = operator_schemas(python, function)?;
+    drop(waiting);
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => Ok(only),
         (None, _) => Err(CommandError::bad_input(

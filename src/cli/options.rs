@@ -1,6 +1,9 @@
 //! Options that several commands share.
 
-use std::path::{Path, PathBuf};
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
 
 use clap::{
     Args, ValueEnum,
@@ -35,6 +38,12 @@ pub(super) struct DatabaseFolder {
     /// Database folder
     #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
     pub(super) db: PathBuf,
+}
+
+/// Returns a database folder that a command can do without, or that of the environment.
+pub(super) fn given_or_usual_folder(given: Option<&Path>) -> Option<PathBuf> {
+    let usual = || env::var_os(DATABASE_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    given.map(Path::to_owned).or_else(usual)
 }
 
 /// The form of a command's output.

@@ -46,7 +46,7 @@ pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> 
     };
     let _lock = database.lock()?;
     let run = match &options.run {
-        Some(name) => Some(find_run(&runs, name)?.record.run.as_str()),
+        Some(name) => Some(find_run(&database, &runs, name)?.record.run.as_str()),
         None => None,
     };
     let assets = options.assets.load()?;

@@ -122,7 +122,7 @@ fn interrupted_run(
 ) -> Result<RunRecord, CommandError> {
     if let Some(wanted) = wanted {
         let (_, past) = past_runs(database)?;
-        return Ok(find_run(&past, wanted)?.record.clone());
+        return Ok(find_run(database, &past, wanted)?.record.clone());
     }
     let runs = ledger.list_runs()?;
     let mut done_later = None;

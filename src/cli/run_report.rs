@@ -68,7 +68,7 @@ pub(super) fn run(options: &ReportOptions) -> Result<ExitStatus, CommandError> {
     }
     let database = Database::open(&options.database.db)?;
     let (ledger, runs) = past_runs(&database)?;
-    let past = find_run(&runs, &options.run)?;
+    let past = find_run(&database, &runs, &options.run)?;
     let Some(ledger) = ledger else { return Ok(ExitStatus::Done) };
     let file = |path: &PathBuf, extension| ResultFile::new(path, Some(database.folder()), extension);
     let junit = options.junit.as_ref().map(|path| file(path, "xml")).transpose()?;

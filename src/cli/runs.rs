@@ -2,9 +2,10 @@
 
 use clap::Args;
 
-use super::options::{DatabaseFolder, OutputFormat, OutputOptions, parse_case_prefix};
+use super::options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption, parse_case_prefix};
 use crate::{
     database::Database,
+    domain::{host_option, quoted_path},
     exit::ExitStatus,
     ledger::Ledger,
     report::{PastRun, Timestamp, print_data, print_note, print_paged, run_history, runs_json, runs_table},
@@ -20,6 +21,8 @@ pub(super) struct RunsOptions {
     database: DatabaseFolder,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
@@ -28,7 +31,7 @@ pub(super) fn run(options: &RunsOptions) -> Result<ExitStatus, CommandError> {
     match options.output.format {
         OutputFormat::Json => print_data(&runs_json(&runs, now)),
         OutputFormat::Plain if runs.is_empty() => print_note("no run has been started on this database"),
-        OutputFormat::Plain => print_paged(&runs_table(&runs, now)),
+        OutputFormat::Plain => print_paged(&runs_table(&runs, now, options.wide.width())),
     }
     Ok(ExitStatus::Done)
 }
@@ -40,14 +43,25 @@ pub(super) fn past_runs(database: &Database) -> Result<(Option<Ledger>, Vec<Past
     Ok((ledger, runs))
 }
 
+/// Error of a database on which no run has been started.
+pub(super) fn no_run(database: &Database) -> CommandError {
+    let (db, host) = (quoted_path(database.folder()), host_option(database.kind()));
+    CommandError::bad_input(
+        "no run has been started on this database",
+        format!("`npubench run --db {db}{host}` starts one"),
+    )
+}
+
 /// Finds a run by its id, by an unambiguous prefix of it, or the latest by `last`.
-pub(super) fn find_run<'a>(runs: &'a [PastRun], name: &str) -> Result<&'a PastRun, CommandError> {
+pub(super) fn find_run<'a>(
+    database: &Database,
+    runs: &'a [PastRun],
+    name: &str,
+) -> Result<&'a PastRun, CommandError> {
+    let db = quoted_path(database.folder());
     let id = |past: &PastRun| past.record.run.clone();
     let Some(latest) = runs.last() else {
-        return Err(CommandError::bad_input(
-            "no run has been started on this database",
-            "`npubench run --db DIR` starts one",
-        ));
+        return Err(no_run(database));
     };
     if name == "last" {
         return Ok(latest);
@@ -62,9 +76,11 @@ pub(super) fn find_run<'a>(runs: &'a [PastRun], name: &str) -> Result<&'a PastRu
         [] => Err(CommandError::bad_input(
             format!("the id of no run of this database begins with `{name}`; the latest is {}", id(latest)),
             if parse_case_prefix(name).is_ok() && name.parse::<u64>().is_err() {
-                "`npubench why CASE --db DIR` explains a case; `npubench runs --db DIR` lists all runs"
+                format!(
+                    "`npubench why {name} --db {db}` explains a case; `npubench runs --db {db}` lists all runs"
+                )
             } else {
-                "`npubench runs --db DIR` lists all runs"
+                format!("`npubench runs --db {db}` lists all runs")
             },
         )),
         [first, .., last] => Err(CommandError::bad_input(

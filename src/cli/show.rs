@@ -55,7 +55,7 @@ pub(super) struct ShowOptions {
 pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.db)?;
     let (ledger, runs) = past_runs(&database)?;
-    let past = find_run(&runs, &options.run)?;
+    let past = find_run(&database, &runs, &options.run)?;
     let Some(ledger) = ledger else { return Ok(ExitStatus::Done) };
     let collections = ledger.run_collections(&past.record.run)?;
     let mut cases = ledger.run_cases(&past.record.run)?;

@@ -4,10 +4,11 @@ use clap::Args;
 
 use super::{
     options::{DatabaseFolder, OutputFormat, OutputOptions},
-    runs::past_runs,
+    runs::{no_run, past_runs},
 };
 use crate::{
     database::Database,
+    domain::quoted_path,
     exit::ExitStatus,
     report::{PastRun, RunStatus, RunStatusFile, Timestamp, print_data, status_table},
     session::CommandError,
@@ -63,21 +64,24 @@ fn no_active_run(database: &Database, last: Option<&PastRun>) -> CommandError {
             "a run that is still being planned starts in a moment",
         );
     }
+    let db = quoted_path(database.folder());
     let (message, hint) = match last {
-        None => ("no run has been started on this database".to_owned(), "`npubench run --db DIR` starts one"),
+        None => return no_run(database),
         Some(PastRun { record, state: RunStatus::Unknown, .. }) => (
             format!(
                 "run {} has no recorded end and no longer writes its status; it was on another host",
                 record.run
             ),
-            "run `npubench status` there; `npubench runs --db DIR` lists all runs",
+            format!("run `npubench status` there; `npubench runs --db {db}` lists all runs"),
         ),
         Some(PastRun { record, state, .. }) => {
             let (was, hint) = match state {
-                RunStatus::Done => ("is", "`npubench show --db DIR` shows its cases"),
+                RunStatus::Done => ("is", format!("`npubench show --db {db}` shows its cases")),
                 _ => (
                     "was",
-                    "`npubench resume --db DIR` continues it, `npubench show --db DIR` shows its cases",
+                    format!(
+                        "`npubench resume --db {db}` continues it, `npubench show --db {db}` shows its cases"
+                    ),
                 ),
             };
             (format!("no run is active; the last, {}, {was} {state}", record.run), hint)

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::interpolation_error::{error_json, error_text};
 use crate::{
     coverage::{
-        AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, MetricRatio,
-        WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage, modelled_micros,
+        AnswerClass, AnsweredQuestion, CoverageGap, CoverageMetrics, CoverageTotals, KernelCoverage,
+        MetricRatio, WorkloadCoverage, coverage_metrics, entry_share, kernel_coverage, modelled_micros,
     },
     database::{InterpolationErrors, KernelInterpolationError},
     domain::{DataKind, Dims},
     lookup::{AnswerSource, OpQuery, QueryTensor},
-    report::{align_right, plain_table, trim_lines},
+    report::fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
 };
 
 /// Kernels that a table on screen has; JSON and the page have all.
@@ -58,33 +58,30 @@ impl CoverageReport<'_> {
 }
 
 /// Returns the tables of the screen: totals, metrics, kernels and gaps.
-pub(crate) fn coverage_text(report: &CoverageReport<'_>) -> String {
-    let mut parts = vec![totals_table(report), metrics_table(report)];
+pub(crate) fn coverage_text(report: &CoverageReport<'_>, width: Option<usize>) -> String {
+    let mut parts = vec![totals_table(report, width), metrics_table(report, width)];
     for coverage in report.coverages {
-        parts.push(kernels_table(report, coverage));
+        parts.push(kernels_table(report, coverage, width));
     }
     if !report.gaps.is_empty() {
-        parts.push(gaps_table(report));
+        parts.push(gaps_table(report, width));
     }
     parts.push(entry_lines(report) + &error_lines(report));
     parts.join("\n")
 }
 
-fn totals_table(report: &CoverageReport<'_>) -> String {
-    let mut table = plain_table([
-        "workload",
-        "weight",
-        "invocations",
-        "measured",
-        "interpolated",
-        "missing",
-        "time ms",
-        "measured",
-        "interpolated",
-        "missing",
-        "durations",
-    ]);
-    for coverage in report.coverages {
+/// Returns the invocations and the time of each workload by answer. A narrow terminal has the time alone.
+fn totals_table(report: &CoverageReport<'_>, width: Option<usize>) -> String {
+    let mut columns = vec![
+        FittedColumn::text("workload", 0).shortened_to(8).wanted(24),
+        FittedColumn::number("weight", DETAIL),
+        FittedColumn::number("invocations", 4),
+    ];
+    columns.extend(["measured", "interpolated", "missing"].map(|name| FittedColumn::number(name, DETAIL)));
+    columns.push(FittedColumn::number("time ms", 3));
+    columns.extend(["measured", "interpolated", "missing"].map(|name| FittedColumn::number(name, 0)));
+    columns.push(FittedColumn::text("durations", DETAIL).shortened_to(12));
+    let row = |coverage: &WorkloadCoverage<'_>| {
         let (totals, workload) = (coverage.totals(), coverage.workload);
         let counts = AnswerClass::ALL.map(|class| totals.count(class).to_string());
         let times = AnswerClass::ALL.map(|class| percent(totals.time_share(class)));
@@ -97,59 +94,66 @@ fn totals_table(report: &CoverageReport<'_>) -> String {
         row.push(milliseconds(totals.all_time()));
         row.extend(times);
         row.push(format!("{}{untimed}", workload.durations));
-        table.add_row(row);
-    }
-    align_right(&mut table, 1..10);
-    trim_lines(&table)
+        FittedRow::from_cells(&row)
+    };
+    let rows = report.coverages.iter().map(row).collect();
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
 }
 
-fn metrics_table(report: &CoverageReport<'_>) -> String {
+fn metrics_table(report: &CoverageReport<'_>, width: Option<usize>) -> String {
     let metrics = report.metrics();
-    let mut header = vec!["metric"];
-    header.extend(metrics.iter().map(|(name, _)| *name));
-    let mut table = plain_table(header);
-    for (at, label) in METRICS.iter().enumerate() {
+    let mut columns = vec![FittedColumn::text("metric", 0).shortened_to(12)];
+    columns.extend(metrics.iter().map(|(name, _)| {
+        // The metrics of all workloads together are the last to be left out.
+        let rank = u8::from(*name != "all");
+        FittedColumn::number(name, rank).shortened_to(8).with_long_header()
+    }));
+    let row = |(at, label): (usize, &&str)| {
         let mut row = vec![(*label).to_owned()];
         row.extend(metrics.iter().map(|(_, metrics)| metric_cell(metrics.all()[at].1)));
-        table.add_row(row);
-    }
-    align_right(&mut table, 1..);
-    trim_lines(&table)
+        FittedRow::from_cells(&row)
+    };
+    let rows = METRICS.iter().enumerate().map(row).collect();
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
 }
 
-fn kernels_table(report: &CoverageReport<'_>, coverage: &WorkloadCoverage<'_>) -> String {
+fn kernels_table(
+    report: &CoverageReport<'_>,
+    coverage: &WorkloadCoverage<'_>,
+    width: Option<usize>,
+) -> String {
     let kernels = kernel_coverage(coverage);
     let title = match report.coverages {
         [_] => "kernel".to_owned(),
         _ => format!("kernel of {}", coverage.workload.name),
     };
-    let mut table = plain_table(vec![
-        title.as_str(),
-        "invocations",
-        "measured",
-        "interpolated",
-        "missing",
-        "time ms",
-        "missing ms",
-        "entry",
-    ]);
-    for kernel in kernels.iter().take(SHOWN_KERNELS) {
+    let columns = vec![
+        FittedColumn::text(&title, 0).shortened_to(12).wanted(24).with_long_header(),
+        FittedColumn::number("invocations", 2),
+        FittedColumn::number("measured", DETAIL),
+        FittedColumn::number("interpolated", DETAIL),
+        FittedColumn::number("missing", 1),
+        FittedColumn::number("time ms", 0),
+        FittedColumn::number("missing ms", 0),
+        FittedColumn::text("entry", DETAIL),
+    ];
+    let row = |kernel: &KernelCoverage| {
         let totals = &kernel.totals;
         let mut row = vec![kernel.name.clone(), totals.all_count().to_string()];
         row.extend(AnswerClass::ALL.map(|class| totals.count(class).to_string()));
         row.push(milliseconds(totals.all_time()));
         row.push(milliseconds(totals.time(AnswerClass::Missing)));
         row.push(entry_word(kernel.has_entry).to_owned());
-        table.add_row(row);
-    }
-    align_right(&mut table, 1..7);
+        FittedRow::from_cells(&row)
+    };
+    let rows = kernels.iter().take(SHOWN_KERNELS).map(row).collect();
     let more = kernels.len().saturating_sub(SHOWN_KERNELS);
     let rest = if more == 0 {
         String::new()
     } else {
         format!("{more} more kernels: --format json, --csv, --html\n")
     };
-    trim_lines(&table) + &rest
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false) + &rest
 }
 
 pub(super) const fn entry_word(has_entry: Option<bool>) -> &'static str {
@@ -160,10 +164,18 @@ pub(super) const fn entry_word(has_entry: Option<bool>) -> &'static str {
     }
 }
 
-fn gaps_table(report: &CoverageReport<'_>) -> String {
-    let mut table = plain_table(["gap", "inputs", "invocations", "time ms", "share", "reason", "closed by"]);
-    for gap in report.gaps.iter().take(report.shown_gaps) {
-        table.add_row([
+fn gaps_table(report: &CoverageReport<'_>, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("gap", 0).shortened_to(10),
+        FittedColumn::text("inputs", 0).shortened_to(12).wanted(30),
+        FittedColumn::number("invocations", DETAIL),
+        FittedColumn::number("time ms", 3),
+        FittedColumn::number("share", 0),
+        FittedColumn::text("reason", DETAIL).shortened_to(16),
+        FittedColumn::text("closed by", DETAIL).shortened_to(16),
+    ];
+    let row = |gap: &CoverageGap<'_>| {
+        FittedRow::from_cells(&[
             gap.query.op.clone(),
             tensors_text(&gap.query.inputs),
             number(gap.count),
@@ -171,16 +183,16 @@ fn gaps_table(report: &CoverageReport<'_>) -> String {
             percent(gap.share),
             short_reason(&gap.reason).to_owned(),
             gap.closing.to_string(),
-        ]);
-    }
-    align_right(&mut table, 2..5);
+        ])
+    };
+    let rows = report.gaps.iter().take(report.shown_gaps).map(row).collect();
     let more = report.gaps.len().saturating_sub(report.shown_gaps);
     let rest = if more == 0 {
         String::new()
     } else {
         format!("{more} more gaps: --gaps N, --csv FILE, --html FILE\n")
     };
-    trim_lines(&table) + &rest
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false) + &rest
 }
 
 /// Returns a reason without the places in files that it lists.

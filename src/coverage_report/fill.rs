@@ -7,7 +7,10 @@ use serde_json::json;
 use super::coverage::percent;
 use crate::{
     coverage::{CoverageGap, FillCase, FillCases, FilledBy},
-    report::{align_right, format_count, format_duration, plain_table, trim_lines},
+    report::{
+        fitted_table::{FittedColumn, FittedRow, FittedTable},
+        format_count, format_duration,
+    },
 };
 
 /// Cases that a table on screen has; JSON has all.
@@ -82,28 +85,33 @@ struct OpenGaps {
 }
 
 /// Returns the table of the cases, and the forecast.
-pub(crate) fn fill_text(report: &FillReport<'_>) -> String {
+pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String {
     let cases: Vec<(&FillCase, &Result<f64, String>)> = report.fill.needed().zip(report.ends).collect();
     let all: f64 = report.gaps.iter().filter_map(|gap| gap.time).sum();
     let mut text = String::new();
     if !cases.is_empty() {
-        let mut table =
-            plain_table(["kernel", "inputs", "part of the missing time", "measured after", "case"]);
+        let columns = vec![
+            FittedColumn::text("kernel", 0).shortened_to(12),
+            FittedColumn::text("inputs", 0).shortened_to(16).wanted(24),
+            FittedColumn::number("part of the missing time", 1),
+            FittedColumn::text("measured after", 2).shortened_to(14),
+            FittedColumn::text("case", 3),
+        ];
+        let mut rows = Vec::new();
         for (case, end) in cases.iter().take(SHOWN_CASES) {
             let end = match end {
                 Ok(seconds) => format_duration(*seconds),
                 Err(reason) => reason.clone(),
             };
-            table.add_row([
+            rows.push(FittedRow::from_cells(&[
                 case.case.kernel.as_str().to_owned(),
                 case.case.shapes(),
                 percent((all > 0.0).then(|| case.value / all)),
                 end,
                 case.case.id().as_str().to_owned(),
-            ]);
+            ]));
         }
-        align_right(&mut table, 2..3);
-        text += &trim_lines(&table);
+        text += &FittedTable { columns, rows, ..FittedTable::default() }.print(width, false);
         if cases.len() > SHOWN_CASES {
             text += &format!("{} further cases\n", cases.len() - SHOWN_CASES);
         }

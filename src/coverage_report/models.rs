@@ -9,28 +9,28 @@ use crate::{
     domain::Dtype,
     llm::{LlmAttention, LlmModel},
     lookup::QueryTensor,
-    report::{align_right, plain_table, trim_lines},
+    report::fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
     workload::Workload,
 };
 
 /// Returns a table of models with their sizes and layouts.
-pub(crate) fn models_table(models: &BTreeMap<String, LlmModel>) -> String {
-    let mut table = plain_table([
-        "model",
-        "layers",
-        "hidden",
-        "attention",
-        "feed-forward",
-        "experts",
-        "vocabulary",
-        "tp",
-        "ep",
-        "dp",
-        "formats",
-    ]);
-    for (name, model) in models {
+pub(crate) fn models_table(models: &BTreeMap<String, LlmModel>, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("model", 0).shortened_to(16),
+        FittedColumn::number("layers", 2),
+        FittedColumn::number("hidden", 3),
+        FittedColumn::text("attention", DETAIL).shortened_to(16).wanted(24),
+        FittedColumn::number("feed-forward", DETAIL),
+        FittedColumn::text("experts", DETAIL).shortened_to(16).wanted(24),
+        FittedColumn::number("vocabulary", DETAIL),
+        FittedColumn::text("tp", 0),
+        FittedColumn::text("ep", 1),
+        FittedColumn::text("dp", 1),
+        FittedColumn::text("formats", 4),
+    ];
+    let row = |(name, model): (&String, &LlmModel)| {
         let formats: Vec<&str> = model.quantisation.iter().map(|format| format.as_str()).collect();
-        table.add_row([
+        FittedRow::from_cells(&[
             name.clone(),
             model.layers.to_string(),
             model.hidden_size.to_string(),
@@ -42,10 +42,10 @@ pub(crate) fn models_table(models: &BTreeMap<String, LlmModel>) -> String {
             list_text(&model.layouts.ep),
             list_text(&model.layouts.dp),
             formats.join(" "),
-        ]);
-    }
-    align_right(&mut table, [1, 2, 4, 6]);
-    trim_lines(&table)
+        ])
+    };
+    let rows = models.iter().map(row).collect();
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
 }
 
 fn attention_text(attention: &LlmAttention) -> String {
@@ -91,8 +91,15 @@ pub(crate) fn models_json(models: &BTreeMap<String, LlmModel>) -> String {
 }
 
 /// Returns a table of the kernels of a step. The name of a kernel is followed by those that may run in its place.
-pub(crate) fn step_table(workload: &Workload) -> String {
-    let mut table = plain_table(["kernel", "count", "inputs", "outputs", "keys"]);
+pub(crate) fn step_table(workload: &Workload, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("kernel", 0).shortened_to(12),
+        FittedColumn::number("count", 0),
+        FittedColumn::text("inputs", 0).shortened_to(16).wanted(30),
+        FittedColumn::text("outputs", DETAIL).shortened_to(12),
+        FittedColumn::number("keys", 1),
+    ];
+    let mut rows = Vec::new();
     for question in &workload.questions {
         let mut names: Vec<&str> = Vec::new();
         for query in question.queries() {
@@ -101,7 +108,7 @@ pub(crate) fn step_table(workload: &Workload) -> String {
             }
         }
         let query = &question.query;
-        table.add_row([
+        rows.push(FittedRow::from_cells(&[
             match query.ranks {
                 Some(ranks) => format!("{} of {ranks} ranks", names.join(" or ")),
                 None => names.join(" or "),
@@ -110,10 +117,10 @@ pub(crate) fn step_table(workload: &Workload) -> String {
             tensors_text(&query.inputs),
             tensors_text(&query.outputs),
             query.attention.kv_length.map_or_else(String::new, |length| length.to_string()),
-        ]);
+        ]));
     }
-    align_right(&mut table, [1, 4]);
-    format!("{}\n{}", workload.name, trim_lines(&table))
+    let table = FittedTable { columns, rows, ..FittedTable::default() };
+    format!("{}\n{}", workload.name, table.print(width, false))
 }
 
 /// Returns a JSON object for each kernel of a step.

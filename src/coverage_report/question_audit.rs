@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     coverage::{AuditedAnswer, AuditedQuestion},
-    report::{align_right, plain_table, trim_lines},
+    report::fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
 };
 
 /// Counts of the questions about a kernel.
@@ -21,7 +21,7 @@ struct AnswerCounts {
 }
 
 /// Formats the counts of each kernel, and below them the questions that rows do not answer.
-pub(crate) fn question_table(audited: &[AuditedQuestion]) -> String {
+pub(crate) fn question_table(audited: &[AuditedQuestion], width: Option<usize>) -> String {
     let mut kernels: BTreeMap<&str, AnswerCounts> = BTreeMap::new();
     for row in audited {
         let counts = kernels.entry(&row.kernel).or_default();
@@ -34,30 +34,45 @@ pub(crate) fn question_table(audited: &[AuditedQuestion]) -> String {
         counts.planned += usize::from(row.is_planned);
         counts.add += usize::from(row.case.is_some());
     }
-    let mut table = plain_table(
-        ["kernel", "measured", "between rows", "too far apart", "missing", "planned", "to add"]
-            .map(str::to_owned),
+    let mut columns = vec![FittedColumn::text("kernel", 0).shortened_to(12)];
+    columns.extend(
+        [
+            ("measured", 3),
+            ("between rows", 4),
+            ("too far apart", 1),
+            ("missing", 0),
+            ("planned", 2),
+            ("to add", 0),
+        ]
+        .map(|(header, rank)| FittedColumn::number(header, rank)),
     );
-    for (kernel, counts) in kernels {
+    let row = |(kernel, counts): (&str, AnswerCounts)| {
         let AnswerCounts { measured, dense, sparse, missing, planned, add } = counts;
         let numbers = [measured, dense, sparse, missing, planned, add];
         let numbers = numbers.map(|count| if count == 0 { String::new() } else { count.to_string() });
-        table.add_row(std::iter::once(kernel.to_owned()).chain(numbers));
-    }
-    align_right(&mut table, 1..7);
-    let mut text = trim_lines(&table);
+        FittedRow::from_cells(&[&[kernel.to_owned()], &numbers[..]].concat())
+    };
+    let rows = kernels.into_iter().map(row).collect();
+    let mut text = FittedTable { columns, rows, ..FittedTable::default() }.print(width, false);
     if audited.iter().any(|row| !row.is_answered()) {
-        let mut table = plain_table(["kernel", "shapes", "reason", "row"].map(str::to_owned));
-        for row in audited.iter().filter(|row| !row.is_answered()) {
+        let columns = vec![
+            FittedColumn::text("kernel", 0).shortened_to(12),
+            FittedColumn::text("shapes", 0).shortened_to(16).wanted(24),
+            FittedColumn::text("reason", DETAIL).shortened_to(14),
+            FittedColumn::text("row", 0),
+        ];
+        let row = |row: &AuditedQuestion| {
             let action = match (row.is_planned, &row.case) {
                 (true, _) => "planned",
                 (false, Some(_)) => "to add",
                 (false, None) => "none possible",
             };
-            table.add_row([row.kernel.clone(), row.shapes.clone(), reason(row), action.to_owned()]);
-        }
+            let cells = [row.kernel.clone(), row.shapes.clone(), reason(row), action.to_owned()];
+            FittedRow::from_cells(&cells)
+        };
+        let rows = audited.iter().filter(|row| !row.is_answered()).map(row).collect();
         text.push('\n');
-        text.push_str(&trim_lines(&table));
+        text.push_str(&FittedTable { columns, rows, ..FittedTable::default() }.print(width, false));
     }
     text
 }

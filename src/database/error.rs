@@ -29,19 +29,28 @@ pub enum DatabaseError {
     Profile { path: PathBuf },
     #[error("`{}` is a file, not a folder", .path.display())]
     NotAFolder { path: PathBuf },
-    #[error("`{}` is a database of kind `{actual}`, this needs kind `{wanted}`", .path.display())]
-    WrongKind { path: PathBuf, actual: DataKind, wanted: DataKind },
+    #[error(
+        "`{}` is a database of kind `{actual}`{}, this needs kind `{wanted}`",
+        .path.display(), if *.is_stated { "" } else { ", because it has no `database.yaml`" },
+    )]
+    WrongKind {
+        path: PathBuf,
+        actual: DataKind,
+        wanted: DataKind,
+        /// True if `database.yaml` has the kind.
+        is_stated: bool,
+    },
     #[error("`{}` is of kind `{stated}`, but its ledger has runs of kind `{found}`", .path.display())]
     LedgerKind { path: PathBuf, stated: DataKind, found: DataKind },
     #[error("`{}` has rows of a rehearsed run, in a folder of kind `npu`", .path.display())]
     RehearsedRows { path: PathBuf },
     #[error("`{}` has no rows of `{kernel}`", .path.display())]
     NoRowsOfKernel { path: PathBuf, kernel: KernelName },
-    #[error("`{}`:1: the header lacks `{column}`", .path.display())]
+    #[error("{}:1: the header lacks `{column}`", .path.display())]
     MissingColumn { path: PathBuf, column: &'static str },
-    #[error("`{}`:{line}: {problem}", .path.display())]
+    #[error("{}:{line}: {problem}", .path.display())]
     Csv { path: PathBuf, line: u64, problem: String },
-    #[error("`{}`:1: {problem}", .path.display())]
+    #[error("{}:1: {problem}", .path.display())]
     NotCsv { path: PathBuf, problem: String },
     #[error("`{}` is a Git LFS pointer, not the data", .path.display())]
     LfsPointer { path: PathBuf },

@@ -124,7 +124,8 @@ impl Database {
         let database = Self::open(folder)?;
         if database.kind() != wanted {
             let (path, actual) = (folder.to_owned(), database.kind());
-            return Err(DatabaseError::WrongKind { path, actual, wanted });
+            let is_stated = database.has_file;
+            return Err(DatabaseError::WrongKind { path, actual, wanted, is_stated });
         }
         Ok(database)
     }

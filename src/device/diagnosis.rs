@@ -80,7 +80,10 @@ pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) 
     let numbering = DeviceNumbering::of_listed(&host.info);
     let count = match counted {
         Ok(count) => count,
-        Err(error) => return doctor_check(NAME, CheckStatus::Missing, error, "check the driver and CANN"),
+        Err(error) => {
+            let fix = import_fix(&error).unwrap_or("check the driver and CANN");
+            return doctor_check(NAME, CheckStatus::Missing, error, fix);
+        }
     };
     let resolved = if numbering.has_gaps() {
         numbering.resolve_gaps(count).map_err(|error| error.to_string())
@@ -99,6 +102,12 @@ pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) 
     }
 }
 
+/// Returns what to do if a Python package is missing; `None` for other errors.
+fn import_fix(error: &str) -> Option<&'static str> {
+    let is_missing = error.contains("ModuleNotFoundError");
+    is_missing.then_some("install torch and torch_npu, or give the Python that has them with `--python`")
+}
+
 /// Checks that torch_npu could use a device: the first usable one of those that are free, if any is free.
 pub(crate) fn check_device_use(
     usable: Result<Result<Option<LogicalDeviceId>, String>, String>,
@@ -114,13 +123,13 @@ pub(crate) fn check_device_use(
             "not tried, because all devices are in use",
             "repeat the command when a device is free",
         ),
-        Ok(Err(problem)) | Err(problem) => doctor_check(
-            NAME,
-            CheckStatus::Missing,
-            problem,
-            "compare the driver with the version that CANN's release notes require, and check that this user may open \
-             /dev/davinci*",
-        ),
+        Ok(Err(problem)) | Err(problem) => {
+            let fix = import_fix(&problem).unwrap_or(
+                "compare the driver with the version that CANN's release notes require, and check that this user may open \
+                 /dev/davinci*",
+            );
+            doctor_check(NAME, CheckStatus::Missing, problem, fix)
+        }
     }
 }
 
@@ -194,6 +203,8 @@ mod tests {
         let check = check_visible_devices(|name| (name == VISIBLE).then(|| "3".to_owned()));
         assert!(check.status == CheckStatus::Missing && check.fix.contains("--devices"), "{check:?}");
         assert_eq!(check_visible_devices(|_| None).status, CheckStatus::Passed);
+        let missing = check_device_use(Err("ModuleNotFoundError: No module named 'torch'".to_owned()));
+        assert!(missing.fix.contains("--python"), "{missing:?}");
         let refused = check_device_use(Ok(Err("error code is 107001".to_owned())));
         assert!(
             refused.status == CheckStatus::Missing && refused.fix.contains("/dev/davinci"),

@@ -76,7 +76,7 @@ pub enum ProfileError {
         why: ShapelessKind,
     },
     /// Header without required columns.
-    #[error("`{}`:1: the header lacks {}{}", .file.display(), quote_names(.missing), describe_other_table(*.is))]
+    #[error("{}:1: the header lacks {}{}", .file.display(), quote_names(.missing), describe_other_table(*.is))]
     MissingColumns {
         /// The file.
         file: PathBuf,
@@ -92,7 +92,7 @@ pub enum ProfileError {
     #[error("`{}` is compressed", .0.display())]
     Compressed(PathBuf),
     /// Record without an end.
-    #[error("`{}`:{line}: the row that starts here does not end within {mebibytes} MiB", .file.display())]
+    #[error("{}:{line}: the row that starts here does not end within {mebibytes} MiB", .file.display())]
     Endless {
         /// The file.
         file: PathBuf,
@@ -102,7 +102,7 @@ pub enum ProfileError {
         mebibytes: u64,
     },
     /// Row with too few or too many fields.
-    #[error("`{}`:{line}: {fields} fields, the header has {columns}; {place}", .file.display())]
+    #[error("{}:{line}: {fields} fields, the header has {columns}; {place}", .file.display())]
     Ragged {
         /// The file.
         file: PathBuf,
@@ -116,7 +116,7 @@ pub enum ProfileError {
         place: String,
     },
     /// Invalid cell.
-    #[error("`{}`{place}: `{cell}` in column `{column}` {problem}", .file.display())]
+    #[error("{}{place}: `{cell}` in column `{column}` {problem}", .file.display())]
     Cell {
         /// The file.
         file: PathBuf,
@@ -130,7 +130,7 @@ pub enum ProfileError {
         problem: String,
     },
     /// Invalid line of a dump of attention calls.
-    #[error("`{}`{place}: {problem}", .file.display())]
+    #[error("{}{place}: {problem}", .file.display())]
     DumpLine {
         /// The file.
         file: PathBuf,
@@ -143,7 +143,7 @@ pub enum ProfileError {
     #[error("`{}` has no calls", .0.display())]
     EmptyDump(PathBuf),
     /// Records of the rehearsal host for a folder of kind `npu`.
-    #[error("`{}`{place}: a record of the rehearsal host, its durations are simulated", .file.display())]
+    #[error("{}{place}: a record of the rehearsal host, its durations are simulated", .file.display())]
     Rehearsed {
         /// The file.
         file: PathBuf,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::summary_tables::{align_right, plain_table, trim_lines};
+use super::fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable};
 use crate::grid::{AxisAudit, AxisGap, AxisGroup, KernelAudit};
 
 /// Numbers of a list that the table shows; JSON has all.
@@ -13,16 +13,18 @@ const SHOWN: usize = 4;
 const WORST: usize = 3;
 
 /// Formats a row for each axis, and below it a line for each of its worst groups.
-pub(crate) fn audit_table(kernels: &[KernelAudit<'_>]) -> String {
-    let mut table = plain_table([
-        "kernel",
-        "axis",
-        "values",
-        "range",
-        "planned",
-        "gaps that are too wide",
-        "points to add",
-    ]);
+pub(crate) fn audit_table(kernels: &[KernelAudit<'_>], width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("kernel", 0).shortened_to(8),
+        FittedColumn::text("axis", 0).shortened_to(8),
+        FittedColumn::number("values", DETAIL),
+        FittedColumn::text("range", DETAIL),
+        FittedColumn::number("planned", DETAIL),
+        FittedColumn::text("gaps that are too wide", 0).shortened_to(14).wanted(24).with_long_header(),
+        FittedColumn::text("points to add", 0).shortened_to(16).wanted(20),
+    ];
+    let mut rows = Vec::new();
+    let empty = String::new;
     for KernelAudit { kernel, axes, .. } in kernels {
         for axis in axes {
             let [values, range] = [axis.values.to_string(), format_range(axis)];
@@ -30,26 +32,23 @@ pub(crate) fn audit_table(kernels: &[KernelAudit<'_>]) -> String {
                 if axis.planned.is_empty() { String::new() } else { axis.planned.len().to_string() };
             let (name, points) = (axis.axis.name.clone(), format_points(&axis.proposed));
             let gaps = shorten_list(&format_missing(axis));
-            table.add_row([kernel.to_string(), name, values, range, planned, gaps, points]);
+            rows.push([kernel.to_string(), name, values, range, planned, gaps, points]);
             if axis.groups.is_empty() {
                 continue;
             }
             let name = format!("{} by {}", axis.axis.name, group_names(axis).join(","));
             let [complete, of] = [count_complete(&axis.groups), axis.groups.len()];
-            let empty = String::new;
-            let row =
-                [kernel.to_string(), name, empty(), empty(), empty(), format!("{complete} of {of} complete")];
-            table.add_row(row);
+            let complete = format!("{complete} of {of} complete");
+            rows.push([kernel.to_string(), name, empty(), empty(), empty(), complete, empty()]);
             for group in worst_groups(&axis.groups) {
                 let plural = if group.values == 1 { "" } else { "s" };
                 let key = format!("{}: {} value{plural}", format_key(axis, group), group.values);
-                let row = [empty(), empty(), empty(), empty(), empty(), key, format_points(&group.proposed)];
-                table.add_row(row);
+                rows.push([empty(), empty(), empty(), empty(), empty(), key, format_points(&group.proposed)]);
             }
         }
     }
-    align_right(&mut table, [2, 4]);
-    trim_lines(&table)
+    let rows = rows.iter().map(|cells| FittedRow::from_cells(cells)).collect();
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
 }
 
 fn format_range(axis: &AxisAudit<'_>) -> String {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use strum::IntoEnumIterator as _;
 
 use super::{
+    fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
     inputs::{SignatureParts, distinguishable_inputs},
-    summary_tables::{align_right, plain_table, trim_lines},
     text::format_count,
 };
 use crate::{
@@ -28,7 +28,7 @@ fn signature_parts(case: &CaseDifference) -> SignatureParts<'_> {
 }
 
 /// Returns a table of the cases that differ, or of all cases; empty without one.
-pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool) -> String {
+pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool, width: Option<usize>) -> String {
     let is_changed = |case: &&CaseDifference| {
         lists_all || matches!(case.verdict, ComparisonVerdict::Slow | ComparisonVerdict::Fast)
     };
@@ -36,24 +36,24 @@ pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool) -> Stri
     if cases.is_empty() {
         return String::new();
     }
-    let header = [
-        "verdict",
-        "kernel",
-        "case",
-        "inputs",
-        "A us",
-        "B us",
-        "change %",
-        "95 % interval",
-        "cycles %",
-        "remark",
+    let columns = vec![
+        FittedColumn::text("verdict", 0),
+        FittedColumn::text("kernel", 0).shortened_to(8),
+        FittedColumn::text("case", 2),
+        FittedColumn::text("inputs", 1).shortened_to(12).wanted(20),
+        FittedColumn::number("A us", 0),
+        FittedColumn::number("B us", 0),
+        FittedColumn::number("change %", 0),
+        FittedColumn::number("95 % interval", 3),
+        FittedColumn::number("cycles %", DETAIL),
+        FittedColumn::text("remark", DETAIL).shortened_to(16),
     ];
-    let mut table = plain_table(header);
+    let mut rows = Vec::new();
     let parts: Vec<SignatureParts<'_>> = cases.iter().map(|case| signature_parts(case)).collect();
     for (case, inputs) in cases.iter().zip(distinguishable_inputs(&parts)) {
         let [first, second] = case.medians_us.map(|median| number(median, 3));
         let interval = case.interval_percent.map(|[low, high]| format!("{low:+.2} to {high:+.2}"));
-        table.add_row([
+        rows.push(FittedRow::from_cells(&[
             case.verdict.to_string(),
             case.kernel.clone(),
             case.case.to_string(),
@@ -64,10 +64,9 @@ pub(crate) fn diff_table(difference: &LedgerDifference, lists_all: bool) -> Stri
             interval.unwrap_or_default(),
             signed(case.cycles_percent),
             case.remark.clone().unwrap_or_default(),
-        ]);
+        ]));
     }
-    align_right(&mut table, 4..9);
-    trim_lines(&table)
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
 }
 
 fn number(value: Option<f64>, decimals: usize) -> String {

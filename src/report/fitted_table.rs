@@ -13,25 +13,31 @@ const INDENT: usize = 4;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FittedColumn {
-    pub(crate) header: &'static str,
+pub(crate) struct FittedColumn<'a> {
+    pub(crate) header: &'a str,
     /// True if cells are aligned to the right.
     pub(crate) is_number: bool,
     /// Width to which cells may be shortened in the middle; `None` if they are never shortened.
     pub(crate) least: Option<usize>,
+    /// True if the header may be shortened as well, such as a name that a user has chosen.
+    pub(crate) has_long_header: bool,
     /// Width to which cells are not shortened for columns of details.
     pub(crate) wanted: usize,
     /// Columns with greater numbers are left out first; those with 0 never.
     pub(crate) rank: u8,
 }
 
-impl FittedColumn {
-    pub(crate) const fn text(header: &'static str, rank: u8) -> Self {
-        Self { header, is_number: false, least: None, wanted: 0, rank }
+impl<'a> FittedColumn<'a> {
+    pub(crate) const fn text(header: &'a str, rank: u8) -> Self {
+        Self { header, is_number: false, least: None, has_long_header: false, wanted: 0, rank }
     }
 
-    pub(crate) const fn number(header: &'static str, rank: u8) -> Self {
-        Self { header, is_number: true, least: None, wanted: 0, rank }
+    pub(crate) const fn number(header: &'a str, rank: u8) -> Self {
+        Self { is_number: true, ..Self::text(header, rank) }
+    }
+
+    pub(crate) const fn with_long_header(self) -> Self {
+        Self { has_long_header: true, ..self }
     }
 
     pub(crate) const fn shortened_to(self, least: usize) -> Self {
@@ -77,8 +83,8 @@ impl FittedRow {
 
 /// A table without borders.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FittedTable {
-    pub(crate) columns: Vec<FittedColumn>,
+pub(crate) struct FittedTable<'a> {
+    pub(crate) columns: Vec<FittedColumn<'a>>,
     pub(crate) rows: Vec<FittedRow>,
     /// Index of the column with a style.
     pub(crate) styled: Option<usize>,
@@ -93,7 +99,7 @@ struct PlacedColumn {
     width: usize,
 }
 
-impl FittedTable {
+impl FittedTable<'_> {
     /// Returns the text. Columns without any content are left out; `width` limits the lines as far as the columns that are never
     /// left out allow, `None` does not.
     pub(crate) fn print(&self, width: Option<usize>, is_painted: bool) -> String {
@@ -167,16 +173,17 @@ impl FittedTable {
 
     fn least_width(&self, placed: &PlacedColumn) -> usize {
         let column = &self.columns[placed.index];
-        let least = column.least.map(|least| least.max(column.header.chars().count()));
+        let header = if column.has_long_header { 0 } else { column.header.chars().count() };
+        let least = column.least.map(|least| least.max(header));
         least.map_or(placed.width, |least| least.min(placed.width))
     }
 
     /// Adds a line with the texts of the columns, without spaces at its end.
-    fn push_line<'a>(
+    fn push_line<'b>(
         &self,
         text: &mut String,
         placed: &[PlacedColumn],
-        cell: impl Fn(usize) -> &'a str,
+        cell: impl Fn(usize) -> &'b str,
         style: Option<TextStyle>,
     ) {
         let mut spaces = 1;
@@ -231,7 +238,7 @@ fn cut_at_end(text: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn table() -> FittedTable {
+    fn table() -> FittedTable<'static> {
         let columns = vec![
             FittedColumn::text("name", 0).shortened_to(6),
             FittedColumn::number("us", 0),
@@ -292,6 +299,17 @@ mod tests {
             let text = table().print(Some(width), false);
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
         }
+    }
+
+    #[test]
+    fn headers_that_users_choose_are_shortened() {
+        let column = FittedColumn::number("a/long/path/of/a/profile", 0).shortened_to(8);
+        let table = FittedTable {
+            columns: vec![column.with_long_header()],
+            rows: vec![FittedRow::from_cells(&["7.5".to_owned()])],
+            ..FittedTable::default()
+        };
+        assert_eq!(table.print(Some(12), false), " a/lo...file\n         7.5\n");
     }
 
     #[test]

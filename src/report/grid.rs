@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use comfy_table::Cell;
 use serde_json::{Value, json};
 
-use super::summary_tables::{align_right, plain_table, trim_lines};
+use super::fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable};
 use crate::{
     domain::attention_attribute,
     grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows},
@@ -59,34 +58,35 @@ impl GridLine {
 }
 
 /// Formats a row for each kernel and a row of sums; reasons that did not occur have no column.
-pub(crate) fn grid_table(kernels: &[SelectedRows<'_>]) -> String {
+pub(crate) fn grid_table(kernels: &[SelectedRows<'_>], width: Option<usize>) -> String {
     let mut lines: Vec<GridLine> = kernels.iter().map(GridLine::new).collect();
     let mut sum = GridLine { kernel: "all".to_owned(), ..GridLine::default() };
     lines.iter().for_each(|line| sum.add(line));
-    let timed = sum.fastest.is_some();
     lines.push(sum);
     // In the order of the reasons; expressions of one kind share a column.
     let reasons: BTreeSet<&RejectReason> =
         kernels.iter().flat_map(|kernel| &kernel.rejected_by_part).flat_map(BTreeMap::keys).collect();
     let mut labels: Vec<&str> = reasons.into_iter().map(RejectReason::label).collect();
     labels.dedup();
+    let headers: Vec<String> = labels.iter().map(|label| label.replace('_', " ")).collect();
     let is_mutation = kernels.iter().any(|kernel| matches!(kernel.source, CandidateSource::Mutation { .. }));
     let detail = if is_mutation { "rows by mutation" } else { "ranges of the rows" };
-    let header = ["kernel", "candidates"].map(str::to_owned).into_iter();
-    let header = header.chain(labels.iter().map(|label| label.replace('_', " "))).chain(["rows".to_owned()]);
-    let header = header.chain(timed.then(|| "at least".to_owned())).chain([detail.to_owned()]);
-    let mut table = plain_table(header);
-    for line in lines {
+    let mut columns =
+        vec![FittedColumn::text("kernel", 0).shortened_to(12), FittedColumn::number("candidates", 3)];
+    columns.extend(headers.iter().map(|header| FittedColumn::number(header, DETAIL)));
+    columns.extend([FittedColumn::number("rows", 0), FittedColumn::number("at least", 2)]);
+    columns.push(FittedColumn::text(detail, 1).shortened_to(24).wanted(40));
+    let row = |line: GridLine| {
         let number = |count: u64| if count == 0 { String::new() } else { count.to_string() };
         let time = line.fastest.filter(|_| line.rows > 0).map_or_else(String::new, format_seconds);
         let rejected =
             labels.iter().map(|label| number(line.rejected.get(label).copied().unwrap_or_default()));
         let cells = [line.kernel, number(line.candidates)].into_iter().chain(rejected);
-        let cells = cells.chain([number(line.rows)]).chain(timed.then_some(time)).chain([line.detail]);
-        table.add_row(cells.map(Cell::new).collect::<Vec<_>>());
-    }
-    align_right(&mut table, 1..labels.len() + 3 + usize::from(timed));
-    trim_lines(&table)
+        let cells: Vec<String> = cells.chain([number(line.rows), time, line.detail]).collect();
+        FittedRow::from_cells(&cells)
+    };
+    let rows = lines.into_iter().map(row).collect();
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
 }
 
 fn format_seconds(seconds: f64) -> String {
@@ -157,17 +157,22 @@ pub(crate) fn grid_json(kernels: &[SelectedRows<'_>], request: &GridRequest<'_>)
 }
 
 /// Formats the shapes of all rows, with the mean length of the keys of attention.
-pub(crate) fn grid_shapes(kernels: &[SelectedRows<'_>]) -> String {
-    let mut table = plain_table(["kernel", "inputs -> outputs", "keys"].map(str::to_owned));
+pub(crate) fn grid_shapes(kernels: &[SelectedRows<'_>], width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("kernel", 0).shortened_to(12),
+        FittedColumn::text("inputs -> outputs", 0).shortened_to(24),
+        FittedColumn::text("keys", 1),
+    ];
+    let mut rows = Vec::new();
     for kernel in kernels {
         kernel.for_each(|row| {
             let keys =
                 row.attributes().into_iter().find(|(column, _)| *column == attention_attribute::AVG_SEQ_LEN);
             let keys = keys.map(|(_, keys)| keys).unwrap_or_default();
-            table.add_row([kernel.kernel.to_string(), row.case.shapes(), keys].map(Cell::new));
+            rows.push(FittedRow::from_cells(&[kernel.kernel.to_string(), row.case.shapes(), keys]));
         });
     }
-    trim_lines(&table)
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
 }
 
 fn reject_json((reason, rejected): (&RejectReason, RejectCount)) -> Value {

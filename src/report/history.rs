@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{
     RunStatusFile, Timestamp,
-    summary_tables::{align_right, plain_table, trim_lines},
+    fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
     timestamp::format_clock,
 };
 use crate::{
@@ -140,11 +140,19 @@ pub(crate) fn runs_json(runs: &[PastRun], now: Timestamp) -> String {
     runs.iter().map(line).collect()
 }
 
-pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
-    let mut table = plain_table(["run", "kind", "started", "elapsed", "cases", "state", "verdicts"]);
-    for past in runs {
+pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("run", 0),
+        FittedColumn::text("kind", DETAIL),
+        FittedColumn::text("started", 3),
+        FittedColumn::number("elapsed", 2),
+        FittedColumn::number("cases", 1),
+        FittedColumn::text("state", 0),
+        FittedColumn::text("verdicts", 1).shortened_to(10).wanted(24),
+    ];
+    let row = |past: &PastRun| {
         let record = &past.record;
-        table.add_row([
+        FittedRow::from_cells(&[
             record.run.clone(),
             record.kind.clone(),
             Timestamp(record.started).local_date_time(),
@@ -152,10 +160,10 @@ pub(crate) fn runs_table(runs: &[PastRun], now: Timestamp) -> String {
             record.planned.to_string(),
             past.state.to_string(),
             verdict_counts(record),
-        ]);
-    }
-    align_right(&mut table, [3, 4]);
-    trim_lines(&table)
+        ])
+    };
+    let rows = runs.iter().map(row).collect();
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
 }
 
 /// Returns the number of cases by verdict, such as `43 ok, 1 hung, 2 open`; open cases have no verdict yet.

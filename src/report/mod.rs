@@ -33,6 +33,7 @@ mod terminal_echo;
 mod text;
 mod timeline;
 mod timestamp;
+mod waiting_line;
 mod why;
 
 pub(crate) use audit::{audit_json, audit_table};
@@ -52,6 +53,7 @@ pub(crate) use output_format::OutputFormat;
 pub(crate) use plan::{FurtherCollections, PlanTotals, PlannedAction, RecordedShares, plan_table};
 pub(crate) use print::{
     Verbosity, is_output_incomplete, note_simulated, print_data, print_note, print_output, set_verbosity,
+    without_error_numbers,
 };
 pub(crate) use progress::CheckProgress;
 pub(crate) use rebuild::{RebuildReport, SalvageReport, rebuild_json, rebuild_text};
@@ -65,10 +67,13 @@ pub(crate) use status::RunStatusFile;
 pub(crate) use status_table::status_table;
 pub(crate) use summary_tables::{align_right, kernels_table, plain_table, rules_table, trim_lines};
 pub(crate) use sweep::{SweepLine, SweepPreview};
-pub(crate) use terminal::{TextStyle, output_has_colors, output_width, painted, print_paged, set_colors};
+pub(crate) use terminal::{
+    TextStyle, notes_have_colors, output_has_colors, output_width, painted, print_paged, set_colors,
+};
 pub(crate) use text::{TextReporter, device_ranges, format_count};
 pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
 pub(crate) use timestamp::{Timestamp, format_clock, format_duration};
+pub(crate) use waiting_line::WaitingLine;
 pub(crate) use why::why_page;
 
 use crate::events::RunEvent;

@@ -113,22 +113,28 @@ pub(crate) fn plan_table(
     let measured = total(|line| line.measured);
     let cells = [measured, total(|line| line.not_in_time), total(|line| line.not_launched)].map(cell);
     rows.push(FittedRow::from_cells(&[&["all".to_owned()], &cells[..]].concat()));
-    let mut text = FittedTable { columns, rows, ..FittedTable::default() }.print(width, false);
-    text += &format!(
-        "{} in {} on {} would take about {}; {} already measured\n",
-        format_count(measured, "case"),
-        format_count(totals.collections, "collection"),
-        format_count(totals.devices, "device"),
-        format_duration(totals.seconds),
-        format_count(totals.already_measured, "case"),
-    );
+    let mut text = match cases {
+        [] => String::new(),
+        _ => FittedTable { columns, rows, ..FittedTable::default() }.print(width, false),
+    };
+    let already_measured = format_count(totals.already_measured, "case");
+    text += &match measured {
+        0 => format!("no case would be measured; {already_measured} already measured\n"),
+        _ => format!(
+            "{} in {} on {} would take about {}; {already_measured} already measured\n",
+            format_count(measured, "case"),
+            format_count(totals.collections, "collection"),
+            format_count(totals.devices, "device"),
+            format_duration(totals.seconds),
+        ),
+    };
     if let Some(FurtherCollections { percent, least, most }) = totals.further {
         let (least, most) = (format_duration(least), format_duration(most));
         text += &format!(
             "further collections for {percent} % take from {least} to {most}, or the rest of the given time\n"
         );
     }
-    text += &time_lines(&totals, now);
+    text += &time_lines(&totals, now, measured > 0);
     if totals.equal_cases > 0 {
         let cases = format_count(totals.equal_cases, "case");
         text += &format!("{cases} with the same call as another one: each call is launched once\n");
@@ -141,12 +147,15 @@ pub(crate) fn plan_table(
 }
 
 /// Returns lines about the end of the run, the rest of the given time, and the share of the recorded time.
-fn time_lines(totals: &PlanTotals, now: Timestamp) -> String {
+fn time_lines(totals: &PlanTotals, now: Timestamp, is_measuring: bool) -> String {
     let mut text = String::new();
     if let Some(budget) = totals.budget {
         let [ends, limit] = [totals.seconds, budget]
             .map(|seconds| now.plus_seconds(totals.starts_in + seconds).local_date_time());
-        text += &format!("the first collections end at about {ends}; the given time ends at {limit}\n");
+        text += &match is_measuring {
+            true => format!("the first collections end at about {ends}; the given time ends at {limit}\n"),
+            false => format!("the given time ends at {limit}\n"),
+        };
     }
     if let Some(unused) = totals.unused_seconds().filter(|unused| *unused >= 60.0) {
         text += &format!(

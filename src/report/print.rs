@@ -71,8 +71,26 @@ const MARKED: [(&str, TextStyle); 3] =
 pub(crate) fn print_note(line: &str) {
     let is_important = MARKED[..2].iter().any(|(word, _)| line.starts_with(word));
     if is_important || !is_quiet() {
-        let _ = writeln!(io::stderr().lock(), "{}", marked_text(line, notes_have_colors()));
+        let line = without_error_numbers(line);
+        let _ = writeln!(io::stderr().lock(), "{}", marked_text(&line, notes_have_colors()));
     }
+}
+
+/// Removes the numbers of errors of the system, ` (os error 2)`, and the names of temporary files behind them.
+pub(crate) fn without_error_numbers(text: &str) -> String {
+    const START: &str = " (os error ";
+    let mut parts = text.split(START);
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let Some((_, rest)) = part.split_once(')').filter(|(number, _)| number.parse::<i32>().is_ok()) else {
+            plain += START;
+            plain += part;
+            continue;
+        };
+        let path = rest.strip_prefix(" at path \"").and_then(|path| path.split_once('"'));
+        plain += path.map_or(rest, |(_, rest)| rest);
+    }
+    plain
 }
 
 /// Prints a note if the durations of a database of this kind are simulated.
@@ -116,6 +134,16 @@ pub(super) fn report_first_error(written: io::Result<()>, path: &Path, has_faile
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_system_have_their_text_alone() {
+        let temporary =
+            "cannot write into `d`: No such file (os error 2) at path \"d/.tmp\"; fix it (os error 13)";
+        assert_eq!(without_error_numbers(temporary), "cannot write into `d`: No such file; fix it");
+        for other in ["an (os error 2", "an (os error two) here", " (os error )"] {
+            assert_eq!(without_error_numbers(other), other);
+        }
+    }
 
     #[test]
     fn first_words_of_errors_and_hints_have_colours() {

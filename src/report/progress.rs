@@ -52,7 +52,7 @@ impl ProgressDisplay {
     pub(super) fn for_stderr() -> Self {
         let lines = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(4));
         let overall = lines.add(ProgressBar::new(0));
-        overall.set_style(progress_style("{bar:30} {pos}/{len} {wide_msg}"));
+        overall.set_style(overall_style());
         let state = RunState::default();
         let display = DisplayState { lines: lines.clone(), overall, devices: Vec::new(), state };
         let display = Arc::new(Mutex::new(display));
@@ -99,6 +99,25 @@ fn progress_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
+/// Style of the line of a run or check for the present width of the terminal.
+fn overall_style() -> ProgressStyle {
+    let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
+    let bar = bar_width(width);
+    progress_style(&match bar {
+        0 => "{pos}/{len} {wide_msg}".to_owned(),
+        _ => format!("{{bar:{bar}}} {{pos}}/{{len}} {{wide_msg}}"),
+    })
+}
+
+/// Returns the width of the bar: the numbers and the predicted end behind it are worth more.
+const fn bar_width(terminal: usize) -> usize {
+    match terminal {
+        0..=64 => 0,
+        65..=89 => 10,
+        _ => 30,
+    }
+}
+
 impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         self.ticks = None;
@@ -124,6 +143,7 @@ impl DisplayState {
         if self.state.run.is_empty() {
             return;
         }
+        self.overall.set_style(overall_style());
         self.overall.set_position(u64::try_from(self.state.done).unwrap_or_default());
         self.overall.set_message(overall_text(&self.state, now));
         for (line, device) in self.devices.iter().zip(&self.state.devices) {
@@ -176,7 +196,7 @@ impl CheckProgress {
         }
         let target = ProgressDrawTarget::stderr_with_hz(4);
         let bar = ProgressBar::with_draw_target(Some(total as u64), target);
-        bar.set_style(progress_style("{bar:30} {pos}/{len} {wide_msg}"));
+        bar.set_style(overall_style());
         bar.set_message("cases, Python imports torch_npu");
         Some(Self {
             bar,
@@ -289,6 +309,19 @@ mod tests {
         let left = forecast.seconds_left(26.9).expect("a forecast");
         assert!((left - 9.0).abs() < 0.01, "{left}");
         assert_eq!(time_text(26.9, Some(left)), "cases, 0:27 elapsed, 9 seconds left");
+    }
+
+    /// A run of ten thousand cases on a narrow terminal.
+    #[test]
+    fn predicted_end_is_visible_from_50_columns_on() {
+        for width in 50..200 {
+            let bar = match bar_width(width) {
+                0 => 0,
+                bar => bar + 1,
+            };
+            let line = format!("4752/11289 {}", time_text(3599.0, Some(79.0)));
+            assert!(bar + line.chars().count() <= width, "{width}: {line}");
+        }
     }
 
     /// The bar and `npubench status` predict the same end.

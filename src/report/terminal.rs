@@ -95,7 +95,7 @@ pub(crate) fn output_has_colors() -> bool {
 }
 
 /// Returns true if standard error has colours.
-pub(super) fn notes_have_colors() -> bool {
+pub(crate) fn notes_have_colors() -> bool {
     has_colors(io::stderr().is_terminal())
 }
 

@@ -43,7 +43,8 @@ use crate::{
     process::sees_host_processes,
     render::{ScriptCommunication, overridden_variables},
     report::{
-        EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, format_clock, print_data, print_note,
+        EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, WaitingLine, format_clock, print_data,
+        print_note,
     },
     vendor_check::torch_devices,
 };
@@ -90,7 +91,9 @@ fn device_numbering(
         device::check_environment(&numbering)?;
     }
     if numbering.has_gaps() {
+        let waiting = WaitingLine::for_stderr(&format!("torch_npu of {python}"));
         numbering = numbering.resolve_gaps(torch_devices(python, environment, &[])?.count)?;
+        drop(waiting);
     }
     if let Some(remark) = numbering.remark(host) {
         print_note(&remark);
@@ -135,7 +138,9 @@ impl RunContext {
         let ProgramEnvironment { variables, software } =
             program_environment(options, scratch.path(), &database, RehearsedDurations::default)?;
         let software = software.read_fingerprint();
+        let waiting = WaitingLine::for_stderr("npu-smi");
         let host = device::query_host_devices(&variables, scratch.path())?;
+        drop(waiting);
         let numbering = device_numbering(&host, kind, &options.python, &variables)?;
         let info = host.info;
         let mut selected = device::select_devices(&info, options.chosen_devices.as_deref())?;
@@ -193,8 +198,9 @@ impl RunContext {
         let (leases, free) = lease_free_devices(&folder, &self.info, &self.chips)?;
         let free: Vec<LogicalDeviceId> =
             free.into_iter().map(|device| self.numbering.logical_id(device)).collect();
+        let waiting = WaitingLine::for_stderr(&format!("torch_npu of {}", options.python));
         let found = torch_devices(&options.python, &self.variables, &free);
-        drop(leases);
+        drop((leases, waiting));
         let found = found.map_err(|error| error.to_string());
         if let Ok(devices) = &found {
             require_check(check_device_count(&self.numbering, devices.count))?;

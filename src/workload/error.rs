@@ -8,7 +8,7 @@ use crate::{config::YamlError, profile::ProfileError};
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// Content of a file.
-    #[error("`{}`{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
+    #[error("{}{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
     Content {
         /// The file.
         file: PathBuf,

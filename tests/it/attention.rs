@@ -193,7 +193,7 @@ fn invalid_dump_changes_no_row() {
     let ran = context.run(&["fia-backfill", "--db", "db", "--dump", "d.jsonl"]);
     assert_eq!(ran.code, 3);
     insta::assert_snapshot!(ran.stderr, @r"
-    error: `d.jsonl`:3: a length of 1025 needs more than 8 blocks of 128
+    error: d.jsonl:3: a length of 1025 needs more than 8 blocks of 128
     hint: fix or remove the line; docs/attention.md describes the fields
     ");
     context.write("empty.jsonl", "\n\n");

@@ -401,7 +401,7 @@ fn requests_are_sent_while_the_profiler_runs() {
     context.write("bad.jsonl", "{\"model\": \"m\"}\n[1]\n");
     context.write("empty.jsonl", "\n");
     for (file, message) in
-        [("bad.jsonl", "`bad.jsonl`:2: expected an object"), ("empty.jsonl", "has no request")]
+        [("bad.jsonl", "bad.jsonl:2: expected an object"), ("empty.jsonl", "has no request")]
     {
         let ran = collect(&context, &[&server], &["--requests", file]);
         assert_eq!(ran.code, 3, "{}", ran.stderr);

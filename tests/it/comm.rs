@@ -222,7 +222,7 @@ fn results_of_other_benchmarks_are_imported() {
     );
     let untyped = import(&[&["--devices", "0-7"][..], &device].concat());
     assert!(
-        untyped.code == 3 && untyped.stderr.contains("`gather.txt`:2: hccl_test does not print"),
+        untyped.code == 3 && untyped.stderr.contains("gather.txt:2: hccl_test does not print"),
         "{}",
         untyped.stderr
     );

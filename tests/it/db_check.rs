@@ -53,7 +53,7 @@ fn table_cut_in_its_header_is_an_error() {
     insta::assert_snapshot!(errors.join("\n"), @"db/SwiGlu.csv:1: error: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break; restore the file from version control, or end the line [cut-header]");
     let plan = context.run(&["plan", "--db", "db", "--devices", "0"]);
     insta::assert_snapshot!(plan.stderr, @"
-    error: `ROOT/db/SwiGlu.csv`:1: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break
+    error: ROOT/db/SwiGlu.csv:1: the header has no line break and no rows follow: the file was cut, or its last line lacks a line break
     hint: fix the line, or restore the file from version control
     ");
     let run = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0"]);
@@ -227,6 +227,7 @@ fn db_check_reports_names_of_no_kernel() {
         check_output("con.csv", good.as_bytes()),
         check_output("K\n\u{1b}[31m.csv", good.as_bytes()),
         check_output(".npubench-x1.tmp", b""),
+        check_output("~$Add.csv", b"\x05Anna\0"),
     ];
     insta::assert_snapshot!(outputs.join("--\n"), @r"
     db/%ZZ.csv:1: error: `%ZZ` is not a kernel name: control characters are not allowed, and `%` must precede two hexadecimal digits [file-name]
@@ -238,10 +239,20 @@ fn db_check_reports_names_of_no_kernel() {
     db/K??[31m.csv:1: error: `K\n\u{1b}[31m` is not a kernel name: control characters are not allowed, and `%` must precede two hexadecimal digits [file-name]
     --
     db/.npubench-x1.tmp:1: note: a temporary file of an interrupted npubench; remove it when none is running [left-behind]
+    --
+    db/~$Add.csv:1: note: a spreadsheet program locks an open table by this file; remove it if none has the table open [left-behind]
     ");
     let context = Context::new();
     context.write("db/Add.csv", &good);
     context.write("db/ADD.csv", &good);
+    fs::create_dir(context.path("db/.npubench")).expect("created");
+    let checked = context.run(&["db", "check", "db"]).stdout;
+    assert!(
+        checked.contains("db/database.yaml:1: warning: is missing: the folder is read as one of kind `npu`"),
+        "{checked}"
+    );
+    let refused = context.run(&["run", "--db", "db", "--host", "rehearsal"]).stderr;
+    assert!(refused.contains("of kind `npu`, because it has no `database.yaml`, this needs"), "{refused}");
     if context.snapshot("db").len() == 2 {
         let ran = context.run(&["db", "check", "db"]);
         assert!(ran.stdout.contains("db/Add.csv:1: error: `ADD.csv` differs only by case"), "{}", ran.stdout);

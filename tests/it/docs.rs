@@ -2,6 +2,8 @@
 
 use std::{env, fs, os::unix::fs::symlink, path::Path, process::Command};
 
+use crate::context::Context;
+
 fn read(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name))
         .expect("a readable file of the project")
@@ -84,9 +86,28 @@ fn every_event_and_its_keys_are_documented() {
 }
 
 /// Keys of the commands whose JSON has a table or a list in docs/runs.md.
+/// The verdicts that the program names are those of the table, so that no row has a word without a meaning.
+#[test]
+fn every_verdict_is_documented() {
+    let context = Context::new();
+    context.small_database("db");
+    let ran = context.run(&["plan", "--db", "db", "--filter", "verdict = x"]);
+    let verdicts = ran.stderr.split_once("verdicts are ").expect("the list").1.trim();
+    assert!(verdicts.split(", ").count() > 15, "{verdicts}");
+    let page = read("docs/database.md");
+    let table = page.split("\n## ").find(|part| part.starts_with("Verdicts\n")).expect("the table");
+    for verdict in verdicts.split(", ") {
+        let is_explained = |line: &str| {
+            line.starts_with("| `")
+                && line.split('|').nth(1).is_some_and(|cell| cell.contains(&format!("`{verdict}`")))
+        };
+        assert!(table.lines().any(is_explained), "{verdict}");
+    }
+}
+
 #[test]
 fn keys_of_json_are_documented() {
-    let context = crate::context::Context::new();
+    let context = Context::new();
     context.small_database("db");
     let ran = context.run(&["plan", "--db", "db", "--devices", "0", "--cache", "both", "--format", "json"]);
     let mut outputs = vec![ran];
@@ -135,7 +156,7 @@ const CONSOLE: &str = "```console";
 
 /// Runs the commands of a document in a folder that has `examples`, and returns it with the output of each behind it.
 fn with_current_output(document: &str) -> String {
-    let context = crate::context::Context::new();
+    let context = Context::new();
     symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples"), context.path("examples"))
         .expect("linked");
     let program = assert_cmd::cargo::cargo_bin!("npubench").parent().expect("a folder").to_owned();

@@ -58,6 +58,7 @@ mod ingest_failures;
 mod inputs;
 mod installation;
 mod intervals;
+mod journeys;
 mod judged_reasons;
 mod judged_rows;
 mod kernel_names;

@@ -391,12 +391,12 @@ fn invalid_line_is_located_for_all_line_endings() {
         context.write("k.csv", &text);
         let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
         assert!(
-            ran.stderr.contains("k.csv`:3: `fast` in column `Duration(us)`"),
+            ran.stderr.contains("k.csv:3: `fast` in column `Duration(us)`"),
             "{newline:?}: {}",
             ran.stderr
         );
         context.write("k.csv", &text.replace("fast", "2,0"));
         let ran = context.run(&["ingest", "k.csv", "--db", "db"]);
-        assert!(ran.stderr.contains("k.csv`:3: "), "{newline:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("k.csv:3: "), "{newline:?}: {}", ran.stderr);
     }
 }

@@ -182,3 +182,26 @@ fn unreadable_profiler_databases_are_refused_without_writes() {
     hint: kernels are in the ascend_pytorch_profiler*.db or msprof_*.db of a profile at level 1 or higher
     ");
 }
+
+/// The collectives of a database are read after the kernels of all files, so that the first error need not be of the first file.
+#[test]
+fn each_bad_profile_is_named_once() {
+    let context = Context::new();
+    database(&context.path("a.db"), "Mul", 10);
+    let connection = rusqlite::Connection::open(context.path("a.db")).expect("opened");
+    let unusable = "PRAGMA writable_schema = ON;
+        INSERT INTO sqlite_schema VALUES ('table', 'COMMUNICATION_OP', 'COMMUNICATION_OP', 0,
+            'CREATE VIRTUAL TABLE COMMUNICATION_OP USING no_such_module(count)');";
+    connection.execute_batch(unusable).expect("valid");
+    drop(connection);
+    context.write("b.csv", &(profile(&[SWIGLU]) + "cut\n"));
+    context.write("c.csv", &profile(&[ADD]));
+    let ran = context.run(&["ingest", "a.db", "b.csv", "c.csv", "--db", "db"]);
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    for (name, times) in [("a.db", 1), ("b.csv", 1), ("c.csv", 0)] {
+        assert_eq!(ran.stderr.matches(name).count(), times, "{name}: {}", ran.stderr);
+    }
+    assert!(ran.stderr.contains("`--skip-bad` reads the other 1 of 3 files"), "{}", ran.stderr);
+    let ran = context.run(&["ingest", "a.db", "b.csv", "c.csv", "--db", "db", "--skip-bad"]);
+    assert_eq!((ran.code, context.rows("db", "Add").len()), (1, 1), "{}", ran.stderr);
+}

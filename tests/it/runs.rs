@@ -180,7 +180,7 @@ fn run_is_found_by_an_unambiguous_prefix_of_its_id() {
     assert_eq!(none.code, 3);
     insta::assert_snapshot!(none.stderr, @r"
     error: no run has been started on this database
-    hint: `npubench run --db DIR` starts one
+    hint: `npubench run --db ROOT/db --host rehearsal` starts one
     ");
     assert_eq!(rehearse(&context, "db", &["--devices", "0"]).code, 0);
     assert_eq!(rehearse(&context, "db", &["--devices", "0", "--update", "all"]).code, 0);
@@ -307,7 +307,7 @@ fn status_shows_an_active_run_and_fails_after_its_end() {
     assert_eq!((none.code, none.stdout.as_str()), (3, ""));
     insta::assert_snapshot!(none.stderr, @r"
     error: no run has been started on this database
-    hint: `npubench run --db DIR` starts one
+    hint: `npubench run --db ROOT/db --host rehearsal` starts one
     ");
     let gate = ScriptGate::closed(&context);
     let child = gate.start_run(&context, "4-5");
@@ -345,7 +345,7 @@ fn status_shows_an_active_run_and_fails_after_its_end() {
     assert_eq!((after.code, after.stdout.as_str()), (3, ""));
     insta::assert_snapshot!(without_run_id(&after.stderr), @r"
     error: no run is active; the last, RUN, is done
-    hint: `npubench show --db DIR` shows its cases
+    hint: `npubench show --db ROOT/db` shows its cases
     ");
 }
 
@@ -364,7 +364,7 @@ fn state_of_a_killed_run_is_killed() {
     assert_eq!(after.code, 3);
     insta::assert_snapshot!(without_run_id(&after.stderr), @r"
     error: no run is active; the last, RUN, was killed
-    hint: `npubench resume --db DIR` continues it, `npubench show --db DIR` shows its cases
+    hint: `npubench resume --db ROOT/db` continues it, `npubench show --db ROOT/db` shows its cases
     ");
     let runs = lines(&context.run(&["runs", "--db", "db", "--format", "json"]).stdout);
     assert_eq!(

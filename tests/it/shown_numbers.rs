@@ -3,10 +3,11 @@
 use std::{
     collections::BTreeMap,
     env,
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::Read as _,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::PermissionsExt as _},
     process::{Command, Stdio},
+    thread,
     time::Instant,
 };
 
@@ -154,21 +155,28 @@ fn tables_fit_the_terminal_unless_they_are_wide() {
     let context = Context::new();
     decoder_layer(&context, "db");
     assert_eq!(rehearse(&context, "db", &["--devices", "0-1"]).code, 0);
-    let longest = |columns: Option<&str>, more: &[&str]| {
-        let mut command = context.command(&[&["show", "--db", "db"], more].concat());
-        columns.map(|columns| command.env("COLUMNS", columns));
-        let shown = context.ran(&command.output().expect("it runs")).stdout;
-        let tables: Vec<&str> = shown.split("\nrun ").next().expect("tables").lines().collect();
-        tables.iter().map(|line| line.chars().count()).max().expect("a line")
-    };
-    for width in [60, 80, 120, 200] {
-        let found = longest(Some(&width.to_string()), &[]);
-        assert!(found <= width, "{found} of {width}");
+    for (table, least) in [
+        (&["show", "--db", "db"][..], 120),
+        (&["runs", "--db", "db"], 90),
+        (&["diff", "db", "db", "--all"], 120),
+    ] {
+        let longest = |columns: Option<&str>, more: &[&str]| {
+            let mut command = context.command(&[table, more].concat());
+            columns.map(|columns| command.env("COLUMNS", columns));
+            let shown = context.ran(&command.output().expect("it runs")).stdout;
+            // Sentences begin at the first column, and are broken by the terminal.
+            let lines = shown.lines().filter(|line| line.starts_with(' '));
+            lines.map(|line| line.chars().count()).max().expect("a line")
+        };
+        for width in [60, 80, 120, 200] {
+            let found = longest(Some(&width.to_string()), &[]);
+            assert!(found <= width, "{table:?}: {found} of {width}");
+        }
+        let whole = longest(None, &[]);
+        assert!(whole > least, "{table:?}: {whole}");
+        assert_eq!(longest(Some("60"), &["--wide"]), whole);
+        assert_eq!(longest(Some("wide"), &[]), whole, "no number");
     }
-    let whole = longest(None, &[]);
-    assert!(whole > 120, "{whole}");
-    assert_eq!(longest(Some("60"), &["--wide"]), whole);
-    assert_eq!(longest(Some("wide"), &[]), whole, "no number");
 }
 
 /// Runs a command on a terminal of 80 columns and returns what it shows.
@@ -216,6 +224,32 @@ fn a_pager_shows_long_output_on_a_terminal_only() {
     assert_eq!(on_terminal(&mut with("true", "false")), "");
     let piped = with("sed 's/^/> /'", "false").output().expect("it runs");
     assert!(String::from_utf8_lossy(&piped.stdout).starts_with(" case "));
+}
+
+/// npu-smi of a hung driver takes a minute.
+#[test]
+fn a_silent_wait_is_named_on_a_terminal_only() {
+    let context = Context::new();
+    context.write("bin/npu-smi", "#!/bin/sh\nexec sleep 2.5\n");
+    fs::set_permissions(context.path("bin/npu-smi"), Permissions::from_mode(0o755)).expect("executable");
+    let path = format!("{}:{}", context.path("bin").display(), env::var("PATH").expect("a path"));
+    let doctor = |more: &[&str]| {
+        let mut command = context.command(&[&["doctor", "--python", "no-such-python"], more].concat());
+        command.env("PATH", &path);
+        command
+    };
+    let line = "waiting for npu-smi, 0:0";
+    let (shown, quiet, piped) = thread::scope(|scope| {
+        let shown = scope.spawn(|| on_terminal(&mut doctor(&[])));
+        let quiet = scope.spawn(|| on_terminal(&mut doctor(&["-q"])));
+        let piped = context.ran(&doctor(&[]).output().expect("it runs"));
+        (shown.join().expect("shown"), quiet.join().expect("quiet"), piped)
+    });
+    assert!(shown.contains(line), "{shown}");
+    let last = shown.rsplit(line).next().expect("an end");
+    assert!(last.contains("\u{1b}[2K") && last.contains("devices: "), "the line is removed: {shown:?}");
+    assert!(!quiet.contains(line) && quiet.contains("devices: "), "{quiet}");
+    assert_eq!(piped.stderr, "");
 }
 
 #[test]

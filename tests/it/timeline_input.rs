@@ -82,7 +82,7 @@ fn wrong_cells_and_missing_rows_of_databases_are_named() {
             let ran = context.run(&["timeline", "ascend_pytorch_profiler_0.db"]);
             fs::remove_file(&file).expect("there");
             let expected = match is_error {
-                true => format!("error: `ascend_pytorch_profiler_0.db`{place}: `"),
+                true => format!("error: ascend_pytorch_profiler_0.db{place}: `"),
                 false => "1 record without a valid time is left out".to_owned(),
             };
             assert!(ran.stderr.contains(&expected), "{table} {cell}: {ran:?}");
@@ -214,13 +214,13 @@ fn databases_with_an_open_log_or_a_hot_journal_are_refused() {
 fn wrong_times_of_text_profiles_are_named() {
     let context = Context::new();
     for (cell, expected) in [
-        ("abc", "kernel_details.csv`:2: `abc` in column `Duration(us)`"),
-        ("NaN", "kernel_details.csv`:2: `NaN` in column `Duration(us)`"),
-        ("inf", "kernel_details.csv`:2: `inf` in column `Duration(us)`"),
-        ("-10.000", "kernel_details.csv`:2: `-10.000` in column `Duration(us)`"),
+        ("abc", "kernel_details.csv:2: `abc` in column `Duration(us)`"),
+        ("NaN", "kernel_details.csv:2: `NaN` in column `Duration(us)`"),
+        ("inf", "kernel_details.csv:2: `inf` in column `Duration(us)`"),
+        ("-10.000", "kernel_details.csv:2: `-10.000` in column `Duration(us)`"),
         (
             "99999999999.000",
-            "kernel_details.csv`:2: `99999999999.000` in column `Duration(us)` is not between",
+            "kernel_details.csv:2: `99999999999.000` in column `Duration(us)` is not between",
         ),
         ("N/A", "1 record without a valid time is left out"),
         ("", "1 record without a valid time is left out"),

@@ -13,7 +13,7 @@ pub(crate) use table::check_table;
 
 use super::{
     Database, DatabaseError,
-    folder::{ledger_path, table_stem},
+    folder::{STATE_FOLDER, ledger_path, table_stem},
 };
 use crate::{
     config::check_yaml,
@@ -86,7 +86,10 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     let mut alike: BTreeMap<String, &str> = BTreeMap::new();
     for name in &names {
         let mut remarks = FileIssues::new(name);
-        if let Some(stem) = table_stem(name) {
+        if name.starts_with("~$") {
+            let text = "a spreadsheet program locks an open table by this file; remove it if none has the table open";
+            remarks.add_issue(1, LintIssueKind::LeftBehind, text);
+        } else if let Some(stem) = table_stem(name) {
             if let Some(other) = alike.insert(name.to_lowercase(), name) {
                 let text = format!(
                     "`{}` differs only by case; some file systems keep one of them",
@@ -120,6 +123,14 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
         }
         remarks.list.sort_by_key(|remark| remark.line);
         checked.remarks.append(&mut remarks.list);
+    }
+    if !names.iter().any(|name| name == DATABASE) && folder.join(STATE_FOLDER).is_dir() {
+        let kind = kind.unwrap_or(DataKind::Npu);
+        let text = format!(
+            "is missing: the folder is read as one of kind `{kind}`; restore it from version control"
+        );
+        of_database.add_issue(1, LintIssueKind::NoDatabaseFile, text);
+        checked.remarks.append(&mut of_database.list);
     }
     Ok(checked)
 }

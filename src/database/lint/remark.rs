@@ -86,8 +86,10 @@ pub enum LintIssueKind {
     OwnColumn,
     /// Missing columns of the contract.
     MissingColumns,
-    /// Temporary file of an interrupted write.
+    /// Temporary file of an interrupted write, or of a spreadsheet program.
     LeftBehind,
+    /// A folder with files of npubench, but without `database.yaml`.
+    NoDatabaseFile,
 }
 
 impl LintIssueKind {
@@ -101,6 +103,7 @@ impl LintIssueKind {
             | Self::Duplicate
             | Self::UnknownRun
             | Self::MissingRow
+            | Self::NoDatabaseFile
             | Self::ByteOrderMark
             | Self::LineEndings
             | Self::OldColumn

@@ -6,7 +6,7 @@ use crate::domain::Dtype;
 
 /// Unreadable output of a benchmark.
 #[derive(Debug, thiserror::Error)]
-#[error("`{}`{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
+#[error("{}{}: {problem}", .file.display(), .line.map_or_else(String::new, |line| format!(":{line}")))]
 pub(crate) struct BenchmarkError {
     pub(super) file: PathBuf,
     /// Line from 1, where known.

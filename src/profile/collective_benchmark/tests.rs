@@ -47,7 +47,7 @@ fn hccl_test_is_read_with_either_meaning_of_its_sizes() {
     let odd = parse(&hccl("1048576 | 100.00 | 20.97152 | success\n")).expect("a table");
     let error = odd.durations(kind, 8, Some(&Dtype::Float)).expect_err("neither");
     assert!(
-        error.to_string().contains("`out.txt`:3: 20.97152 GB/s is not the bandwidth of 1048576 bytes"),
+        error.to_string().contains("out.txt:3: 20.97152 GB/s is not the bandwidth of 1048576 bytes"),
         "{error}"
     );
     let untyped = reduce.durations(CollectiveKind::AllReduce, 8, None).expect_err("no type");
@@ -90,17 +90,17 @@ fn nccl_tests_has_sizes_of_all_ranks_and_lists_them() {
 fn odd_outputs_are_errors_with_their_line() {
     let error = |text: &str| parse(text).expect_err(text).to_string();
     for (text, expected) in [
-        ("", "`out.txt`: contains no table of hccl_test or nccl-tests"),
+        ("", "out.txt: contains no table of hccl_test or nccl-tests"),
         ("hccl interface return err ./common/src/hccl_test_common.cc:538, retcode: 7\n", "contains no table"),
         (&hccl(""), "the table has no line"),
-        (&hccl("8192 | 764.55\n"), "`out.txt`:3: 2 cells between `|`, expected 4"),
-        (&hccl("8192 | fast | 0.01 | success\n"), "`out.txt`:3: `fast` in column `aveg_time` is no number"),
+        (&hccl("8192 | 764.55\n"), "out.txt:3: 2 cells between `|`, expected 4"),
+        (&hccl("8192 | fast | 0.01 | success\n"), "out.txt:3: `fast` in column `aveg_time` is no number"),
         (&hccl("-1 | 1 | 0.01 | success\n"), "`-1` in column `data_size` is no number"),
         (&hccl("8192 | 0 | 0.01 | success\n"), "the time of 8192 bytes is 0 us, expected above 0"),
         (&hccl("8192 | nan | 0.01 | success\n"), "expected above 0"),
         (&hccl("8192 | 1 | 0.01 | maybe\n"), "`maybe` in column `check_result`"),
-        (&(hccl("8192 | 1 | 8.192 | success\n") + &hccl("")), "`out.txt`:5: a second table begins here"),
-        (&NCCL.replace("20.97   10.49      0", "20.97"), "`out.txt`:9: 11 cells, the header has 13"),
+        (&(hccl("8192 | 1 | 8.192 | success\n") + &hccl("")), "out.txt:5: a second table begins here"),
+        (&NCCL.replace("20.97   10.49      0", "20.97"), "out.txt:9: 11 cells, the header has 13"),
         (&NCCL.replace("half", "quarter"), "`quarter` in column `type` is no element type"),
     ] {
         assert!(error(text).contains(expected), "{}\n{expected}", error(text));
