@@ -43,7 +43,7 @@ impl Ledger {
         is_wanted: impl Fn(&CaseId) -> bool,
     ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
         let sql = format!(
-            "SELECT v.case_id, v.run, v.verdict FROM verdicts v JOIN runs r USING (run) WHERE {RUN_CACHE} = ?1
+            "SELECT case_id, run, verdict FROM verdicts WHERE run IN (SELECT run FROM runs r WHERE {RUN_CACHE} = ?1)
              UNION ALL SELECT a.case_id, c.run, a.verdict FROM attempts a JOIN collections c USING (collection)
              WHERE c.cache = ?1"
         );
