@@ -110,6 +110,8 @@ pub(crate) struct HostOperator {
     pub(crate) span: TimeSpan,
     pub(crate) thread: u64,
     pub(crate) name: NameId,
+    /// Shapes of the inputs, such as `32,5;1,32`; [`NameId::EMPTY`] if they are not recorded.
+    pub(crate) shapes: NameId,
 }
 
 /// Operator of the backward pass, with that of the forward pass to which it belongs.
@@ -246,6 +248,11 @@ impl RunTimeline {
         let next = self.steps.partition_point(|step| step.span.start <= time);
         let at = next.checked_sub(1)?;
         (time < self.steps[at].span.end).then_some(at)
+    }
+
+    /// Returns the number of the step of the host in which a time lies.
+    pub(super) fn host_step_number(&self, time: i64) -> Option<u64> {
+        self.host_step_at(time).map(|at| self.steps[at].number)
     }
 
     /// Returns the kernels that compute.
