@@ -66,7 +66,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         costs: InitialCosts::new(run_options.warm_up, run_options.launches),
         budget,
     };
-    let preview = FillPreview::new(&analyzer, &workloads, &host)?;
+    let preview = FillPreview::new(&analyzer, &workloads, &host, &folder.db)?;
     let report = preview.report();
     print_data(&if is_json { fill_json(&report) } else { fill_text(&report) });
     if options.dry_run {
@@ -86,7 +86,8 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     };
     let state = || {
         let changed = questions.open(&folder.db)?;
-        FillState::new(&CoverageAnalyzer { engine: &changed.engine, catalogue: &catalogue }, &workloads)
+        let analyzer = CoverageAnalyzer { engine: &changed.engine, catalogue: &catalogue };
+        FillState::new(&analyzer, &workloads, &folder.db)
     };
     let outcome = session.measure(&preview.fill, state)?;
     let FillOutcome { exit, added, further_runs, is_stopped } = outcome;
