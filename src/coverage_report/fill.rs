@@ -133,8 +133,7 @@ pub(crate) fn fill_text(report: &FillReport<'_>) -> String {
     match report.fill.unmeasured.len() {
         0 => {}
         1 => {
-            text +=
-                "1 row has a duration of production profiles only: it counts in M5, and is measured as well\n"
+            text += "1 row has a duration of production profiles only: it counts in M5, and is measured as well\n";
         }
         rows => {
             text += &format!(

@@ -167,6 +167,8 @@ fn pair_steps<'c>(
 }
 
 type CallPair<'c> = (Option<&'c RecordedCall<'c>>, Option<&'c RecordedCall<'c>>);
+/// Function that matches two lists of calls.
+type CallMatcher<'f, 'c> = &'f dyn Fn(&[&'c RecordedCall<'c>], &[&'c RecordedCall<'c>]) -> Vec<CallPair<'c>>;
 
 /// Matches two lists of calls in their order; calls without a match are pairs with `None`.
 fn match_calls<'c>(
@@ -194,7 +196,7 @@ fn match_by<'c>(
     base: &[&'c RecordedCall<'c>],
     other: &[&'c RecordedCall<'c>],
     key: &dyn Fn(&RecordedCall<'c>) -> (String, String),
-    between: &dyn Fn(&[&'c RecordedCall<'c>], &[&'c RecordedCall<'c>]) -> Vec<CallPair<'c>>,
+    between: CallMatcher<'_, 'c>,
 ) -> Vec<CallPair<'c>> {
     let mut numbers: HashMap<(String, String), usize> = HashMap::new();
     let mut keys = |calls: &[&'c RecordedCall<'c>]| -> Vec<usize> {
