@@ -23,9 +23,10 @@ use crate::{
 /// Measures what workloads lack in a database, the cases that stand for most time first
 ///
 /// Gaps of `npubench coverage` that a case closes become rows: the exact case, or two to four cases between which others are
-/// interpolated. They are measured as `npubench run` does it, and the coverage is printed before and after. With a deadline
-/// (`--until`, `--budget`), time that is left is spent on the cases between brackets, then on further collections of the rows
-/// that the workloads use. An interrupted run is continued by `npubench resume`.
+/// interpolated. They are measured as `npubench run` does it, together with the rows that answer by durations of production
+/// profiles only, and the coverage is printed before and after. With a deadline (`--until`, `--budget`), time that is left is
+/// spent on the cases between brackets, then on further collections of the rows that the workloads use. An interrupted run
+/// is continued by `npubench resume`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).required(true)))]
 #[command(after_help = "Examples:
