@@ -29,16 +29,21 @@ impl OperatorShapes {
         if let Some(known) = self.0.get(text) {
             return *known;
         }
-        let shapes = match serde_json::from_str(text) {
-            Ok(Value::String(text)) => plain_shapes(&text),
-            Ok(Value::Array(shapes)) => {
-                plain_shapes(&shapes.iter().map(shape_of_list).collect::<Vec<_>>().join(";"))
-            }
-            _ => String::new(),
-        };
+        let shapes = shapes_of_argument(text);
         let id = names.insert(&shapes);
         self.0.insert(text.into(), id);
         id
+    }
+}
+
+/// Returns the shapes of an argument in JSON: a text of NPUs, or a list of shapes of GPUs. Other values have none.
+fn shapes_of_argument(json: &str) -> String {
+    match serde_json::from_str(json) {
+        Ok(Value::String(text)) => plain_shapes(&text),
+        Ok(Value::Array(shapes)) => {
+            plain_shapes(&shapes.iter().map(shape_of_list).collect::<Vec<_>>().join(";"))
+        }
+        _ => String::new(),
     }
 }
 
@@ -52,4 +57,29 @@ fn shape_of_list(shape: &Value) -> String {
 pub(super) fn plain_shapes(text: &str) -> String {
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     text.trim_end_matches(';').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_of_npus_and_gpus_have_one_form() {
+        for (json, expected) in [
+            (r#""32,5;\r\n1,32;\r\n;\r\n""#, "32,5;1,32"),
+            (r#""32,5""#, "32,5"),
+            (r#"";\r\n;""#, ""),
+            (r#"";\r\n4""#, ";4"),
+            ("[[32, 5], [1, 32], [], []]", "32,5;1,32"),
+            ("[[], [4]]", ";4"),
+            ("[[[2, 3], [4]], [5]]", "[2,3],[4];5"),
+            ("[]", ""),
+            ("5", ""),
+            ("null", ""),
+            (r#"{"a": [1]}"#, ""),
+            (r#"[null, "x", [4]]"#, ";;4"),
+        ] {
+            assert_eq!(shapes_of_argument(json), expected, "{json}");
+        }
+    }
 }
