@@ -18,7 +18,7 @@ const PAGE_ROWS: usize = 1000;
 const KINDS: [CallKind; 2] = [CallKind::OperatorCall, CallKind::ModuleCall];
 
 /// Columns of calls in CSV, behind those of the other rows.
-pub(super) const CALL_COLUMNS: [&str; 8] = [
+pub(super) const CALL_COLUMNS: [&str; 10] = [
     "thread",
     "base step",
     "other step",
@@ -27,6 +27,8 @@ pub(super) const CALL_COLUMNS: [&str; 8] = [
     "other shapes",
     "base kernels",
     "other kernels",
+    "base copies",
+    "other copies",
 ];
 
 const fn heading(kind: CallKind) -> &'static str {
@@ -41,9 +43,12 @@ fn columns(kind: CallKind) -> Vec<&'static str> {
     let mut columns = vec!["name"];
     columns.push(if kind == CallKind::OperatorCall { "shapes and kernels" } else { "" });
     columns.extend(["step", "call", "base", "other", "difference", "ratio"]);
-    if kind == CallKind::ModuleCall {
-        columns.remove(1);
-        columns.extend(["base self", "other self"]);
+    match kind {
+        CallKind::OperatorCall => columns.extend(["base copies", "other copies"]),
+        CallKind::ModuleCall => {
+            columns.remove(1);
+            columns.extend(["base self", "other self"]);
+        }
     }
     columns
 }
@@ -78,13 +83,19 @@ fn shapes_and_kernels(call: &RecordedCall<'_>) -> String {
     [call.shapes, &kernels].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
+/// Returns the time of a call with its copies.
+fn device_time(call: &RecordedCall<'_>) -> i64 {
+    call.total.saturating_add(call.copies.unwrap_or_default())
+}
+
 /// Returns the calls of a kind in which anything ran, those that differ most first.
 fn largest_differences<'a, 'c>(calls: &'a [ComparedCall<'c>], kind: CallKind) -> Vec<&'a ComparedCall<'c>> {
     let has_time =
-        |call: &&ComparedCall<'_>| call.base.into_iter().chain(call.other).any(|own| own.total != 0);
+        |call: &&ComparedCall<'_>| call.base.into_iter().chain(call.other).any(|own| device_time(own) != 0);
     let mut rows: Vec<&ComparedCall<'c>> =
         calls.iter().filter(|call| call.kind == kind).filter(has_time).collect();
-    rows.sort_by_key(|call| Reverse(call.difference().unsigned_abs()));
+    let time = |side: Option<&RecordedCall<'_>>| side.map_or(0, device_time);
+    rows.sort_by_key(|call| Reverse(time(call.other).abs_diff(time(call.base))));
     rows
 }
 
@@ -104,9 +115,11 @@ fn table_cells(call: &ComparedCall<'_>) -> Vec<String> {
         signed(micros(call.difference())),
         call.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}")),
     ]);
-    if call.kind == CallKind::ModuleCall {
-        cells.extend([call.base, call.other].map(|side| time(side, &|own| own.self_time)));
-    }
+    let more: &dyn Fn(&RecordedCall<'_>) -> Option<i64> = match call.kind {
+        CallKind::OperatorCall => &|own| own.copies,
+        CallKind::ModuleCall => &|own| own.self_time,
+    };
+    cells.extend([call.base, call.other].map(|side| time(side, more)));
     cells
 }
 
@@ -172,7 +185,7 @@ pub(super) fn call_json(call: &ComparedCall<'_>) -> Value {
                 .map(|(kernel, time)| json!({"kernel": kernel, "duration_ns": time}))
                 .collect();
             json!({"step": own.step, "call": own.number, "start_ns": own.start, "shapes": own.shapes,
-                   "total_ns": own.total, "self_ns": own.self_time,
+                   "total_ns": own.total, "self_ns": own.self_time, "copies_ns": own.copies,
                    "kernels": (call.kind == CallKind::OperatorCall).then_some(kernels)})
         })
     };
@@ -203,6 +216,7 @@ pub(super) fn call_cells(call: &ComparedCall<'_>, alone: usize) -> Vec<String> {
         let kernels = side.into_iter().flat_map(|own| &own.kernels);
         kernels.map(|(name, time)| format!("{name} {time}")).collect::<Vec<_>>().join("; ")
     });
+    let [base_copies, other_copies] = sides.map(|side| cell(side.and_then(|own| own.copies)));
     let own = call.base_or_other();
     let mut cells = vec![
         call.kind.to_string(),
@@ -227,6 +241,8 @@ pub(super) fn call_cells(call: &ComparedCall<'_>, alone: usize) -> Vec<String> {
         cell(call.other.map(|own| own.shapes)),
         base_kernels,
         other_kernels,
+        base_copies,
+        other_copies,
     ]);
     cells
 }

@@ -361,3 +361,9 @@ fn is_point_to_point(name: &str) -> bool {
 pub(super) fn is_collective_kernel(name: &str) -> bool {
     name.ends_with("AicpuKernel") || name.ends_with("AivKernel")
 }
+
+/// Returns true for the type of a copy between host and device or on the device.
+pub(super) fn is_copy(kind: &str) -> bool {
+    let kind = kind.to_ascii_uppercase();
+    ["MEMCPY", "SDMA", "DMA_SQE"].iter().any(|word| kind.contains(word))
+}

@@ -177,6 +177,9 @@ fn tables_and_page_have_the_calls_that_differ_most() {
     );
 }
 
+/// Calls of a run with copies in the details of the reference.
+const COPIES: usize = 11;
+
 /// Call of the reference: name, time in nanoseconds, and its kernels as text, cut at 200 characters.
 struct VendorCall {
     name: String,
@@ -187,9 +190,18 @@ struct VendorCall {
 impl VendorCall {
     /// Returns the time of the copies and collectives that the details list.
     fn copies_and_collectives(&self) -> f64 {
-        let is_counted = |line: &&str| line.starts_with("MEMCPY") || line.starts_with("hcom_");
+        self.copies() + self.time_of("hcom_")
+    }
+
+    /// Returns the time of the copies that the details list.
+    fn copies(&self) -> f64 {
+        self.time_of("MEMCPY")
+    }
+
+    fn time_of(&self, prefix: &str) -> f64 {
         let time = |line: &str| line.split("duration: ").nth(1)?.trim_end_matches(']').parse::<f64>().ok();
-        self.details.lines().filter(is_counted).filter_map(time).map(|time| time * 1e3).sum()
+        let lines = self.details.lines().filter(|line| line.starts_with(prefix));
+        lines.filter_map(time).map(|time| time * 1e3).sum()
     }
 
     /// Returns true if the time is this one. The text form of the reference counts copies and collectives as kernels.
@@ -216,7 +228,7 @@ fn vendor_calls(expected: &Value, name_cell: usize) -> Vec<VendorCall> {
 /// collectives (AccumulateGrad: 105.98 ms), which the details of the reference list.
 #[test]
 fn calls_of_operators_equal_all_references() {
-    let mut compared = 0;
+    let (mut compared, mut copied) = (0, 0);
     for pair @ (base, other, name) in PAIRS {
         let Some((found, expected)) = compare_calls_of_pair(pair) else { return };
         if expected["OperatorCompare"].is_null() {
@@ -253,6 +265,15 @@ fn calls_of_operators_equal_all_references() {
                 if let Some((first, _)) = first.and_then(|line| line.split_once(',')) {
                     assert!(kernels.iter().any(|own| own["kernel"] == first), "{first}: {call}");
                 }
+                let copies = call[side]["copies_ns"].as_f64();
+                if !counts_copies {
+                    // A database does not record which operators copy: unknown, and not 0.
+                    assert_eq!(copies, None, "{call}");
+                } else if of_vendor[at].details.len() < 200 {
+                    let (copies, expected) = (copies.expect("a time"), of_vendor[at].copies());
+                    assert!((copies - expected).abs() <= ROUNDING, "{name} {call}: {expected}");
+                    copied += usize::from(expected > 0.0);
+                }
                 compared += 1;
             }
             assert!(taken.iter().all(|is_taken| *is_taken), "{name} {side}");
@@ -264,6 +285,20 @@ fn calls_of_operators_equal_all_references() {
         }
     }
     assert_eq!(compared, 5 * 115, "calls of five sides");
+    assert_eq!(copied, 4 * COPIES, "calls with copies of four text sides");
+}
+
+/// A call of `aten::to` may consist of a copy, which is no kernel.
+#[test]
+fn copies_of_calls_are_shown_apart() {
+    let Some((found, _)) = compare_calls_of_pair(PAIRS[2]) else { return };
+    let calls = calls_of(&found, "operator_call");
+    let inputs = calls.iter().find(|call| call["name"] == "aten::to").expect("a call");
+    for (side, time) in [("base", 840_077.0), ("other", 996_960.0)] {
+        let copies = inputs[side]["copies_ns"].as_f64().expect("a time");
+        assert!((copies - time).abs() <= ROUNDING, "{inputs}");
+        assert_eq!(inputs[side]["total_ns"], 0);
+    }
 }
 
 /// Shapes of the inputs are those of the reference where its columns are right: it exchanges shapes and types of a database.

@@ -244,6 +244,7 @@ mod tests {
             total: start,
             self_time: None,
             kernels: Vec::new(),
+            copies: None,
             group: CallGroup::Thread(*thread),
         });
         RunCalls { calls: calls.collect(), steps, has_operators: true, has_modules: false }

@@ -2,14 +2,15 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
 };
 
 use super::selected_steps::SelectedSteps;
 use crate::timeline::{
     intervals::sum_lengths,
     modules::module_calls,
-    run::{DeviceTask, OperatorId, RunTimeline},
+    nesting::OperatorNesting,
+    run::{DeviceTask, OperatorId, RunTimeline, TaskRole, is_copy},
 };
 
 /// Name of kernels without an operator.
@@ -61,6 +62,8 @@ pub(crate) struct RecordedCall<'r> {
     pub(crate) self_time: Option<i64>,
     /// Names and durations of the kernels of an operator.
     pub(crate) kernels: Vec<(&'r str, i64)>,
+    /// Time of the copies below an operator, which are no kernels; `None` if it is not recorded, and for modules.
+    pub(crate) copies: Option<i64>,
     pub(super) group: CallGroup,
 }
 
@@ -101,6 +104,7 @@ impl<'r> RunCalls<'r> {
             total: own.total,
             self_time: Some(own.self_time),
             kernels: Vec::new(),
+            copies: None,
             group: if own.is_backward { CallGroup::BackwardModules } else { CallGroup::ForwardModules },
         }));
         // The sort is stable: the outer ones of modules that start together stay the first.
@@ -116,7 +120,7 @@ impl<'r> RunCalls<'r> {
     }
 }
 
-/// Returns the outermost operators with the kernels below them, and the kernels without an operator.
+/// Returns the outermost operators with kernels and copies below them, and the kernels without an operator.
 fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps) -> Vec<RecordedCall<'r>> {
     if run.operators.is_empty() {
         return Vec::new();
@@ -138,11 +142,13 @@ fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps) -> Vec<Rec
                     total: task.span.length(),
                     self_time: None,
                     kernels: vec![recorded_kernel(run, task)],
+                    copies: None,
                     group: CallGroup::OutsideOperators,
                 });
             }
         }
     }
+    let copies_of = copies_by_operator(run, &nesting);
     for (operator, at) in run.operators.iter().zip(0..) {
         let id = OperatorId(at);
         let kernels = kernels_of.remove(&id).unwrap_or_default();
@@ -159,10 +165,34 @@ fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps) -> Vec<Rec
             total: sum_lengths(kernels.iter().map(|task| task.span.length())),
             self_time: None,
             kernels: kernels.into_iter().map(|task| recorded_kernel(run, task)).collect(),
+            copies: copies_of.as_ref().map(|copies| copies.get(&id).copied().unwrap_or_default()),
             group: CallGroup::Thread(operator.thread),
         });
     }
     calls
+}
+
+/// Returns the time of the copies below outermost operators, in and outside of the steps of the device: those of inputs run
+/// before the first kernel. `None` if the profile does not record which operators copy.
+fn copies_by_operator(run: &RunTimeline, nesting: &OperatorNesting<'_>) -> Option<HashMap<OperatorId, i64>> {
+    // A collective begins with a copy of its own, which has the same launch where its tasks are not recorded as such.
+    // Tables and traces round starts differently, by up to 1 ns.
+    let collectives: HashSet<i64> = run.collectives.iter().map(|collective| collective.span.start).collect();
+    let is_own = |task: &&DeviceTask| {
+        task.role == TaskRole::Other
+            && is_copy(run.names.text(task.kind))
+            && (-1..=1).all(|more| !collectives.contains(&task.span.start.saturating_add(more)))
+    };
+    let mut copies: HashMap<OperatorId, i64> = HashMap::new();
+    let mut has_copies = false;
+    for task in run.tasks.iter().filter(is_own) {
+        has_copies = true;
+        if let Some(operator) = task.operator {
+            let time = copies.entry(nesting.outermost(operator)).or_default();
+            *time = time.saturating_add(task.span.length());
+        }
+    }
+    (!has_copies || !copies.is_empty()).then_some(copies)
 }
 
 /// Returns name, or type if it has none, and duration of a kernel.

@@ -16,7 +16,7 @@ use crate::timeline::{
     modules::{OperatorCall, module_table},
     run::{
         Collective, CollectiveId, CollectiveTask, DeviceTask, HostOperator, MissingPart, OperatorId,
-        RunMemory, RunTimeline, TaskRole,
+        RunMemory, RunTimeline, TaskRole, is_copy,
     },
     step_times::StepTimes,
 };
@@ -291,12 +291,6 @@ fn module_sums(run: &RunTimeline, domain: &str, selected: &SelectedSteps) -> Opt
     let outside = table.outside.iter().flat_map(|row| &row.calls).map(|call| time_of_call(call).0);
     modules.insert(key(OUTSIDE), TimeSum::of_total(outside.fold(0.0, |sum, time| sum + time as f64)));
     Some(modules)
-}
-
-/// Returns true for the type of a copy between host and device or on the device.
-fn is_copy(kind: &str) -> bool {
-    let kind = kind.to_ascii_uppercase();
-    ["MEMCPY", "SDMA", "DMA_SQE"].iter().any(|word| kind.contains(word))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of memory have fewer than 53 bits")]
