@@ -13,7 +13,7 @@ use crate::{
         comparison_text,
     },
     session::{CommandError, ResultFile},
-    timeline::{MODULE_DOMAIN, RunSums, compare_runs},
+    timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
 };
 
 /// Form of the output.
@@ -36,6 +36,7 @@ enum ComparisonFormat {
   npubench compare monday/worker0_ascend_pt tuesday/worker0_ascend_pt
   npubench compare base/ other/ --rank 3 --html difference.html
   npubench compare a100.pt.trace.json worker0_ascend_pt
+  npubench compare base/ other/ --step 12 --calls=aten::to
   npubench compare base/ other/ --db a3")]
 pub(super) struct CompareOptions {
     /// Profile that is compared with
@@ -56,6 +57,9 @@ pub(super) struct CompareOptions {
     /// Database with durations of the kernels alone
     #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
     db: Option<PathBuf>,
+    /// Lists single calls of operators and modules, matched by their order; `--calls=NAME` only those with NAME in theirs
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", require_equals = true)]
+    calls: Option<String>,
     /// Number of rows of a table
     #[arg(long, value_name = "N", default_value_t = 15)]
     rows: usize,
@@ -77,6 +81,15 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
     let [base_sums, other_sums] =
         [base.sum_up(&options.steps, &options.domain)?, other.sum_up(&options.steps, &options.domain)?];
     let comparison = compare_runs(&base_sums, &other_sums);
+    let calls_of_runs = options.calls.as_ref().map(|_| {
+        [base_sums.calls(&base.run, &options.domain), other_sums.calls(&other.run, &options.domain)]
+    });
+    let calls = calls_of_runs.as_ref().map(|[base, other]| {
+        let mut calls = compare_calls(base, other);
+        let wanted = options.calls.as_deref().unwrap_or_default();
+        calls.retain(|call| call.base_or_other().is_some_and(|own| own.name.contains(wanted)));
+        calls
+    });
     let in_model = match &options.db {
         Some(folder) => {
             let database = AloneDatabase::open(folder, &assets)?;
@@ -94,6 +107,7 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
         other_sums: &other_sums,
         comparison: &comparison,
         in_model: in_model.as_ref().map(|[base, other]| [base, other]),
+        calls: calls.as_deref(),
         rows: options.rows,
     };
     if let Some(page) = page {

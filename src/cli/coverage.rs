@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     catalogue::Catalogue,
-    coverage::{CoverageAnalyzer, coverage_gaps, untimed_note},
+    coverage::{CoverageAnalyzer, coverage_gaps, production_note, untimed_note},
     coverage_report::{CoverageReport, coverage_csv, coverage_json, coverage_page, coverage_text},
     exit::ExitStatus,
     report::{note_simulated, print_data, print_note},
@@ -103,6 +103,7 @@ pub(super) fn run(options: &CoverageOptions) -> Result<ExitStatus, CommandError>
     });
     workloads.iter().flat_map(|workload| &workload.notes).for_each(|note| print_note(note));
     untimed_note(&coverages).iter().for_each(|note| print_note(note));
+    production_note(&coverages).iter().for_each(|note| print_note(note));
     note_simulated(database.kind);
     Ok(if gaps.is_empty() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }

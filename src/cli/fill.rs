@@ -23,9 +23,10 @@ use crate::{
 /// Measures what workloads lack in a database, the cases that stand for most time first
 ///
 /// Gaps of `npubench coverage` that a case closes become rows: the exact case, or two to four cases between which others are
-/// interpolated. They are measured as `npubench run` does it, and the coverage is printed before and after. With a deadline
-/// (`--until`, `--budget`), time that is left is spent on the cases between brackets, then on further collections of the rows
-/// that the workloads use. An interrupted run is continued by `npubench resume`.
+/// interpolated. They are measured as `npubench run` does it, together with the rows that answer by durations of production
+/// profiles only, and the coverage is printed before and after. With a deadline (`--until`, `--budget`), time that is left is
+/// spent on the cases between brackets, then on further collections of the rows that the workloads use. An interrupted run
+/// is continued by `npubench resume`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).required(true)))]
 #[command(after_help = "Examples:
@@ -68,7 +69,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         costs: InitialCosts::new(run_options.warm_up, run_options.launches),
         budget,
     };
-    let preview = FillPreview::new(&analyzer, &workloads, &host)?;
+    let preview = FillPreview::new(&analyzer, &workloads, &host, &folder.db)?;
     let report = preview.report();
     print_data(&if is_json { fill_json(&report) } else { fill_text(&report, options.wide.width()) });
     if options.dry_run {
@@ -88,7 +89,8 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     };
     let state = || {
         let changed = questions.open(&folder.db)?;
-        FillState::new(&CoverageAnalyzer { engine: &changed.engine, catalogue: &catalogue }, &workloads)
+        let analyzer = CoverageAnalyzer { engine: &changed.engine, catalogue: &catalogue };
+        FillState::new(&analyzer, &workloads, &folder.db)
     };
     let outcome = session.measure(&preview.fill, state)?;
     let FillOutcome { exit, added, further_runs, is_stopped } = outcome;

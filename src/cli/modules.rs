@@ -9,6 +9,7 @@ use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     coverage::missing_kernels_csv,
+    domain::quoted_path,
     exit::ExitStatus,
     report::{print_data, print_note},
     run_analysis::{
@@ -132,8 +133,10 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
             .map_err(|error| CommandError::bad_input(error.to_string(), "report this as a bug"))?;
         file.write(&table)?;
         print_note(&format!(
-            "wrote `{}`: `npubench fill --workload {0}` measures these kernels",
-            file.path.display()
+            "wrote `{}`: `npubench fill --db {} --workload {}` measures these kernels",
+            file.path.display(),
+            quoted_path(options.db.as_deref().unwrap_or(&file.path)),
+            quoted_path(&file.path)
         ));
     }
     if let Some(file) = xlsx {

@@ -107,7 +107,7 @@ struct AttentionOptions {
     /// Use of the mask of attention, by default 3 (causal from the lower right)
     #[arg(long, value_name = "MODE")]
     sparse_mode: Option<u8>,
-    /// Order of dimensions of attention; by default TND for queries of three dimensions, BNSD_NBSD for those of four
+    /// Order of dimensions of attention; by default TND for queries of three dimensions, for those of four BNSD_NBSD (B,N,1,D) or BSND (B,1,N,D)
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<String>,
     /// Keys that sparse attention selects at most for a query

@@ -44,6 +44,8 @@ pub struct FillCases {
     pub cases: Vec<FillCase>,
     /// By the index of the gap.
     pub filled_by: Vec<FilledBy>,
+    /// Those of the cases that close no gap: rows that answer with durations of production profiles only.
+    pub unmeasured: BTreeSet<CaseId>,
 }
 
 impl FillCases {
@@ -95,7 +97,23 @@ impl FillCases {
         cases.sort_by(|one, other| {
             one.is_refinement.cmp(&other.is_refinement).then(other.value.total_cmp(&one.value))
         });
-        Self { cases, filled_by }
+        Self { cases, filled_by, unmeasured: BTreeSet::new() }
+    }
+
+    /// Adds the cases of rows that answer workloads without a measurement, with the time that they stand for. They count as
+    /// covered, but the duration in another model is not that of the kernel alone.
+    #[must_use]
+    pub fn with_unmeasured_rows(mut self, rows: Vec<(IdentifiedCase, f64)>) -> Self {
+        for (case, value) in rows {
+            if self.cases.iter().all(|known| known.case.id() != case.id()) {
+                self.unmeasured.insert(case.id().clone());
+                self.cases.push(FillCase { case, value, is_refinement: false });
+            }
+        }
+        self.cases.sort_by(|one, other| {
+            one.is_refinement.cmp(&other.is_refinement).then(other.value.total_cmp(&one.value))
+        });
+        self
     }
 
     /// Returns the cases that no interpolation replaces.

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Reason of a kernel whose row has durations of production profiles only.
-const NOT_MEASURED: &str = "row without a measurement; `npubench run` measures it";
+const NOT_MEASURED: &str = "row without a measurement; `npubench fill` or `run` measures it";
 /// Columns of the interval of a row.
 const INTERVAL: [&str; 2] = [columns::CI95_LOW, columns::CI95_HIGH];
 /// Header of a table of kernels that profilers write.

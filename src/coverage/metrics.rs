@@ -6,6 +6,7 @@ use super::{
     answers::{AnsweredQuestion, WorkloadCoverage},
     totals::AnswerClass,
 };
+use crate::lookup::{LatencyColumn, LookupAnswer, UsedRow};
 
 /// Operators that one fused kernel replaces: a group is one function, which hits if all of its members do. Names are
 /// those of the framework without `torch.ops.`, and begin with one of the words.
@@ -122,6 +123,29 @@ pub fn untimed_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String> {
             shown.join(", ")
         )
     })
+}
+
+/// Returns a note on invocations that rows with durations of production profiles answer; `None` without such ones.
+pub fn production_note(coverages: &[WorkloadCoverage<'_>]) -> Option<String> {
+    let answers = coverages.iter().flat_map(|coverage| &coverage.answers);
+    let is_covered = |answer: &&AnsweredQuestion<'_>| answer.class != AnswerClass::Missing;
+    let of_production = answers
+        .filter(is_covered)
+        .filter(|answered| answered.answer.as_ref().is_some_and(has_production_duration));
+    let count = of_production.fold(0_u64, |count, answered| count.saturating_add(answered.question.count));
+    (count > 0).then(|| {
+        format!(
+            "{} with durations of production profiles, which are those in a model: `npubench fill` measures their kernels alone",
+            if count == 1 { "1 invocation is answered".to_owned() } else { format!("{count} invocations are answered") }
+        )
+    })
+}
+
+/// Returns true if a row of an answer has no measurement. Collectives are measured by sweeps.
+fn has_production_duration(answer: &LookupAnswer) -> bool {
+    let is_of_production = |row: &UsedRow| row.column != LatencyColumn::Replay && !row.kernel.is_collective();
+    answer.rows.iter().any(is_of_production)
+        || answer.parts.iter().any(|part| has_production_duration(&part.answer))
 }
 
 /// Functions of a workload: operators, and fused groups of them.

@@ -27,6 +27,6 @@ pub use fill_cases::{FillCase, FillCases, FilledBy};
 pub use gaps::{CoverageGap, GapBracket, coverage_gaps};
 pub(crate) use in_model::{InModelKernel, InModelKernels, join_kernels, missing_kernels_csv};
 pub use kernels::{EntryShare, KernelCoverage, entry_share, kernel_coverage};
-pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics, untimed_note};
+pub use metrics::{CoverageMetrics, MetricRatio, coverage_metrics, production_note, untimed_note};
 pub use predicted::{modelled_micros, predicted_time};
 pub use totals::{AnswerClass, CoverageTotals};

@@ -87,7 +87,9 @@ struct OpenGaps {
 /// Returns the table of the cases, and the forecast.
 pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String {
     let cases: Vec<(&FillCase, &Result<f64, String>)> = report.fill.needed().zip(report.ends).collect();
-    let all: f64 = report.gaps.iter().filter_map(|gap| gap.time).sum();
+    let unmeasured = report.fill.cases.iter().filter(|case| report.fill.unmeasured.contains(case.case.id()));
+    let all = report.gaps.iter().filter_map(|gap| gap.time).sum::<f64>()
+        + unmeasured.map(|case| case.value).sum::<f64>();
     let mut text = String::new();
     if !cases.is_empty() {
         let columns = vec![
@@ -136,6 +138,17 @@ pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String
         let text_of_count = format_count(in_part, "composite");
         text += &format!("{text_of_count} with other parts that may be missing: not in the expected share\n");
     }
+    match report.fill.unmeasured.len() {
+        0 => {}
+        1 => {
+            text += "1 row has a duration of production profiles only: it counts in M5, and is measured as well\n";
+        }
+        rows => {
+            text += &format!(
+                "{rows} rows have durations of production profiles only: they count in M5, and are measured as well\n"
+            );
+        }
+    }
     let between = report.fill.cases.len() - cases.len();
     if between > 0 {
         text +=
@@ -159,6 +172,7 @@ pub(crate) fn fill_json(report: &FillReport<'_>) -> String {
         let mut line = json!({
             "case": case.case.id().as_str(), "kernel": case.case.kernel.as_str(),
             "inputs": case.case.shapes(), "time_us": case.value / 1e3,
+            "unmeasured_row": report.fill.unmeasured.contains(case.case.id()),
         });
         match end {
             Ok(seconds) => line["end_s"] = json!(seconds),
@@ -174,6 +188,7 @@ pub(crate) fn fill_json(report: &FillReport<'_>) -> String {
     text += &json!({
         "gaps": report.gaps.len(), "cases": report.ends.len(), "in_time": report.in_time(),
         "seconds": report.seconds, "not_filled": not_filled, "reasons": reasons, "in_part": in_part,
+        "unmeasured_rows": report.fill.unmeasured.len(),
         "m5_before": report.share_before, "m5_forecast": report.share_forecast,
     })
     .to_string();

@@ -162,11 +162,29 @@ pub(crate) struct AttentionWork {
     pub(crate) regime: AttentionRegime,
 }
 
-/// Returns a query of three dimensions: tokens, heads and their dimension.
-fn three_dims(dims: &[u64], heads: Option<u64>, head_dim: Option<u64>) -> Option<[u64; 3]> {
+/// Returns true for a query of one token for each sequence whose heads are behind its tokens: `B,1,N,D`. The layout
+/// decides if it is known; without it, several tokens of a single head have keys of one head as well.
+fn has_heads_behind_tokens(dims: &[u64], key: &[u64], layout: Option<&str>) -> bool {
+    let &[batch, 1, heads, _] = dims else { return false };
+    match (layout, key) {
+        (Some(layout), _) => layout.starts_with("BSND"),
+        (None, &[sequences, 1, keys, _]) if sequences == batch => keys > 0 && heads.is_multiple_of(keys),
+        (None, _) => true,
+    }
+}
+
+/// Returns a query of three dimensions: tokens, heads and their dimension. One of four dimensions has one token for each
+/// sequence.
+fn three_dims(dims: &[u64], key: &[u64], layout: Option<&str>, heads: Option<u64>) -> Option<[u64; 3]> {
+    let head_dim = key.last().copied();
     match *dims {
         [tokens, heads, head_dim] => Some([tokens, heads, head_dim]),
-        [batch, heads, 1, head_dim] => Some([batch, heads, head_dim]),
+        [batch, 1, heads, head_dim] if has_heads_behind_tokens(dims, key, layout) => {
+            Some([batch, heads, head_dim])
+        }
+        [batch, heads, 1, head_dim] if layout.is_none_or(|layout| !layout.starts_with("BSND")) => {
+            Some([batch, heads, head_dim])
+        }
         [tokens, width] => {
             let heads = heads.or_else(|| Some(width / head_dim.filter(|dim| *dim > 0)?))?;
             (heads > 0 && width % heads == 0).then(|| [tokens, heads, width / heads])
@@ -200,7 +218,7 @@ impl AttentionWork {
         let query = case.inputs.first()?.as_ref()?;
         let key = input(AttentionSlot::Key as usize);
         let [tokens, heads, head_dim] =
-            three_dims(&query.dims, number(name::HEADS), key.and_then(|dims| dims.last().copied()))?;
+            three_dims(&query.dims, key.unwrap_or_default(), layout, number(name::HEADS))?;
         let lengths = listed(name::QUERY_LENGTHS, is_packed).zip(keys);
         let lengths = lengths.map(|(queries, keys)| BatchLengths { queries, keys });
         let lengths = lengths.filter(|lengths| lengths.queries.len() == lengths.keys.len());
@@ -270,13 +288,15 @@ impl AttentionWork {
         let input = query.inputs.first().ok_or(MissReason::ContextMissing("q_shape"))?;
         let dtype = input.dtype.clone().ok_or(MissReason::ContextMissing("dtype"))?;
         let key = query.inputs.get(1).map(|key| key.dims.as_slice()).unwrap_or_default();
-        let dims = three_dims(&input.dims, None, key.last().copied())
-            .ok_or(MissReason::ContextMissing("q_shape"))?;
+        let layout = parameters.layout.as_deref();
+        let dims = three_dims(&input.dims, key, layout, None).ok_or(MissReason::ContextMissing("q_shape"))?;
+        let is_bsnd = has_heads_behind_tokens(&input.dims, key, layout);
         let is_fused = family == AttentionFamily::Fused;
         let slot = |slot: usize| query.inputs.get(slot).and_then(|input| input.dims.last().copied());
         let regime = AttentionRegime {
             dtype,
             kv_heads: parameters.kv_heads.or_else(|| match is_fused {
+                true if is_bsnd && key.len() == 4 => key_heads(key, KeyOrder::Framework, dims),
                 true => key_heads(key, order, dims),
                 false => Some(1),
             }),
@@ -284,6 +304,7 @@ impl AttentionWork {
             layout: parameters.layout.clone().or_else(|| match input.dims.len() {
                 _ if !is_fused => Some("TND".to_owned()),
                 3 => Some("TND".to_owned()),
+                4 if is_bsnd => Some("BSND".to_owned()),
                 4 => Some("BNSD_NBSD".to_owned()),
                 _ => None,
             }),

@@ -73,7 +73,8 @@ pub struct AttentionParameters {
     pub kv_heads: Option<u64>,
     /// Use of the mask, by default 3.
     pub sparse_mode: Option<String>,
-    /// Order of dimensions; by default `TND` for queries of three dimensions, `BNSD_NBSD` for those of four.
+    /// Order of dimensions; by default `TND` for queries of three dimensions, for those of four `BNSD_NBSD`, or `BSND` for one
+    /// token in front of the heads.
     pub layout: Option<String>,
     /// Keys that are selected at most for a query of sparse attention.
     pub topk: Option<u64>,

@@ -4,13 +4,17 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-use super::module_tables::{in_model_json, shorten};
+use super::{
+    call_tables::{CALL_COLUMNS, call_cells, call_json, call_sections, call_tables},
+    comparison_cells::{more_rows, signed},
+    module_tables::{in_model_json, shorten},
+};
 use crate::{
     config::AssetFiles,
     coverage::{InModelKernel, InModelKernels},
     render::{RenderError, render_page},
     report::{align_right, plain_table, trim_lines},
-    timeline::{ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum},
+    timeline::{ComparedCall, ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum},
 };
 
 const TEMPLATE: &str = "comparison.html.hbs";
@@ -27,6 +31,8 @@ pub(crate) struct ComparisonReport<'a> {
     pub(crate) comparison: &'a RunComparison,
     /// Kernels of base and other with their durations alone; `None` without a database.
     pub(crate) in_model: Option<[&'a InModelKernels; 2]>,
+    /// Single calls of operators and modules; `None` if they are not listed.
+    pub(crate) calls: Option<&'a [ComparedCall<'a>]>,
     /// Number of rows of a table.
     pub(crate) rows: usize,
 }
@@ -101,15 +107,6 @@ fn ratio_cell(row: &ComparedRow) -> String {
     row.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}"))
 }
 
-/// Returns a difference with its sign; one that is rounded to 0 has none.
-fn signed(value: String) -> String {
-    let digits = value.trim_start_matches('-');
-    if digits.bytes().all(|byte| matches!(byte, b'0' | b'.')) {
-        return digits.to_owned();
-    }
-    if value.starts_with('-') { value } else { format!("+{value}") }
-}
-
 fn run_text(name: &str, run: &RunTimeline, sums: &RunSums) -> String {
     let files: Vec<String> = run.files.iter().map(|file| format!("`{}`", file.display())).collect();
     let form = run.form.map_or_else(String::new, |form| form.to_string());
@@ -166,6 +163,9 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
     }
     for part in PARTS {
         text.push_str(&part_table(report, part));
+    }
+    if let Some(calls) = report.calls {
+        text.push_str(&call_tables(calls, report.rows));
     }
     if report.in_model.is_some() {
         text.push_str(&in_model_comparison(report));
@@ -332,11 +332,8 @@ fn in_model_comparison(report: &ComparisonReport<'_>) -> String {
     format!("\nkernels against their durations alone\n{}{rest}", trim_lines(&table))
 }
 
-fn more_rows(more: usize) -> String {
-    format!("{more} more rows: `--rows N`, `--format csv` or `--html FILE`\n")
-}
-
-/// Returns a JSON object for each part of the difference, then for each row, then for each kernel with its duration alone.
+/// Returns a JSON object for each part of the difference, then for each row, each call, and each kernel with its duration
+/// alone.
 #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
 pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
     let mut lines = String::new();
@@ -389,6 +386,7 @@ pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
         });
         lines.push_str(&format!("{object}\n"));
     }
+    lines.extend(report.calls.unwrap_or_default().iter().map(|call| format!("{}\n", call_json(call))));
     let runs = [("base", report.base_sums), ("other", report.other_sums)];
     for ((run, sums), kernels) in runs.into_iter().zip(report.in_model.into_iter().flatten()) {
         let steps = sums.steps as f64;
@@ -409,7 +407,7 @@ const ALONE_PART: &str = "kernel_alone";
 const ALONE_COLUMNS: [&str; 3] = ["alone", "base slowdown", "other slowdown"];
 
 /// Returns all rows as CSV; times are nanoseconds per step, memory is bytes. With a database, the kernels with their
-/// durations alone are the last rows.
+/// durations alone follow, and then the single calls, with columns of their own.
 pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
     let mut csv = csv::Writer::from_writer(Vec::new());
     let header = [
@@ -465,6 +463,13 @@ pub(crate) fn comparison_csv(report: &ComparisonReport<'_>) -> String {
         let columns = records[0].len();
         records.iter_mut().for_each(|record| record.resize(columns, String::new()));
         records.extend(compared_kernels(report).iter().filter_map(alone_record));
+    }
+    if let Some(calls) = report.calls {
+        records[0].extend(CALL_COLUMNS.map(str::to_owned));
+        let columns = records[0].len();
+        records.iter_mut().for_each(|record| record.resize(columns, String::new()));
+        let alone = if report.in_model.is_some() { ALONE_COLUMNS.len() } else { 0 };
+        records.extend(calls.iter().map(|call| call_cells(call, alone)));
     }
     for record in records {
         // Writing to memory does not fail, and all records have the same length.
@@ -542,6 +547,7 @@ fn page_data(report: &ComparisonReport<'_>) -> Value {
         "attribution": attribution.collect::<Vec<_>>(),
         "parts": parts.collect::<Vec<_>>(),
         "not_compared": comparison.not_compared,
+        "calls": call_sections(report.calls.unwrap_or_default()),
         "has_database": report.in_model.is_some(),
         "no_measured_row": NO_MEASURED_ROW,
         "in_model_columns": IN_MODEL_COLUMNS,

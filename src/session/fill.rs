@@ -17,19 +17,17 @@ use super::{
     CommandError, EndedRun, RunContext, RunOptions,
     fill_preview::{coverage_of, plan_fill_case},
     new_run_id,
+    used_rows::{UsedRowTime, cases_of_rows, unmeasured_rows},
 };
 use crate::{
     catalogue::Catalogue,
     config::AssetFiles,
-    coverage::{
-        AnswerClass, CoverageAnalyzer, FillCase, FillCases, WorkloadCoverage, coverage_gaps, coverage_metrics,
-    },
+    coverage::{CoverageAnalyzer, FillCase, FillCases, coverage_gaps, coverage_metrics},
     database::{AbsentRows, Database, row_cases},
     domain::{CaseId, DataKind, IdentifiedCase, KernelName, quoted_path},
     engine::dry_run,
     exit::ExitStatus,
     files::FolderLock,
-    lookup::LookupAnswer,
     plan::{InitialCosts, PlannedCase},
     report::{OutputFormat, print_note},
     verify::JointEstimates,
@@ -358,66 +356,18 @@ pub(crate) struct FillState {
 
 impl FillState {
     /// Looks workloads up.
-    pub(crate) fn new(analyzer: &CoverageAnalyzer<'_>, workloads: &[Workload]) -> Result<Self, CommandError> {
+    pub(crate) fn new(
+        analyzer: &CoverageAnalyzer<'_>,
+        workloads: &[Workload],
+        folder: &Path,
+    ) -> Result<Self, CommandError> {
         let coverages = coverage_of(analyzer, workloads)?;
+        let gaps = coverage_gaps(analyzer, &coverages);
         Ok(Self {
-            fill: FillCases::of_gaps(&coverage_gaps(analyzer, &coverages)),
+            fill: FillCases::of_gaps(&gaps)
+                .with_unmeasured_rows(unmeasured_rows(analyzer, &coverages, folder)?),
             used: UsedRowTime::of_coverages(&coverages),
             share: coverage_metrics(&coverages).time.value(),
         })
     }
-}
-
-/// Row that answers a workload, with the time that it stands for.
-#[derive(Clone, Debug)]
-pub(crate) struct UsedRowTime {
-    kernel: KernelName,
-    line: u64,
-    /// Nanoseconds, multiplied by the weight of the workload and divided among the rows of an answer.
-    time: f64,
-}
-
-impl UsedRowTime {
-    /// Returns the rows of all answers.
-    #[expect(clippy::cast_precision_loss, reason = "a weight")]
-    fn of_coverages(coverages: &[WorkloadCoverage<'_>]) -> Vec<Self> {
-        let mut used = Vec::new();
-        for coverage in coverages {
-            for answered in coverage.answers.iter().filter(|answer| answer.class != AnswerClass::Missing) {
-                let Some(answer) = &answered.answer else { continue };
-                let mut rows = Vec::new();
-                rows_of_answer(answer, &mut rows);
-                let time = answered.question.time.map_or(1.0, |time| time.0 as f64);
-                let time = coverage.workload.weight * time / rows.len().max(1) as f64;
-                used.extend(rows.into_iter().map(|(kernel, line)| Self { kernel, line, time }));
-            }
-        }
-        used
-    }
-}
-
-fn rows_of_answer(answer: &LookupAnswer, rows: &mut Vec<(KernelName, u64)>) {
-    rows.extend(answer.rows.iter().map(|row| (row.kernel.clone(), u64::from(row.line))));
-    answer.parts.iter().for_each(|part| rows_of_answer(&part.answer, rows));
-}
-
-/// Returns the cases of rows with the times that they stand for.
-fn cases_of_rows(
-    database: &Database,
-    used: &[UsedRowTime],
-) -> Result<Vec<(IdentifiedCase, f64)>, CommandError> {
-    let mut times: BTreeMap<&KernelName, BTreeMap<u64, f64>> = BTreeMap::new();
-    // Collectives are measured by sweeps.
-    for row in used.iter().filter(|row| !row.kernel.is_collective()) {
-        *times.entry(&row.kernel).or_default().entry(row.line).or_default() += row.time;
-    }
-    let mut cases: BTreeMap<CaseId, (IdentifiedCase, f64)> = BTreeMap::new();
-    for (kernel, lines) in times {
-        for row in row_cases(kernel, &database.kernel_csv(kernel)?)? {
-            let (Some(time), Ok(case)) = (lines.get(&row.line), row.case) else { continue };
-            let case = IdentifiedCase::new(case);
-            cases.entry(case.id().clone()).or_insert_with(|| (case, 0.0)).1 += time;
-        }
-    }
-    Ok(cases.into_values().collect())
 }

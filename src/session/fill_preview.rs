@@ -1,8 +1,8 @@
 //! Preview of a fill: the gaps of workloads, the cases that close them, and the coverage that is reached in time.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
-use super::CommandError;
+use super::{CommandError, used_rows::unmeasured_rows};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -57,10 +57,12 @@ impl<'w> FillPreview<'w> {
         analyzer: &CoverageAnalyzer<'_>,
         workloads: &'w [Workload],
         host: &PredictedHost<'_>,
+        folder: &Path,
     ) -> Result<Self, CommandError> {
         let coverages = coverage_of(analyzer, workloads)?;
         let gaps = coverage_gaps(analyzer, &coverages);
-        let fill = FillCases::of_gaps(&gaps);
+        let fill =
+            FillCases::of_gaps(&gaps).with_unmeasured_rows(unmeasured_rows(analyzer, &coverages, folder)?);
         let planned: Vec<Result<PlannedCase, String>> = fill
             .needed()
             .map(|case| plan_fill_case(analyzer.catalogue, host.profile, case, host.devices.len()))

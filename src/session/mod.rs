@@ -40,6 +40,7 @@ mod sweep;
 mod sweep_database;
 mod sweep_parts;
 mod sweep_rounds;
+mod used_rows;
 
 pub(crate) use adapt::{AdaptSession, AdaptSettings, KernelDesign};
 pub(crate) use audit_fill::AuditFill;

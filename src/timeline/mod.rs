@@ -19,7 +19,10 @@ mod steps;
 mod stragglers;
 mod vendor_steps;
 
-pub(crate) use compare::{ComparedPart, ComparedRow, RunComparison, RunSums, TimeSum, compare_runs};
+pub(crate) use compare::{
+    CallKind, ComparedCall, ComparedPart, ComparedRow, RecordedCall, RunComparison, RunSums, TimeSum,
+    compare_calls, compare_runs,
+};
 pub(crate) use flops::{PeakRate, RunFlops, Utilisation};
 pub(crate) use gaps::{FreeGap, GapCause};
 pub(crate) use intervals::{TimeSpan, sum_lengths};

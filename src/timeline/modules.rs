@@ -85,6 +85,21 @@ struct ModuleRange {
     is_backward: bool,
 }
 
+/// Call of a module with its times on the device.
+#[derive(Clone, Debug)]
+pub(crate) struct ModuleCallTimes {
+    /// Enclosing modules and the module, separated by `/`.
+    pub(crate) path: String,
+    pub(crate) is_backward: bool,
+    pub(crate) start: i64,
+    /// Time of the operators that are in no inner module, in nanoseconds.
+    pub(crate) self_time: i64,
+    /// Time of all operators within, in nanoseconds.
+    pub(crate) total: i64,
+    /// True if an operator within launched something that counts.
+    pub(crate) has_work: bool,
+}
+
 /// Visits operators with the ranges that enclose them, the outer ones first.
 fn for_each_enclosed<'r, T>(
     ranges: &'r [ModuleRange],
@@ -240,17 +255,75 @@ struct ModuleCall {
     span: TimeSpan,
 }
 
-/// Returns the time by module, of the ranges of a domain.
-pub(crate) fn module_table(run: &RunTimeline, domain: &str) -> ModuleTable {
+/// Returns the ranges of modules in the forward and the backward pass by start, and the number of those recorded.
+fn ranges_of_both_passes(run: &RunTimeline, domain: &str) -> (Vec<ModuleRange>, usize) {
     let mut ranges = run.module_ranges(domain);
     let forward_count = ranges.len();
     let backward = backward_ranges(run, &ranges);
     ranges.extend(backward);
     // The sort is stable: a range of the forward pass precedes one of the backward pass with the same times.
     ranges.sort_by_key(|range| (range.span.start, -range.span.end));
+    (ranges, forward_count)
+}
+
+/// Returns the operators with the times of their calls on the host.
+fn calls_by_span(run: &RunTimeline, calls: Vec<OperatorCall>) -> Vec<(TimeSpan, OperatorCall)> {
+    calls.into_iter().filter_map(|call| Some((run.operator(call.operator?)?.span, call))).collect()
+}
+
+/// Returns the calls of modules by start. `time_of_call` returns the time of what an operator launched that counts, and
+/// true if there is any. A range of the backward pass that only encloses others is no call.
+pub(super) fn module_calls(
+    run: &RunTimeline,
+    domain: &str,
+    time_of_call: &dyn Fn(&OperatorCall) -> (i64, bool),
+) -> Vec<ModuleCallTimes> {
+    let (ranges, _) = ranges_of_both_passes(run, domain);
+    let mut found: Vec<(ModuleCallTimes, bool)> = Vec::with_capacity(ranges.len());
+    let places = ranges.iter().zip(0..).map(|(range, at)| (range.span, at)).collect();
+    let mut of_range: HashMap<*const ModuleRange, usize> = HashMap::new();
+    for_each_enclosed(&ranges, places, &mut |path, _, at: usize| {
+        let range = &ranges[at];
+        // The path ends with the last of the ranges that have the same times.
+        let depth = path.iter().position(|own| std::ptr::eq(*own, range)).unwrap_or(path.len());
+        let path = &path[..depth];
+        let is_backward = range.is_backward || path.iter().any(|own| own.is_backward);
+        let module = format!("{}{}", if is_backward { BACKWARD } else { "" }, range.name);
+        let parent = path_of(path);
+        let path = if parent.is_empty() { module } else { format!("{parent}/{module}") };
+        let times = ModuleCallTimes {
+            path,
+            is_backward,
+            start: range.span.start,
+            self_time: 0,
+            total: 0,
+            has_work: false,
+        };
+        of_range.insert(range, found.len());
+        found.push((times, !range.is_backward));
+    });
+    let leaves = calls_by_span(run, run.operator_calls().0);
+    for_each_enclosed(&ranges, leaves, &mut |path, _, call| {
+        let (time, has_work) = time_of_call(&call);
+        let enclosing = path.iter().rev().filter_map(|range| of_range.get(&std::ptr::from_ref(*range)));
+        for (depth, at) in enclosing.enumerate() {
+            let (times, is_call) = &mut found[*at];
+            times.total = times.total.saturating_add(time);
+            times.has_work |= has_work;
+            if depth == 0 {
+                times.self_time = times.self_time.saturating_add(time);
+                *is_call = true;
+            }
+        }
+    });
+    found.into_iter().filter_map(|(times, is_call)| is_call.then_some(times)).collect()
+}
+
+/// Returns the time by module, of the ranges of a domain.
+pub(crate) fn module_table(run: &RunTimeline, domain: &str) -> ModuleTable {
+    let (ranges, forward_count) = ranges_of_both_passes(run, domain);
     let (calls, without) = run.operator_calls();
-    let leaves =
-        calls.into_iter().filter_map(|call| Some((run.operator(call.operator?)?.span, call))).collect();
+    let leaves = calls_by_span(run, calls);
     let mut by_module: IndexMap<ModuleCall, Vec<OperatorCall>> = IndexMap::new();
     let mut outside: Vec<OperatorCall> = Vec::new();
     for_each_enclosed(&ranges, leaves, &mut |path, _, call| {

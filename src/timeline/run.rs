@@ -110,6 +110,8 @@ pub(crate) struct HostOperator {
     pub(crate) span: TimeSpan,
     pub(crate) thread: u64,
     pub(crate) name: NameId,
+    /// Shapes of the inputs, such as `32,5;1,32`; [`NameId::EMPTY`] if they are not recorded.
+    pub(crate) shapes: NameId,
 }
 
 /// Operator of the backward pass, with that of the forward pass to which it belongs.
@@ -248,6 +250,11 @@ impl RunTimeline {
         (time < self.steps[at].span.end).then_some(at)
     }
 
+    /// Returns the number of the step of the host in which a time lies.
+    pub(super) fn host_step_number(&self, time: i64) -> Option<u64> {
+        self.host_step_at(time).map(|at| self.steps[at].number)
+    }
+
     /// Returns the kernels that compute.
     pub(crate) fn kernels(&self) -> impl Iterator<Item = &DeviceTask> {
         self.tasks.iter().filter(|task| task.role == TaskRole::Kernel)
@@ -353,4 +360,10 @@ fn is_point_to_point(name: &str) -> bool {
 /// Returns true for a kernel that carries out a collective: those on AI CPUs and vector cores have such names.
 pub(super) fn is_collective_kernel(name: &str) -> bool {
     name.ends_with("AicpuKernel") || name.ends_with("AivKernel")
+}
+
+/// Returns true for the type of a copy between host and device or on the device.
+pub(super) fn is_copy(kind: &str) -> bool {
+    let kind = kind.to_ascii_uppercase();
+    ["MEMCPY", "SDMA", "DMA_SQE"].iter().any(|word| kind.contains(word))
 }

@@ -29,14 +29,18 @@ struct Side {
     calls: f64,
 }
 
-fn example(rank: u32) -> PathBuf {
+pub(crate) fn example(rank: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/decoder_profile/rank{rank}_ascend_pt"))
 }
 
 pub(crate) fn compare(base: &Path, other: &Path) -> Vec<Value> {
+    compare_with_options(base, other, &[])
+}
+
+pub(crate) fn compare_with_options(base: &Path, other: &Path, options: &[&str]) -> Vec<Value> {
     let context = Context::new();
-    let ran =
-        context.run(&["compare", &base.to_string_lossy(), &other.to_string_lossy(), "--format", "json"]);
+    let arguments = ["compare", &base.to_string_lossy(), &other.to_string_lossy(), "--format", "json"];
+    let ran = context.run(&[&arguments, options].concat());
     assert_eq!(ran.code, 0, "{} {}: {}", base.display(), other.display(), ran.stderr);
     objects(&ran.stdout)
 }

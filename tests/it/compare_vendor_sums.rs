@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Copies that the reference counts among the kernels of text profiles, by operator, and the collectives.
-const COUNTED_IN_TEXT: [&str; 5] = [
+pub(crate) const COUNTED_IN_TEXT: [&str; 5] = [
     "DistributedDataParallel.forward",
     "aten::to",
     "autograd::engine::evaluate_function: ConvolutionBackward0",
@@ -95,16 +95,16 @@ fn operators_equal_all_references_without_their_copies_and_collectives() {
 }
 
 /// Path of modules without their numbers, and true for the backward pass.
-type ModulePath = (String, bool);
+pub(crate) type ModulePath = (String, bool);
 
 /// Returns the path of a module of the reference, such as `/ [ BACKWARD ]/ AlexNet_0`.
-fn vendor_module(path: &str) -> ModulePath {
+pub(crate) fn vendor_module(path: &str) -> ModulePath {
     let names: Vec<&str> = path.split('/').map(str::trim).filter(|name| !name.is_empty()).collect();
     let plain = names.iter().filter(|name| **name != "[ BACKWARD ]").map(|name| without_number(name));
     (plain.collect::<Vec<_>>().join("/"), names.contains(&"[ BACKWARD ]"))
 }
 
-fn own_module(path: &str) -> ModulePath {
+pub(crate) fn own_module(path: &str) -> ModulePath {
     let plain = path.split('/').map(|name| without_number(name.trim_start_matches("[Backward]")));
     (plain.collect::<Vec<_>>().join("/"), path.contains("[Backward]"))
 }

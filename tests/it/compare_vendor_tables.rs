@@ -28,7 +28,7 @@ pub(crate) const PAIRS: [RealPair; 5] = [
 ];
 
 /// Returns the two profiles and the vendor's comparison; `None` without the shared folder.
-fn read_pair((base, other, name): RealPair) -> Option<([PathBuf; 2], Value)> {
+pub(crate) fn read_pair((base, other, name): RealPair) -> Option<([PathBuf; 2], Value)> {
     Some(([shared(base)?, shared(other)?], reference(name)?))
 }
 

@@ -72,8 +72,10 @@ fn fill_answers_a_workload_of_other_shapes_as_forecast() {
     assert!((share(&forecast["m5_forecast"]) - after).abs() <= 0.03, "{forecast}: {after}");
     assert!(ran.stdout.contains(&format!("{:.2} % reached", after * 100.0)), "{}", ran.stdout);
     // Two to four rows of each kernel bracket the others, and their values are the time of all gaps.
+    let (rows, cases): (Vec<&Value>, Vec<&Value>) =
+        cases.iter().partition(|case| case["unmeasured_row"] == true);
     let mut by_kernel: BTreeMap<&str, usize> = BTreeMap::new();
-    for case in cases {
+    for case in &cases {
         *by_kernel.entry(case["kernel"].as_str().expect("a kernel")).or_default() += 1;
     }
     assert!(by_kernel.values().all(|rows| (2..=4).contains(rows)), "{by_kernel:?}");
@@ -82,6 +84,10 @@ fn fill_answers_a_workload_of_other_shapes_as_forecast() {
     let line: Value = serde_json::from_str(coverage.stdout.lines().next().expect("a line")).expect("JSON");
     let missing = (1.0 - before) * share(&line["time_us"]);
     assert!((valued / missing - 1.0).abs() < 1e-6, "{valued} {missing}");
+    // The rows that answer the rest have durations of the profile only, and are measured as well.
+    assert_eq!(forecast["unmeasured_rows"], rows.len(), "{forecast}");
+    let answered: f64 = rows.iter().map(|case| case["time_us"].as_f64().expect("a time")).sum();
+    assert!((answered / (before * share(&line["time_us"])) - 1.0).abs() < 1e-6, "{answered} {before}");
     // Nothing is left.
     let again = fill(&context, &[]);
     assert_eq!(again.code, 0, "{}{}", again.stdout, again.stderr);

@@ -20,6 +20,8 @@ mod comm;
 mod comm_nodes;
 mod comm_run;
 mod compare;
+mod compare_calls;
+mod compare_vendor_overall;
 mod compare_vendor_sums;
 mod compare_vendor_tables;
 mod config_file;

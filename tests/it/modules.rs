@@ -248,7 +248,11 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     // The row has the duration of this profile only, which is not that of the kernel alone.
     assert!(ran.stdout.contains("without a duration alone: 3 kernels, 0.044 ms\n"), "{}", ran.stdout);
-    assert!(ran.stdout.contains("row without a measurement; `npubench run` measures it\n"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("row without a measurement; `npubench fill` or `run` measures it\n"),
+        "{}",
+        ran.stdout
+    );
     assert!(!ran.stdout.contains("slowdown"), "{}", ran.stdout);
     let one = context.run(&["modules", "products", "--db", "db"]);
     assert!(one.stdout.contains("without a duration alone: 1 kernel, 0.040 ms\n"), "{}", one.stdout);
@@ -305,6 +309,60 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
         let ran = context.run(&["modules", "p_ascend_pt", "--db", "db", option, path]);
         assert!(matches!(ran.code, 2 | 3) && ran.stderr.contains("\nhint: "), "{ran:?}");
     }
+}
+
+/// A profile that was ingested answers its own kernels, but with durations in the model: `fill` measures what `modules` lists.
+#[test]
+fn kernels_without_a_measurement_are_listed_and_then_measured_by_fill() {
+    let context = Context::new();
+    let example = |path: &str| format!("{}/examples/decoder_profile{path}", env!("CARGO_MANIFEST_DIR"));
+    let rank = example("/rank0_ascend_pt");
+    assert_eq!(context.run(&["ingest", &example(""), "--db", "db", "--kind", "rehearsal"]).code, 0);
+    let missing = |file: &str| -> Vec<(String, String)> {
+        let ran = context.run(&["modules", &rank, "--db", "db", "--missing", file, "--format", "json"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let command = format!("`npubench fill --db db --workload {file}` measures these kernels");
+        assert!(ran.stderr.contains(&command), "{}", ran.stderr);
+        let kernels = objects(&ran.stdout).into_iter().filter(|object| object["item"] == "kernel");
+        let without = kernels.filter(|kernel| kernel["alone_ns"].is_null());
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        without.map(|kernel| (text(&kernel["kernel"]), text(&kernel["reason"]))).collect()
+    };
+    let attention =
+        ("FusedInferAttentionScore".to_owned(), "semantic_context_missing:target:avg_seq_len".to_owned());
+    let mut before = missing("missing.csv");
+    before.sort_unstable();
+    let not_measured = "row without a measurement; `npubench fill` or `run` measures it";
+    let rows = ["Add", "MatMulV2", "RmsNorm", "SwiGlu"];
+    let mut expected = rows.map(|kernel| (kernel.to_owned(), not_measured.to_owned())).to_vec();
+    expected.insert(1, attention.clone());
+    assert_eq!(before, expected);
+    let covered = context.run(&["coverage", "--db", "db", "--workload", "missing.csv"]);
+    let note = "54 invocations are answered with durations of production profiles, which are those in a model: \
+                `npubench fill` measures their kernels alone";
+    assert!(covered.stderr.contains(note), "{}", covered.stderr);
+    assert!(covered.stdout.contains("parameter of the query: kv_length"), "{}", covered.stdout);
+    let fill = |more: &[&str]| {
+        let arguments = ["fill", "--db", "db", "--workload", "missing.csv", "--host", "rehearsal"];
+        let devices = ["--rehearsal-model", "steady", "--devices", "0-3"];
+        context.run(&[&arguments, &devices[..], more].concat())
+    };
+    let planned = objects(&fill(&["--dry-run", "--format", "json"]).stdout);
+    let forecast = planned.last().expect("a forecast");
+    assert_eq!((&forecast["cases"], &forecast["unmeasured_rows"]), (&4.into(), &4.into()), "{forecast}");
+    assert_eq!(forecast["m5_before"], forecast["m5_forecast"], "these rows count in M5 already");
+    let filled = fill(&[]);
+    assert_eq!(filled.code, 0, "{}{}", filled.stdout, filled.stderr);
+    let text =
+        "4 rows have durations of production profiles only: they count in M5, and are measured as well\n";
+    assert!(filled.stdout.contains(text), "{}", filled.stdout);
+    // Only the length of the keys of attention is not recorded.
+    assert_eq!(missing("rest.csv"), [attention]);
+    let again = fill(&["--dry-run", "--format", "json"]);
+    let forecast = objects(&again.stdout).pop().expect("a forecast");
+    assert_eq!((&forecast["cases"], &forecast["unmeasured_rows"]), (&0.into(), &0.into()), "{forecast}");
+    let covered = context.run(&["coverage", "--db", "db", "--workload", "missing.csv"]);
+    assert!(!covered.stderr.contains("production profiles"), "{}", covered.stderr);
 }
 
 /// Reads the cells of a workbook with the parsers of Python's standard library, and prints them as JSON.

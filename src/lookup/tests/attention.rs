@@ -306,6 +306,44 @@ fn rotary_parts_are_those_of_the_row() {
     );
 }
 
+/// One token for each sequence in front of the heads or behind them.
+#[test]
+fn queries_of_four_dimensions_have_their_heads_by_layout_and_keys() {
+    let database = attention_table(&[
+        ("16,1,8,128", "16,2048,2,128", "2048,3,2,BSND", "42"),
+        ("16,8,1,128", "16,2,2048,128", "2048,3,2,BNSD_NBSD", "43"),
+        ("16,8,1,128", "16,2,2048,128", "4096,3,2,BNSD", "44"),
+    ]);
+    let engine = database.engine(ATTENTION_MAPPING);
+    let shown_with = |shapes: &str, length: f64, layout: Option<&str>, op: &str| {
+        let mut query = attention_query(shapes, length);
+        query.op = op.to_owned();
+        query.attention.layout = layout.map(str::to_owned);
+        shown(&engine.lookup(&query).expect("readable"))
+    };
+    let [bsnd, bnsd] = ["16,1,8,128;16,2048,2,128", "16,8,1,128;16,2048,2,128"];
+    for (shapes, length, layout, expected) in [
+        (bsnd, 2048.0, None, "42 attention FusedInferAttentionScore:2"),
+        (bsnd, 2048.0, Some("BSND"), "42 attention FusedInferAttentionScore:2"),
+        (bnsd, 2048.0, None, "43 attention FusedInferAttentionScore:3"),
+        (bnsd, 4096.0, Some("BNSD"), "44 attention FusedInferAttentionScore:4"),
+        // Several tokens of one head each are no single token of several heads.
+        (bsnd, 2048.0, Some("BNSD"), "semantic_context_missing:target:q_shape"),
+        (bnsd, 2048.0, Some("BSND"), "semantic_context_missing:target:q_shape"),
+        ("16,1,7,128;16,1,2048,128", 2048.0, None, "semantic_context_missing:target:q_shape"),
+        ("16,3,8,128;16,2048,2,128", 2048.0, None, "semantic_context_missing:target:q_shape"),
+        ("16,1,8,128;16,2048,4,128", 2048.0, None, "attention_mismatch"),
+        // One head of keys in blocks.
+        ("16,1,8,128;512,1,128,128", 2048.0, Some("BSND"), "attention_mismatch"),
+        ("16,1,8,128;512,1,128,128", 2048.0, None, "attention_mismatch"),
+    ] {
+        assert_eq!(shown_with(shapes, length, layout, "attn"), expected, "{shapes} {layout:?}");
+    }
+    // A profile records the keys of this layout in the same order.
+    let of_kernel = shown_with(bsnd, 2048.0, None, "FusedInferAttentionScore");
+    assert_eq!(of_kernel, "42 attention FusedInferAttentionScore:2");
+}
+
 /// A miss names the attributes in which the nearest row deviates, with both values.
 #[test]
 fn attention_misses_name_what_deviates() {

@@ -1,13 +1,18 @@
 //! Comparison of two runs: sums of each by kernel, operator, collective, module and memory, and the difference of their
 //! steps divided among them.
 
+mod call_order;
+mod calls;
 mod communication;
 mod host_calls;
+mod selected_steps;
 mod sums;
 mod time_sum;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use call_order::{ComparedCall, compare_calls};
+pub(crate) use calls::{CallKind, RecordedCall};
 pub(crate) use sums::RunSums;
 pub(crate) use time_sum::TimeSum;
 

@@ -1,20 +1,22 @@
 //! Sums of one run per step, by kernel, operator, collective, module and memory.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
+    calls::{RunCalls, WITHOUT_OPERATOR},
     communication::CollectiveTasks,
     host_calls::host_call_sums,
+    selected_steps::SelectedSteps,
     time_sum::{Sums, TimeSum, key},
 };
 use crate::timeline::{
     gaps::GapCause,
     intervals::{TimeSet, TimeSpan, sum_lengths},
     kernel_class::KernelClassifier,
-    modules::{LaunchedTask, OperatorCall, module_table},
+    modules::{OperatorCall, module_table},
     run::{
         Collective, CollectiveId, CollectiveTask, DeviceTask, HostOperator, MissingPart, OperatorId,
-        RunMemory, RunTimeline, TaskRole,
+        RunMemory, RunTimeline, TaskRole, is_copy,
     },
     step_times::StepTimes,
 };
@@ -55,7 +57,6 @@ pub(crate) const OUTSIDE_STEPS: &str = "outside of all steps, whole run";
 /// Number of steps, which has no time.
 pub(crate) const STEPS: &str = "steps";
 const OUTSIDE: &str = "[outside modules]";
-const WITHOUT_OPERATOR: &str = "[outside operators]";
 const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
 
 /// Step and device of a row.
@@ -66,8 +67,7 @@ type RowPlace = (Option<u64>, Option<u32>);
 pub(crate) struct RunSums {
     /// Number of steps; 1 without recorded steps.
     pub(crate) steps: usize,
-    /// Steps whose tasks are summed up; `None` stands for all tasks of a run without recorded steps.
-    chosen: HashSet<Option<u64>>,
+    selected: SelectedSteps,
     pub(crate) overall: Sums,
     pub(crate) classes: Sums,
     pub(crate) kernels: Sums,
@@ -115,7 +115,7 @@ impl RunSums {
         let (times, outside) = if recorded == 0 { (outside, in_steps) } else { (in_steps, outside) };
         let mut sums = Self {
             steps: recorded.max(1),
-            chosen: times.iter().map(|own| own.step).collect(),
+            selected: SelectedSteps::new(run, &times, selected.is_empty(), recorded),
             has_kernel_types: run.kernels().any(|task| task.kind.is_recorded()),
             has_cores: run.kernels().any(|task| task.core.is_recorded()),
             ..Self::default()
@@ -124,13 +124,7 @@ impl RunSums {
         let nesting = run.nesting();
         let classifier = KernelClassifier::new(run, &nesting);
         let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
-        // The numbers of a kernel table do not divide the calls of the host.
-        let has_all_calls = selected.is_empty() && (recorded == 0 || run.steps.is_empty());
-        let chosen = &sums.chosen;
-        let is_selected = |operator: &HostOperator| {
-            let step = || run.host_step_at(operator.span.start).map(|at| run.steps[at].number);
-            has_all_calls || step().is_some_and(|step| chosen.contains(&Some(step)))
-        };
+        let is_selected = |operator: &HostOperator| sums.selected.includes_call(run, operator.span.start);
         sums.host_calls = host_call_sums(run, &is_selected);
         let mut operators = Sums::new();
         for (operator, at) in run.operators.iter().zip(0..) {
@@ -138,7 +132,7 @@ impl RunSums {
                 operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
             }
         }
-        for task in run.kernels().filter(|task| sums.chosen.contains(&task.step)) {
+        for task in run.kernels().filter(|task| sums.selected.includes_step(task.step)) {
             let time = task.span.length();
             let shapes = task.signature.map_or("", |signature| run.signature_cells(signature)[0]);
             let (kind, name) = (run.names.text(task.kind), run.names.text(task.name));
@@ -162,7 +156,7 @@ impl RunSums {
         if !run.operators.is_empty() {
             sums.operators = Some(operators);
         }
-        sums.modules = module_sums(run, domain, &sums.chosen);
+        sums.modules = module_sums(run, domain, &sums.selected);
         let steps = sums.steps as f64;
         let all = [
             Some(&mut sums.overall),
@@ -190,9 +184,14 @@ impl RunSums {
         sums
     }
 
+    /// Returns the single calls of operators and modules in the steps that are summed up.
+    pub(crate) fn calls<'r>(&self, run: &'r RunTimeline, domain: &str) -> RunCalls<'r> {
+        RunCalls::new(run, &self.selected, domain)
+    }
+
     /// Returns true for a task of the steps that are summed up.
     pub(crate) fn includes_task(&self, task: &DeviceTask) -> bool {
-        self.chosen.contains(&task.step)
+        self.selected.includes_step(task.step)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
@@ -212,7 +211,7 @@ impl RunSums {
         let tasks = CollectiveTasks::new(run);
         let mut task_sums = Sums::new();
         // A task without a collective has no step: its start decides.
-        let has_no_steps = self.chosen.contains(&None);
+        let has_no_steps = self.selected.includes_step(None);
         let is_counted = |task: &CollectiveTask| {
             let start = task.span.start;
             has_no_steps || times.iter().any(|own| own.span.start <= start && start < own.span.end)
@@ -273,24 +272,13 @@ impl RunSums {
 
 /// Returns the time of modules in the chosen steps; `None` without ranges of modules.
 #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-fn module_sums(run: &RunTimeline, domain: &str, chosen: &HashSet<Option<u64>>) -> Option<Sums> {
+fn module_sums(run: &RunTimeline, domain: &str, selected: &SelectedSteps) -> Option<Sums> {
     let table = module_table(run, domain);
     if table.ranges == 0 {
         return None;
     }
     let mut modules = Sums::new();
-    // Time of a call in the selected steps, and true if it belongs to one of them.
-    let time_of_call = |call: &OperatorCall| -> (i64, bool) {
-        let mut tasks = call.tasks.iter().map(|task| match *task {
-            LaunchedTask::Kernel(at) => run.tasks.get(at as usize).map(|own| (own.step, own.span)),
-            LaunchedTask::Collective(at) => run.collectives.get(at as usize).map(|own| (own.step, own.span)),
-        });
-        tasks
-            .by_ref()
-            .flatten()
-            .filter(|(step, _)| chosen.contains(step))
-            .fold((0, false), |(sum, _), (_, span)| (span.length().saturating_add(sum), true))
-    };
+    let time_of_call = |call: &OperatorCall| selected.time_of_call(run, call);
     for row in &table.rows {
         let path =
             if row.parent.is_empty() { row.module.clone() } else { format!("{}/{}", row.parent, row.module) };
@@ -303,12 +291,6 @@ fn module_sums(run: &RunTimeline, domain: &str, chosen: &HashSet<Option<u64>>) -
     let outside = table.outside.iter().flat_map(|row| &row.calls).map(|call| time_of_call(call).0);
     modules.insert(key(OUTSIDE), TimeSum::of_total(outside.fold(0.0, |sum, time| sum + time as f64)));
     Some(modules)
-}
-
-/// Returns true for the type of a copy between host and device or on the device.
-fn is_copy(kind: &str) -> bool {
-    let kind = kind.to_ascii_uppercase();
-    ["MEMCPY", "SDMA", "DMA_SQE"].iter().any(|word| kind.contains(word))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of memory have fewer than 53 bits")]

@@ -9,7 +9,7 @@ use std::{
 
 use rusqlite::{Connection, Row, types::ValueRef};
 
-use super::kernel_table::collective_kind;
+use super::{kernel_table::collective_kind, operator_shapes::plain_shapes};
 use crate::{
     profile::{
         NameCell, ProfileError, RecordPosition, StringTable, TableSchema, TaskTime, TextError,
@@ -206,7 +206,8 @@ impl DatabaseReader<'_> {
     /// Reads operators and modules, and the connections to what the operators launched.
     fn read_operators(&mut self) -> Result<(), ProfileError> {
         let mut connections: Vec<(Option<i64>, HostOperator)> = Vec::new();
-        let columns = ["startNs", "endNs", "globalTid", "connectionId", "name", "type"];
+        let columns =
+            ["startNs", "endNs", "globalTid", "connectionId", "name", "type", "inputShapes", "inputDtypes"];
         let mut number = 0;
         self.for_each_row_of("PYTORCH_API", &columns, &mut |reader, row| {
             number += 1;
@@ -229,7 +230,8 @@ impl DatabaseReader<'_> {
                 let name = reader.run.names.insert(&module);
                 reader.run.ranges.push(HostRange { span, thread, name, domain: NameId::EMPTY });
             } else if !reader.run.names.text(name).starts_with("ProfilerStep#") {
-                connections.push((Self::integer(row, 3), HostOperator { span, thread, name }));
+                let shapes = reader.operator_shapes(row, [6, 7])?;
+                connections.push((Self::integer(row, 3), HostOperator { span, thread, name, shapes }));
             }
             Ok(())
         })?;
@@ -242,6 +244,19 @@ impl DatabaseReader<'_> {
             self.run.operators.push(operator);
         }
         self.read_connections(&by_id)
+    }
+
+    /// Returns the shapes of an operator's inputs: some versions store them in the column of the types.
+    fn operator_shapes(&mut self, row: &Row<'_>, columns: [usize; 2]) -> Result<NameId, ProfileError> {
+        for column in columns {
+            let cell = self.name(row, column)?;
+            let text = self.run.names.text(cell);
+            if cell.is_recorded() && !text.contains(|c: char| c.is_ascii_alphabetic()) {
+                let text = plain_shapes(text);
+                return Ok(self.run.names.insert(&text));
+            }
+        }
+        Ok(NameId::EMPTY)
     }
 
     /// Reads the connections of operators. A connection of two operators is one from the forward to the backward pass.

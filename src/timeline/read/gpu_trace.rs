@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::HashMap, path::Path};
 
 use serde::Deserialize;
 
-use super::RunReadError;
+use super::{RunReadError, operator_shapes::OperatorShapes};
 use crate::{
     profile::{TraceEvent, for_each_trace_event},
     timeline::{
@@ -73,6 +73,7 @@ struct GpuReader {
     run: RunTimeline,
     tasks: Vec<GpuTask>,
     launches: HashMap<i64, (u64, TimeSpan)>,
+    shapes: OperatorShapes,
 }
 
 /// Reads a trace of a GPU; `None` if it has no kernel of one.
@@ -135,11 +136,12 @@ impl GpuReader {
                 // users enclose whole passes, and would hide the operators in them.
                 _ if event.cat == "user_annotation" && !is_annotation_of_torch(&event.name) => {
                     let name = self.run.names.insert(&event.name);
-                    self.run.runtime_calls.push(HostOperator { span, thread, name });
+                    self.run.runtime_calls.push(HostOperator { span, thread, name, shapes: NameId::EMPTY });
                 }
                 _ => {
                     let name = self.run.names.insert(&event.name);
-                    self.run.operators.push(HostOperator { span, thread, name });
+                    let shapes = self.shapes.insert_shapes(event, &mut self.run.names);
+                    self.run.operators.push(HostOperator { span, thread, name, shapes });
                 }
             },
             "python_function" => {
@@ -150,7 +152,7 @@ impl GpuReader {
             }
             "cuda_runtime" | "cuda_driver" => {
                 let name = self.run.names.insert(&event.name);
-                self.run.runtime_calls.push(HostOperator { span, thread, name });
+                self.run.runtime_calls.push(HostOperator { span, thread, name, shapes: NameId::EMPTY });
                 let arguments: GpuArguments<'_> = event.arguments();
                 if let Some(correlation) = arguments.correlation {
                     self.launches.insert(correlation, (thread, span));

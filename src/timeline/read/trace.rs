@@ -14,7 +14,9 @@ use indexmap::IndexSet;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{RunReadError, database::MODULE_PREFIX, kernel_table::collective_kind};
+use super::{
+    RunReadError, database::MODULE_PREFIX, kernel_table::collective_kind, operator_shapes::OperatorShapes,
+};
 use crate::{
     profile::{TraceEvent, for_each_trace_event, plain_text},
     timeline::{
@@ -163,6 +165,7 @@ struct TraceReader {
     launched: HashMap<i64, HostPlace>,
     forward: HashMap<i64, HostPlace>,
     backward: Vec<(i64, HostPlace)>,
+    shapes: OperatorShapes,
 }
 
 /// Reads a trace, with the kernels of a table if there is one.
@@ -298,7 +301,8 @@ impl TraceReader {
                 Some(Ok(number)) => self.run.steps.push(HostStep { span, number }),
                 _ => {
                     let name = self.run.names.insert(&event.name);
-                    self.run.operators.push(HostOperator { span, thread, name });
+                    let shapes = self.shapes.insert_shapes(event, &mut self.run.names);
+                    self.run.operators.push(HostOperator { span, thread, name, shapes });
                 }
             },
             "python_function" => {

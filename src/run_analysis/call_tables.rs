@@ -1,0 +1,248 @@
+//! Single calls of operators and modules in a comparison: tables, JSON lines, CSV cells and sections of the page.
+
+use std::cmp::Reverse;
+
+use serde_json::{Value, json};
+
+use super::{
+    comparison_cells::{more_rows, signed},
+    module_tables::shorten,
+};
+use crate::{
+    report::{align_right, plain_table, trim_lines},
+    timeline::{CallKind, ComparedCall, RecordedCall},
+};
+
+/// Largest number of calls of a kind in a page: a run of minutes has a million.
+const PAGE_ROWS: usize = 1000;
+const KINDS: [CallKind; 2] = [CallKind::OperatorCall, CallKind::ModuleCall];
+
+/// Columns of calls in CSV, behind those of the other rows.
+pub(super) const CALL_COLUMNS: [&str; 10] = [
+    "thread",
+    "base step",
+    "other step",
+    "base call",
+    "other call",
+    "other shapes",
+    "base kernels",
+    "other kernels",
+    "base copies",
+    "other copies",
+];
+
+const fn heading(kind: CallKind) -> &'static str {
+    match kind {
+        CallKind::OperatorCall => "calls of operators with the time of their kernels, us",
+        CallKind::ModuleCall => "calls of modules, us",
+    }
+}
+
+/// Returns the columns of a table: the first two are text.
+fn columns(kind: CallKind) -> Vec<&'static str> {
+    let mut columns = vec!["name"];
+    columns.push(if kind == CallKind::OperatorCall { "shapes and kernels" } else { "" });
+    columns.extend(["step", "call", "base", "other", "difference", "ratio"]);
+    match kind {
+        CallKind::OperatorCall => columns.extend(["base copies", "other copies"]),
+        CallKind::ModuleCall => {
+            columns.remove(1);
+            columns.extend(["base self", "other self"]);
+        }
+    }
+    columns
+}
+
+/// Returns the number of columns with text.
+const fn text_columns(kind: CallKind) -> usize {
+    match kind {
+        CallKind::OperatorCall => 2,
+        CallKind::ModuleCall => 1,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+fn micros(time: i64) -> String {
+    format!("{:.3}", time as f64 / 1e3)
+}
+
+/// Returns a value of both sides, once if they have the same.
+fn both_cells(call: &ComparedCall<'_>, cell: &dyn Fn(&RecordedCall<'_>) -> String) -> String {
+    let of = |side: Option<&RecordedCall<'_>>| side.map_or_else(|| "-".to_owned(), cell);
+    let (base, other) = (of(call.base), of(call.other));
+    if base == other { base } else { format!("{base} / {other}") }
+}
+
+/// Returns shapes, and behind them what ran on the device: the longest kernel and the number of others.
+fn shapes_and_kernels(call: &RecordedCall<'_>) -> String {
+    let longest = call.kernels.iter().rev().max_by_key(|(_, time)| *time);
+    let kernels = longest.map_or_else(String::new, |(name, _)| match call.kernels.len() {
+        1 => (*name).to_owned(),
+        count => format!("{name} +{}", count - 1),
+    });
+    [call.shapes, &kernels].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the time of a call with its copies.
+fn device_time(call: &RecordedCall<'_>) -> i64 {
+    call.total.saturating_add(call.copies.unwrap_or_default())
+}
+
+/// Returns the calls of a kind in which anything ran, those that differ most first.
+fn largest_differences<'a, 'c>(calls: &'a [ComparedCall<'c>], kind: CallKind) -> Vec<&'a ComparedCall<'c>> {
+    let has_time =
+        |call: &&ComparedCall<'_>| call.base.into_iter().chain(call.other).any(|own| device_time(own) != 0);
+    let mut rows: Vec<&ComparedCall<'c>> =
+        calls.iter().filter(|call| call.kind == kind).filter(has_time).collect();
+    let time = |side: Option<&RecordedCall<'_>>| side.map_or(0, device_time);
+    rows.sort_by_key(|call| Reverse(time(call.other).abs_diff(time(call.base))));
+    rows
+}
+
+fn table_cells(call: &ComparedCall<'_>) -> Vec<String> {
+    let time = |side: Option<&RecordedCall<'_>>, time: &dyn Fn(&RecordedCall<'_>) -> Option<i64>| {
+        side.and_then(time).map_or_else(|| "-".to_owned(), micros)
+    };
+    let mut cells = vec![call.base_or_other().map_or_else(String::new, |own| own.name.clone().into_owned())];
+    if call.kind == CallKind::OperatorCall {
+        cells.push(both_cells(call, &shapes_and_kernels));
+    }
+    cells.extend([
+        both_cells(call, &|own| own.step.map_or_else(|| "-".to_owned(), |step| step.to_string())),
+        both_cells(call, &|own| own.number.to_string()),
+        time(call.base, &|own| Some(own.total)),
+        time(call.other, &|own| Some(own.total)),
+        signed(micros(call.difference())),
+        call.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.4}")),
+    ]);
+    let more: &dyn Fn(&RecordedCall<'_>) -> Option<i64> = match call.kind {
+        CallKind::OperatorCall => &|own| own.copies,
+        CallKind::ModuleCall => &|own| own.self_time,
+    };
+    cells.extend([call.base, call.other].map(|side| time(side, more)));
+    cells
+}
+
+/// Returns a table of each kind of calls with the largest differences.
+pub(super) fn call_tables(calls: &[ComparedCall<'_>], most: usize) -> String {
+    let mut text = String::new();
+    for kind in KINDS {
+        let rows = largest_differences(calls, kind);
+        if rows.is_empty() {
+            continue;
+        }
+        let columns = columns(kind);
+        let numbers = text_columns(kind)..columns.len();
+        let mut table = plain_table(columns);
+        for call in rows.iter().take(most) {
+            let mut cells = table_cells(call);
+            for cell in &mut cells[..text_columns(kind)] {
+                *cell = shorten(cell, 60);
+            }
+            table.add_row(cells);
+        }
+        align_right(&mut table, numbers);
+        let more = rows.len().saturating_sub(most);
+        let rest = if more == 0 { String::new() } else { more_rows(more) };
+        text.push_str(&format!("\n{}\n{}{rest}", heading(kind), trim_lines(&table)));
+    }
+    if text.is_empty() {
+        text.push_str(
+            "\nno calls of operators or modules to list: see `not compared` or the name behind `--calls`\n",
+        );
+    }
+    text
+}
+
+/// Returns the sections of the page, with the largest differences of each kind.
+pub(super) fn call_sections(calls: &[ComparedCall<'_>]) -> Vec<Value> {
+    let sections = KINDS.into_iter().filter_map(|kind| {
+        let rows = largest_differences(calls, kind);
+        let more = rows.len().saturating_sub(PAGE_ROWS);
+        let (texts, columns) = (text_columns(kind), columns(kind));
+        let cell =
+            |(at, text): (usize, String)| json!({"text": text, "class": if at < texts { "s" } else { "n" }});
+        let heads = columns.iter().enumerate().map(|(at, text)| cell((at, (*text).to_owned())));
+        let cells = |call: &&ComparedCall<'_>| {
+            table_cells(call).into_iter().enumerate().map(cell).collect::<Vec<_>>()
+        };
+        (!rows.is_empty()).then(|| {
+            json!({"heading": heading(kind), "columns": heads.collect::<Vec<_>>(),
+                   "rows": rows.iter().take(PAGE_ROWS).map(cells).collect::<Vec<_>>(),
+                   "more": (more > 0).then_some(more)})
+        })
+    });
+    sections.collect()
+}
+
+/// Returns a call as a JSON object.
+pub(super) fn call_json(call: &ComparedCall<'_>) -> Value {
+    let side = |own: Option<&RecordedCall<'_>>| {
+        own.map(|own| {
+            let kernels: Vec<Value> = own
+                .kernels
+                .iter()
+                .map(|(kernel, time)| json!({"kernel": kernel, "duration_ns": time}))
+                .collect();
+            json!({"step": own.step, "call": own.number, "start_ns": own.start, "shapes": own.shapes,
+                   "total_ns": own.total, "self_ns": own.self_time, "copies_ns": own.copies,
+                   "kernels": (call.kind == CallKind::OperatorCall).then_some(kernels)})
+        })
+    };
+    json!({
+        "item": "call",
+        "part": <&str>::from(call.kind),
+        "name": call.base_or_other().map(|own| &own.name),
+        "thread": call.thread,
+        "base": side(call.base),
+        "other": side(call.other),
+        "difference_ns": call.difference(),
+        "ratio": call.ratio(),
+    })
+}
+
+/// Returns a call as cells of the CSV with `alone` columns of kernels in a database.
+pub(super) fn call_cells(call: &ComparedCall<'_>, alone: usize) -> Vec<String> {
+    fn cell<T: ToString>(value: Option<T>) -> String {
+        value.map_or_else(String::new, |value| value.to_string())
+    }
+    let sides = [call.base, call.other];
+    let [base, other] = sides.map(|side| cell(side.map(|own| own.total)));
+    let [base_calls, other_calls] = sides.map(|side| cell(side.map(|_| 1)));
+    let [base_self, other_self] = sides.map(|side| cell(side.and_then(|own| own.self_time)));
+    let [base_step, other_step] = sides.map(|side| cell(side.and_then(|own| own.step)));
+    let [base_number, other_number] = sides.map(|side| cell(side.map(|own| own.number)));
+    let [base_kernels, other_kernels] = sides.map(|side| {
+        let kernels = side.into_iter().flat_map(|own| &own.kernels);
+        kernels.map(|(name, time)| format!("{name} {time}")).collect::<Vec<_>>().join("; ")
+    });
+    let [base_copies, other_copies] = sides.map(|side| cell(side.and_then(|own| own.copies)));
+    let own = call.base_or_other();
+    let mut cells = vec![
+        call.kind.to_string(),
+        cell(own.map(|own| &own.name)),
+        cell(own.map(|own| own.shapes)),
+        base,
+        base_calls,
+        other,
+        other_calls,
+        call.difference().to_string(),
+        cell(call.ratio()),
+        base_self,
+        other_self,
+    ];
+    cells.extend(std::iter::repeat_n(String::new(), alone));
+    cells.extend([
+        call.thread.to_string(),
+        base_step,
+        other_step,
+        base_number,
+        other_number,
+        cell(call.other.map(|own| own.shapes)),
+        base_kernels,
+        other_kernels,
+        base_copies,
+        other_copies,
+    ]);
+    cells
+}

@@ -1,0 +1,345 @@
+//! Pairs of the calls of two runs that have the same order.
+//!
+//! Threads are paired by the calls that they have in common, so that the backward pass and other threads are apart, and
+//! the steps by their order. The calls of a thread in a step are matched by the longest common subsequence of names and
+//! shapes, and what lies between these pairs by that of the names alone. Very long sequences that differ much are matched
+//! by an approximation of it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use similar::{Algorithm, DiffOp, capture_diff_slices};
+
+use super::calls::{CallGroup, CallKind, RecordedCall, RunCalls};
+
+/// Product of the lengths of two sequences beyond which a common subsequence need not be the longest.
+const EXACT_PAIRS: usize = 100_000_000;
+
+/// Call of both runs, or of one of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ComparedCall<'c> {
+    pub(crate) kind: CallKind,
+    /// Number of the thread, or of another list of calls that are matched among themselves, from 1.
+    pub(crate) thread: usize,
+    /// Call of the base; `None` if it has none that matches.
+    pub(crate) base: Option<&'c RecordedCall<'c>>,
+    pub(crate) other: Option<&'c RecordedCall<'c>>,
+}
+
+impl<'c> ComparedCall<'c> {
+    /// Returns the call of base, or else that of other.
+    pub(crate) fn base_or_other(&self) -> Option<&'c RecordedCall<'c>> {
+        self.base.or(self.other)
+    }
+
+    /// Returns the time of other minus that of base in nanoseconds; a missing call took none.
+    pub(crate) fn difference(&self) -> i64 {
+        let total = |side: Option<&RecordedCall<'_>>| side.map_or(0, |call| call.total);
+        total(self.other).saturating_sub(total(self.base))
+    }
+
+    /// Returns the time of other in relation to that of base; `None` if one of them has none.
+    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        let (base, other) = (self.base?.total, self.other?.total);
+        (base > 0).then(|| other as f64 / base as f64)
+    }
+}
+
+type Calls<'c> = Vec<&'c RecordedCall<'c>>;
+
+/// Matches the calls of two runs, in their order, by thread and step. Calls of a kind that one of the runs does not
+/// have are left out.
+pub(crate) fn compare_calls<'c>(base: &'c RunCalls<'_>, other: &'c RunCalls<'_>) -> Vec<ComparedCall<'c>> {
+    let has_kind = |group: CallGroup| match group.kind() {
+        CallKind::OperatorCall => base.has_operators && other.has_operators,
+        CallKind::ModuleCall => base.has_modules && other.has_modules,
+    };
+    let [base_groups, other_groups] = [base, other].map(|run| {
+        let mut groups: BTreeMap<CallGroup, Calls<'c>> = BTreeMap::new();
+        for call in run.calls.iter().filter(|call| has_kind(call.group)) {
+            groups.entry(call.group).or_default().push(call);
+        }
+        groups
+    });
+    let has_shapes =
+        [base, other].into_iter().all(|run| run.calls.iter().any(|call| !call.shapes.is_empty()));
+    let mut found = Vec::new();
+    let mut threads: BTreeMap<CallKind, usize> = BTreeMap::new();
+    for (base_group, other_group) in pair_groups(&base_groups, &other_groups) {
+        let Some(group) = base_group.or(other_group) else { continue };
+        let calls = |groups: &BTreeMap<CallGroup, Calls<'c>>, group: Option<CallGroup>| {
+            group.and_then(|group| groups.get(&group)).cloned().unwrap_or_default()
+        };
+        let number = threads.entry(group.kind()).or_default();
+        *number += 1;
+        let (of_base, of_other) = (calls(&base_groups, base_group), calls(&other_groups, other_group));
+        for (base_step, other_step) in pair_steps((of_base, &base.steps), (of_other, &other.steps)) {
+            let pairs = match_calls(&base_step, &other_step, has_shapes);
+            found.extend(pairs.into_iter().map(|(base, other)| ComparedCall {
+                kind: group.kind(),
+                thread: *number,
+                base,
+                other,
+            }));
+        }
+    }
+    found.sort_by_key(|call| call.kind);
+    found
+}
+
+/// Returns the pairs of groups by the start of their first call. Threads with the most calls of the same names are pairs.
+fn pair_groups(
+    base: &BTreeMap<CallGroup, Calls<'_>>,
+    other: &BTreeMap<CallGroup, Calls<'_>>,
+) -> Vec<(Option<CallGroup>, Option<CallGroup>)> {
+    fn names<'a>(calls: &'a Calls<'_>) -> HashMap<&'a str, usize> {
+        let mut names = HashMap::new();
+        calls.iter().for_each(|call| *names.entry(call.matched_name()).or_default() += 1);
+        names
+    }
+    let start = |calls: &Calls<'_>| calls.first().map_or(i64::MAX, |call| call.start);
+    let others: Vec<_> = other.iter().map(|(group, calls)| (group, calls, names(calls))).collect();
+    let mut common = Vec::new();
+    for (group, calls) in base {
+        let own = names(calls);
+        for (other_group, other_calls, other_names) in &others {
+            let shared: usize = own
+                .iter()
+                .map(|(name, count)| other_names.get(name).map_or(0, |other| *count.min(other)))
+                .sum();
+            let can_match = match (group, other_group) {
+                (CallGroup::Thread(_), CallGroup::Thread(_)) => shared > 0,
+                _ => group == *other_group,
+            };
+            if can_match {
+                common.push((
+                    std::cmp::Reverse(shared),
+                    start(calls),
+                    start(other_calls),
+                    *group,
+                    **other_group,
+                ));
+            }
+        }
+    }
+    common.sort_unstable();
+    let (mut of_base, mut of_other) = (HashMap::new(), HashSet::new());
+    for (.., base, other) in common {
+        if !of_base.contains_key(&base) && !of_other.contains(&other) {
+            of_base.insert(base, other);
+            of_other.insert(other);
+        }
+    }
+    let mut pairs: Vec<_> = base
+        .iter()
+        .map(|(group, calls)| (start(calls), (Some(*group), of_base.get(group).copied())))
+        .collect();
+    pairs.sort_unstable();
+    let mut rest: Vec<_> = other
+        .iter()
+        .filter(|(group, _)| !of_other.contains(*group))
+        .map(|(group, calls)| (start(calls), (None, Some(*group))))
+        .collect();
+    rest.sort_unstable();
+    pairs.extend(rest);
+    pairs.into_iter().map(|(_, pair)| pair).collect()
+}
+
+/// Divides calls by step: the first step of base with the first of other, and so on; then those outside of the compared
+/// steps. If one of the runs has no recorded steps, the calls of each run are one list.
+fn pair_steps<'c>(
+    (base, base_steps): (Calls<'c>, &[u64]),
+    (other, other_steps): (Calls<'c>, &[u64]),
+) -> Vec<(Calls<'c>, Calls<'c>)> {
+    if base_steps.is_empty() || other_steps.is_empty() {
+        return vec![(base, other)];
+    }
+    let most = base_steps.len().max(other_steps.len());
+    let divide = |calls: Calls<'c>, steps: &[u64]| {
+        let mut divided = vec![Vec::new(); most + 1];
+        for call in calls {
+            let place = call.step.and_then(|step| steps.binary_search(&step).ok());
+            divided[place.unwrap_or(most)].push(call);
+        }
+        divided
+    };
+    divide(base, base_steps).into_iter().zip(divide(other, other_steps)).collect()
+}
+
+type CallPair<'c> = (Option<&'c RecordedCall<'c>>, Option<&'c RecordedCall<'c>>);
+/// Function that matches two lists of calls.
+type CallMatcher<'f, 'c> = &'f dyn Fn(&[&'c RecordedCall<'c>], &[&'c RecordedCall<'c>]) -> Vec<CallPair<'c>>;
+
+/// Matches two lists of calls in their order; calls without a match are pairs with `None`.
+fn match_calls<'c>(
+    base: &[&'c RecordedCall<'c>],
+    other: &[&'c RecordedCall<'c>],
+    has_shapes: bool,
+) -> Vec<CallPair<'c>> {
+    let by_name = |call: &RecordedCall<'c>| (call.matched_name().to_owned(), String::new());
+    if !has_shapes {
+        return match_by(base, other, &by_name, &|base, other| unmatched(base, other));
+    }
+    let by_shapes = |call: &RecordedCall<'c>| (call.matched_name().to_owned(), call.shapes.to_owned());
+    match_by(base, other, &by_shapes, &|base, other| {
+        match_by(base, other, &by_name, &|base, other| unmatched(base, other))
+    })
+}
+
+fn unmatched<'c>(base: &[&'c RecordedCall<'c>], other: &[&'c RecordedCall<'c>]) -> Vec<CallPair<'c>> {
+    let base = base.iter().map(|call| (Some(*call), None));
+    base.chain(other.iter().map(|call| (None, Some(*call)))).collect()
+}
+
+/// Matches two lists by the longest common subsequence of keys; `between` matches what is between its members.
+fn match_by<'c>(
+    base: &[&'c RecordedCall<'c>],
+    other: &[&'c RecordedCall<'c>],
+    key: &dyn Fn(&RecordedCall<'c>) -> (String, String),
+    between: CallMatcher<'_, 'c>,
+) -> Vec<CallPair<'c>> {
+    let mut numbers: HashMap<(String, String), usize> = HashMap::new();
+    let mut keys = |calls: &[&'c RecordedCall<'c>]| -> Vec<usize> {
+        let mut keys = Vec::with_capacity(calls.len());
+        for call in calls {
+            let next = numbers.len();
+            keys.push(*numbers.entry(key(call)).or_insert(next));
+        }
+        keys
+    };
+    let (base_keys, other_keys) = (keys(base), keys(other));
+    let algorithm = match base.len().saturating_mul(other.len()) <= EXACT_PAIRS {
+        true => Algorithm::RawMyers,
+        false => Algorithm::Myers,
+    };
+    let mut pairs = Vec::with_capacity(base.len().max(other.len()));
+    let (mut base_at, mut other_at) = (0, 0);
+    for part in capture_diff_slices(algorithm, &base_keys, &other_keys) {
+        let DiffOp::Equal { old_index, new_index, len } = part else { continue };
+        pairs.extend(between(&base[base_at..old_index], &other[other_at..new_index]));
+        pairs.extend((0..len).map(|at| (Some(base[old_index + at]), Some(other[new_index + at]))));
+        (base_at, other_at) = (old_index + len, new_index + len);
+    }
+    pairs.extend(between(&base[base_at..], &other[other_at..]));
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+
+    /// Run of calls `(thread, step, name, shapes)` in their order.
+    fn run(calls: &[(u64, u64, &'static str, &'static str)]) -> RunCalls<'static> {
+        let mut steps: Vec<u64> = calls.iter().map(|call| call.1).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        let calls = calls.iter().zip(0..).map(|((thread, step, name, shapes), start)| RecordedCall {
+            name: Cow::Borrowed(*name),
+            shapes,
+            step: Some(*step),
+            number: 1,
+            start,
+            total: start,
+            self_time: None,
+            kernels: Vec::new(),
+            copies: None,
+            group: CallGroup::Thread(*thread),
+        });
+        RunCalls { calls: calls.collect(), steps, has_operators: true, has_modules: false }
+    }
+
+    /// Returns thread, and name, shapes and place of each side.
+    fn pairs(base: &RunCalls<'_>, other: &RunCalls<'_>) -> Vec<(usize, String, String)> {
+        let side = |call: Option<&RecordedCall<'_>>| {
+            call.map_or_else(
+                || "-".to_owned(),
+                |call| format!("{}({})@{}", call.name, call.shapes, call.start),
+            )
+        };
+        let calls = compare_calls(base, other).into_iter();
+        calls.map(|call| (call.thread, side(call.base), side(call.other))).collect()
+    }
+
+    fn expected(rows: &[(usize, &str, &str)]) -> Vec<(usize, String, String)> {
+        rows.iter().map(|(thread, base, other)| (*thread, (*base).to_owned(), (*other).to_owned())).collect()
+    }
+
+    #[test]
+    fn equal_shapes_are_matched_before_equal_names() {
+        let base = run(&[(1, 0, "to", "8"), (1, 0, "add", "4"), (1, 0, "to", "4"), (1, 0, "end", "")]);
+        let other = run(&[(1, 0, "to", "4"), (1, 0, "mul", "4"), (1, 0, "end", "")]);
+        let rows = [
+            (1, "to(8)@0", "-"),
+            (1, "add(4)@1", "-"),
+            (1, "to(4)@2", "to(4)@0"),
+            (1, "-", "mul(4)@1"),
+            (1, "end()@3", "end()@2"),
+        ];
+        assert_eq!(pairs(&base, &other), expected(&rows));
+        // Another batch has no shape in common: the names decide.
+        let other = run(&[(1, 0, "to", "16"), (1, 0, "add", "9"), (1, 0, "to", "9"), (1, 0, "end", "")]);
+        assert!(compare_calls(&base, &other).iter().all(|call| call.base.is_some() && call.other.is_some()));
+        // Without shapes in one run, the names decide as well.
+        let other = run(&[(1, 0, "to", ""), (1, 0, "add", ""), (1, 0, "to", ""), (1, 0, "end", "")]);
+        assert!(compare_calls(&base, &other).iter().all(|call| call.base.is_some() && call.other.is_some()));
+    }
+
+    #[test]
+    fn threads_are_matched_by_their_calls_and_not_by_their_numbers() {
+        let base = run(&[(1, 0, "mm", ""), (2, 0, "mm_backward", ""), (1, 0, "add", ""), (3, 0, "load", "")]);
+        let other = run(&[(1, 0, "mm_backward", ""), (1, 0, "add", ""), (7, 0, "mm", ""), (7, 0, "add", "")]);
+        let rows = [
+            (1, "mm()@0", "mm()@2"),
+            (1, "add()@2", "add()@3"),
+            (2, "mm_backward()@1", "mm_backward()@0"),
+            (2, "-", "add()@1"),
+            (3, "load()@3", "-"),
+        ];
+        assert_eq!(pairs(&base, &other), expected(&rows));
+    }
+
+    #[test]
+    fn steps_are_matched_by_their_order_and_calls_do_not_cross_them() {
+        let base = run(&[(1, 7, "a", ""), (1, 7, "b", ""), (1, 8, "a", "")]);
+        let other = run(&[(1, 90, "a", ""), (1, 91, "b", ""), (1, 91, "a", ""), (1, 92, "c", "")]);
+        let rows = [
+            (1, "a()@0", "a()@0"),
+            (1, "b()@1", "-"),
+            (1, "-", "b()@1"),
+            (1, "a()@2", "a()@2"),
+            (1, "-", "c()@3"),
+        ];
+        assert_eq!(pairs(&base, &other), expected(&rows));
+        // A run without recorded steps is compared with all steps of the other.
+        let mut whole = run(&[(1, 0, "a", ""), (1, 0, "b", ""), (1, 0, "a", ""), (1, 0, "c", "")]);
+        whole.steps.clear();
+        let rows =
+            [(1, "a()@0", "a()@0"), (1, "b()@1", "b()@1"), (1, "a()@2", "a()@2"), (1, "c()@3", "c()@3")];
+        assert_eq!(pairs(&whole, &other), expected(&rows));
+    }
+
+    /// Every call is in one row, in the order of its run, also where the matching is not exact.
+    #[test]
+    fn every_call_of_long_runs_is_in_one_row() {
+        const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+        let calls = |factor: usize, count: usize| {
+            let calls: Vec<_> = (0..count).map(|at| (1, 0, NAMES[at * factor / 3 % 5], "")).collect();
+            run(&calls)
+        };
+        for count in [300, 12_000] {
+            let (base, other) = (calls(7, count), calls(11, count));
+            let found = compare_calls(&base, &other);
+            let starts = |side: &dyn Fn(&ComparedCall<'_>) -> Option<i64>| {
+                found.iter().filter_map(side).collect::<Vec<_>>()
+            };
+            let all: Vec<i64> = base.calls.iter().map(|call| call.start).collect();
+            assert_eq!(starts(&|call| Some(call.base?.start)), all);
+            assert_eq!(starts(&|call| Some(call.other?.start)), all);
+            let matched = found.iter().filter_map(|call| Some((call.base?, call.other?)));
+            assert!(matched.clone().all(|(base, other)| base.name == other.name));
+            assert!(matched.count() > count / 4);
+        }
+    }
+}
