@@ -212,7 +212,9 @@ fn temporary_files_of_killed_commands_are_removed() {
     );
     assert!(!context.path("db/.npubench-new-abc").exists());
     let unfinished = ["db/.npubench-abc.tmp", "db/.npubench/.npubench-abc.tmp"];
-    unfinished.iter().for_each(|file| context.write(file, "half"));
+    for file in unfinished {
+        context.write(file, "half");
+    }
     assert_eq!(grid(&context, &["RmsNorm", "--rows", "4"]).code, 0);
     assert_eq!(unfinished.map(|file| context.path(file).exists()), [false, false]);
     assert_eq!(context.rows("db", "RmsNorm").len(), 4);
