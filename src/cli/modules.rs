@@ -9,9 +9,9 @@ use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     coverage::missing_kernels_csv,
-    domain::quoted_path,
+    domain::{host_option, quoted_path},
     exit::ExitStatus,
-    report::{print_data, print_note},
+    report::{format_count, print_data, print_note},
     run_analysis::{
         AloneDatabase, ModulesReport, modules_csv, modules_json, modules_of_run, modules_text,
         modules_workbook, nothing_on_device, peak_of_run, read_all_runs,
@@ -108,10 +108,8 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
     let apart = |file: Option<ResultFile>| file.map(|file| file.apart_from(inputs())).transpose();
     let (xlsx, missing) = (apart(xlsx)?, apart(missing)?);
     let tables: Vec<ModuleTable> = runs.iter().map(|run| module_table(run, &options.domain)).collect();
-    let in_model = match &options.db {
-        Some(folder) => Some(AloneDatabase::open(folder, &assets)?.join(&runs, &|_| true)?),
-        None => None,
-    };
+    let database = options.db.as_ref().map(|folder| AloneDatabase::open(folder, &assets)).transpose()?;
+    let in_model = database.as_ref().map(|database| database.join(&runs, &|_| true)).transpose()?;
     let peaks: Vec<Option<PeakRate>> =
         runs.iter().map(|run| peak_of_run(run, options.peak, profile.as_ref())).collect();
     let of_runs = runs.iter().zip(&tables).zip(&peaks).enumerate();
@@ -126,17 +124,18 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
             options.domain
         ));
     }
-    if let Some(file) = missing
-        && let Some(in_model) = &in_model
-    {
+    if let (Some(file), Some(database), Some(in_model)) = (missing, &database, &in_model) {
         let table = missing_kernels_csv(in_model)
             .map_err(|error| CommandError::bad_input(error.to_string(), "report this as a bug"))?;
         file.write(&table)?;
         print_note(&format!(
-            "wrote `{}`: `npubench fill --db {} --workload {}` measures these kernels",
+            "wrote `{}` with {}: `npubench fill --db {database} --workload {workload}{}` measures those that can be launched, \
+             `npubench coverage --db {database} --workload {workload}` has what the others need",
             file.path.display(),
-            quoted_path(options.db.as_deref().unwrap_or(&file.path)),
-            quoted_path(&file.path)
+            format_count(in_model.missing().len(), "kernel"),
+            host_option(database.kind()),
+            database = quoted_path(options.db.as_deref().unwrap_or(&file.path)),
+            workload = quoted_path(&file.path)
         ));
     }
     if let Some(file) = xlsx {

@@ -10,6 +10,7 @@ use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
     coverage::{InModelKernels, join_kernels},
+    domain::DataKind,
     profile::device_of_profile,
     report::{note_simulated, print_note},
     session::{CommandError, LookupDatabase},
@@ -52,6 +53,13 @@ pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, Comma
                 run.repeated,
                 "record of a collective repeats another on another stream and does not count",
                 "records of collectives repeat others on another stream and do not count",
+            ),
+            (
+                run.without_row,
+                "kernel or collective of trace_view.json is not in the table of kernels, which may be cut; it counts, without \
+                 type and shapes",
+                "kernels and collectives of trace_view.json are not in the table of kernels, which may be cut; they count, \
+                 without type and shapes",
             ),
             (
                 run.unfinished_ranges,
@@ -247,6 +255,11 @@ impl AloneDatabase {
         let database = LookupDatabase::open(folder, None)?;
         note_simulated(database.kind);
         Ok(Self { database, catalogue })
+    }
+
+    /// Returns the kind of the database.
+    pub(crate) const fn kind(&self) -> DataKind {
+        self.database.kind
     }
 
     /// Looks up the kernels of runs for which `is_counted` returns true.

@@ -290,17 +290,18 @@ fn arrivals_table(report: &StepTimesReport<'_>) -> String {
         "all waits us",
     ]);
     for arrival in report.arrivals.iter().take(SHOWN_ARRIVALS) {
-        let (Some((last, transfer)), Some((rank, wait))) = (arrival.straggler(), arrival.longest_wait())
-        else {
+        let (Some((_, transfer)), Some((rank, wait))) = (arrival.straggler(), arrival.longest_wait()) else {
             continue;
         };
+        let last = arrival.last_rank();
+        let rank_cell = |rank: u32| last.map_or_else(|| "-".to_owned(), |_| rank.to_string());
         table.add_row([
             arrival.name.clone(),
             number_cell(arrival.step),
             micros_cell(transfer),
-            last.to_string(),
+            rank_cell(last.unwrap_or_default()),
             micros_cell(wait),
-            rank.to_string(),
+            rank_cell(rank),
             micros_cell(arrival.total_wait()),
         ]);
     }
@@ -426,7 +427,7 @@ pub(crate) fn step_times_json(report: &StepTimesReport<'_>) -> String {
             "collective": arrival.name,
             "step": arrival.step,
             "transfer_ns": straggler.map(|(_, transfer)| transfer),
-            "last_rank": straggler.map(|(rank, _)| rank),
+            "last_rank": arrival.last_rank(),
             "durations_ns": arrival.durations,
         });
         lines.push_str(&format!("{object}\n"));

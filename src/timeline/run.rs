@@ -218,6 +218,8 @@ pub(crate) struct RunTimeline {
     pub(crate) untimed: u64,
     /// Records that repeat a collective on another stream.
     pub(crate) repeated: u64,
+    /// Kernels and collectives of a trace that the table beside it lacks.
+    pub(crate) without_row: u64,
     /// Ranges of mstx without an end.
     pub(crate) unfinished_ranges: u64,
     /// Events of a trace whose process has no name.

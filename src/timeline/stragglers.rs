@@ -20,6 +20,12 @@ impl CollectiveArrival {
         self.durations.iter().map(|(rank, duration)| (*rank, *duration)).min_by_key(|(_, duration)| *duration)
     }
 
+    /// Returns the rank that arrived last; `None` if no other one waited for it.
+    pub(crate) fn last_rank(&self) -> Option<u32> {
+        let (rank, _) = self.straggler()?;
+        (self.total_wait() > 0).then_some(rank)
+    }
+
     /// Returns the longest wait and its rank.
     pub(crate) fn longest_wait(&self) -> Option<(u32, i64)> {
         let (_, transfer) = self.straggler()?;

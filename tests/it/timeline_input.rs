@@ -54,7 +54,41 @@ fn wrong_input_is_refused_with_a_hint() {
     assert!(ran.code == 0 && ran.stderr.contains("the vendor's table of steps is not compared: "), "{ran:?}");
 }
 
-/// Changes of the synthetic database, and what the program says about them: an error with table, row and cell, a note, or a
+/// A table that was cut at the end of a line: what it lacks is in the trace, and does not become free time.
+#[test]
+fn kernels_that_a_cut_table_lacks_keep_their_time() {
+    let context = Context::new();
+    let output = "p_ascend_pt/ASCEND_PROFILER_OUTPUT";
+    let example = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/examples/decoder_profile/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT"
+    );
+    let read = |name: &str| fs::read_to_string(Path::new(example).join(name)).expect("an example");
+    let (trace, table) = (read("trace_view.json"), read("kernel_details.csv"));
+    context.write(&format!("{output}/trace_view.json"), &trace);
+    context.write(&format!("{output}/kernel_details.csv"), &table);
+    let whole = timeline(&context, &context.path("p_ascend_pt"));
+    let steps = |output: &[serde_json::Value]| -> Vec<serde_json::Value> {
+        let figures = ["span_ns", "computing_ns", "communication_ns", "free_ns", "kernels", "collectives"];
+        items(output, "step")
+            .iter()
+            .map(|step| figures.map(|figure| step[figure].clone()).to_vec().into())
+            .collect()
+    };
+    let lines: Vec<&str> = table.split_inclusive('\n').collect();
+    context.write(&format!("{output}/kernel_details.csv"), &lines[..lines.len() - 11].concat());
+    let cut = context.run(&["timeline", "p_ascend_pt", "--format", "json"]);
+    assert_eq!(cut.code, 0, "{}", cut.stderr);
+    let note = "11 kernels and collectives of trace_view.json are not in the table of kernels, which may be cut; they count, \
+                without type and shapes\n";
+    assert!(cut.stderr.ends_with(note), "{}", cut.stderr);
+    let cut: Vec<serde_json::Value> =
+        cut.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(steps(&whole).iter().all(|step| step[3].as_i64() > Some(0)), "{whole:?}");
+    assert_eq!(steps(&cut), steps(&whole));
+}
+
+/// Changes of the synthetic database, and the message for each: an error with table, row and cell, a note, or a
 /// part that is not recorded.
 #[test]
 fn wrong_cells_and_missing_rows_of_databases_are_named() {

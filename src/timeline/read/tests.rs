@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::timeline::{
-    GapCause, MODULE_DOMAIN, StepTimes, TimeSpan, collective_arrivals, module_table,
+    CollectiveArrival, GapCause, MODULE_DOMAIN, StepTimes, TimeSpan, collective_arrivals, module_table,
     run::{MissingPart, TaskRole},
     step_times, waits_by_rank,
 };
@@ -334,6 +334,10 @@ fn profiles_of_several_ranks_in_one_folder_are_all_read() {
     assert_eq!((&*arrivals[0].name, arrivals[0].step), ("hcom_allReduce__612_0_1", Some(7)));
     assert_eq!(arrivals[0].straggler(), Some((1, 10_000)));
     assert_eq!((arrivals[0].longest_wait(), arrivals[0].total_wait()), (Some((0, 6_000)), 7_000));
+    assert_eq!(arrivals[0].last_rank(), Some(1));
+    // Nobody waited: no rank was late.
+    let durations = arrivals[0].durations.keys().map(|rank| (*rank, 10_000)).collect();
+    assert_eq!(CollectiveArrival { durations, ..arrivals[0].clone() }.last_rank(), None);
     let waits = waits_by_rank(&arrivals);
     assert_eq!((waits[&0].waited, waits[&1].caused, waits[&2].waited), (6_000, 7_000, 1_000));
     // Two runs of one rank are of different executions.

@@ -407,8 +407,10 @@ impl TraceReader {
                 continue;
             }
             let is_transfer = self.transfers.contains(&task.span.start);
-            let is_kernel = !has_table && is_kernel_task(self.run.names.text(task.task_type));
-            let role = match is_kernel && !is_transfer {
+            // A table that was cut lacks kernels. Their time is recorded, and without them it would count as free.
+            let is_kernel = is_kernel_task(self.run.names.text(task.task_type)) && !is_transfer;
+            self.run.without_row += u64::from(has_table && is_kernel);
+            let role = match is_kernel {
                 true if is_collective_kernel(self.run.names.text(task.name)) => TaskRole::CollectiveKernel,
                 true => TaskRole::Kernel,
                 false if is_transfer => TaskRole::CollectiveTask,
@@ -447,8 +449,10 @@ impl TraceReader {
                     (row.operator, row.launch, row.group) = (operator, launch, collective.group);
                     row.device = row.device.or(collective.device);
                 }
-                None if add_all => self.run.collectives.push(Collective { operator, launch, ..collective }),
-                None => {}
+                None => {
+                    self.run.without_row += u64::from(has_table && !add_all);
+                    self.run.collectives.push(Collective { operator, launch, ..collective });
+                }
             }
         }
         self.run.collective_tasks = tasks_of_collectives(
