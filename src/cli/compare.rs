@@ -57,7 +57,8 @@ pub(super) struct CompareOptions {
     /// Database with durations of the kernels alone
     #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
     db: Option<PathBuf>,
-    /// Lists single calls of operators and modules, matched by their order; `--calls=NAME` only those with NAME in theirs
+    /// Lists single calls of outermost operators and of modules, matched by their order; `--calls=NAME` only those with NAME,
+    /// in any case, in their name or in that of an operator or kernel in them
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", require_equals = true)]
     calls: Option<String>,
     /// Number of rows of a table
@@ -81,15 +82,23 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
     let [base_sums, other_sums] =
         [base.sum_up(&options.steps, &options.domain)?, other.sum_up(&options.steps, &options.domain)?];
     let comparison = compare_runs(&base_sums, &other_sums);
-    let calls_of_runs = options.calls.as_ref().map(|_| {
-        [base_sums.calls(&base.run, &options.domain), other_sums.calls(&other.run, &options.domain)]
+    let calls_of_runs = options.calls.as_ref().map(|wanted| {
+        [(&base_sums, &base), (&other_sums, &other)]
+            .map(|(sums, own)| sums.calls(&own.run, &options.domain, wanted))
     });
     let calls = calls_of_runs.as_ref().map(|[base, other]| {
         let mut calls = compare_calls(base, other);
-        let wanted = options.calls.as_deref().unwrap_or_default();
-        calls.retain(|call| call.base_or_other().is_some_and(|own| own.name.contains(wanted)));
+        calls.retain(|call| call.base.into_iter().chain(call.other).any(|own| own.is_wanted));
         calls
     });
+    if let (Some(wanted), Some([])) = (&options.calls, calls.as_deref()) {
+        print_note(&match wanted.as_str() {
+            "" => "no call of an operator or a module is recorded in both profiles".to_owned(),
+            wanted => format!(
+                "no call of both profiles contains `{wanted}` in the name of an operator, a kernel or a module"
+            ),
+        });
+    }
     let in_model = match &options.db {
         Some(folder) => {
             let database = AloneDatabase::open(folder, &assets)?;

@@ -33,31 +33,19 @@ pub(super) const CALL_COLUMNS: [&str; 10] = [
 
 const fn heading(kind: CallKind) -> &'static str {
     match kind {
-        CallKind::OperatorCall => "calls of operators with the time of their kernels, us",
-        CallKind::ModuleCall => "calls of modules, us",
-    }
-}
-
-/// Returns the columns of a table: the first two are text.
-fn columns(kind: CallKind) -> Vec<&'static str> {
-    let mut columns = vec!["name"];
-    columns.push(if kind == CallKind::OperatorCall { "shapes and kernels" } else { "" });
-    columns.extend(["step", "call", "base", "other", "difference", "ratio"]);
-    match kind {
-        CallKind::OperatorCall => columns.extend(["base copies", "other copies"]),
-        CallKind::ModuleCall => {
-            columns.remove(1);
-            columns.extend(["base self", "other self"]);
+        CallKind::OperatorCall => {
+            "calls of operators with the time of their kernels, us; by the differences of kernels and copies"
         }
+        CallKind::ModuleCall => "calls of modules, us; by the larger difference of total and self",
     }
-    columns
 }
 
-/// Returns the number of columns with text.
-const fn text_columns(kind: CallKind) -> usize {
+/// Returns the columns of a table with text, and those behind them.
+fn columns(kind: CallKind) -> (&'static [&'static str], [&'static str; 8]) {
+    let numbers = |base, other| ["step", "call", "base", "other", "difference", "ratio", base, other];
     match kind {
-        CallKind::OperatorCall => 2,
-        CallKind::ModuleCall => 1,
+        CallKind::OperatorCall => (&["name", "shapes and kernels"], numbers("base copies", "other copies")),
+        CallKind::ModuleCall => (&["name"], numbers("base self", "other self")),
     }
 }
 
@@ -70,7 +58,11 @@ fn micros(time: i64) -> String {
 fn both_cells(call: &ComparedCall<'_>, cell: &dyn Fn(&RecordedCall<'_>) -> String) -> String {
     let of = |side: Option<&RecordedCall<'_>>| side.map_or_else(|| "-".to_owned(), cell);
     let (base, other) = (of(call.base), of(call.other));
-    if base == other { base } else { format!("{base} / {other}") }
+    match base == other || other.is_empty() {
+        true => base,
+        false if base.is_empty() => other,
+        false => format!("{base} / {other}"),
+    }
 }
 
 /// Returns shapes, and behind them what ran on the device: the longest kernel and the number of others.
@@ -83,19 +75,38 @@ fn shapes_and_kernels(call: &RecordedCall<'_>) -> String {
     [call.shapes, &kernels].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the time of a call with its copies.
-fn device_time(call: &RecordedCall<'_>) -> i64 {
-    call.total.saturating_add(call.copies.unwrap_or_default())
+/// Returns how much a time of both calls differs. That of a call without a match is the difference; one that a side does not
+/// record is none.
+fn time_difference(call: &ComparedCall<'_>, time: &dyn Fn(&RecordedCall<'_>) -> Option<i64>) -> u64 {
+    match (call.base, call.other) {
+        (Some(base), Some(other)) => {
+            time(base).zip(time(other)).map_or(0, |(base, other)| other.abs_diff(base))
+        }
+        (base, other) => base.or(other).and_then(time).map_or(0, i64::unsigned_abs),
+    }
+}
+
+/// Returns the difference by which calls are ordered. Copies of an operator are beside its kernels, the self time of a
+/// module is part of its total.
+fn ordered_difference(call: &ComparedCall<'_>) -> u64 {
+    let total = time_difference(call, &|own| Some(own.total));
+    match call.kind {
+        CallKind::OperatorCall => total.saturating_add(time_difference(call, &|own| own.copies)),
+        CallKind::ModuleCall => total.max(time_difference(call, &|own| own.self_time)),
+    }
 }
 
 /// Returns the calls of a kind in which anything ran, those that differ most first.
 fn largest_differences<'a, 'c>(calls: &'a [ComparedCall<'c>], kind: CallKind) -> Vec<&'a ComparedCall<'c>> {
-    let has_time =
-        |call: &&ComparedCall<'_>| call.base.into_iter().chain(call.other).any(|own| device_time(own) != 0);
+    let has_time = |call: &&ComparedCall<'_>| {
+        call.base
+            .into_iter()
+            .chain(call.other)
+            .any(|own| own.total != 0 || own.copies.unwrap_or_default() != 0)
+    };
     let mut rows: Vec<&ComparedCall<'c>> =
         calls.iter().filter(|call| call.kind == kind).filter(has_time).collect();
-    let time = |side: Option<&RecordedCall<'_>>| side.map_or(0, device_time);
-    rows.sort_by_key(|call| Reverse(time(call.other).abs_diff(time(call.base))));
+    rows.sort_by_key(|call| Reverse(ordered_difference(call)));
     rows
 }
 
@@ -131,25 +142,19 @@ pub(super) fn call_tables(calls: &[ComparedCall<'_>], most: usize) -> String {
         if rows.is_empty() {
             continue;
         }
-        let columns = columns(kind);
-        let numbers = text_columns(kind)..columns.len();
-        let mut table = plain_table(columns);
+        let (texts, numbers) = columns(kind);
+        let mut table = plain_table(texts.iter().copied().chain(numbers));
         for call in rows.iter().take(most) {
             let mut cells = table_cells(call);
-            for cell in &mut cells[..text_columns(kind)] {
+            for cell in &mut cells[..texts.len()] {
                 *cell = shorten(cell, 60);
             }
             table.add_row(cells);
         }
-        align_right(&mut table, numbers);
+        align_right(&mut table, texts.len()..texts.len() + numbers.len());
         let more = rows.len().saturating_sub(most);
         let rest = if more == 0 { String::new() } else { more_rows(more) };
         text.push_str(&format!("\n{}\n{}{rest}", heading(kind), trim_lines(&table)));
-    }
-    if text.is_empty() {
-        text.push_str(
-            "\nno calls of operators or modules to list: see `not compared` or the name behind `--calls`\n",
-        );
     }
     text
 }
@@ -159,10 +164,11 @@ pub(super) fn call_sections(calls: &[ComparedCall<'_>]) -> Vec<Value> {
     let sections = KINDS.into_iter().filter_map(|kind| {
         let rows = largest_differences(calls, kind);
         let more = rows.len().saturating_sub(PAGE_ROWS);
-        let (texts, columns) = (text_columns(kind), columns(kind));
-        let cell =
-            |(at, text): (usize, String)| json!({"text": text, "class": if at < texts { "s" } else { "n" }});
-        let heads = columns.iter().enumerate().map(|(at, text)| cell((at, (*text).to_owned())));
+        let (texts, numbers) = columns(kind);
+        let cell = |(at, text): (usize, String)| {
+            json!({"text": text, "class": if at < texts.len() { "s" } else { "n" }})
+        };
+        let heads = texts.iter().copied().chain(numbers).map(str::to_owned).enumerate().map(cell);
         let cells = |call: &&ComparedCall<'_>| {
             table_cells(call).into_iter().enumerate().map(cell).collect::<Vec<_>>()
         };

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::{
     call_tables::{CALL_COLUMNS, call_cells, call_json, call_sections, call_tables},
     comparison_cells::{more_rows, signed},
-    module_tables::{in_model_json, shorten},
+    module_tables::{in_model_json, input_shapes, shorten},
 };
 use crate::{
     config::AssetFiles,
     coverage::{InModelKernel, InModelKernels},
     render::{RenderError, render_page},
-    report::{align_right, plain_table, trim_lines},
+    report::{align_right, format_count, plain_table, trim_lines},
     timeline::{ComparedCall, ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum},
 };
 
@@ -236,7 +236,7 @@ fn has_amount(row: &ComparedRow) -> bool {
 const IN_MODEL_COLUMNS: [&str; 7] =
     ["kernel", "alone us", "base us", "slowdown", "other us", "slowdown", "difference ms"];
 
-/// Kernel with a duration alone in both runs.
+/// Kernel of both runs with its duration alone.
 struct ComparedKernel<'a> {
     base: Option<&'a InModelKernel>,
     other: Option<&'a InModelKernel>,
@@ -257,7 +257,7 @@ impl ComparedKernel<'_> {
     }
 }
 
-/// Returns the kernels of both runs that have a duration alone, by the difference of their time per step.
+/// Returns the kernels of both runs by the difference of their time per step.
 #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
 fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<ComparedKernel<'a>> {
     let Some([base, other]) = report.in_model else { return Vec::new() };
@@ -287,24 +287,29 @@ fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<ComparedKernel<'a>
             pairs.push(pair(None, Some(kernel)));
         }
     }
-    pairs.retain(|pair| pair.base_or_other().is_some_and(|kernel| kernel.alone.is_some()));
     pairs.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
     pairs
 }
 
-/// Returns the kernels with their durations alone as cells.
+/// Returns the kernels with their durations alone as cells; none if no kernel has one.
 fn in_model_rows(report: &ComparisonReport<'_>) -> Vec<[String; 7]> {
+    let kernels = compared_kernels(report);
+    let has_alone =
+        |pair: &ComparedKernel<'_>| pair.base_or_other().is_some_and(|kernel| kernel.alone.is_some());
+    if !kernels.iter().any(has_alone) {
+        return Vec::new();
+    }
     let mean = |kernel: Option<&InModelKernel>| {
         kernel.map_or_else(|| "-".to_owned(), |kernel| format!("{:.3}", kernel.mean() / 1e3))
     };
     let slowdown = |kernel: Option<&InModelKernel>| {
         kernel.and_then(InModelKernel::slowdown).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"))
     };
-    let rows = compared_kernels(report).into_iter().filter_map(|pair| {
+    let rows = kernels.into_iter().filter_map(|pair| {
         let kernel = pair.base_or_other()?;
         Some([
-            format!("{} {}", kernel.case.kernel, kernel.case.signature()),
-            kernel.alone.map_or_else(String::new, |alone| format!("{:.3}", alone.duration / 1e3)),
+            format!("{} {}", kernel.case.kernel, input_shapes(kernel)),
+            kernel.alone.map_or_else(|| "-".to_owned(), |alone| format!("{:.3}", alone.duration / 1e3)),
             mean(pair.base),
             slowdown(pair.base),
             mean(pair.other),
@@ -329,7 +334,18 @@ fn in_model_comparison(report: &ComparisonReport<'_>) -> String {
     }
     align_right(&mut table, 1..7);
     let rest = if more == 0 { String::new() } else { more_rows(more) };
-    format!("\nkernels against their durations alone\n{}{rest}", trim_lines(&table))
+    let without = compared_kernels(report)
+        .iter()
+        .filter(|pair| pair.base_or_other().is_some_and(|kernel| kernel.alone.is_none()))
+        .count();
+    let without = match without {
+        0 => String::new(),
+        count => format!(
+            "{} without a duration alone: `npubench modules PROFILE --db DIR` has the reasons\n",
+            format_count(count, "kernel")
+        ),
+    };
+    format!("\nkernels against their durations alone\n{}{rest}{without}", trim_lines(&table))
 }
 
 /// Returns a JSON object for each part of the difference, then for each row, each call, and each kernel with its duration

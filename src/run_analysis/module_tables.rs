@@ -285,7 +285,8 @@ pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
     text
 }
 
-fn input_shapes(kernel: &InModelKernel) -> String {
+/// Returns the shapes of the inputs of a kernel.
+pub(super) fn input_shapes(kernel: &InModelKernel) -> String {
     let slots = kernel.case.inputs.iter();
     let shapes =
         slots.map(|slot| slot.as_ref().map_or_else(String::new, |tensor| Dims(&tensor.dims).to_string()));

@@ -11,8 +11,9 @@ use similar::{Algorithm, DiffOp, capture_diff_slices};
 
 use super::calls::{CallGroup, CallKind, RecordedCall, RunCalls};
 
-/// Product of the lengths of two sequences beyond which a common subsequence need not be the longest.
-const EXACT_PAIRS: usize = 100_000_000;
+/// Sum of the lengths of two sequences beyond which a common subsequence need not be the longest: an exact one takes a time up to
+/// the square of the sum.
+const LONGEST_EXACT: usize = 20_000;
 
 /// Call of both runs, or of one of them.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +62,6 @@ pub(crate) fn compare_calls<'c>(base: &'c RunCalls<'_>, other: &'c RunCalls<'_>)
         }
         groups
     });
-    let has_shapes =
-        [base, other].into_iter().all(|run| run.calls.iter().any(|call| !call.shapes.is_empty()));
     let mut found = Vec::new();
     let mut threads: BTreeMap<CallKind, usize> = BTreeMap::new();
     for (base_group, other_group) in pair_groups(&base_groups, &other_groups) {
@@ -74,7 +73,7 @@ pub(crate) fn compare_calls<'c>(base: &'c RunCalls<'_>, other: &'c RunCalls<'_>)
         *number += 1;
         let (of_base, of_other) = (calls(&base_groups, base_group), calls(&other_groups, other_group));
         for (base_step, other_step) in pair_steps((of_base, &base.steps), (of_other, &other.steps)) {
-            let pairs = match_calls(&base_step, &other_step, has_shapes);
+            let pairs = match_calls(&base_step, &other_step);
             found.extend(pairs.into_iter().map(|(base, other)| ComparedCall {
                 kind: group.kind(),
                 thread: *number,
@@ -146,12 +145,15 @@ fn pair_groups(
 }
 
 /// Divides calls by step: the first step of base with the first of other, and so on; then those outside of the compared
-/// steps. If one of the runs has no recorded steps, the calls of each run are one list.
+/// steps. If one of the runs has no recorded steps, or steps of kernels alone, the calls of each run are one list.
 fn pair_steps<'c>(
     (base, base_steps): (Calls<'c>, &[u64]),
     (other, other_steps): (Calls<'c>, &[u64]),
 ) -> Vec<(Calls<'c>, Calls<'c>)> {
-    if base_steps.is_empty() || other_steps.is_empty() {
+    let is_without_steps = |calls: &Calls<'_>, steps: &[u64]| {
+        steps.is_empty() || !calls.is_empty() && calls.iter().all(|call| call.step.is_none())
+    };
+    if is_without_steps(&base, base_steps) || is_without_steps(&other, other_steps) {
         return vec![(base, other)];
     }
     let most = base_steps.len().max(other_steps.len());
@@ -167,22 +169,22 @@ fn pair_steps<'c>(
 }
 
 type CallPair<'c> = (Option<&'c RecordedCall<'c>>, Option<&'c RecordedCall<'c>>);
+/// Function that returns the name of a call, and its shapes or none.
+type CallKey<'f, 'c> = &'f dyn Fn(&'c RecordedCall<'c>) -> (&'c str, &'c str);
 /// Function that matches two lists of calls.
 type CallMatcher<'f, 'c> = &'f dyn Fn(&[&'c RecordedCall<'c>], &[&'c RecordedCall<'c>]) -> Vec<CallPair<'c>>;
 
-/// Matches two lists of calls in their order; calls without a match are pairs with `None`.
-fn match_calls<'c>(
-    base: &[&'c RecordedCall<'c>],
-    other: &[&'c RecordedCall<'c>],
-    has_shapes: bool,
-) -> Vec<CallPair<'c>> {
-    let by_name = |call: &RecordedCall<'c>| (call.matched_name().to_owned(), String::new());
-    if !has_shapes {
-        return match_by(base, other, &by_name, &|base, other| unmatched(base, other));
+/// Matches two lists of calls in their order; calls without a match are pairs with `None`. Shapes count if both lists have some:
+/// the shapes of kernels and of operators are recorded apart.
+fn match_calls<'c>(base: &[&'c RecordedCall<'c>], other: &[&'c RecordedCall<'c>]) -> Vec<CallPair<'c>> {
+    let by_name: CallKey<'_, 'c> = &|call| (call.matched_name(), "");
+    let has_shapes = |calls: &[&RecordedCall<'_>]| calls.iter().any(|call| !call.shapes.is_empty());
+    if !has_shapes(base) || !has_shapes(other) {
+        return match_by(base, other, by_name, &|base, other| unmatched(base, other));
     }
-    let by_shapes = |call: &RecordedCall<'c>| (call.matched_name().to_owned(), call.shapes.to_owned());
-    match_by(base, other, &by_shapes, &|base, other| {
-        match_by(base, other, &by_name, &|base, other| unmatched(base, other))
+    let by_shapes: CallKey<'_, 'c> = &|call| (call.matched_name(), call.shapes);
+    match_by(base, other, by_shapes, &|base, other| {
+        match_by(base, other, by_name, &|base, other| unmatched(base, other))
     })
 }
 
@@ -195,10 +197,10 @@ fn unmatched<'c>(base: &[&'c RecordedCall<'c>], other: &[&'c RecordedCall<'c>]) 
 fn match_by<'c>(
     base: &[&'c RecordedCall<'c>],
     other: &[&'c RecordedCall<'c>],
-    key: &dyn Fn(&RecordedCall<'c>) -> (String, String),
+    key: CallKey<'_, 'c>,
     between: CallMatcher<'_, 'c>,
 ) -> Vec<CallPair<'c>> {
-    let mut numbers: HashMap<(String, String), usize> = HashMap::new();
+    let mut numbers: HashMap<(&str, &str), usize> = HashMap::new();
     let mut keys = |calls: &[&'c RecordedCall<'c>]| -> Vec<usize> {
         let mut keys = Vec::with_capacity(calls.len());
         for call in calls {
@@ -208,7 +210,7 @@ fn match_by<'c>(
         keys
     };
     let (base_keys, other_keys) = (keys(base), keys(other));
-    let algorithm = match base.len().saturating_mul(other.len()) <= EXACT_PAIRS {
+    let algorithm = match base.len().saturating_add(other.len()) <= LONGEST_EXACT {
         true => Algorithm::RawMyers,
         false => Algorithm::Myers,
     };
@@ -245,6 +247,7 @@ mod tests {
             self_time: None,
             kernels: Vec::new(),
             copies: None,
+            is_wanted: true,
             group: CallGroup::Thread(*thread),
         });
         RunCalls { calls: calls.collect(), steps, has_operators: true, has_modules: false }
@@ -318,6 +321,40 @@ mod tests {
         let rows =
             [(1, "a()@0", "a()@0"), (1, "b()@1", "b()@1"), (1, "a()@2", "a()@2"), (1, "c()@3", "c()@3")];
         assert_eq!(pairs(&whole, &other), expected(&rows));
+    }
+
+    /// Shapes of a kernel without an operator, which a table has, are no shapes of the operators of its run.
+    #[test]
+    fn shapes_of_kernels_do_not_stand_for_those_of_operators() {
+        let base = run(&[(1, 0, "to", "8"), (1, 0, "add", "4"), (1, 0, "end", "")]);
+        let mut other = run(&[(1, 0, "to", ""), (1, 0, "end", ""), (1, 0, "add", ""), (1, 0, "end", "")]);
+        let kernel =
+            RecordedCall { shapes: "8", group: CallGroup::OutsideOperators, ..other.calls[0].clone() };
+        other.calls.push(kernel);
+        let found = compare_calls(&base, &other);
+        assert_eq!(found.iter().filter(|call| call.base.is_some() && call.other.is_some()).count(), 3);
+    }
+
+    /// The steps of a run can be known from its kernels alone.
+    #[test]
+    fn calls_without_steps_are_matched_with_all_of_the_other_run() {
+        let base = run(&[(1, 7, "a", ""), (1, 8, "b", "")]);
+        let mut other = run(&[(1, 7, "a", ""), (1, 8, "b", "")]);
+        other.calls.iter_mut().for_each(|call| call.step = None);
+        assert_eq!(pairs(&base, &other), expected(&[(1, "a()@0", "a()@0"), (1, "b()@1", "b()@1")]));
+    }
+
+    /// An exact search would take minutes.
+    #[test]
+    fn a_short_run_is_matched_with_a_very_long_one() {
+        const NAMES: [&str; 3] = ["a", "b", "c"];
+        let calls = |count: usize, more: usize| {
+            run(&(0..count).map(|at| (1, 0, NAMES[(at * at + more) % 3], "")).collect::<Vec<_>>())
+        };
+        let (base, other) = (calls(100, 1), calls(200_000, 0));
+        let found = compare_calls(&base, &other);
+        assert_eq!(found.iter().filter(|call| call.base.is_some()).count(), 100);
+        assert_eq!(found.iter().filter(|call| call.other.is_some()).count(), 200_000);
     }
 
     /// Every call is in one row, in the order of its run, also where the matching is not exact.

@@ -9,6 +9,7 @@ use super::selected_steps::SelectedSteps;
 use crate::timeline::{
     intervals::sum_lengths,
     modules::module_calls,
+    names::NameId,
     nesting::OperatorNesting,
     run::{DeviceTask, OperatorId, RunTimeline, TaskRole, is_copy},
 };
@@ -64,6 +65,8 @@ pub(crate) struct RecordedCall<'r> {
     pub(crate) kernels: Vec<(&'r str, i64)>,
     /// Time of the copies below an operator, which are no kernels; `None` if it is not recorded, and for modules.
     pub(crate) copies: Option<i64>,
+    /// True if the name of the call, or of an operator or kernel in it, contains the text that the user looks for.
+    pub(crate) is_wanted: bool,
     pub(super) group: CallGroup,
 }
 
@@ -88,14 +91,17 @@ pub(crate) struct RunCalls<'r> {
 }
 
 impl<'r> RunCalls<'r> {
-    /// Lists the calls of the selected steps: those that start in one on the host, and those with work in one.
-    pub(super) fn new(run: &'r RunTimeline, selected: &SelectedSteps, domain: &str) -> Self {
-        let mut calls = operator_calls(run, selected);
+    /// Lists the calls of the selected steps: those that start in one on the host, and those with work in one. Those whose
+    /// names contain `wanted`, in any case, are marked; an empty text is in all.
+    pub(super) fn new(run: &'r RunTimeline, selected: &SelectedSteps, domain: &str, wanted: &str) -> Self {
+        let wanted = wanted.to_lowercase();
+        let mut calls = operator_calls(run, selected, &wanted);
         let modules = module_calls(run, domain, &|call| selected.time_of_call(run, call));
         let has_modules = !modules.is_empty();
         let modules =
             modules.into_iter().filter(|own| own.has_work || selected.includes_call(run, own.start));
         calls.extend(modules.map(|own| RecordedCall {
+            is_wanted: own.path.to_lowercase().contains(&wanted),
             name: Cow::Owned(own.path),
             shapes: "",
             step: run.host_step_number(own.start),
@@ -121,11 +127,16 @@ impl<'r> RunCalls<'r> {
 }
 
 /// Returns the outermost operators with kernels and copies below them, and the kernels without an operator.
-fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps) -> Vec<RecordedCall<'r>> {
+fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps, wanted: &str) -> Vec<RecordedCall<'r>> {
     if run.operators.is_empty() {
         return Vec::new();
     }
     let nesting = run.nesting();
+    let is_wanted_name = |name: NameId| run.names.text(name).to_lowercase().contains(wanted);
+    let with_wanted: HashSet<OperatorId> = (run.operators.iter().zip(0..))
+        .filter(|(operator, _)| is_wanted_name(operator.name))
+        .map(|(_, at)| nesting.outermost(OperatorId(at)))
+        .collect();
     let mut kernels_of: BTreeMap<OperatorId, Vec<&DeviceTask>> = BTreeMap::new();
     let mut calls = Vec::new();
     for task in run.kernels().filter(|task| selected.includes_step(task.step)) {
@@ -143,6 +154,7 @@ fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps) -> Vec<Rec
                     self_time: None,
                     kernels: vec![recorded_kernel(run, task)],
                     copies: None,
+                    is_wanted: is_wanted_name(task.name) || is_wanted_name(task.kind),
                     group: CallGroup::OutsideOperators,
                 });
             }
@@ -161,6 +173,8 @@ fn operator_calls<'r>(run: &'r RunTimeline, selected: &SelectedSteps) -> Vec<Rec
             shapes: run.names.text(operator.shapes),
             step: run.host_step_number(operator.span.start),
             number: 0,
+            is_wanted: with_wanted.contains(&id)
+                || kernels.iter().any(|task| is_wanted_name(task.name) || is_wanted_name(task.kind)),
             start: operator.span.start,
             total: sum_lengths(kernels.iter().map(|task| task.span.length())),
             self_time: None,

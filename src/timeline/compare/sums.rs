@@ -184,9 +184,10 @@ impl RunSums {
         sums
     }
 
-    /// Returns the single calls of operators and modules in the steps that are summed up.
-    pub(crate) fn calls<'r>(&self, run: &'r RunTimeline, domain: &str) -> RunCalls<'r> {
-        RunCalls::new(run, &self.selected, domain)
+    /// Returns the single calls of operators and modules in the steps that are summed up, with a mark at those that contain
+    /// `wanted` in a name.
+    pub(crate) fn calls<'r>(&self, run: &'r RunTimeline, domain: &str, wanted: &str) -> RunCalls<'r> {
+        RunCalls::new(run, &self.selected, domain, wanted)
     }
 
     /// Returns true for a task of the steps that are summed up.
