@@ -9,27 +9,41 @@ const DESCRIPTIONS: [(&str, &str); 6] = [
     ("invalid float literal", "not a number"),
     ("cannot parse float from empty string", "not a number"),
 ];
+/// End of a quoted value and of its option.
+const VALUE_END: &str = "': ";
 /// Words in front of a range, such as `1..=10`.
 const RANGE: &str = " is not in ";
 
-/// Returns the text of an error with understandable descriptions of numbers.
+/// Returns the text of an error with understandable descriptions of numbers. The value of the user, which is in front of them, is
+/// not changed.
 pub(super) fn usage_error_text(text: &str) -> String {
-    let described = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
-    let text = DESCRIPTIONS.iter().fold(text.to_owned(), described);
-    let lines = text.lines().map(|line| readable_range(line).unwrap_or_else(|| line.to_owned()) + "\n");
+    let lines = text.lines().map(|line| match line.rsplit_once(VALUE_END) {
+        Some((value, problem)) => format!("{value}{VALUE_END}{}\n", describe_number(problem)),
+        None => format!("{line}\n"),
+    });
     lines.collect()
 }
 
-/// Returns a line that ends with a range of Rust, with its least and greatest number.
-fn readable_range(line: &str) -> Option<String> {
-    let (start, range) = line.rsplit_once(RANGE)?;
+fn describe_number(problem: &str) -> String {
+    let described = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
+    let text = DESCRIPTIONS.iter().fold(problem.to_owned(), described);
+    readable_range(&text).unwrap_or(text)
+}
+
+/// Returns a text that ends with a range of Rust, with its least and greatest number. The greatest of a type is no limit: clap
+/// prints that of a range without an end.
+fn readable_range(text: &str) -> Option<String> {
+    let (start, range) = text.rsplit_once(RANGE)?;
     let (least, most) = range.split_once("..")?;
     least.parse::<i64>().ok()?;
-    let Some(most) = most.strip_prefix('=') else {
-        return most.is_empty().then(|| format!("{start} is less than {least}"));
+    let below = format!("{start} is less than {least}");
+    let most = match most.strip_prefix('=') {
+        Some(most) => most.parse::<u64>().ok()?,
+        None if most.is_empty() => return Some(below),
+        None => most.parse::<u64>().ok().filter(|most| *most > 0)? - 1,
     };
-    most.parse::<u64>().ok()?;
-    Some(format!("{start} is not between {least} and {most}"))
+    let is_limit = most < u64::from(u32::MAX);
+    Some(if is_limit { format!("{start} is not between {least} and {most}") } else { below })
 }
 
 #[cfg(test)]
@@ -42,10 +56,31 @@ mod tests {
             ("error: invalid value '0' for '--max <N>': 0 is not in 1..=100", "0 is not between 1 and 100"),
             ("error: invalid value '0' for '--max <N>': 0 is not in 1..", "0 is less than 1"),
             ("error: invalid value 'x' for '--max <N>': invalid digit found in string", "not a whole number"),
+            ("error: invalid value '0' for '--max <N>': 0 is not in 1..10", "0 is not between 1 and 9"),
+            (
+                "error: invalid value '0 is not in 1..=3' for '--max <N>': invalid digit found in string",
+                "'0 is not in 1..=3' for '--max <N>': not a whole number",
+            ),
             ("error: a is not in b..=c", "a is not in b..=c"),
         ] {
             let text = usage_error_text(&format!("{from}\n\nFor more information\n"));
             assert!(text.contains(&format!("{to}\n\nFor more information\n")), "{text}");
         }
+    }
+
+    /// The texts of clap itself.
+    #[test]
+    fn ranges_without_an_end_have_no_greatest_number() {
+        let parse = |range: clap::builder::RangedU64ValueParser<usize>| {
+            let argument = clap::Arg::new("max").long("max").value_parser(range);
+            let error =
+                clap::Command::new("npubench").arg(argument).try_get_matches_from(["npubench", "--max", "0"]);
+            usage_error_text(&error.expect_err("refused").to_string())
+        };
+        let parser = clap::builder::RangedU64ValueParser::<usize>::new;
+        let open = parse(parser().range(1..));
+        assert!(open.contains("'--max <max>': 0 is less than 1\n"), "{open}");
+        let closed = parse(parser().range(1..=9));
+        assert!(closed.contains("'--max <max>': 0 is not between 1 and 9\n"), "{closed}");
     }
 }

@@ -1,6 +1,6 @@
 //! Cases that close gaps, valued by the time that they stand for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::gaps::CoverageGap;
 use crate::domain::{CaseId, IdentifiedCase};
@@ -94,9 +94,7 @@ impl FillCases {
             }
         }
         let mut cases: Vec<FillCase> = values.into_values().collect();
-        cases.sort_by(|one, other| {
-            one.is_refinement.cmp(&other.is_refinement).then(other.value.total_cmp(&one.value))
-        });
+        sort_cases(&mut cases);
         Self { cases, filled_by, unmeasured: BTreeSet::new() }
     }
 
@@ -104,15 +102,22 @@ impl FillCases {
     /// covered, but the duration in another model is not that of the kernel alone.
     #[must_use]
     pub fn with_unmeasured_rows(mut self, rows: Vec<(IdentifiedCase, f64)>) -> Self {
+        let places = self.cases.iter().enumerate();
+        let mut places: HashMap<CaseId, usize> =
+            places.map(|(at, known)| (known.case.id().clone(), at)).collect();
         for (case, value) in rows {
-            if self.cases.iter().all(|known| known.case.id() != case.id()) {
-                self.unmeasured.insert(case.id().clone());
-                self.cases.push(FillCase { case, value, is_refinement: false });
+            if let Some(&at) = places.get(case.id()) {
+                let known = &mut self.cases[at];
+                known.value += value;
+                // An interpolation answers the gap of the case, and no row its duration alone.
+                known.is_refinement = false;
+                continue;
             }
+            places.insert(case.id().clone(), self.cases.len());
+            self.unmeasured.insert(case.id().clone());
+            self.cases.push(FillCase { case, value, is_refinement: false });
         }
-        self.cases.sort_by(|one, other| {
-            one.is_refinement.cmp(&other.is_refinement).then(other.value.total_cmp(&one.value))
-        });
+        sort_cases(&mut self.cases);
         self
     }
 
@@ -132,6 +137,13 @@ impl FillCases {
         let closed = gaps.iter().zip(&self.filled_by).filter(|(_, filled_by)| is_closed(filled_by));
         closed.filter_map(|(gap, _)| gap.share).sum()
     }
+}
+
+/// Sorts cases: the most valuable first, refinements last.
+fn sort_cases(cases: &mut [FillCase]) {
+    cases.sort_by(|one, other| {
+        one.is_refinement.cmp(&other.is_refinement).then(other.value.total_cmp(&one.value))
+    });
 }
 
 fn value_of(gap: &CoverageGap<'_>) -> f64 {
@@ -159,4 +171,23 @@ fn bracket_rows(gaps: &[CoverageGap<'_>], members: &[usize]) -> Vec<usize> {
         rows.extend(nearest.map(|(_, index)| *index).filter(|index| !rows.contains(index)));
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row whose case is planned already adds its time, and is not left for the time that remains.
+    #[test]
+    fn unmeasured_rows_add_their_time_to_cases_of_gaps() {
+        let [gap, refinement, row] = ["Add", "Mul", "SwiGlu"].map(IdentifiedCase::without_tensors);
+        let planned = [(&gap, 5.0, false), (&refinement, 1.0, true)]
+            .map(|(case, value, is_refinement)| FillCase { case: case.clone(), value, is_refinement });
+        let fill = FillCases { cases: planned.to_vec(), ..FillCases::default() };
+        let rows = vec![(refinement.clone(), 7.0), (row.clone(), 6.0), (row.clone(), 3.0)];
+        let fill = fill.with_unmeasured_rows(rows);
+        let found: Vec<_> = fill.cases.iter().map(|one| (&one.case, one.value, one.is_refinement)).collect();
+        assert_eq!(found, [(&row, 9.0, false), (&refinement, 8.0, false), (&gap, 5.0, false)]);
+        assert_eq!(fill.unmeasured, BTreeSet::from([row.id().clone()]));
+    }
 }

@@ -43,13 +43,14 @@ pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<M
             attempted.filter(|(case, _)| planned.as_ref().is_none_or(|planned| planned.contains(case)))
         {
             let Ok(kernel) = KernelName::new(&kernel) else { continue };
-            let of_kernel = by_kernel.entry(kernel).or_default();
             // A case that was attempted in the other state of the cache, too, has its signature there.
-            match signatures.remove(&case) {
-                Some(signature) => drop(of_kernel.signatures.insert(case.clone(), signature)),
-                None if of_kernel.signatures.contains_key(&case) => {}
-                None => continue,
+            let is_known = by_kernel.get(&kernel).is_some_and(|known| known.signatures.contains_key(&case));
+            let signature = signatures.remove(&case);
+            if signature.is_none() && !is_known {
+                continue;
             }
+            let of_kernel = by_kernel.entry(kernel).or_default();
+            of_kernel.signatures.extend(signature.map(|signature| (case.clone(), signature)));
             if measured.contains(&case) {
                 of_kernel.measured.insert(case);
             }

@@ -46,7 +46,8 @@ impl MeasuredAttempt {
     }
 }
 
-/// Reader of attempts that stores texts, tasks and software once: hundreds of thousands of attempts have few different ones.
+/// Reader of attempts that stores texts and software once, and equal tasks of attempts that follow each other: hundreds of
+/// thousands of attempts have few different ones.
 #[derive(Debug, Default)]
 struct AttemptReader {
     texts: HashSet<Arc<str>>,

@@ -29,7 +29,7 @@ use crate::{
     exit::ExitStatus,
     files::FolderLock,
     plan::{InitialCosts, PlannedCase},
-    report::{OutputFormat, print_note},
+    report::{OutputFormat, format_count, print_note},
     verify::JointEstimates,
     workload::Workload,
 };
@@ -113,7 +113,7 @@ impl FillSession {
                 break;
             }
             if pass > 0 {
-                print_note(&format!("{} gaps are left that a case closes", cases.len()));
+                print_note(&format!("{} left to measure", format_count(cases.len(), "case")));
             }
             self.measure_cases(&cases, lock, outcome)?;
             attempted.extend(cases.iter().map(|case| case.case.id().clone()));

@@ -161,8 +161,11 @@ impl EstimateInput {
         Ok(Self { hosts: ledger.collection_hosts()?, ..Self::default() })
     }
 
-    /// Adds a measurement. They come in the order of their attempts.
+    /// Adds a measurement; one without an accepted sample is none. They come in the order of their attempts.
     pub(crate) fn add<S: AsRef<[i64]>>(&mut self, measured: &CollectionSamples<S>) {
+        if measured.samples.as_ref().is_empty() {
+            return;
+        }
         let host = self.hosts.get(&measured.collection).map_or("", String::as_str);
         self.by_software.entry(measured.software.clone()).or_default().add(measured, host);
         let earlier = self.newest.insert(measured.case.clone(), measured.software.clone());
@@ -388,6 +391,20 @@ mod tests {
                 _ => assert_eq!(repeated, [0; 0]),
             }
         }
+    }
+
+    /// An attempt whose samples are all outliers does not make its software the newest.
+    #[test]
+    fn attempts_without_an_accepted_sample_do_not_count() {
+        let all = [1, 2, 3].map(|collection| measured(1, collection, "8.3", 100_000));
+        let empty = CollectionSamples { samples: Vec::new(), ..measured(1, 4, "8.5", 100_000) };
+        let case = all[0].case.clone();
+        let of = |measurements: &[CollectionSamples]| {
+            let found = estimates(measurements);
+            (found.of_case(&case).copied(), found.collection_count(&case), found.software.clone())
+        };
+        assert_eq!(of(&[&all[..], &[empty]].concat()), of(&all));
+        assert!(of(&all).0.is_some());
     }
 
     #[test]
