@@ -8,6 +8,7 @@ mod comparison;
 mod comparison_cells;
 mod module_tables;
 mod recorded_runs;
+mod step_lanes;
 mod step_times;
 
 pub(crate) use comparison::{
@@ -17,4 +18,5 @@ pub(crate) use module_tables::{ModulesReport, modules_csv, modules_json, modules
 pub(crate) use recorded_runs::{
     AloneDatabase, ComparedRun, modules_of_run, nothing_on_device, peak_of_run, read_all_runs, require_steps,
 };
-pub(crate) use step_times::{StepTimesReport, step_lanes, step_times_json, step_times_text};
+pub(crate) use step_lanes::step_lanes;
+pub(crate) use step_times::{StepTimesReport, step_times_json, step_times_text};

@@ -1,4 +1,4 @@
-//! Times of the steps of a recorded run: table, JSON lines, and a trace for Perfetto.
+//! Times of the steps of a recorded run: tables and JSON lines.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::report::{align_right, plain_table, trim_lines};
 use crate::timeline::{
     CollectiveArrival, FreeGap, GapCause, MissingPart, ProfileForm, RunTimeline, StepTimes, StreamTimes,
-    TimeSpan, VendorSteps, sum_lengths, waits_by_rank,
+    VendorSteps, sum_lengths, waits_by_rank,
 };
 
 /// Run, device and stream.
@@ -30,7 +30,7 @@ pub(crate) struct StepTimesReport<'a> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
-fn micros(nanos: i64) -> f64 {
+pub(super) fn micros(nanos: i64) -> f64 {
     nanos as f64 / 1e3
 }
 
@@ -47,18 +47,18 @@ fn share(part: i64, whole: i64) -> String {
     if whole > 0 { format!("{:.1} %", 100.0 * part as f64 / whole as f64) } else { "-".to_owned() }
 }
 
-fn number_cell<N: ToString>(number: Option<N>) -> String {
+pub(super) fn number_cell<N: ToString>(number: Option<N>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
 impl<'a> StepTimesReport<'a> {
     /// Returns the run of a row.
-    fn run_of(&self, times: &StepTimes) -> Option<&'a RunTimeline> {
+    pub(super) fn run_of(&self, times: &StepTimes) -> Option<&'a RunTimeline> {
         self.runs.get(times.run)
     }
 
     /// Returns true if the kernels of the row's run are recorded: without them only times of communication are known.
-    fn has_kernels(&self, times: &StepTimes) -> bool {
+    pub(super) fn has_kernels(&self, times: &StepTimes) -> bool {
         self.run_of(times).is_none_or(|run| !run.missing.contains(&MissingPart::Kernels))
     }
 
@@ -181,7 +181,7 @@ fn largest_part(report: &StepTimesReport<'_>) -> String {
     })
 }
 
-fn cause_text(cause: GapCause) -> &'static str {
+pub(super) fn cause_text(cause: GapCause) -> &'static str {
     match cause {
         GapCause::DeviceTask => "other device tasks",
         GapCause::Framework => "framework",
@@ -457,151 +457,4 @@ fn stream_json(stream: &StreamTimes) -> Value {
         "kernels": stream.kernels,
         "tasks": stream.tasks,
     })
-}
-
-/// Events of a trace for Perfetto. Its importer takes numbers of processes and threads of 32 bits, of which 0 stands for
-/// the idle one, and drops events before time 0.
-struct LaneWriter {
-    events: Vec<Value>,
-    /// Time of the first event in nanoseconds since the epoch.
-    origin: i64,
-}
-
-/// Lane of ranges of which each encloses the next one, or ends before it starts.
-struct NestedLane {
-    number: usize,
-    /// Ends of the ranges that are open, the innermost one last.
-    open: Vec<i64>,
-}
-
-impl NestedLane {
-    /// Adds a range that does not start before the last one; false if it crosses an open one.
-    fn add(&mut self, span: TimeSpan) -> bool {
-        while self.open.last().is_some_and(|end| *end <= span.start) {
-            self.open.pop();
-        }
-        let fits = self.open.last().is_none_or(|end| span.end <= *end);
-        if fits {
-            self.open.push(span.end);
-        }
-        fits
-    }
-}
-
-impl LaneWriter {
-    fn add_name(&mut self, kind: &str, process: usize, lane: Option<usize>, name: &str) {
-        let mut event = json!({"ph": "M", "pid": process, "name": kind, "args": {"name": name}});
-        if let Some(lane) = lane {
-            event["tid"] = lane.into();
-        }
-        self.events.push(event);
-    }
-
-    /// Adds the name of a lane, which is also its place among those of the process.
-    fn add_lane(&mut self, process: usize, lane: usize, name: &str) {
-        self.add_name("thread_name", process, Some(lane), name);
-        self.events.push(json!({"ph": "M", "pid": process, "tid": lane, "name": "thread_sort_index",
-                                "args": {"sort_index": lane}}));
-    }
-
-    fn add_slice(&mut self, (process, lane): (usize, usize), name: &str, span: TimeSpan, args: &Value) {
-        self.events.push(json!({"ph": "X", "pid": process, "tid": lane, "name": name,
-                                "ts": micros(span.start - self.origin), "dur": micros(span.length()),
-                                "args": args}));
-    }
-
-    /// Adds the modules, ranges and marks of a run's host, by thread.
-    fn add_host(&mut self, run: &RunTimeline, process: usize) {
-        if run.ranges.is_empty() && run.marks.is_empty() {
-            return;
-        }
-        self.add_name("process_name", process, None, &format!("rank {}, host", number_cell(run.rank)));
-        self.add_lane(process, MARKS_LANE, "Marks");
-        let mut threads: BTreeMap<u64, Vec<NestedLane>> = BTreeMap::new();
-        let mut next = MARKS_LANE + 1;
-        for range in &run.ranges {
-            let lanes = threads.entry(range.thread).or_default();
-            let found = lanes.iter_mut().position(|lane| lane.add(range.span)).unwrap_or_else(|| {
-                // The upper half of a number in a database is the process.
-                let name = format!("Thread {}", range.thread & u64::from(u32::MAX));
-                self.add_lane(process, next, &name);
-                lanes.push(NestedLane { number: next, open: vec![range.span.end] });
-                next += 1;
-                lanes.len() - 1
-            });
-            let args = json!({"domain": run.names.text(range.domain)});
-            let place = (process, lanes[found].number);
-            self.add_slice(place, run.names.text(range.name), range.span, &args);
-        }
-        for mark in &run.marks {
-            let args = json!({"domain": run.names.text(mark.domain)});
-            self.events.push(json!({"ph": "i", "s": "t", "pid": process, "tid": MARKS_LANE,
-                                    "name": run.names.text(mark.name),
-                                    "ts": micros(mark.at - self.origin), "args": args}));
-        }
-    }
-}
-
-/// Lanes of a device, from 1.
-const LANES: [&str; 5] = ["Steps", "Computing", "Communication", "Communication (not overlapped)", "Free"];
-/// Lane of the marks of a host.
-const MARKS_LANE: usize = 1;
-
-/// Returns a trace for Perfetto and chrome://tracing, in the JSON trace event format: for each rank and device a process
-/// with lanes for steps, computing, communication, communication that is not overlapped, and free time with its cause;
-/// for each host the modules, ranges and marks.
-/// Times are microseconds since the first of these of all ranks.
-pub(crate) fn step_lanes(report: &StepTimesReport<'_>) -> String {
-    let of_hosts = report.runs.iter().flat_map(|run| {
-        run.ranges.iter().map(|range| range.span.start).chain(run.marks.iter().map(|mark| mark.at))
-    });
-    let origin = report.times.iter().map(|times| times.span.start).chain(of_hosts).min().unwrap_or_default();
-    let mut writer = LaneWriter { events: Vec::new(), origin };
-    let mut processes: Vec<(usize, Option<u32>)> = Vec::new();
-    for times in report.times {
-        let key = (times.run, times.device);
-        let process = 1 + processes.iter().position(|other| *other == key).unwrap_or_else(|| {
-            processes.push(key);
-            processes.len() - 1
-        });
-        let step = times.step.map_or_else(|| "outside of steps".to_owned(), |step| format!("step {step}"));
-        writer.add_slice((process, 1), &step, times.span, &json!({}));
-        let sets = [&times.sets.computing, &times.sets.communication, &times.sets.not_overlapped];
-        let has_kernels = report.has_kernels(times);
-        for ((lane, name), set) in (2..).zip(&LANES[1..]).zip(sets) {
-            let is_known = has_kernels || *name == "Communication";
-            for span in set.spans().iter().filter(|_| is_known) {
-                writer.add_slice((process, lane), name, *span, &json!({}));
-            }
-        }
-        let run = report.run_of(times);
-        for gap in times.gaps.iter().filter(|_| has_kernels) {
-            let args = json!({
-                "before": run.map(|run| run.names.text(gap.before)),
-                "after": run.map(|run| run.names.text(gap.after)),
-            });
-            writer.add_slice(
-                (process, LANES.len()),
-                &format!("Free: {}", cause_text(gap.cause)),
-                gap.span,
-                &args,
-            );
-        }
-    }
-    for (process, (run, device)) in (1..).zip(&processes) {
-        let rank = report.runs.get(*run).and_then(|run| run.rank);
-        let name = format!("rank {}, device {}", number_cell(rank), number_cell(*device));
-        writer.add_name("process_name", process, None, &name);
-        for (lane, name) in (1..).zip(LANES) {
-            writer.add_lane(process, lane, name);
-        }
-    }
-    for (run, process) in report.runs.iter().zip(processes.len() + 1..) {
-        writer.add_host(run, process);
-    }
-    let document = json!({
-        "traceEvents": writer.events,
-        "otherData": {"tool": "npubench", "origin_ns": origin.to_string()},
-    });
-    format!("{document}\n")
 }
