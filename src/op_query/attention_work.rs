@@ -163,13 +163,12 @@ pub(crate) struct AttentionWork {
 }
 
 /// Returns true for a query of one token for each sequence whose heads are behind its tokens: `B,1,N,D`. The layout
-/// decides if it is known; without it, several tokens of a single head have keys of one head as well.
+/// decides if it is known; without it, keys with 1 in the same place can be those of a single head of several tokens.
 fn has_heads_behind_tokens(dims: &[u64], key: &[u64], layout: Option<&str>) -> bool {
-    let &[batch, 1, heads, _] = dims else { return false };
-    match (layout, key) {
-        (Some(layout), _) => layout.starts_with("BSND"),
-        (None, &[sequences, 1, keys, _]) if sequences == batch => keys > 0 && heads.is_multiple_of(keys),
-        (None, _) => true,
+    let &[batch, 1, _, _] = dims else { return false };
+    match layout {
+        Some(layout) => layout.starts_with("BSND"),
+        None => !matches!(key, [sequences, 1, _, _] if *sequences == batch),
     }
 }
 

@@ -331,6 +331,7 @@ fn queries_of_four_dimensions_have_their_heads_by_layout_and_keys() {
         (bsnd, 2048.0, Some("BNSD"), "semantic_context_missing:target:q_shape"),
         (bnsd, 2048.0, Some("BSND"), "semantic_context_missing:target:q_shape"),
         ("16,1,7,128;16,1,2048,128", 2048.0, None, "semantic_context_missing:target:q_shape"),
+        ("16,1,8,128;16,1,2,128", 2048.0, None, "semantic_context_missing:target:q_shape"),
         ("16,3,8,128;16,2048,2,128", 2048.0, None, "semantic_context_missing:target:q_shape"),
         ("16,1,8,128;16,2048,4,128", 2048.0, None, "attention_mismatch"),
         // One head of keys in blocks.
