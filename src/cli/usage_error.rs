@@ -9,6 +9,11 @@ const DESCRIPTIONS: [(&str, &str); 6] = [
     ("invalid float literal", "not a number"),
     ("cannot parse float from empty string", "not a number"),
 ];
+/// Tip of clap for an unknown option of a command with positional arguments.
+const TIP_OF_VALUES: &str = "tip: to pass '";
+const UNEXPECTED: &str = "unexpected argument '";
+/// Usage of a command whose option `--calls` may have a value.
+const CALLS_USAGE: &str = "npubench compare ";
 /// End of a quoted value and of its option.
 const VALUE_END: &str = "': ";
 /// Words in front of a range, such as `1..=10`.
@@ -19,9 +24,21 @@ const RANGE: &str = " is not in ";
 pub(super) fn usage_error_text(text: &str) -> String {
     let lines = text.lines().map(|line| match line.rsplit_once(VALUE_END) {
         Some((value, problem)) => format!("{value}{VALUE_END}{}\n", describe_number(problem)),
+        None if line.trim_start().starts_with(TIP_OF_VALUES) => format!("{}\n", tip_of_option(line)),
+        None if line.contains(CALLS_USAGE) && text.contains(UNEXPECTED) && !text.contains(" tip: ") => {
+            format!("  tip: a name of calls needs an equals sign: `--calls=NAME`\n\n{line}\n")
+        }
         None => format!("{line}\n"),
     });
     lines.collect()
+}
+
+/// Returns the tip for an unknown option in place of one that makes it a value, which no command of npubench expects.
+fn tip_of_option(line: &str) -> &'static str {
+    match line.contains("'--json'") {
+        true => "  tip: `--format json` prints JSON",
+        false => "  tip: `--help` lists the options",
+    }
 }
 
 fn describe_number(problem: &str) -> String {
@@ -66,6 +83,23 @@ mod tests {
             let text = usage_error_text(&format!("{from}\n\nFor more information\n"));
             assert!(text.contains(&format!("{to}\n\nFor more information\n")), "{text}");
         }
+    }
+
+    #[test]
+    fn tips_for_unknown_arguments_can_be_followed() {
+        let refused = |arguments: &[&str]| {
+            let parsed = <crate::cli::CommandLine as clap::Parser>::try_parse_from(arguments);
+            usage_error_text(&parsed.expect_err("refused").to_string())
+        };
+        let json = refused(&["npubench", "compare", "a", "b", "--json"]);
+        assert!(
+            json.contains("\n  tip: `--format json` prints JSON\n") && !json.contains("as a value"),
+            "{json}"
+        );
+        let unknown = refused(&["npubench", "db", "check", "a", "--evidence"]);
+        assert!(unknown.contains("\n  tip: `--help` lists the options\n"), "{unknown}");
+        let name = refused(&["npubench", "compare", "a", "b", "--calls", "aten::mm"]);
+        assert!(name.contains("needs an equals sign: `--calls=NAME`\n\nUsage: npubench compare"), "{name}");
     }
 
     /// The texts of clap itself.
