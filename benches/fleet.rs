@@ -127,8 +127,8 @@ fn fill(first: &Path, ledger: &Path, host: usize, cases: usize) {
          UPDATE verdicts SET run = run || '-{host}'; UPDATE device_readings SET run = run || '-{host}';
          UPDATE runs SET run = run || '-{host}', host = json_set(host, '$.host', 'node{host}');
          CREATE TEMP TABLE model AS SELECT * FROM attempts LIMIT 1;
-         CREATE TEMP TABLE recorded AS SELECT * FROM launches WHERE attempt = (SELECT attempt FROM model);
-         DELETE FROM launches; DELETE FROM attempts; DELETE FROM verdicts; DELETE FROM planned; DELETE FROM cases;"
+         CREATE TEMP TABLE recorded AS SELECT * FROM launch_lists WHERE attempt = (SELECT attempt FROM model);
+         DELETE FROM launch_lists; DELETE FROM attempts; DELETE FROM verdicts; DELETE FROM planned; DELETE FROM cases;"
     ))
     .expect("a run of the host");
     for number in 0..cases {
@@ -153,7 +153,8 @@ fn fill(first: &Path, ledger: &Path, host: usize, cases: usize) {
                                          cycle_rate, cycle_rate_error, is_withdrawn, operator)
                    SELECT ?1, ?2, ?3, launched, verdict, reason, counters, op_state, core, NULL, NULL, 0, operator FROM model";
         tx.execute(sql, params![attempt, collection, id]).expect("an attempt");
-        let sql = "INSERT INTO launches SELECT ?1, number, is_measured, is_accepted, start_ns, duration_ns + ?2 FROM recorded";
+        let sql = "INSERT INTO launch_lists SELECT ?1, states, start_ns, offsets_ns,
+                          (SELECT json_group_array(value + ?2) FROM json_each(durations_ns)) FROM recorded";
         tx.execute(sql, params![attempt, longer]).expect("launches");
         tx.execute("INSERT INTO verdicts SELECT run, ?1, 'ok', '', ended_ns FROM runs", params![id])
             .expect("a verdict");

@@ -102,9 +102,9 @@ fn multiply_cases(database: &Path, count: u32) -> Result<(), Box<dyn Error>> {
             "INSERT INTO verdicts SELECT run, ?1, verdict, reason, at_ns FROM verdicts WHERE run = (SELECT run FROM runs) AND case_id = ?3",
             "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
              SELECT collection, ?1, launched, verdict, reason, counters FROM attempts WHERE case_id = ?3",
-            "INSERT INTO launches
-             SELECT (SELECT max(attempt) FROM attempts), number, is_measured, is_accepted, start_ns, duration_ns
-             FROM launches WHERE attempt = (SELECT min(attempt) FROM attempts)",
+            "INSERT INTO launch_lists
+             SELECT (SELECT max(attempt) FROM attempts), states, start_ns, offsets_ns, durations_ns
+             FROM launch_lists WHERE attempt = (SELECT min(attempt) FROM attempts)",
         ] {
             // Every statement uses some of the parameters, and all are given.
             let mut statement = transaction.prepare_cached(&format!("{sql} AND ?1 || ?2 || ?4 <> ''"))?;

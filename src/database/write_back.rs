@@ -63,7 +63,7 @@ pub(super) fn write_back(
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
-        let mut cells = result_cells(table, row.row, result);
+        let mut cells = result_cells(table, row.row, result, task_cells(table, row.row, result));
         // Only a withdrawn measurement is replaced by none.
         if shown.is_some() && result.measurement.is_none() {
             cells.extend(emptied_cells(table, result.cache));
@@ -74,7 +74,7 @@ pub(super) fn write_back(
     let new = new.filter_map(|(id, case)| Some((case, results.get(id)?)));
     let new = new.filter(|(_, result)| result.measurement.is_some()).collect();
     for (row, result) in insert_rows(table, &rows, new) {
-        let cells = result_cells(table, row, result);
+        let cells = result_cells(table, row, result, task_cells(table, row, result));
         table.update_row(row, &cells)?;
         written.changed += 1;
         found.insert(&result.case);
@@ -153,9 +153,13 @@ fn new_row_cells(case: &Case) -> Vec<(&str, String)> {
     signature.chain(attributes).collect()
 }
 
-/// Returns the cells of a result in a row; those of [`columns::appended_columns`] are empty without a value. `OP State` and
-/// `Accelerator Core` are those of the replay only where the row has none, as rows of grids.
-fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(&'static str, String)> {
+/// Returns the cells of a result in a row, with those of its task; those of [`columns::appended_columns`] are empty without a value.
+fn result_cells(
+    table: &KernelCsv,
+    row: usize,
+    result: &RowResult,
+    task: Vec<(&'static str, String)>,
+) -> Vec<(&'static str, String)> {
     let CaseOutcome { verdict, reason } = &result.outcome;
     let mut cells = vec![
         (columns::VERDICT, verdict.to_string()),
@@ -165,7 +169,7 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(&'sta
     ];
     let software = result.software.as_ref().map(|software| format!("{software} ({})", software.digest()));
     cells.extend(software.map(|software| (columns::SOFTWARE, software)));
-    if let Some(Measurement { summary, interval, samples, collections, task, counters: _ }) =
+    if let Some(Measurement { summary, interval, samples, collections, task: _, counters: _ }) =
         &result.measurement
     {
         let correction = interval.and_then(|interval| interval.correction);
@@ -187,12 +191,8 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(&'sta
             (columns::SAMPLES, samples.to_string()),
             (columns::COLLECTIONS, collections.to_string()),
         ]);
-        let is_open =
-            |column: &str| !table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
-        let task = [(columns::STATE, &task.state), (columns::CORE, &task.core)];
-        let task = task.into_iter().filter(|(column, text)| !text.is_empty() && is_open(column));
-        cells.extend(task.map(|(column, text)| (column, text.clone())));
     }
+    cells.extend(task);
     let cells = cells.into_iter().filter_map(|(column, text)| {
         let is_of_row = [columns::STATE, columns::CORE].contains(&column);
         let column = if is_of_row { Some(column) } else { columns::result_column(result.cache, column) };
@@ -215,6 +215,16 @@ fn result_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(&'sta
     let counters = counted.flat_map(|measured| columns::microbench_counters().zip(&measured.counters));
     cells.extend(counters.map(|(column, mean)| (column, mean.map_or_else(String::new, format_decimals))));
     cells
+}
+
+/// Returns `OP State` and `Accelerator Core` of a result where its row has none, as rows of grids.
+fn task_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(&'static str, String)> {
+    let Some(Measurement { task, .. }) = &result.measurement else { return Vec::new() };
+    let is_open =
+        |column: &str| !table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
+    let cells = [(columns::STATE, &task.state), (columns::CORE, &task.core)].into_iter();
+    let open = cells.filter(|(column, text)| !text.is_empty() && is_open(column));
+    open.map(|(column, text)| (column, text.clone())).collect()
 }
 
 /// Returns empty cells for the measured numbers that are not among [`columns::appended_columns`].
@@ -263,20 +273,22 @@ const LAST_DECIMAL: f64 = 1.5e-6;
 /// Compares the measured cells of a row with those that a result would write, except state and unit, which profiles fill.
 pub(crate) fn row_differences(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<CellDifference> {
     let cells = table.row_byte_cells(row);
-    let found = |column: &str| {
-        let cell = table.column_index(column).and_then(|index| cells.get(index)).unwrap_or_default();
-        String::from_utf8_lossy(cell).trim().to_owned()
-    };
-    let expected = result_cells(table, row, result).into_iter();
-    let expected = expected.filter(|(column, _)| ![columns::STATE, columns::CORE].contains(column));
-    let compared =
-        expected.map(|(column, expected)| CellDifference { found: found(column), column, expected });
-    compared.filter(|cell| !is_equal_cell(cell)).collect()
+    let different =
+        result_cells(table, row, result, Vec::new()).into_iter().filter_map(|(column, expected)| {
+            let cell = table.column_index(column).and_then(|index| cells.get(index)).unwrap_or_default();
+            let found = String::from_utf8_lossy(cell);
+            let found = found.trim();
+            (!is_equal_cell(column, found, &expected)).then(|| CellDifference {
+                column,
+                found: found.to_owned(),
+                expected,
+            })
+        });
+    different.collect()
 }
 
 /// Returns true if a cell has the expected text or number; spreadsheets write `1.500000` as `1.5`.
-fn is_equal_cell(cell: &CellDifference) -> bool {
-    let CellDifference { column, found, expected } = cell;
+fn is_equal_cell(column: &str, found: &str, expected: &str) -> bool {
     if found == expected.trim() {
         return true;
     }

@@ -1,11 +1,11 @@
 //! Cases with results in the ledger that have no row: their table was deleted, or the row.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::{
     database::{Database, DatabaseError, FileIssues, LintIssue, LintIssueKind, columns, for_each_row_case},
-    domain::{CacheState, Case, CaseId, KernelName, split_signature},
-    ledger::{Ledger, LedgerError},
+    domain::{Case, CaseId, KernelName, split_signature},
+    ledger::{KnownCase, Ledger, LedgerError},
 };
 
 /// Cases of one kernel without a row.
@@ -23,8 +23,8 @@ pub(crate) struct MissingRows {
 /// Attempted cases of a kernel with their signatures, and those of them that were measured.
 #[derive(Debug, Default)]
 struct AttemptedCases {
-    signatures: BTreeMap<CaseId, String>,
-    measured: BTreeSet<CaseId>,
+    signatures: HashMap<CaseId, String>,
+    measured: HashSet<CaseId>,
 }
 
 /// Returns the cases of the ledger without a row, by kernel. A row with the shapes, types and formats of a case stands for it,
@@ -34,28 +34,23 @@ struct AttemptedCases {
 pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<MissingRows>, LedgerError> {
     let mut by_kernel: BTreeMap<KernelName, AttemptedCases> = BTreeMap::new();
     let planned = if ledger.has_unfinished_run()? { Some(ledger.planned_cases()?) } else { None };
-    let known = ledger.cases_with_prefix("")?.into_iter();
-    let mut signatures: HashMap<CaseId, String> = known.map(|known| (known.case, known.signature)).collect();
-    for &cache in CacheState::ALL {
-        let measured = ledger.cases_with_samples(cache)?;
-        let attempted = ledger.attempted_cases(cache)?.into_iter();
-        for (case, kernel) in
-            attempted.filter(|(case, _)| planned.as_ref().is_none_or(|planned| planned.contains(case)))
-        {
-            let Ok(kernel) = KernelName::new(&kernel) else { continue };
-            // A case that was attempted in the other state of the cache, too, has its signature there.
-            let is_known = by_kernel.get(&kernel).is_some_and(|known| known.signatures.contains_key(&case));
-            let signature = signatures.remove(&case);
-            if signature.is_none() && !is_known {
-                continue;
-            }
-            let of_kernel = by_kernel.entry(kernel).or_default();
-            of_kernel.signatures.extend(signature.map(|signature| (case.clone(), signature)));
-            if measured.contains(&case) {
-                of_kernel.measured.insert(case);
-            }
-        }
+    let mut attempted: HashMap<CaseId, bool> = HashMap::new();
+    for (case, is_measured) in ledger.attempt_cases()? {
+        *attempted.entry(case).or_default() |= is_measured;
     }
+    for KnownCase { case, kernel, signature } in ledger.known_cases()? {
+        let Some(&is_measured) = attempted.get(&case) else { continue };
+        let Ok(kernel) = KernelName::new(&kernel) else { continue };
+        if planned.as_ref().is_some_and(|planned| !planned.contains(&case)) {
+            continue;
+        }
+        let of_kernel = by_kernel.entry(kernel).or_default();
+        if is_measured {
+            of_kernel.measured.insert(case.clone());
+        }
+        of_kernel.signatures.insert(case, signature);
+    }
+    drop(attempted);
     let present: BTreeSet<KernelName> =
         database.kernels_and_collectives().unwrap_or_default().into_iter().collect();
     let missing = by_kernel.into_iter().filter_map(|(kernel, attempted)| {
@@ -87,7 +82,7 @@ fn cases_without_row(
         });
     }
     if measured.is_empty() {
-        return Ok(measured);
+        return Ok(BTreeSet::new());
     }
     let mut of_rows: Vec<String> = Vec::new();
     for_each_row_case(kernel, &table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))?;
@@ -101,7 +96,7 @@ fn cases_without_row(
         }
         signature.is_some_and(|signature| !slots.contains(&split_signature(kernel, signature)))
     });
-    Ok(measured)
+    Ok(measured.into_iter().collect())
 }
 
 /// Returns an issue for each table of which rows are missing.

@@ -2,7 +2,7 @@
 
 use rusqlite::{Transaction, params};
 
-use super::{Ledger, LedgerError, software::store_software};
+use super::{Ledger, LedgerError, launch_lists::insert_launches, software::store_software};
 use crate::{
     domain::{
         Attempt, CaseId, CaseOutcome, EqualCallAttempt, IdentifiedCase, Launch, Nanos, RecordedTask,
@@ -111,16 +111,4 @@ pub(super) fn insert_attempt(
         return Ok(());
     }
     insert_launches(tx, tx.last_insert_rowid(), launches)
-}
-
-/// Stores the launches of the attempt with this key.
-fn insert_launches(tx: &Transaction<'_>, attempt: i64, launches: &[Launch]) -> rusqlite::Result<()> {
-    let mut insert = tx.prepare_cached(
-        "INSERT INTO launches (attempt, number, is_measured, is_accepted, start_ns, duration_ns)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-    )?;
-    for Launch { number, is_measured, is_accepted, start, duration } in launches {
-        insert.execute(params![attempt, number, is_measured, is_accepted, start.0, duration.0])?;
-    }
-    Ok(())
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Row, params};
 
 use super::{
-    DeviceReading, Ledger, LedgerError, WITH_SAMPLES, measurements::read_cache, software::stored_fingerprint,
+    DeviceReading, Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_launches, measurements::read_cache,
+    software::stored_fingerprint,
 };
 use crate::{
     domain::{CacheState, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict},
@@ -44,7 +45,7 @@ impl Ledger {
     ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
         let sql = format!(
             "SELECT case_id, run, verdict FROM verdicts WHERE run IN (SELECT run FROM runs r WHERE {RUN_CACHE} = ?1)
-             UNION ALL SELECT a.case_id, c.run, a.verdict FROM attempts a JOIN collections c USING (collection)
+             UNION ALL SELECT a.case_id, c.run, a.verdict FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
              WHERE c.cache = ?1"
         );
         let mut found = BTreeSet::new();
@@ -151,21 +152,35 @@ impl Ledger {
         })
     }
 
+    /// Returns all cases in the order in which they were stored, which takes less time than that of their ids.
+    pub(crate) fn known_cases(&self) -> Result<Vec<KnownCase>, LedgerError> {
+        self.read_rows("SELECT case_id, kernel, signature FROM cases NOT INDEXED", [], |row| {
+            let case = CaseId::from_stored(row.get::<_, String>(0)?);
+            Ok(KnownCase { case, kernel: row.get(1)?, signature: row.get(2)? })
+        })
+    }
+
+    /// Returns the case of each attempt in any state of the cache, and true for a measured one.
+    pub(crate) fn attempt_cases(&self) -> Result<Vec<(CaseId, bool)>, LedgerError> {
+        let sql = format!("SELECT case_id, verdict IN ({WITH_SAMPLES}) FROM attempts NOT INDEXED");
+        self.read_rows(&sql, [], |row| Ok((CaseId::from_stored(row.get_ref(0)?.as_str()?), row.get(1)?)))
+    }
+
     /// Returns all attempts at a case with their launches, oldest first.
     pub(crate) fn case_attempts(&self, case: &CaseId) -> Result<Vec<CaseAttempt>, LedgerError> {
         let sql =
             "SELECT a.attempt, c.run, c.number, c.device, c.gang, c.started_ns, c.ended_ns, a.verdict, a.reason,
                     a.launched, a.cycle_rate, s.fingerprint, c.archive, a.cycle_rate_error, c.cache,
-                    a.op_state, a.core, a.operator
+                    a.op_state, a.core, a.operator, l.states, l.start_ns, l.offsets_ns, l.durations_ns
              FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
-             WHERE a.case_id = ?1 ORDER BY a.attempt";
-        let mut attempts: Vec<(i64, CaseAttempt)> = self.read_rows(sql, [case.as_str()], |row| {
+             LEFT JOIN launch_lists l USING (attempt) WHERE a.case_id = ?1 ORDER BY a.attempt";
+        self.read_rows(sql, [case.as_str()], |row| {
             let gang: Option<String> = row.get(4)?;
             let gang = gang.and_then(|list| serde_json::from_str(&list).ok());
             let device: u32 = row.get(3)?;
             let verdict = row.get::<_, String>(7)?.parse().unwrap_or(Verdict::NotRun);
             let (rate, error): (Option<f64>, Option<f64>) = (row.get(10)?, row.get(13)?);
-            let attempt = CaseAttempt {
+            Ok(CaseAttempt {
                 run: row.get(1)?,
                 collection: row.get(2)?,
                 devices: gang.unwrap_or_else(|| vec![device]),
@@ -180,24 +195,9 @@ impl Ledger {
                 software: stored_fingerprint(row, 11)?,
                 archive: row.get(12)?,
                 task: RecordedTask { state: row.get(15)?, core: row.get(16)?, operator: row.get(17)? },
-                launches: Vec::new(),
-            };
-            Ok((row.get(0)?, attempt))
-        })?;
-        let sql = "SELECT number, is_measured, is_accepted, start_ns, duration_ns FROM launches
-                   WHERE attempt = ?1 ORDER BY number";
-        for (key, attempt) in &mut attempts {
-            attempt.launches = self.read_rows(sql, [*key], |row| {
-                Ok(Launch {
-                    number: row.get(0)?,
-                    is_measured: row.get(1)?,
-                    is_accepted: row.get(2)?,
-                    start: Nanos(row.get(3)?),
-                    duration: Nanos(row.get(4)?),
-                })
-            })?;
-        }
-        Ok(attempts.into_iter().map(|(_, attempt)| attempt).collect())
+                launches: read_launches(row, 18)?,
+            })
+        })
     }
 
     /// Returns the compressed evidence of all collections.

@@ -7,7 +7,11 @@ use std::{
 
 use rusqlite::{Error, Params, Row, params, types::Type};
 
-use super::{Ledger, LedgerError, WITH_SAMPLES, software::stored_fingerprint};
+use super::{
+    Ledger, LedgerError, WITH_SAMPLES,
+    launch_lists::{MeasuredDurations, read_samples},
+    software::stored_fingerprint,
+};
 use crate::domain::{
     AttemptSamples, CacheState, CaseId, CollectionSamples, RecordedTask, SoftwareFingerprint, Verdict,
 };
@@ -15,8 +19,9 @@ use crate::domain::{
 /// Columns of an attempt with a measurement, see [`AttemptReader::read`].
 const ATTEMPTS: &str =
     "SELECT a.attempt, a.case_id, a.collection, c.device, c.software, c.run, c.cache, a.verdict, a.reason,
-        a.counters, a.op_state, a.core, a.operator, s.fingerprint
- FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software";
+        a.counters, a.op_state, a.core, a.operator, s.fingerprint, l.states, l.durations_ns
+ FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
+ LEFT JOIN launch_lists l USING (attempt)";
 
 /// An attempt with a measurement, with the place of its collection.
 #[derive(Debug)]
@@ -74,8 +79,8 @@ impl AttemptReader {
         Arc::clone(&self.task)
     }
 
-    /// Reads the columns of [`ATTEMPTS`]; returns the key and the attempt without its samples.
-    fn read(&mut self, row: &Row<'_>) -> rusqlite::Result<(i64, MeasuredAttempt)> {
+    /// Reads the columns of [`ATTEMPTS`].
+    fn read(&mut self, row: &Row<'_>) -> rusqlite::Result<MeasuredAttempt> {
         let text = |column: usize| -> rusqlite::Result<&str> { Ok(row.get_ref(column)?.as_str()?) };
         let digest = row.get_ref(4)?.as_str_or_null()?.map(|digest| self.share(digest));
         let software = match &digest {
@@ -90,25 +95,25 @@ impl AttemptReader {
             },
         };
         let counters: Vec<Option<f64>> = serde_json::from_str(text(9)?).unwrap_or_default();
+        let MeasuredDurations { accepted, outliers } = read_samples(row, [14, 15])?;
         let samples = AttemptSamples {
             run: self.share(text(5)?),
             cache: read_cache(row, 6)?,
             verdict: text(7)?.parse().unwrap_or(Verdict::Noisy),
             reason: self.share(text(8)?),
-            samples: Vec::new(),
-            outliers: 0,
+            samples: accepted,
+            outliers,
             counters: counters.into(),
             task: self.share_task([text(10)?, text(11)?, text(12)?]),
             software,
         };
-        let attempt = MeasuredAttempt {
+        Ok(MeasuredAttempt {
             case: CaseId::from_stored(text(1)?),
             collection: row.get(2)?,
             device: row.get(3)?,
             software: digest,
             samples,
-        };
-        Ok((row.get(0)?, attempt))
+        })
     }
 }
 
@@ -154,23 +159,8 @@ impl Ledger {
         let sql = format!("{ATTEMPTS} WHERE {condition} ORDER BY a.attempt");
         let mut attempts = self.connection.prepare_cached(&sql)?;
         let mut attempts = attempts.query(parameters)?;
-        let sql = "SELECT duration_ns, is_accepted FROM samples WHERE attempt = ?1 ORDER BY number";
-        let mut samples = self.connection.prepare_cached(sql)?;
-        // Exact capacities: there are millions of samples.
-        let mut accepted = Vec::new();
         while let Some(row) = attempts.next()? {
-            let (key, mut attempt) = reader.read(row)?;
-            accepted.clear();
-            let mut launches = samples.query([key])?;
-            while let Some(launch) = launches.next()? {
-                if launch.get(1)? {
-                    accepted.push(launch.get(0)?);
-                } else {
-                    attempt.samples.outliers += 1;
-                }
-            }
-            attempt.samples.samples = accepted.as_slice().to_vec();
-            visit(attempt);
+            visit(reader.read(row)?);
         }
         Ok(())
     }
@@ -184,37 +174,28 @@ impl Ledger {
         mut visit: impl FnMut(&CollectionSamples),
     ) -> Result<(), LedgerError> {
         let sql = format!(
-            "SELECT a.attempt, a.case_id, a.collection, c.software, l.duration_ns, c.device,
-                          CASE a.verdict WHEN 'noisy' THEN a.reason END
-                   FROM attempts a JOIN collections c USING (collection) JOIN samples l USING (attempt)
-                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) AND l.is_accepted
-                   ORDER BY a.attempt, l.number"
+            "SELECT a.case_id, a.collection, c.software, c.device, CASE a.verdict WHEN 'noisy' THEN a.reason END,
+                    l.states, l.durations_ns
+             FROM attempts a JOIN collections c USING (collection) JOIN launch_lists l USING (attempt)
+             WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
         );
         let mut read_all = || -> rusqlite::Result<()> {
             let mut statement = self.connection.prepare_cached(&sql)?;
             let mut rows = statement.query([cache.as_str()])?;
-            let mut current: Option<(i64, CollectionSamples)> = None;
             while let Some(row) = rows.next()? {
-                let (attempt, duration) = (row.get(0)?, row.get(4)?);
-                if let Some((key, measured)) = &mut current
-                    && *key == attempt
-                {
-                    measured.samples.push(duration);
+                let samples = read_samples(row, [5, 6])?.accepted;
+                if samples.is_empty() {
                     continue;
                 }
-                let next = CollectionSamples {
-                    case: CaseId::from_stored(row.get::<_, String>(1)?),
-                    collection: row.get(2)?,
-                    software: row.get(3)?,
-                    samples: vec![duration],
-                    device: row.get(5)?,
-                    noise: row.get(6)?,
-                };
-                if let Some((_, complete)) = current.replace((attempt, next)) {
-                    visit(&complete);
-                }
+                visit(&CollectionSamples {
+                    case: CaseId::from_stored(row.get::<_, String>(0)?),
+                    collection: row.get(1)?,
+                    software: row.get(2)?,
+                    device: row.get(3)?,
+                    noise: row.get(4)?,
+                    samples,
+                });
             }
-            current.iter().for_each(|(_, complete)| visit(complete));
             Ok(())
         };
         read_all().map_err(self.sqlite_error())

@@ -138,7 +138,7 @@ impl Ledger {
             runs: count("SELECT count(*) FROM runs")?,
             collections: count("SELECT count(*) FROM collections")?,
             attempts: count("SELECT count(*) FROM attempts")?,
-            samples: count("SELECT count(*) FROM samples")?,
+            samples: count("SELECT ifnull(sum(length(replace(states, 'w', ''))), 0) FROM launch_lists")?,
         })
     }
 

@@ -21,6 +21,7 @@ mod controls;
 mod copy;
 mod error;
 mod evidence;
+mod launch_lists;
 mod measurements;
 mod merge;
 mod reassess;
@@ -37,6 +38,7 @@ pub(crate) use controls::StoredControl;
 pub(crate) use copy::{LedgerCopy, copy_with_journal, journal_path};
 pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};
+use launch_lists::unreadable_launches;
 pub(crate) use merge::{LedgerSize, merge_ledgers};
 pub(crate) use reassess::{AttemptChange, AttemptedCollection, StoredAttempt};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
@@ -46,7 +48,11 @@ pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
 /// SQL list of the verdicts with samples, see [`Verdict::has_samples`](crate::domain::Verdict::has_samples).
 const WITH_SAMPLES: &str = "'ok', 'noisy', 'suspicious'";
 
-const LAYOUT: i64 = 11;
+/// Settings of a connection that reads: temporary tables in memory, and 8 MiB of pages, so that the indexes of 100,000 cases are read
+/// once.
+const READ_PRAGMAS: &str = "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192";
+
+const LAYOUT: i64 = 12;
 const SCHEMA: &str = include_str!("ledger.sql");
 /// Difference of layout 2 from layout 1.
 const CHECKS: &str = include_str!("ledger_checks.sql");
@@ -68,6 +74,9 @@ const CONTROLS: &str = include_str!("ledger_controls.sql");
 const CACHE: &str = include_str!("ledger_cache.sql");
 /// Difference of layout 11 from layout 10.
 const OPERATORS: &str = include_str!("ledger_operators.sql");
+/// Difference of layout 12 from layout 11.
+const LAUNCHES: &str = concat!(include_str!("ledger_launches.sql"), include_str!("pack_launches.sql"));
+const PACK_LAUNCHES: &str = include_str!("pack_launches.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -121,8 +130,20 @@ pub struct DeviceReading {
 fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps =
-        [SCHEMA, CHECKS, COLLECTIONS, SOFTWARE, TASKS, CLOCK, ARCHIVES, READINGS, CONTROLS, CACHE, OPERATORS];
+    let steps = [
+        SCHEMA,
+        CHECKS,
+        COLLECTIONS,
+        SOFTWARE,
+        TASKS,
+        CLOCK,
+        ARCHIVES,
+        READINGS,
+        CONTROLS,
+        CACHE,
+        OPERATORS,
+        LAUNCHES,
+    ];
     let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
     for step in &steps[done..] {
         transaction.execute_batch(step)?;
@@ -178,7 +199,7 @@ impl Ledger {
     pub(crate) fn open_unchanged(path: &Path) -> Result<Option<Self>, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
         let connection = open_read_only(path).map_err(fail)?;
-        connection.execute_batch("PRAGMA temp_store = MEMORY").map_err(fail)?;
+        connection.execute_batch(READ_PRAGMAS).map_err(fail)?;
         let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
         if layout > LAYOUT {
             return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
@@ -196,8 +217,8 @@ impl Ledger {
         move |source| LedgerError::from_sqlite(&path, source)
     }
 
-    /// Checks the structure of a ledger, if there is one, without changing it; returns the first problems that SQLite
-    /// finds. Fails with [`LedgerError`] if it cannot be read at all.
+    /// Checks the structure of a ledger, if there is one, and the lists of its launches, without changing it; returns the first
+    /// problems. Fails with [`LedgerError`] if it cannot be read at all.
     pub(crate) fn find_damage(path: &Path) -> Result<Option<String>, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
@@ -207,13 +228,21 @@ impl Ledger {
             return Ok(None);
         }
         let connection = open_read_only(path).map_err(fail)?;
+        connection.execute_batch(READ_PRAGMAS).map_err(fail)?;
         let check = |pragma: &str| -> rusqlite::Result<Vec<String>> {
             let mut statement = connection.prepare(pragma)?;
             statement.query_map([], |row| row.get::<_, String>(0))?.collect()
         };
-        let problems: Vec<String> = check("PRAGMA integrity_check(5)").map_err(fail)?;
-        let is_intact = problems.iter().all(|problem| problem == "ok");
-        Ok((!is_intact).then(|| problems.join("; ")))
+        let mut problems: Vec<String> = check("PRAGMA integrity_check(5)").map_err(fail)?;
+        problems.retain(|problem| problem != "ok");
+        let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
+        if problems.is_empty() && layout == LAYOUT {
+            let unreadable = unreadable_launches(&connection).map_err(fail)?;
+            let shown = unreadable.iter().take(5);
+            problems
+                .extend(shown.map(|(attempt, problem)| format!("launches of attempt {attempt}: {problem}")));
+        }
+        Ok((!problems.is_empty()).then(|| problems.join("; ")))
     }
 
     /// Returns the rows of a query, each read by `read`.

@@ -8,10 +8,11 @@ use rusqlite::{Transaction, params};
 use super::{
     AttemptState, Ledger, LedgerError, WITH_SAMPLES,
     attempts::{insert_attempt, insert_case},
+    launch_lists::read_launches,
     measurements::read_cache,
 };
 use crate::{
-    domain::{CacheState, CaseId, CaseOutcome, IdentifiedCase, Launch, Nanos, RecordedTask, Verdict},
+    domain::{CacheState, CaseId, CaseOutcome, IdentifiedCase, RecordedTask, Verdict},
     stats::CycleRate,
 };
 
@@ -101,31 +102,16 @@ impl Ledger {
 
     /// Returns the attempts of a collection, in their order.
     pub(crate) fn collection_attempts(&self, collection: i64) -> Result<Vec<StoredAttempt>, LedgerError> {
-        let sql = "SELECT l.attempt, l.number, l.is_measured, l.is_accepted, l.start_ns, l.duration_ns
-                   FROM attempts a JOIN launches l USING (attempt) WHERE a.collection = ?1
-                   ORDER BY l.attempt, l.number";
-        let all: Vec<(i64, Launch)> = self.read_rows(sql, [collection], |row| {
-            let launch = Launch {
-                number: row.get(1)?,
-                is_measured: row.get(2)?,
-                is_accepted: row.get(3)?,
-                start: Nanos(row.get(4)?),
-                duration: Nanos(row.get(5)?),
-            };
-            Ok((row.get(0)?, launch))
-        })?;
-        let mut launches: BTreeMap<i64, Vec<Launch>> = BTreeMap::new();
-        all.into_iter().for_each(|(attempt, launch)| launches.entry(attempt).or_default().push(launch));
         let sql = "SELECT a.attempt, a.case_id, c.kernel, a.launched, a.verdict, a.reason, a.counters, a.op_state, a.core,
-                          a.cycle_rate, a.cycle_rate_error, a.is_withdrawn, a.operator
-                   FROM attempts a JOIN cases c USING (case_id) WHERE a.collection = ?1 ORDER BY a.attempt";
+                          a.cycle_rate, a.cycle_rate_error, a.is_withdrawn, a.operator, l.states, l.start_ns, l.offsets_ns,
+                          l.durations_ns
+                   FROM attempts a JOIN cases c USING (case_id) LEFT JOIN launch_lists l USING (attempt) WHERE a.collection = ?1 ORDER BY a.attempt";
         self.read_rows(sql, [collection], |row| {
-            let attempt = row.get(0)?;
             let (rate, error): (Option<f64>, Option<f64>) = (row.get(9)?, row.get(10)?);
             let verdict = row.get::<_, String>(4)?.parse().unwrap_or(Verdict::NotRun);
             let state = AttemptState {
                 launched: row.get(3)?,
-                launches: launches.remove(&attempt).unwrap_or_default(),
+                launches: read_launches(row, 13)?,
                 counters: row.get(6)?,
                 task: RecordedTask { state: row.get(7)?, core: row.get(8)?, operator: row.get(12)? },
                 cycle_rate: rate
@@ -135,7 +121,7 @@ impl Ledger {
                 is_withdrawn: row.get(11)?,
             };
             let case = CaseId::from_stored(row.get::<_, String>(1)?);
-            Ok(StoredAttempt { attempt, case, kernel: row.get(2)?, state })
+            Ok(StoredAttempt { attempt: row.get(0)?, case, kernel: row.get(2)?, state })
         })
     }
 
@@ -190,7 +176,7 @@ fn replace_attempt(
     change.new_case.iter().try_for_each(|case| insert_case(tx, case))?;
     let key = change.before.as_ref().map(|(key, _)| *key);
     if let Some(key) = key {
-        tx.prepare_cached("DELETE FROM launches WHERE attempt = ?1")?.execute([key])?;
+        tx.prepare_cached("DELETE FROM launch_lists WHERE attempt = ?1")?.execute([key])?;
         tx.prepare_cached("DELETE FROM attempts WHERE attempt = ?1")?.execute([key])?;
     }
     insert_attempt(tx, collection.collection, &change.case, key, &change.after)?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use rusqlite::{Error, Row, params, types::Type};
 use serde::Serialize;
 
-use super::{Ledger, LedgerError, WITH_SAMPLES};
+use super::{Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_samples};
 use crate::{
     domain::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict},
     stats::SampleSummary,
@@ -196,17 +196,18 @@ impl Ledger {
         cases: &HashSet<&CaseId>,
     ) -> Result<HashMap<CaseId, [f64; 2]>, LedgerError> {
         let sql = format!(
-            "SELECT a.attempt, a.case_id FROM attempts a JOIN collections c USING (collection)
+            "SELECT a.case_id, l.states, l.durations_ns FROM attempts a JOIN collections c USING (collection)
+             JOIN launch_lists l USING (attempt)
              WHERE c.run = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
         );
-        let attempts: Vec<(i64, CaseId)> = self
-            .read_rows(&sql, [run], |row| Ok((row.get(0)?, CaseId::from_stored(row.get::<_, String>(1)?))))?;
-        let sql = "SELECT duration_ns FROM samples WHERE attempt = ?1 AND is_accepted";
         let mut samples: HashMap<CaseId, Vec<i64>> = HashMap::new();
-        for (attempt, case) in attempts.into_iter().filter(|(_, case)| cases.contains(case)) {
-            let measured: Vec<i64> = self.read_rows(sql, [attempt], |row| row.get(0))?;
-            samples.entry(case).or_default().extend(measured);
-        }
+        let _: Vec<()> = self.read_rows(&sql, [run], |row| {
+            let case = CaseId::from_stored(row.get::<_, String>(0)?);
+            if cases.contains(&case) {
+                samples.entry(case).or_default().extend(read_samples(row, [1, 2])?.accepted);
+            }
+            Ok(())
+        })?;
         let summarised = samples.into_iter().filter_map(|(case, mut samples)| {
             let summary = SampleSummary::from_samples(&mut samples)?;
             Some((case, [summary.mean / 1e3, summary.median / 1e3]))

@@ -13,11 +13,15 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction, params_from_iter, types::Value};
 
-use super::{Ledger, LedgerError, WITH_SAMPLES};
+use super::{Ledger, LedgerError, PACK_LAUNCHES, WITH_SAMPLES, launch_lists::unreadable_launches};
 use crate::domain::{CaseId, Verdict};
 
 /// Key of the tables with a number of each row.
 const ROW_ID: &str = "rowid";
+const LAUNCH_LISTS: &str = "launch_lists";
+/// Rows of the launches of a ledger before layout 12, to be packed into [`LAUNCH_LISTS`].
+const LAUNCH_ROWS: &str = "CREATE TEMP TABLE launch_rows (attempt INTEGER, number INTEGER, is_measured INTEGER, \
+                           is_accepted INTEGER, start_ns INTEGER, duration_ns INTEGER, PRIMARY KEY (attempt, number))";
 
 /// Tables in the order of their references, each with the column by whose ranges it is read.
 const TABLES: [(&str, &str); 11] = [
@@ -28,7 +32,7 @@ const TABLES: [(&str, &str); 11] = [
     ("checks", ROW_ID),
     ("collections", ROW_ID),
     ("attempts", ROW_ID),
-    ("launches", "attempt"),
+    (LAUNCH_LISTS, ROW_ID),
     ("controls", "collection"),
     ("device_readings", ROW_ID),
     ("verdicts", ROW_ID),
@@ -44,7 +48,7 @@ const CLEANING: [&str; 8] = [
     "DELETE FROM collections WHERE run NOT IN (SELECT run FROM runs)",
     "DELETE FROM attempts WHERE collection NOT IN (SELECT collection FROM collections)
      OR case_id NOT IN (SELECT case_id FROM cases)",
-    "DELETE FROM launches WHERE attempt NOT IN (SELECT attempt FROM attempts)",
+    "DELETE FROM launch_lists WHERE attempt NOT IN (SELECT attempt FROM attempts)",
     "DELETE FROM controls WHERE collection NOT IN (SELECT collection FROM collections)",
     "DELETE FROM device_readings WHERE run NOT IN (SELECT run FROM runs)",
     "DELETE FROM verdicts WHERE run NOT IN (SELECT run FROM runs) OR case_id NOT IN (SELECT case_id FROM cases)",
@@ -86,9 +90,30 @@ pub(crate) fn salvage(damaged: &Path, target: &Path) -> Result<SalvagedLedger, L
     // References are checked at the end, when all tables are there.
     new.connection.execute_batch("PRAGMA foreign_keys = OFF").map_err(new.sqlite_error())?;
     let mut read = Vec::new();
+    let has_launch_rows = source
+        .query_row(
+            "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'launches'",
+            [],
+            |row| row.get::<_, bool>(0),
+        )
+        .unwrap_or(false);
     for (name, key) in TABLES {
-        let mut copy = TableCopy { source: &source, name, key, columns: Vec::new(), failures: 0 };
-        let count = new.in_transaction(|target| copy.copy_into(target))?;
+        let of_table =
+            (name == LAUNCH_LISTS && has_launch_rows).then_some(("launches", "launch_rows", "attempt"));
+        let (found, target, key) = of_table.unwrap_or((name, name, key));
+        let mut copy =
+            TableCopy { source: &source, name: found, target, key, columns: Vec::new(), failures: 0 };
+        let count = new.in_transaction(|tx| {
+            if of_table.is_none() {
+                return copy.copy_into(tx);
+            }
+            tx.execute_batch(LAUNCH_ROWS)?;
+            copy.copy_into(tx)?;
+            tx.execute_batch(PACK_LAUNCHES)?;
+            tx.query_row("SELECT count(*) FROM launch_lists", [], |row| {
+                row.get::<_, i64>(0).map(i64::cast_unsigned)
+            })
+        })?;
         read.push((count, copy.failures == 0));
     }
     new.in_transaction(remove_overwritten)?;
@@ -124,11 +149,14 @@ fn remove_overwritten(target: &Transaction<'_>) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Removes results without all of their launches.
+/// Removes results without all of their launches, and attempts whose launches were overwritten.
 fn remove_incomplete_results(target: &Transaction<'_>) -> rusqlite::Result<()> {
+    for (attempt, _) in unreadable_launches(target)? {
+        target.execute("DELETE FROM attempts WHERE attempt = ?1", [attempt])?;
+    }
     let sql = format!(
         "DELETE FROM attempts WHERE verdict IN ({WITH_SAMPLES})
-         AND launched <> (SELECT count(*) FROM launches WHERE launches.attempt = attempts.attempt)"
+         AND launched <> ifnull((SELECT length(states) FROM launch_lists l WHERE l.attempt = attempts.attempt), 0)"
     );
     target.execute(&sql, []).map(|_| ())
 }
@@ -161,6 +189,8 @@ fn open_damaged(path: &Path) -> rusqlite::Result<Connection> {
 struct TableCopy<'a> {
     source: &'a Connection,
     name: &'static str,
+    /// Its name in the new ledger.
+    target: &'static str,
     /// Whole number by whose ranges the table is read.
     key: &'static str,
     /// Columns that both ledgers have.
@@ -178,13 +208,13 @@ enum RangeEnd {
 impl TableCopy<'_> {
     /// Copies all readable rows; returns their number.
     fn copy_into(&mut self, target: &Connection) -> rusqlite::Result<u64> {
-        let columns = |connection: &Connection| -> rusqlite::Result<Vec<String>> {
+        let columns = |connection: &Connection, table: &str| -> rusqlite::Result<Vec<String>> {
             let mut statement =
-                connection.prepare(&format!("SELECT name FROM pragma_table_info('{}')", self.name))?;
+                connection.prepare(&format!("SELECT name FROM pragma_table_info('{table}')"))?;
             statement.query_map([], |row| row.get(0))?.collect()
         };
-        let wanted = columns(target)?;
-        let found = columns(self.source).unwrap_or_default();
+        let wanted = columns(target, self.target)?;
+        let found = columns(self.source, self.name).unwrap_or_default();
         self.columns = wanted.into_iter().filter(|column| found.contains(column)).collect();
         if self.columns.is_empty() {
             self.failures += 1;
@@ -239,11 +269,11 @@ impl TableCopy<'_> {
         order: &str,
         count: &mut u64,
     ) -> rusqlite::Result<RangeEnd> {
-        let Self { source, name, key, ref columns, .. } = *self;
+        let Self { source, name, target: into, key, ref columns, .. } = *self;
         let list = columns.join(", ");
         let places: Vec<String> = (1..=columns.len()).map(|place| format!("?{place}")).collect();
         let mut insert = target.prepare_cached(&format!(
-            "INSERT OR IGNORE INTO {name} ({list}) VALUES ({})",
+            "INSERT OR IGNORE INTO {into} ({list}) VALUES ({})",
             places.join(", ")
         ))?;
         // NOT INDEXED: an index may be damaged although the table is not.

@@ -158,7 +158,8 @@ impl Ledger {
     ) -> Result<BTreeMap<CaseId, String>, LedgerError> {
         let sql = "SELECT case_id, reason FROM attempts JOIN
                    (SELECT max(a.attempt) AS attempt FROM attempts a JOIN collections c USING (collection)
-                    WHERE c.cache = ?1 GROUP BY a.case_id) USING (attempt)
+                    WHERE c.cache = ?1 AND a.case_id IN (SELECT case_id FROM attempts NOT INDEXED WHERE verdict = 'ran_as_other')
+                    GROUP BY a.case_id) USING (attempt)
                    WHERE verdict = 'ran_as_other'";
         self.read_rows(sql, [cache.as_str()], |row| {
             Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?))
@@ -168,7 +169,7 @@ impl Ledger {
     /// Returns every case with samples in one state of the cache.
     pub(crate) fn cases_with_samples(&self, cache: CacheState) -> Result<BTreeSet<CaseId>, LedgerError> {
         let sql = format!(
-            "SELECT DISTINCT a.case_id FROM attempts a JOIN collections c USING (collection)
+            "SELECT a.case_id FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
                    WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})"
         );
         self.read_rows(&sql, [cache.as_str()], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))

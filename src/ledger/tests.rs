@@ -33,6 +33,14 @@ fn several_processes_may_open_a_new_ledger_at_once() {
     }
 }
 
+/// Changes a ledger to the launches of layout 11: a row for each.
+pub(super) const LAUNCHES_AS_ROWS: &str = "
+    DROP VIEW samples; DROP VIEW launches; DROP TABLE launch_lists;
+    CREATE TABLE launches (attempt INTEGER NOT NULL REFERENCES attempts, number INTEGER NOT NULL, is_measured INTEGER NOT NULL,
+        is_accepted INTEGER NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL, PRIMARY KEY (attempt, number))
+        STRICT, WITHOUT ROWID;
+    CREATE VIEW samples AS SELECT * FROM launches WHERE is_measured;";
+
 fn case(rows: u64) -> IdentifiedCase {
     let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));
     IdentifiedCase::new(Case {
@@ -166,8 +174,9 @@ fn readings_of_a_collection_are_found_by_an_index_also_in_older_ledgers() {
     let path = folder.path().join("ledger.db");
     let older = "DROP INDEX readings_by_device; DROP INDEX withdrawn_attempts; DROP TABLE controls; \
                  ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator; \
-                 PRAGMA user_version = 7";
-    Ledger::open(&path).expect("created").connection.execute_batch(older).expect("the layout before");
+                 PRAGMA user_version = 7;";
+    let older = older.to_owned() + LAUNCHES_AS_ROWS;
+    Ledger::open(&path).expect("created").connection.execute_batch(&older).expect("the layout before");
     let ledger = Ledger::open(&path).expect("updated");
     for (sql, index) in [
         (evidence::READINGS_DURING, "readings_by_device"),
@@ -198,6 +207,7 @@ fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
                    INSERT INTO collections (run, number, device, started_ns, outcome) VALUES ('r1', 7, 5, 1, 'done')";
     let opened = Connection::open(&path).expect("opened");
     opened.execute_batch(earlier).expect("the layout before");
+    opened.execute_batch(LAUNCHES_AS_ROWS).expect("the layout before");
     let insert = "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, cycle_rate,
                   cycle_rate_error) VALUES (1, ?1, 2, 'ok', '', '[]', 1700.0, 0.001)";
     opened.execute(insert, [measured.id().as_str()]).expect("an attempt");
@@ -268,4 +278,132 @@ fn listed_verdicts_are_those_with_samples() {
     let with_samples = Verdict::VARIANTS.iter().filter(|verdict| verdict.has_samples());
     let names: Vec<String> = with_samples.map(|verdict| format!("'{verdict}'")).collect();
     assert_eq!(names.join(", "), WITH_SAMPLES);
+}
+
+/// Stores one collection with an attempt for each list of durations; the first launch of each is a warm-up, and a duration of 1000
+/// or more is an outlier.
+fn ledger_with_launches(path: &Path, durations: &[Vec<i64>]) -> Vec<Attempt> {
+    let cases: Vec<IdentifiedCase> = (1..).map(case).take(durations.len()).collect();
+    let attempts: Vec<Attempt> =
+        cases.iter().zip(durations).map(|(case, durations)| attempt(case, Verdict::Ok, durations)).collect();
+    let mut ledger = Ledger::open(path).expect("created");
+    ledger.begin_run(&run("r1"), &cases).expect("started");
+    let collection = ledger.begin_collection(&collection_on(0)).expect("started");
+    let software = SoftwareFingerprint::default();
+    ledger.finish_collection(collection, Nanos(2), "done", &software, &attempts).expect("stored");
+    attempts
+}
+
+/// Rows of the view of launches.
+fn launch_rows(path: &Path) -> Vec<[i64; 6]> {
+    let connection = Connection::open(path).expect("a ledger");
+    let sql =
+        "SELECT attempt, number, is_measured, is_accepted, start_ns, duration_ns FROM launches ORDER BY 1, 2";
+    let mut statement = connection.prepare(sql).expect("a query");
+    let rows = statement.query_map([], |row| {
+        Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?])
+    });
+    rows.expect("rows").collect::<rusqlite::Result<Vec<_>>>().expect("numbers")
+}
+
+fn expected_rows(attempts: &[Attempt]) -> Vec<[i64; 6]> {
+    let of_attempt = |(key, attempt): (i64, &Attempt)| {
+        let row = move |launch: &Launch| {
+            let Launch { number, is_measured, is_accepted, start, duration } = *launch;
+            [key, number.into(), is_measured.into(), is_accepted.into(), start.0, duration.0]
+        };
+        attempt.launches.iter().map(row).collect::<Vec<_>>()
+    };
+    (1..).zip(attempts).flat_map(of_attempt).collect()
+}
+
+fn stored_launches(path: &Path, attempts: &[Attempt]) -> Vec<Vec<Launch>> {
+    let ledger = Ledger::open(path).expect("a ledger");
+    let launches = |attempt: &Attempt| {
+        let mut found = ledger.case_attempts(&attempt.case).expect("read");
+        found.pop().expect("an attempt").launches
+    };
+    attempts.iter().map(launches).collect()
+}
+
+/// Layout 11 had a row for each launch. After the update, the lists and the views hold the same launches.
+#[test]
+fn launches_of_layout_11_are_packed_without_a_change() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [new, old] = ["new.db", "old.db"].map(|name| folder.path().join(name));
+    let durations = [vec![100, 120, 5000, 140], vec![], vec![90], vec![7, 2000, 8]];
+    let attempts = ledger_with_launches(&new, &durations);
+    let expected = expected_rows(&attempts);
+    assert_eq!(launch_rows(&new), expected);
+    ledger_with_launches(&old, &durations);
+    let opened = Connection::open(&old).expect("opened");
+    opened.execute_batch(LAUNCHES_AS_ROWS).expect("the layout before");
+    // Later launches first: the order is that of their numbers.
+    for row in expected.iter().rev() {
+        opened.execute("INSERT INTO launches VALUES (?1, ?2, ?3, ?4, ?5, ?6)", *row).expect("a launch");
+    }
+    opened.execute_batch("PRAGMA user_version = 11").expect("set");
+    drop(opened);
+    assert_eq!(stored_launches(&old, &attempts), stored_launches(&new, &attempts));
+    assert_eq!(launch_rows(&old), expected);
+    let lists = |path: &Path| -> Vec<String> {
+        let connection = Connection::open(path).expect("a ledger");
+        let sql = "SELECT concat_ws(' ', attempt, states, start_ns, offsets_ns, durations_ns) FROM launch_lists ORDER BY attempt";
+        let mut statement = connection.prepare(sql).expect("a query");
+        let rows = statement.query_map([], |row| row.get(0)).expect("rows");
+        rows.collect::<rusqlite::Result<Vec<String>>>().expect("text")
+    };
+    assert_eq!(lists(&old), lists(&new), "merged ledgers compare the text");
+}
+
+/// A launch list that is no list, or has another length, is damage that names the attempt; a salvage leaves that attempt out alone.
+#[test]
+fn damaged_launch_lists_are_found_and_left_out_by_a_salvage() {
+    let lists = [
+        ("durations_ns = '[1,2'", "attempt 2"),
+        ("durations_ns = '[1,2]'", "a list of 2 values for 3 launches"),
+        ("offsets_ns = '{}'", "attempt 2"),
+        ("states = 'wax'", "unknown state 'x'"),
+    ];
+    for (change, named) in lists {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [path, salvaged] = ["ledger.db", "salvaged.db"].map(|name| folder.path().join(name));
+        let attempts = ledger_with_launches(&path, &[vec![100, 120], vec![7, 8, 9], vec![90, 80]]);
+        assert_eq!(Ledger::find_damage(&path).expect("read"), None);
+        let opened = Connection::open(&path).expect("opened");
+        opened
+            .execute_batch(&format!("UPDATE launch_lists SET {change} WHERE attempt = 2"))
+            .expect("changed");
+        drop(opened);
+        let problem = Ledger::find_damage(&path).expect("read").expect("damage");
+        assert!(problem.contains(named), "{problem}");
+        let error =
+            Ledger::open(&path).expect("a ledger").case_attempts(&attempts[1].case).expect_err("damage");
+        assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
+        salvage(&path, &salvaged).expect("salvaged");
+        let rest = [attempts[0].clone(), attempts[2].clone()];
+        assert_eq!(stored_launches(&salvaged, &rest), rest.map(|attempt| attempt.launches));
+        let lost = Ledger::open(&salvaged).expect("a ledger").case_attempts(&attempts[1].case).expect("read");
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+}
+
+/// A damaged ledger of an earlier version is salvaged into the current layout.
+#[test]
+fn launches_of_a_damaged_earlier_layout_are_salvaged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [path, salvaged] = ["ledger.db", "salvaged.db"].map(|name| folder.path().join(name));
+    let attempts = ledger_with_launches(&path, &[vec![100, 120], vec![7, 8, 9]]);
+    let opened = Connection::open(&path).expect("opened");
+    opened.execute_batch(LAUNCHES_AS_ROWS).expect("the layout before");
+    // The last launch of the second attempt is lost.
+    for row in expected_rows(&attempts).iter().take(4) {
+        opened.execute("INSERT INTO launches VALUES (?1, ?2, ?3, ?4, ?5, ?6)", *row).expect("a launch");
+    }
+    opened.execute_batch("PRAGMA user_version = 11").expect("set");
+    drop(opened);
+    let result = salvage(&path, &salvaged).expect("salvaged");
+    assert_eq!(stored_launches(&salvaged, &attempts[..1]), [attempts[0].launches.clone()]);
+    let lists = result.tables.iter().find(|table| table.name == "launch_lists").expect("the launches");
+    assert_eq!((lists.rows, lists.incomplete, lists.is_whole), (1, 1, true));
 }

@@ -1,7 +1,7 @@
 //! Estimates of the cases of a ledger from all collections of the same software together.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -123,21 +123,27 @@ pub(crate) struct EstimatedMedian {
     pub(crate) method: IntervalMethod,
 }
 
+/// A measured case with what the collections of its newest software show.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct EstimatedCase {
+    /// `None` with too few collections.
+    median: Option<EstimatedMedian>,
+    /// Number of collections.
+    collections: usize,
+    /// Number of the collections whose durations have a pattern, or in which the control kernels show a change of the device.
+    patterned: usize,
+    /// True if the collections disagree.
+    disagrees: bool,
+    /// Number of the software.
+    software: usize,
+    references: Option<CaseReferences>,
+}
+
 /// Estimates by case, from the collections of the case's newest software.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JointEstimates {
     cache: CacheState,
-    by_case: HashMap<CaseId, EstimatedMedian>,
-    /// Number of collections of each case.
-    collections: HashMap<CaseId, usize>,
-    /// Number of the collections of a case whose durations have a pattern, or in which the control kernels show a change of the
-    /// device; cases without one are left out.
-    patterned: HashMap<CaseId, usize>,
-    /// Cases whose collections disagree.
-    disagreeing: HashSet<CaseId>,
-    references: HashMap<CaseId, CaseReferences>,
-    /// Number of the newest software of each case.
-    software: HashMap<CaseId, usize>,
+    cases: HashMap<CaseId, EstimatedCase>,
     /// Devices that differ, by number of the software; none where they do not.
     devices: BTreeMap<usize, Vec<DeviceDeviation>>,
 }
@@ -194,15 +200,17 @@ impl EstimateInput {
             medians.medians.iter().for_each(|median| collections[median.case] += 1);
             for (case, &index) in &medians.cases {
                 if self.newest.get(case) == Some(software) {
-                    all.by_case.extend(estimates[index].map(|estimate| (case.clone(), estimate)));
-                    all.collections.insert(case.clone(), collections[index]);
-                    all.software.insert(case.clone(), number);
-                    let patterned = self.patterned.get(&(case.clone(), software.clone()));
-                    all.patterned.extend(patterned.map(|count| (case.clone(), *count)));
                     let of_case = &log_medians[software][index];
-                    if disagree(of_case) {
-                        all.disagreeing.insert(case.clone());
-                    }
+                    let patterned = self.patterned.get(&(case.clone(), software.clone()));
+                    let estimated = EstimatedCase {
+                        median: estimates[index],
+                        collections: collections[index],
+                        patterned: patterned.copied().unwrap_or_default(),
+                        disagrees: disagree(of_case),
+                        software: number,
+                        references: None,
+                    };
+                    all.cases.insert(case.clone(), estimated);
                     let log_median = mean(of_case);
                     let earlier = self.earlier.get(case).and_then(|earlier| {
                         let index = self.by_software.get(earlier)?.cases.get(case)?;
@@ -212,7 +220,11 @@ impl EstimateInput {
                 }
             }
         }
-        all.references = find_references(of_cases, cases);
+        for (case, references) in find_references(of_cases, cases) {
+            if let Some(estimated) = all.cases.get_mut(&case) {
+                estimated.references = Some(references);
+            }
+        }
         all
     }
 }
@@ -232,34 +244,34 @@ impl JointEstimates {
         ledger: &Ledger,
         cache: CacheState,
     ) -> Result<Self, LedgerError> {
-        Ok(Self { cache, ..input.estimate_cases(&ledger.cases_with_prefix("")?) })
+        Ok(Self { cache, ..input.estimate_cases(&ledger.known_cases()?) })
     }
 
     /// Returns the number of collections of a case, 0 without a measurement.
     pub(crate) fn collection_count(&self, case: &CaseId) -> usize {
-        self.collections.get(case).copied().unwrap_or_default()
+        self.cases.get(case).map_or(0, |found| found.collections)
     }
 
     /// Returns the cases with measurements.
     pub(crate) fn measured_cases(&self) -> impl Iterator<Item = &CaseId> {
-        self.collections.keys()
+        self.cases.keys()
     }
 
     /// Returns the devices that differ, with their deviations, in the measurements with the newest software of any of the cases;
     /// none if they do not.
     pub(crate) fn unequal_devices(&self, cases: &[&CaseId]) -> &[DeviceDeviation] {
-        let software = cases.iter().filter_map(|case| self.software.get(case)).max();
-        software.and_then(|number| self.devices.get(number)).map_or(&[], Vec::as_slice)
+        let software = cases.iter().filter_map(|case| Some(self.cases.get(*case)?.software)).max();
+        software.and_then(|number| self.devices.get(&number)).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the estimate of a case; `None` if the ledger has too few collections for one.
     pub(crate) fn of_case(&self, case: &CaseId) -> Option<&EstimatedMedian> {
-        self.by_case.get(case)
+        self.cases.get(case)?.median.as_ref()
     }
 
     /// Returns the durations with which the median of a case is compared; `None` without a measurement.
     pub(crate) fn references_of(&self, case: &CaseId) -> Option<&CaseReferences> {
-        self.references.get(case)
+        self.cases.get(case)?.references.as_ref()
     }
 
     /// Judges the outcome of the row of a case by the other measurements of the ledger.
@@ -292,9 +304,10 @@ impl JointEstimates {
     /// Returns true if another collection of the case is to show whether the pattern of its durations is its own or one of a
     /// collection, or which of its collections is right.
     fn has_open_pattern(&self, case: &CaseId, aim: PrecisionAim) -> bool {
-        let patterned = self.patterned.get(case).copied().unwrap_or_default();
-        let collections = self.collection_count(case);
-        (is_mostly_patterned(patterned, collections) || self.disagreeing.contains(case))
+        let Some(&EstimatedCase { collections, patterned, disagrees, .. }) = self.cases.get(case) else {
+            return false;
+        };
+        (is_mostly_patterned(patterned, collections) || disagrees)
             && collections < MIN_OWN_COLLECTIONS.min(aim.max_collections)
     }
 
@@ -303,7 +316,7 @@ impl JointEstimates {
     /// intervals are too wide and can reach the precision. Cases whose durations have a pattern, or whose collections disagree,
     /// are measured in up to three collections. A case without measurements is not among them.
     pub(crate) fn cases_to_repeat(&self, cases: &[&CaseId], aim: PrecisionAim) -> Vec<usize> {
-        let count = |index: &usize| self.collections.get(cases[*index]).copied().unwrap_or_default();
+        let count = |index: &usize| self.collection_count(cases[*index]);
         let measured: Vec<usize> = (0..cases.len()).filter(|index| count(index) > 0).collect();
         let goal = repeated_cases(measured.len());
         let repeated = measured.iter().filter(|index| count(index) > 1).count();
@@ -401,7 +414,7 @@ mod tests {
         let case = all[0].case.clone();
         let of = |measurements: &[CollectionSamples]| {
             let found = estimates(measurements);
-            (found.of_case(&case).copied(), found.collection_count(&case), found.software.clone())
+            (found.of_case(&case).copied(), found.collection_count(&case), found.cases[&case].software)
         };
         assert_eq!(of(&[&all[..], &[empty]].concat()), of(&all));
         assert!(of(&all).0.is_some());

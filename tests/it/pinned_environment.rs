@@ -114,7 +114,7 @@ fn resume_uses_the_counters_of_the_run() {
     // The run of a killed program, with one open case.
     let ledger = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
     let kill =
-        "UPDATE runs SET ended_ns = NULL, exit_code = NULL; DELETE FROM verdicts; DELETE FROM launches;
+        "UPDATE runs SET ended_ns = NULL, exit_code = NULL; DELETE FROM verdicts; DELETE FROM launch_lists;
         DELETE FROM attempts";
     ledger.execute_batch(kill).expect("a ledger of a killed run");
     drop(ledger);

@@ -129,7 +129,7 @@ fn restored_results_are_not_newer_than_those_behind_them() {
     }
     let ledger = context.path("db/.npubench/ledger.db");
     let (rows, expected) = (tables(&context), attempts(&ledger));
-    let lost = "DELETE FROM launches WHERE attempt IN (SELECT attempt FROM attempts JOIN collections USING (collection)
+    let lost = "DELETE FROM launch_lists WHERE attempt IN (SELECT attempt FROM attempts JOIN collections USING (collection)
                     WHERE run = (SELECT min(run) FROM runs));
                 DELETE FROM attempts WHERE collection IN (SELECT collection FROM collections
                     WHERE run = (SELECT min(run) FROM runs));";

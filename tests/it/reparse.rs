@@ -197,7 +197,7 @@ fn changed_results_are_found_and_restored() {
         rows.map(|row| row.expect("a case")).collect()
     };
     let sql = format!(
-        "UPDATE launches SET duration_ns = 2 * duration_ns
+        "UPDATE launch_lists SET durations_ns = (SELECT json_group_array(2 * value) FROM json_each(durations_ns))
          WHERE attempt = (SELECT attempt FROM attempts WHERE case_id = '{}');
          UPDATE attempts SET verdict = 'implausible', reason = 'changed' WHERE case_id = '{}';
          UPDATE verdicts SET verdict = 'implausible', reason = 'changed' WHERE case_id = '{1}';

@@ -37,9 +37,9 @@ SELECT k.key, c.key, a.case_id, a.launched, a.verdict, a.reason, a.counters, a.o
 FROM temp.attempt_keys k CROSS JOIN united.attempts a ON a.attempt = k.united
 JOIN temp.collection_keys c ON c.united = a.collection ORDER BY k.key;
 
-INSERT INTO main.launches (attempt, number, is_measured, is_accepted, start_ns, duration_ns)
-SELECT k.key, l.number, l.is_measured, l.is_accepted, l.start_ns, l.duration_ns
-FROM temp.attempt_keys k CROSS JOIN united.launches l ON l.attempt = k.united ORDER BY k.key, l.number;
+INSERT INTO main.launch_lists (attempt, states, start_ns, offsets_ns, durations_ns)
+SELECT k.key, l.states, l.start_ns, l.offsets_ns, l.durations_ns
+FROM temp.attempt_keys k CROSS JOIN united.launch_lists l ON l.attempt = k.united ORDER BY k.key;
 
 INSERT INTO main.controls (collection, device, control, position, kernel, durations_ns, cycle_rate, cycle_rate_error)
 SELECT k.key, o.device, o.control, o.position, o.kernel, o.durations_ns, o.cycle_rate, o.cycle_rate_error

@@ -278,7 +278,7 @@ fn truncated_and_incomplete_ledgers_are_refused_with_their_own_paths() {
     let lost = rusqlite::Connection::open(place.join("lost.db")).expect("a ledger");
     lost.execute_batch("PRAGMA foreign_keys = OFF; DELETE FROM attempts WHERE attempt = 1").expect("deleted");
     drop(lost);
-    assert!(refused("lost.db").contains("`launches`"));
+    assert!(refused("lost.db").contains("`launch_lists`"));
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_transaction_that_a_kill_interrupted_is_not_merged_and_stays_in_the_source()
     // The cache of a page is written before the transaction ends, as in a long transaction.
     writer
         .execute_batch(
-            "PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN IMMEDIATE; UPDATE launches SET duration_ns = 7;
+            "PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN IMMEDIATE; UPDATE launch_lists SET durations_ns = '[7]';
              UPDATE attempts SET reason = printf('%.5000c', 'x'); UPDATE runs SET ended_ns = 7;",
         )
         .expect("changed");

@@ -52,14 +52,14 @@ JOIN source.attempts s ON s.attempt = k.source JOIN main.attempts m ON m.attempt
 WHERE NOT k.is_new
 AND (s.is_withdrawn, s.launched, s.verdict, s.reason, s.counters, s.op_state, s.core, s.operator,
      ifnull(s.cycle_rate, -1), ifnull(s.cycle_rate_error, -1),
-     (SELECT ifnull(group_concat(concat_ws(':', number, is_measured, is_accepted, start_ns, duration_ns) ORDER BY number), '')
-      FROM source.launches l WHERE l.attempt = s.attempt))
+     ifnull((SELECT concat_ws(':', states, start_ns, offsets_ns, durations_ns)
+             FROM source.launch_lists l WHERE l.attempt = s.attempt), ''))
   > (m.is_withdrawn, m.launched, m.verdict, m.reason, m.counters, m.op_state, m.core, m.operator,
      ifnull(m.cycle_rate, -1), ifnull(m.cycle_rate_error, -1),
-     (SELECT ifnull(group_concat(concat_ws(':', number, is_measured, is_accepted, start_ns, duration_ns) ORDER BY number), '')
-      FROM main.launches l WHERE l.attempt = m.attempt));
+     ifnull((SELECT concat_ws(':', states, start_ns, offsets_ns, durations_ns)
+             FROM main.launch_lists l WHERE l.attempt = m.attempt), ''));
 
-DELETE FROM main.launches WHERE attempt IN (SELECT united FROM temp.replaced);
+DELETE FROM main.launch_lists WHERE attempt IN (SELECT united FROM temp.replaced);
 DELETE FROM main.attempts WHERE attempt IN (SELECT united FROM temp.replaced);
 UPDATE temp.attempt_keys SET is_new = 1 WHERE source IN (SELECT source FROM temp.replaced);
 
@@ -71,9 +71,9 @@ FROM temp.attempt_keys a JOIN source.attempts s ON s.attempt = a.source
 JOIN temp.collection_keys c ON c.source = s.collection
 WHERE a.is_new ORDER BY a.united;
 
-INSERT INTO main.launches (attempt, number, is_measured, is_accepted, start_ns, duration_ns)
-SELECT a.united, l.number, l.is_measured, l.is_accepted, l.start_ns, l.duration_ns
-FROM temp.attempt_keys a CROSS JOIN source.launches l ON l.attempt = a.source
+INSERT INTO main.launch_lists (attempt, states, start_ns, offsets_ns, durations_ns)
+SELECT a.united, l.states, l.start_ns, l.offsets_ns, l.durations_ns
+FROM temp.attempt_keys a CROSS JOIN source.launch_lists l ON l.attempt = a.source
 WHERE a.is_new;
 
 INSERT INTO main.controls AS m
