@@ -277,7 +277,7 @@ impl CoverageAnalyzer<'_> {
     }
 
     /// Returns the closing of a kernel without an entry.
-    fn closing_by_entry(&self, kernel: String) -> GapClosing {
+    pub(super) fn closing_by_entry(&self, kernel: String) -> GapClosing {
         match self.catalogue.not_launchable_reason(&kernel) {
             Some(reason) => GapClosing::NotLaunchable { reason: reason.to_owned(), kernel },
             None => GapClosing::CatalogueEntry { kernel, problem: None },
