@@ -414,16 +414,18 @@ impl DatabaseReader<'_> {
                 launch: connection.and_then(|connection| Some(reader.launches.get(&connection)?.0)),
                 step: None,
             };
-            if task.operator.is_none()
-                && role == TaskRole::Other
-                && is_copy(reader.run.names.text(kind))
-                && let Some(connection) = connection
-            {
-                reader.copies.push((reader.run.tasks.len(), connection));
-            }
+            reader.add_copy(&task, connection);
             reader.run.tasks.push(task);
             Ok(())
         })
+    }
+
+    /// Remembers the next task if it is a copy whose operator no id gives.
+    fn add_copy(&mut self, task: &DeviceTask, connection: Option<i64>) {
+        let is_open = task.operator.is_none() && task.role == TaskRole::Other;
+        if is_open && is_copy(self.run.names.text(task.kind)) {
+            self.copies.extend(connection.map(|connection| (self.run.tasks.len(), connection)));
+        }
     }
 
     /// Sets the operators of copies, which no id connects with them, by the calls of CANN that made them.
