@@ -365,7 +365,7 @@ pub(super) fn tensors_text(tensors: &[QueryTensor]) -> String {
         };
         format!("{dtype}[{}]{format}", Dims(&tensor.dims))
     };
-    tensors.iter().map(text).collect::<Vec<_>>().join(" ")
+    tensors.iter().filter(|tensor| !tensor.is_absent()).map(text).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn metric_cell(ratio: MetricRatio) -> String {
