@@ -74,7 +74,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     print_data(&if is_json { fill_json(&report) } else { fill_text(&report, options.wide.width()) });
     if options.dry_run {
         note_simulated(database.kind);
-        return Ok(if report.closes_all() { ExitStatus::Done } else { ExitStatus::SomeNotOk });
+        return Ok(if report.measures_all() { ExitStatus::Done } else { ExitStatus::SomeNotOk });
     }
     measurement.print_notes();
     let session = FillSession {

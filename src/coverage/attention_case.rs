@@ -31,8 +31,9 @@ pub(super) fn attention_case(query: &OpQuery, kernel: &KernelName) -> Result<Cas
     let order = if query.op == kernel.as_str() { KeyOrder::Recorded } else { KeyOrder::Framework };
     let work =
         AttentionWork::of_query(query, AttentionFamily::Fused, order).map_err(|reason| match reason {
-            MissReason::ContextMissing("avg_seq_len") => CaseProblem::Parameter("kv_length".to_owned()),
-            MissReason::ContextMissing(parameter) => CaseProblem::Parameter(parameter.to_owned()),
+            MissReason::ContextMissing(name) => {
+                CaseProblem::Parameter(MissReason::query_key(name).to_owned())
+            }
             reason => unknown(&reason.to_string()),
         })?;
     let regime = &work.regime;
@@ -179,6 +180,7 @@ mod tests {
                 kv_length: Some(256.0),
                 batch: Some(4),
                 block_size: Some(block_size),
+                layout: Some("TND".to_owned()),
                 ..AttentionParameters::default()
             };
             let inputs = vec![tensor(&[4, 8, 128]), tensor(&[8, 1, 128, 128]), tensor(&[8, 1, 128, 128])];

@@ -277,7 +277,7 @@ impl CoverageAnalyzer<'_> {
     }
 
     /// Returns the closing of a kernel without an entry.
-    fn closing_by_entry(&self, kernel: String) -> GapClosing {
+    pub(super) fn closing_by_entry(&self, kernel: String) -> GapClosing {
         match self.catalogue.not_launchable_reason(&kernel) {
             Some(reason) => GapClosing::NotLaunchable { reason: reason.to_owned(), kernel },
             None => GapClosing::CatalogueEntry { kernel, problem: None },
@@ -301,8 +301,7 @@ fn closing_of_reason(
         Some(MissReason::OpenAttributes(names)) => parameter(&names.join(", ")),
         Some(MissReason::AmbiguousSemanticMatch(_)) => parameter("attributes in which the rows differ"),
         Some(MissReason::TpProjectionInvalid(_)) => parameter("tp"),
-        Some(MissReason::ContextMissing("avg_seq_len")) => parameter("kv_length"),
-        Some(MissReason::ContextMissing(name)) => parameter(name),
+        Some(MissReason::ContextMissing(name)) => parameter(MissReason::query_key(name)),
         Some(MissReason::EpSizeNotConfigured) => parameter("ep"),
         Some(MissReason::DecomposeFailed) => parameter("inputs of the operator"),
         Some(MissReason::RanksNotGiven) => parameter("ranks"),

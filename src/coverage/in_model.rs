@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use super::{answers::CoverageAnalyzer, totals::AnswerClass};
+use super::{answers::CoverageAnalyzer, closing::GapClosing, totals::AnswerClass};
 use crate::{
     catalogue::Catalogue,
     database::columns,
@@ -48,6 +48,8 @@ pub(crate) struct InModelKernel {
     pub(crate) alone: Option<AloneDuration>,
     /// Reason of a missing duration.
     pub(crate) reason: String,
+    /// What would close the gap, as `coverage` states it; `None` with a duration alone.
+    pub(crate) closing: Option<GapClosing>,
     /// Question for its duration alone.
     pub(crate) question: WorkloadQuestion,
 }
@@ -56,7 +58,17 @@ impl InModelKernel {
     fn new(case: Case, name: String, cells: [String; 6]) -> Self {
         let query = LookupEngine::query_of_case(&case);
         let question = WorkloadQuestion { case: Some(case.clone()), ..WorkloadQuestion::new(query, 0) };
-        Self { case, name, cells, calls: 0, total: 0, alone: None, reason: String::new(), question }
+        Self {
+            case,
+            name,
+            cells,
+            calls: 0,
+            total: 0,
+            alone: None,
+            reason: String::new(),
+            closing: None,
+            question,
+        }
     }
 
     /// Returns the mean duration in the model, in nanoseconds.
@@ -177,6 +189,8 @@ impl InModelKernels {
         let mut intervals: BTreeMap<KernelName, HashMap<u64, (f64, f64)>> = BTreeMap::new();
         for (kernel, answered) in self.kernels.iter_mut().zip(analyzer.answer_workload(&workload)?.answers) {
             kernel.reason = answered.reason();
+            kernel.closing =
+                (answered.class == AnswerClass::Missing).then(|| analyzer.assess_gap(&answered).closing);
             let Some(answer) = answered.answer else { continue };
             let Some(latency) = answer.latency.filter(|latency| latency.0 > 0.0) else { continue };
             if answered.class == AnswerClass::Missing {
@@ -184,6 +198,11 @@ impl InModelKernels {
             }
             // The duration in another model is not that of the kernel alone.
             if answer.rows.iter().any(|row| row.column != LatencyColumn::Replay) {
+                let name = kernel.case.kernel.as_str().to_owned();
+                kernel.closing = Some(match answered.has_entry {
+                    Some(false) => analyzer.closing_by_entry(name),
+                    _ => GapClosing::ExistingRow { kernel: name },
+                });
                 kernel.reason = NOT_MEASURED.to_owned();
                 continue;
             }

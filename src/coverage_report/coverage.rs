@@ -296,12 +296,17 @@ fn gap_json(gap: &CoverageGap<'_>) -> Value {
     })
 }
 
+/// Returns the tensors that a call has.
+pub(super) fn present(tensors: &[QueryTensor]) -> impl Iterator<Item = &QueryTensor> {
+    tensors.iter().filter(|tensor| !tensor.is_absent())
+}
+
 fn dims_list(tensors: &[QueryTensor]) -> Vec<&[u64]> {
-    tensors.iter().map(|tensor| tensor.dims.as_slice()).collect()
+    present(tensors).map(|tensor| tensor.dims.as_slice()).collect()
 }
 
 fn dtype_list(tensors: &[QueryTensor]) -> Vec<Option<&str>> {
-    tensors.iter().map(|tensor| tensor.dtype.as_ref().map(crate::domain::Dtype::as_str)).collect()
+    present(tensors).map(|tensor| tensor.dtype.as_ref().map(crate::domain::Dtype::as_str)).collect()
 }
 
 /// Returns a CSV with a line for each question.
@@ -333,7 +338,7 @@ pub(crate) fn coverage_csv(report: &CoverageReport<'_>) -> String {
 
 fn question_cells(coverage: &WorkloadCoverage<'_>, answered: &AnsweredQuestion<'_>) -> [String; 13] {
     let (question, query): (_, &OpQuery) = (answered.question, answered.query);
-    let shapes: Vec<String> = query.inputs.iter().map(|tensor| Dims(&tensor.dims).to_string()).collect();
+    let shapes: Vec<String> = present(&query.inputs).map(|tensor| Dims(&tensor.dims).to_string()).collect();
     let dtypes = dtype_list(&query.inputs).into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>();
     let answer = answered.answer.as_ref();
     let latency = answer.and_then(|answer| answer.latency).map(|latency| number(latency.0));
@@ -365,7 +370,7 @@ pub(super) fn tensors_text(tensors: &[QueryTensor]) -> String {
         };
         format!("{dtype}[{}]{format}", Dims(&tensor.dims))
     };
-    tensors.iter().map(text).collect::<Vec<_>>().join(" ")
+    present(tensors).map(text).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn metric_cell(ratio: MetricRatio) -> String {

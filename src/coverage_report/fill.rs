@@ -18,14 +18,30 @@ const SHOWN_CASES: usize = 40;
 /// Reasons of a kind of gaps that the text has; JSON has all.
 const SHOWN_REASONS: usize = 8;
 
+/// Predicted end of the first measurement of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum CaseEnd {
+    /// Seconds until the end.
+    After(f64),
+    /// Reason why it does not end before the deadline.
+    NotInTime(String),
+    /// Reason why the case cannot be launched.
+    NotLaunchable(String),
+}
+
+impl CaseEnd {
+    pub(crate) const fn is_in_time(&self) -> bool {
+        matches!(self, Self::After(_))
+    }
+}
+
 /// Cases that close the gaps of workloads, and what they are predicted to reach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillReport<'a> {
     pub(crate) gaps: &'a [CoverageGap<'a>],
     pub(crate) fill: &'a FillCases,
-    /// Seconds until the first measurement of each needed case ends, in their order, or the reason why it is not
-    /// measured.
-    pub(crate) ends: &'a [Result<f64, String>],
+    /// Ends of the first measurements of the needed cases, in their order.
+    pub(crate) ends: &'a [CaseEnd],
     /// Seconds until the last one ends.
     pub(crate) seconds: f64,
     /// M5 of all workloads together before; `None` without times.
@@ -47,14 +63,14 @@ pub(crate) struct FillResult<'a> {
 }
 
 impl FillReport<'_> {
-    /// Returns true if every gap has a case that is measured in time, or is answered between such cases.
-    pub(crate) fn closes_all(&self) -> bool {
-        let is_filled = |by: &FilledBy| !matches!(by, FilledBy::Nothing | FilledBy::Part(_));
-        self.ends.iter().all(Result::is_ok) && self.fill.filled_by.iter().all(is_filled)
+    /// Returns true if every case that can be launched is measured in time. Cases that cannot, and gaps without a case, are
+    /// reported, and no measurement fails by them.
+    pub(crate) fn measures_all(&self) -> bool {
+        !self.ends.iter().any(|end| matches!(end, CaseEnd::NotInTime(_)))
     }
 
     fn in_time(&self) -> usize {
-        self.ends.iter().filter(|end| end.is_ok()).count()
+        self.ends.iter().filter(|end| end.is_in_time()).count()
     }
 
     /// Returns the gaps that no case closes, by what would close them.
@@ -86,7 +102,7 @@ struct OpenGaps {
 
 /// Returns the table of the cases, and the forecast.
 pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String {
-    let cases: Vec<(&FillCase, &Result<f64, String>)> = report.fill.needed().zip(report.ends).collect();
+    let cases: Vec<(&FillCase, &CaseEnd)> = report.fill.needed().zip(report.ends).collect();
     let unmeasured = report.fill.cases.iter().filter(|case| report.fill.unmeasured.contains(case.case.id()));
     let all = report.gaps.iter().filter_map(|gap| gap.time).sum::<f64>()
         + unmeasured.map(|case| case.value).sum::<f64>();
@@ -102,8 +118,8 @@ pub(crate) fn fill_text(report: &FillReport<'_>, width: Option<usize>) -> String
         let mut rows = Vec::new();
         for (case, end) in cases.iter().take(SHOWN_CASES) {
             let end = match end {
-                Ok(seconds) => format_duration(*seconds),
-                Err(reason) => reason.clone(),
+                CaseEnd::After(seconds) => format_duration(*seconds),
+                CaseEnd::NotInTime(reason) | CaseEnd::NotLaunchable(reason) => reason.clone(),
             };
             rows.push(FittedRow::from_cells(&[
                 case.case.kernel.as_str().to_owned(),
@@ -175,8 +191,10 @@ pub(crate) fn fill_json(report: &FillReport<'_>) -> String {
             "unmeasured_row": report.fill.unmeasured.contains(case.case.id()),
         });
         match end {
-            Ok(seconds) => line["end_s"] = json!(seconds),
-            Err(reason) => line["not_launched"] = json!(reason),
+            CaseEnd::After(seconds) => line["end_s"] = json!(seconds),
+            CaseEnd::NotInTime(reason) | CaseEnd::NotLaunchable(reason) => {
+                line["not_launched"] = json!(reason);
+            }
         }
         text += &format!("{line}\n");
     }

@@ -19,7 +19,9 @@ pub(crate) use adapt::{
 };
 pub(crate) use coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text};
 pub(crate) use coverage_page::coverage_page;
-pub(crate) use fill::{FillReport, FillResult, fill_json, fill_result_json, fill_result_text, fill_text};
+pub(crate) use fill::{
+    CaseEnd, FillReport, FillResult, fill_json, fill_result_json, fill_result_text, fill_text,
+};
 pub(crate) use kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, gaps_json, gaps_table};
 pub(crate) use lookup::{LookupReport, lookup_json, lookup_text};
 pub(crate) use m6::{M6Report, ProfiledPass, m6_json, m6_text};

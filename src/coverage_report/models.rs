@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::coverage::tensors_text;
+use super::coverage::{present, tensors_text};
 use crate::{
     domain::Dtype,
     llm::{LlmAttention, LlmModel},
@@ -126,9 +126,9 @@ pub(crate) fn step_table(workload: &Workload, width: Option<usize>) -> String {
 /// Returns a JSON object for each kernel of a step.
 pub(crate) fn step_json(workload: &Workload) -> String {
     let shapes =
-        |tensors: &[QueryTensor]| tensors.iter().map(|tensor| tensor.dims.clone()).collect::<Vec<_>>();
+        |tensors: &[QueryTensor]| present(tensors).map(|tensor| tensor.dims.clone()).collect::<Vec<_>>();
     let dtypes = |tensors: &[QueryTensor]| -> Vec<Option<String>> {
-        tensors.iter().map(|tensor| tensor.dtype.as_ref().map(Dtype::as_str).map(str::to_owned)).collect()
+        present(tensors).map(|tensor| tensor.dtype.as_ref().map(Dtype::as_str).map(str::to_owned)).collect()
     };
     let line = |question: &crate::workload::WorkloadQuestion| {
         let query = &question.query;

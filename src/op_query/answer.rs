@@ -185,6 +185,18 @@ pub enum MissReason {
     UnsupportedQueryMode(&'static str),
 }
 
+impl MissReason {
+    /// Returns the key of a query that states a missing parameter of attention, where it has another name than the argument of
+    /// the kernel.
+    pub(crate) fn query_key(parameter: &str) -> &str {
+        match parameter {
+            "avg_seq_len" => "kv_length",
+            "input_layout" => "layout",
+            other => other,
+        }
+    }
+}
+
 impl fmt::Display for MissReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

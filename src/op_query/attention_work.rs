@@ -2,12 +2,15 @@
 
 use std::fmt;
 
+pub(crate) use super::attention_layout::KeyOrder;
 use super::{
     answer::{AttentionDifference, MissReason},
-    query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery},
+    attention_layout::{CallShapes, OrderProblem, QueryOrder, QuerySizes},
+    query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery, QueryTensor},
 };
 use crate::domain::{
-    AttentionCase, AttentionSlot, Case, Dtype, KernelName, attention_attribute as name, lengths_from_ends,
+    AttentionCase, AttentionSlot, Case, Dtype, KernelName, Slot, attention_attribute as name,
+    lengths_from_ends,
 };
 
 /// Use of the mask in serving: causal from the lower right.
@@ -44,15 +47,6 @@ impl AttentionFamily {
     }
 }
 
-/// Arrangement of the keys of a query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyOrder {
-    /// As a framework passes them: the heads in front of their dimension.
-    Framework,
-    /// As the profiler records them: the heads in front of the tokens of a block, or complete rows of heads.
-    Recorded,
-}
-
 /// Returns the number of heads of keys that a framework passes, or that are recorded. A recorded cache in blocks may have
 /// the view of the framework; a query has no fewer heads than its keys.
 fn key_heads(key: &[u64], order: KeyOrder, [_, heads, head_dim]: [u64; 3]) -> Option<u64> {
@@ -69,6 +63,51 @@ fn key_heads(key: &[u64], order: KeyOrder, [_, heads, head_dim]: [u64; 3]) -> Op
     recorded.into_iter().flatten().find(is_possible).or(recorded[0])
 }
 
+/// Returns the number of heads of this dimension in keys beside rows of all heads: in rows of their own, or in front of the tokens of
+/// a block.
+fn heads_in_rows(key: &[u64], head_dim: u64) -> Option<u64> {
+    let row = match *key {
+        [_, heads, _, _] => return Some(heads),
+        _ => *key.last()?,
+    };
+    (head_dim > 0 && row.is_multiple_of(head_dim)).then(|| row / head_dim)
+}
+
+/// Returns the shapes and numbers of a query.
+fn shapes_of_query<'q>(
+    query: &'q OpQuery,
+    key_order: KeyOrder,
+    dims: &'q [u64],
+    key: &'q [u64],
+) -> CallShapes<'q> {
+    let parameters = &query.attention;
+    let recorded = |slot: AttentionSlot| {
+        let tensor = query.inputs.get(slot as usize).filter(|_| key_order == KeyOrder::Recorded)?;
+        let &[count] = tensor.dims.as_slice() else { return None };
+        Some(count)
+    };
+    let is_table = |input: &QueryTensor| {
+        input.dims.len() == 2 && matches!(input.dtype, Some(Dtype::Int32 | Dtype::Int64))
+    };
+    let has_table = query.inputs.iter().skip(BARE_INPUTS).any(is_table);
+    let longest = parameters.kv_lengths.iter().max().map(|length| as_coordinate(*length));
+    let listed = Some(parameters.kv_lengths.len() as u64).filter(|count| *count > 0);
+    CallShapes {
+        query: dims,
+        key,
+        key_order,
+        heads: None,
+        kv_heads: parameters.kv_heads,
+        kv_length: longest.or_else(|| parameters.mean_kv_length()),
+        sequences: listed.or(parameters.batch).or_else(|| recorded(AttentionSlot::KvLengths)),
+        is_paged: parameters.block_size.map(|size| size > 0).or(has_table.then_some(true)),
+        has_query_lengths: recorded(AttentionSlot::QueryLengths).is_some(),
+        lse: query.outputs.get(1).map(|output| output.dims.as_slice()).unwrap_or_default(),
+    }
+}
+
+/// Layout of latent attention.
+const LATENT: &str = "BNSD_NBSD";
 /// Queries, keys and values.
 const BARE_INPUTS: usize = 3;
 
@@ -172,23 +211,89 @@ fn has_heads_behind_tokens(dims: &[u64], key: &[u64], layout: Option<&str>) -> b
     }
 }
 
-/// Returns a query of three dimensions: tokens, heads and their dimension. One of four dimensions has one token for each
-/// sequence.
-fn three_dims(dims: &[u64], key: &[u64], layout: Option<&str>, heads: Option<u64>) -> Option<[u64; 3]> {
-    let head_dim = key.last().copied();
-    match *dims {
-        [tokens, heads, head_dim] => Some([tokens, heads, head_dim]),
-        [batch, 1, heads, head_dim] if has_heads_behind_tokens(dims, key, layout) => {
-            Some([batch, heads, head_dim])
+/// Returns the sizes of a query of two dimensions, the second of which has all heads.
+fn sizes_of_rows(dims: &[u64], key: &[u64], heads: Option<u64>) -> Option<QuerySizes> {
+    let &[tokens, width] = dims else { return None };
+    let heads = heads.or_else(|| Some(width / key.last().copied().filter(|dim| *dim > 0)?))?;
+    (heads > 0 && width % heads == 0).then(|| QuerySizes {
+        tokens,
+        heads,
+        head_dim: width / heads,
+        batch: None,
+    })
+}
+
+/// Returns the order of a query of three or four dimensions with a stated layout. One token for each sequence stands where the
+/// layout has it; several tokens must fit the keys.
+fn stated_order(shapes: &CallShapes<'_>, layout: &str) -> Result<QueryOrder, OrderProblem> {
+    match (QueryOrder::of_layout(layout), shapes.query) {
+        (Some(order @ (QueryOrder::Bsh | QueryOrder::Ntd)), [_, _, _]) => Ok(order),
+        // The comparison of layouts refuses others.
+        (_, [_, _, _]) => Ok(QueryOrder::Tnd),
+        (Some(QueryOrder::Bsnd), [_, 1, _, _]) => Ok(QueryOrder::Bsnd),
+        (order, [_, _, 1, _]) if order != Some(QueryOrder::Bsnd) => Ok(QueryOrder::Bnsd),
+        (Some(order @ (QueryOrder::Bnsd | QueryOrder::Bsnd)), [_, _, _, _]) if shapes.fits(order) => {
+            Ok(order)
         }
-        [batch, heads, 1, head_dim] if layout.is_none_or(|layout| !layout.starts_with("BSND")) => {
-            Some([batch, heads, head_dim])
+        _ => Err(OrderProblem::Contradictory),
+    }
+}
+
+/// Returns the order of a query of three or four dimensions. Frameworks pass packed tokens, or one token for each sequence; that of
+/// other calls is stated, or the only one that fits.
+fn query_order(shapes: &CallShapes<'_>, layout: Option<&str>) -> Result<QueryOrder, OrderProblem> {
+    match (layout, shapes.key_order, shapes.query) {
+        (Some(layout), ..) => stated_order(shapes, layout),
+        (None, KeyOrder::Framework, [_, _, _]) => Ok(QueryOrder::Tnd),
+        (None, KeyOrder::Framework, dims) if has_heads_behind_tokens(dims, shapes.key, None) => {
+            Ok(QueryOrder::Bsnd)
         }
-        [tokens, width] => {
-            let heads = heads.or_else(|| Some(width / head_dim.filter(|dim| *dim > 0)?))?;
-            (heads > 0 && width % heads == 0).then(|| [tokens, heads, width / heads])
-        }
-        _ => None,
+        (None, KeyOrder::Framework, [_, _, 1, _]) => Ok(QueryOrder::Bnsd),
+        (None, ..) => shapes.only_order(),
+    }
+}
+
+/// Returns the shapes and numbers of a recorded call, without those that its shapes imply.
+fn shapes_of_case<'c>(case: &'c Case, kv_length: Option<f64>, sequences: Option<u64>) -> CallShapes<'c> {
+    let view = AttentionCase::new(case);
+    let number = |name: &str| case.attributes.get(name).and_then(|text| text.parse().ok());
+    let dims = |slot: Option<&'c Slot>| {
+        slot.and_then(Slot::as_ref).map(|tensor| tensor.dims.as_slice()).unwrap_or_default()
+    };
+    let has_all_slots = case.inputs.len() > AttentionSlot::BlockTable as usize;
+    CallShapes {
+        query: dims(case.inputs.first()),
+        key: dims(case.inputs.get(AttentionSlot::Key as usize)),
+        key_order: KeyOrder::Recorded,
+        heads: number(name::HEADS),
+        kv_heads: number(name::KV_HEADS),
+        kv_length,
+        sequences,
+        is_paged: if has_all_slots { Some(view.is_paged()) } else { None },
+        has_query_lengths: view.dims(AttentionSlot::QueryLengths).is_some(),
+        lse: dims(case.outputs.get(1)),
+    }
+}
+
+/// Returns the order of a recorded query of three or four dimensions, and its layout. A layout that is not recorded is implied by
+/// the shapes as a replay reads them, unless they contradict it.
+fn recorded_order(
+    shapes: &CallShapes<'_>,
+    layout: Option<&str>,
+    implied: Option<&str>,
+) -> Option<(QueryOrder, Option<String>)> {
+    if let Some(layout) = layout {
+        let order = QueryOrder::of_layout(layout).filter(|order| shapes.sizes(*order).is_some());
+        let order = order.or_else(|| stated_order(shapes, layout).ok())?;
+        return Some((order, Some(layout.to_owned())));
+    }
+    match (shapes.only_order(), shapes.query, implied) {
+        (Ok(QueryOrder::Bsh), ..) => Some((QueryOrder::Bsh, Some(QueryOrder::Bsh.layout().to_owned()))),
+        (_, [_, _, _], implied) => Some((QueryOrder::Tnd, implied.map(str::to_owned))),
+        (_, _, Some(implied)) => Some((QueryOrder::Bnsd, Some(implied.to_owned()))),
+        // The output of one token for each sequence may have another order.
+        (Ok(QueryOrder::Bnsd), [_, _, 1, _], None) => Some((QueryOrder::Bnsd, None)),
+        (order, _, None) => order.ok().map(|order| (order, Some(order.layout().to_owned()))),
     }
 }
 
@@ -204,34 +309,49 @@ impl AttentionWork {
         let number = |name: &str| attribute(name).and_then(|text| text.parse::<u64>().ok());
         let input = |slot: usize| case.inputs.get(slot)?.as_ref().map(|tensor| tensor.dims.as_slice());
         let is_fused = family == AttentionFamily::Fused;
-        let layout = attribute(name::LAYOUT).or((!is_fused).then_some("TND"));
-        let is_packed = layout.is_some_and(|layout| layout.starts_with('T'));
-        let listed = |name: &str, has_ends: bool| {
-            let numbers = case.attributes.numbers(name).filter(|numbers| !numbers.is_empty())?;
-            if has_ends { lengths_from_ends(&numbers) } else { Some(numbers) }
-        };
-        // Packed keys that are not in blocks are recorded by their ends.
-        let keys = listed(name::KV_LENGTHS, is_fused && is_packed && !view.is_paged());
-        let recorded = case.attributes.get(name::AVG_SEQ_LEN).and_then(|text| text.parse::<f64>().ok());
-        let kv_length = keys.as_deref().map(mean).or(recorded).filter(|mean| mean.is_finite() && *mean > 0.0);
         let query = case.inputs.first()?.as_ref()?;
         let key = input(AttentionSlot::Key as usize);
-        let [tokens, heads, head_dim] =
-            three_dims(&query.dims, key.unwrap_or_default(), layout, number(name::HEADS))?;
-        let lengths = listed(name::QUERY_LENGTHS, is_packed).zip(keys);
-        let lengths = lengths.map(|(queries, keys)| BatchLengths { queries, keys });
-        let lengths = lengths.filter(|lengths| lengths.queries.len() == lengths.keys.len());
+        let recorded = case.attributes.get(name::AVG_SEQ_LEN).and_then(|text| text.parse::<f64>().ok());
         let (first_lengths, table) = match family {
             AttentionFamily::Fused => (AttentionSlot::KvLengths as usize, AttentionSlot::BlockTable as usize),
             AttentionFamily::Sparse => (6, 4),
             AttentionFamily::Indexer => (4, 5),
         };
         let row_count = |slot: usize| input(slot).and_then(|dims| dims.first().copied());
-        let batch = (lengths.as_ref().map(|lengths| lengths.keys.len() as u64))
-            .or_else(|| number(BATCH))
-            .or_else(|| row_count(first_lengths))
-            .or_else(|| row_count(table))
-            .or_else(|| (query.dims.len() == 4).then_some(tokens));
+        let sequences = number(BATCH).or_else(|| row_count(first_lengths)).or_else(|| row_count(table));
+        let shapes = shapes_of_case(case, recorded, sequences);
+        let (order, layout) = match query.dims.len() {
+            3 | 4 if is_fused => {
+                let layout = case.attributes.get(name::LAYOUT);
+                let (order, layout) = recorded_order(&shapes, layout, implied.get(name::LAYOUT))?;
+                (Some(order), layout)
+            }
+            3 | 4 => {
+                let layout = attribute(name::LAYOUT).unwrap_or("TND");
+                (Some(stated_order(&shapes, layout).ok()?), Some(layout.to_owned()))
+            }
+            _ => (None, attribute(name::LAYOUT).or((!is_fused).then_some("TND")).map(str::to_owned)),
+        };
+        let is_packed =
+            layout.as_deref().is_some_and(|layout| layout.starts_with('T') || layout.starts_with("NTD"));
+        let listed = |name: &str, has_ends: bool| {
+            let numbers = case.attributes.numbers(name).filter(|numbers| !numbers.is_empty())?;
+            if has_ends { lengths_from_ends(&numbers) } else { Some(numbers) }
+        };
+        // Packed keys that are not in blocks are recorded by their ends.
+        let keys = listed(name::KV_LENGTHS, is_fused && is_packed && !view.is_paged());
+        let kv_length = keys.as_deref().map(mean).or(recorded).filter(|mean| mean.is_finite() && *mean > 0.0);
+        let heads = number(name::HEADS);
+        let sizes = match order {
+            Some(order) => shapes.sizes(order),
+            None => sizes_of_rows(&query.dims, key.unwrap_or_default(), heads),
+        };
+        let QuerySizes { tokens, heads, head_dim, batch: sequences_of_query } = sizes?;
+        let lengths = listed(name::QUERY_LENGTHS, is_packed).zip(keys);
+        let lengths = lengths.map(|(queries, keys)| BatchLengths { queries, keys });
+        let lengths = lengths.filter(|lengths| lengths.queries.len() == lengths.keys.len());
+        let batch =
+            (lengths.as_ref().map(|lengths| lengths.keys.len() as u64)).or(sequences).or(sequences_of_query);
         let topk = number(TOPK).or_else(|| match family {
             AttentionFamily::Fused => None,
             AttentionFamily::Sparse => input(3)?.last().copied(),
@@ -245,7 +365,13 @@ impl AttentionWork {
             let value = case.attributes.get(name).filter(|value| value != usual)?;
             Some(format!("{name}={value};"))
         };
-        let kv_heads = number(name::KV_HEADS).or((!is_fused).then_some(1));
+        let kv_heads = match order {
+            // The shapes imply the heads of packed keys only.
+            Some(QueryOrder::Bsh) => {
+                shapes.kv_heads.or_else(|| key.and_then(|key| heads_in_rows(key, head_dim)))
+            }
+            _ => number(name::KV_HEADS).or((!is_fused).then_some(1)),
+        };
         let sparse_mode = attribute(name::SPARSE_MODE).or((!is_fused).then_some(CAUSAL));
         Some(Self {
             tokens,
@@ -257,7 +383,7 @@ impl AttentionWork {
                 dtype: query.dtype.clone(),
                 kv_heads,
                 sparse_mode: sparse_mode.map(str::to_owned),
-                layout: layout.map(str::to_owned),
+                layout,
                 topk,
                 block_size,
                 selected: (family == AttentionFamily::Sparse)
@@ -287,25 +413,52 @@ impl AttentionWork {
         let input = query.inputs.first().ok_or(MissReason::ContextMissing("q_shape"))?;
         let dtype = input.dtype.clone().ok_or(MissReason::ContextMissing("dtype"))?;
         let key = query.inputs.get(1).map(|key| key.dims.as_slice()).unwrap_or_default();
-        let layout = parameters.layout.as_deref();
-        let dims = three_dims(&input.dims, key, layout, None).ok_or(MissReason::ContextMissing("q_shape"))?;
-        let is_bsnd = has_heads_behind_tokens(&input.dims, key, layout);
         let is_fused = family == AttentionFamily::Fused;
+        let is_recorded = order == KeyOrder::Recorded && query.inputs.len() > BARE_INPUTS;
         let slot = |slot: usize| query.inputs.get(slot).and_then(|input| input.dims.last().copied());
+        let has_rope = is_recorded && slot(AttentionSlot::QueryRope as usize).is_some();
+        let (query_order, sizes) = match input.dims.len() {
+            3 | 4 => {
+                let shapes = shapes_of_query(query, order, &input.dims, key);
+                // Rotary parts that are inputs of their own are those of latent attention, as in rows.
+                let is_latent = input.dims.len() == 4 && has_rope;
+                let usual = if is_fused { is_latent.then_some(LATENT) } else { Some("TND") };
+                let layout = parameters.layout.as_deref().or(usual);
+                let found = query_order(&shapes, layout).map_err(|problem| match problem {
+                    // The length of keys may decide.
+                    OrderProblem::Ambiguous if shapes.kv_length.is_none() => {
+                        MissReason::ContextMissing("avg_seq_len")
+                    }
+                    OrderProblem::Ambiguous => MissReason::ContextMissing("input_layout"),
+                    OrderProblem::Contradictory => MissReason::ContextMissing("q_shape"),
+                })?;
+                let heads = MissReason::ContextMissing("kv_heads");
+                (Some(found), shapes.sizes(found).ok_or(heads)?)
+            }
+            _ => {
+                let sizes = sizes_of_rows(&input.dims, key, None);
+                (None, sizes.ok_or(MissReason::ContextMissing("q_shape"))?)
+            }
+        };
+        let dims = sizes.dims();
         let regime = AttentionRegime {
             dtype,
-            kv_heads: parameters.kv_heads.or_else(|| match is_fused {
-                true if is_bsnd && key.len() == 4 => key_heads(key, KeyOrder::Framework, dims),
-                true => key_heads(key, order, dims),
-                false => Some(1),
+            kv_heads: parameters.kv_heads.or_else(|| match query_order {
+                _ if !is_fused => Some(1),
+                // Keys that are not in blocks have the order of the query.
+                Some(QueryOrder::Bsnd) if key.len() == 4 && key.first() == input.dims.first() => {
+                    key_heads(key, KeyOrder::Framework, dims)
+                }
+                Some(QueryOrder::Bsh) => heads_in_rows(key, sizes.head_dim),
+                _ => key_heads(key, order, dims),
             }),
             sparse_mode: Some(parameters.sparse_mode.clone().unwrap_or_else(|| CAUSAL.to_owned())),
-            layout: parameters.layout.clone().or_else(|| match input.dims.len() {
+            layout: parameters.layout.clone().or_else(|| match (query_order, input.dims.as_slice()) {
                 _ if !is_fused => Some("TND".to_owned()),
-                3 => Some("TND".to_owned()),
-                4 if is_bsnd => Some("BSND".to_owned()),
-                4 => Some("BNSD_NBSD".to_owned()),
-                _ => None,
+                // As calls of latent attention have it.
+                (Some(QueryOrder::Bnsd), [_, _, 1, _]) => Some(LATENT.to_owned()),
+                (Some(QueryOrder::Bnsd), _) if has_rope => Some(LATENT.to_owned()),
+                (order, _) => order.map(|order| order.layout().to_owned()),
             }),
             topk: parameters.topk.or_else(|| match family {
                 AttentionFamily::Fused => None,
@@ -318,8 +471,7 @@ impl AttentionWork {
             }),
             selected: None,
             // A query by its first inputs only leaves the others open, and frameworks have them in another order.
-            rope_dim: (is_fused && order == KeyOrder::Recorded && query.inputs.len() > BARE_INPUTS)
-                .then(|| slot(AttentionSlot::QueryRope as usize).unwrap_or(0)),
+            rope_dim: (is_fused && is_recorded).then(|| slot(AttentionSlot::QueryRope as usize).unwrap_or(0)),
             unusual: String::new(),
         };
         if !is_fused {
@@ -330,8 +482,7 @@ impl AttentionWork {
                 return Err(MissReason::ContextMissing("block_size"));
             }
         }
-        let batch = (input.dims.len() == 4).then_some(dims[0]);
-        Self::of_parameters(dims, batch, regime, parameters, family)
+        Self::of_parameters(dims, sizes.batch, regime, parameters, family)
     }
 
     /// Returns the work of a call with these parameters of its sequences.
@@ -372,6 +523,14 @@ fn selected_keys(topk: Option<u64>, lengths: Option<&BatchLengths>) -> Option<u6
     Some(topk?.min(*lengths?.keys.iter().max()?))
 }
 
+/// Returns true for a recorded call of fused attention whose layout is neither recorded nor implied by what is known of it.
+fn is_order_open(case: &Case, kv_length: f64, sequences: Option<u64>) -> bool {
+    AttentionFamily::of_kernel(&case.kernel) == Some(AttentionFamily::Fused)
+        && case.attributes.get(name::LAYOUT).is_none()
+        && case.inputs.first().and_then(Slot::as_ref).is_some_and(|query| query.dims.len() == 3)
+        && shapes_of_case(case, Some(kv_length), sequences).only_order() == Err(OrderProblem::Ambiguous)
+}
+
 /// Returns the parameters of a recorded case, as a query has them.
 pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
     let family = AttentionFamily::of_kernel(&case.kernel);
@@ -387,7 +546,7 @@ pub(crate) fn parameters_of_case(case: &Case) -> AttentionParameters {
         batch: work.batch,
         kv_heads: work.regime.kv_heads,
         sparse_mode: work.regime.sparse_mode,
-        layout: work.regime.layout,
+        layout: work.regime.layout.filter(|_| !is_order_open(case, work.kv_length, work.batch)),
         topk: work.regime.topk,
         block_size: work.regime.block_size,
         phase: None,

@@ -4,6 +4,7 @@
 //! Layer 3: imports `domain` and `op_mapping`.
 
 pub(crate) mod answer;
+mod attention_layout;
 pub(crate) mod attention_work;
 pub(crate) mod broadcast;
 pub(crate) mod collective_message;

@@ -24,6 +24,16 @@ impl QueryTensor {
         Self { dims: tensor.dims.clone(), dtype, format: Some(tensor.format.clone()) }
     }
 
+    /// Creates the place of an input that a call does not have.
+    pub(crate) const fn absent() -> Self {
+        Self { dims: Vec::new(), dtype: None, format: None }
+    }
+
+    /// Returns true for the place of an input that a call does not have.
+    pub(crate) const fn is_absent(&self) -> bool {
+        self.dims.is_empty() && self.dtype.is_none()
+    }
+
     /// Returns the dimensions, of a matrix in blocks as a profiler records it those of the matrix. Blocks have 16 rows;
     /// other shapes of that format are those of a framework.
     fn logical_dims(&self) -> SlotDims {
@@ -73,8 +83,8 @@ pub struct AttentionParameters {
     pub kv_heads: Option<u64>,
     /// Use of the mask, by default 3.
     pub sparse_mode: Option<String>,
-    /// Order of dimensions; by default `TND` for queries of three dimensions, for those of four `BNSD_NBSD`, or `BSND` for one
-    /// token in front of the heads.
+    /// Order of dimensions; by default the one that fits the shapes, of a framework's query of three dimensions `TND`, of one with one
+    /// token for each sequence `BNSD_NBSD`, or `BSND` for a token in front of the heads.
     pub layout: Option<String>,
     /// Keys that are selected at most for a query of sparse attention.
     pub topk: Option<u64>,

@@ -260,7 +260,7 @@ pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
     let missing = in_model.missing();
     let time = sum_lengths(missing.iter().map(|kernel| kernel.total));
     if !missing.is_empty() {
-        let mut table = plain_table(["kernel", "inputs", "calls", "time ms", "reason"]);
+        let mut table = plain_table(["kernel", "inputs", "calls", "time ms", "reason", "closed by"]);
         for kernel in missing.iter().take(rows) {
             table.add_row([
                 kernel.case.kernel.to_string(),
@@ -268,6 +268,7 @@ pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
                 kernel.calls.to_string(),
                 millis_cell(kernel.total),
                 kernel.reason.clone(),
+                kernel.closing.as_ref().map_or_else(String::new, ToString::to_string),
             ]);
         }
         align_right(&mut table, [2, 3]);
@@ -449,5 +450,6 @@ pub(super) fn in_model_json(kernel: &InModelKernel) -> Value {
         "slowdown": kernel.slowdown(),
         "excess_ns": kernel.excess(),
         "reason": Some(kernel.reason.as_str()).filter(|reason| !reason.is_empty()),
+        "closed_by": kernel.closing.as_ref().map(ToString::to_string),
     })
 }

@@ -112,11 +112,12 @@ impl FillSession {
             if cases.is_empty() || !outcome.may_go_on() || pass > 0 && !self.has_time_for(&cases)? {
                 break;
             }
-            if pass > 0 {
+            attempted.extend(cases.iter().map(|case| case.case.id().clone()));
+            let cases = self.launchable(&cases)?;
+            if pass > 0 && !cases.is_empty() {
                 print_note(&format!("{} left to measure", format_count(cases.len(), "case")));
             }
             self.measure_cases(&cases, lock, outcome)?;
-            attempted.extend(cases.iter().map(|case| case.case.id().clone()));
             fill = state()?.fill;
         }
         if self.budget.is_none() {
@@ -238,6 +239,15 @@ impl FillSession {
         outcome.exit = if exit == ExitStatus::Done { outcome.exit } else { exit };
         outcome.is_stopped |= is_stopped;
         Ok(true)
+    }
+
+    /// Returns the cases that can be launched on this host. The preview has the reasons of the others.
+    fn launchable<'f>(&self, cases: &[&'f FillCase]) -> Result<Vec<&'f FillCase>, CommandError> {
+        let context = self.context()?;
+        let devices = context.chips.len();
+        let can_be_planned =
+            |case: &&&FillCase| plan_fill_case(&context.catalogue, &context.profile, case, devices).is_ok();
+        Ok(cases.iter().filter(can_be_planned).copied().collect())
     }
 
     /// Returns true if the first measurement of at least one of the cases is predicted to end before the deadline.

@@ -9,7 +9,7 @@ use crate::{
     coverage::{
         CoverageAnalyzer, CoverageGap, FillCase, FillCases, WorkloadCoverage, coverage_gaps, coverage_metrics,
     },
-    coverage_report::FillReport,
+    coverage_report::{CaseEnd, FillReport},
     domain::{CaseId, CaseOutcome, DataKind},
     engine::{PlanPreview, dry_run},
     plan::{InitialCosts, PlannedCase, planned_case},
@@ -32,9 +32,8 @@ pub(crate) struct PredictedHost<'a> {
 pub(crate) struct FillPreview<'w> {
     pub(crate) gaps: Vec<CoverageGap<'w>>,
     pub(crate) fill: FillCases,
-    /// Seconds until the first measurement of each needed case ends, in the order of [`FillCases::needed`], or the reason why
-    /// it is not measured.
-    ends: Vec<Result<f64, String>>,
+    /// Ends of the first measurements, in the order of [`FillCases::needed`].
+    ends: Vec<CaseEnd>,
     /// Seconds until the last one ends.
     seconds: f64,
     /// M5 of all workloads together before; `None` without times.
@@ -71,13 +70,21 @@ impl<'w> FillPreview<'w> {
         let PlanPreview { cases: scheduled, duration, .. } =
             dry_run(host.kind, &host.costs, &cases, host.devices, host.budget);
         let mut scheduled = scheduled.into_iter();
-        let mut slot = |planned: Result<PlannedCase, String>| {
-            planned.and_then(|_| scheduled.next().unwrap_or_else(|| Err("it is not reached".to_owned())))
+        let mut end = |planned: Result<PlannedCase, String>| match planned {
+            Err(reason) => CaseEnd::NotLaunchable(reason),
+            Ok(_) => match scheduled.next() {
+                Some(Ok(slot)) => CaseEnd::After(slot.ends_at),
+                Some(Err(reason)) => CaseEnd::NotInTime(reason),
+                None => CaseEnd::NotInTime("it is not reached".to_owned()),
+            },
         };
-        let ends: Vec<Result<f64, String>> =
-            planned.into_iter().map(|planned| slot(planned).map(|slot| slot.ends_at)).collect();
-        let in_time: BTreeSet<&CaseId> =
-            fill.needed().zip(&ends).filter(|(_, end)| end.is_ok()).map(|(case, _)| case.case.id()).collect();
+        let ends: Vec<CaseEnd> = planned.into_iter().map(&mut end).collect();
+        let in_time: BTreeSet<&CaseId> = fill
+            .needed()
+            .zip(&ends)
+            .filter(|(_, end)| end.is_in_time())
+            .map(|(case, _)| case.case.id())
+            .collect();
         let share_before = coverage_metrics(&coverages).time.value();
         let share_forecast = share_before.map(|share| share + fill.closed_share(&gaps, &in_time));
         Ok(Self { ends, seconds: duration, share_before, share_forecast, gaps, fill })

@@ -53,8 +53,10 @@ fn calls_of<'w>(workload: &'w Workload, kernel: &str) -> Vec<&'w WorkloadQuestio
     workload.questions.iter().filter(|question| question.query.op == kernel).collect()
 }
 
+/// Returns the shapes of the inputs that a call has; attention keeps the places of others.
 fn shapes(question: &WorkloadQuestion) -> Vec<Vec<u64>> {
-    question.query.inputs.iter().map(|tensor| tensor.dims.clone()).collect()
+    let shapes = question.query.inputs.iter().map(|tensor| tensor.dims.clone());
+    shapes.filter(|dims| !dims.is_empty()).collect()
 }
 
 /// The dense model: the products and the attention of a simulated prefill of 10 prompts on 16 devices.

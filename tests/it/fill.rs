@@ -339,3 +339,28 @@ fn a_stop_states_what_is_saved_and_what_goes_on() {
     assert!(ran.code <= 1, "{}", ran.stderr);
     assert!(ran.stdout.contains("80.00 % reached"), "{}{}", ran.stdout, ran.stderr);
 }
+
+/// A row that no call launches stays a reported gap: neither the preview nor the command fails, and no row is added.
+#[test]
+fn a_row_that_cannot_be_launched_is_no_failure() {
+    let context = ingested();
+    let header = "Input Shapes,Input Data Types,Input Formats,Output Shapes,Output Data Types,Output Formats,\
+                  Profiling Average Duration(us)";
+    let row = "\"8,64,128;8,128,256\",DT_BF16;FLOAT,ND;ND,\"8,64,256\",DT_BF16,ND,12.5";
+    context.write("db/BatchMatMulV2.csv", &format!("{header}\n{row}\n"));
+    let question =
+        "op: BatchMatMulV2, inputs: \"8,64,128;8,128,256\", dtypes: [bf16, float], duration_us: 13";
+    context.write("list.yaml", &format!("questions:\n  - {{{question}}}\n"));
+    let preview = fill(&context, &["--dry-run", "--format", "json"]);
+    let lines = json_lines(&preview);
+    let [case, forecast] = lines.as_slice() else { panic!("{}{}", preview.stdout, preview.stderr) };
+    let reason = case["not_launched"].as_str().expect("a reason");
+    assert!(reason.starts_with("unsupported: ") && case["unmeasured_row"] == true, "{case}");
+    assert_eq!((&forecast["cases"], &forecast["in_time"]), (&json!(1), &json!(0)), "{forecast}");
+    assert_eq!(preview.code, 0, "{}", preview.stderr);
+    let before = tables(&context);
+    let ran = fill(&context, &[]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stdout.contains("unsupported: ") && ran.stdout.contains("0 rows added"), "{}", ran.stdout);
+    assert_eq!(tables(&context), before);
+}

@@ -255,7 +255,7 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     // The row has the duration of this profile only, which is not that of the kernel alone.
     assert!(ran.stdout.contains("without a duration alone: 3 kernels, 0.044 ms\n"), "{}", ran.stdout);
     assert!(
-        ran.stdout.contains("row without a measurement; `npubench fill` or `run` measures it\n"),
+        ran.stdout.contains("`npubench fill` or `run` measures it  measurement of the row of MatMulV2\n"),
         "{}",
         ran.stdout
     );
@@ -335,15 +335,19 @@ fn kernels_without_a_measurement_are_listed_and_then_measured_by_fill() {
         let kernels = objects(&ran.stdout).into_iter().filter(|object| object["item"] == "kernel");
         let without = kernels.filter(|kernel| kernel["alone_ns"].is_null());
         let text = |value: &Value| value.as_str().expect("text").to_owned();
-        without.map(|kernel| (text(&kernel["kernel"]), text(&kernel["reason"]))).collect()
+        let closing =
+            |kernel: &Value| format!("{}; closed by {}", text(&kernel["reason"]), text(&kernel["closed_by"]));
+        without.map(|kernel| (text(&kernel["kernel"]), closing(&kernel))).collect()
     };
-    let attention =
-        ("FusedInferAttentionScore".to_owned(), "semantic_context_missing:target:avg_seq_len".to_owned());
+    // As `coverage` names it, below.
+    let length = "semantic_context_missing:target:avg_seq_len; closed by parameter of the query: kv_length";
+    let attention = ("FusedInferAttentionScore".to_owned(), length.to_owned());
     let mut before = missing("missing.csv");
     before.sort_unstable();
     let not_measured = "row without a measurement; `npubench fill` or `run` measures it";
     let rows = ["Add", "MatMulV2", "RmsNorm", "SwiGlu"];
-    let mut expected = rows.map(|kernel| (kernel.to_owned(), not_measured.to_owned())).to_vec();
+    let closed_by = |kernel: &str| format!("{not_measured}; closed by measurement of the row of {kernel}");
+    let mut expected = rows.map(|kernel| (kernel.to_owned(), closed_by(kernel))).to_vec();
     expected.insert(1, attention.clone());
     assert_eq!(before, expected);
     let covered = context.run(&["coverage", "--db", "db", "--workload", "missing.csv"]);

@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, DatabaseError},
-    domain::{Case, EP_SIZE, KernelName, Slot, WORLD_SIZE},
+    domain::{AttentionCase, Case, EP_SIZE, KernelName, Slot, WORLD_SIZE},
     lookup::{
         answer::{AnswerSource, LookupAnswer},
         attention_work::parameters_of_case,
@@ -68,9 +68,20 @@ impl LookupEngine {
     /// Returns the query of a recorded case: the kernel by its own name.
     pub fn query_of_case(case: &Case) -> OpQuery {
         let tensors = |slots: &[Slot]| slots.iter().flatten().map(QueryTensor::from_tensor).collect();
+        let inputs = match case.kernel.as_str() {
+            // Block tables, lengths and rotary parts are known by their slots.
+            AttentionCase::KERNEL => {
+                let count = case.inputs.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+                let slots = case.inputs.iter().take(count);
+                slots
+                    .map(|slot| slot.as_ref().map_or_else(QueryTensor::absent, QueryTensor::from_tensor))
+                    .collect()
+            }
+            _ => tensors(&case.inputs),
+        };
         OpQuery {
             op: case.kernel.as_str().to_owned(),
-            inputs: tensors(&case.inputs),
+            inputs,
             outputs: tensors(&case.outputs),
             ep_size: case.attributes.get(EP_SIZE).and_then(|text| text.parse().ok()),
             ranks: case.attributes.get(WORLD_SIZE).and_then(|text| text.parse().ok()),

@@ -1,6 +1,10 @@
 //! Attention.
 
 use super::*;
+use crate::{
+    database::row_cases::row_cases,
+    domain::{Case, KernelName},
+};
 
 /// A table of attention: rows of `query | key | runtime columns | latency`, the columns being length of keys, sparse
 /// mode, heads of keys, layout.
@@ -313,6 +317,9 @@ fn queries_of_four_dimensions_have_their_heads_by_layout_and_keys() {
         ("16,1,8,128", "16,2048,2,128", "2048,3,2,BSND", "42"),
         ("16,8,1,128", "16,2,2048,128", "2048,3,2,BNSD_NBSD", "43"),
         ("16,8,1,128", "16,2,2048,128", "4096,3,2,BNSD", "44"),
+        ("16,3,8,128", "16,2048,2,128", "2048,3,2,BSND", "45"),
+        ("16,4,8,128", "16,2048,2,128", "2048,3,2,BSND", "46"),
+        ("16,4,8,128", "16,2,2048,128", "2048,3,2,BNSD", "47"),
     ]);
     let engine = database.engine(ATTENTION_MAPPING);
     let shown_with = |shapes: &str, length: f64, layout: Option<&str>, op: &str| {
@@ -332,7 +339,12 @@ fn queries_of_four_dimensions_have_their_heads_by_layout_and_keys() {
         (bnsd, 2048.0, Some("BSND"), "semantic_context_missing:target:q_shape"),
         ("16,1,7,128;16,1,2048,128", 2048.0, None, "semantic_context_missing:target:q_shape"),
         ("16,1,8,128;16,1,2,128", 2048.0, None, "semantic_context_missing:target:q_shape"),
-        ("16,3,8,128;16,2048,2,128", 2048.0, None, "semantic_context_missing:target:q_shape"),
+        // Several tokens of each sequence: 8 heads share 2 of the keys, and 3 cannot.
+        ("16,3,8,128;16,2048,2,128", 2048.0, None, "45 attention FusedInferAttentionScore:5"),
+        ("16,3,8,128;16,2048,2,128", 2048.0, Some("BNSD"), "semantic_context_missing:target:q_shape"),
+        ("16,4,8,128;16,2048,2,128", 2048.0, None, "semantic_context_missing:target:input_layout"),
+        ("16,4,8,128;16,2048,2,128", 2048.0, Some("BSND"), "46 attention FusedInferAttentionScore:6"),
+        ("16,4,8,128;16,2048,2,128", 2048.0, Some("BNSD"), "47 attention FusedInferAttentionScore:7"),
         ("16,1,8,128;16,2048,4,128", 2048.0, None, "attention_mismatch"),
         // One head of keys in blocks.
         ("16,1,8,128;512,1,128,128", 2048.0, Some("BSND"), "attention_mismatch"),
@@ -343,6 +355,100 @@ fn queries_of_four_dimensions_have_their_heads_by_layout_and_keys() {
     // A profile records the keys of this layout in the same order.
     let of_kernel = shown_with(bsnd, 2048.0, None, "FusedInferAttentionScore");
     assert_eq!(of_kernel, "42 attention FusedInferAttentionScore:2");
+}
+
+/// Packed tokens of several heads, and sequences whose rows have all heads, are both of three dimensions.
+#[test]
+fn rows_of_all_heads_are_not_read_as_packed_tokens() {
+    let database = attention_table(&[
+        ("64,16,128", "2048,128,128", "4096,3,1,TND", "50"),
+        ("64,1,1024", "64,2048,256", "2048,3,2,BSH", "51"),
+        ("16,64,128", "2048,16,128", "64,3,16,NTD", "52"),
+    ]);
+    let engine = database.engine("operator_mappings: {}");
+    let shown_with = |shapes: &str, length: f64, change: &dyn Fn(&mut AttentionParameters)| {
+        let mut query = attention_query(shapes, length);
+        query.op = "FusedInferAttentionScore".to_owned();
+        change(&mut query.attention);
+        let answer = engine.lookup(&query).expect("readable");
+        answer.miss.as_ref().map_or_else(|| shown(&answer), ToString::to_string)
+    };
+    let ambiguous = "64,16,128;2048,128,128";
+    let unknown = "semantic_context_missing:target:input_layout";
+    let found = |latency: u32, line: u32| format!("{latency} attention FusedInferAttentionScore:{line}");
+    assert_eq!(shown_with(ambiguous, 4096.0, &|_| {}), unknown);
+    assert_eq!(shown_with(ambiguous, 4096.0, &|own| own.layout = Some("TND".to_owned())), found(50, 2));
+    assert_eq!(shown_with(ambiguous, 4096.0, &|own| own.batch = Some(4)), found(50, 2));
+    assert_eq!(shown_with(ambiguous, 4096.0, &|own| own.kv_lengths = vec![4096; 4]), found(50, 2));
+    // 64 sequences of 16 tokens with one head.
+    let rows = |own: &mut AttentionParameters| (own.layout, own.kv_heads) = (Some("BSH".to_owned()), Some(1));
+    let refused = shown_with(ambiguous, 4096.0, &rows);
+    assert!(refused.starts_with("attention_mismatch: ") && refused.contains("instead of 1024"), "{refused}");
+    // A dimension of 1024 is no head, and the heads of the keys give its dimension.
+    let rows = "64,1,1024;64,2048,256";
+    assert_eq!(shown_with(rows, 2048.0, &|_| {}), "semantic_context_missing:target:kv_heads");
+    assert_eq!(shown_with(rows, 2048.0, &|own| own.kv_heads = Some(2)), found(51, 3));
+    // Heads in front of the tokens.
+    let heads_first = |own: &mut AttentionParameters| own.layout = Some("NTD".to_owned());
+    assert_eq!(shown_with("16,64,128;2048,16,128", 64.0, &heads_first), found(52, 4));
+}
+
+/// The question of a recorded call keeps the slots of its rotary parts and lengths.
+#[test]
+fn a_recorded_call_is_answered_by_its_own_row() {
+    let database = TestDatabase::new(&[]);
+    let header = format!(
+        "{HEADER},Runtime avg_seq_len,Runtime sparse_mode,Runtime num_key_value_heads,Runtime input_layout\n"
+    );
+    let record = |slots: &[(usize, &str)], output: &str, latency: u32, columns: &str| {
+        let mut shapes = [""; 31];
+        slots.iter().for_each(|(slot, shape)| shapes[*slot] = shape);
+        let types: Vec<&str> = (shapes.iter().enumerate())
+            .map(|(slot, shape)| match (slot, *shape) {
+                (_, "") => "DT_UNDEFINED",
+                (5 | 6, _) => "INT64",
+                (14, _) => "INT32",
+                _ => "DT_BF16",
+            })
+            .collect();
+        let formats = types.iter().map(|_| "ND").collect::<Vec<_>>().join(";");
+        format!(
+            "\"{}\",{},{formats},\"{output}\",DT_BF16,ND,{latency},,,{columns}\n",
+            shapes.join(";"),
+            types.join(";")
+        )
+    };
+    let latent = [
+        (0, "4,16,1,512"),
+        (1, "1135,1,128,512"),
+        (2, "1135,1,128,512"),
+        (6, "4"),
+        (14, "4,1135"),
+        (24, "4,16,1,64"),
+        (25, "1135,1,128,64"),
+    ];
+    let packed =
+        [(0, "64,16,128"), (1, "2048,128,128"), (2, "2048,128,128"), (5, "64"), (6, "64"), (14, "64,32")];
+    let table = [
+        header,
+        record(&latent, "16,4,1,512", 10, "4096,0,1,BNSD_NBSD"),
+        record(&packed, "64,16,128", 20, "4096,3,1,"),
+        record(&[&packed[..3], &packed[4..]].concat(), "64,16,128", 30, "2048,3,1,"),
+    ];
+    fs::write(database.path().join("FusedInferAttentionScore.csv"), table.concat()).expect("written");
+    let engine = database.engine(ATTENTION_MAPPING);
+    let kernel = KernelName::new("FusedInferAttentionScore").expect("a name");
+    let table = Database::open(database.path()).and_then(|database| database.kernel_csv(&kernel));
+    let rows = row_cases(&kernel, &table.expect("a table")).expect("readable");
+    let answer = |case: &Case| shown(&engine.lookup(&LookupEngine::query_of_case(case)).expect("readable"));
+    let answers: Vec<String> = rows.into_iter().map(|row| answer(&row.case.expect("a case"))).collect();
+    // Without the list of lengths of the queries, 64 sequences of 16 tokens have the same shapes.
+    let expected = [
+        "10 attention FusedInferAttentionScore:2",
+        "20 attention FusedInferAttentionScore:3",
+        "semantic_context_missing:target:input_layout",
+    ];
+    assert_eq!(answers, expected);
 }
 
 /// A miss names the attributes in which the nearest row deviates, with both values.

@@ -1,19 +1,17 @@
 //! Pairs of the calls of two runs that have the same order.
 //!
 //! Threads are paired by the calls that they have in common, so that the backward pass and other threads are apart, and
-//! the steps by their order. The calls of a thread in a step are matched by the longest common subsequence of names and
-//! shapes, and what lies between these pairs by that of the names alone. Very long sequences that differ much are matched
-//! by an approximation of it.
+//! the steps by their order. The calls of a thread in a step are matched twice: by the longest common subsequence of names and
+//! shapes, with what lies between these pairs matched by that of the names, and by that of the names alone. Part by part, the
+//! matching with more pairs is taken, where those with equal shapes count twice. Very long sequences that differ much are
+//! matched by approximations of these subsequences, between whose pairs no name is on both sides either.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use similar::{Algorithm, DiffOp, capture_diff_slices};
-
-use super::calls::{CallGroup, CallKind, RecordedCall, RunCalls};
-
-/// Sum of the lengths of two sequences beyond which a common subsequence need not be the longest: an exact one takes a time up to
-/// the square of the sum.
-const LONGEST_EXACT: usize = 20_000;
+use super::{
+    calls::{CallGroup, CallKind, RecordedCall, RunCalls},
+    common_sequence::{KeyedLists, better_parts, gaps_between},
+};
 
 /// Call of both runs, or of one of them.
 #[derive(Clone, Copy, Debug)]
@@ -169,66 +167,36 @@ fn pair_steps<'c>(
 }
 
 type CallPair<'c> = (Option<&'c RecordedCall<'c>>, Option<&'c RecordedCall<'c>>);
-/// Function that returns the name of a call, and its shapes or none.
-type CallKey<'f, 'c> = &'f dyn Fn(&'c RecordedCall<'c>) -> (&'c str, &'c str);
-/// Function that matches two lists of calls.
-type CallMatcher<'f, 'c> = &'f dyn Fn(&[&'c RecordedCall<'c>], &[&'c RecordedCall<'c>]) -> Vec<CallPair<'c>>;
 
 /// Matches two lists of calls in their order; calls without a match are pairs with `None`. Shapes count if both lists have some:
 /// the shapes of kernels and of operators are recorded apart.
 fn match_calls<'c>(base: &[&'c RecordedCall<'c>], other: &[&'c RecordedCall<'c>]) -> Vec<CallPair<'c>> {
-    let by_name: CallKey<'_, 'c> = &|call| (call.matched_name(), "");
+    let names = KeyedLists::new(base, other, &|call| call.matched_name());
+    let mut pairs = names.match_keys(names.whole());
     let has_shapes = |calls: &[&RecordedCall<'_>]| calls.iter().any(|call| !call.shapes.is_empty());
-    if !has_shapes(base) || !has_shapes(other) {
-        return match_by(base, other, by_name, &|base, other| unmatched(base, other));
+    if has_shapes(base) && has_shapes(other) {
+        let shapes = KeyedLists::new(base, other, &|call| (call.matched_name(), call.shapes));
+        let mut by_shapes = shapes.match_keys(shapes.whole());
+        by_shapes.extend(names.match_keys(gaps_between(&by_shapes, 0..base.len(), 0..other.len())));
+        by_shapes.sort_unstable();
+        pairs = better_parts(&by_shapes, &pairs, &|pair| shapes.is_equal(pair));
     }
-    let by_shapes: CallKey<'_, 'c> = &|call| (call.matched_name(), call.shapes);
-    match_by(base, other, by_shapes, &|base, other| {
-        match_by(base, other, by_name, &|base, other| unmatched(base, other))
-    })
-}
-
-fn unmatched<'c>(base: &[&'c RecordedCall<'c>], other: &[&'c RecordedCall<'c>]) -> Vec<CallPair<'c>> {
-    let base = base.iter().map(|call| (Some(*call), None));
-    base.chain(other.iter().map(|call| (None, Some(*call)))).collect()
-}
-
-/// Matches two lists by the longest common subsequence of keys; `between` matches what is between its members.
-fn match_by<'c>(
-    base: &[&'c RecordedCall<'c>],
-    other: &[&'c RecordedCall<'c>],
-    key: CallKey<'_, 'c>,
-    between: CallMatcher<'_, 'c>,
-) -> Vec<CallPair<'c>> {
-    let mut numbers: HashMap<(&str, &str), usize> = HashMap::new();
-    let mut keys = |calls: &[&'c RecordedCall<'c>]| -> Vec<usize> {
-        let mut keys = Vec::with_capacity(calls.len());
-        for call in calls {
-            let next = numbers.len();
-            keys.push(*numbers.entry(key(call)).or_insert(next));
-        }
-        keys
-    };
-    let (base_keys, other_keys) = (keys(base), keys(other));
-    let algorithm = match base.len().saturating_add(other.len()) <= LONGEST_EXACT {
-        true => Algorithm::RawMyers,
-        false => Algorithm::Myers,
-    };
-    let mut pairs = Vec::with_capacity(base.len().max(other.len()));
+    let mut found = Vec::with_capacity(base.len().max(other.len()));
     let (mut base_at, mut other_at) = (0, 0);
-    for part in capture_diff_slices(algorithm, &base_keys, &other_keys) {
-        let DiffOp::Equal { old_index, new_index, len } = part else { continue };
-        pairs.extend(between(&base[base_at..old_index], &other[other_at..new_index]));
-        pairs.extend((0..len).map(|at| (Some(base[old_index + at]), Some(other[new_index + at]))));
-        (base_at, other_at) = (old_index + len, new_index + len);
+    for (base_place, other_place) in pairs.into_iter().chain([(base.len(), other.len())]) {
+        found.extend(base[base_at..base_place].iter().map(|call| (Some(*call), None)));
+        found.extend(other[other_at..other_place].iter().map(|call| (None, Some(*call))));
+        found.extend(base.get(base_place).map(|call| (Some(*call), other.get(other_place).copied())));
+        (base_at, other_at) = (base_place + 1, other_place + 1);
     }
-    pairs.extend(between(&base[base_at..], &other[other_at..]));
-    pairs
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -263,6 +231,37 @@ mod tests {
         };
         let calls = compare_calls(base, other).into_iter();
         calls.map(|call| (call.thread, side(call.base), side(call.other))).collect()
+    }
+
+    /// Asserts that matched calls have equal names, that all calls are listed in their order, so that no pairs cross, and that no name
+    /// is in both runs between two pairs. Returns the number of pairs.
+    fn assert_matched(base: &RunCalls<'_>, other: &RunCalls<'_>) -> usize {
+        let found = compare_calls(base, other);
+        let starts = |calls: &mut dyn Iterator<Item = &RecordedCall<'_>>| {
+            calls.map(|call| call.start).collect::<Vec<_>>()
+        };
+        let listed = [
+            starts(&mut found.iter().filter_map(|call| call.base)),
+            starts(&mut found.iter().filter_map(|call| call.other)),
+        ];
+        assert_eq!(listed, [base, other].map(|run| starts(&mut run.calls.iter())));
+        let mut pairs = 0;
+        let mut left: [HashSet<&str>; 2] = Default::default();
+        for call in &found {
+            match (call.base, call.other) {
+                (Some(base), Some(other)) => {
+                    assert_eq!(base.name, other.name);
+                    pairs += 1;
+                    left = Default::default();
+                }
+                (base, other) => {
+                    left[0].extend(base.map(RecordedCall::matched_name));
+                    left[1].extend(other.map(RecordedCall::matched_name));
+                    assert!(left[0].is_disjoint(&left[1]), "{left:?}");
+                }
+            }
+        }
+        pairs
     }
 
     fn expected(rows: &[(usize, &str, &str)]) -> Vec<(usize, String, String)> {
@@ -357,26 +356,69 @@ mod tests {
         assert_eq!(found.iter().filter(|call| call.other.is_some()).count(), 200_000);
     }
 
+    const NAMES: [&str; 3] = ["a", "b", "c"];
+    /// Shapes with a batch of 8, and the same with another batch.
+    const SHAPES: [[&str; 3]; 2] = [["8,1", "8,2", "8,4"], ["16,1", "16,2", "16,4"]];
+
+    /// Calls of one thread and step from places of names, batches and shapes.
+    fn calls_of(places: &[(usize, usize, usize)]) -> RunCalls<'static> {
+        let call = |&(name, batch, shape): &(usize, usize, usize)| (1, 0, NAMES[name], SHAPES[batch][shape]);
+        run(&places.iter().map(call).collect::<Vec<_>>())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn calls_of_equal_names_are_matched_without_crossing(
+            base in prop::collection::vec((0..3_usize, 0..2_usize, 0..3_usize), 0..40),
+            other in prop::collection::vec((0..3_usize, 0..2_usize, 0..3_usize), 0..40),
+        ) {
+            let (base, other) = (calls_of(&base), calls_of(&other));
+            assert_matched(&base, &other);
+            let same = compare_calls(&base, &base);
+            let start = |call: Option<&RecordedCall<'_>>| call.map(|call| call.start);
+            prop_assert!(same.iter().all(|call| start(call.base) == start(call.other)));
+        }
+
+        #[test]
+        fn a_changed_batch_of_every_second_call_leaves_none_unmatched(
+            base in prop::collection::vec((0..3_usize, Just(0), 0..3_usize), 1..60),
+        ) {
+            let change = |(at, &(name, _, shape)): (usize, &(usize, usize, usize))| (name, at % 2, shape);
+            let other: Vec<_> = base.iter().enumerate().map(change).collect();
+            let count = base.len();
+            prop_assert_eq!(assert_matched(&calls_of(&base), &calls_of(&other)), count);
+        }
+    }
+
+    /// One more call at the start and one less at the end shift the names, but not the shapes.
+    #[test]
+    fn equal_shapes_outweigh_a_pair_of_names_more() {
+        let shapes = ["1", "2", "3", "4", "5", "6"];
+        let calls = |shapes: &[&'static str]| {
+            run(&shapes.iter().map(|shape| (1, 0, "to", *shape)).collect::<Vec<_>>())
+        };
+        let (base, other) = (calls(&shapes[..5]), calls(&shapes[1..]));
+        let found = compare_calls(&base, &other);
+        let pairs: Vec<_> =
+            found.iter().filter_map(|call| Some((call.base?.shapes, call.other?.shapes))).collect();
+        assert_eq!(pairs, [("2", "2"), ("3", "3"), ("4", "4"), ("5", "5")]);
+    }
+
     /// Every call is in one row, in the order of its run, also where the matching is not exact.
     #[test]
     fn every_call_of_long_runs_is_in_one_row() {
         const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+        const SHAPES: [&str; 3] = ["1", "2", "3"];
         let calls = |factor: usize, count: usize| {
-            let calls: Vec<_> = (0..count).map(|at| (1, 0, NAMES[at * factor / 3 % 5], "")).collect();
+            let calls: Vec<_> =
+                (0..count).map(|at| (1, 0, NAMES[at * at * factor / 3 % 101 % 5], SHAPES[at % 3])).collect();
             run(&calls)
         };
         for count in [300, 12_000] {
             let (base, other) = (calls(7, count), calls(11, count));
-            let found = compare_calls(&base, &other);
-            let starts = |side: &dyn Fn(&ComparedCall<'_>) -> Option<i64>| {
-                found.iter().filter_map(side).collect::<Vec<_>>()
-            };
-            let all: Vec<i64> = base.calls.iter().map(|call| call.start).collect();
-            assert_eq!(starts(&|call| Some(call.base?.start)), all);
-            assert_eq!(starts(&|call| Some(call.other?.start)), all);
-            let matched = found.iter().filter_map(|call| Some((call.base?, call.other?)));
-            assert!(matched.clone().all(|(base, other)| base.name == other.name));
-            assert!(matched.count() > count / 4);
+            assert!(assert_matched(&base, &other) > count / 4);
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod call_order;
 mod calls;
+mod common_sequence;
 mod communication;
 mod host_calls;
 mod selected_steps;

@@ -9,7 +9,7 @@ use std::{
 
 use rusqlite::{Connection, Row, types::ValueRef};
 
-use super::{kernel_table::collective_kind, operator_shapes::plain_shapes};
+use super::{kernel_table::collective_kind, launch_queue::LaunchQueue, operator_shapes::plain_shapes};
 use crate::{
     profile::{
         NameCell, ProfileError, RecordPosition, StringTable, TableSchema, TaskTime, TextError,
@@ -18,15 +18,18 @@ use crate::{
     timeline::{
         intervals::{TimeSpan, valid_time},
         names::NameId,
+        nesting::OperatorNesting,
         run::{
             BackwardOperator, Collective, CollectiveId, CollectiveTask, DeviceTask, HostMark, HostOperator,
             HostRange, HostStep, OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
+            is_copy,
         },
     },
 };
 
-/// Types of calls in `PYTORCH_API`: operators of the framework, and functions of Python.
+/// Types of calls in `PYTORCH_API`: operators of the framework, ends of entries of its queue, and functions of Python.
 const OPERATOR: i64 = 50_001;
+const QUEUE: i64 = 50_002;
 const PYTHON: i64 = 50_003;
 /// Prefix of the calls of modules among the functions of Python.
 pub(super) const MODULE_PREFIX: &str = "nn.Module: ";
@@ -55,6 +58,8 @@ pub(super) fn read_database(file: &Path) -> Result<RunTimeline, ProfileError> {
         run: RunTimeline { form: Some(ProfileForm::Database), ..RunTimeline::default() },
         operators: HashMap::new(),
         launches: HashMap::new(),
+        queue: LaunchQueue::default(),
+        copies: Vec::new(),
         collective_tasks: Vec::new(),
     };
     reader.run.files.push(file.to_owned());
@@ -62,6 +67,7 @@ pub(super) fn read_database(file: &Path) -> Result<RunTimeline, ProfileError> {
     reader.read_operators()?;
     reader.read_launches()?;
     reader.read_tasks(&tasks)?;
+    reader.connect_copies();
     reader.read_collectives()?;
     reader.read_steps()?;
     reader.read_mstx()?;
@@ -78,8 +84,11 @@ struct DatabaseReader<'a> {
     run: RunTimeline,
     /// Innermost operator by the connection of what it launched.
     operators: HashMap<i64, OperatorId>,
-    /// Calls of CANN by connection.
-    launches: HashMap<i64, TimeSpan>,
+    /// Calls of CANN by connection, with their threads.
+    launches: HashMap<i64, (TimeSpan, u64)>,
+    queue: LaunchQueue,
+    /// Places of the copies without an operator among the tasks, with their connections.
+    copies: Vec<(usize, i64)>,
     /// Tasks of collectives, with the numbers of their collectives.
     collective_tasks: Vec<(CollectiveTask, Option<i64>)>,
 }
@@ -212,7 +221,7 @@ impl DatabaseReader<'_> {
         self.for_each_row_of("PYTORCH_API", &columns, &mut |reader, row| {
             number += 1;
             let kind = Self::integer(row, 5);
-            if !matches!(kind, Some(OPERATOR | PYTHON)) {
+            if !matches!(kind, Some(OPERATOR | QUEUE | PYTHON)) {
                 return Ok(());
             }
             let name = reader.name(row, 4)?;
@@ -225,7 +234,11 @@ impl DatabaseReader<'_> {
                 return Ok(());
             };
             let thread = Self::integer(row, 2).map_or(0, i64::cast_unsigned);
-            if is_module {
+            if kind == Some(QUEUE) {
+                if let Some(id) = Self::integer(row, 3) {
+                    reader.queue.add_end(reader.run.names.text(name), id, thread, span);
+                }
+            } else if is_module {
                 let module = reader.run.names.text(name)[MODULE_PREFIX.len()..].to_owned();
                 let name = reader.run.names.insert(&module);
                 reader.run.ranges.push(HostRange { span, thread, name, domain: NameId::EMPTY });
@@ -262,15 +275,20 @@ impl DatabaseReader<'_> {
     /// Reads the connections of operators. A connection of two operators is one from the forward to the backward pass.
     fn read_connections(&mut self, by_id: &HashMap<i64, Vec<OperatorId>>) -> Result<(), ProfileError> {
         let mut of_connection: HashMap<i64, Vec<(i64, OperatorId)>> = HashMap::new();
-        self.for_each_row_of("CONNECTION_IDS", &["id", "connectionId"], &mut |_, row| {
-            if let (Some(id), Some(connection)) = (Self::integer(row, 0), Self::integer(row, 1))
-                && let Some(operators) = by_id.get(&id)
-            {
-                let entry = of_connection.entry(connection).or_default();
-                entry.extend(operators.iter().map(|operator| (id, *operator)));
+        self.for_each_row_of("CONNECTION_IDS", &["id", "connectionId"], &mut |reader, row| {
+            let (Some(id), Some(connection)) = (Self::integer(row, 0), Self::integer(row, 1)) else {
+                return Ok(());
+            };
+            match by_id.get(&id) {
+                Some(operators) => {
+                    let entry = of_connection.entry(connection).or_default();
+                    entry.extend(operators.iter().map(|operator| (id, *operator)));
+                }
+                None => reader.queue.add_connection(id, connection),
             }
             Ok(())
         })?;
+        self.queue.connect_ends();
         for (connection, mut operators) in of_connection {
             operators.sort_unstable();
             // The last one that started is the innermost.
@@ -288,14 +306,16 @@ impl DatabaseReader<'_> {
 
     fn read_launches(&mut self) -> Result<(), ProfileError> {
         let mut number = 0;
-        self.for_each_row_of("CANN_API", &["startNs", "endNs", "connectionId"], &mut |reader, row| {
+        let columns = ["startNs", "endNs", "connectionId", "globalTid"];
+        self.for_each_row_of("CANN_API", &columns, &mut |reader, row| {
             number += 1;
             let Some(connection) = Self::integer(row, 2) else { return Ok(()) };
             if let Some(span) = reader.call_span(row, [0, 1], RecordPosition::Row("CANN_API", number))? {
+                let thread = Self::integer(row, 3).map_or(0, i64::cast_unsigned);
                 // Of several levels of calls, the innermost one starts last.
-                let launch = reader.launches.entry(connection).or_insert(span);
-                if launch.start < span.start {
-                    *launch = span;
+                let launch = reader.launches.entry(connection).or_insert((span, thread));
+                if launch.0.start < span.start {
+                    *launch = (span, thread);
                 }
             }
             Ok(())
@@ -391,12 +411,32 @@ impl DatabaseReader<'_> {
                 signature: if has_cells { reader.run.insert_signature(cells) } else { None },
                 uses_cube: cube.as_ref().map(|cube| id.is_some_and(|id| cube.contains(&id))),
                 operator: connection.and_then(|connection| reader.operators.get(&connection).copied()),
-                launch: connection.and_then(|connection| reader.launches.get(&connection).copied()),
+                launch: connection.and_then(|connection| Some(reader.launches.get(&connection)?.0)),
                 step: None,
             };
+            reader.add_copy(&task, connection);
             reader.run.tasks.push(task);
             Ok(())
         })
+    }
+
+    /// Remembers the next task if it is a copy whose operator no id gives.
+    fn add_copy(&mut self, task: &DeviceTask, connection: Option<i64>) {
+        let is_open = task.operator.is_none() && task.role == TaskRole::Other;
+        if is_open && is_copy(self.run.names.text(task.kind)) {
+            self.copies.extend(connection.map(|connection| (self.run.tasks.len(), connection)));
+        }
+    }
+
+    /// Sets the operators of copies, which no id connects with them, by the calls of CANN that made them.
+    fn connect_copies(&mut self) {
+        let nesting = OperatorNesting::new(&self.run.operators);
+        for (at, connection) in std::mem::take(&mut self.copies) {
+            let call = self.launches.get(&connection);
+            let place = call.map(|(span, thread)| (*thread, span.start));
+            self.run.tasks[at].operator =
+                place.and_then(|place| self.queue.operator_of_call(place, &nesting));
+        }
     }
 
     /// Returns the tasks during which the cube unit was busy; `None` if it is not recorded.
@@ -443,7 +483,7 @@ impl DatabaseReader<'_> {
                 kind,
                 group,
                 operator: connection.and_then(|connection| reader.operators.get(&connection).copied()),
-                launch: connection.and_then(|connection| reader.launches.get(&connection).copied()),
+                launch: connection.and_then(|connection| Some(reader.launches.get(&connection)?.0)),
                 step: None,
             };
             let id = u32::try_from(reader.run.collectives.len()).ok().map(CollectiveId);

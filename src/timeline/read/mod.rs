@@ -5,6 +5,7 @@
 mod database;
 mod gpu_trace;
 mod kernel_table;
+mod launch_queue;
 mod operator_shapes;
 mod trace;
 
