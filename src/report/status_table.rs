@@ -201,11 +201,17 @@ mod tests {
         insta::assert_snapshot!(text, @"
         run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 elapsed; status written 40 seconds ago
         0 of 40 cases done, ends at 22:10:00 (in 9 minutes), 2 not in time
-         device  state     elapsed  ends at   collection  cases/min  details                                                      reading
-              0  running      1:15  22:03:20           1             MatMulV2, 12 cases                                           OK, 38 C, 171 W
-              1  running      1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then reserved
-              2  reserved                                            it is reserved by `npubench pause` until `npubench unpause`
-              3  paused                                              two controls failed
+         device  state     elapsed  ends at   collection  details                                                      reading
+              0  running      1:15  22:03:20           1  MatMulV2, 12 cases                                           OK, 38 C, 171 W
+              1  running      1:15  22:03:20           2  MatMulV2 0123456789abcdef (alone), then reserved
+              2  reserved                                 it is reserved by `npubench pause` until `npubench unpause`
+              3  paused                                   two controls failed
         ");
+        for width in [60, 80, 120, 200] {
+            let text = status_table(&status, now, Some(width));
+            let mut cells = text.lines().filter(|line| line.starts_with(' '));
+            assert!(cells.all(|line| line.chars().count() <= width), "{width}: {text}");
+            assert!(text.contains("two controls failed"), "{text}");
+        }
     }
 }
