@@ -62,6 +62,7 @@ pub(super) fn run(options: &CheckOptions) -> Result<ExitStatus, CommandError> {
     )?;
     let mut reporter = CheckReporter::new(options.output.format, &check);
     let is_stopped = check.run(&mut |case, outcome| reporter.report_case(case, outcome))?;
+    reporter.clear_progress();
     for problem in &check.plan.unreadable_rows {
         print_note(&format!("{problem}: not checked"));
     }
@@ -142,10 +143,13 @@ impl CheckReporter {
             .collect()
     }
 
-    fn close(&self, versions: &str) {
-        if let Some(bar) = &self.bar {
+    fn clear_progress(&mut self) {
+        if let Some(bar) = &mut self.bar {
             bar.clear();
         }
+    }
+
+    fn close(&self, versions: &str) {
         if self.format == OutputFormat::Json {
             return;
         }

@@ -24,7 +24,7 @@ use crate::{
     },
     domain::quoted_path,
     exit::ExitStatus,
-    report::{align_right, plain_table, print_data, print_note, trim_lines},
+    report::{align_right, output_width, plain_table, print_data, print_note, trim_lines},
     run_analysis::{StepTimesReport, read_all_runs, step_times_json, step_times_text},
     session::CommandError,
     timeline::step_times,
@@ -233,7 +233,7 @@ impl RankOptions {
         Ok(if self.output.is_json() {
             step_times_json(&report)
         } else {
-            format!("\n{}", step_times_text(&report))
+            format!("\n{}", step_times_text(&report, output_width()))
         })
     }
 }

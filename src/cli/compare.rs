@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::options::{AssetOptions, DATABASE_VARIABLE};
+use super::options::{AssetOptions, DATABASE_VARIABLE, WideOption};
 use crate::{
     exit::ExitStatus,
     report::{print_data, print_note},
@@ -67,6 +67,8 @@ pub(super) struct CompareOptions {
     /// Output format
     #[arg(long, value_enum, default_value = "plain")]
     format: ComparisonFormat,
+    #[command(flatten)]
+    wide: WideOption,
     /// Writes all rows as a page, too
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -116,6 +118,7 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
         other_sums: &other_sums,
         comparison: &comparison,
         in_model: in_model.as_ref().map(|[base, other]| [base, other]),
+        database: options.db.as_deref(),
         calls: calls.as_deref(),
         rows: options.rows,
     };
@@ -124,7 +127,7 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
         print_note(&format!("wrote `{}`", page.path.display()));
     }
     print_data(&match options.format {
-        ComparisonFormat::Plain => comparison_text(&report),
+        ComparisonFormat::Plain => comparison_text(&report, options.wide.width()),
         ComparisonFormat::Csv => comparison_csv(&report),
         ComparisonFormat::Json => comparison_json(&report),
     });

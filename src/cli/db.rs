@@ -7,14 +7,14 @@ use clap::{Args, Subcommand};
 use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputFormat, OutputOptions};
 use crate::{
     database::{
-        Database, IssueSeverity, LintReport, NormalizeReport, check_ledger, copy_shapes, lint_database,
-        normalize_database, tables_left_out,
+        Database, IssueSeverity, LintIssue, LintReport, NormalizeReport, check_ledger, copy_shapes,
+        lint_database, normalize_database, tables_left_out,
     },
     evidence::{DatabaseComparison, compare_database},
     exit::ExitStatus,
     fleet::{MergeRequest, merge_databases, started_shards},
     report::{format_count, merge_json, merge_text, print_data, print_note, rebuild_json, rebuild_text},
-    session::{CommandError, rebuild_database},
+    session::{CommandError, rebuild_database, reparse_runs},
 };
 
 /// Copies, checks, normalizes, rebuilds or merges whole databases
@@ -56,12 +56,19 @@ pub(super) struct CopyOptions {
 /// errors or warnings.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  npubench db check a3")]
+  npubench db check a3
+  npubench db check a3 --evidence")]
 pub(super) struct LintOptions {
     #[command(flatten)]
     database: DatabaseArgument,
+    /// Also assess the evidence of all collections again, as `npubench reparse` does, and list the results of the ledger that do
+    /// not follow from it; needs the lock of the database, so that no run may be active
+    #[arg(long)]
+    evidence: bool,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    assets: AssetOptions,
 }
 
 /// Repairs a database as far as no information is lost
@@ -206,7 +213,8 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     let (checked, compared) = rayon::join(|| (lint_database(folder), check_ledger(folder)), compare);
     let DatabaseComparison { issues, production_rows } = compared;
     let (mut checked, of_ledger) = (checked.0?, checked.1);
-    checked.add_issues(of_ledger.into_iter().chain(issues).collect());
+    let evidence = if options.evidence { compare_evidence(options)? } else { Vec::new() };
+    checked.add_issues(of_ledger.into_iter().chain(issues).chain(evidence).collect());
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
         .map(|severity| checked.count_severity(severity));
     print_data(&match options.output.format {
@@ -241,6 +249,15 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     Ok(if errors + warnings == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
+}
+
+/// Assesses the evidence of all collections again; returns the issues.
+fn compare_evidence(options: &LintOptions) -> Result<Vec<LintIssue>, CommandError> {
+    let database = Database::open(options.database.folder()?)?;
+    let Some(mut ledger) = database.existing_ledger()? else { return Ok(Vec::new()) };
+    let _lock = database.lock()?;
+    let report = reparse_runs(&database, &mut ledger, &options.assets.load()?, None, false)?;
+    Ok(report.issues(&database))
 }
 
 fn issue_lines(folder: &Path, checked: &LintReport) -> String {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     database::Database,
-    domain::{CacheState, CaseId, quoted_argument, quoted_path},
+    domain::{CacheState, CaseId, host_option, quoted_argument, quoted_path},
     evidence::{MeasuredSide, compare_sides, repeat_commands},
     exit::ExitStatus,
     report::{
@@ -109,7 +109,11 @@ impl NamedSide {
         let unmeasured = |problem: String| {
             CommandError::bad_input(
                 problem,
-                format!("`npubench run --db {}` measures its rows", quoted_path(self.database.folder())),
+                format!(
+                    "`npubench run --db {}{}` measures its rows",
+                    quoted_path(self.database.folder()),
+                    host_option(self.database.kind())
+                ),
             )
         };
         let Some(ledger) = ledger else {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     coverage::JsonOutput,
-    options::{AssetOptions, given_or_usual_folder},
+    options::{AssetOptions, KernelFilter, given_or_usual_folder},
     question_options::DefaultOptions,
     step_options::{NAMED_MODEL, StepOptions},
 };
@@ -14,12 +14,12 @@ use crate::{
     catalogue::Catalogue,
     coverage::{CoverageAnalyzer, predicted_time},
     coverage_report::{M6Report, ProfiledPass, m6_json, m6_text},
-    domain::Nanos,
+    domain::{KernelName, Nanos},
     exit::ExitStatus,
     profile::{DiscoveredProfiles, ProfileFile},
     report::{note_simulated, print_data, print_note},
     session::{CommandError, LookupDatabase, WorkloadSelection},
-    workload::{FORWARD_ANCHOR, PredictedTime, read_forward_passes, read_predicted_time},
+    workload::{FORWARD_ANCHOR, PredictedTime, read_passes_of_kernels, read_predicted_time},
 };
 
 /// Compares the predicted time of a forward pass with that of a recorded run (M6)
@@ -27,7 +27,7 @@ use crate::{
 /// M6 is the time that a performance model takes from a database, divided by the recorded time of kernels and
 /// collectives. The prediction is a chrome trace of a simulator (`--predicted`), or a workload of one forward pass that
 /// is looked up in a database (`--db` with `--workload` or `--model`). Forward passes are cut out of the recorded run
-/// behind each anchor kernel; docs/coverage.md has the rules.
+/// behind each anchor kernel; with `--kernels`, both sides are of these kernels alone; docs/coverage.md has the rules.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   npubench m6 worker0_ascend_pt --predicted trace.json
@@ -37,7 +37,7 @@ pub(super) struct M6Options {
     #[arg(value_name = "PROFILE", required = true)]
     profiles: Vec<PathBuf>,
     /// Chrome trace of a simulator, of one forward pass
-    #[arg(long, value_name = "TRACE", conflicts_with_all = ["db", "workload", "model", "mapping"])]
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["db", "workload", "model", "mapping", "kernels"])]
     predicted: Option<PathBuf>,
     /// Of the trace, count only durations of rows, none between rows
     #[arg(long, requires = "predicted")]
@@ -45,6 +45,8 @@ pub(super) struct M6Options {
     /// Database that predicts the workload, by default that of NPUBENCH_DB
     #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
+    #[command(flatten)]
+    kernels: KernelFilter,
     /// Workload of one forward pass
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     workload: Option<PathBuf>,
@@ -74,7 +76,7 @@ pub(super) struct M6Options {
 }
 
 impl M6Options {
-    fn predict(&self) -> Result<PredictedTime, CommandError> {
+    fn predict(&self, kernels: &[KernelName]) -> Result<PredictedTime, CommandError> {
         if let Some(trace) = &self.predicted {
             return Ok(read_predicted_time(trace, self.measured_only)?);
         }
@@ -102,17 +104,18 @@ impl M6Options {
         let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
         note_simulated(database.kind);
         workload.notes.iter().for_each(|note| print_note(note));
-        Ok(predicted_time(&analyzer.answer_workload(workload)?))
+        Ok(predicted_time(&analyzer.answer_workload(workload)?, kernels))
     }
 }
 
 pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
-    let predicted = options.predict()?;
+    let kernels = options.kernels.names()?;
+    let predicted = options.predict(&kernels)?;
     let DiscoveredProfiles { files, .. } = ProfileFile::find_all(&options.profiles)?;
     let anchor = (!options.whole).then_some(options.anchor.as_str());
     let mut passes = Vec::new();
     for ProfileFile(file) in &files {
-        let found = read_forward_passes(file, anchor)?;
+        let found = read_passes_of_kernels(file, anchor, &kernels)?;
         let name = file.display().to_string();
         for (count, what) in
             [(found.left_out, "records behind the last anchor"), (found.untimed, "records without a time")]
@@ -128,9 +131,13 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
     passes.retain(chosen);
     let complete = passes.iter().filter(|pass| pass.pass.is_complete).count();
     if passes.is_empty() || passes.iter().all(|pass| pass.pass.total() == Nanos(0)) {
+        let (what, option) = match options.tokens {
+            Some(_) => ("kernels and the wanted number of tokens", "--tokens"),
+            None => ("the wanted kernels", "--kernels"),
+        };
         return Err(CommandError::bad_input(
-            format!("none of {all} forward passes has kernels and the wanted number of tokens"),
-            "leave `--tokens` out to list all of them",
+            format!("none of {all} forward passes has {what}"),
+            format!("leave `{option}` out to list all of them"),
         ));
     }
     if complete == 0 {

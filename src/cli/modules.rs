@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::options::{AssetOptions, DATABASE_VARIABLE};
+use super::options::{AssetOptions, DATABASE_VARIABLE, WideOption};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -70,6 +70,8 @@ pub(super) struct ModulesOptions {
     /// Output format
     #[arg(long, value_enum, default_value = "plain")]
     format: ModulesFormat,
+    #[command(flatten)]
+    wide: WideOption,
     /// Writes all rows as a workbook, too
     #[arg(long, value_name = "FILE")]
     xlsx: Option<PathBuf>,
@@ -146,7 +148,7 @@ pub(super) fn run(options: &ModulesOptions) -> Result<ExitStatus, CommandError> 
         print_note(&format!("wrote `{}`", file.path.display()));
     }
     print_data(&match options.format {
-        ModulesFormat::Plain => modules_text(&report),
+        ModulesFormat::Plain => modules_text(&report, options.wide.width()),
         ModulesFormat::Csv => modules_csv(&report),
         ModulesFormat::Json => modules_json(&report),
     });

@@ -3,12 +3,12 @@
 use clap::Args;
 
 use super::{
-    options::{CacheOption, DatabaseFolder, OutputFormat, OutputOptions},
+    options::{CacheOption, DatabaseFolder, OutputFormat, OutputOptions, WideOption},
     runs::past_runs,
 };
 use crate::{
     database::Database,
-    domain::quoted_path,
+    domain::{host_option, quoted_path},
     evidence::NoiseBudget,
     exit::ExitStatus,
     report::{noise_json, noise_text, note_simulated, print_data},
@@ -28,6 +28,8 @@ pub(super) struct NoiseOptions {
     cache: CacheOption,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 pub(super) fn run(options: &NoiseOptions) -> Result<ExitStatus, CommandError> {
@@ -42,14 +44,15 @@ pub(super) fn run(options: &NoiseOptions) -> Result<ExitStatus, CommandError> {
         return Err(CommandError::bad_input(
             format!("no case of `{folder}` is measured in two collections"),
             format!(
-                "`npubench run --db {}` measures cases in further collections until `--precision` is reached",
-                quoted_path(database.folder())
+                "`npubench run --db {}{}` measures cases in further collections until `--precision` is reached",
+                quoted_path(database.folder()),
+                host_option(database.kind())
             ),
         ));
     };
     print_data(&match options.output.format {
         OutputFormat::Json => noise_json(&budget, database.kind()),
-        OutputFormat::Plain => noise_text(&budget, database.kind()),
+        OutputFormat::Plain => noise_text(&budget, database.kind(), options.wide.width()),
     });
     note_simulated(database.kind());
     Ok(ExitStatus::Done)

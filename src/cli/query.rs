@@ -8,7 +8,7 @@ use std::{
 
 use clap::Args;
 
-use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
+use super::options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
     coverage_report::{LookupReport, lookup_json, lookup_text},
     domain::{KernelName, did_you_mean_or, plain_words},
@@ -83,6 +83,8 @@ pub(super) struct QueryOptions {
     compat: bool,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 /// Parameters of attention.
@@ -224,7 +226,7 @@ pub(super) fn run(options: &QueryOptions) -> Result<ExitStatus, CommandError> {
         errors,
     };
     match options.output.format {
-        OutputFormat::Plain => print_data(&lookup_text(&report)),
+        OutputFormat::Plain => print_data(&lookup_text(&report, options.wide.width())),
         OutputFormat::Json => print_data(&lookup_json(&report)),
     }
     note_simulated(*kind);

@@ -25,7 +25,11 @@ use crate::{
   npubench render MatMulV2 --db a3 > replay.py")]
 pub(super) struct RenderOptions {
     /// Name of the kernel
-    kernel: String,
+    #[arg(value_name = "KERNEL", required_unless_present = "kernels")]
+    listed: Option<String>,
+    /// The same as KERNEL, as other commands name it
+    #[arg(long, value_name = "NAME", conflicts_with = "listed")]
+    kernels: Option<String>,
     #[command(flatten)]
     database: DatabaseFolder,
     /// Only the case with this id, or whose id begins with it
@@ -47,7 +51,8 @@ pub(super) fn run(options: &RenderOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let database = Database::open(&options.database.db)?;
-    let kernel = KernelName::new(&options.kernel)?;
+    let name = options.listed.as_ref().or(options.kernels.as_ref());
+    let kernel = KernelName::new(name.map_or("", String::as_str))?;
     let entry = catalogue.entry(&kernel).ok_or_else(|| {
         if let Some(reason) = catalogue.not_launchable_reason(kernel.as_str()) {
             let hint = "an entry of that name below `--assets` replaces the reason";

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
+    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption},
     runs::{find_run, past_runs},
 };
 use crate::{
@@ -34,6 +34,8 @@ pub(super) struct ReparseOptions {
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
+    wide: WideOption,
+    #[command(flatten)]
     assets: AssetOptions,
 }
 
@@ -54,7 +56,7 @@ pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> 
     match options.output.format {
         OutputFormat::Json => print_data(&reparse_json(&report)),
         OutputFormat::Plain => {
-            print_data(&reparse_table(&report));
+            print_data(&reparse_table(&report, options.wide.width()));
             print_data(&reparse_summary(&report));
         }
     }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     config::AssetFiles,
     database::Database,
-    domain::{CaseId, Verdict, quoted_path},
+    domain::{CaseId, Verdict, host_option, quoted_path},
     exit::ExitStatus,
     ledger::{CaseRecord, Ledger, RunRecord},
     report::print_note,
@@ -66,7 +66,7 @@ pub(super) fn resume_run(
     let mut run_options: RunOptions = serde_json::from_str(&record.options).map_err(|error| {
         CommandError::bad_input(
             format!("the options of run {} cannot be read: {error}", record.run),
-            "start a new run with `npubench run`; it measures what is missing",
+            format!("start a new run with {}; it measures what is missing", run_command(&database)),
         )
     })?;
     if run_options.sweep.as_ref().is_some_and(|sweep| sweep.nodes.is_some()) {
@@ -97,7 +97,7 @@ fn check_ledger_owner(database: &Database) -> Result<(), CommandError> {
     match owner {
         Ok(owner) if owner != user => Err(CommandError::bad_input(
             format!("`{}` belongs to user {owner}, and its run names programs to execute", path.display()),
-            "`npubench run` measures what is missing, with programs of your own",
+            format!("{} measures what is missing, with programs of your own", run_command(database)),
         )),
         _ => Ok(()),
     }
@@ -168,6 +168,11 @@ fn is_done_later(ledger: &Ledger, run: &RunRecord, later: &[RunRecord]) -> Resul
 fn no_interrupted_run(database: &Database) -> CommandError {
     CommandError::bad_input(
         format!("no run of `{}` was interrupted", database.folder().display()),
-        "`npubench run` measures what is missing",
+        format!("{} measures what is missing", run_command(database)),
     )
+}
+
+/// Returns the command of a new run.
+fn run_command(database: &Database) -> String {
+    format!("`npubench run --db {}{}`", quoted_path(database.folder()), host_option(database.kind()))
 }

@@ -158,7 +158,7 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
             None => held.insert(context.database.lock()?),
         };
         if is_first && let Some(ledger) = context.database.existing_ledger()? {
-            print_interrupted_run(&ledger)?;
+            print_interrupted_run(&context.database, &ledger)?;
         }
         let plan = context.plan(&run_options, &kernels)?;
         // The first write: from here on the run has results to keep.
@@ -176,12 +176,13 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
 }
 
 /// Prints that the last run was interrupted: the new one measures what it left open, unless its options exclude that.
-fn print_interrupted_run(ledger: &Ledger) -> Result<(), CommandError> {
+fn print_interrupted_run(database: &Database, ledger: &Ledger) -> Result<(), CommandError> {
     if let Some(last) = ledger.list_runs()?.last().filter(|run| is_interrupted(run)) {
         print_note(&format!(
-            "run {} was interrupted: this is a new run, which measures what is missing; `npubench resume` would continue the other \
-             with its options",
-            last.run
+            "run {} was interrupted: this is a new run, which measures what is missing; `npubench resume --db {}` would continue \
+             the other with its options",
+            last.run,
+            quoted_path(database.folder())
         ));
     }
     Ok(())

@@ -21,7 +21,7 @@ use crate::{
     domain::quoted_path,
     engine::dry_run,
     exit::ExitStatus,
-    fleet::ShardPlan,
+    fleet::{ShardPlan, require_merged_shards},
     plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
     report::{format_count, format_duration, print_data, print_note},
     session::{CommandError, RunOptions, plan_of_database},
@@ -64,9 +64,12 @@ pub(super) struct ShardOptions {
     update: UpdateMode,
     #[command(flatten)]
     cache: CacheOption,
-    /// Replace the plan of earlier shards, which must be merged before
+    /// Replace the plan of earlier shards, whose results must be merged before
     #[arg(long)]
     replace: bool,
+    /// Replace the plan also if results of its shards are not merged, or cannot be found because its file is damaged
+    #[arg(long, requires = "replace")]
+    discard_results: bool,
     #[command(flatten)]
     python: PythonOption,
     #[command(flatten)]
@@ -102,15 +105,15 @@ pub(super) fn divide_database(
     ShardPlan::new(database, &plan, &costs, run_options.cache, None, count)
 }
 
-/// Prints where the results of a replaced plan are, if one of its shards was started.
+/// Prints where results of a replaced plan that may not be merged are, if one of its shards was started.
 fn note_replaced_plan(database: &Database, earlier: &ShardPlan) {
     let folders = (1..=earlier.shards.len()).map(|number| database.shard_folder(&earlier.identity(number)));
     let started: Vec<PathBuf> = folders.filter(|folder| folder.is_dir()).collect();
     let Some(folder) = started.first().and_then(|first| first.parent()) else { return };
     print_note(&format!(
-        "warning: {} of the replaced plan {} started; results that were not merged are in {} alone: `npubench db merge NEW {}/*` takes \
-         them into a new database, and `npubench db merge {} NEW` into this one",
-        if started.len() == 1 { "1 shard".to_owned() } else { format!("{} shards", started.len()) },
+        "results of {} of the replaced plan {} stay in {}: `npubench db merge NEW {}/*` takes them into a new database, and `npubench db \
+         merge {} NEW` into this one",
+        format_count(started.len(), "shard"),
         earlier.id(),
         folder.display(),
         quoted_path(folder),
@@ -145,8 +148,11 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
     };
     let shards = ShardPlan::new(&database, &plan, &costs, cache, options.weight_column.clone(), count)?;
     let earlier = ShardPlan::load(&database).ok().flatten();
+    if options.replace && !options.discard_results && earlier.as_ref() != Some(&shards) {
+        require_merged_shards(&database)?;
+    }
     shards.store(&database, &mut lock, options.replace)?;
-    if let Some(earlier) = earlier.filter(|earlier| earlier.id() != shards.id()) {
+    if let Some(earlier) = earlier.filter(|earlier| options.discard_results && earlier.id() != shards.id()) {
         note_replaced_plan(&database, &earlier);
     }
     let (id, db) = (shards.id(), quoted_path(database.folder()));

@@ -155,7 +155,9 @@ impl SubmitOptions {
             (None, Some(count)) => divide_database(database, &self.assets, count),
             (None, None) => Err(CommandError::bad_input(
                 format!("`{}` has no shards", database.folder().display()),
-                "give their number with `--shards N`, or divide its plan with `npubench shard`",
+                format!(
+                    "give their number with `--shards N`, or divide its plan with `npubench shard --db {db} --shards N`"
+                ),
             )),
         }
     }

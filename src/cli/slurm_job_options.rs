@@ -1,11 +1,17 @@
 //! Options of all jobs of Slurm.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::{Args, Parser as _, builder::NonEmptyStringValueParser};
 
 use super::{CommandLine, TopCommand, option_values::parse_limit};
-use crate::{exit::ExitStatus, fleet::own_program, render::SlurmJob, session::CommandError};
+use crate::{
+    device::search_path, domain::quoted_path, exit::ExitStatus, fleet::own_program, process::find_program,
+    render::SlurmJob, report::print_note, session::CommandError,
+};
 
 /// Options for the requests of a job to Slurm.
 #[derive(Debug, Args)]
@@ -62,6 +68,18 @@ fn limit_seconds(text: &str) -> Option<u64> {
     add(add(add(days.unwrap_or(0), 24, hours)?, 60, minutes)?, 60, seconds)
 }
 
+/// Warns if a program does not exist on this host: it may exist on the nodes only.
+fn note_missing_program(path: &Path) {
+    if find_program(&path.to_string_lossy(), &search_path(&[])).is_none() {
+        let shown = quoted_path(path);
+        print_note(&format!(
+            "warning: this host has no program `{}`, and jobs fail on nodes without it: `srun --nodes=1 {shown} --version`, with the \
+             partition of the jobs, checks a node",
+            path.display()
+        ));
+    }
+}
+
 /// An error of the command line.
 pub(super) fn usage(message: impl Into<String>, hint: impl Into<String>) -> CommandError {
     CommandError { message: message.into(), hint: hint.into(), exit: ExitStatus::Usage }
@@ -70,7 +88,10 @@ pub(super) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Comm
 impl SlurmJobOptions {
     pub(super) fn job(&self) -> Result<SlurmJob, CommandError> {
         let npubench = match &self.npubench {
-            Some(path) => path.clone(),
+            Some(path) => {
+                note_missing_program(path);
+                path.clone()
+            }
             None => own_program()?,
         };
         if let Some(limit) = self.time.as_deref().and_then(limit_seconds)

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{
-    options::{DatabaseFolder, OutputFormat, OutputOptions},
+    options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption},
     runs::{no_run, past_runs},
 };
 use crate::{
@@ -25,6 +25,8 @@ pub(super) struct StatusOptions {
     database: DatabaseFolder,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
@@ -40,7 +42,7 @@ pub(super) fn run(options: &StatusOptions) -> Result<ExitStatus, CommandError> {
         )
     })?;
     print_data(&match options.output.format {
-        OutputFormat::Plain => status_table(status, Timestamp::now()),
+        OutputFormat::Plain => status_table(status, Timestamp::now(), options.wide.width()),
         OutputFormat::Json => serde_json::to_string(status).unwrap_or_default() + "\n",
     });
     Ok(ExitStatus::Done)

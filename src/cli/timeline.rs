@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::coverage::JsonOutput;
+use super::{coverage::JsonOutput, options::WideOption};
 use crate::{
     exit::ExitStatus,
     report::{print_data, print_note},
@@ -41,6 +41,8 @@ pub(super) struct TimelineOptions {
     trace: Option<PathBuf>,
     #[command(flatten)]
     output: JsonOutput,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError> {
@@ -89,6 +91,9 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
         trace.write(&step_lanes(&report))?;
         print_note(&format!("wrote `{}`: open it in https://ui.perfetto.dev", trace.path.display()));
     }
-    print_data(&if options.output.is_json() { step_times_json(&report) } else { step_times_text(&report) });
+    print_data(&match options.output.is_json() {
+        true => step_times_json(&report),
+        false => step_times_text(&report, options.wide.width()),
+    });
     Ok(ExitStatus::Done)
 }

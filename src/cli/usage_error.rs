@@ -96,7 +96,7 @@ mod tests {
             json.contains("\n  tip: `--format json` prints JSON\n") && !json.contains("as a value"),
             "{json}"
         );
-        let unknown = refused(&["npubench", "db", "check", "a", "--evidence"]);
+        let unknown = refused(&["npubench", "db", "check", "a", "--ledger"]);
         assert!(unknown.contains("\n  tip: `--help` lists the options\n"), "{unknown}");
         let name = refused(&["npubench", "compare", "a", "b", "--calls", "aten::mm"]);
         assert!(name.contains("needs an equals sign: `--calls=NAME`\n\nUsage: npubench compare"), "{name}");

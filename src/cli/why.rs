@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::options::{AssetOptions, CacheOption, DatabaseFolder, OutputFormat, OutputOptions};
+use super::options::{AssetOptions, CacheOption, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
@@ -30,6 +30,8 @@ pub(super) struct WhyOptions {
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
+    wide: WideOption,
+    #[command(flatten)]
     assets: AssetOptions,
 }
 
@@ -49,7 +51,7 @@ pub(super) fn run(options: &WhyOptions) -> Result<ExitStatus, CommandError> {
     let evidence = sources.collect(&known, options.cache.state)?;
     match options.output.format {
         OutputFormat::Json => print_data(&(serde_json::to_string(&evidence).unwrap_or_default() + "\n")),
-        OutputFormat::Plain => print_paged(&why_page(&evidence)),
+        OutputFormat::Plain => print_paged(&why_page(&evidence, options.wide.width())),
     }
     Ok(ExitStatus::Done)
 }

@@ -11,34 +11,60 @@ use crate::{
 };
 
 /// Sums the latencies of all complete answers, with those of collectives apart. Invocations without a complete answer
-/// have no predicted time; theirs in the workload, if it is known, is that of others.
-pub fn predicted_time(coverage: &WorkloadCoverage<'_>) -> PredictedTime {
+/// have no predicted time; theirs in the workload, if it is known, is that of others. Only the parts that rows of `kernels` answer
+/// are summed, all if it is empty.
+pub fn predicted_time(coverage: &WorkloadCoverage<'_>, kernels: &[KernelName]) -> PredictedTime {
     let mut predicted = PredictedTime::default();
     for answered in &coverage.answers {
         let count = answered.question.count;
         let latency =
             answered.answer.as_ref().and_then(|answer| answer.latency).map_or(0.0, |latency| latency.0);
+        let is_named =
+            kernels.is_empty() || kernels.iter().any(|kernel| kernel.as_str() == answered.query.op);
         let add = |sum: &mut Nanos, micros: f64| {
             #[expect(clippy::cast_precision_loss, reason = "a number of invocations")]
             let all = Nanos::from_seconds(micros * 1e-6 * count as f64);
             *sum = Nanos(sum.0.saturating_add(all.0));
         };
         match (answered.class, &answered.answer) {
+            (AnswerClass::Missing, _) | (_, None) if !is_named => {}
             (AnswerClass::Missing, _) | (_, None) => {
                 predicted.others = predicted.others.saturating_add(count);
                 let time = answered.question.time.map_or(0, |time| time.0);
                 predicted.others_time = Nanos(predicted.others_time.0.saturating_add(time));
             }
             (_, Some(answer)) if latency > 0.0 => {
-                predicted.events = predicted.events.saturating_add(count);
-                let communication = communication_of(answered, answer, latency);
+                let [compute, communication] = match kernels {
+                    [] => {
+                        let communication = communication_of(answered, answer, latency);
+                        [latency - communication, communication]
+                    }
+                    _ => micros_of_kernels(answer, kernels),
+                };
+                if compute + communication > 0.0 {
+                    predicted.events = predicted.events.saturating_add(count);
+                }
                 add(&mut predicted.communication, communication);
-                add(&mut predicted.compute, latency - communication);
+                add(&mut predicted.compute, compute);
             }
             _ => {}
         }
     }
     predicted
+}
+
+/// Returns the latencies in microseconds that rows of some kernels give to an answer: those of kernels, and those of collectives.
+fn micros_of_kernels(answer: &LookupAnswer, kernels: &[KernelName]) -> [f64; 2] {
+    if answer.parts.is_empty() {
+        let row = answer.rows.first().filter(|row| kernels.contains(&row.kernel));
+        let micros = row.and(answer.latency).map_or(0.0, |latency| latency.0);
+        let is_collective = row.is_some_and(|row| row.kernel.is_collective());
+        return if is_collective { [0.0, micros] } else { [micros, 0.0] };
+    }
+    answer.parts.iter().fold([0.0, 0.0], |[compute, communication], part| {
+        let [own, own_communication] = micros_of_kernels(&part.answer, kernels);
+        [compute + own, communication + own_communication]
+    })
 }
 
 /// Returns the time in microseconds that a performance model computes for a workload: latencies of complete and partial

@@ -10,7 +10,7 @@ use crate::{
     database::{InterpolationErrors, KernelInterpolationError},
     domain::DataKind,
     lookup::{AnswerSource, LookupAnswer, LookupRules, NearestRow, OpQuery, PartAnswer, UsedRow},
-    report::{align_right, plain_table, trim_lines},
+    report::fitted_table::{FittedColumn, cut_in_middle, fitted_text},
 };
 
 /// A query with its answer.
@@ -36,11 +36,11 @@ fn published_error<'a>(
 }
 
 /// Returns an answer as a table of two columns; for a miss the reason and the nearest rows.
-pub(crate) fn lookup_text(report: &LookupReport<'_>) -> String {
+pub(crate) fn lookup_text(report: &LookupReport<'_>, width: Option<usize>) -> String {
     let answer = report.answer;
     let Some(latency) = answer.latency else {
         let reason = answer.miss.as_ref().map(ToString::to_string).unwrap_or_default();
-        return format!("no answer: {reason}\n{}", nearest_table(report.nearest));
+        return format!("no answer: {reason}\n{}", nearest_table(report.nearest, width));
     };
     let mut text = format!("latency     {} us\n", number(latency.0));
     text.push_str(&format!("source      {}, confidence {}\n", answer.source, number(answer.confidence)));
@@ -57,27 +57,36 @@ pub(crate) fn lookup_text(report: &LookupReport<'_>) -> String {
         let (time, source) = (number(overhead.latency.0), &overhead.source);
         text.push_str(&format!("overhead    {time} us of these for the dispatch, a model: {source}\n"));
     }
-    text.push_str(&row_lines(answer));
+    text.push_str(&row_lines(answer, width));
     for part in &answer.parts {
-        text.push_str(&part_lines(part, ""));
+        text.push_str(&part_lines(part, "", width));
     }
     text
 }
 
 /// Returns the rows of an answer, a line for each.
-fn row_lines(answer: &LookupAnswer) -> String {
+fn row_lines(answer: &LookupAnswer, width: Option<usize>) -> String {
     let mut text = String::new();
     for (at, row) in answer.rows.iter().enumerate() {
         let title = if at == 0 { "rows" } else { "" };
-        let file = row.kernel.file_stem();
-        let (column, latency) = (row.column.names()[0], number(row.latency.0));
-        let place = coordinates_text(answer, row);
-        text.push_str(&format!("{title:<12}{file}.csv:{}  {place}{column} {latency}\n", row.line));
+        text.push_str(&row_line(&format!("{title:<12}"), answer, row, width));
     }
     if answer.equal_rows > 1 {
         text.push_str(&format!("            median of {} rows that fit equally well\n", answer.equal_rows));
     }
     text
+}
+
+/// Returns the line of a row: its place and its latency, which are whole, and between them its coordinates and column as far as
+/// `width` allows.
+fn row_line(start: &str, answer: &LookupAnswer, row: &UsedRow, width: Option<usize>) -> String {
+    let start = format!("{start}{}.csv:{}", row.kernel.file_stem(), row.line);
+    let end = format!(" {}", number(row.latency.0));
+    let middle = format!("  {}{}", coordinates_text(answer, row), row.column.names()[0]);
+    let used = start.chars().count() + end.chars().count();
+    let middle =
+        width.map_or_else(|| middle.clone(), |width| cut_in_middle(&middle, width.saturating_sub(used)));
+    format!("{start}{middle}{end}\n")
 }
 
 /// Returns the coordinates of a row of an interpolation by the names of the axes; `None` for other rules.
@@ -95,7 +104,7 @@ fn coordinates_text(answer: &LookupAnswer, row: &UsedRow) -> String {
 }
 
 /// Returns a part of a composite with its rows, and its own parts indented.
-fn part_lines(part: &PartAnswer, indent: &str) -> String {
+fn part_lines(part: &PartAnswer, indent: &str, width: Option<usize>) -> String {
     let answer = &part.answer;
     let rule = answer.rule.map(|rule| format!(", {rule}")).unwrap_or_default();
     let mut text = match answer.latency {
@@ -106,32 +115,32 @@ fn part_lines(part: &PartAnswer, indent: &str) -> String {
         None => format!("{indent}part        {} {}\n", part.name, answer.source),
     };
     for row in &answer.rows {
-        let (file, column) = (row.kernel.file_stem(), row.column.names()[0]);
-        let latency = number(row.latency.0);
-        let place = coordinates_text(answer, row);
-        text.push_str(&format!("{indent}            {file}.csv:{}  {place}{column} {latency}\n", row.line));
+        text.push_str(&row_line(&format!("{indent}{:12}", ""), answer, row, width));
     }
     for inner in &answer.parts {
-        text.push_str(&part_lines(inner, &format!("{indent}  ")));
+        text.push_str(&part_lines(inner, &format!("{indent}  "), width));
     }
     text
 }
 
-fn nearest_table(nearest: &[NearestRow]) -> String {
+fn nearest_table(nearest: &[NearestRow], width: Option<usize>) -> String {
     if nearest.is_empty() {
         return String::new();
     }
-    let mut table = plain_table(["nearest row", "inputs", "latency us"]);
-    for row in nearest {
+    let columns = vec![
+        FittedColumn::text("nearest row", 0).shortened_to(16),
+        FittedColumn::text("inputs", 0).shortened_to(12),
+        FittedColumn::number("latency us", 0),
+    ];
+    let rows = nearest.iter().map(|row| {
         let inputs: Vec<String> = row.inputs.iter().map(ToString::to_string).collect();
-        table.add_row([
+        vec![
             format!("{}.csv:{}", row.kernel.file_stem(), row.line),
             inputs.join(" "),
             row.latency.map_or("not measured".to_owned(), |latency| number(latency.0)),
-        ]);
-    }
-    align_right(&mut table, 2..);
-    trim_lines(&table)
+        ]
+    });
+    fitted_text(columns, rows, width)
 }
 
 /// Returns an answer as a line of JSON.

@@ -1,10 +1,10 @@
 //! Search for a case by its id, the first digits of it, or a row of a table.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{
     database::{Database, DatabaseError, RowCase, row_cases},
-    domain::{CaseId, KernelName},
+    domain::{CaseId, KernelName, quoted_path},
     ledger::{KnownCase, Ledger},
 };
 
@@ -19,13 +19,13 @@ pub(crate) enum CaseLookupError {
     #[error("`{text}` is no id of a case and no row of a table")]
     NoId { text: String },
     #[error("no case of this database has an id that begins with `{text}`")]
-    NoCase { text: String, nearest: Vec<String> },
+    NoCase { text: String, nearest: Vec<String>, folder: PathBuf },
     #[error("the ids of {} cases begin with `{text}`", cases.len())]
     Ambiguous { text: String, cases: Vec<String> },
     #[error("{table} has no row in line {line}")]
     NoRow { table: String, line: u64, last: u64 },
     #[error("{table}:{line} is not a case: {problem}")]
-    NotACase { table: String, line: u64, problem: String },
+    NotACase { table: String, line: u64, problem: String, folder: PathBuf },
 }
 
 impl CaseLookupError {
@@ -37,9 +37,10 @@ impl CaseLookupError {
                                   such as `SwiGlu.csv:2`"
                     .to_owned()
             }
-            Self::NoCase { nearest, .. } if nearest.is_empty() => {
-                "the database has no cases: `npubench ingest PROFILE --db DIR` fills it".to_owned()
-            }
+            Self::NoCase { nearest, folder, .. } if nearest.is_empty() => format!(
+                "the database has no cases: `npubench ingest PROFILE --db {}` fills it",
+                quoted_path(folder)
+            ),
             Self::NoCase { nearest, .. } => format!("the nearest are {}", nearest.join(", ")),
             Self::Ambiguous { cases, .. } => {
                 let more = cases.len().saturating_sub(MOST_LISTED);
@@ -47,7 +48,9 @@ impl CaseLookupError {
                 format!("give more digits: {}{more}", cases[..cases.len().min(MOST_LISTED)].join(", "))
             }
             Self::NoRow { last, .. } => format!("its last row is in line {last}; line 1 is the header"),
-            Self::NotACase { .. } => "`npubench db check` lists such rows".to_owned(),
+            Self::NotACase { folder, .. } => {
+                format!("`npubench db check {}` lists such rows", quoted_path(folder))
+            }
         }
     }
 }
@@ -80,9 +83,11 @@ pub(crate) fn find_case(
     }
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => {
-            Err(CaseLookupError::NoCase { nearest: nearest_cases(database, ledger, &digits)?, text: digits })
-        }
+        0 => Err(CaseLookupError::NoCase {
+            nearest: nearest_cases(database, ledger, &digits)?,
+            text: digits,
+            folder: database.folder().to_owned(),
+        }),
         _ => {
             Err(CaseLookupError::Ambiguous { text: digits, cases: found.iter().map(describe_case).collect() })
         }
@@ -141,7 +146,12 @@ fn case_of_row(database: &Database, table: &str, line: u64) -> Result<KnownCase,
     let last = rows.last().map_or(1, |row| row.line);
     let table = format!("{stem}.csv");
     match rows.iter().find(|row| row.line == line) {
-        Some(row) => known_case(row).map_err(|problem| CaseLookupError::NotACase { table, line, problem }),
+        Some(row) => known_case(row).map_err(|problem| CaseLookupError::NotACase {
+            table,
+            line,
+            problem,
+            folder: database.folder().to_owned(),
+        }),
         None => Err(CaseLookupError::NoRow { table, line, last }),
     }
 }

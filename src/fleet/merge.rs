@@ -9,12 +9,15 @@ use std::{
 use super::{
     ShardPlan,
     evidence_files::{Archives, EvidenceCopy, sync_file_system},
+    shard_folders::all_shards,
 };
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DatabaseFile},
     database::{Database, DatabaseError, ShardIdentity},
-    domain::{CacheState, CaseId, DataKind, KernelName, Nanos, SoftwareFingerprint, case_of_signature},
+    domain::{
+        CacheState, CaseId, DataKind, KernelName, Nanos, SoftwareFingerprint, case_of_signature, quoted_path,
+    },
     engine::rewrite_rows,
     evidence::{HostLevel, host_levels},
     files::{ScratchFolder, file_digest, write_atomic_by},
@@ -166,7 +169,10 @@ fn leave_out(
     if !request.skips_used {
         return Err(CommandError::bad_input(
             format!("`{}` is in use by {owner}", database.folder().display()),
-            "merge it when its run has ended; `npubench status --db DIR` shows the run",
+            format!(
+                "merge it when its run has ended; `npubench status --db {}` shows the run",
+                quoted_path(database.folder())
+            ),
         ));
     }
     in_use.push((database.folder().to_owned(), owner));
@@ -239,6 +245,48 @@ pub(crate) fn started_shards(database: &Database) -> Result<(Vec<PathBuf>, usize
     let folders = (1..=plan.shards.len()).map(|number| database.shard_folder(&plan.identity(number)));
     let (started, open): (Vec<PathBuf>, Vec<PathBuf>) = folders.partition(|folder| folder.is_dir());
     Ok((started, open.len()))
+}
+
+/// Refuses to replace the plan of a database while its shards have results that the database lacks, or are measured. Of a plan that
+/// cannot be read, these are all shards in the folder. The caller holds the lock of the database.
+pub(crate) fn require_merged_shards(database: &Database) -> Result<(), CommandError> {
+    let db = quoted_path(database.folder());
+    let plan = ShardPlan::load(database);
+    let (folders, hint) = match &plan {
+        Ok(None) => return Ok(()),
+        Ok(Some(_)) => (
+            started_shards(database)?.0,
+            format!("`npubench db merge {db} --shards` merges them; or give `--discard-results`"),
+        ),
+        Err(error) => (all_shards(database), format!("{}; or give `--discard-results`", error.hint)),
+    };
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+    let mut sources = Vec::new();
+    for (number, folder) in folders.iter().enumerate() {
+        let shard = Database::open(folder)?;
+        if let Some(owner) = owner_of(&shard) {
+            return Err(CommandError::bad_input(
+                format!("`{}`, a shard of the plan, is in use by {owner}", folder.display()),
+                format!("wait for its end, then merge it: {hint}"),
+            ));
+        }
+        sources.extend(read_source(&shard, &scratch.path().join(format!("{number}.db")))?);
+    }
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let of_target = read_source(database, &scratch.path().join("target.db"))?;
+    let before = of_target.as_ref().map_or_else(LedgerSize::default, |source| source.size);
+    sources.splice(0..0, of_target);
+    let copies: Vec<&LedgerCopy> = sources.iter().map(|source| &source.copy).collect();
+    let after = merge_ledgers(&copies, &scratch.path().join("union.db"), &scratch.path().join("merged.db"))?;
+    if after == before {
+        return Ok(());
+    }
+    Err(CommandError::bad_input(
+        format!("shards of `{}` have results that are not merged", database.folder().display()),
+        hint,
+    ))
 }
 
 /// Reads the ledger of a database from a copy; `None` without one.

@@ -6,6 +6,7 @@
 mod evidence_files;
 mod merge;
 mod shard_database;
+mod shard_folders;
 mod shard_plan;
 mod shard_states;
 mod slurm_jobs;
@@ -14,7 +15,7 @@ mod slurm_programs;
 mod slurm_status;
 mod volcano;
 
-pub(crate) use merge::{MergeRequest, merge_databases, started_shards};
+pub(crate) use merge::{MergeRequest, merge_databases, require_merged_shards, started_shards};
 pub(crate) use shard_database::{ShardProgress, open_shard, shard_progress};
 pub(crate) use shard_plan::ShardPlan;
 pub(crate) use slurm_jobs::{

@@ -7,6 +7,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::shard_folders::damaged_plan_hint;
 use crate::{
     database::{Database, DatabaseError, ShardIdentity, ShardNumber},
     domain::{CacheState, CaseId, CheckOutcome, Nanos, quoted_path, short_hash},
@@ -171,7 +172,7 @@ impl ShardPlan {
         let unreadable = |problem: String| {
             CommandError::bad_input(
                 format!("`{}` is no plan of shards: {problem}", path.display()),
-                "`npubench shard --replace` writes a new one; merge the shards that were measured first",
+                damaged_plan_hint(database, &path),
             )
         };
         let plan: Self = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, iter,
+    path::PathBuf,
 };
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use crate::{
     database::{Database, DatabaseError, KernelCsv, RowCells, row_cases},
     domain::{
         CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos,
-        Verdict, WithdrawnAttempts, nearest_name,
+        Verdict, WithdrawnAttempts, nearest_name, quoted_path,
     },
     render::call_digest,
 };
@@ -220,7 +221,7 @@ pub(crate) enum PlanError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error("the database has no rows of `{kernel}`")]
-    NoSuchKernel { kernel: KernelName, nearest: Option<String> },
+    NoSuchKernel { kernel: KernelName, nearest: Option<String>, folder: PathBuf },
     #[error("no kernel of the database has a column `{column}`")]
     NoSuchColumn { column: String },
     #[error("no row of the database is a case whose id begins with `{case}`")]
@@ -228,7 +229,7 @@ pub(crate) enum PlanError {
     #[error("no row of the database matches the filter `{filter}`")]
     NothingMatches { filter: String },
     #[error("the database has no kernels")]
-    Empty,
+    Empty { folder: PathBuf },
 }
 
 impl PlanError {
@@ -248,8 +249,8 @@ impl PlanError {
                  `has NAME` is true for rows with a value"
                     .to_owned()
             }
-            Self::NoSuchKernel { .. } | Self::Empty => {
-                "fill the database with `npubench ingest PROFILE --db DIR`".to_owned()
+            Self::NoSuchKernel { folder, .. } | Self::Empty { folder } => {
+                format!("fill the database with `npubench ingest PROFILE --db {}`", quoted_path(folder))
             }
         }
     }
@@ -263,7 +264,7 @@ pub(crate) fn select_cases(
     device: &DeviceProfile,
     selection: &CaseSelection<'_>,
 ) -> Result<RunPlan, PlanError> {
-    let kernels = chosen_kernels(&database.kernels()?, selection.kernels, catalogue)?;
+    let kernels = chosen_kernels(database, selection.kernels, catalogue)?;
     let mut plan = RunPlan::default();
     let compares_production = database.has_comparable_production();
     let mut seen = BTreeSet::new();
@@ -503,12 +504,14 @@ fn not_launched_outcome(
 }
 
 fn chosen_kernels(
-    known: &[KernelName],
+    database: &Database,
     wanted: &[KernelName],
     catalogue: &Catalogue,
 ) -> Result<Vec<KernelName>, PlanError> {
+    let known = database.kernels()?;
+    let folder = || database.folder().to_owned();
     if known.is_empty() {
-        return Err(PlanError::Empty);
+        return Err(PlanError::Empty { folder: folder() });
     }
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         let entry = |kernel: &KernelName| catalogue.entry(kernel).map(|entry| &entry.kernel);
@@ -517,9 +520,10 @@ fn chosen_kernels(
         let nearest = other_name
             .map(KernelName::as_str)
             .or_else(|| nearest_name(missing.as_str(), known.iter().map(KernelName::as_str)));
-        return Err(PlanError::NoSuchKernel { kernel: missing.clone(), nearest: nearest.map(str::to_owned) });
+        let (kernel, nearest) = (missing.clone(), nearest.map(str::to_owned));
+        return Err(PlanError::NoSuchKernel { kernel, nearest, folder: folder() });
     }
-    Ok(known.iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).cloned().collect())
+    Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
 }
 
 /// Resolves the call of a case and its roofline bound, or returns the verdict of a case that cannot be replayed.

@@ -290,7 +290,7 @@ impl ProfileError {
             Self::Replay(_) => {
                 "give profiles of the model itself; `npubench run` writes the results of replays"
             }
-            Self::DatabaseFolder(_) => "give the folder of the profile; `--db DIR` names the database",
+            Self::DatabaseFolder(_) => "give the folder of the profile; `--db` names the database",
             Self::Rehearsed { .. } => "ingest it into a folder of kind `rehearsal`",
         }
     }

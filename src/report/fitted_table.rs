@@ -92,6 +92,16 @@ pub(crate) struct FittedTable<'a> {
     pub(crate) below: Option<usize>,
 }
 
+/// Returns the text of a table without styles.
+pub(crate) fn fitted_text(
+    columns: Vec<FittedColumn<'_>>,
+    rows: impl IntoIterator<Item = Vec<String>>,
+    width: Option<usize>,
+) -> String {
+    let rows = rows.into_iter().map(|cells| FittedRow::from_cells(&cells)).collect();
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+}
+
 /// A column that is printed, and its width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PlacedColumn {

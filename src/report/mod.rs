@@ -14,6 +14,7 @@ mod grid_plot;
 mod history;
 mod inputs;
 mod json;
+mod live_lines;
 mod merge;
 mod noise;
 mod output_format;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::{
-    summary_tables::{align_right, plain_table, trim_lines},
+    fitted_table::{FittedColumn, fitted_text},
     text::format_count,
 };
 use crate::{
@@ -132,7 +132,7 @@ pub(crate) fn noise_json(budget: &NoiseBudget, kind: DataKind) -> String {
 }
 
 /// Returns the budget as text.
-pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind) -> String {
+pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind, width: Option<usize>) -> String {
     let MeasurementDesign { launches, collections, devices, runs, .. } = budget.design;
     let mut text = format!(
         "{} in {} on {} in {}; a typical case has {launches:.0} launches in {collections:.0} collections on {devices:.0} devices \
@@ -143,13 +143,16 @@ pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind) -> String {
         format_count(budget.runs, "run"),
         kind.mark(),
     );
-    let mut table = plain_table(["source", "deviation %", "part of a row's variance %"]);
-    for line in source_lines(budget) {
+    let columns = vec![
+        FittedColumn::text("source", 0).shortened_to(14),
+        FittedColumn::number("deviation %", 0),
+        FittedColumn::number("part of a row's variance %", 0),
+    ];
+    let rows = source_lines(budget).into_iter().map(|line| {
         let deviation = line.deviation.map_or_else(|| "unknown".to_owned(), percent_text);
-        table.add_row([line.name.to_owned(), deviation, format!("{:.0}", line.part * 100.0)]);
-    }
-    align_right(&mut table, 1..3);
-    text += &trim_lines(&table);
+        vec![line.name.to_owned(), deviation, format!("{:.0}", line.part * 100.0)]
+    });
+    text += &fitted_text(columns, rows, width);
     let half = NORMAL_QUANTILE * budget.sources.deviation(&budget.design);
     text += &format!(
         "\nhalf of a 95 % interval of a typical case: {} % without the joint fit, which removes the effects of collections\n",
@@ -174,18 +177,21 @@ pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind) -> String {
         text += "one host: `npubench diff` compares it with another\n";
     }
     text.push('\n');
-    let mut table = plain_table(["kernel", "cases", "launch noise %"]);
-    for kernel in budget.kernels.iter().take(MOST_KERNELS) {
+    let columns = vec![
+        FittedColumn::text("kernel", 0).shortened_to(12),
+        FittedColumn::number("cases", 0),
+        FittedColumn::number("launch noise %", 0),
+    ];
+    let rows = budget.kernels.iter().take(MOST_KERNELS).map(|kernel| {
         let percent = format!("{:.2}", kernel.launch_percent);
-        table.add_row([kernel.kernel.clone(), kernel.cases.to_string(), percent]);
-    }
-    align_right(&mut table, 1..3);
-    text += &trim_lines(&table);
+        vec![kernel.kernel.clone(), kernel.cases.to_string(), percent]
+    });
+    text += &fitted_text(columns, rows, width);
     let more = budget.kernels.len().saturating_sub(MOST_KERNELS);
     if more > 0 {
         text += &format!("and {} with less noise\n", format_count(more, "kernel"));
     }
-    text += &control_levels(&budget.controls);
+    text += &control_levels(&budget.controls, width);
     if budget.left_out > 0 {
         text += &format!("{} older collections are left out\n", budget.left_out);
     }
@@ -193,7 +199,7 @@ pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind) -> String {
 }
 
 /// Returns the levels of the control kernels, those farthest from the others first; empty with one level.
-fn control_levels(levels: &[ControlLevel]) -> String {
+fn control_levels(levels: &[ControlLevel], width: Option<usize>) -> String {
     if levels.len() < 2 {
         return String::new();
     }
@@ -203,21 +209,25 @@ fn control_levels(levels: &[ControlLevel]) -> String {
         |level: &ControlLevel| level.off_percent.values().map(|off| off.abs()).fold(0.0_f64, f64::max);
     let mut sorted: Vec<&ControlLevel> = levels.iter().collect();
     sorted.sort_by(|one, other| greatest(other).total_cmp(&greatest(one)));
-    let header = ["run", "device", "collections"].into_iter().chain(names.iter().copied());
-    let mut table = plain_table(header.map(str::to_owned));
-    for level in sorted.iter().take(MOST_LEVELS) {
+    let mut columns = vec![
+        FittedColumn::text("run", 1).shortened_to(12),
+        FittedColumn::number("device", 0),
+        FittedColumn::number("collections", 2),
+    ];
+    columns.extend(names.iter().map(|name| FittedColumn::number(name, 1).shortened_to(8).with_long_header()));
+    let rows = sorted.iter().take(MOST_LEVELS).map(|level| {
         let off = names.iter().map(|name| level.off_percent.get(*name));
         let off = off.map(|off| off.map_or_else(|| "-".to_owned(), |off| format!("{off:+.2}")));
         let place = [level.run.clone(), level.device.to_string(), level.collections.to_string()];
-        table.add_row(place.into_iter().chain(off));
-    }
-    align_right(&mut table, 1..3 + names.len());
+        place.into_iter().chain(off).collect()
+    });
+    let table = fitted_text(columns, rows, width);
     let more = levels.len().saturating_sub(MOST_LEVELS);
     let more = match more {
         0 => String::new(),
         _ => format!("and {} nearer to the others\n", format_count(more, "device")),
     };
-    format!("\ncontrol kernels, off the median of all devices and runs in %\n{}{more}", trim_lines(&table))
+    format!("\ncontrol kernels, off the median of all devices and runs in %\n{table}{more}")
 }
 
 fn percent_text(share: f64) -> String {

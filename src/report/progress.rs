@@ -3,7 +3,6 @@
 //! If the terminal has fewer lines than the display, the last lines are left out; the display never scrolls.
 
 use std::{
-    io::{self, IsTerminal as _},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, RecvTimeoutError, Sender},
@@ -12,11 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 use super::{
     DeviceActivity, DeviceStatus, RunState, Timestamp,
-    print::is_quiet,
+    live_lines::{LiveLines, terminal_size},
     print_note,
     run_state::RunningCollection,
     terminal_echo::HiddenControlEcho,
@@ -34,7 +31,6 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct ProgressDisplay {
     display: Arc<Mutex<DisplayState>>,
-    lines: MultiProgress,
     ticks: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     echo: Option<HiddenControlEcho>,
@@ -42,19 +38,14 @@ pub(super) struct ProgressDisplay {
 
 #[derive(Debug)]
 struct DisplayState {
-    lines: MultiProgress,
-    overall: ProgressBar,
-    devices: Vec<ProgressBar>,
+    lines: LiveLines,
     state: RunState,
 }
 
 impl ProgressDisplay {
-    pub(super) fn for_stderr() -> Self {
-        let lines = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(4));
-        let overall = lines.add(ProgressBar::new(0));
-        overall.set_style(overall_style());
-        let state = RunState::default();
-        let display = DisplayState { lines: lines.clone(), overall, devices: Vec::new(), state };
+    /// Creates the display; `None` without a terminal or with `--quiet`.
+    pub(super) fn for_stderr() -> Option<Self> {
+        let display = DisplayState { lines: LiveLines::on_stderr()?, state: RunState::default() };
         let display = Arc::new(Mutex::new(display));
         let (ticks, inbox) = mpsc::channel::<()>();
         let shared = Arc::clone(&display);
@@ -65,29 +56,29 @@ impl ProgressDisplay {
         };
         // Without the thread the display is still updated by events.
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(work).ok();
-        Self { display, lines, ticks: Some(ticks), thread, echo: HiddenControlEcho::on_stderr() }
+        Some(Self { display, ticks: Some(ticks), thread, echo: HiddenControlEcho::on_stderr() })
     }
 
     /// Prints a line above the display.
     pub(super) fn print_line(&self, line: &str) {
-        self.lines.suspend(|| print_note(line));
+        let mut display = lock_display(&self.display);
+        display.lines.clear();
+        print_note(line);
+        display.redraw(Timestamp::now());
     }
 
     pub(super) fn on_event(&self, event: &RunEvent) {
         let mut display = lock_display(&self.display);
         let now = Timestamp::now();
         display.state.on_event(now, event);
+        // A run may have a hundred thousand of them; the next tick shows them.
+        let is_frequent = matches!(event, RunEvent::CaseFinished { .. } | RunEvent::CaseAttempted { .. });
         match event {
-            RunEvent::RunStarted { .. } => display.add_lines(),
-            // A run may have a hundred thousand of them; the next tick shows them.
-            RunEvent::CaseFinished { .. } | RunEvent::CaseAttempted { .. } => return,
-            RunEvent::RunFinished { .. } => {
-                display.clear();
-                return;
-            }
+            RunEvent::RunFinished { .. } => display.clear(),
+            RunEvent::RunStarted { .. } => display.redraw(now),
+            _ if !is_frequent && display.lines.is_due() => display.redraw(now),
             _ => {}
         }
-        display.redraw(now);
     }
 }
 
@@ -95,18 +86,16 @@ fn lock_display(display: &Mutex<DisplayState>) -> MutexGuard<'_, DisplayState> {
     display.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn progress_style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
-}
-
-/// Style of the line of a run or check for the present width of the terminal.
-fn overall_style() -> ProgressStyle {
-    let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
-    let bar = bar_width(width);
-    progress_style(&match bar {
-        0 => "{pos}/{len} {wide_msg}".to_owned(),
-        _ => format!("{{bar:{bar}}} {{pos}}/{{len}} {{wide_msg}}"),
-    })
+/// Returns the line of a run or check: a bar, the number of cases, and a text.
+fn overall_line(done: usize, cases: usize, text: &str, terminal: usize) -> String {
+    let bar = match bar_width(terminal) {
+        0 => String::new(),
+        width => {
+            let filled = (done.min(cases) * width).checked_div(cases).unwrap_or(width);
+            format!("{}{} ", "█".repeat(filled), "░".repeat(width - filled))
+        }
+    };
+    format!("{bar}{done}/{cases} {text}")
 }
 
 /// Returns the width of the bar: the numbers and the predicted end behind it are worth more.
@@ -130,30 +119,19 @@ impl Drop for ProgressDisplay {
 }
 
 impl DisplayState {
-    fn add_lines(&mut self) {
-        self.overall.set_length(u64::try_from(self.state.cases).unwrap_or_default());
-        while self.devices.len() < self.state.devices.len() {
-            let line = self.lines.add(ProgressBar::new(0));
-            line.set_style(progress_style("{wide_msg}"));
-            self.devices.push(line);
-        }
-    }
-
-    fn redraw(&self, now: Timestamp) {
-        if self.state.run.is_empty() {
+    fn redraw(&mut self, now: Timestamp) {
+        let state = &self.state;
+        if state.run.is_empty() {
             return;
         }
-        self.overall.set_style(overall_style());
-        self.overall.set_position(u64::try_from(self.state.done).unwrap_or_default());
-        self.overall.set_message(overall_text(&self.state, now));
-        for (line, device) in self.devices.iter().zip(&self.state.devices) {
-            line.set_message(device_text(device, now));
-        }
+        let overall = overall_line(state.done, state.cases, &overall_text(state, now), terminal_size().0);
+        let devices = state.devices.iter().map(|device| device_text(device, now));
+        let lines: Vec<String> = [overall].into_iter().chain(devices).collect();
+        self.lines.draw(&lines);
     }
 
     fn clear(&mut self) {
-        self.devices.drain(..).for_each(|line| line.finish_and_clear());
-        self.overall.finish_and_clear();
+        self.lines.clear();
         // A later tick draws nothing.
         self.state = RunState::default();
     }
@@ -183,7 +161,7 @@ fn overall_text(state: &RunState, now: Timestamp) -> String {
 /// Bar of a vendor check, with the words of the bar of a run.
 #[derive(Debug)]
 pub(crate) struct CheckProgress {
-    bar: ProgressBar,
+    lines: LiveLines,
     started: Instant,
     forecast: CheckForecast,
 }
@@ -191,32 +169,31 @@ pub(crate) struct CheckProgress {
 impl CheckProgress {
     /// Creates the bar if standard error is a terminal; the outcomes of `known` cases are known before Python starts.
     pub(crate) fn for_stderr(total: usize, known: usize) -> Option<Self> {
-        if !io::stderr().is_terminal() || is_quiet() {
-            return None;
-        }
-        let target = ProgressDrawTarget::stderr_with_hz(4);
-        let bar = ProgressBar::with_draw_target(Some(total as u64), target);
-        bar.set_style(overall_style());
-        bar.set_message("cases, Python imports torch_npu");
-        Some(Self {
-            bar,
+        let mut progress = Self {
+            lines: LiveLines::on_stderr()?,
             started: Instant::now(),
             forecast: CheckForecast { total, known, ..CheckForecast::default() },
-        })
+        };
+        progress.draw("cases, Python imports torch_npu");
+        Some(progress)
     }
 
     /// Counts the outcome of a case.
     pub(crate) fn add_case(&mut self) {
         let elapsed = self.started.elapsed().as_secs_f64();
         self.forecast.add_case(elapsed);
-        if self.forecast.first.is_some() {
-            self.bar.set_message(time_text(elapsed, self.forecast.seconds_left(elapsed)));
+        if self.forecast.first.is_some() && self.lines.is_due() {
+            self.draw(&time_text(elapsed, self.forecast.seconds_left(elapsed)));
         }
-        self.bar.inc(1);
     }
 
-    pub(crate) fn clear(&self) {
-        self.bar.finish_and_clear();
+    fn draw(&mut self, text: &str) {
+        let CheckForecast { done, total, .. } = self.forecast;
+        self.lines.draw(&[overall_line(done, total, text, terminal_size().0)]);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.lines.clear();
     }
 }
 
@@ -315,12 +292,8 @@ mod tests {
     #[test]
     fn predicted_end_is_visible_from_50_columns_on() {
         for width in 50..200 {
-            let bar = match bar_width(width) {
-                0 => 0,
-                bar => bar + 1,
-            };
-            let line = format!("4752/11289 {}", time_text(3599.0, Some(79.0)));
-            assert!(bar + line.chars().count() <= width, "{width}: {line}");
+            let line = overall_line(4752, 11289, &time_text(3599.0, Some(79.0)), width);
+            assert!(line.chars().count() <= width, "{width}: {line}");
         }
     }
 
@@ -345,7 +318,7 @@ mod tests {
         let now = start.plus_seconds(63.0);
         assert_eq!(overall_text(&state, now), "cases, 1:03 elapsed, 47 seconds left");
         let file = crate::report::RunStatusFile { written: now, process: 1, host: "h".to_owned(), state };
-        let status = crate::report::status_table(&file, now);
+        let status = crate::report::status_table(&file, now, None);
         assert!(status.contains("(in 47 seconds)"), "{status}");
     }
 

@@ -1,14 +1,18 @@
 //! Result of `npubench reparse`, as a table or JSON.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::{
-    summary_tables::{align_right, plain_table, trim_lines},
+    fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
     text::format_count,
 };
 use crate::{
-    domain::{CaseId, Launch},
+    database::{Database, LintIssue, LintIssueKind},
+    domain::{CaseId, Launch, quoted_path},
     ledger::{AttemptChange, AttemptState},
+    render::files::EVIDENCE,
     stats::median_of_sorted,
 };
 
@@ -100,6 +104,13 @@ impl AttemptSummary {
         }
     }
 
+    /// Returns verdict, number of samples and their median.
+    fn text(&self) -> String {
+        let mark = if self.is_withdrawn { " (withdrawn)" } else { "" };
+        let median = self.median_us.map_or_else(String::new, |us| format!(", {} x {us:.3} us", self.samples));
+        format!("{}{mark}{median}", self.verdict)
+    }
+
     fn json(&self) -> Value {
         json!({
             "verdict": self.verdict, "reason": self.reason, "samples": self.samples, "median_us": self.median_us,
@@ -109,6 +120,21 @@ impl AttemptSummary {
 }
 
 impl AttemptDifference {
+    /// Returns what the ledger has and what follows from the evidence.
+    fn text(&self) -> String {
+        let ledger = self.before.as_ref().map_or_else(|| "no attempt".to_owned(), AttemptSummary::text);
+        format!(
+            "{} {}: the ledger has {ledger}, and the evidence gives {}; {}",
+            self.kernel,
+            self.case,
+            self.after.text(),
+            match self.differs.as_slice() {
+                ["attempt"] => "the attempt is missing".to_owned(),
+                differs => format!("different: {}", differs.join(", ")),
+            }
+        )
+    }
+
     pub(crate) fn new(run: &str, collection: u32, change: &AttemptChange) -> Self {
         let AttemptChange { case, kernel, before, after, .. } = change;
         let differs = match before {
@@ -150,6 +176,36 @@ impl ReparseReport {
         let has_all_rows = self.missing.iter().all(|missing| missing.rebuilt == missing.cases);
         is_equal && has_all_rows && self.left.is_empty()
     }
+
+    /// Returns an issue for each attempt that does not follow from its evidence, for control readings and software that do not,
+    /// and for each collection or case whose evidence cannot be used.
+    pub(crate) fn issues(&self, database: &Database) -> Vec<LintIssue> {
+        let db = quoted_path(database.folder());
+        let name =
+            |path: &Path| path.strip_prefix(database.folder()).unwrap_or(path).to_string_lossy().into_owned();
+        let evidence = |run: &str, number| name(&database.collection_folder(run, number).join(EVIDENCE));
+        let issue = |file, kind, text| LintIssue { file, line: 1, kind, text };
+        let differences = self.differences.iter().map(|found| {
+            let AttemptDifference { run, collection, .. } = found;
+            let text = format!("{}: `npubench reparse {run} --db {db} --write` replaces it", found.text());
+            issue(evidence(run, *collection), LintIssueKind::EvidenceMismatch, text)
+        });
+        let left = self.left.iter().map(|LeftEvidence { run, collection, case, problem }| {
+            let case = case.as_ref().map_or_else(String::new, |case| format!("case {case}: "));
+            let text = format!("not assessed again: {case}{problem}");
+            issue(evidence(run, *collection), LintIssueKind::NotCompared, text)
+        });
+        let others = [
+            (self.other_controls, "other readings of their control kernels than the ledger"),
+            (self.other_software, "their software in the evidence alone"),
+        ];
+        let others = others.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
+            let collections = format_count(count, "collection");
+            let text = format!("{collections} with {what}: `npubench reparse --db {db} --write` stores them");
+            issue(name(&database.ledger_path()), LintIssueKind::EvidenceMismatch, text)
+        });
+        differences.chain(left).chain(others).collect()
+    }
 }
 
 /// Returns the report as one line of JSON.
@@ -182,13 +238,24 @@ pub(crate) fn reparse_json(report: &ReparseReport) -> String {
 }
 
 /// Returns a table of the differences; empty without one.
-pub(crate) fn reparse_table(report: &ReparseReport) -> String {
+pub(crate) fn reparse_table(report: &ReparseReport, width: Option<usize>) -> String {
     if report.differences.is_empty() {
         return String::new();
     }
-    let header = ["run", "collection", "kernel", "case", "differs", "ledger", "", "artefacts", "", "reason"];
-    let mut table = plain_table(header);
-    for found in &report.differences {
+    let columns = vec![
+        FittedColumn::text("run", DETAIL).shortened_to(12),
+        FittedColumn::number("collection", 3),
+        FittedColumn::text("kernel", 0).shortened_to(8),
+        FittedColumn::text("case", 2),
+        FittedColumn::text("differs", 4).shortened_to(12),
+        FittedColumn::text("ledger", 0),
+        FittedColumn::text("", 1),
+        FittedColumn::text("artefacts", 0),
+        FittedColumn::text("", 1),
+        FittedColumn::text("reason", DETAIL).shortened_to(16),
+    ];
+    let below = columns.len() - 1;
+    let row = |found: &AttemptDifference| {
         let verdict = |summary: &AttemptSummary| {
             let mark = if summary.is_withdrawn { " (withdrawn)" } else { "" };
             format!("{}{mark}", summary.verdict)
@@ -198,7 +265,7 @@ pub(crate) fn reparse_table(report: &ReparseReport) -> String {
             summary.median_us.map_or_else(String::new, |median| format!("{count} x {median:.3} us"))
         };
         let before = found.before.as_ref();
-        table.add_row([
+        let cells = [
             found.run.clone(),
             found.collection.to_string(),
             found.kernel.clone(),
@@ -209,10 +276,11 @@ pub(crate) fn reparse_table(report: &ReparseReport) -> String {
             verdict(&found.after),
             median(&found.after),
             found.after.reason.clone(),
-        ]);
-    }
-    align_right(&mut table, 1..2);
-    trim_lines(&table)
+        ];
+        FittedRow { has_line_below: true, ..FittedRow::from_cells(&cells) }
+    };
+    let rows = report.differences.iter().map(row).collect();
+    FittedTable { columns, rows, below: Some(below), ..FittedTable::default() }.print(width, false)
 }
 
 /// Returns the lines below the table: what could not be assessed, and how much was compared and written.

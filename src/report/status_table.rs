@@ -2,7 +2,7 @@
 
 use super::{
     DeviceActivity, DeviceStatus, RunPhase, RunState, RunStatusFile, Timestamp,
-    summary_tables::{align_right, plain_table, trim_lines},
+    fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
     text::format_count,
     timestamp::{format_clock, format_duration},
 };
@@ -11,17 +11,26 @@ use super::{
 const OVERDUE: f64 = 30.0;
 
 /// Returns a few lines about the run, then a table with a row per device.
-pub(crate) fn status_table(status: &RunStatusFile, now: Timestamp) -> String {
+pub(crate) fn status_table(status: &RunStatusFile, now: Timestamp, width: Option<usize>) -> String {
     let mut text = run_lines(status, now);
-    let has_readings = status.state.devices.iter().any(|line| line.reading.is_some());
-    let header = ["device", "state", "elapsed", "ends at", "collection", "cases/min", "details"];
-    let mut table = plain_table(header.into_iter().chain(has_readings.then_some("reading")));
-    for line in &status.state.devices {
-        let reading = has_readings.then(|| reading_text(line));
-        table.add_row(device_cells(line, now).into_iter().chain(reading));
-    }
-    align_right(&mut table, [0, 2, 4, 5]);
-    text.push_str(&trim_lines(&table));
+    let columns = vec![
+        FittedColumn::number("device", 0),
+        FittedColumn::text("state", 0),
+        FittedColumn::number("elapsed", 2),
+        FittedColumn::text("ends at", 1),
+        FittedColumn::number("collection", 4),
+        FittedColumn::number("cases/min", 3),
+        FittedColumn::text("details", DETAIL).shortened_to(24),
+        FittedColumn::text("reading", DETAIL).shortened_to(12),
+    ];
+    let row = |line: &DeviceStatus| FittedRow {
+        has_line_below: true,
+        ..FittedRow::from_cells(&device_cells(line, now))
+    };
+    let rows = status.state.devices.iter().map(row).collect();
+    text.push_str(
+        &FittedTable { columns, rows, below: Some(6), ..FittedTable::default() }.print(width, false),
+    );
     text
 }
 
@@ -80,7 +89,7 @@ fn end_text(state: &RunState, now: Timestamp) -> Option<String> {
     })
 }
 
-fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
+fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 8] {
     let current = line.collection.as_ref();
     let reserved = if line.reserved && current.is_some() { ", then reserved" } else { "" };
     let work = match (current, line.state) {
@@ -97,6 +106,7 @@ fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 7] {
         current.map_or_else(String::new, |current| current.number.to_string()),
         line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}")),
         work,
+        reading_text(line),
     ]
 }
 
@@ -186,15 +196,22 @@ mod tests {
         };
         // Times of day depend on where the test runs.
         let local = [start.plus_seconds(600.0).local_time(), start.plus_seconds(200.0).local_clock()];
-        let text = status_table(&status, now).replace(&local[0], "22:10:00").replace(&local[1], "22:03:20");
+        let text =
+            status_table(&status, now, None).replace(&local[0], "22:10:00").replace(&local[1], "22:03:20");
         insta::assert_snapshot!(text, @"
         run 20260301-220000-00007 (npu): process 4711 on atlas, 1:15 elapsed; status written 40 seconds ago
         0 of 40 cases done, ends at 22:10:00 (in 9 minutes), 2 not in time
-         device  state     elapsed  ends at   collection  cases/min  details                                                      reading
-              0  running      1:15  22:03:20           1             MatMulV2, 12 cases                                           OK, 38 C, 171 W
-              1  running      1:15  22:03:20           2             MatMulV2 0123456789abcdef (alone), then reserved
-              2  reserved                                            it is reserved by `npubench pause` until `npubench unpause`
-              3  paused                                              two controls failed
+         device  state     elapsed  ends at   collection  details                                                      reading
+              0  running      1:15  22:03:20           1  MatMulV2, 12 cases                                           OK, 38 C, 171 W
+              1  running      1:15  22:03:20           2  MatMulV2 0123456789abcdef (alone), then reserved
+              2  reserved                                 it is reserved by `npubench pause` until `npubench unpause`
+              3  paused                                   two controls failed
         ");
+        for width in [60, 80, 120, 200] {
+            let text = status_table(&status, now, Some(width));
+            let mut cells = text.lines().filter(|line| line.starts_with(' '));
+            assert!(cells.all(|line| line.chars().count() <= width), "{width}: {text}");
+            assert!(text.contains("two controls failed"), "{text}");
+        }
     }
 }

@@ -1,13 +1,10 @@
 //! Event sink for users: a progress display on a terminal, otherwise plain lines.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    io::{self, IsTerminal as _},
-};
+use std::collections::{BTreeMap, HashSet};
 
 use super::{
     EventSink, TextStyle, Timestamp,
-    print::{is_quiet, is_verbose},
+    print::is_verbose,
     print_note,
     progress::ProgressDisplay,
     terminal::{notes_have_colors, painted},
@@ -39,7 +36,7 @@ pub(crate) struct TextReporter {
 impl TextReporter {
     /// Creates a reporter with a progress display if standard error is a terminal.
     pub(crate) fn for_stderr() -> Self {
-        let display = (io::stderr().is_terminal() && !is_quiet()).then(ProgressDisplay::for_stderr);
+        let display = ProgressDisplay::for_stderr();
         Self {
             display,
             not_launched: NotLaunchedGroups::new(),

@@ -3,10 +3,9 @@
 use std::{
     fmt,
     str::FromStr,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
-use indicatif::HumanDuration;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
@@ -79,9 +78,28 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
+/// Units of rounded durations, in seconds.
+const UNITS: [(&str, f64); 6] = [
+    ("year", 365.0 * 86_400.0),
+    ("week", 7.0 * 86_400.0),
+    ("day", 86_400.0),
+    ("hour", 3_600.0),
+    ("minute", 60.0),
+    ("second", 1.0),
+];
+
 /// Returns a rounded duration, such as `3 minutes`.
 pub(crate) fn format_duration(seconds: f64) -> String {
-    HumanDuration(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default()).to_string()
+    let seconds = seconds.max(0.0);
+    let smaller = |place: usize| UNITS.get(place + 1).map_or(0.0, |(_, smaller)| *smaller);
+    let mut units = UNITS.iter().enumerate();
+    // `1 hour` would be off by up to a half: a unit is used from two of it on, rounded.
+    let unit = units.find(|(place, (_, unit))| seconds + smaller(*place) / 2.0 >= 1.5 * unit);
+    let (name, number) = match unit {
+        Some((_, (name, unit))) => (*name, (seconds / unit).round().max(2.0)),
+        None => ("second", seconds.round()),
+    };
+    format!("{number} {name}{}", if number == 1.0 { "" } else { "s" })
 }
 
 /// Returns a duration in hours, minutes and whole seconds: `0:07`, `12:30`, `1:02:03`.
@@ -103,6 +121,27 @@ mod tests {
         assert_eq!("2026-03-01T22:15:03.250000Z".parse(), Ok(instant));
         assert!((instant.plus_seconds(1.5).seconds_since(instant) - 1.5).abs() < 1e-9);
         assert!("yesterday".parse::<Timestamp>().is_err());
+    }
+
+    #[test]
+    fn rounded_durations_are_off_by_less_than_a_third() {
+        let shown = [0.0, 0.6, 1.4, 1.5, 89.4, 89.5, 150.0, 5_369.0, 5_370.0, 129_600.0, 1_000_000.0, 1e8]
+            .map(format_duration);
+        let expected = [
+            "0 seconds",
+            "1 second",
+            "1 second",
+            "2 seconds",
+            "89 seconds",
+            "2 minutes",
+            "3 minutes",
+            "89 minutes",
+            "2 hours",
+            "2 days",
+            "2 weeks",
+            "3 years",
+        ];
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Line on a terminal while a command waits for a program that may take long, such as npu-smi or an import of torch_npu.
 
 use std::{
-    io::{self, IsTerminal as _},
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, RecvTimeoutError, Sender},
@@ -10,9 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use super::{print::is_quiet, timestamp::format_clock};
+use super::{live_lines::LiveLines, timestamp::format_clock};
 
 /// Time after which the line appears, and the interval at which its elapsed time is redrawn.
 const TICK: Duration = Duration::from_secs(1);
@@ -30,23 +27,18 @@ impl WaitingLine {
     /// Starts to wait for a program or action.
     pub(crate) fn for_stderr(awaited: &str) -> Self {
         let awaited = Arc::new(Mutex::new((awaited.to_owned(), Instant::now())));
-        if !io::stderr().is_terminal() || is_quiet() {
+        let Some(mut line) = LiveLines::on_stderr() else {
             return Self { awaited, ticks: None, thread: None };
-        }
+        };
         let (ticks, inbox) = mpsc::channel::<()>();
         let shared = Arc::clone(&awaited);
         let work = move || {
-            let line = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-            line.set_style(
-                ProgressStyle::with_template("{wide_msg}")
-                    .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-            );
             while inbox.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
                 let awaited = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let elapsed = format_clock(awaited.1.elapsed().as_secs_f64());
-                line.set_message(format!("waiting for {}, {elapsed} elapsed", awaited.0));
+                line.draw(&[format!("waiting for {}, {elapsed} elapsed", awaited.0)]);
             }
-            line.finish_and_clear();
+            line.clear();
         };
         // Without the thread there is no line.
         let thread = thread::Builder::new().name("waiting".to_owned()).spawn(work).ok();

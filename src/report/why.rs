@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 
 use super::{
     Timestamp,
-    summary_tables::{align_right, plain_table, trim_lines},
+    fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable, fitted_text},
     text::{device_ranges, format_count},
     timestamp::format_duration,
 };
@@ -22,11 +22,16 @@ use crate::{
 const MOST_BINS: usize = 12;
 /// Width of the longest bar.
 const LONGEST_BAR: usize = 40;
+/// Columns of the plot beside a bar.
+const BESIDE_BAR: usize = 27;
+/// Spaces in front of the lines of a block.
+const BLOCK_INDENT: &str = "  ";
 /// Step of the device's timer in nanoseconds; bins are multiples of it.
 const TIMER_STEP: i64 = 20;
 
 /// Returns the page of a case.
-pub(crate) fn why_page(evidence: &CaseEvidence) -> String {
+pub(crate) fn why_page(evidence: &CaseEvidence, width: Option<usize>) -> String {
+    let width = width.map(|width| width.saturating_sub(BLOCK_INDENT.len()));
     let mut page = Page::default();
     page.add("case", &format!("{} {}", evidence.case, evidence.kernel));
     page.add("shapes", &evidence.shapes);
@@ -51,8 +56,8 @@ pub(crate) fn why_page(evidence: &CaseEvidence) -> String {
     }
     add_references(&mut page, evidence);
     page.text.push('\n');
-    add_rules(&mut page, evidence);
-    add_collections(&mut page, evidence);
+    add_rules(&mut page, evidence, width);
+    add_collections(&mut page, evidence, width);
     add_raw_records(&mut page, evidence);
     page.add("again", &evidence.command);
     page.text
@@ -72,7 +77,7 @@ impl Page {
 
     fn add_block(&mut self, text: &str) {
         for line in text.lines() {
-            let _ = writeln!(self.text, "  {}", line.trim_end());
+            let _ = writeln!(self.text, "{BLOCK_INDENT}{}", line.trim_end());
         }
     }
 }
@@ -188,31 +193,39 @@ fn add_references(page: &mut Page, evidence: &CaseEvidence) {
     }
 }
 
-fn add_rules(page: &mut Page, evidence: &CaseEvidence) {
+fn add_rules(page: &mut Page, evidence: &CaseEvidence, width: Option<usize>) {
     if evidence.rules.is_empty() {
         return;
     }
     page.add("rules", "of the row; `npubench rules` lists all with their limits");
-    let mut table = plain_table(["rule", "result", "found"]);
-    for RuleResult { rule, state, found } in &evidence.rules {
-        table.add_row([(*rule).to_owned(), state.to_string(), found.clone()]);
-    }
-    page.add_block(&trim_lines(&table));
+    let columns = vec![
+        FittedColumn::text("rule", 0).shortened_to(16),
+        FittedColumn::text("result", 0),
+        FittedColumn::text("found", 1).shortened_to(40),
+    ];
+    let row = |RuleResult { rule, state, found }: &RuleResult| {
+        let cells = [(*rule).to_owned(), state.to_string(), found.clone()];
+        FittedRow { has_line_below: true, ..FittedRow::from_cells(&cells) }
+    };
+    let rows = evidence.rules.iter().map(row).collect();
+    page.add_block(
+        &FittedTable { columns, rows, below: Some(2), ..FittedTable::default() }.print(width, false),
+    );
     page.text.push('\n');
 }
 
-fn add_collections(page: &mut Page, evidence: &CaseEvidence) {
+fn add_collections(page: &mut Page, evidence: &CaseEvidence, width: Option<usize>) {
     if evidence.collections.is_empty() {
         return;
     }
     page.add("collections", "");
-    page.add_block(&collections_table(evidence));
+    page.add_block(&collections_table(evidence, width));
     for one in &evidence.collections {
         if let Some(why) = &one.left_out {
             page.add_block(&format!("left out, {} of run {}: {why}", one.number, one.run));
         }
     }
-    if let Some(table) = controls_table(evidence) {
+    if let Some(table) = controls_table(evidence, width) {
         page.text.push('\n');
         page.add(
             "controls",
@@ -222,7 +235,7 @@ fn add_collections(page: &mut Page, evidence: &CaseEvidence) {
     }
     let used: Vec<&CollectionEvidence> = evidence.collections.iter().filter(|one| one.is_used).collect();
     let samples: Vec<i64> = used.iter().flat_map(|one| one.samples_ns.iter().copied()).collect();
-    if let Some(plot) = sample_plot(&samples) {
+    if let Some(plot) = sample_plot(&samples, width) {
         page.text.push('\n');
         page.add("samples", "in us, of the collections in the row");
         page.add_block(&plot);
@@ -234,24 +247,24 @@ fn add_collections(page: &mut Page, evidence: &CaseEvidence) {
     page.text.push('\n');
 }
 
-fn collections_table(evidence: &CaseEvidence) -> String {
-    let mut table = plain_table([
-        "run",
-        "number",
-        "device",
-        "started",
-        "lasted",
-        "records",
-        "outliers",
-        "median us",
-        "cycles/us/block",
-        "off",
-        "device state",
-        "verdict",
-    ]);
-    for one in &evidence.collections {
+fn collections_table(evidence: &CaseEvidence, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("run", 4).shortened_to(12),
+        FittedColumn::number("number", 0),
+        FittedColumn::number("device", 1),
+        FittedColumn::text("started", DETAIL),
+        FittedColumn::number("lasted", DETAIL + 1),
+        FittedColumn::number("records", 2),
+        FittedColumn::number("outliers", 3),
+        FittedColumn::number("median us", 0),
+        FittedColumn::number("cycles/us/block", DETAIL + 1),
+        FittedColumn::number("off", DETAIL + 1),
+        FittedColumn::text("device state", DETAIL + 1).shortened_to(12),
+        FittedColumn::text("verdict", 0),
+    ];
+    let row = |one: &CollectionEvidence| {
         let clock = one.clock.as_ref();
-        table.add_row([
+        vec![
             one.run.clone(),
             one.number.to_string(),
             device_ranges(&one.devices),
@@ -266,14 +279,13 @@ fn collections_table(evidence: &CaseEvidence) -> String {
                 .map_or_else(String::new, |percent| format!("{percent:+.2} %")),
             readings_text(&one.readings),
             format!("{}{}", one.verdict, if one.is_used { "" } else { ", left out" }),
-        ]);
-    }
-    align_right(&mut table, [1, 2, 4, 5, 6, 7, 8, 9]);
-    trim_lines(&table)
+        ]
+    };
+    fitted_text(columns, evidence.collections.iter().map(row), width)
 }
 
 /// Returns the control kernels of the collections; `None` without one.
-fn controls_table(evidence: &CaseEvidence) -> Option<String> {
+fn controls_table(evidence: &CaseEvidence, width: Option<usize>) -> Option<String> {
     let mut names: Vec<&str> =
         evidence.collections.iter().flat_map(|one| &one.controls).map(|one| one.control.as_str()).collect();
     names.sort_unstable();
@@ -281,10 +293,19 @@ fn controls_table(evidence: &CaseEvidence) -> Option<String> {
     if names.is_empty() {
         return None;
     }
-    let mut header = vec!["run".to_owned(), "number".to_owned(), "device".to_owned()];
-    header.extend(names.iter().flat_map(|name| [(*name).to_owned(), "change".to_owned(), "off".to_owned()]));
-    let columns = header.len();
-    let mut table = plain_table(header);
+    let mut columns = vec![
+        FittedColumn::text("run", 4).shortened_to(12),
+        FittedColumn::number("number", 0),
+        FittedColumn::number("device", 1),
+    ];
+    columns.extend(names.iter().flat_map(|name| {
+        [
+            FittedColumn::number(name, 2).shortened_to(12).with_long_header(),
+            FittedColumn::number("change", 2),
+            FittedColumn::number("off", 2),
+        ]
+    }));
+    let mut rows = Vec::new();
     let percent =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |percent| format!("{percent:+.2} %"));
     for one in &evidence.collections {
@@ -301,11 +322,10 @@ fn controls_table(evidence: &CaseEvidence) -> Option<String> {
                 row.push(percent(found.and_then(|found| found.change_percent)));
                 row.push(percent(found.and_then(|found| found.off_percent)));
             }
-            table.add_row(row);
+            rows.push(row);
         }
     }
-    align_right(&mut table, 1..columns);
-    Some(trim_lines(&table))
+    Some(fitted_text(columns, rows, width))
 }
 
 /// Returns temperature, power and health of the devices of a collection: `38-41 C, 172-180 W, OK`.
@@ -331,7 +351,8 @@ fn readings_text(readings: &[ReadingEvidence]) -> String {
 }
 
 /// Returns a histogram of samples in nanoseconds; `None` without samples.
-fn sample_plot(samples: &[i64]) -> Option<String> {
+fn sample_plot(samples: &[i64], width: Option<usize>) -> Option<String> {
+    let longest = width.map_or(LONGEST_BAR, |width| width.saturating_sub(BESIDE_BAR).clamp(1, LONGEST_BAR));
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
     let (first, last) = (*sorted.first()?, *sorted.last()?);
@@ -347,7 +368,7 @@ fn sample_plot(samples: &[i64]) -> Option<String> {
     let mut plot = String::new();
     for (index, count) in counts.iter().enumerate() {
         let start = first + width * i64::try_from(index).unwrap_or_default();
-        let bar = "#".repeat((count * LONGEST_BAR).div_ceil(most));
+        let bar = "#".repeat((count * longest).div_ceil(most));
         let mark = if index == median { "  median" } else { "" };
         let _ = writeln!(plot, "{:>12} {count:>5} {bar}{mark}", micros(start));
     }
@@ -392,14 +413,14 @@ mod tests {
 
     #[test]
     fn plot_has_a_line_per_timer_step_or_at_most_the_limit() {
-        assert_eq!(sample_plot(&[]), None);
-        insta::assert_snapshot!(sample_plot(&[1300, 1300, 1320, 1340, 1300]).expect("samples"), @"
+        assert_eq!(sample_plot(&[], None), None);
+        insta::assert_snapshot!(sample_plot(&[1300, 1300, 1320, 1340, 1300], None).expect("samples"), @"
         1.30     3 ########################################  median
         1.32     1 ##############
         1.34     1 ##############
         ");
         let wide: Vec<i64> = (0..500).map(|index| 10_000 + 20 * index).collect();
-        let plot = sample_plot(&wide).expect("samples");
+        let plot = sample_plot(&wide, None).expect("samples");
         assert!((MOST_BINS - 1..=MOST_BINS).contains(&plot.lines().count()), "{plot}");
         assert_eq!(plot.lines().filter(|line| line.ends_with("median")).count(), 1);
     }

@@ -4,12 +4,9 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
-use super::{
-    comparison_cells::{more_rows, signed},
-    module_tables::shorten,
-};
+use super::comparison_cells::{more_rows, signed};
 use crate::{
-    report::{align_right, plain_table, trim_lines},
+    report::fitted_table::{DETAIL, FittedColumn, fitted_text},
     timeline::{CallKind, ComparedCall, RecordedCall},
 };
 
@@ -135,7 +132,7 @@ fn table_cells(call: &ComparedCall<'_>) -> Vec<String> {
 }
 
 /// Returns a table of each kind of calls with the largest differences.
-pub(super) fn call_tables(calls: &[ComparedCall<'_>], most: usize) -> String {
+pub(super) fn call_tables(calls: &[ComparedCall<'_>], most: usize, width: Option<usize>) -> String {
     let mut text = String::new();
     for kind in KINDS {
         let rows = largest_differences(calls, kind);
@@ -143,18 +140,16 @@ pub(super) fn call_tables(calls: &[ComparedCall<'_>], most: usize) -> String {
             continue;
         }
         let (texts, numbers) = columns(kind);
-        let mut table = plain_table(texts.iter().copied().chain(numbers));
-        for call in rows.iter().take(most) {
-            let mut cells = table_cells(call);
-            for cell in &mut cells[..texts.len()] {
-                *cell = shorten(cell, 60);
-            }
-            table.add_row(cells);
-        }
-        align_right(&mut table, texts.len()..texts.len() + numbers.len());
+        let name_and_shapes = texts.iter().zip([0, 2]);
+        let mut columns: Vec<_> = name_and_shapes
+            .map(|(name, rank)| FittedColumn::text(name, rank).shortened_to(16).wanted(24))
+            .collect();
+        let ranks = [3, 3, 0, 0, 0, 1, DETAIL, DETAIL];
+        columns.extend(numbers.into_iter().zip(ranks).map(|(name, rank)| FittedColumn::number(name, rank)));
+        let table = fitted_text(columns, rows.iter().take(most).map(|call| table_cells(call)), width);
         let more = rows.len().saturating_sub(most);
         let rest = if more == 0 { String::new() } else { more_rows(more) };
-        text.push_str(&format!("\n{}\n{}{rest}", heading(kind), trim_lines(&table)));
+        text.push_str(&format!("\n{}\n{table}{rest}", heading(kind)));
     }
     text
 }

@@ -1,25 +1,30 @@
 //! Comparison of two recorded runs: tables, JSON lines, CSV and a page.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
 
 use serde_json::{Value, json};
 
 use super::{
     call_tables::{CALL_COLUMNS, call_cells, call_json, call_sections, call_tables},
     comparison_cells::{more_rows, signed},
-    module_tables::{in_model_json, input_shapes, shorten},
+    module_tables::{in_model_json, input_shapes},
 };
 use crate::{
     config::AssetFiles,
     coverage::{InModelKernel, InModelKernels},
+    domain::quoted_path,
     render::{RenderError, render_page},
-    report::{align_right, format_count, plain_table, trim_lines},
+    report::{
+        fitted_table::{DETAIL, FittedColumn, fitted_text},
+        format_count,
+    },
     timeline::{ComparedCall, ComparedPart, ComparedRow, RunComparison, RunSums, RunTimeline, TimeSum},
 };
 
 const TEMPLATE: &str = "comparison.html.hbs";
-const NO_MEASURED_ROW: &str = "no kernel of base or other has a measured row in the database: `npubench run` measures its \
-                               rows, `npubench modules PROFILE --db DIR --missing FILE` lists kernels without one";
 
 /// Two runs, compared.
 #[derive(Debug)]
@@ -31,10 +36,35 @@ pub(crate) struct ComparisonReport<'a> {
     pub(crate) comparison: &'a RunComparison,
     /// Kernels of base and other with their durations alone; `None` without a database.
     pub(crate) in_model: Option<[&'a InModelKernels; 2]>,
+    /// Folder of the database with the durations alone.
+    pub(crate) database: Option<&'a Path>,
     /// Single calls of operators and modules; `None` if they are not listed.
     pub(crate) calls: Option<&'a [ComparedCall<'a>]>,
     /// Number of rows of a table.
     pub(crate) rows: usize,
+}
+
+impl ComparisonReport<'_> {
+    /// Returns a command with the database: `npubench modules PROFILE --db DIR`.
+    fn modules_command(&self) -> String {
+        let profile = match self.other.files.as_slice() {
+            [file] => Some(file.as_path()),
+            files => files.first().and_then(|file| file.parent()).filter(|path| *path != Path::new("")),
+        };
+        let (profile, database) =
+            (profile.unwrap_or(Path::new(".")), self.database.unwrap_or(Path::new(".")));
+        format!("npubench modules {} --db {}", quoted_path(profile), quoted_path(database))
+    }
+
+    /// Returns the note in place of the kernels with their durations alone.
+    fn no_measured_row(&self) -> String {
+        format!(
+            "no kernel of base or other has a measured row in the database: `npubench run --db {}` measures its rows, `{} --missing \
+             missing.csv` lists kernels without one",
+            quoted_path(self.database.unwrap_or(Path::new("."))),
+            self.modules_command()
+        )
+    }
 }
 
 /// Returns the heading of a part and the columns of its numbers.
@@ -121,7 +151,7 @@ impl ComparisonReport<'_> {
 }
 
 /// Returns the difference of the steps by cause, then a table of each part.
-pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
+pub(crate) fn comparison_text(report: &ComparisonReport<'_>, width: Option<usize>) -> String {
     let mut text = run_text("base ", report.base, report.base_sums);
     text.push_str(&run_text("other", report.other, report.other_sums));
     if report.comparison.span_difference == 0.0 {
@@ -138,37 +168,43 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
     } else {
         "; parts of the difference, ms:\n"
     });
-    let mut table = plain_table(["difference", "share", "part", "name", "shapes"]);
+    let columns = vec![
+        FittedColumn::number("difference", 0),
+        FittedColumn::number("share", 1),
+        FittedColumn::text("part", 2),
+        FittedColumn::text("name", 0).shortened_to(16).wanted(30),
+        FittedColumn::text("shapes", 3).shortened_to(16),
+    ];
+    let mut rows = Vec::new();
     let whole = report.comparison.span_difference;
     for part in report.comparison.attribution.iter().take(report.rows) {
         let share =
             if whole == 0.0 { "-".to_owned() } else { format!("{:.1} %", 100.0 * part.difference / whole) };
-        table.add_row([
+        rows.push(vec![
             signed(amount(ComparedPart::Overall, part.difference)),
             share,
             part.kind.to_owned(),
-            if part.is_remainder { format!("[{}]", part.name) } else { shorten(&part.name, 60) },
-            shorten(&part.shapes, 40),
+            if part.is_remainder { format!("[{}]", part.name) } else { part.name.clone() },
+            part.shapes.clone(),
         ]);
     }
     let rest: f64 = report.comparison.attribution.iter().skip(report.rows).map(|part| part.difference).sum();
     let more = report.comparison.attribution.len().saturating_sub(report.rows);
     if more > 0 {
         let rest = signed(amount(ComparedPart::Overall, rest));
-        table.add_row([rest, String::new(), String::new(), format!("[{more} more]"), String::new()]);
+        rows.push(vec![rest, String::new(), String::new(), format!("[{more} more]"), String::new()]);
     }
-    align_right(&mut table, 0..2);
-    if !report.comparison.attribution.is_empty() {
-        text.push_str(&trim_lines(&table));
+    if !rows.is_empty() {
+        text.push_str(&fitted_text(columns, rows, width));
     }
     for part in PARTS {
-        text.push_str(&part_table(report, part));
+        text.push_str(&part_table(report, part, width));
     }
     if let Some(calls) = report.calls {
-        text.push_str(&call_tables(calls, report.rows));
+        text.push_str(&call_tables(calls, report.rows, width));
     }
     if report.in_model.is_some() {
-        text.push_str(&in_model_comparison(report));
+        text.push_str(&in_model_comparison(report, width));
     }
     if !report.comparison.not_compared.is_empty() {
         text.push('\n');
@@ -179,7 +215,7 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>) -> String {
     text
 }
 
-fn part_table(report: &ComparisonReport<'_>, part: ComparedPart) -> String {
+fn part_table(report: &ComparisonReport<'_>, part: ComparedPart, width: Option<usize>) -> String {
     let rows: Vec<&ComparedRow> = report.part_rows(part).into_iter().filter(|row| has_amount(row)).collect();
     if rows.is_empty() {
         return String::new();
@@ -189,25 +225,23 @@ fn part_table(report: &ComparisonReport<'_>, part: ComparedPart) -> String {
     } else {
         report.rows
     };
-    let mut heads = vec![
-        "name",
-        detail_heading(part),
-        "base",
-        "other",
-        "difference",
-        "ratio",
-        "base calls",
-        "other calls",
+    let mut columns = vec![
+        FittedColumn::text("name", 0).shortened_to(16).wanted(30),
+        FittedColumn::text(detail_heading(part), 2).shortened_to(16),
+        FittedColumn::number("base", 0),
+        FittedColumn::number("other", 0),
+        FittedColumn::number("difference", 0),
+        FittedColumn::number("ratio", 1),
+        FittedColumn::number("base calls", DETAIL),
+        FittedColumn::number("other calls", DETAIL),
     ];
     if part == ComparedPart::HostCall {
-        heads.extend(SELF_COLUMNS);
+        columns.extend(SELF_COLUMNS.map(|name| FittedColumn::number(name, DETAIL + 1)));
     }
-    let columns = heads.len();
-    let mut table = plain_table(heads);
-    for row in rows.iter().take(most) {
+    let cells = |row: &&ComparedRow| {
         let mut cells = vec![
-            shorten(&row.name, 60),
-            shorten(&row.shapes, 40),
+            row.name.clone(),
+            row.shapes.clone(),
             amount_cell(part, row.base),
             amount_cell(part, row.other),
             signed(amount(part, row.difference())),
@@ -218,12 +252,12 @@ fn part_table(report: &ComparisonReport<'_>, part: ComparedPart) -> String {
         if part == ComparedPart::HostCall {
             cells.extend([row.base, row.other].map(self_cell));
         }
-        table.add_row(cells);
-    }
-    align_right(&mut table, 2..columns);
+        cells
+    };
+    let table = fitted_text(columns, rows.iter().take(most).map(cells), width);
     let more = rows.len().saturating_sub(most);
     let rest = if more == 0 { String::new() } else { more_rows(more) };
-    format!("\n{}\n{}{rest}", heading(part), trim_lines(&table))
+    format!("\n{}\n{table}{rest}", heading(part))
 }
 
 /// Returns true for a row in which something was recorded: operators without kernels have only calls.
@@ -320,19 +354,17 @@ fn in_model_rows(report: &ComparisonReport<'_>) -> Vec<[String; 7]> {
     rows.collect()
 }
 
-fn in_model_comparison(report: &ComparisonReport<'_>) -> String {
+fn in_model_comparison(report: &ComparisonReport<'_>, width: Option<usize>) -> String {
     let rows = in_model_rows(report);
     if rows.is_empty() {
-        return format!("\n{NO_MEASURED_ROW}\n");
+        return format!("\n{}\n", report.no_measured_row());
     }
-    let mut table = plain_table(IN_MODEL_COLUMNS);
+    let [kernel, numbers @ ..] = IN_MODEL_COLUMNS;
+    let mut columns = vec![FittedColumn::text(kernel, 0).shortened_to(16).wanted(30)];
+    let ranks = [2, 0, DETAIL, 0, DETAIL, 0];
+    columns.extend(numbers.into_iter().zip(ranks).map(|(name, rank)| FittedColumn::number(name, rank)));
     let more = rows.len().saturating_sub(report.rows);
-    for [kernel, cells @ ..] in rows.into_iter().take(report.rows) {
-        let [alone, base, base_slowdown, other, other_slowdown, difference] = cells;
-        let kernel = shorten(&kernel, 70);
-        table.add_row([kernel, alone, base, base_slowdown, other, other_slowdown, difference]);
-    }
-    align_right(&mut table, 1..7);
+    let table = fitted_text(columns, rows.into_iter().take(report.rows).map(Vec::from), width);
     let rest = if more == 0 { String::new() } else { more_rows(more) };
     let without = compared_kernels(report)
         .iter()
@@ -341,11 +373,12 @@ fn in_model_comparison(report: &ComparisonReport<'_>) -> String {
     let without = match without {
         0 => String::new(),
         count => format!(
-            "{} without a duration alone: `npubench modules PROFILE --db DIR` has the reasons\n",
-            format_count(count, "kernel")
+            "{} without a duration alone: `{}` has the reasons\n",
+            format_count(count, "kernel"),
+            report.modules_command()
         ),
     };
-    format!("\nkernels against their durations alone\n{}{rest}{without}", trim_lines(&table))
+    format!("\nkernels against their durations alone\n{table}{rest}{without}")
 }
 
 /// Returns a JSON object for each part of the difference, then for each row, each call, and each kernel with its duration
@@ -565,7 +598,7 @@ fn page_data(report: &ComparisonReport<'_>) -> Value {
         "not_compared": comparison.not_compared,
         "calls": call_sections(report.calls.unwrap_or_default()),
         "has_database": report.in_model.is_some(),
-        "no_measured_row": NO_MEASURED_ROW,
+        "no_measured_row": report.no_measured_row(),
         "in_model_columns": IN_MODEL_COLUMNS,
         "in_model": in_model_rows(report),
     })

@@ -8,7 +8,10 @@ use super::step_times::missing_text;
 use crate::{
     coverage::{InModelKernel, InModelKernels},
     domain::Dims,
-    report::{align_right, format_count, plain_table, trim_lines},
+    report::{
+        fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable, cut_in_middle, fitted_text},
+        format_count,
+    },
     timeline::{LaunchedTask, MissingPart, ModuleRow, ModuleTable, RunTimeline, Utilisation, sum_lengths},
 };
 
@@ -16,8 +19,6 @@ use crate::{
 const LONGEST_CELL: usize = 32_767;
 /// Module of rows outside of all modules.
 const OUTSIDE: &str = "[outside modules]";
-/// Longest list of kernels in a table, in characters.
-const LONGEST_LIST: usize = 60;
 
 /// Row of the table with its utilisation.
 #[derive(Debug)]
@@ -119,13 +120,19 @@ fn sums_by_module(run: &RunModules<'_>) -> IndexMap<String, ModuleSum> {
 }
 
 /// Returns a table of modules, one of operators, and with a database one of kernels that are slower than alone.
-pub(crate) fn modules_text(report: &ModulesReport<'_>) -> String {
+pub(crate) fn modules_text(report: &ModulesReport<'_>, width: Option<usize>) -> String {
     let mut text = String::new();
     let has_database = report.in_model.is_some();
-    let mut header = vec!["rank", "module", "time ms", "share", "operators", "MFU"];
-    header.extend(has_database.then_some("excess ms"));
-    let columns = header.len();
-    let mut modules = plain_table(header);
+    let mut columns = vec![
+        FittedColumn::text("rank", 2),
+        FittedColumn::text("module", 0).shortened_to(16).wanted(30),
+        FittedColumn::number("time ms", 0),
+        FittedColumn::number("share", 1),
+        FittedColumn::number("operators", DETAIL),
+        FittedColumn::number("MFU", 3),
+    ];
+    columns.extend(has_database.then(|| FittedColumn::number("excess ms", 1)));
+    let mut modules = Vec::new();
     for run in &report.runs {
         let device_time = run.table.device_time();
         for (path, sum) in sums_by_module(run) {
@@ -138,12 +145,11 @@ pub(crate) fn modules_text(report: &ModulesReport<'_>) -> String {
                 percent_cell(sum.utilisation.ratio()),
             ];
             row.extend(has_database.then(|| excess_cell(sum.excess)));
-            modules.add_row(row);
+            modules.push(row);
         }
     }
-    align_right(&mut modules, 2..columns);
-    text.push_str(&trim_lines(&modules));
-    text.push_str(&operators_table(report));
+    text.push_str(&fitted_text(columns, modules, width));
+    text.push_str(&operators_table(report, width));
     for run in &report.runs {
         let (inside, outside) = (run.table.attributed(), run.table.outside_time());
         text.push_str(&format!(
@@ -157,7 +163,7 @@ pub(crate) fn modules_text(report: &ModulesReport<'_>) -> String {
         text.push_str(&format!("peak of the matrix units: {}\n", run.peak));
     }
     if let Some(in_model) = report.in_model {
-        text.push_str(&in_model_table(in_model, report.rows));
+        text.push_str(&in_model_table(in_model, report.rows, width));
     }
     text.push_str(&missing_text(report.runs.iter().map(|run| run.run), &matters));
     text
@@ -175,12 +181,20 @@ fn matters(part: &MissingPart) -> bool {
     )
 }
 
-fn operators_table(report: &ModulesReport<'_>) -> String {
+fn operators_table(report: &ModulesReport<'_>, width: Option<usize>) -> String {
     let has_database = report.in_model.is_some();
-    let mut header = vec!["rank", "module", "operator", "kernels", "time ms", "calls", "mean us", "MFU"];
-    header.extend(has_database.then_some("excess ms"));
-    let columns = header.len();
-    let mut table = plain_table(header);
+    let mut columns = vec![
+        FittedColumn::text("rank", DETAIL),
+        FittedColumn::text("module", 1).shortened_to(12),
+        FittedColumn::text("operator", 0).shortened_to(12).wanted(24),
+        FittedColumn::text("kernels", 3).shortened_to(12).wanted(20),
+        FittedColumn::number("time ms", 0),
+        FittedColumn::number("calls", 2),
+        FittedColumn::number("mean us", DETAIL),
+        FittedColumn::number("MFU", DETAIL),
+    ];
+    columns.extend(has_database.then(|| FittedColumn::number("excess ms", 1)));
+    let mut rows = Vec::new();
     let mut lines: Vec<(&RunModules<'_>, &ModuleLine<'_>)> =
         report.runs.iter().flat_map(|run| run.lines.iter().map(move |line| (run, line))).collect();
     lines.sort_by_key(|(_, line)| std::cmp::Reverse(line.row.total));
@@ -190,59 +204,47 @@ fn operators_table(report: &ModulesReport<'_>) -> String {
             rank_cell(run.run),
             line.module().to_owned(),
             run.run.names.text(line.row.operator).to_owned(),
-            shorten(&line.kernels(run.run), LONGEST_LIST),
+            line.kernels(run.run),
             millis_cell(line.row.total),
             line.row.calls.len().to_string(),
             format!("{:.3}", line.mean() / 1e3),
             percent_cell(line.utilisation.and_then(Utilisation::ratio)),
         ];
         row.extend(has_database.then(|| excess_cell(line.excess)));
-        table.add_row(row);
+        rows.push(row);
     }
-    align_right(&mut table, 4..columns);
     let more = count.saturating_sub(report.rows);
     let rest = if more == 0 {
         String::new()
     } else {
         format!("{more} more rows: `--rows N`, `--format csv` or `--xlsx FILE`\n")
     };
-    format!("\n{}{rest}", trim_lines(&table))
-}
-
-/// Shortens a text to a number of characters in its middle.
-pub(super) fn shorten(text: &str, most: usize) -> String {
-    let letters: Vec<char> = text.chars().collect();
-    if letters.len() <= most {
-        return text.to_owned();
-    }
-    let half = most.saturating_sub(1) / 2;
-    let (start, end) = (&letters[..half], &letters[letters.len() - half..]);
-    format!("{}…{}", start.iter().collect::<String>(), end.iter().collect::<String>())
+    format!("\n{}{rest}", fitted_text(columns, rows, width))
 }
 
 /// Returns the kernels that took the most time more than alone, and those that the database does not have.
-pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
-    let mut table = plain_table([
-        "kernel",
-        "inputs",
-        "calls",
-        "in model us",
-        "alone us",
-        "95 % interval us",
-        "source",
-        "slowdown",
-        "excess ms",
-    ]);
+fn in_model_table(in_model: &InModelKernels, rows: usize, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("kernel", 0).shortened_to(12),
+        FittedColumn::text("inputs", 1).shortened_to(12).wanted(24),
+        FittedColumn::number("calls", 4),
+        FittedColumn::number("in model us", 0),
+        FittedColumn::number("alone us", 0),
+        FittedColumn::number("95 % interval us", DETAIL),
+        FittedColumn::text("source", DETAIL),
+        FittedColumn::number("slowdown", 3),
+        FittedColumn::number("excess ms", 2),
+    ];
     let known: Vec<&InModelKernel> =
         in_model.kernels.iter().filter(|kernel| kernel.alone.is_some()).collect();
-    for kernel in known.iter().take(rows) {
-        let Some(alone) = kernel.alone else { continue };
+    let known_rows = known.iter().take(rows).filter_map(|kernel| {
+        let alone = kernel.alone?;
         let interval = alone
             .interval
             .map_or_else(|| "-".to_owned(), |(low, high)| format!("{:.3} to {:.3}", low / 1e3, high / 1e3));
-        table.add_row([
+        Some(vec![
             kernel.case.kernel.to_string(),
-            shorten(&input_shapes(kernel), LONGEST_LIST),
+            input_shapes(kernel),
             kernel.calls.to_string(),
             format!("{:.3}", kernel.mean() / 1e3),
             format!("{:.3}", alone.duration / 1e3),
@@ -250,33 +252,43 @@ pub(super) fn in_model_table(in_model: &InModelKernels, rows: usize) -> String {
             alone.source.to_string(),
             kernel.slowdown().map_or_else(String::new, |slowdown| format!("{slowdown:.3}")),
             kernel.excess().map_or_else(String::new, |excess| format!("{:.3}", excess / 1e6)),
-        ]);
-    }
-    align_right(&mut table, [2, 3, 4, 5, 7, 8]);
+        ])
+    });
     let mut text = String::new();
     if !known.is_empty() {
-        text.push_str(&format!("\nslower in the model than alone\n{}", trim_lines(&table)));
+        let table = fitted_text(columns, known_rows, width);
+        text.push_str(&format!("\nslower in the model than alone\n{table}"));
     }
     let missing = in_model.missing();
     let time = sum_lengths(missing.iter().map(|kernel| kernel.total));
     if !missing.is_empty() {
-        let mut table = plain_table(["kernel", "inputs", "calls", "time ms", "reason", "closed by"]);
-        for kernel in missing.iter().take(rows) {
-            table.add_row([
+        let columns = vec![
+            FittedColumn::text("kernel", 0).shortened_to(12),
+            FittedColumn::text("inputs", 0).shortened_to(12).wanted(24),
+            FittedColumn::number("calls", 2),
+            FittedColumn::number("time ms", 0),
+            FittedColumn::text("reason", 2).shortened_to(40),
+            FittedColumn::text("closed by", 1).shortened_to(40),
+        ];
+        let row = |kernel: &&InModelKernel| {
+            let cells = [
                 kernel.case.kernel.to_string(),
-                shorten(&input_shapes(kernel), LONGEST_LIST),
+                input_shapes(kernel),
                 kernel.calls.to_string(),
                 millis_cell(kernel.total),
                 kernel.reason.clone(),
                 kernel.closing.as_ref().map_or_else(String::new, ToString::to_string),
-            ]);
-        }
-        align_right(&mut table, [2, 3]);
+            ];
+            FittedRow { has_line_below: true, ..FittedRow::from_cells(&cells) }
+        };
+        let below = columns.len() - 1;
+        let shown = missing.iter().take(rows).map(row).collect();
+        let table = FittedTable { columns, rows: shown, below: Some(below), ..FittedTable::default() };
         text.push_str(&format!(
             "\nwithout a duration alone: {}, {} ms\n{}",
             format_count(missing.len(), "kernel"),
             millis_cell(time),
-            trim_lines(&table)
+            table.print(width, false)
         ));
     }
     if in_model.without_shapes > 0 {
@@ -377,7 +389,7 @@ pub(crate) fn modules_workbook(report: &ModulesReport<'_>) -> Result<Vec<u8>, Xl
         for (column, cell) in (0..).zip(cells_of_line(run, line, has_database)) {
             match cell {
                 TableCell::Text(text) => {
-                    sheet.write_string(row, column, shorten(&text, LONGEST_CELL))?;
+                    sheet.write_string(row, column, cut_in_middle(&text, LONGEST_CELL))?;
                 }
                 TableCell::Number(number) => drop(sheet.write_number(row, column, number)?),
                 TableCell::Empty => {}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::report::{align_right, plain_table, trim_lines};
+use crate::report::fitted_table::{DETAIL, FittedColumn, fitted_text};
 use crate::timeline::{
     CollectiveArrival, FreeGap, GapCause, MissingPart, ProfileForm, RunTimeline, StepTimes, StreamTimes,
     VendorSteps, sum_lengths, waits_by_rank,
@@ -111,38 +111,38 @@ impl<'a> StepTimesReport<'a> {
 }
 
 /// Returns the tables of steps, gaps, streams and late ranks, and what is missing.
-pub(crate) fn step_times_text(report: &StepTimesReport<'_>) -> String {
-    let mut text = steps_table(report);
+pub(crate) fn step_times_text(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
+    let mut text = steps_table(report, width);
     text.push_str(&largest_part(report));
-    text.push_str(&gaps_table(report));
-    text.push_str(&streams_table(report));
+    text.push_str(&gaps_table(report, width));
+    text.push_str(&streams_table(report, width));
     text.push_str(&others_text(report));
-    text.push_str(&arrivals_table(report));
-    text.push_str(&vendor_text(report));
+    text.push_str(&arrivals_table(report, width));
+    text.push_str(&vendor_text(report, width));
     text.push_str(&missing_text(report.runs.iter(), &|_| true));
     text
 }
 
-fn steps_table(report: &StepTimesReport<'_>) -> String {
-    let mut table = plain_table([
-        "rank",
-        "device",
-        "step",
-        "span ms",
-        "computing ms",
-        "communication ms",
-        "of it p2p ms",
-        "overlapped ms",
-        "not overlapped ms",
-        "free ms",
-        "free",
-        "preparing ms",
-        "kernels",
-        "collectives",
-    ]);
-    for times in report.times {
+fn steps_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::number("rank", 0),
+        FittedColumn::number("device", DETAIL + 1),
+        FittedColumn::number("step", 0),
+        FittedColumn::number("span ms", 0),
+        FittedColumn::number("computing ms", 1),
+        FittedColumn::number("communication ms", 3),
+        FittedColumn::number("of it p2p ms", DETAIL + 3),
+        FittedColumn::number("overlapped ms", DETAIL + 2),
+        FittedColumn::number("not overlapped ms", 2).shortened_to(11).wanted(17).with_long_header(),
+        FittedColumn::number("free ms", 0),
+        FittedColumn::number("free", DETAIL),
+        FittedColumn::number("preparing ms", DETAIL + 3),
+        FittedColumn::number("kernels", DETAIL + 2),
+        FittedColumn::number("collectives", DETAIL + 2),
+    ];
+    let row = |times: &StepTimes| {
         let with_kernels = |cell: String| if report.has_kernels(times) { cell } else { "-".to_owned() };
-        table.add_row([
+        vec![
             number_cell(times.rank),
             number_cell(times.device),
             number_cell(times.step),
@@ -157,10 +157,9 @@ fn steps_table(report: &StepTimesReport<'_>) -> String {
             times.preparing.map_or_else(|| "-".to_owned(), millis_cell),
             times.kernels.to_string(),
             times.collectives.to_string(),
-        ]);
-    }
-    align_right(&mut table, 0..14);
-    trim_lines(&table)
+        ]
+    };
+    fitted_text(columns, report.times.iter().map(row), width)
 }
 
 /// Returns the part of the time that dominates all steps.
@@ -192,7 +191,7 @@ pub(super) fn cause_text(cause: GapCause) -> &'static str {
     }
 }
 
-fn gaps_table(report: &StepTimesReport<'_>) -> String {
+fn gaps_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
     let gaps = report.longest_gaps();
     let causes = report.free_by_cause();
     if causes.is_empty() {
@@ -201,13 +200,22 @@ fn gaps_table(report: &StepTimesReport<'_>) -> String {
     let causes: Vec<String> =
         causes.iter().map(|(cause, time)| format!("{} {}", cause_text(*cause), millis_cell(*time))).collect();
     let mut text = format!("\nfree time by cause, ms: {}\n", causes.join(", "));
-    let mut table = plain_table(["rank", "step", "start ms", "gap us", "cause", "before", "after", "inside"]);
-    for (times, gap) in &gaps {
-        let Some(run) = report.run_of(times) else { continue };
+    let columns = vec![
+        FittedColumn::number("rank", 4),
+        FittedColumn::number("step", 3),
+        FittedColumn::number("start ms", 1),
+        FittedColumn::number("gap us", 0),
+        FittedColumn::text("cause", 0),
+        FittedColumn::text("before", 2).shortened_to(10),
+        FittedColumn::text("after", 2).shortened_to(10),
+        FittedColumn::text("inside", DETAIL).shortened_to(12),
+    ];
+    let rows = gaps.iter().filter_map(|(times, gap)| {
+        let run = report.run_of(times)?;
         let inside = gap.other_tasks.map_or_else(String::new, |(kind, time)| {
             format!("{} {} us", run.names.text(kind), micros_cell(time))
         });
-        table.add_row([
+        Some(vec![
             number_cell(times.rank),
             number_cell(times.step),
             millis_cell(gap.span.start - times.span.start),
@@ -216,29 +224,31 @@ fn gaps_table(report: &StepTimesReport<'_>) -> String {
             run.names.text(gap.before).to_owned(),
             run.names.text(gap.after).to_owned(),
             inside,
-        ]);
-    }
-    align_right(&mut table, 0..4);
+        ])
+    });
     if !gaps.is_empty() {
-        text.push_str(&trim_lines(&table));
+        text.push_str(&fitted_text(columns, rows, width));
     }
     text
 }
 
-fn streams_table(report: &StepTimesReport<'_>) -> String {
+fn streams_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
     let streams = report.streams();
-    let mut table = plain_table([
-        "rank",
-        "device",
-        "stream",
-        "computing ms",
-        "waiting ms",
-        "other tasks ms",
-        "kernels",
-        "tasks",
-    ]);
-    for ((run, device, _), times) in &streams {
-        table.add_row([
+    if streams.is_empty() {
+        return String::new();
+    }
+    let columns = vec![
+        FittedColumn::number("rank", 0),
+        FittedColumn::number("device", DETAIL + 1),
+        FittedColumn::number("stream", 0),
+        FittedColumn::number("computing ms", 0),
+        FittedColumn::number("waiting ms", 1),
+        FittedColumn::number("other tasks ms", 2),
+        FittedColumn::number("kernels", DETAIL),
+        FittedColumn::number("tasks", DETAIL),
+    ];
+    let rows = streams.iter().map(|((run, device, _), times)| {
+        vec![
             number_cell(report.runs.get(*run).and_then(|run| run.rank)),
             number_cell(*device),
             number_cell(times.stream),
@@ -247,10 +257,9 @@ fn streams_table(report: &StepTimesReport<'_>) -> String {
             millis_cell(times.others),
             times.kernels.to_string(),
             times.tasks.to_string(),
-        ]);
-    }
-    align_right(&mut table, 0..8);
-    if streams.is_empty() { String::new() } else { format!("\n{}", trim_lines(&table)) }
+        ]
+    });
+    format!("\n{}", fitted_text(columns, rows, width))
 }
 
 /// Returns the work of the devices outside of the spans of the rows.
@@ -266,36 +275,34 @@ fn others_text(report: &StepTimesReport<'_>) -> String {
     }
 }
 
-fn arrivals_table(report: &StepTimesReport<'_>) -> String {
+fn arrivals_table(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
     if report.arrivals.is_empty() {
         return String::new();
     }
-    let mut ranks = plain_table(["rank", "waited ms", "arrived last", "others waited for it ms"]);
-    for (rank, waits) in waits_by_rank(report.arrivals) {
-        ranks.add_row([
-            rank.to_string(),
-            millis_cell(waits.waited),
-            waits.last.to_string(),
-            millis_cell(waits.caused),
-        ]);
-    }
-    align_right(&mut ranks, 0..4);
-    let mut table = plain_table([
-        "collective",
-        "step",
-        "transfer us",
-        "last",
-        "longest wait us",
-        "by rank",
-        "all waits us",
-    ]);
-    for arrival in report.arrivals.iter().take(SHOWN_ARRIVALS) {
-        let (Some((_, transfer)), Some((rank, wait))) = (arrival.straggler(), arrival.longest_wait()) else {
-            continue;
-        };
+    let columns = vec![
+        FittedColumn::number("rank", 0),
+        FittedColumn::number("waited ms", 1),
+        FittedColumn::number("arrived last", 0),
+        FittedColumn::number("others waited for it ms", 0),
+    ];
+    let waits = waits_by_rank(report.arrivals).into_iter().map(|(rank, waits)| {
+        vec![rank.to_string(), millis_cell(waits.waited), waits.last.to_string(), millis_cell(waits.caused)]
+    });
+    let ranks = fitted_text(columns, waits, width);
+    let columns = vec![
+        FittedColumn::text("collective", 0).shortened_to(16),
+        FittedColumn::number("step", 4),
+        FittedColumn::number("transfer us", 3),
+        FittedColumn::number("last", 0),
+        FittedColumn::number("longest wait us", 0),
+        FittedColumn::number("by rank", 1),
+        FittedColumn::number("all waits us", 2),
+    ];
+    let rows = report.arrivals.iter().take(SHOWN_ARRIVALS).filter_map(|arrival| {
+        let ((_, transfer), (rank, wait)) = arrival.straggler().zip(arrival.longest_wait())?;
         let last = arrival.last_rank();
         let rank_cell = |rank: u32| last.map_or_else(|| "-".to_owned(), |_| rank.to_string());
-        table.add_row([
+        Some(vec![
             arrival.name.clone(),
             number_cell(arrival.step),
             micros_cell(transfer),
@@ -303,13 +310,12 @@ fn arrivals_table(report: &StepTimesReport<'_>) -> String {
             micros_cell(wait),
             rank_cell(rank),
             micros_cell(arrival.total_wait()),
-        ]);
-    }
-    align_right(&mut table, 1..7);
-    format!("\n{}\n{}", trim_lines(&ranks), trim_lines(&table))
+        ])
+    });
+    format!("\n{ranks}\n{}", fitted_text(columns, rows, width))
 }
 
-fn vendor_text(report: &StepTimesReport<'_>) -> String {
+fn vendor_text(report: &StepTimesReport<'_>, width: Option<usize>) -> String {
     let mut text = String::new();
     for vendor in report.vendor.iter().filter(|vendor| vendor.steps > 0) {
         let file = vendor.file.display();
@@ -326,17 +332,21 @@ fn vendor_text(report: &StepTimesReport<'_>) -> String {
             count => format!("{count} times"),
         };
         text.push_str(&format!("\n`{file}` differs in {times} of {steps}:\n"));
-        let mut table = plain_table(["step", "column", "there us", "here us"]);
-        for difference in vendor.differences.iter().take(SHOWN_DIFFERENCES) {
-            table.add_row([
+        let columns = vec![
+            FittedColumn::text("step", 0),
+            FittedColumn::text("column", 0).shortened_to(12),
+            FittedColumn::number("there us", 0),
+            FittedColumn::number("here us", 0),
+        ];
+        let rows = vendor.differences.iter().take(SHOWN_DIFFERENCES).map(|difference| {
+            vec![
                 number_cell(difference.step),
                 difference.column.to_owned(),
                 micros_cell(difference.theirs),
                 micros_cell(difference.ours),
-            ]);
-        }
-        align_right(&mut table, 2..4);
-        text.push_str(&trim_lines(&table));
+            ]
+        });
+        text.push_str(&fitted_text(columns, rows, width));
     }
     text
 }

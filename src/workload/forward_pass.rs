@@ -74,23 +74,33 @@ pub struct ForwardPasses {
 /// Reads the forward passes of a kernel table. A pass ends with its anchor; anchors without another kernel between them
 /// end one pass. Without an anchor the whole table is one pass.
 pub fn read_forward_passes(path: &Path, anchor: Option<&str>) -> Result<ForwardPasses, WorkloadError> {
+    read_passes_of_kernels(path, anchor, &[])
+}
+
+/// Reads the forward passes of a kernel table with the times of some kernels, of all if none is given. Passes are cut and
+/// compared by all records.
+pub fn read_passes_of_kernels(
+    path: &Path,
+    anchor: Option<&str>,
+    kernels: &[KernelName],
+) -> Result<ForwardPasses, WorkloadError> {
     let mut found = ForwardPasses::default();
     let devices = read_records(path, &mut found.untimed)?;
-    let mut kernels: BTreeMap<String, u64> = BTreeMap::new();
+    let mut recorded: BTreeMap<String, u64> = BTreeMap::new();
     for (device, mut records) in devices {
         records.sort_by_key(|record| record.start);
         for record in &records {
-            *kernels.entry(record.kernel.clone()).or_default() += 1;
+            *recorded.entry(record.kernel.clone()).or_default() += 1;
         }
         match anchor {
-            None => found.passes.push(pass_of_records(&device, &records, true)),
-            Some(anchor) => cut_passes(&device, &records, anchor, &mut found),
+            None => found.passes.push(pass_of_kernels(&device, &records, kernels, true)),
+            Some(anchor) => cut_passes(&device, &records, anchor, kernels, &mut found),
         }
     }
     match (anchor, found.passes.is_empty()) {
         (_, false) => Ok(found),
-        (Some(anchor), true) if !kernels.is_empty() => {
-            let near = nearest_name(anchor, kernels.keys().map(String::as_str));
+        (Some(anchor), true) if !recorded.is_empty() => {
+            let near = nearest_name(anchor, recorded.keys().map(String::as_str));
             let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
             let hint = format!(
                 "give a kernel that ends each pass with `--anchor`, or `--whole` for a table of one pass{near}"
@@ -102,7 +112,13 @@ pub fn read_forward_passes(path: &Path, anchor: Option<&str>) -> Result<ForwardP
 }
 
 /// Splits the records of a device behind each anchor.
-fn cut_passes(device: &str, records: &[PassRecord], anchor: &str, found: &mut ForwardPasses) {
+fn cut_passes(
+    device: &str,
+    records: &[PassRecord],
+    anchor: &str,
+    kernels: &[KernelName],
+    found: &mut ForwardPasses,
+) {
     let is_anchor = |record: &PassRecord| record.kernel == anchor;
     let mut ends: Vec<usize> = Vec::new();
     for at in (0..records.len()).filter(|at| is_anchor(&records[*at])) {
@@ -114,8 +130,10 @@ fn cut_passes(device: &str, records: &[PassRecord], anchor: &str, found: &mut Fo
     }
     let mut start = 0;
     let mut passes: Vec<ForwardPass> = Vec::new();
+    let mut parts: Vec<&[PassRecord]> = Vec::new();
     for (number, end) in ends.iter().enumerate() {
         passes.push(pass_of_records(device, &records[start..*end], number > 0));
+        parts.push(&records[start..*end]);
         start = *end;
     }
     found.left_out += (records.len() - start) as u64;
@@ -124,7 +142,27 @@ fn cut_passes(device: &str, records: &[PassRecord], anchor: &str, found: &mut Fo
         let key = (first.kernels, first.tokens);
         first.is_complete = others.iter().any(|other| (other.kernels, other.tokens) == key);
     }
-    found.passes.extend(passes);
+    let of_kernels = passes.into_iter().zip(parts).map(|(pass, records)| match kernels.is_empty() {
+        true => pass,
+        false => pass_of_kernels(device, records, kernels, pass.is_complete),
+    });
+    found.passes.extend(of_kernels);
+}
+
+/// Sums the records of some kernels of a pass; of all if none is given. Start and tokens are those of the whole pass.
+fn pass_of_kernels(
+    device: &str,
+    records: &[PassRecord],
+    kernels: &[KernelName],
+    is_complete: bool,
+) -> ForwardPass {
+    let pass = pass_of_records(device, records, is_complete);
+    if kernels.is_empty() {
+        return pass;
+    }
+    let is_wanted = |record: &&PassRecord| kernels.iter().any(|kernel| kernel.as_str() == record.kernel);
+    let wanted: Vec<PassRecord> = records.iter().filter(is_wanted).cloned().collect();
+    ForwardPass { start: pass.start, tokens: pass.tokens, ..pass_of_records(device, &wanted, is_complete) }
 }
 
 /// Sums the records of a pass. A collective is recorded on a stream of its own and on that of its task, with equal

@@ -3,8 +3,10 @@
 use std::fs;
 
 use crate::{
-    context::{Context, SWIGLU, profile},
+    context::{Context, STEADY_RUN, SWIGLU, profile},
+    kill_resume::ingested,
     rehearsal::{decoder_layer, ledger, rehearse},
+    timeline::{TABLE, write_text_profile},
 };
 
 /// A database of a decoder layer and a kernel without catalogue entry.
@@ -283,28 +285,68 @@ fn unknown_words_have_one_suggestion() {
     let hint = format!("hint: `npubench why {case} --db ");
     assert!(shown.stderr.contains(&hint), "{}", shown.stderr);
     let script = context.run(&["render", "Add", "--db", "db", "--case", &case[..4]]);
-    assert_eq!(script.stdout, context.run(&["render", "Add", "--db", "db"]).stdout);
+    assert_eq!(script.stdout, context.run(&["render", "--kernels", "Add", "--db", "db"]).stdout);
+    // Hints name the database, so that they can be copied.
+    fs::create_dir(context.path("a b")).expect("created");
+    fs::copy(context.path("db/database.yaml"), context.path("a b/database.yaml")).expect("copied");
+    for command in [&["plan", "--db", "a b"][..], &["why", "abcd", "--db", "a b"]] {
+        let ran = context.run(command);
+        assert!(ran.stderr.contains("`npubench ingest PROFILE --db 'ROOT/a b'`"), "{}", ran.stderr);
+    }
 }
 
-/// Lines of tables that fit 60, 80, 120 and 200 columns, and all without a width.
 #[test]
 fn tables_fit_the_terminal_and_wide_ones_are_whole() {
     let context = Context::new();
     decoder_layer(&context, "db");
+    insta::assert_snapshot!(fitted_starts(
+        &context,
+        &[
+            "kernels",
+            "rules",
+            "plan --db db --devices 0",
+            "models",
+            "models Qwen3-32B --tp 4 --batch 64",
+            "coverage --db db --model Qwen3-32B --tp 4 --batch 64",
+            "grid RmsNorm SwiGlu --db db --rows 20 --dry-run",
+            "grid --db db --models Qwen3-32B --tp 4 --phase decode --batch 64 --dry-run",
+            "grid audit --db db",
+            "grid audit --db db --model Qwen3-32B --tp 4 --batch 64",
+            "fill --db db --model Qwen3-32B --tp 4 --batch 64 --host rehearsal --devices 0-3 --dry-run",
+        ]
+    ));
+}
+
+#[test]
+fn tables_of_profiles_and_results_fit_the_terminal() {
+    let context = ingested();
+    for run in 0..2 {
+        let ran = context.run(&[&STEADY_RUN[..], &["--update", "all", "--kernels", "Add,Sort"]].concat());
+        assert_eq!(ran.code, 0, "{run}: {}", ran.stderr);
+    }
+    write_text_profile(&context, "a_ascend_pt", 0);
+    write_text_profile(&context, "b_ascend_pt", 1);
+    let slower = TABLE.replacen(",MatMul", ",MatMulOfTheOtherRunWithALongName", 1);
+    context.write("b_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv", &slower);
+    insta::assert_snapshot!(fitted_starts(
+        &context,
+        &[
+            "timeline a_ascend_pt b_ascend_pt",
+            "modules a_ascend_pt --db db",
+            "compare a_ascend_pt b_ascend_pt --calls --db db",
+            "query --db db --op Add --inputs 3,5;3,5",
+        ]
+    ));
+    let connection = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
+    connection.execute("UPDATE attempts SET reason = 'changed' WHERE attempt = 1", []).expect("changed");
+    // Run and times differ from call to call.
+    fitted_starts(&context, &["noise --db db", "reparse --db db", "why Add.csv:2 --db db"]);
+}
+
+/// Checks that tables fit 60, 80, 120 and 200 columns and are whole without a width; returns their first lines.
+fn fitted_starts(context: &Context, tables: &[&str]) -> String {
     let mut starts = String::new();
-    for table in [
-        "kernels",
-        "rules",
-        "plan --db db --devices 0",
-        "models",
-        "models Qwen3-32B --tp 4 --batch 64",
-        "coverage --db db --model Qwen3-32B --tp 4 --batch 64",
-        "grid RmsNorm SwiGlu --db db --rows 20 --dry-run",
-        "grid --db db --models Qwen3-32B --tp 4 --phase decode --batch 64 --dry-run",
-        "grid audit --db db",
-        "grid audit --db db --model Qwen3-32B --tp 4 --batch 64",
-        "fill --db db --model Qwen3-32B --tp 4 --batch 64 --host rehearsal --devices 0-3 --dry-run",
-    ] {
+    for table in tables {
         let table: Vec<&str> = table.split(' ').collect();
         let whole = context.run(&table).stdout;
         let cells = |text: &str| text.lines().count();
@@ -316,8 +358,13 @@ fn tables_fit_the_terminal_and_wide_ones_are_whole() {
             let fitted = at(&[]).stdout;
             let start: Vec<&str> = fitted.lines().take(6).collect();
             starts += &format!("$ npubench {} ({width} columns)\n{}\n", table.join(" "), start.join("\n"));
-            // Sentences begin at the first column, and are broken by the terminal; so are reasons below one.
-            let is_cells = |line: &&str| line.starts_with(' ') && !line.contains(": rows of ");
+            // Sentences begin at the first column, and are broken by the terminal; so are reasons below one, and names of files are
+            // whole.
+            let is_cells = |line: &&str| {
+                let others =
+                    [": rows of ", " % narrower with ", "profile/", "SHA-256", "the records of the case"];
+                line.starts_with(' ') && !others.iter().any(|other| line.contains(other))
+            };
             let lines = fitted.lines().filter(is_cells);
             let longest = lines.map(|line| line.chars().count()).max().expect("lines");
             assert!(longest <= width, "{table:?}: {longest} of {width} columns");
@@ -327,7 +374,7 @@ fn tables_fit_the_terminal_and_wide_ones_are_whole() {
             }
         }
     }
-    insta::assert_snapshot!(starts);
+    starts
 }
 
 #[test]

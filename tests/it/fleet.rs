@@ -454,7 +454,19 @@ fn a_shard_of_another_plan_is_refused_and_nothing_is_changed() {
     refused(&shard_arguments("3/3"), &["has 2 shards, so shard 3/3 is of another plan", "--shard 2/2"]);
     let other = [&shard[..], &["--shards", "1"]].concat();
     refused(&other, &["another plan of 2 shards", &first, "npubench db merge", "--replace"]);
-    let second = divide(&context, &["--kernels", "SwiGlu,Add", "--shards", "1", "--replace"]);
+    // Results that are in a shard alone are not left behind unasked.
+    let replacing = [&other[..], &["--replace"]].concat();
+    refused(
+        &replacing,
+        &["have results that are not merged", "db merge ROOT/db --shards", "--discard-results"],
+    );
+    let ran = context.run(&[&replacing[..], &["--discard-results"]].concat());
+    assert!(
+        ran.code == 0
+            && ran.stderr.contains(&format!("results of 1 shard of the replaced plan {first} stay in")),
+        "{ran:?}"
+    );
+    let second = divide(&context, &["--kernels", "SwiGlu,Add", "--shards", "1"]);
     assert_ne!(first, second);
     let old = format!("db/.npubench/shards/{first}/1");
     refused(&["db", "merge", "db", &old], &["is shard 1/2 of plan", &first, &second]);
@@ -462,8 +474,22 @@ fn a_shard_of_another_plan_is_refused_and_nothing_is_changed() {
     let ran = context.run(&[&shard_arguments("1/1")[..], &["--kernels", "Add"]].concat());
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     fs::write(context.path("db/.npubench/shards/plan.json"), "{").expect("written");
-    refused(&shard_arguments("1/1"), &["plan.json` is no plan of shards", "--replace"]);
+    refused(
+        &shard_arguments("1/1"),
+        &["plan.json` is no plan of shards", "hint: `mv ROOT/db/.npubench/shards/plan.json "],
+    );
+    refused(
+        &replacing,
+        &["have results that are not merged", "hint: `mv ROOT/db/.npubench/shards/plan.json "],
+    );
     // A new folder takes the shards of a plan, whichever it is.
     let text = merge(&context, "new", &[&old]);
     assert!(text.contains("1 run (1 new)"), "{text}");
+    // The way that the hint of a damaged plan names.
+    let plan = context.path("db/.npubench/shards/plan.json");
+    fs::rename(&plan, plan.with_extension("json.damaged")).expect("renamed");
+    merge(&context, "db", &[&old]);
+    divide(&context, &["--kernels", "SwiGlu,Add", "--update", "all", "--shards", "2"]);
+    // All results are merged, so that nothing is lost.
+    divide(&context, &["--kernels", "SwiGlu,Add", "--update", "all", "--shards", "1", "--replace"]);
 }

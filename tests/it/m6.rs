@@ -246,6 +246,10 @@ fn a_database_predicts_a_forward_pass() {
         ["predicted_compute_us", "predicted_communication_us", "predicted_invocations", "other_invocations"];
     assert_eq!(predicted.map(|key| value(&lines[2], key)), [50.0, 21.0, 6.0, 5.0]);
     assert_eq!((value(&lines[1], "M6"), value(&lines[1], "M6_communication")), (0.5, 0.5));
+    // Of one kernel: what its rows answer, also within an operator, against its records.
+    let lines = json_lines(&context, &[&arguments[..], &["--kernels", "MatMulV2"]].concat());
+    assert_eq!(predicted.map(|key| value(&lines[2], key)), [50.0, 0.0, 5.0, 0.0]);
+    assert_eq!((value(&lines[1], "M6"), lines[1]["M6_communication"].is_null()), (0.5, true));
     // A case that was measured under another name of its call answers, as in `coverage`.
     fs::rename(context.path("db/MatMulV2.csv"), context.path("db/MatMulV3.csv")).expect("renamed");
     context.write("one.csv", "op,inputs,dtypes,count\nMatMulV2,\"8,64;64,32\",bf16,3\n");

@@ -212,6 +212,16 @@ fn changed_results_are_found_and_restored() {
     let changed = content(&context);
     let (code, compared) = report(&context, &[]);
     assert_eq!(code, 1, "{compared}");
+    // `db check` compares the rows with the ledger, and the ledger with the evidence only if it is told to.
+    assert!(!context.run(&["db", "check", "db"]).stdout.contains("evidence"));
+    let checked = context.run(&["db", "check", "db", "--evidence"]);
+    let mismatches = checked
+        .stdout
+        .lines()
+        .filter(|line| line.contains("/evidence.tar.gz:1: error: ") && line.ends_with("[evidence-mismatch]"));
+    assert_eq!((checked.code, mismatches.count()), (1, 3), "{}", checked.stdout);
+    let verdict = format!(" {}: the ledger has implausible, 20 x ", cases[5]);
+    assert!(checked.stdout.contains(&verdict), "{}", checked.stdout);
     let found: Vec<(String, String)> =
         differences(&compared).into_iter().map(|(case, _, differs)| (case, differs)).collect();
     let mut expected = vec![

@@ -412,7 +412,12 @@ fn refused_jobs_change_nothing_and_cancelled_ones_keep_their_results() {
         refused(site.run(&["slurm", command, "--db", "db"]), 3, &["has no shards", "npubench slurm submit"]);
     }
     refused(site.run(&["slurm", "devices"]), 3, &["is not part of a job of Slurm"]);
+    let warning = "warning: this host has no program `/nowhere/npubench`, and jobs fail on nodes without it: `srun --nodes=1 \
+                   /nowhere/npubench --version`";
+    let elsewhere = submit(&[&devices[..], &["--dry-run", "--npubench", "/nowhere/npubench"]].concat(), &[]);
+    assert!(elsewhere.code == 0 && elsewhere.stderr.contains(warning), "{elsewhere:?}");
     let dry = submit(&[&devices[..], &["--dry-run"]].concat(), &[]);
+    assert!(!dry.stderr.contains("warning"), "{dry:?}");
     assert!(dry.code == 0 && dry.stdout.contains("#SBATCH --array=1-4\n"), "{dry:?}");
     assert!(dry.stdout.contains("db merge 'ROOT/db' --shards"), "{}", dry.stdout);
     assert!(files() == before, "the database was changed");

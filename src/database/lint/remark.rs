@@ -38,6 +38,8 @@ pub enum LintIssueKind {
     MissingRow,
     /// Compressed evidence that is not what its collection wrote.
     ChangedEvidence,
+    /// Results of the ledger that do not follow from their evidence.
+    EvidenceMismatch,
     /// Results of the ledger that the row does not show yet.
     BehindLedger,
     /// Rows that cannot be compared with the ledger.
