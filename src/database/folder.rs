@@ -303,10 +303,27 @@ impl Database {
             return Ok(KernelCsv::new(&path, collective.as_ref().unwrap_or(&COMPUTE_COLUMNS)));
         }
         let table = KernelCsv::load(&path)?;
-        if self.kind() == DataKind::Npu && table.contains_cell_prefix(REHEARSAL_RUN) {
-            return Err(DatabaseError::RehearsedRows { path });
-        }
+        self.refuse_rehearsed_rows(&table)?;
         Ok(table)
+    }
+
+    /// Loads the CSV of a kernel or collective in parts, see [`KernelCsv::for_each_part`].
+    pub(crate) fn for_each_part(
+        &self,
+        kernel: &KernelName,
+        mut visit: impl FnMut(&KernelCsv) -> Result<(), DatabaseError>,
+    ) -> Result<(), DatabaseError> {
+        KernelCsv::for_each_part(&self.kernel_path(kernel), |table| {
+            self.refuse_rehearsed_rows(table)?;
+            visit(table)
+        })
+    }
+
+    fn refuse_rehearsed_rows(&self, table: &KernelCsv) -> Result<(), DatabaseError> {
+        if self.kind() == DataKind::Npu && table.contains_cell_prefix(REHEARSAL_RUN) {
+            return Err(DatabaseError::RehearsedRows { path: table.path().to_owned() });
+        }
+        Ok(())
     }
 }
 

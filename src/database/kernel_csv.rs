@@ -14,6 +14,8 @@ use std::{
 use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 use csv_core::ReadRecordResult;
 
+mod parts;
+
 use super::DatabaseError;
 use crate::{
     files::{atomic::write_atomic_by, read_regular},

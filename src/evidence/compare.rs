@@ -345,38 +345,63 @@ fn read_comparisons(ledger: &Ledger, database: &Database) -> Result<Vec<LedgerCo
     CacheState::ALL.iter().map(|cache| LedgerComparison::read(ledger, database, *cache)).collect()
 }
 
+/// Compares the rows of a table, in parts if they can be read so: with all samples of a large ledger, a whole table would need much
+/// memory.
 fn compare_table(
     comparisons: &[LedgerComparison],
     database: &Database,
     kernel: &KernelName,
 ) -> Result<DatabaseComparison, DatabaseError> {
-    let table = database.kernel_csv(kernel)?;
-    let file = table.path().file_name().unwrap_or_default().to_string_lossy();
-    let of_cache = |comparison: &LedgerComparison| TableComparison {
-        cache: comparison.cache,
-        ..TableComparison::default()
-    };
-    let mut compared: Vec<TableComparison> = comparisons.iter().map(of_cache).collect();
-    let mut compare_rows = |rows: &mut Vec<RowCase>| {
-        for (comparison, compared) in comparisons.iter().zip(&mut compared) {
+    let mut rows = ComparedRows::new(comparisons);
+    if database.for_each_part(kernel, |part| rows.compare_part(kernel, part)).is_err() {
+        rows = ComparedRows::new(comparisons);
+        rows.compare_part(kernel, &database.kernel_csv(kernel)?)?;
+    }
+    let path = database.kernel_path(kernel);
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let issues = rows.compared.into_iter().flat_map(|compared| compared.into_issues(&file));
+    Ok(DatabaseComparison { issues: issues.collect(), production_rows: rows.production_rows })
+}
+
+/// Comparison of the rows of one table in each state of the cache.
+struct ComparedRows<'a> {
+    comparisons: &'a [LedgerComparison],
+    compared: Vec<TableComparison>,
+    /// Number of rows with values of production profiles.
+    production_rows: usize,
+}
+
+impl<'a> ComparedRows<'a> {
+    fn new(comparisons: &'a [LedgerComparison]) -> Self {
+        let of_cache = |comparison: &LedgerComparison| TableComparison {
+            cache: comparison.cache,
+            ..TableComparison::default()
+        };
+        Self { comparisons, compared: comparisons.iter().map(of_cache).collect(), production_rows: 0 }
+    }
+
+    /// Compares the rows of a table or of a part of it.
+    fn compare_part(&mut self, kernel: &KernelName, table: &KernelCsv) -> Result<(), DatabaseError> {
+        let mut rows = Vec::with_capacity(ROWS_AT_ONCE.min(table.len()));
+        for_each_row_case(kernel, table, |row| {
+            self.production_rows += usize::from(row.production.is_some());
+            rows.push(row);
+            if rows.len() == ROWS_AT_ONCE {
+                self.compare_rows(table, &mut rows);
+            }
+        })?;
+        self.compare_rows(table, &mut rows);
+        Ok(())
+    }
+
+    fn compare_rows(&mut self, table: &KernelCsv, rows: &mut Vec<RowCase>) {
+        for (comparison, compared) in self.comparisons.iter().zip(&mut self.compared) {
             let found: Vec<RowComparison> =
-                rows.par_iter().map(|row| comparison.compare_row(&table, row)).collect();
+                rows.par_iter().map(|row| comparison.compare_row(table, row)).collect();
             rows.iter().zip(found).for_each(|(row, found)| compared.add_row(row.line, found));
         }
         rows.clear();
-    };
-    let mut production_rows = 0;
-    let mut rows = Vec::with_capacity(ROWS_AT_ONCE);
-    for_each_row_case(kernel, &table, |row| {
-        production_rows += usize::from(row.production.is_some());
-        rows.push(row);
-        if rows.len() == ROWS_AT_ONCE {
-            compare_rows(&mut rows);
-        }
-    })?;
-    compare_rows(&mut rows);
-    let issues = compared.into_iter().flat_map(|compared| compared.into_issues(&file));
-    Ok(DatabaseComparison { issues: issues.collect(), production_rows })
+    }
 }
 
 /// Rows of a database compared with its ledger.

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::{
-    database::{Database, DatabaseError, FileIssues, LintIssue, LintIssueKind, columns, for_each_row_case},
+    database::{
+        Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, columns, for_each_row_case,
+    },
     domain::{Case, CaseId, KernelName, split_signature},
     ledger::{KnownCase, Ledger, LedgerError},
 };
@@ -72,20 +74,24 @@ fn cases_without_row(
     kernel: &KernelName,
     attempted: AttemptedCases,
 ) -> Result<BTreeSet<CaseId>, DatabaseError> {
-    let table = database.kernel_csv(kernel)?;
     let AttemptedCases { signatures, mut measured } = attempted;
     // A row with the result of a case under other shapes was edited, which is an issue of the row.
-    if let Some(column) = table.column_index(columns::CASE) {
-        table.for_each_cell(column, |_, cell| {
-            let id = String::from_utf8_lossy(cell);
-            measured.remove(&CaseId::from_stored(id.trim_matches('"')));
-        });
-    }
+    for_each_part_or_whole(database, kernel, |table| {
+        if let Some(column) = table.column_index(columns::CASE) {
+            table.for_each_cell(column, |_, cell| {
+                let id = String::from_utf8_lossy(cell);
+                measured.remove(&CaseId::from_stored(id.trim_matches('"')));
+            });
+        }
+        Ok(())
+    })?;
     if measured.is_empty() {
         return Ok(BTreeSet::new());
     }
     let mut of_rows: Vec<String> = Vec::new();
-    for_each_row_case(kernel, &table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))?;
+    for_each_part_or_whole(database, kernel, |table| {
+        for_each_row_case(kernel, table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))
+    })?;
     let slots: BTreeSet<(&str, &str)> =
         of_rows.iter().map(|signature| split_signature(kernel, signature)).collect();
     measured.retain(|case| {
@@ -97,6 +103,15 @@ fn cases_without_row(
         signature.is_some_and(|signature| !slots.contains(&split_signature(kernel, signature)))
     });
     Ok(measured.into_iter().collect())
+}
+
+/// Visits a table in parts, and once more as a whole if it cannot be read so.
+fn for_each_part_or_whole(
+    database: &Database,
+    kernel: &KernelName,
+    mut visit: impl FnMut(&KernelCsv) -> Result<(), DatabaseError>,
+) -> Result<(), DatabaseError> {
+    database.for_each_part(kernel, &mut visit).or_else(|_| visit(&database.kernel_csv(kernel)?))
 }
 
 /// Returns an issue for each table of which rows are missing.

@@ -153,7 +153,7 @@ fn resume_without_an_interrupted_run_is_an_error() {
     assert_eq!(ran.code, 3);
     insta::assert_snapshot!(ran.stderr, @r"
     error: no run of `ROOT/db` was interrupted
-    hint: `npubench run` measures what is missing
+    hint: `npubench run --db ROOT/db --host rehearsal` measures what is missing
     ");
     context.run(&STEADY_RUN);
     assert_eq!(context.run(&["resume", "--db", "db"]).code, 3);
