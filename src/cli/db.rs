@@ -7,14 +7,14 @@ use clap::{Args, Subcommand};
 use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputFormat, OutputOptions};
 use crate::{
     database::{
-        Database, IssueSeverity, LintIssue, LintReport, NormalizeReport, check_ledger, copy_shapes,
-        lint_database, normalize_database, tables_left_out,
+        Database, IssueSeverity, LintReport, NormalizeReport, check_ledger, copy_shapes, lint_database,
+        normalize_database, tables_left_out,
     },
     evidence::{DatabaseComparison, compare_database},
     exit::ExitStatus,
     fleet::{MergeRequest, merge_databases, started_shards},
     report::{format_count, merge_json, merge_text, print_data, print_note, rebuild_json, rebuild_text},
-    session::{CommandError, rebuild_database, reparse_runs},
+    session::{CommandError, check_evidence, rebuild_database},
 };
 
 /// Copies, checks, normalizes, rebuilds or merges whole databases
@@ -213,7 +213,11 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     let (checked, compared) = rayon::join(|| (lint_database(folder), check_ledger(folder)), compare);
     let DatabaseComparison { issues, production_rows } = compared;
     let (mut checked, of_ledger) = (checked.0?, checked.1);
-    let evidence = if options.evidence { compare_evidence(options)? } else { Vec::new() };
+    // The issues of a damaged ledger state what to do first.
+    let evidence = match options.evidence && of_ledger.is_none() {
+        true => check_evidence(&Database::open(folder)?, &options.assets.load()?)?,
+        false => Vec::new(),
+    };
     checked.add_issues(of_ledger.into_iter().chain(issues).chain(evidence).collect());
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
         .map(|severity| checked.count_severity(severity));
@@ -249,15 +253,6 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
         ));
     }
     Ok(if errors + warnings == 0 { ExitStatus::Done } else { ExitStatus::SomeNotOk })
-}
-
-/// Assesses the evidence of all collections again; returns the issues.
-fn compare_evidence(options: &LintOptions) -> Result<Vec<LintIssue>, CommandError> {
-    let database = Database::open(options.database.folder()?)?;
-    let Some(mut ledger) = database.existing_ledger()? else { return Ok(Vec::new()) };
-    let _lock = database.lock()?;
-    let report = reparse_runs(&database, &mut ledger, &options.assets.load()?, None, false)?;
-    Ok(report.issues(&database))
 }
 
 fn issue_lines(folder: &Path, checked: &LintReport) -> String {

@@ -70,7 +70,7 @@ pub(crate) use plan::{check_expert_skew, expert_skew_of, plan_of_database, run_w
 pub(crate) use production_collectives::PlacedCollectives;
 pub(crate) use profile_records::{BadProfile, divide_readable, left_out_files, read_records};
 pub(crate) use rebuild::{LostRows, add_lost_rows, rebuild_database};
-pub(crate) use reparse::reparse_runs;
+pub(crate) use reparse::{check_evidence, reparse_runs};
 pub(crate) use result_file::ResultFile;
 pub(crate) use resume::ResumeState;
 pub(crate) use run_id::new_run_id;

@@ -8,7 +8,7 @@ use super::CommandError;
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile},
-    database::{AbsentRows, Database},
+    database::{AbsentRows, Database, LintIssue},
     domain::{CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase},
     engine::{AssessmentRules, ReassessedCollection, find_changes, rewrite_rows},
     evidence::{MissingRows, missing_rows},
@@ -57,6 +57,21 @@ pub(crate) fn reparse_runs(
         report.written = Some(write_rows(database, ledger, &catalogue, &unplanned)?);
     }
     Ok(report)
+}
+
+/// Assesses the evidence of all collections again and returns the results of the ledger that do not follow from it; none without a
+/// ledger, or for one of an earlier layout, which is not changed. Fails with [`CommandError`] if the database is in use or the
+/// ledger cannot be read.
+pub(crate) fn check_evidence(
+    database: &Database,
+    assets: &AssetFiles,
+) -> Result<Vec<LintIssue>, CommandError> {
+    if !database.ledger_path().is_file() {
+        return Ok(Vec::new());
+    }
+    let _lock = database.lock()?;
+    let Some(mut ledger) = Ledger::open_unchanged(&database.ledger_path())? else { return Ok(Vec::new()) };
+    Ok(reparse_runs(database, &mut ledger, assets, None, false)?.issues(database))
 }
 
 /// Comparison of a ledger with the evidence of its collections.

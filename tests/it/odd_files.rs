@@ -125,6 +125,9 @@ fn damaged_ledger_has_one_exit_code_and_its_hint_leads_out() {
         }
         let ran = original.run(&["db", "check", "db"]);
         assert!(ran.code == 1 && ran.stdout.contains("[damaged-ledger]"), "{offset}: {}", ran.stdout);
+        // Evidence cannot be compared with such a ledger, and the issues are printed as without it.
+        let with_evidence = original.run(&["db", "check", "db", "--evidence"]);
+        assert_eq!((with_evidence.code, &with_evidence.stdout), (1, &ran.stdout), "{}", with_evidence.stderr);
     }
     let ran = original.run(&all);
     insta::assert_snapshot!(ran.stderr, @r"

@@ -454,3 +454,21 @@ fn a_run_of_the_same_seed_gives_the_same_rows() {
         assert_eq!(sorted(stable_rows(&measured[&name])), sorted(rows), "{name}");
     }
 }
+
+/// A check changes nothing: the ledger is not updated to the current layout, and its evidence is not compared.
+#[test]
+fn check_with_evidence_leaves_an_earlier_ledger_unchanged() {
+    let context = opened("measured");
+    let ledger = context.path("db/.npubench/ledger.db");
+    let before = fs::read(&ledger).expect("a ledger");
+    let plain = context.run(&["db", "check", "db"]);
+    let with_evidence = context.run(&["db", "check", "db", "--evidence"]);
+    assert!(plain.stdout.contains("it has the layout of an earlier version"), "{}", plain.stdout);
+    assert_eq!(
+        (with_evidence.code, &with_evidence.stdout),
+        (plain.code, &plain.stdout),
+        "{}",
+        with_evidence.stderr
+    );
+    assert!(fs::read(&ledger).expect("a ledger") == before, "the ledger was changed");
+}
