@@ -1,6 +1,6 @@
 //! `npubench timeline`: computing, communication and free time of the steps of a recorded run.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use clap::Args;
 
@@ -13,7 +13,7 @@ use crate::{
         step_times_text,
     },
     session::{CommandError, ResultFile},
-    timeline::{StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times},
+    timeline::{RunTimeline, StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times},
 };
 
 /// Shows where the time of a recorded model goes: computing, communication, their overlap, and free time with its causes
@@ -25,7 +25,8 @@ use crate::{
 #[command(after_help = "Examples:
   npubench timeline profiles/worker0_ascend_pt
   npubench timeline profiles/ --step 50 --gaps 20
-  npubench timeline profiles/ --trace lanes.json     # for https://ui.perfetto.dev")]
+  npubench timeline profiles/ --trace lanes.json     # for https://ui.perfetto.dev
+  npubench timeline profiles/ --trace lanes.json --domain Module")]
 pub(super) struct TimelineOptions {
     /// Profiles: folders of one rank or of several, databases, traces or kernel tables
     #[arg(value_name = "PROFILE", required = true)]
@@ -39,6 +40,9 @@ pub(super) struct TimelineOptions {
     /// Writes a trace for Perfetto with lanes of computing, communication and free time
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Domain of mstx whose ranges and marks the trace has; by default all domains and the modules of torch
+    #[arg(long, value_name = "NAME", requires = "trace")]
+    domain: Option<String>,
     #[command(flatten)]
     output: JsonOutput,
     #[command(flatten)]
@@ -88,7 +92,16 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
         gaps: options.gaps,
     };
     if let Some(trace) = trace {
-        trace.write(&step_lanes(&report))?;
+        let domain = options.domain.as_deref();
+        if let Some(domain) =
+            domain.filter(|domain| !runs.iter().flat_map(RunTimeline::domains).any(|found| found == *domain))
+        {
+            print_note(&format!(
+                "no range or mark of mstx is recorded in the domain `{domain}`{}",
+                recorded_domains(&runs)
+            ));
+        }
+        trace.write(&step_lanes(&report, domain))?;
         print_note(&format!("wrote `{}`: open it in https://ui.perfetto.dev", trace.path.display()));
     }
     print_data(&match options.output.is_json() {
@@ -96,4 +109,11 @@ pub(super) fn run(options: &TimelineOptions) -> Result<ExitStatus, CommandError>
         false => step_times_text(&report, options.wide.width()),
     });
     Ok(ExitStatus::Done)
+}
+
+/// Returns the end of a sentence with the domains of mstx of all runs; empty without one.
+fn recorded_domains(runs: &[RunTimeline]) -> String {
+    let domains: BTreeSet<&str> = runs.iter().flat_map(RunTimeline::domains).collect();
+    let domains: Vec<String> = domains.into_iter().map(|domain| format!("`{domain}`")).collect();
+    if domains.is_empty() { String::new() } else { format!("; there are {}", domains.join(", ")) }
 }

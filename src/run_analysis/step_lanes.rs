@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::step_times::{StepTimesReport, cause_text, micros, number_cell};
-use crate::timeline::{RunTimeline, TimeSpan};
+use crate::timeline::{HostMark, HostRange, RunTimeline, TimeSpan};
 
 /// Lanes of a device, from 1.
 const LANES: [&str; 5] = ["Steps", "Computing", "Communication", "Communication (not overlapped)", "Free"];
@@ -41,6 +41,32 @@ impl NestedLane {
     }
 }
 
+/// Ranges and marks of a run's host, those of one domain of mstx if it is given, else with the modules of torch.
+struct HostEvents<'a> {
+    run: &'a RunTimeline,
+    ranges: Vec<&'a HostRange>,
+    marks: Vec<&'a HostMark>,
+}
+
+impl<'a> HostEvents<'a> {
+    fn new(run: &'a RunTimeline, domain: Option<&str>) -> Self {
+        let is_shown = |id| domain.is_none_or(|domain| run.names.text(id) == domain);
+        Self {
+            run,
+            ranges: run.ranges.iter().filter(|range| is_shown(range.domain)).collect(),
+            marks: run.marks.iter().filter(|mark| is_shown(mark.domain)).collect(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && self.marks.is_empty()
+    }
+
+    fn starts(&self) -> impl Iterator<Item = i64> {
+        self.ranges.iter().map(|range| range.span.start).chain(self.marks.iter().map(|mark| mark.at))
+    }
+}
+
 impl LaneWriter {
     fn add_name(&mut self, kind: &str, process: usize, lane: Option<usize>, name: &str) {
         let mut event = json!({"ph": "M", "pid": process, "name": kind, "args": {"name": name}});
@@ -64,15 +90,16 @@ impl LaneWriter {
     }
 
     /// Adds the modules, ranges and marks of a run's host, by thread.
-    fn add_host(&mut self, run: &RunTimeline, process: usize) {
-        if run.ranges.is_empty() && run.marks.is_empty() {
+    fn add_host(&mut self, events: &HostEvents<'_>, process: usize) {
+        if events.is_empty() {
             return;
         }
+        let HostEvents { run, ranges, marks } = events;
         self.add_name("process_name", process, None, &format!("rank {}, host", number_cell(run.rank)));
         self.add_lane(process, MARKS_LANE, "Marks");
         let mut threads: BTreeMap<u64, Vec<NestedLane>> = BTreeMap::new();
         let mut next = MARKS_LANE + 1;
-        for range in &run.ranges {
+        for range in ranges {
             let lanes = threads.entry(range.thread).or_default();
             let found = lanes.iter_mut().position(|lane| lane.add(range.span)).unwrap_or_else(|| {
                 // The upper half of a number in a database is the process.
@@ -86,7 +113,7 @@ impl LaneWriter {
             let place = (process, lanes[found].number);
             self.add_slice(place, run.names.text(range.name), range.span, &args);
         }
-        for mark in &run.marks {
+        for mark in marks {
             let args = json!({"domain": run.names.text(mark.domain)});
             self.events.push(json!({"ph": "i", "s": "t", "pid": process, "tid": MARKS_LANE,
                                     "name": run.names.text(mark.name),
@@ -97,12 +124,11 @@ impl LaneWriter {
 
 /// Returns a trace for Perfetto and chrome://tracing, in the JSON trace event format: for each rank and device a process
 /// with lanes for steps, computing, communication, communication that is not overlapped, and free time with its cause;
-/// for each host the modules, ranges and marks.
+/// for each host the modules, ranges and marks, or the ranges and marks of one domain of mstx.
 /// Times are microseconds since the first of these of all ranks.
-pub(crate) fn step_lanes(report: &StepTimesReport<'_>) -> String {
-    let of_hosts = report.runs.iter().flat_map(|run| {
-        run.ranges.iter().map(|range| range.span.start).chain(run.marks.iter().map(|mark| mark.at))
-    });
+pub(crate) fn step_lanes(report: &StepTimesReport<'_>, domain: Option<&str>) -> String {
+    let hosts: Vec<HostEvents<'_>> = report.runs.iter().map(|run| HostEvents::new(run, domain)).collect();
+    let of_hosts = hosts.iter().flat_map(HostEvents::starts);
     let origin = report.times.iter().map(|times| times.span.start).chain(of_hosts).min().unwrap_or_default();
     let mut writer = LaneWriter { events: Vec::new(), origin };
     let mut processes: Vec<(usize, Option<u32>)> = Vec::new();
@@ -144,8 +170,8 @@ pub(crate) fn step_lanes(report: &StepTimesReport<'_>) -> String {
             writer.add_lane(process, lane, name);
         }
     }
-    for (run, process) in report.runs.iter().zip(processes.len() + 1..) {
-        writer.add_host(run, process);
+    for (host, process) in hosts.iter().zip(processes.len() + 1..) {
+        writer.add_host(host, process);
     }
     let document = json!({
         "traceEvents": writer.events,

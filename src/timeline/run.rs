@@ -229,6 +229,13 @@ pub(crate) struct RunTimeline {
 }
 
 impl RunTimeline {
+    /// Returns the domain of mstx of each range and mark.
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &str> {
+        let of_ranges = self.ranges.iter().map(|range| range.domain);
+        let all = of_ranges.chain(self.marks.iter().map(|mark| mark.domain));
+        all.filter(|domain| *domain != NameId::EMPTY).map(|domain| self.names.text(domain))
+    }
+
     /// Returns the number of a kernel's cells.
     pub(crate) fn insert_signature(&mut self, cells: [NameId; 6]) -> Option<SignatureId> {
         u32::try_from(self.signatures.insert_full(cells).0).ok().map(SignatureId)

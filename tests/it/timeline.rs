@@ -218,6 +218,41 @@ fn lanes_are_valid_for_perfetto_and_have_the_times_of_the_steps() {
     }
 }
 
+/// Each range and mark belongs to a domain; modules of torch have none.
+#[test]
+fn a_trace_has_the_ranges_and_marks_of_the_wanted_domain() {
+    let context = Context::new();
+    let ranges = "CREATE TABLE MSTX_EVENTS (startNs, endNs, eventType, message, domainId, globalTid);
+        INSERT INTO MSTX_EVENTS VALUES
+            (1700000000000001000, 1700000000000040000, 2, 'Mlp', 'Module', 1),
+            (1700000000000002000, 1700000000000002000, 0, 'mark', 'mine', 7),
+            (1700000000000003000, 1700000000000030000, 2, 'loader', 'mine', 9)";
+    write_database(&context.path("ascend_pytorch_profiler_0.db"), ranges);
+    let shown = |domain: &[&str]| {
+        let arguments = ["timeline", "ascend_pytorch_profiler_0.db", "--trace", "lanes.json"];
+        let ran = context.run(&[&arguments[..], domain].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let text = fs::read_to_string(context.path("lanes.json")).expect("written");
+        let trace: Value = serde_json::from_str(&text).expect("JSON");
+        let events = trace["traceEvents"].as_array().expect("events").clone();
+        fs::remove_file(context.path("lanes.json")).expect("removed");
+        let of_domain = events.iter().filter(|event| event["args"].get("domain").is_some());
+        let names: Vec<String> =
+            of_domain.map(|event| event["name"].as_str().expect("a name").to_owned()).collect();
+        let steps = events.iter().filter(|event| event["name"] == "Computing" && event["ph"] == "X").count();
+        (names, steps, ran.stderr)
+    };
+    let (all, steps, _) = shown(&[]);
+    assert!(["Mlp", "mark", "loader"].iter().all(|name| all.iter().any(|found| found == name)), "{all:?}");
+    assert!(all.len() > 3, "modules of torch: {all:?}");
+    let (mine, steps_of_mine, _) = shown(&["--domain", "mine"]);
+    assert_eq!((mine.as_slice(), steps_of_mine), (["loader", "mark"].map(str::to_owned).as_slice(), steps));
+    let (none, _, note) = shown(&["--domain", "other"]);
+    assert!(none.is_empty(), "{none:?}");
+    let expected = "no range or mark of mstx is recorded in the domain `other`; there are `Module`, `mine`\n";
+    assert!(note.starts_with(expected), "{note}");
+}
+
 /// Tasks before, between and behind the steps have rows of their own, so that no step between them counts as free.
 #[test]
 fn tasks_outside_of_steps_do_not_make_the_steps_free() {
