@@ -9,8 +9,8 @@ use crate::{
     exit::ExitStatus,
     report::{print_data, print_note},
     run_analysis::{
-        AloneDatabase, ComparedRun, ComparisonReport, comparison_csv, comparison_json, comparison_page,
-        comparison_text,
+        AloneDatabase, ComparedRun, ComparisonReport, JoinedDatabase, comparison_csv, comparison_json,
+        comparison_page, comparison_text,
     },
     session::{CommandError, ResultFile},
     timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
@@ -107,7 +107,7 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
             let join = |own: &ComparedRun, sums: &RunSums| {
                 database.join(std::slice::from_ref(&own.run), &|task| sums.includes_task(task))
             };
-            Some([join(&base, &base_sums)?, join(&other, &other_sums)?])
+            Some((database.kind(), join(&base, &base_sums)?, join(&other, &other_sums)?))
         }
         None => None,
     };
@@ -117,8 +117,11 @@ pub(super) fn run(options: &CompareOptions) -> Result<ExitStatus, CommandError> 
         base_sums: &base_sums,
         other_sums: &other_sums,
         comparison: &comparison,
-        in_model: in_model.as_ref().map(|[base, other]| [base, other]),
-        database: options.db.as_deref(),
+        in_model: options
+            .db
+            .as_deref()
+            .zip(in_model.as_ref())
+            .map(|(folder, (kind, base, other))| JoinedDatabase { folder, kind: *kind, base, other }),
         calls: calls.as_deref(),
         rows: options.rows,
     };

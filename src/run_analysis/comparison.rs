@@ -15,7 +15,7 @@ use super::{
 use crate::{
     config::AssetFiles,
     coverage::{InModelKernel, InModelKernels},
-    domain::quoted_path,
+    domain::{DataKind, host_option, quoted_path},
     render::{RenderError, render_page},
     report::{
         fitted_table::{DETAIL, FittedColumn, fitted_text},
@@ -35,34 +35,41 @@ pub(crate) struct ComparisonReport<'a> {
     pub(crate) other_sums: &'a RunSums,
     pub(crate) comparison: &'a RunComparison,
     /// Kernels of base and other with their durations alone; `None` without a database.
-    pub(crate) in_model: Option<[&'a InModelKernels; 2]>,
-    /// Folder of the database with the durations alone.
-    pub(crate) database: Option<&'a Path>,
+    pub(crate) in_model: Option<JoinedDatabase<'a>>,
     /// Single calls of operators and modules; `None` if they are not listed.
     pub(crate) calls: Option<&'a [ComparedCall<'a>]>,
     /// Number of rows of a table.
     pub(crate) rows: usize,
 }
 
+/// A database with the kernels of both runs that were looked up in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JoinedDatabase<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) kind: DataKind,
+    pub(crate) base: &'a InModelKernels,
+    pub(crate) other: &'a InModelKernels,
+}
+
 impl ComparisonReport<'_> {
-    /// Returns a command with the database: `npubench modules PROFILE --db DIR`.
-    fn modules_command(&self) -> String {
+    /// Returns the command that lists the kernels of the other run by this database.
+    fn modules_command(&self, database: &JoinedDatabase<'_>) -> String {
         let profile = match self.other.files.as_slice() {
             [file] => Some(file.as_path()),
             files => files.first().and_then(|file| file.parent()).filter(|path| *path != Path::new("")),
         };
-        let (profile, database) =
-            (profile.unwrap_or(Path::new(".")), self.database.unwrap_or(Path::new(".")));
-        format!("npubench modules {} --db {}", quoted_path(profile), quoted_path(database))
+        let profile = profile.unwrap_or(Path::new("."));
+        format!("npubench modules {} --db {}", quoted_path(profile), quoted_path(database.folder))
     }
 
     /// Returns the note in place of the kernels with their durations alone.
-    fn no_measured_row(&self) -> String {
+    fn no_measured_row(&self, database: &JoinedDatabase<'_>) -> String {
         format!(
-            "no kernel of base or other has a measured row in the database: `npubench run --db {}` measures its rows, `{} --missing \
+            "no kernel of base or other has a measured row in the database: `npubench run --db {}{}` measures its rows, `{} --missing \
              missing.csv` lists kernels without one",
-            quoted_path(self.database.unwrap_or(Path::new("."))),
-            self.modules_command()
+            quoted_path(database.folder),
+            host_option(database.kind),
+            self.modules_command(database)
         )
     }
 }
@@ -203,8 +210,8 @@ pub(crate) fn comparison_text(report: &ComparisonReport<'_>, width: Option<usize
     if let Some(calls) = report.calls {
         text.push_str(&call_tables(calls, report.rows, width));
     }
-    if report.in_model.is_some() {
-        text.push_str(&in_model_comparison(report, width));
+    if let Some(database) = &report.in_model {
+        text.push_str(&in_model_comparison(report, database, width));
     }
     if !report.comparison.not_compared.is_empty() {
         text.push('\n');
@@ -294,7 +301,7 @@ impl ComparedKernel<'_> {
 /// Returns the kernels of both runs by the difference of their time per step.
 #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
 fn compared_kernels<'a>(report: &ComparisonReport<'a>) -> Vec<ComparedKernel<'a>> {
-    let Some([base, other]) = report.in_model else { return Vec::new() };
+    let Some(JoinedDatabase { base, other, .. }) = report.in_model else { return Vec::new() };
     let steps = [report.base_sums, report.other_sums].map(|sums| sums.steps as f64);
     let pair = |base: Option<&'a InModelKernel>, other: Option<&'a InModelKernel>| {
         let [base_steps, other_steps] = steps;
@@ -354,10 +361,14 @@ fn in_model_rows(report: &ComparisonReport<'_>) -> Vec<[String; 7]> {
     rows.collect()
 }
 
-fn in_model_comparison(report: &ComparisonReport<'_>, width: Option<usize>) -> String {
+fn in_model_comparison(
+    report: &ComparisonReport<'_>,
+    database: &JoinedDatabase<'_>,
+    width: Option<usize>,
+) -> String {
     let rows = in_model_rows(report);
     if rows.is_empty() {
-        return format!("\n{}\n", report.no_measured_row());
+        return format!("\n{}\n", report.no_measured_row(database));
     }
     let [kernel, numbers @ ..] = IN_MODEL_COLUMNS;
     let mut columns = vec![FittedColumn::text(kernel, 0).shortened_to(16).wanted(30)];
@@ -375,7 +386,7 @@ fn in_model_comparison(report: &ComparisonReport<'_>, width: Option<usize>) -> S
         count => format!(
             "{} without a duration alone: `{}` has the reasons\n",
             format_count(count, "kernel"),
-            report.modules_command()
+            report.modules_command(database)
         ),
     };
     format!("\nkernels against their durations alone\n{table}{rest}{without}")
@@ -437,7 +448,9 @@ pub(crate) fn comparison_json(report: &ComparisonReport<'_>) -> String {
     }
     lines.extend(report.calls.unwrap_or_default().iter().map(|call| format!("{}\n", call_json(call))));
     let runs = [("base", report.base_sums), ("other", report.other_sums)];
-    for ((run, sums), kernels) in runs.into_iter().zip(report.in_model.into_iter().flatten()) {
+    for ((run, sums), kernels) in
+        runs.into_iter().zip(report.in_model.into_iter().flat_map(|found| [found.base, found.other]))
+    {
         let steps = sums.steps as f64;
         for kernel in &kernels.kernels {
             let mut object = in_model_json(kernel);
@@ -598,7 +611,7 @@ fn page_data(report: &ComparisonReport<'_>) -> Value {
         "not_compared": comparison.not_compared,
         "calls": call_sections(report.calls.unwrap_or_default()),
         "has_database": report.in_model.is_some(),
-        "no_measured_row": report.no_measured_row(),
+        "no_measured_row": report.in_model.map(|database| report.no_measured_row(&database)),
         "in_model_columns": IN_MODEL_COLUMNS,
         "in_model": in_model_rows(report),
     })

@@ -12,7 +12,7 @@ mod step_lanes;
 mod step_times;
 
 pub(crate) use comparison::{
-    ComparisonReport, comparison_csv, comparison_json, comparison_page, comparison_text,
+    ComparisonReport, JoinedDatabase, comparison_csv, comparison_json, comparison_page, comparison_text,
 };
 pub(crate) use module_tables::{ModulesReport, modules_csv, modules_json, modules_text, modules_workbook};
 pub(crate) use recorded_runs::{

@@ -264,7 +264,11 @@ fn kernels_are_compared_with_a_database_and_the_missing_ones_are_listed() {
     assert!(one.stdout.contains("without a duration alone: 1 kernel, 0.040 ms\n"), "{}", one.stdout);
     let compared = context.run(&["compare", "p_ascend_pt", "products", "--db", "db"]);
     assert!(compared.stdout.contains("no kernel of base or other has a measured row"), "{}", compared.stdout);
-    assert!(compared.stdout.contains("`npubench run --db db` measures its rows"), "{}", compared.stdout);
+    assert!(
+        compared.stdout.contains("`npubench run --db db --host rehearsal` measures its rows"),
+        "{}",
+        compared.stdout
+    );
     assert_eq!(compared.stderr.matches("are simulated").count(), 1, "{}", compared.stderr);
     assert_eq!(context.run(&STEADY_RUN).code, 0);
     let measured = context.run(&["modules", "p_ascend_pt", "--db", "db", "--format", "json"]);
