@@ -14,8 +14,6 @@ use std::{
 use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 use csv_core::ReadRecordResult;
 
-mod parts;
-
 use super::DatabaseError;
 use crate::{
     files::{atomic::write_atomic_by, read_regular},
@@ -29,6 +27,8 @@ use crate::{
         row_ranges::{PIECE, row_places},
     },
 };
+
+mod parts;
 
 /// Number of changed rows that are formatted at once.
 const BATCH: usize = 1024;

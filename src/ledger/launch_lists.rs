@@ -1,7 +1,6 @@
 //! Launches of an attempt in one row of the ledger: see ledger_launches.sql for the columns.
 
 use rusqlite::{Connection, Error, Row, Transaction, params, types::Type};
-use serde::de::DeserializeOwned;
 
 use crate::domain::{Launch, Nanos};
 
@@ -9,7 +8,7 @@ const WARM_UP: u8 = b'w';
 const ACCEPTED: u8 = b'a';
 const OUTLIER: u8 = b'o';
 
-/// Accepted samples of an attempt in ns, and the number of the outliers.
+/// Accepted samples of an attempt, in nanoseconds, and the number of the outliers.
 pub(super) struct MeasuredDurations {
     pub(super) accepted: Vec<i64>,
     pub(super) outliers: usize,
@@ -53,8 +52,8 @@ pub(super) fn insert_launches(
 pub(super) fn read_launches(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Launch>> {
     let Some(states) = row.get_ref(column)?.as_bytes_or_null()? else { return Ok(Vec::new()) };
     let first: i64 = row.get(column + 1)?;
-    let offsets: Vec<i64> = read_list(row, column + 2, states.len())?;
-    let durations: Vec<i64> = read_list(row, column + 3, states.len())?;
+    let offsets = read_list(row, column + 2, states.len())?;
+    let durations = read_list(row, column + 3, states.len())?;
     let launches = states.iter().zip(offsets.into_iter().zip(durations)).zip(0..);
     launches
         .map(|((&state, (offset, duration)), number)| {
@@ -72,7 +71,7 @@ pub(super) fn read_samples(
 ) -> rusqlite::Result<MeasuredDurations> {
     let mut measured = MeasuredDurations { accepted: Vec::new(), outliers: 0 };
     let Some(letters) = row.get_ref(states)?.as_bytes_or_null()? else { return Ok(measured) };
-    let numbers: Vec<i64> = read_list(row, durations, letters.len())?;
+    let numbers = read_list(row, durations, letters.len())?;
     // The exact capacity: a ledger has millions of samples.
     measured.accepted.reserve_exact(letters.iter().filter(|state| **state == ACCEPTED).count());
     for (&state, duration) in letters.iter().zip(numbers) {
@@ -85,7 +84,7 @@ pub(super) fn read_samples(
     Ok(measured)
 }
 
-/// Returns whether a launch in this state is measured, and whether it is accepted.
+/// Returns the flags of a launch in this state: measured, accepted.
 fn state_flags(state: u8, column: usize) -> rusqlite::Result<[bool; 2]> {
     match state {
         WARM_UP => Ok([false, false]),
@@ -96,8 +95,8 @@ fn state_flags(state: u8, column: usize) -> rusqlite::Result<[bool; 2]> {
 }
 
 /// Reads a JSON list with one value for each launch.
-fn read_list<T: DeserializeOwned>(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<Vec<T>> {
-    let list: Vec<T> = serde_json::from_slice(row.get_ref(column)?.as_bytes()?)
+fn read_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<Vec<i64>> {
+    let list: Vec<i64> = serde_json::from_slice(row.get_ref(column)?.as_bytes()?)
         .map_err(|error| unreadable(column, format!("a list of an attempt's launches: {error}")))?;
     if list.len() == launches {
         return Ok(list);

@@ -23,13 +23,14 @@ pub(crate) fn status_table(status: &RunStatusFile, now: Timestamp, width: Option
         FittedColumn::text("details", DETAIL).shortened_to(24),
         FittedColumn::text("reading", DETAIL).shortened_to(12),
     ];
+    let details = columns.len() - 2;
     let row = |line: &DeviceStatus| FittedRow {
         has_line_below: true,
         ..FittedRow::from_cells(&device_cells(line, now))
     };
     let rows = status.state.devices.iter().map(row).collect();
     text.push_str(
-        &FittedTable { columns, rows, below: Some(6), ..FittedTable::default() }.print(width, false),
+        &FittedTable { columns, rows, below: Some(details), ..FittedTable::default() }.print(width, false),
     );
     text
 }

@@ -38,9 +38,8 @@ impl RowEnds {
 
 impl KernelCsv {
     /// Loads a table in parts, each with the header and whole rows, which have the lines of the file. Fails with [`DatabaseError`]
-    /// as [`Self::load`] does, or if `visit` does; the parts before an error were visited, and its
-    /// line is that of a part. A table with quotes inside of cells
-    /// may fail although it can be loaded as a whole.
+    /// as [`Self::load`] does, or if `visit` does; the parts before an error were visited, and its line is that of a part. A
+    /// table with quotes inside of cells may fail although it can be loaded as a whole.
     pub(crate) fn for_each_part(
         path: &Path,
         visit: impl FnMut(&Self) -> Result<(), DatabaseError>,
@@ -84,7 +83,7 @@ impl KernelCsv {
         }
     }
 
-    /// Moves the lines of all rows: so many precede in the file.
+    /// Adds the number of lines that precede in the file to those of all rows.
     fn shift_lines(&mut self, lines: u64) {
         for row in &mut self.rows {
             if let CsvRow::Original(place) = row {
