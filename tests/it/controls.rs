@@ -76,15 +76,21 @@ fn slow_device_is_found_by_controls_before_a_case_is_measured_twice() {
 }
 
 /// The clock falls while the host prepares a case: without launches until it has risen, those of a short kernel are 20 % slower.
-/// For longer than the launches before the controls of a collection last, the lower clock looks settled.
+/// For longer than the launches before the controls of a collection last, the lower clock looks settled. A host that needs
+/// much longer than the device for each launch changes nothing.
 #[test]
 fn cases_are_launched_at_the_clock_of_a_busy_device() {
-    let durations = |faults: &str| {
+    let reading = "end.synchronize()";
+    let template = fs::read_to_string(TEMPLATE).expect("it ships");
+    assert!(template.contains(reading));
+    let slow_host = template.replace(reading, &format!("{reading}; time.sleep(0.01)"));
+    let durations = |faults: &str, script: &str, kernels: &[&str]| {
         let context = ingested();
         context.write("plan.yaml", faults);
-        let more =
-            ["--rehearsal-model", "steady", "--rehearsal-faults", "plan.yaml", "--max-collections", "1"];
-        let ran = context.run(&[&RUN[..], &more].concat());
+        context.write("assets/templates/replay.py.hbs", script);
+        let more = ["--rehearsal-model", "steady", "--rehearsal-faults", "plan.yaml"];
+        let limits = ["--max-collections", "1", "--assets", "assets"];
+        let ran = context.run(&[&RUN[..], &more, &limits, kernels].concat());
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let samples = "SELECT group_concat(case_id || ' ' || total) FROM
              (SELECT a.case_id, sum(s.duration_ns) AS total FROM attempts a JOIN samples s USING (attempt)
@@ -95,11 +101,15 @@ fn cases_are_launched_at_the_clock_of_a_busy_device() {
         [samples, controls]
             .map(|sql| -> String { ledger.query_row(sql, [], |row| row.get(0)).expect("text") })
     };
-    let without = durations("faults: []\n");
+    let idle_clock =
+        |milliseconds| format!("faults:\n  - idle_clock: {{factor: 1.2, milliseconds: {milliseconds}}}\n");
+    let none = "faults: []\n";
+    let without = durations(none, &template, &[]);
     for milliseconds in [3, 30] {
-        let plan = format!("faults:\n  - idle_clock: {{factor: 1.2, milliseconds: {milliseconds}}}\n");
-        assert_eq!(durations(&plan), without, "{milliseconds} ms");
+        assert_eq!(durations(&idle_clock(milliseconds), &template, &[]), without, "{milliseconds} ms");
     }
+    let without = durations(none, &slow_host, &["--kernels", "Mul"]);
+    assert_eq!(durations(&idle_clock(30), &slow_host, &["--kernels", "Mul"]), without, "slow host");
 }
 
 /// The clock rises later than the launches before a case may last, but not later than those before the control kernels.

@@ -117,7 +117,7 @@ run_options: [--until, \"07:30\", --without-selftest]
     assert_eq!(manifest["spec"]["tasks"][0]["template"]["metadata"]["annotations"]["note"], "a: b # c");
     let script = container["args"][0].as_str().expect("a script");
     let command = r#"npubench run --db '/data/my '\''a3'\''' --host rehearsal --until 07:30 --without-selftest --shard "$((VC_TASK_INDEX + 1))/2" &"#;
-    assert!(script.starts_with(command), "{script}");
+    assert!(script.lines().any(|line| line == command), "{script}");
     // The validation finds what it must find.
     let mut wrong = manifest.clone();
     wrong["spec"]["tasks"][0]["template"]["spec"]["nodeselector"] = serde_json::json!({});
@@ -188,9 +188,11 @@ fn values_that_would_fail_in_the_cluster_are_refused_with_their_line() {
 }
 
 /// A stand-in for `npubench` that writes its arguments to a file, then waits for SIGTERM if the variable `WAITS` is set.
+/// If it is `signals`, the stand-in sends SIGTERM to the shell as soon as it is started.
 const STAND_IN: &str = r#"#!/bin/sh
 echo "$*" >> "$CALLS"
 trap 'sleep 0.2; echo stopped >> "$CALLS"; exit 5' TERM
+[ "$WAITS" != signals ] || kill -TERM "$PPID"
 if [ -n "$WAITS" ]; then echo waiting >> "$CALLS"; while :; do sleep 0.05; done; fi
 exit "$CODE"
 "#;
@@ -237,5 +239,10 @@ fn script_of_a_pod_passes_exit_codes_and_signals_on() {
     )
     .expect("sent");
     assert_eq!(shell.wait().expect("ended").code(), Some(5));
+    assert!(contains(&calls, "stopped"), "the shell ended before the run");
+    // A pod that is deleted as soon as it has started.
+    fs::remove_file(&calls).expect("removed");
+    let status = script_command(&context, script, "0", "signals").status().expect("sh");
+    assert_eq!(status.code(), Some(5));
     assert!(contains(&calls, "stopped"), "the shell ended before the run");
 }
