@@ -3,9 +3,7 @@
 //! Layer 5: imports `domain`, `config`, `catalogue`, `profile`, `render`, `timeline`, `coverage`, `report` and
 //! `session`.
 
-mod call_tables;
 mod comparison;
-mod comparison_cells;
 mod module_tables;
 mod recorded_runs;
 mod step_lanes;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
-use super::comparison_cells::{more_rows, signed};
+use super::cells::{more_rows, signed};
 use crate::{
     report::fitted_table::{DETAIL, FittedColumn, fitted_text},
     timeline::{CallKind, ComparedCall, RecordedCall},
