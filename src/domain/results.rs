@@ -4,7 +4,9 @@ use std::{cmp::Ordering, collections::BTreeSet, iter, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-use super::{CacheState, CaseId, CaseOutcome, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict};
+use super::{
+    CacheState, CaseId, CaseOutcome, DurationList, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict,
+};
 use crate::stats::{CycleRate, SampleSummary};
 
 /// One launch in the profiler's records.
@@ -160,7 +162,7 @@ pub struct AttemptSamples {
     pub(crate) verdict: Verdict,
     pub(crate) reason: Arc<str>,
     /// Accepted durations in nanoseconds, in launch order.
-    pub(crate) samples: Vec<i64>,
+    pub(crate) samples: DurationList,
     /// Number of measured launches that are left out as severe outliers.
     pub(crate) outliers: usize,
     /// Means of the counters over the same launches.

@@ -146,7 +146,7 @@ mod tests {
             run: format!("run of {cann}").into(),
             verdict: Verdict::Ok,
             reason: "".into(),
-            samples: vec![1000; samples],
+            samples: vec![1000; samples].as_slice().into(),
             outliers: 0,
             counters: Vec::new().into(),
             task: Arc::default(),

@@ -38,7 +38,7 @@ pub(crate) struct MeasuredAttempt {
 
 impl MeasuredAttempt {
     /// Returns the samples for the fit of all cases.
-    pub(crate) fn collection_samples(&self) -> CollectionSamples<&[i64]> {
+    pub(crate) fn collection_samples(&self) -> CollectionSamples {
         let AttemptSamples { verdict, reason, samples, .. } = &self.samples;
         CollectionSamples {
             case: self.case.clone(),
@@ -46,7 +46,7 @@ impl MeasuredAttempt {
             device: self.device,
             software: self.software.clone(),
             noise: (*verdict == Verdict::Noisy).then(|| Arc::clone(reason)),
-            samples,
+            samples: samples.to_vec(),
         }
     }
 }
@@ -101,7 +101,7 @@ impl AttemptReader {
             cache: read_cache(row, 6)?,
             verdict: text(7)?.parse().unwrap_or(Verdict::Noisy),
             reason: self.share(text(8)?),
-            samples: accepted,
+            samples: accepted.as_slice().into(),
             outliers,
             counters: counters.into(),
             task: self.share_task([text(10)?, text(11)?, text(12)?]),

@@ -91,7 +91,9 @@ impl Ledger {
                           (SELECT count(*) FROM planned p WHERE p.run = r.run)
                    FROM runs r ORDER BY r.started_ns, r.run";
         let mut runs: Vec<RunRecord> = self.read_rows(sql, [], run_record)?;
-        let sql = "SELECT verdict, count(*) FROM verdicts WHERE run = ?1 GROUP BY verdict";
+        // The identifiers of cases are random numbers: rows are read by position, so that each page is read once.
+        let sql = "SELECT verdict, count(*) FROM verdicts
+                   WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1) GROUP BY verdict";
         if let Some(RunRecord { run, .. }) = runs.iter().find(|record| !is_run_id(&record.run)) {
             return Err(LedgerError::InvalidRunId { path: self.path.clone(), run: run.clone() });
         }
@@ -162,23 +164,39 @@ impl Ledger {
     /// Returns the cases of a run in the order of its plan, with their results.
     pub fn run_cases(&self, run: &str) -> Result<Vec<CaseRecord>, LedgerError> {
         let mut attempts = self.run_attempts(run)?;
-        let sql = "SELECT p.case_id, c.kernel, c.signature, v.verdict, v.reason, v.at_ns
-                   FROM planned p JOIN cases c USING (case_id)
-                   LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
-                   WHERE p.run = ?1 ORDER BY p.ordinal";
-        self.read_rows(sql, [run], |row| {
+        let mut verdicts = self.run_verdicts(run)?;
+        let sql = "SELECT case_id, kernel, signature FROM cases WHERE rowid IN
+                       (SELECT c.rowid FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1)";
+        let mut cases: Vec<CaseRecord> = self.read_rows(sql, [run], |row| {
             let (id, kernel): (String, String) = (row.get(0)?, row.get(1)?);
-            let (verdict, reason): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);
-            let verdict = verdict.and_then(|word| word.parse().ok());
             let invalid = |error| Error::FromSqlConversionFailure(1, Type::Text, Box::new(error));
+            let (concluded, outcome) = verdicts.remove(&id).unzip();
             Ok(CaseRecord {
                 attempts: attempts.remove(&id).unwrap_or_default(),
                 case: CaseId::from_stored(id),
                 kernel: KernelName::new(&kernel).map_err(invalid)?,
                 signature: row.get(2)?,
-                concluded: row.get::<_, Option<i64>>(5)?.map(Nanos),
-                outcome: verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default())),
+                concluded,
+                outcome: outcome.flatten(),
             })
+        })?;
+        let sql = "SELECT case_id, ordinal FROM planned
+                   WHERE rowid IN (SELECT rowid FROM planned WHERE run = ?1)";
+        let ordinals: HashMap<CaseId, i64> = self
+            .read_rows(sql, [run], |row| Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?)))?;
+        cases.sort_by_key(|case| ordinals.get(&case.case).copied());
+        Ok(cases)
+    }
+
+    /// Returns the time and the outcome of each case with a verdict of a run; without the outcome for a verdict of a later version.
+    fn run_verdicts(&self, run: &str) -> Result<HashMap<String, (Nanos, Option<CaseOutcome>)>, LedgerError> {
+        let sql = "SELECT case_id, verdict, reason, at_ns FROM verdicts
+                   WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1)";
+        self.read_rows(sql, [run], |row| {
+            let verdict = row.get::<_, String>(1)?.parse().ok();
+            let reason: String = row.get(2)?;
+            let outcome = verdict.map(|verdict| CaseOutcome::new(verdict, reason));
+            Ok((row.get(0)?, (Nanos(row.get(3)?), outcome)))
         })
     }
 
@@ -240,19 +258,21 @@ impl Ledger {
         Ok(known.collect())
     }
 
-    fn run_attempts(&self, run: &str) -> Result<BTreeMap<String, Vec<AttemptRecord>>, LedgerError> {
+    fn run_attempts(&self, run: &str) -> Result<HashMap<String, Vec<AttemptRecord>>, LedgerError> {
         let sql = "SELECT a.case_id, c.number, c.device, a.verdict, a.reason FROM attempts a
-                   JOIN collections c USING (collection) WHERE c.run = ?1 ORDER BY c.number";
+                   JOIN collections c USING (collection)
+                   WHERE a.attempt IN (SELECT attempt FROM attempts JOIN collections USING (collection) WHERE run = ?1)";
         let rows: Vec<Option<(String, AttemptRecord)>> = self.read_rows(sql, [run], |row| {
             let Ok(verdict) = row.get::<_, String>(3)?.parse() else { return Ok(None) };
             let outcome = CaseOutcome::new(verdict, row.get::<_, String>(4)?);
             let attempt = AttemptRecord { collection: row.get(1)?, device: row.get(2)?, outcome };
             Ok(Some((row.get(0)?, attempt)))
         })?;
-        let mut attempts: BTreeMap<String, Vec<AttemptRecord>> = BTreeMap::new();
+        let mut attempts: HashMap<String, Vec<AttemptRecord>> = HashMap::new();
         for (case, attempt) in rows.into_iter().flatten() {
             attempts.entry(case).or_default().push(attempt);
         }
+        attempts.values_mut().for_each(|attempts| attempts.sort_by_key(|attempt| attempt.collection));
         Ok(attempts)
     }
 

@@ -109,7 +109,7 @@ fn committed_results_survive_reopening() {
     assert_eq!(ledger.run_kind().expect("read"), Some(DataKind::Rehearsal));
     let evidence = ledger.attempt_samples(first.id(), CacheState::Hot).expect("read");
     assert_eq!(evidence.len(), 1);
-    assert_eq!(evidence[0].samples, [10, 11], "warm-up and outlier are not samples");
+    assert_eq!(evidence[0].samples.to_vec(), [10, 11], "warm-up and outlier are not samples");
     assert_eq!(evidence[0].outliers, 1);
     assert_eq!(evidence[0].counters, vec![Some(1.5), None].into());
     assert_eq!(*evidence[0].task, attempt(&first, Verdict::Ok, &[]).task);
@@ -226,7 +226,8 @@ fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
                 |one: MeasuredAttempt| of_all.extend((one.case == *measured.id()).then_some(one.samples));
             ledger.for_each_attempt(cache, read).expect("read");
             assert_eq!(of_all, of_case);
-            let of_case: Vec<i64> = of_case.into_iter().flat_map(|attempt| attempt.samples).collect();
+            let of_case: Vec<i64> =
+                of_case.into_iter().flat_map(|attempt| attempt.samples.to_vec()).collect();
             assert_eq!(of_case, samples);
             let devices = ledger.measuring_devices(cache).expect("read").remove(measured.id());
             let is_measured = [

@@ -42,9 +42,9 @@ pub(crate) fn pool_attempts(
 ) -> Option<RowResult> {
     let used = pooled_attempts(evidence);
     let last = used.last()?;
-    let mut pooled: Vec<i64> = used.iter().flat_map(|attempt| attempt.samples.iter().copied()).collect();
+    let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.to_vec()).collect();
+    let mut pooled: Vec<i64> = collections.concat();
     let summary = SampleSummary::from_samples(&mut pooled)?;
-    let collections: Vec<Vec<i64>> = used.iter().map(|attempt| attempt.samples.clone()).collect();
     // An estimate of another number of collections is of another state of the ledger.
     let estimated = estimated.filter(|median| median.estimate.collections == used.len());
     let interval = match estimated.and_then(estimated_interval) {
@@ -187,7 +187,7 @@ mod tests {
             run: format!("run of {}", samples.len()).into(),
             verdict,
             reason: "because".into(),
-            samples: samples.to_vec(),
+            samples: samples.into(),
             outliers: 0,
             counters: vec![Some(counter), None].into(),
             task: Arc::default(),
