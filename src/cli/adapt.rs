@@ -8,7 +8,7 @@ use super::{
     grid::{load_grids, select_kernels},
     measurement_options::MeasurementOptions,
     options::{
-        DatabaseFolder, KernelArguments, OutputFormat, OutputOptions, ResourceOptions, parse_gib,
+        DatabaseFolder, KernelArguments, OutputFormat, OutputOptions, ResourceOptions, WideOption, parse_gib,
         parse_percentage,
     },
 };
@@ -72,6 +72,8 @@ pub(super) struct AdaptCommandOptions {
     measurement: MeasurementOptions,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandError> {
@@ -130,7 +132,7 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
     let mut session = AdaptSession::new(settings, designs);
     if options.dry_run {
         let chosen = session.choose(&mut database.engine)?;
-        print_data(&if is_json { chosen_json(&chosen) } else { chosen_table(&chosen) });
+        print_data(&if is_json { chosen_json(&chosen) } else { chosen_table(&chosen, options.wide.width()) });
         note_simulated(database.kind);
         return Ok(ExitStatus::Done);
     }
@@ -152,7 +154,7 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
     print_data(&if is_json {
         adapt_json(&states, adaptive.target)
     } else {
-        adapt_table(&states, adaptive.target)
+        adapt_table(&states, adaptive.target, options.wide.width())
     });
     outcome.stop_note("adapt", &folder.db).iter().for_each(|note| print_note(note));
     Ok(if is_stopped { ExitStatus::Interrupted } else { exit })

@@ -15,7 +15,7 @@ use super::{
     coverage::JsonOutput,
     ingest::{self, IngestOptions},
     option_values::parse_limit,
-    options::{AssetOptions, DataKindArg, PythonOption},
+    options::{AssetOptions, DataKindArg, PythonOption, WideOption},
 };
 use crate::{
     collect::{
@@ -24,7 +24,10 @@ use crate::{
     },
     domain::quoted_path,
     exit::ExitStatus,
-    report::{align_right, output_width, plain_table, print_data, print_note, trim_lines},
+    report::{
+        fitted_table::{FittedColumn, fitted_text},
+        print_data, print_note,
+    },
     run_analysis::{StepTimesReport, read_all_runs, step_times_json, step_times_text},
     session::CommandError,
     timeline::step_times,
@@ -94,6 +97,8 @@ struct RankOptions {
     assets: AssetOptions,
     #[command(flatten)]
     output: JsonOutput,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 /// Profiles a server of vLLM-Ascend while a command or given requests run, and analyses and checks every rank
@@ -191,7 +196,11 @@ impl RankOptions {
         signals: &StopSignals,
     ) -> Result<ExitStatus, CommandError> {
         let CollectedRanks { ranks, problems } = collected;
-        print_data(&if self.output.is_json() { ranks_json(ranks) } else { ranks_text(ranks) });
+        print_data(&if self.output.is_json() {
+            ranks_json(ranks)
+        } else {
+            ranks_text(ranks, self.wide.width())
+        });
         let complete = ranks.iter().filter(|rank| matches!(rank.state, RankState::Complete { .. }));
         let complete: Vec<PathBuf> = complete.map(|rank| rank.folder.clone()).collect();
         let mut exit = if problems.is_empty() && complete.len() == ranks.len() {
@@ -233,7 +242,7 @@ impl RankOptions {
         Ok(if self.output.is_json() {
             step_times_json(&report)
         } else {
-            format!("\n{}", step_times_text(&report, output_width()))
+            format!("\n{}", step_times_text(&report, self.wide.width()))
         })
     }
 }
@@ -321,9 +330,9 @@ fn unused_log_folder() -> PathBuf {
     names.find(|folder| !folder.exists()).unwrap_or_default()
 }
 
-fn ranks_text(ranks: &[AnalysedRank]) -> String {
+fn ranks_text(ranks: &[AnalysedRank], width: Option<usize>) -> String {
     let mut reasons = String::new();
-    let mut table = plain_table(vec!["profile", "state", "kernels", "collectives"]);
+    let mut rows = Vec::new();
     for rank in ranks {
         let name = rank.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (state, kernels, collectives) = match &rank.state {
@@ -336,10 +345,15 @@ fn ranks_text(ranks: &[AnalysedRank]) -> String {
             }
             RankState::Raw => ("not analysed".to_owned(), "-".to_owned(), "-".to_owned()),
         };
-        table.add_row(vec![name, state, kernels, collectives]);
+        rows.push(vec![name, state, kernels, collectives]);
     }
-    align_right(&mut table, 2..4);
-    trim_lines(&table) + &reasons
+    let columns = vec![
+        FittedColumn::text("profile", 0).shortened_to(24),
+        FittedColumn::text("state", 0),
+        FittedColumn::number("kernels", 1),
+        FittedColumn::number("collectives", 1),
+    ];
+    fitted_text(columns, rows, width) + &reasons
 }
 
 fn ranks_json(ranks: &[AnalysedRank]) -> String {

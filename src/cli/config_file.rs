@@ -14,11 +14,14 @@ use std::{
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, parser::ValueSource};
 use toml::de::{DeTable, DeValue};
 
-use super::options::{OutputFormat, OutputOptions};
+use super::options::{OutputFormat, OutputOptions, WideOption};
 use crate::{
     domain::did_you_mean_or,
     exit::ExitStatus,
-    report::{plain_table, print_data, print_note, trim_lines},
+    report::{
+        fitted_table::{FittedColumn, fitted_text},
+        print_data, print_note,
+    },
     session::CommandError,
 };
 
@@ -44,6 +47,8 @@ pub(super) fn is_internal(word: &OsStr) -> bool {
 pub(super) struct ConfigOptions {
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 /// An option that a file sets.
@@ -417,17 +422,17 @@ pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitSt
         print_note(&format!("{} {state}", file.display()));
     }
     if !found.options.is_empty() {
-        let mut table = plain_table(["command", "option", "value", "place"]);
-        for option in &found.options {
+        let columns = vec![
+            FittedColumn::text("command", 0),
+            FittedColumn::text("option", 0),
+            FittedColumn::text("value", 0).shortened_to(12),
+            FittedColumn::text("place", 0).shortened_to(24),
+        ];
+        let rows = found.options.iter().map(|option| {
             let command = if option.command.is_empty() { "all".to_owned() } else { option.command.join(" ") };
-            table.add_row([
-                command,
-                format!("--{}", option.option),
-                option.text(),
-                option.place().replace('`', ""),
-            ]);
-        }
-        print_data(&trim_lines(&table));
+            vec![command, format!("--{}", option.option), option.text(), option.place().replace('`', "")]
+        });
+        print_data(&fitted_text(columns, rows, options.wide.width()));
     }
     Ok(ExitStatus::Done)
 }

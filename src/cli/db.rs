@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputFormat, OutputOptions};
+use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputFormat, OutputOptions, WideOption};
 use crate::{
     database::{
         Database, IssueSeverity, LintReport, NormalizeReport, check_ledger, copy_shapes, lint_database,
@@ -107,6 +107,8 @@ pub(super) struct RebuildOptions {
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
+    wide: WideOption,
+    #[command(flatten)]
     assets: AssetOptions,
 }
 
@@ -183,7 +185,7 @@ fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let report = rebuild_database(&database, &assets, !options.dry_run)?;
     print_data(&match options.output.format {
-        OutputFormat::Plain => rebuild_text(&report),
+        OutputFormat::Plain => rebuild_text(&report, options.wide.width()),
         OutputFormat::Json => rebuild_json(&report),
     });
     Ok(if report.is_complete() { ExitStatus::Done } else { ExitStatus::SomeNotOk })

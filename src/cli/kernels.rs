@@ -66,7 +66,7 @@ fn list_missing(options: &KernelsOptions, catalogue: &Catalogue) -> Result<ExitS
         print_note("every kernel can be replayed as it was recorded");
     }
     print_data(&match options.output.format {
-        OutputFormat::Plain => gaps_table(&gaps),
+        OutputFormat::Plain => gaps_table(&gaps, options.wide.width()),
         OutputFormat::Json => gaps_json(&gaps),
     });
     Ok(ExitStatus::Done)

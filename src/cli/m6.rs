@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     coverage::JsonOutput,
-    options::{AssetOptions, KernelFilter, given_or_usual_folder},
+    options::{AssetOptions, KernelFilter, WideOption, given_or_usual_folder},
     question_options::DefaultOptions,
     step_options::{NAMED_MODEL, StepOptions},
 };
@@ -71,6 +71,8 @@ pub(super) struct M6Options {
     tokens: Option<u64>,
     #[command(flatten)]
     output: JsonOutput,
+    #[command(flatten)]
+    wide: WideOption,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -144,6 +146,10 @@ pub(super) fn run(options: &M6Options) -> Result<ExitStatus, CommandError> {
         print_note("the only forward pass may begin before the recorded run");
     }
     let report = M6Report { predicted, passes: &passes };
-    print_data(&if options.output.is_json() { m6_json(&report) } else { m6_text(&report) });
+    print_data(&if options.output.is_json() {
+        m6_json(&report)
+    } else {
+        m6_text(&report, options.wide.width())
+    });
     Ok(ExitStatus::Done)
 }

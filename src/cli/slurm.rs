@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     TopCommand,
-    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
+    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption},
     run::RunCommandOptions,
     shard::{divide_database, parse_shard_count},
     slurm_comm::{self, SlurmCommOptions},
@@ -78,6 +78,8 @@ pub(super) struct SlurmStatusOptions {
     database: DatabaseFolder,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 /// Cancels the waiting tasks of the last submission, and stops the running ones
@@ -241,7 +243,7 @@ fn show_status(options: &SlurmStatusOptions) -> Result<ExitStatus, CommandError>
     let (database, plan) = planned_database(&options.database)?;
     let status = SlurmStatus::read(&database, &plan)?;
     print_data(&match options.output.format {
-        OutputFormat::Plain => status.text(),
+        OutputFormat::Plain => status.text(options.wide.width()),
         OutputFormat::Json => status.json(),
     });
     Ok(match status.left_note(&database) {

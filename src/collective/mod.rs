@@ -16,6 +16,6 @@ pub(crate) use fit::{
 };
 pub(crate) use node_layout::NodeLayout;
 pub(crate) use plot::bandwidth_plot;
-pub(crate) use sweep::{Sweep, SweepKey, SweepTable, size_text};
+pub(crate) use sweep::{Sweep, SweepKey, SweepPoint, SweepTable, size_text};
 pub(crate) use topology::{GroupSize, TopologyError, devices_for, reachable_groups, tier_of_group};
 pub(crate) use validate::{ModelComparison, ModelVerdict, compare_with_model};

@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 use crate::{
     adaptive::{ChoiceReason, ErrorEstimate},
     domain::{IdentifiedCase, KernelName},
-    report::{align_right, format_count, plain_table, trim_lines},
+    report::{
+        fitted_table::{DETAIL, FittedColumn, fitted_text},
+        format_count,
+    },
 };
 
 /// Case of a batch.
@@ -68,14 +71,23 @@ pub(crate) fn adapt_line(state: &AdaptedState<'_>, target: f64) -> String {
 }
 
 /// Returns the closing table.
-pub(crate) fn adapt_table(states: &[AdaptedState<'_>], target: f64) -> String {
-    let mut table =
-        plain_table(["kernel", "rows", "candidates", "hold-outs", "p50", "p90", "max", "target", "met"]);
-    for state in states {
+pub(crate) fn adapt_table(states: &[AdaptedState<'_>], target: f64, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("kernel", 0).shortened_to(16),
+        FittedColumn::number("rows", 1),
+        FittedColumn::number("candidates", DETAIL),
+        FittedColumn::number("hold-outs", DETAIL),
+        FittedColumn::number("p50", 2),
+        FittedColumn::number("p90", 0),
+        FittedColumn::number("max", 2),
+        FittedColumn::number("target", 1),
+        FittedColumn::text("met", 0),
+    ];
+    let cells = |state: &AdaptedState<'_>| {
         let error = |of: fn(&ErrorEstimate) -> f64| {
             state.estimate.as_ref().map_or_else(|| "-".to_owned(), |estimate| error_text(of(estimate)))
         };
-        table.add_row([
+        vec![
             state.kernel.to_string(),
             state.rows.to_string(),
             state.candidates.to_string(),
@@ -85,10 +97,9 @@ pub(crate) fn adapt_table(states: &[AdaptedState<'_>], target: f64) -> String {
             error(|estimate| estimate.max),
             error_text(target),
             if state.is_met { "yes" } else { "no" }.to_owned(),
-        ]);
-    }
-    align_right(&mut table, 1..8);
-    trim_lines(&table)
+        ]
+    };
+    fitted_text(columns, states.iter().map(cells), width)
 }
 
 /// Returns the same as JSON lines, with relative errors; an error is null without an estimate, or if a hold-out has no
@@ -111,19 +122,24 @@ pub(crate) fn adapt_json(states: &[AdaptedState<'_>], target: f64) -> String {
 }
 
 /// Returns the table of a batch.
-pub(crate) fn chosen_table(chosen: &[ChosenCase]) -> String {
-    let mut table = plain_table(["kernel", "inputs", "reason", "answer (us)", "case"]);
-    for chosen in chosen {
-        table.add_row([
+pub(crate) fn chosen_table(chosen: &[ChosenCase], width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("kernel", 0).shortened_to(16),
+        FittedColumn::text("inputs", 0).shortened_to(16),
+        FittedColumn::text("reason", 1).shortened_to(16),
+        FittedColumn::number("answer (us)", 2),
+        FittedColumn::text("case", 3),
+    ];
+    let cells = |chosen: &ChosenCase| {
+        vec![
             chosen.case.kernel.to_string(),
             chosen.case.shapes(),
             reason_text(chosen.reason),
             chosen.predicted.map_or_else(|| "none".to_owned(), |latency| format!("{latency:.2}")),
             chosen.case.id().as_str().to_owned(),
-        ]);
-    }
-    align_right(&mut table, 3..4);
-    trim_lines(&table)
+        ]
+    };
+    fitted_text(columns, chosen.iter().map(cells), width)
 }
 
 /// Returns the same as JSON lines.

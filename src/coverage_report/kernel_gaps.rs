@@ -3,14 +3,16 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use comfy_table::Cell;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::coverage::milliseconds;
 use crate::{
     domain::Nanos,
-    report::{align_right, format_count, plain_table, trim_lines},
+    report::{
+        fitted_table::{FittedColumn, fitted_text},
+        format_count,
+    },
 };
 
 /// Unit of a device that ran the records of a kernel.
@@ -113,7 +115,7 @@ fn time_ratio(part: Nanos, whole: Nanos) -> f64 {
 
 /// Returns a table of the gaps on AI cores with their share of the time, tables of AI CPU kernels and of collectives, and
 /// the share of each kind of gap.
-pub(crate) fn gaps_table(gaps: &ProfileGaps) -> String {
+pub(crate) fn gaps_table(gaps: &ProfileGaps, width: Option<usize>) -> String {
     let mut text = String::new();
     for (engine, title) in [
         (KernelEngine::AiCore, "AI cores"),
@@ -122,7 +124,7 @@ pub(crate) fn gaps_table(gaps: &ProfileGaps) -> String {
     ] {
         if gaps.of_engine(engine).next().is_some() {
             let separator = if text.is_empty() { "" } else { "\n" };
-            let _ = write!(text, "{separator}{}", engine_table(gaps, engine, title));
+            let _ = write!(text, "{separator}{}", engine_table(gaps, engine, title, width));
         }
     }
     let separator = if text.is_empty() { "" } else { "\n" };
@@ -130,24 +132,29 @@ pub(crate) fn gaps_table(gaps: &ProfileGaps) -> String {
     text
 }
 
-fn engine_table(gaps: &ProfileGaps, engine: KernelEngine, title: &str) -> String {
-    let shares = engine == KernelEngine::AiCore;
-    let reasons = engine != KernelEngine::Collective;
-    let mut header = vec![title, "records", "time (ms)"];
-    header.extend(shares.then_some("share (%)"));
-    header.extend(reasons.then_some("reason"));
-    let mut table = plain_table(header);
-    for gap in gaps.of_engine(engine) {
-        let mut cells = vec![gap.kernel.clone(), gap.records.to_string(), milliseconds(gap.time.0)];
-        cells.extend(gaps.share(gap).map(|share| format!("{:.2}", share * 100.0)));
-        cells.extend(gap.kind.map(|kind| match gap.reason.as_str() {
+fn engine_table(gaps: &ProfileGaps, engine: KernelEngine, title: &str, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text(title, 0).shortened_to(16),
+        FittedColumn::number("records", 2),
+        FittedColumn::number("time (ms)", 0),
+        FittedColumn::number("share (%)", 1),
+        FittedColumn::text("reason", 0).shortened_to(16),
+    ];
+    // Collectives have neither a share of the AI cores nor a reason.
+    let cells = |gap: &KernelGap| {
+        let reason = gap.kind.map(|kind| match gap.reason.as_str() {
             "" => kind.label().to_owned(),
             reason => format!("{}: {reason}", kind.label()),
-        }));
-        table.add_row(cells.into_iter().map(Cell::new));
-    }
-    align_right(&mut table, 1..if shares { 4 } else { 3 });
-    trim_lines(&table)
+        });
+        vec![
+            gap.kernel.clone(),
+            gap.records.to_string(),
+            milliseconds(gap.time.0),
+            gaps.share(gap).map_or_else(String::new, |share| format!("{:.2}", share * 100.0)),
+            reason.unwrap_or_default(),
+        ]
+    };
+    fitted_text(columns, gaps.of_engine(engine).map(cells), width)
 }
 
 fn summary_line(gaps: &ProfileGaps) -> String {

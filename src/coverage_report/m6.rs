@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::coverage::milliseconds;
 use crate::{
     domain::Nanos,
-    report::{align_right, plain_table, trim_lines},
+    report::fitted_table::{DETAIL, FittedColumn, fitted_text},
     workload::{ForwardPass, PredictedTime},
 };
 
@@ -91,21 +91,22 @@ fn ratio_cell(ratio: Option<f64>) -> String {
 }
 
 /// Returns a table of the passes with M6, and the means.
-pub(crate) fn m6_text(report: &M6Report<'_>) -> String {
-    let mut table = plain_table([
-        "pass",
-        "device",
-        "tokens",
-        "kernels",
-        "compute ms",
-        "comm ms",
-        "total ms",
-        "aicpu ms",
-        "M6",
-        "M6 compute",
-        "M6 comm",
-        "complete",
-    ]);
+pub(crate) fn m6_text(report: &M6Report<'_>, width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::text("pass", 0),
+        FittedColumn::text("device", DETAIL).shortened_to(12),
+        FittedColumn::number("tokens", 1),
+        FittedColumn::number("kernels", DETAIL),
+        FittedColumn::number("compute ms", 3),
+        FittedColumn::number("comm ms", 3),
+        FittedColumn::number("total ms", 1),
+        FittedColumn::number("aicpu ms", DETAIL),
+        FittedColumn::number("M6", 0),
+        FittedColumn::number("M6 compute", 2),
+        FittedColumn::number("M6 comm", 2),
+        FittedColumn::text("complete", 4),
+    ];
+    let mut rows = Vec::new();
     let predicted = report.predicted_times();
     let cells = |times: PassTimes| times.ratios(predicted).map(ratio_cell);
     for (number, ProfiledPass { pass, .. }) in report.passes.iter().enumerate() {
@@ -120,7 +121,7 @@ pub(crate) fn m6_text(report: &M6Report<'_>) -> String {
         );
         row.extend(cells(PassTimes::new(pass.compute, pass.communication)));
         row.push(if pass.is_complete { "yes" } else { "no" }.to_owned());
-        table.add_row(row);
+        rows.push(row);
     }
     let millis = |nanos: f64| format!("{:.3}", nanos / 1e6);
     for mean in report.mean_times() {
@@ -130,14 +131,13 @@ pub(crate) fn m6_text(report: &M6Report<'_>) -> String {
         row.extend([compute, communication, compute + communication].map(millis));
         row.push(String::new());
         row.extend(cells(mean.times));
-        table.add_row(row);
+        rows.push(row);
     }
     let mut row =
         vec!["predicted".to_owned(), String::new(), String::new(), report.predicted.events.to_string()];
     let total = predicted.compute + predicted.communication;
     row.extend([predicted.compute, predicted.communication, total].map(millis));
-    table.add_row(row);
-    align_right(&mut table, 1..11);
+    rows.push(row);
     let others = match report.predicted.others {
         0 => String::new(),
         count => format!(
@@ -145,7 +145,7 @@ pub(crate) fn m6_text(report: &M6Report<'_>) -> String {
             milliseconds(report.predicted.others_time.0)
         ),
     };
-    trim_lines(&table) + &others
+    fitted_text(columns, rows, width) + &others
 }
 
 /// Returns a JSON object for each pass, then one for each mean, then one with the prediction.

@@ -12,7 +12,10 @@ use super::{
 use crate::{
     database::Database,
     domain::quoted_path,
-    report::{align_right, format_count, plain_table, trim_lines},
+    report::{
+        fitted_table::{FittedColumn, fitted_text},
+        format_count,
+    },
     session::CommandError,
 };
 
@@ -69,7 +72,7 @@ impl SlurmStatus {
     }
 
     /// Returns a line about the jobs, then a table with a row per shard.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn text(&self, width: Option<usize>) -> String {
         let SlurmSubmission { plan, array_job, merge_job, submitted, .. } = &self.submission;
         let merge = match (merge_job, &self.merge) {
             (None, _) => "no merge job".to_owned(),
@@ -89,11 +92,19 @@ impl SlurmStatus {
             format_count(self.shards.len(), "shard"),
             format_count(cases, "case"),
         );
-        let mut table = plain_table(["shard", "state", "node", "cases", "done", "failed", "reason"]);
-        for (shard, task) in &self.shards {
+        let columns = vec![
+            FittedColumn::number("shard", 0),
+            FittedColumn::text("state", 0),
+            FittedColumn::text("node", 1).shortened_to(8),
+            FittedColumn::number("cases", 0),
+            FittedColumn::number("done", 0),
+            FittedColumn::number("failed", 0),
+            FittedColumn::text("reason", 2).shortened_to(16),
+        ];
+        let cells = |(shard, task): &(ShardState, Option<QueuedTask>)| {
             let (node, reason) =
                 task.as_ref().map_or(("", ""), |task| (task.node.as_str(), task.reason.as_str()));
-            table.add_row([
+            vec![
                 shard.number.to_string(),
                 state_word(shard, task.as_ref()),
                 node.to_owned(),
@@ -101,10 +112,9 @@ impl SlurmStatus {
                 shard.done.to_string(),
                 shard.failed.to_string(),
                 reason.to_owned(),
-            ]);
-        }
-        align_right(&mut table, [0, 3, 4, 5]);
-        text.push_str(&trim_lines(&table));
+            ]
+        };
+        text.push_str(&fitted_text(columns, self.shards.iter().map(cells), width));
         text
     }
 
@@ -198,7 +208,7 @@ mod tests {
             status.shards.iter().map(|(shard, task)| state_word(shard, task.as_ref())).collect();
         assert_eq!(words, ["complete", "running", "timeout", "not started", "interrupted"]);
         assert_eq!(status.left_shards(), [3, 4, 5]);
-        assert!(status.text().contains("merge job 7 pending"), "{}", status.text());
-        assert!(status.text().contains("1 of 5 shards complete"), "{}", status.text());
+        assert!(status.text(None).contains("merge job 7 pending"), "{}", status.text(None));
+        assert!(status.text(None).contains("1 of 5 shards complete"), "{}", status.text(None));
     }
 }

@@ -110,9 +110,12 @@ struct PlacedColumn {
 }
 
 impl FittedTable<'_> {
-    /// Returns the text. Columns without any content are left out; `width` limits the lines as far as the columns that are never
+    /// Returns the text, which is empty without rows. Columns without any content are left out; `width` limits the lines as far as the columns that are never
     /// left out allow, `None` does not.
     pub(crate) fn print(&self, width: Option<usize>, is_painted: bool) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
         let placed = self.place_columns(width);
         let mut text = String::new();
         let headers: Vec<&str> = self.columns.iter().map(|column| column.header).collect();

@@ -66,7 +66,7 @@ pub(crate) use reparse::{
 pub(crate) use run_state::{DeviceActivity, DeviceStatus, RunPhase, RunState};
 pub(crate) use status::RunStatusFile;
 pub(crate) use status_table::status_table;
-pub(crate) use summary_tables::{align_right, kernels_table, plain_table, rules_table, trim_lines};
+pub(crate) use summary_tables::{kernels_table, rules_table};
 pub(crate) use sweep::{SweepLine, SweepPreview};
 pub(crate) use terminal::{
     TextStyle, notes_have_colors, output_has_colors, output_width, painted, print_paged, set_colors,

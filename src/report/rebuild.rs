@@ -5,8 +5,8 @@ use std::{fmt::Write as _, path::PathBuf};
 use serde_json::json;
 
 use super::{
+    fitted_table::{FittedColumn, fitted_text},
     reparse::{MissingKernelRows, WrittenRows},
-    summary_tables::{align_right, plain_table, trim_lines},
     text::format_count,
 };
 use crate::ledger::{SalvagedLedger, SalvagedTable};
@@ -60,7 +60,7 @@ impl RebuildReport {
 }
 
 /// Returns the report as text.
-pub(crate) fn rebuild_text(report: &RebuildReport) -> String {
+pub(crate) fn rebuild_text(report: &RebuildReport, width: Option<usize>) -> String {
     let is_written = report.written.is_some();
     let mut text = String::new();
     if let Some(SalvageReport {
@@ -74,13 +74,17 @@ pub(crate) fn rebuild_text(report: &RebuildReport) -> String {
     }) = &report.salvage
     {
         let _ = writeln!(text, "the ledger is damaged: {problem}");
-        let mut table = plain_table(["table of the ledger", "rows", "incomplete", "read"]);
-        for SalvagedTable { name, rows, incomplete, is_whole } in &salvaged.tables {
+        let columns = vec![
+            FittedColumn::text("table of the ledger", 0),
+            FittedColumn::number("rows", 0),
+            FittedColumn::number("incomplete", 0),
+            FittedColumn::text("read", 0),
+        ];
+        let rows = salvaged.tables.iter().map(|SalvagedTable { name, rows, incomplete, is_whole }| {
             let read = if *is_whole { "all" } else { "in part" };
-            table.add_row([*name, &rows.to_string(), &incomplete.to_string(), read]);
-        }
-        align_right(&mut table, [1, 2]);
-        text.push_str(&trim_lines(&table));
+            vec![(*name).to_owned(), rows.to_string(), incomplete.to_string(), read.to_owned()]
+        });
+        text.push_str(&fitted_text(columns, rows, width));
         let verb = if is_written { "is kept as" } else { "would be kept as" };
         let _ = writeln!(text, "the damaged ledger {verb} {}", kept.display());
         let verb = if is_written { "were read again" } else { "would be read again" };

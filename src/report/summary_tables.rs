@@ -1,6 +1,4 @@
-//! Tables of the kernels of the catalogue and of the rules; tables without borders.
-
-use comfy_table::{CellAlignment, Row, Table, presets::NOTHING};
+//! Tables of the kernels of the catalogue and of the rules.
 
 use super::fitted_table::{FittedColumn, FittedRow, FittedTable};
 use crate::{catalogue::Catalogue, verify::VerificationRule};
@@ -44,25 +42,4 @@ pub(crate) fn rules_table(rules: &[VerificationRule], width: Option<usize>) -> S
     };
     let rows = rules.iter().map(row).collect();
     FittedTable { columns, rows, below: Some(3), ..FittedTable::default() }.print(width, false)
-}
-
-/// Returns a table without borders.
-pub(crate) fn plain_table(header: impl Into<Row>) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    table.set_header(header);
-    table
-}
-
-/// Aligns columns to the right, up to the first index that does not exist.
-pub(crate) fn align_right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
-    for index in columns {
-        let Some(column) = table.column_mut(index) else { return };
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-}
-
-/// Returns the text of a table without trailing spaces.
-pub(crate) fn trim_lines(table: &Table) -> String {
-    table.trim_fmt().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }

@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use super::{
-    OutputFormat, device_ranges, format_count,
-    summary_tables::{plain_table, trim_lines},
+    OutputFormat, device_ranges,
+    fitted_table::{DETAIL, FittedColumn, fitted_text},
+    format_count,
     timestamp::format_duration,
 };
 
@@ -60,17 +61,26 @@ impl SweepPreview {
     }
 
     /// Prints the lines as a table or as JSON Lines.
-    pub(crate) fn print(&self, format: OutputFormat) -> String {
+    pub(crate) fn print(&self, format: OutputFormat, width: Option<usize>) -> String {
         match format {
-            OutputFormat::Plain => self.table(),
+            OutputFormat::Plain => self.table(width),
             OutputFormat::Json => self.lines.iter().map(SweepLine::json_line).collect(),
         }
     }
 
-    fn table(&self) -> String {
-        let header = ["collective", "ranks", "tier", "dtype", "devices", "sizes", "from", "to", "time"];
-        let mut table = plain_table(header);
-        for line in &self.lines {
+    fn table(&self, width: Option<usize>) -> String {
+        let columns = vec![
+            FittedColumn::text("collective", 0),
+            FittedColumn::number("ranks", 0),
+            FittedColumn::number("tier", 1),
+            FittedColumn::text("dtype", 3),
+            FittedColumn::text("devices", 1).shortened_to(16),
+            FittedColumn::number("sizes", 2),
+            FittedColumn::number("from", DETAIL),
+            FittedColumn::number("to", DETAIL),
+            FittedColumn::number("time", 0),
+        ];
+        let cells = |line: &SweepLine| {
             let [from, to] =
                 [line.sizes.first(), line.sizes.last()].map(|size| size.map_or_else(String::new, size_text));
             let more = match line.other_groups {
@@ -78,7 +88,7 @@ impl SweepPreview {
                 1 => " or 1 other group".to_owned(),
                 others => format!(" or {others} other groups"),
             };
-            table.add_row([
+            vec![
                 line.collective.clone(),
                 line.ranks.to_string(),
                 line.tier.to_string(),
@@ -88,9 +98,9 @@ impl SweepPreview {
                 from,
                 to,
                 format_duration(line.seconds),
-            ]);
-        }
-        format!("{}\n{}\n", trim_lines(&table), self.summary())
+            ]
+        };
+        format!("{}\n{}\n", fitted_text(columns, self.lines.iter().map(cells), width), self.summary())
     }
 }
 

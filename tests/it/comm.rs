@@ -55,7 +55,7 @@ fn impossible_groups_and_networks_are_errors() {
 }
 
 /// Writes a database of kind `rehearsal` with a sweep of three planted regimes: 23 sizes, 16 ranks of tier 1.
-fn write_planted(context: &Context, noise: f64) {
+pub(crate) fn write_planted(context: &Context, noise: f64) {
     fs::create_dir_all(context.path("db")).expect("a folder");
     fs::write(
         context.path("db/database.yaml"),

@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::{
+    comm::write_planted,
     context::{Context, STEADY_RUN, SWIGLU, profile},
     kill_resume::ingested,
     rehearsal::{decoder_layer, ledger, rehearse},
@@ -335,12 +336,30 @@ fn tables_of_profiles_and_results_fit_the_terminal() {
             "modules a_ascend_pt --db db",
             "compare a_ascend_pt b_ascend_pt --calls --db db",
             "query --db db --op Add --inputs 3,5;3,5",
+            "kernels --missing a_ascend_pt",
+            "m6 a_ascend_pt --whole --db db --model Qwen3-32B --tp 4 --batch 64",
+            "adapt SwiGlu RmsNorm --db db --host rehearsal --dry-run",
         ]
     ));
     let connection = rusqlite::Connection::open(context.path("db/.npubench/ledger.db")).expect("a ledger");
     connection.execute("UPDATE attempts SET reason = 'changed' WHERE attempt = 1", []).expect("changed");
     // Run and times differ from call to call.
     fitted_starts(&context, &["noise --db db", "reparse --db db", "why Add.csv:2 --db db"]);
+}
+
+#[test]
+fn tables_of_collectives_fit_the_terminal() {
+    let context = Context::new();
+    write_planted(&context, 0.004);
+    insta::assert_snapshot!(fitted_starts(
+        &context,
+        &[
+            "comm groups --devices 0-15",
+            "comm fit --db db",
+            "comm validate --db db",
+            "comm run --db db --host rehearsal --devices 0-7 --ranks 2,8 --sizes 1K,32K,1M --dry-run",
+        ]
+    ));
 }
 
 /// Checks that tables fit 60, 80, 120 and 200 columns and are whole without a width; returns their first lines.
@@ -358,11 +377,17 @@ fn fitted_starts(context: &Context, tables: &[&str]) -> String {
             let fitted = at(&[]).stdout;
             let start: Vec<&str> = fitted.lines().take(6).collect();
             starts += &format!("$ npubench {} ({width} columns)\n{}\n", table.join(" "), start.join("\n"));
-            // Sentences begin at the first column, and are broken by the terminal; so are reasons below one, and names of files are
-            // whole.
+            // Sentences begin at the first column or below a heading, and are broken by the terminal; so are reasons below one. Names of
+            // files are whole.
             let is_cells = |line: &&str| {
-                let others =
-                    [": rows of ", " % narrower with ", "profile/", "SHA-256", "the records of the case"];
+                let others = [
+                    ": rows of ",
+                    " % narrower with ",
+                    "profile/",
+                    "SHA-256",
+                    "the records of the case",
+                    " messages: ",
+                ];
                 line.starts_with(' ') && !others.iter().any(|other| line.contains(other))
             };
             let lines = fitted.lines().filter(is_cells);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions};
+use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
     collective::{SweepFit, bandwidth_plot, compare_group_sizes},
     config::DeviceProfile,
@@ -36,6 +36,8 @@ pub(in crate::cli) struct FitOptions {
     svg: Option<PathBuf>,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -84,7 +86,7 @@ pub(super) fn run(options: &FitOptions) -> Result<ExitStatus, CommandError> {
     }
     print_data(&match options.output.format {
         OutputFormat::Json => fit_json(&report),
-        OutputFormat::Plain => fit_text(&report),
+        OutputFormat::Plain => fit_text(&report, options.wide.width()),
     });
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));

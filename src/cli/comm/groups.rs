@@ -2,7 +2,9 @@
 
 use clap::Args;
 
-use super::super::options::{AssetOptions, DeviceList, OutputFormat, OutputOptions, parse_devices};
+use super::super::options::{
+    AssetOptions, DeviceList, OutputFormat, OutputOptions, WideOption, parse_devices,
+};
 use crate::{
     collective::{devices_for, reachable_groups, tier_of_group},
     config::DeviceProfile,
@@ -34,6 +36,8 @@ pub(in crate::cli) struct GroupsOptions {
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
+    wide: WideOption,
+    #[command(flatten)]
     assets: AssetOptions,
 }
 
@@ -62,7 +66,7 @@ pub(super) fn run(options: &GroupsOptions) -> Result<ExitStatus, CommandError> {
     }
     print_data(&match options.output.format {
         OutputFormat::Json => groups_json(&network, &choices),
-        OutputFormat::Plain => groups_table(&network, &choices),
+        OutputFormat::Plain => groups_table(&network, &choices, options.wide.width()),
     });
     if devices.len() > 1 {
         print_note(&format!(

@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     super::{
         measurement_options::MeasurementOptions,
-        options::{DatabaseFolder, DeviceList, OutputOptions, check_device, parse_devices},
+        options::{DatabaseFolder, DeviceList, OutputOptions, WideOption, check_device, parse_devices},
     },
     message_options::MessageOptions,
     node_options::NodeOptions,
@@ -69,6 +69,8 @@ pub(in crate::cli) struct CommRunOptions {
     measurement: MeasurementOptions,
     #[command(flatten)]
     output: OutputOptions,
+    #[command(flatten)]
+    wide: WideOption,
 }
 
 /// Backend of torch.distributed.
@@ -152,7 +154,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let preview = context.preview_sweep(&run_options, options.deadline.seconds())?;
     if options.dry_run {
         database.note_draft();
-        print_data(&preview.print(options.output.format));
+        print_data(&preview.print(options.output.format, options.wide.width()));
         return Ok(ExitStatus::Done);
     }
     print_note(&preview.summary());

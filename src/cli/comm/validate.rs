@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions};
+use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
     collective::{ModelVerdict, compare_with_model},
     database::Database,
@@ -34,6 +34,8 @@ pub(in crate::cli) struct ValidateOptions {
     #[command(flatten)]
     output: OutputOptions,
     #[command(flatten)]
+    wide: WideOption,
+    #[command(flatten)]
     assets: AssetOptions,
 }
 
@@ -56,7 +58,7 @@ pub(super) fn run(options: &ValidateOptions) -> Result<ExitStatus, CommandError>
     };
     print_data(&match options.output.format {
         OutputFormat::Json => model_json(&report),
-        OutputFormat::Plain => model_text(&report),
+        OutputFormat::Plain => model_text(&report, options.wide.width()),
     });
     note_simulated(database.kind());
     notes.iter().for_each(|note| print_note(note));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        summary_tables::{align_right, plain_table, trim_lines},
+        fitted_table::{FittedColumn, fitted_text},
         text::format_count,
     },
     four_digits,
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     collective::{
         AlgorithmSwitch, LEAST_SIZES, LineFit, MOST_SIZES, RangeLine, ScalingComparison, ScalingOfGroups,
-        SweepFit, size_text,
+        SweepFit, SweepPoint, size_text,
     },
     config::CommNetwork,
     domain::{CommandSizes, DataKind, Dtype, SweepCommand},
@@ -63,10 +63,10 @@ impl FitReport<'_> {
 }
 
 /// Returns a table for each sweep, with its lines and changes, then the algorithms by group sizes.
-pub(crate) fn fit_text(report: &FitReport<'_>) -> String {
+pub(crate) fn fit_text(report: &FitReport<'_>, width: Option<usize>) -> String {
     let mut text = String::new();
     for fit in report.fits {
-        let _ = writeln!(text, "{}{}\n{}", fit.sweep.name(), report.kind.mark(), points_table(fit));
+        let _ = writeln!(text, "{}{}\n{}", fit.sweep.name(), report.kind.mark(), points_table(fit, width));
         text += &lines_text(report, fit);
         text.push('\n');
     }
@@ -77,26 +77,34 @@ pub(crate) fn fit_text(report: &FitReport<'_>) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
-fn points_table(fit: &SweepFit) -> String {
-    let mut table =
-        plain_table(["bytes", "us", "95 % low", "high", "algbw GB/s", "busbw GB/s", "fit us", "off %"]);
-    for (index, point) in fit.sweep.points.iter().enumerate() {
+fn points_table(fit: &SweepFit, width: Option<usize>) -> String {
+    let ranked = [
+        ("bytes", 0),
+        ("us", 0),
+        ("95 % interval", 3),
+        ("algbw GB/s", 2),
+        ("busbw GB/s", 0),
+        ("fit us", 4),
+        ("off %", 1),
+    ];
+    let columns = ranked.map(|(header, rank)| FittedColumn::number(header, rank)).to_vec();
+    let cells = |(index, point): (usize, &SweepPoint)| {
         let (algorithm, bus) = fit.sweep.bandwidths(point.bandwidth_bytes, point.micros);
         let line = fit.line_of_point(index).map(|line| line.micros(point.bandwidth_bytes as f64));
         let dash = || "-".to_owned();
-        table.add_row([
+        vec![
             point.message.to_string(),
             four_digits(point.micros),
-            point.interval.map_or_else(dash, |(low, _)| four_digits(low)),
-            point.interval.map_or_else(dash, |(_, high)| four_digits(high)),
+            point
+                .interval
+                .map_or_else(dash, |(low, high)| format!("{} to {}", four_digits(low), four_digits(high))),
             four_digits(algorithm),
             four_digits(bus),
             line.map_or_else(dash, four_digits),
             line.map_or_else(dash, |line| format!("{:+.1}", 100.0 * (point.micros / line - 1.0))),
-        ]);
-    }
-    align_right(&mut table, 0..8);
-    trim_lines(&table)
+        ]
+    };
+    fitted_text(columns, fit.sweep.points.iter().enumerate().map(cells), width)
 }
 
 /// Returns a value with its interval.

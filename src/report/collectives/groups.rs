@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::{
-    summary_tables::{align_right, plain_table, trim_lines},
+    fitted_table::{FittedColumn, fitted_text},
     text::device_ranges,
 };
 use crate::{collective::GroupSize, config::CommNetwork};
@@ -16,11 +16,19 @@ pub(crate) struct GroupChoice {
 }
 
 /// Returns a table of groups with the links of their tiers.
-pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice]) -> String {
-    let mut table = plain_table(["tier", "links", "GB/s", "us", "ranks", "groups", "preferred devices"]);
-    for GroupChoice { size, groups } in choices {
-        let Some(tier) = network.tiers.get(size.tier) else { continue };
-        table.add_row([
+pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice], width: Option<usize>) -> String {
+    let columns = vec![
+        FittedColumn::number("tier", 0),
+        FittedColumn::text("links", 1),
+        FittedColumn::number("GB/s", 2),
+        FittedColumn::number("us", 3),
+        FittedColumn::number("ranks", 0),
+        FittedColumn::number("groups", 0),
+        FittedColumn::text("preferred devices", 0).shortened_to(17),
+    ];
+    let cells = |GroupChoice { size, groups }: &GroupChoice| {
+        let tier = network.tiers.get(size.tier)?;
+        Some(vec![
             size.tier.to_string(),
             tier.kind.to_string(),
             tier.gb_per_s.to_string(),
@@ -28,10 +36,9 @@ pub(crate) fn groups_table(network: &CommNetwork, choices: &[GroupChoice]) -> St
             size.ranks.to_string(),
             groups.len().to_string(),
             groups.first().map_or_else(String::new, |devices| device_ranges(devices)),
-        ]);
-    }
-    align_right(&mut table, [0, 2, 3, 4, 5]);
-    trim_lines(&table)
+        ])
+    };
+    fitted_text(columns, choices.iter().filter_map(cells), width)
 }
 
 /// Returns a JSON object for each size, with all its groups.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    super::summary_tables::{align_right, plain_table, trim_lines},
+    super::fitted_table::{DETAIL, FittedColumn, fitted_text},
     four_digits,
 };
 use crate::{
@@ -28,16 +28,24 @@ impl ModelReport<'_> {
 }
 
 /// Returns a table of all rows, then the numbers of verdicts.
-pub(crate) fn model_text(report: &ModelReport<'_>) -> String {
+pub(crate) fn model_text(report: &ModelReport<'_>, width: Option<usize>) -> String {
     let has_parts = report.comparisons.iter().any(|row| row.sweep.key.parts != PartWeights::Equal);
-    let mut header =
-        vec!["collective", "tier", "ranks", "type", "bytes", "us", "model us", "ratio", "verdict"];
-    header.extend(has_parts.then_some("parts"));
-    let mut table = plain_table(header);
-    for row in report.comparisons {
+    let columns = vec![
+        FittedColumn::text("collective", 0),
+        FittedColumn::number("tier", 2),
+        FittedColumn::number("ranks", 0),
+        FittedColumn::text("type", 3),
+        FittedColumn::number("bytes", 0),
+        FittedColumn::number("us", 1),
+        FittedColumn::number("model us", 1),
+        FittedColumn::number("ratio", 0),
+        FittedColumn::text("verdict", 0),
+        FittedColumn::text("parts", DETAIL).shortened_to(12),
+    ];
+    let cells = |row: &ModelComparison<'_>| {
         let key = &row.sweep.key;
         let dash = || "-".to_owned();
-        let mut cells = vec![
+        vec![
             row.sweep.kind.to_string(),
             key.tier.map_or_else(dash, |tier| tier.to_string()),
             key.ranks.to_string(),
@@ -47,17 +55,15 @@ pub(crate) fn model_text(report: &ModelReport<'_>) -> String {
             row.predicted_us.map_or_else(dash, four_digits),
             row.ratio().map_or_else(dash, |ratio| format!("{ratio:.2}")),
             row.verdict.to_string(),
-        ];
-        cells.extend(has_parts.then(|| key.parts.to_string()));
-        table.add_row(cells);
-    }
-    align_right(&mut table, [1, 2, 4, 5, 6, 7]);
+            if has_parts { key.parts.to_string() } else { String::new() },
+        ]
+    };
+    let table = fitted_text(columns, report.comparisons.iter().map(cells), width);
     let [pass, warn, fail, none] =
         [ModelVerdict::Pass, ModelVerdict::Warn, ModelVerdict::Fail, ModelVerdict::NoModel]
             .map(|verdict| report.count(verdict));
     format!(
-        "{}\n{pass} PASS (ratio up to {t} or 1/{t}), {warn} WARN (up to {}), {fail} FAIL, {none} without a model, by {}{}\n",
-        trim_lines(&table),
+        "{table}\n{pass} PASS (ratio up to {t} or 1/{t}), {warn} WARN (up to {}), {fail} FAIL, {none} without a model, by {}{}\n",
         2.0 * report.tolerance,
         report.device,
         report.kind.mark(),
