@@ -11,7 +11,7 @@ use crate::{
 /// Number of kernels that a line names.
 const MOST_KERNELS: usize = 8;
 
-/// Returns a line about the cases whose verdicts make the exit code 1, then one about those that were not run, and one about kernels
+/// Returns a line about the cases whose verdicts make the exit code 1, or about a run without any case, then one about those that were not run, and one about kernels
 /// without a catalogue entry, if there are any. Each has its share of the recorded time of the rows, if they have one.
 pub(crate) fn failure_lines(
     findings: &[(IdentifiedCase, CaseOutcome)],
@@ -35,7 +35,9 @@ pub(crate) fn failure_lines(
     let failed: Vec<(&Verdict, &usize)> =
         verdicts.iter().filter(|(verdict, _)| is_failed(**verdict)).collect();
     let all = format_count(findings.len(), "case");
-    let mut lines = vec![if failed.is_empty() {
+    let mut lines = vec![if findings.is_empty() {
+        "no case was left to measure".to_owned()
+    } else if failed.is_empty() {
         format!("failed: none of {all}")
     } else {
         let count: usize = failed.iter().map(|(_, count)| **count).sum();
@@ -71,6 +73,12 @@ pub(crate) fn failure_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_without_any_case_states_it() {
+        let lines = failure_lines(&[], &FailingVerdicts::default(), &RecordedTime::default());
+        assert_eq!(lines, ["no case was left to measure"]);
+    }
 
     #[test]
     fn cases_without_an_entry_have_a_line_of_their_own() {
