@@ -129,16 +129,20 @@ fn attention_shape(row: usize) -> (usize, usize) {
 }
 
 fn attention_query(tokens: usize, length: usize) -> OpQuery {
-    let tensor = |dims: [usize; 3]| {
-        let Tensor { dims, dtype, .. } = tensor_of(&dims);
+    let tensor = |dims: &[usize]| {
+        let Tensor { dims, dtype, .. } = tensor_of(dims);
         QueryTensor { dims, dtype: Some(dtype), format: None }
     };
     #[expect(clippy::cast_precision_loss, reason = "a length")]
     let kv_length = Some(length as f64);
     OpQuery {
         op: "FusedInferAttentionScore".to_owned(),
-        inputs: vec![tensor([tokens, 64, 128]), tensor([900, 8, 128])],
-        attention: AttentionParameters { kv_length, ..AttentionParameters::default() },
+        inputs: vec![tensor(&[tokens, 64, 128]), tensor(&[900, 128, 8, 128])],
+        attention: AttentionParameters {
+            kv_length,
+            layout: Some("TND".to_owned()),
+            ..AttentionParameters::default()
+        },
         ..OpQuery::default()
     }
 }

@@ -11,8 +11,9 @@ use crate::{
 /// Number of kernels that a line names.
 const MOST_KERNELS: usize = 8;
 
-/// Returns a line about the cases whose verdicts make the exit code 1, or about a run without any case, then one about those that were not run, and one about kernels
-/// without a catalogue entry, if there are any. Each has its share of the recorded time of the rows, if they have one.
+/// Returns a line about the cases whose verdicts make the exit code 1, or about a run without any case, then one about those that
+/// were not run, and one about kernels without a catalogue entry, if there are any. Each has its share of the recorded time of the
+/// rows, if they have one.
 pub(crate) fn failure_lines(
     findings: &[(IdentifiedCase, CaseOutcome)],
     failing: &FailingVerdicts,

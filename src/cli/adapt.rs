@@ -132,6 +132,9 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
     let mut session = AdaptSession::new(settings, designs);
     if options.dry_run {
         let chosen = session.choose(&mut database.engine)?;
+        if chosen.is_empty() {
+            print_note("no case is left to choose");
+        }
         print_data(&if is_json { chosen_json(&chosen) } else { chosen_table(&chosen, options.wide.width()) });
         note_simulated(database.kind);
         return Ok(ExitStatus::Done);

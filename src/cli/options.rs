@@ -57,7 +57,7 @@ pub(super) struct OutputOptions {
 /// Width of tables.
 #[derive(Debug, Args)]
 pub(super) struct WideOption {
-    /// Print all columns and whole cells, also on a narrow terminal
+    /// Print all columns that have content and whole cells, also on a narrow terminal
     #[arg(long)]
     wide: bool,
 }

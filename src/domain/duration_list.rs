@@ -1,31 +1,31 @@
-//! Durations of the launches of an attempt in a quarter of the memory of a list of integers.
+//! Durations of the launches of an attempt, in two bytes each where they differ by less than 65.5 µs.
 
-/// Durations in nanoseconds, in launch order. Those of most attempts differ by less than 65.5 µs, so that two bytes each are
-/// enough above the shortest: a ledger of 100,000 cases has 5,700,000 of them.
+/// Durations in nanoseconds, in launch order, as offsets from the shortest. A ledger of 100,000 cases has 5,700,000 durations,
+/// which commands keep in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DurationList {
     shortest: i64,
-    above: AboveShortest,
+    offsets: DurationOffsets,
 }
 
-/// Differences from the shortest duration, the same ones always in the same form.
+/// Offsets from the shortest duration. Equal lists have the same variant, so that derived equality holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum AboveShortest {
-    Near(Box<[u16]>),
-    Far(Box<[u64]>),
+enum DurationOffsets {
+    TwoBytes(Box<[u16]>),
+    EightBytes(Box<[u64]>),
 }
 
-impl Default for AboveShortest {
+impl Default for DurationOffsets {
     fn default() -> Self {
-        Self::Near(Box::default())
+        Self::TwoBytes(Box::default())
     }
 }
 
 impl DurationList {
     pub(crate) const fn len(&self) -> usize {
-        match &self.above {
-            AboveShortest::Near(above) => above.len(),
-            AboveShortest::Far(above) => above.len(),
+        match &self.offsets {
+            DurationOffsets::TwoBytes(offsets) => offsets.len(),
+            DurationOffsets::EightBytes(offsets) => offsets.len(),
         }
     }
 
@@ -35,12 +35,12 @@ impl DurationList {
 
     /// Returns the durations in nanoseconds, in launch order.
     pub(crate) fn to_vec(&self) -> Vec<i64> {
-        match &self.above {
-            AboveShortest::Near(above) => {
-                above.iter().map(|above| self.shortest.wrapping_add(i64::from(*above))).collect()
+        match &self.offsets {
+            DurationOffsets::TwoBytes(offsets) => {
+                offsets.iter().map(|offset| self.shortest.wrapping_add(i64::from(*offset))).collect()
             }
-            AboveShortest::Far(above) => {
-                above.iter().map(|above| self.shortest.wrapping_add_unsigned(*above)).collect()
+            DurationOffsets::EightBytes(offsets) => {
+                offsets.iter().map(|offset| self.shortest.wrapping_add_unsigned(*offset)).collect()
             }
         }
     }
@@ -49,14 +49,14 @@ impl DurationList {
 impl From<&[i64]> for DurationList {
     fn from(durations: &[i64]) -> Self {
         let shortest = durations.iter().copied().min().unwrap_or_default();
-        let above = |duration: &i64| duration.abs_diff(shortest);
-        let near: Option<Box<[u16]>> =
-            durations.iter().map(|duration| u16::try_from(above(duration)).ok()).collect();
-        let above = match near {
-            Some(near) => AboveShortest::Near(near),
-            None => AboveShortest::Far(durations.iter().map(above).collect()),
+        let offset = |duration: &i64| duration.abs_diff(shortest);
+        let two_bytes: Option<Box<[u16]>> =
+            durations.iter().map(|duration| u16::try_from(offset(duration)).ok()).collect();
+        let offsets = match two_bytes {
+            Some(offsets) => DurationOffsets::TwoBytes(offsets),
+            None => DurationOffsets::EightBytes(durations.iter().map(offset).collect()),
         };
-        Self { shortest, above }
+        Self { shortest, offsets }
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
             prop_assert_eq!(list.len(), durations.len());
             let near: Vec<i64> = durations.iter().map(|duration| (far / 2) + duration % 30_000).collect();
             let list = DurationList::from(near.as_slice());
-            prop_assert!(matches!(list.above, AboveShortest::Near(_)));
+            prop_assert!(matches!(list.offsets, DurationOffsets::TwoBytes(_)));
             prop_assert_eq!(list.to_vec(), near);
         }
     }

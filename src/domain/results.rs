@@ -175,7 +175,7 @@ pub struct AttemptSamples {
 
 /// Accepted samples of one attempt, for the fit of all cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CollectionSamples<S = Vec<i64>> {
+pub(crate) struct CollectionSamples {
     pub(crate) case: CaseId,
     /// Key of the collection in the ledger.
     pub(crate) collection: i64,
@@ -186,7 +186,7 @@ pub(crate) struct CollectionSamples<S = Vec<i64>> {
     /// Reason of a collection with verdict `noisy`.
     pub(crate) noise: Option<Arc<str>>,
     /// Durations in nanoseconds, in launch order.
-    pub(crate) samples: S,
+    pub(crate) samples: Vec<i64>,
 }
 
 /// Method of an interval.

@@ -37,7 +37,7 @@ pub(crate) struct MeasuredAttempt {
 }
 
 impl MeasuredAttempt {
-    /// Returns the samples for the fit of all cases.
+    /// Returns a copy of the samples for the fit of all cases.
     pub(crate) fn collection_samples(&self) -> CollectionSamples {
         let AttemptSamples { verdict, reason, samples, .. } = &self.samples;
         CollectionSamples {

@@ -1,4 +1,7 @@
 //! Queries of runs, for reports and for resumed runs.
+//!
+//! The ids of cases are digests, so that their order in an index visits pages at random. The queries of all cases of a run select
+//! row ids first, then read the rows in the order of the pages.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -91,7 +94,6 @@ impl Ledger {
                           (SELECT count(*) FROM planned p WHERE p.run = r.run)
                    FROM runs r ORDER BY r.started_ns, r.run";
         let mut runs: Vec<RunRecord> = self.read_rows(sql, [], run_record)?;
-        // The identifiers of cases are random numbers: rows are read by position, so that each page is read once.
         let sql = "SELECT verdict, count(*) FROM verdicts
                    WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1) GROUP BY verdict";
         if let Some(RunRecord { run, .. }) = runs.iter().find(|record| !is_run_id(&record.run)) {
@@ -188,7 +190,8 @@ impl Ledger {
         Ok(cases)
     }
 
-    /// Returns the time and the outcome of each case with a verdict of a run; without the outcome for a verdict of a later version.
+    /// Returns the time and the outcome of each case with a verdict of a run. The outcome is `None` for a verdict that this version
+    /// does not know.
     fn run_verdicts(&self, run: &str) -> Result<HashMap<String, (Nanos, Option<CaseOutcome>)>, LedgerError> {
         let sql = "SELECT case_id, verdict, reason, at_ns FROM verdicts
                    WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1)";

@@ -175,7 +175,7 @@ pub(crate) struct ClockSettling {
     pub(crate) tolerance: f64,
     /// Device time in milliseconds over which readings that do not fall count as settled at another clock.
     pub(crate) steady_ms: f64,
-    /// Greatest device time in milliseconds.
+    /// Greatest device time in milliseconds; a launch counts at least 0.1 ms.
     pub(crate) most_ms: f64,
     /// Device time in milliseconds of the first readings of a collection, which find a clock that rises late.
     #[serde(default)]

@@ -110,8 +110,8 @@ struct PlacedColumn {
 }
 
 impl FittedTable<'_> {
-    /// Returns the text, which is empty without rows. Columns without any content are left out; `width` limits the lines as far as the columns that are never
-    /// left out allow, `None` does not.
+    /// Returns the text, which is empty without rows. Columns without any content are left out; `width` limits the lines as far as
+    /// the columns that are never left out allow, `None` does not.
     pub(crate) fn print(&self, width: Option<usize>, is_painted: bool) -> String {
         if self.rows.is_empty() {
             return String::new();

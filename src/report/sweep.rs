@@ -76,8 +76,7 @@ impl SweepPreview {
             FittedColumn::text("dtype", 3),
             FittedColumn::text("devices", 1).shortened_to(16),
             FittedColumn::number("sizes", 2),
-            FittedColumn::number("from", DETAIL),
-            FittedColumn::number("to", DETAIL),
+            FittedColumn::text("bytes", DETAIL),
             FittedColumn::number("time", 0),
         ];
         let cells = |line: &SweepLine| {
@@ -95,12 +94,13 @@ impl SweepPreview {
                 line.dtype.clone(),
                 format!("{}{more}", device_ranges(&line.devices)),
                 line.sizes.len().to_string(),
-                from,
-                to,
+                format!("{from} to {to}"),
                 format_duration(line.seconds),
             ]
         };
-        format!("{}\n{}\n", fitted_text(columns, self.lines.iter().map(cells), width), self.summary())
+        let table = fitted_text(columns, self.lines.iter().map(cells), width);
+        let separator = if table.is_empty() { "" } else { "\n" };
+        format!("{table}{separator}{}\n", self.summary())
     }
 }
 

@@ -401,7 +401,11 @@ impl RunEnd<'_> {
                 Err(error) => print_note(&format!("warning: the cases cannot be shown: {error}")),
             }
         }
-        failure_lines(&outcome.outcomes, &options.failing, recorded).iter().for_each(|line| print_note(line));
+        // A run that ended before its first case has an error of its own.
+        if !outcome.outcomes.is_empty() || outcome.exit == ExitStatus::Done {
+            let lines = failure_lines(&outcome.outcomes, &options.failing, recorded);
+            lines.iter().for_each(|line| print_note(line));
+        }
         print_note(&format!("{} elapsed", format_clock(elapsed.as_secs_f64())));
         let is_gloo =
             options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);

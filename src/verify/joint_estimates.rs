@@ -43,7 +43,7 @@ struct SoftwareEstimates {
 }
 
 impl SoftwareMedians {
-    fn add<S: AsRef<[i64]>>(&mut self, measured: &CollectionSamples<S>, host: &str) {
+    fn add(&mut self, measured: &CollectionSamples, host: &str) {
         let next = self.cases.len();
         let case = *self.cases.entry(measured.case.clone()).or_insert(next);
         let next = self.collections.len();
@@ -53,8 +53,7 @@ impl SoftwareMedians {
             let device = HostDevice { host: host.to_owned(), device: measured.device };
             self.device_of_collection.push(*self.devices.entry(device).or_insert(next));
         }
-        let median =
-            CollectionMedian::from_samples(case, collection, measured.samples.as_ref(), TIMER_QUANTUM_NS);
+        let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
         self.medians.extend(median);
     }
 
@@ -168,8 +167,8 @@ impl EstimateInput {
     }
 
     /// Adds a measurement; one without an accepted sample is none. They come in the order of their attempts.
-    pub(crate) fn add<S: AsRef<[i64]>>(&mut self, measured: &CollectionSamples<S>) {
-        if measured.samples.as_ref().is_empty() {
+    pub(crate) fn add(&mut self, measured: &CollectionSamples) {
+        if measured.samples.is_empty() {
             return;
         }
         let host = self.hosts.get(&measured.collection).map_or("", String::as_str);
@@ -179,7 +178,7 @@ impl EstimateInput {
             self.earlier.insert(measured.case.clone(), earlier);
         }
         let has_changed = || measured.noise.as_deref().and_then(control_change).is_some();
-        if pattern_reason(measured.samples.as_ref()).is_some() || has_changed() {
+        if pattern_reason(&measured.samples).is_some() || has_changed() {
             let place = (measured.case.clone(), measured.software.clone());
             *self.patterned.entry(place).or_default() += 1;
         }

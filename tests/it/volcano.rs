@@ -188,11 +188,11 @@ fn values_that_would_fail_in_the_cluster_are_refused_with_their_line() {
 }
 
 /// A stand-in for `npubench` that writes its arguments to a file, then waits for SIGTERM if the variable `WAITS` is set.
-/// If it is `signals`, the stand-in sends SIGTERM to the shell as soon as it is started.
+/// If it is `signals`, the stand-in sends SIGTERM to the shell before it has a handler of its own.
 const STAND_IN: &str = r#"#!/bin/sh
 echo "$*" >> "$CALLS"
-trap 'sleep 0.2; echo stopped >> "$CALLS"; exit 5' TERM
 [ "$WAITS" != signals ] || kill -TERM "$PPID"
+trap 'sleep 0.2; echo stopped >> "$CALLS"; exit 5' TERM
 if [ -n "$WAITS" ]; then echo waiting >> "$CALLS"; while :; do sleep 0.05; done; fi
 exit "$CODE"
 "#;

@@ -62,8 +62,9 @@ pub(crate) fn model_text(report: &ModelReport<'_>, width: Option<usize>) -> Stri
     let [pass, warn, fail, none] =
         [ModelVerdict::Pass, ModelVerdict::Warn, ModelVerdict::Fail, ModelVerdict::NoModel]
             .map(|verdict| report.count(verdict));
+    let separator = if table.is_empty() { "" } else { "\n" };
     format!(
-        "{table}\n{pass} PASS (ratio up to {t} or 1/{t}), {warn} WARN (up to {}), {fail} FAIL, {none} without a model, by {}{}\n",
+        "{table}{separator}{pass} PASS (ratio up to {t} or 1/{t}), {warn} WARN (up to {}), {fail} FAIL, {none} without a model, by {}{}\n",
         2.0 * report.tolerance,
         report.device,
         report.kind.mark(),

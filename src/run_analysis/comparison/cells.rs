@@ -1,4 +1,4 @@
-//! Cells that the forms of a comparison share.
+//! Cells, lines and filters that the forms of a comparison share.
 
 use crate::timeline::{ComparedPart, ComparedRow, TimeSum};
 
