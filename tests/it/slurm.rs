@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::{Mutex, PoisonError},
@@ -470,4 +470,70 @@ fn shards_are_not_submitted_without_slurm() {
     let mut after = context.snapshot("db");
     after.retain(|path, _| !path.ends_with(".npubench/lock"));
     assert!(after == before, "the database was changed");
+}
+
+/// A stand-in for `npubench` that ends with 5 at SIGTERM, as an interrupted run, and sends signals to the shell by itself.
+const INTERRUPTED_RUN: &str = r#"#!/bin/sh
+[ "$1" = run ] || { echo 0; exit; }
+trap 'exit 5' TERM
+for signal in $SIGNALS; do kill -"$signal" "$PPID"; done
+while :; do sleep 0.05; done
+"#;
+
+/// A stand-in for `scontrol` that writes its arguments to a file.
+const SCONTROL: &str = r#"#!/bin/sh
+echo "$*" >> "$CALLS"
+[ "$1" != show ] || echo "JobState=COMPLETING Reason=$REASON"
+"#;
+
+/// Slurm sends the warning of the time limit and its SIGTERM together if the limit is noticed late.
+#[test]
+fn tasks_queue_themselves_again_at_the_time_limit_alone() {
+    let context = ingested();
+    let bin = context.path("bin");
+    fs::create_dir(&bin).expect("a folder");
+    for (name, script) in [("npubench", INTERRUPTED_RUN), ("scontrol", SCONTROL)] {
+        fs::write(bin.join(name), script).expect("written");
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).expect("executable");
+    }
+    let program = bin.join("npubench");
+    let program = program.to_str().expect("text");
+    let submit = [
+        "slurm",
+        "submit",
+        "--db",
+        "db",
+        "--shards",
+        "2",
+        "--gres",
+        "npu:1",
+        "--npubench",
+        program,
+        "--dry-run",
+    ];
+    let ran = context.command(&[&submit[..], &["--", "--host", "rehearsal"]].concat()).output();
+    let ran = ran.expect("npubench runs");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let scripts = String::from_utf8(ran.stdout).expect("text");
+    let array = scripts.split("#!/bin/sh").nth(1).expect("the script of the array");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").expect("a path"));
+    for (signals, reason, is_queued) in [
+        ("USR1", "None", true),
+        ("TERM USR1", "TimeLimit", true),
+        ("TERM", "TimeLimit", true),
+        ("TERM", "None", false),
+        ("USR2", "None", false),
+        ("USR2 USR1", "None", false),
+    ] {
+        let calls = context.path("calls");
+        let _ = fs::remove_file(&calls);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", array]).env("PATH", &path).env("SIGNALS", signals).env("REASON", reason);
+        shell.env("CALLS", &calls).env("SLURM_JOB_ID", "7");
+        shell.env("SLURM_ARRAY_JOB_ID", "6").env("SLURM_ARRAY_TASK_ID", "2");
+        let status = shell.status().expect("sh");
+        assert_eq!(status.code(), Some(5), "{signals} {reason}");
+        let calls = fs::read_to_string(&calls).unwrap_or_default();
+        assert_eq!(calls.lines().any(|call| call == "requeue 6_2"), is_queued, "{signals} {reason}: {calls}");
+    }
 }
