@@ -110,6 +110,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
     let ReadProfiles { files, stack, groups, mut collectives, other_exports, copies, bad } =
         ReadProfiles::read(options, kind)?;
+    warn_of_open_ends(&files);
     let device = device_of_target(options, kind, &device_of_profiles(&files)?)?;
     let (records, are_rehearsed) = (groups.records, groups.rehearsed == groups.records);
     if !groups.has_shapes() && collectives.by_signature.is_empty() {
@@ -384,6 +385,17 @@ fn merge(
     }
     save_tables(&tables.iter().collect::<Vec<_>>())?;
     Ok(merged)
+}
+
+/// Prints a warning for each table whose last value may be cut off.
+fn warn_of_open_ends(files: &[ProfileFile]) {
+    for file in files.iter().filter(|file| file.has_open_end().unwrap_or_default()) {
+        print_note(&format!(
+            "warning: the last line of `{}` has no line break: the file may be cut off inside of its last value; compare its size \
+             with that of the original",
+            file.0.display()
+        ));
+    }
 }
 
 /// Describes the records that add no row.

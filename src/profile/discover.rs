@@ -6,7 +6,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io, mem,
+    fs,
+    io::{self, Read as _, Seek as _},
+    mem,
     ops::Bound,
     path::{Path, PathBuf},
 };
@@ -80,6 +82,19 @@ impl ProfileFile {
     pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<DiscoveredProfiles, ProfileError> {
         let (found, incomplete) = Self::find_complete(paths)?;
         incomplete.into_iter().next().map_or(Ok(found), Err)
+    }
+
+    /// Returns true for a table in text whose last line has no line break, which profilers write: the file may be cut off inside of its
+    /// last value.
+    pub(crate) fn has_open_end(&self) -> io::Result<bool> {
+        if self.0.extension().is_none_or(|extension| extension != "csv") {
+            return Ok(false);
+        }
+        let mut file = open_regular(&self.0)?;
+        let mut last = [0];
+        file.seek(io::SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+        Ok(last != *b"\n")
     }
 
     /// As [`Self::find_all`] without the profiles whose exports are incomplete; returns their errors, too.

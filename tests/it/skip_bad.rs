@@ -95,3 +95,21 @@ fn database_of_the_environment_is_used() {
     let without = context.run(&["plan"]);
     assert_eq!(without.code, 2, "{}", without.stderr);
 }
+
+/// A value that is cut off is still a number; profilers end each line with a line break.
+#[test]
+fn a_table_that_may_be_cut_off_inside_its_last_value_is_named() {
+    let context = Context::new();
+    ranks(&context);
+    let whole = context.run(&INGEST);
+    assert!(whole.code == 0 && !whole.stderr.contains("line break"), "{}", whole.stderr);
+    let path = context.path(&table(1));
+    let text = fs::read_to_string(&path).expect("a table");
+    fs::write(&path, text.trim_end()).expect("written");
+    fs::remove_dir_all(context.path("db")).expect("removed");
+    let cut = context.run(&[&INGEST[..], &["-q"]].concat());
+    assert_eq!(cut.code, 0, "{}", cut.stderr);
+    let warning = "warning: the last line of `ROOT/ranks/rank1_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv` has no line break";
+    assert!(cut.stderr.contains(warning), "{}", cut.stderr);
+    assert_eq!(cut.stderr.lines().count(), 1, "{}", cut.stderr);
+}
