@@ -217,7 +217,7 @@ fn operators_table(report: &ModulesReport<'_>, width: Option<usize>) -> String {
     let rest = if more == 0 {
         String::new()
     } else {
-        format!("{more} more rows: `--rows N`, `--format csv` or `--xlsx FILE`\n")
+        format!("{}: `--rows N`, `--format csv` or `--xlsx FILE`\n", format_count(more, "more row"))
     };
     format!("\n{}{rest}", fitted_text(columns, rows, width))
 }

@@ -401,8 +401,7 @@ impl RunEnd<'_> {
                 Err(error) => print_note(&format!("warning: the cases cannot be shown: {error}")),
             }
         }
-        // A run that ended before its first case has an error of its own.
-        if !outcome.outcomes.is_empty() || outcome.exit == ExitStatus::Done {
+        if !outcome.outcomes.is_empty() || !outcome.is_stopped {
             let lines = failure_lines(&outcome.outcomes, &options.failing, recorded);
             lines.iter().for_each(|line| print_note(line));
         }

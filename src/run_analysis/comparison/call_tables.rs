@@ -148,7 +148,7 @@ pub(super) fn call_tables(calls: &[ComparedCall<'_>], most: usize, width: Option
         columns.extend(numbers.into_iter().zip(ranks).map(|(name, rank)| FittedColumn::number(name, rank)));
         let table = fitted_text(columns, rows.iter().take(most).map(|call| table_cells(call)), width);
         let more = rows.len().saturating_sub(most);
-        let rest = if more == 0 { String::new() } else { more_rows(more) };
+        let rest = more_rows(more);
         text.push_str(&format!("\n{}\n{table}{rest}", heading(kind)));
     }
     text

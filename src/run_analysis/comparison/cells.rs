@@ -1,6 +1,9 @@
 //! Cells, lines and filters that the forms of a comparison share.
 
-use crate::timeline::{ComparedPart, ComparedRow, TimeSum};
+use crate::{
+    report::format_count,
+    timeline::{ComparedPart, ComparedRow, TimeSum},
+};
 
 /// Returns a difference with its sign; one that is rounded to 0 has none.
 pub(super) fn signed(value: String) -> String {
@@ -11,9 +14,12 @@ pub(super) fn signed(value: String) -> String {
     if value.starts_with('-') { value } else { format!("+{value}") }
 }
 
-/// Returns the line below a table that leaves out rows.
+/// Returns the line below a table that leaves out this number of rows; empty for none.
 pub(super) fn more_rows(more: usize) -> String {
-    format!("{more} more rows: `--rows N`, `--format csv` or `--html FILE`\n")
+    match more {
+        0 => String::new(),
+        _ => format!("{}: `--rows N`, `--format csv` or `--html FILE`\n", format_count(more, "more row")),
+    }
 }
 
 /// Returns a total in the unit of its table.

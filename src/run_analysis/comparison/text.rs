@@ -123,7 +123,7 @@ fn part_table(report: &ComparisonReport<'_>, part: ComparedPart, width: Option<u
     };
     let table = fitted_text(columns, rows.iter().take(most).map(cells), width);
     let more = rows.len().saturating_sub(most);
-    let rest = if more == 0 { String::new() } else { more_rows(more) };
+    let rest = more_rows(more);
     format!("\n{}\n{table}{rest}", heading(part))
 }
 
@@ -142,7 +142,7 @@ fn in_model_comparison(
     columns.extend(numbers.into_iter().zip(ranks).map(|(name, rank)| FittedColumn::number(name, rank)));
     let more = rows.len().saturating_sub(report.rows);
     let table = fitted_text(columns, rows.into_iter().take(report.rows).map(Vec::from), width);
-    let rest = if more == 0 { String::new() } else { more_rows(more) };
+    let rest = more_rows(more);
     let without = compared_kernels(report)
         .iter()
         .filter(|pair| pair.base_or_other().is_some_and(|kernel| kernel.alone.is_none()))
