@@ -480,10 +480,14 @@ for signal in $SIGNALS; do kill -"$signal" "$PPID"; done
 while :; do sleep 0.05; done
 "#;
 
-/// A stand-in for `scontrol` that writes its arguments to a file.
+/// A stand-in for `scontrol` that writes its arguments to a file. The number of the last task is that of the array, of which
+/// another task has reached its limit.
 const SCONTROL: &str = r#"#!/bin/sh
 echo "$*" >> "$CALLS"
-[ "$1" != show ] || echo "JobState=COMPLETING Reason=$REASON"
+case "$*" in
+"show job 6_2") echo "JobState=COMPLETING Reason=$REASON" ;;
+show*) echo "JobState=COMPLETING Reason=TimeLimit" ;;
+esac
 "#;
 
 /// Slurm sends the warning of the time limit and its SIGTERM together if the limit is noticed late.
