@@ -113,6 +113,12 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     warn_of_open_ends(&files);
     let device = device_of_target(options, kind, &device_of_profiles(&files)?)?;
     let (records, are_rehearsed) = (groups.records, groups.rehearsed == groups.records);
+    if records == 0 {
+        return Err(CommandError::bad_input(
+            "the profile has no records",
+            "profile at least one step in which kernels run, or give the whole file",
+        ));
+    }
     if !groups.has_shapes() && collectives.by_signature.is_empty() {
         return Err(CommandError::bad_input(
             format!("none of the {records} records has input shapes"),

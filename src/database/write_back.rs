@@ -2,22 +2,16 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
-    iter,
     ops::Range,
 };
 
 use super::{
-    Database, DatabaseError, KernelCsv, RowCase,
-    collective_rows::{self, collective_of_table},
-    columns,
-    numbers::{format_decimals, format_micros},
+    Database, DatabaseError, KernelCsv, RowCase, collective_rows, columns,
+    result_cells::{emptied_cells, result_cells, task_cells},
     row_cases,
     row_cases::signature_cells,
 };
-use crate::domain::{
-    CacheState, Case, CaseAttributes, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, KernelName,
-    Measurement, RowResult,
-};
+use crate::domain::{CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, KernelName, RowResult};
 
 /// Counts of a kernel's rows changed by results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +57,7 @@ pub(super) fn write_back(
             written.kept += usize::from(result.measurement.is_some());
             continue;
         }
-        let mut cells = result_cells(table, row.row, result, task_cells(table, row.row, result));
+        let mut cells = written_cells(table, row.row, result);
         // Only a withdrawn measurement is replaced by none.
         if shown.is_some() && result.measurement.is_none() {
             cells.extend(emptied_cells(table, result.cache));
@@ -74,7 +68,7 @@ pub(super) fn write_back(
     let new = new.filter_map(|(id, case)| Some((case, results.get(id)?)));
     let new = new.filter(|(_, result)| result.measurement.is_some()).collect();
     for (row, result) in insert_rows(table, &rows, new) {
-        let cells = result_cells(table, row, result, task_cells(table, row, result));
+        let cells = written_cells(table, row, result);
         table.update_row(row, &cells)?;
         written.changed += 1;
         found.insert(&result.case);
@@ -153,148 +147,10 @@ fn new_row_cells(case: &Case) -> Vec<(&str, String)> {
     signature.chain(attributes).collect()
 }
 
-/// Returns the cells of a result in a row, with those of its task; those of [`columns::appended_columns`] are empty without a value.
-fn result_cells(
-    table: &KernelCsv,
-    row: usize,
-    result: &RowResult,
-    task: Vec<(&'static str, String)>,
-) -> Vec<(&'static str, String)> {
-    let CaseOutcome { verdict, reason } = &result.outcome;
-    let mut cells = vec![
-        (columns::VERDICT, verdict.to_string()),
-        (columns::REASON, reason.clone()),
-        (columns::CASE, result.case.to_string()),
-        (columns::RUN, result.run.clone()),
-    ];
-    let software = result.software.as_ref().map(|software| format!("{software} ({})", software.digest()));
-    cells.extend(software.map(|software| (columns::SOFTWARE, software)));
-    if let Some(Measurement { summary, interval, samples, collections, task: _, counters: _ }) =
-        &result.measurement
-    {
-        let correction = interval.and_then(|interval| interval.correction);
-        let micros = |value: Option<_>| value.map_or_else(String::new, format_micros);
-        cells.extend([
-            (columns::AVERAGE, format_micros(summary.mean)),
-            (columns::MEDIAN, format_micros(summary.median)),
-            (columns::STD, micros(summary.std)),
-            (columns::MIN, format_micros(summary.min)),
-            (columns::P95, format_micros(summary.p95)),
-            (columns::CI95_LOW, micros(interval.map(|interval| interval.low))),
-            (columns::CI95_HIGH, micros(interval.map(|interval| interval.high))),
-            (columns::ESTIMATE, micros(interval.map(|interval| interval.estimate))),
-            (columns::CI95_METHOD, interval.map_or_else(String::new, |interval| interval.method.to_string())),
-            (
-                columns::CORRECTION,
-                correction.map_or_else(String::new, |factor| format_decimals(100.0 * factor)),
-            ),
-            (columns::SAMPLES, samples.to_string()),
-            (columns::COLLECTIONS, collections.to_string()),
-        ]);
-    }
-    cells.extend(task);
-    let cells = cells.into_iter().filter_map(|(column, text)| {
-        let is_of_row = [columns::STATE, columns::CORE].contains(&column);
-        let column = if is_of_row { Some(column) } else { columns::result_column(result.cache, column) };
-        Some((column?, text))
-    });
-    let mut cells: Vec<_> = cells.collect();
-    let appended = columns::appended_columns(result.cache).into_iter();
-    let missing = appended.filter(|column| !cells.iter().any(|(name, _)| name == column));
-    let missing: Vec<_> = missing.map(|column| (column, String::new())).collect();
-    cells.extend(missing);
-    if let Some(kind) = collective_of_table(table) {
-        cells.retain(|(column, _)| ![columns::AVERAGE, columns::STATE, columns::CORE].contains(column));
-        let measured = result.measurement.as_ref();
-        let measured = measured.map(|measured| collective_rows::measured_cells(kind, table, row, measured));
-        cells.extend(measured.unwrap_or_default());
-        return cells;
-    }
-    // Rows have the counters of a hot cache.
-    let counted = result.measurement.iter().filter(|_| result.cache.is_hot());
-    let counters = counted.flat_map(|measured| columns::microbench_counters().zip(&measured.counters));
-    cells.extend(counters.map(|(column, mean)| (column, mean.map_or_else(String::new, format_decimals))));
-    cells
-}
-
-/// Returns `OP State` and `Accelerator Core` of a result where its row has none, as rows of grids.
-fn task_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(&'static str, String)> {
-    let Some(Measurement { task, .. }) = &result.measurement else { return Vec::new() };
-    let is_open =
-        |column: &str| !table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell));
-    let cells = [(columns::STATE, &task.state), (columns::CORE, &task.core)].into_iter();
-    let open = cells.filter(|(column, text)| !text.is_empty() && is_open(column));
-    open.map(|(column, text)| (column, text.clone())).collect()
-}
-
-/// Returns empty cells for the measured numbers that are not among [`columns::appended_columns`].
-fn emptied_cells(table: &KernelCsv, cache: CacheState) -> Vec<(&'static str, String)> {
-    if cache == CacheState::Cold {
-        return Vec::new();
-    }
-    if collective_of_table(table).is_some() {
-        let present = collective_rows::number_columns().filter(|column| table.column_index(column).is_some());
-        return present.map(|column| (column, String::new())).collect();
-    }
-    let measured = iter::once(columns::AVERAGE).chain(columns::microbench_counters());
-    let present = measured.filter(|column| table.column_index(column).is_some());
-    present.map(|column| (column, String::new())).collect()
-}
-
-/// A measured cell whose content is not that of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CellDifference {
-    pub(crate) column: &'static str,
-    pub(crate) found: String,
-    pub(crate) expected: String,
-}
-
-impl CellDifference {
-    /// Returns true for cells that depend on the other cases of the ledger, because the joint fit is one of all cases.
-    pub(crate) fn depends_on_other_cases(&self) -> bool {
-        ESTIMATED.contains(&columns::hot_column(self.column))
-    }
-}
-
-/// Columns of the interval and of the verdict that follows from it.
-const ESTIMATED: [&str; 7] = [
-    columns::CI95_LOW,
-    columns::CI95_HIGH,
-    columns::ESTIMATE,
-    columns::CI95_METHOD,
-    columns::CORRECTION,
-    columns::VERDICT,
-    columns::REASON,
-];
-
-/// Difference of estimated numbers that another machine's logarithm can cause in the last decimal.
-const LAST_DECIMAL: f64 = 1.5e-6;
-
-/// Compares the measured cells of a row with those that a result would write, except state and unit, which profiles fill.
-pub(crate) fn row_differences(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<CellDifference> {
-    let cells = table.row_byte_cells(row);
-    let different =
-        result_cells(table, row, result, Vec::new()).into_iter().filter_map(|(column, expected)| {
-            let cell = table.column_index(column).and_then(|index| cells.get(index)).unwrap_or_default();
-            let found = String::from_utf8_lossy(cell);
-            let found = found.trim();
-            (!is_equal_cell(column, found, &expected)).then(|| CellDifference {
-                column,
-                found: found.to_owned(),
-                expected,
-            })
-        });
-    different.collect()
-}
-
-/// Returns true if a cell has the expected text or number; spreadsheets write `1.500000` as `1.5`.
-fn is_equal_cell(column: &str, found: &str, expected: &str) -> bool {
-    if found == expected.trim() {
-        return true;
-    }
-    let (Ok(found), Ok(expected)) = (found.parse::<f64>(), expected.parse::<f64>()) else { return false };
-    let tolerance = if ESTIMATED.contains(&columns::hot_column(column)) { LAST_DECIMAL } else { 0.0 };
-    (found - expected).abs() <= tolerance
+/// Returns the cells that a result writes into a row.
+fn written_cells(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<(&'static str, String)> {
+    let cells = result_cells(table, row, result, task_cells(table, row, result)).into_iter();
+    cells.map(|(column, content)| (column, content.to_string())).collect()
 }
 
 /// Loads a kernel's table, writes results into it and saves it if it changed.
@@ -320,7 +176,7 @@ mod tests {
     use super::*;
     use crate::{
         database::COMPUTE_COLUMNS,
-        domain::{RecordedTask, Verdict},
+        domain::{CaseOutcome, Measurement, RecordedTask, Verdict},
         stats::SampleSummary,
     };
 

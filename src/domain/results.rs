@@ -190,7 +190,7 @@ pub(crate) struct CollectionSamples {
 }
 
 /// Method of an interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
 pub(crate) enum IntervalMethod {
     /// Ranks of the launches of one collection: differences between collections are not included.
     #[strum(to_string = "launches")]

@@ -1,6 +1,6 @@
 //! Fingerprint of the software of a collection. Samples of different fingerprints are never pooled.
 
-use std::{collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +68,7 @@ impl SoftwareFingerprint {
     pub fn digest(&self) -> String {
         let mut text = String::new();
         for (name, value) in self.values() {
-            text.push_str(&format!("{name}={value}\n"));
+            text.extend([name, "=", &value, "\n"]);
         }
         short_hash(text.as_bytes())
     }
@@ -89,9 +89,9 @@ impl SoftwareFingerprint {
     }
 
     /// Returns the known values with their names.
-    pub(crate) fn values(&self) -> Vec<(&str, String)> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
         let ImportedVersions { python, torch, torch_npu, vllm_ascend, soc } = &self.imported;
-        let custom = Some(self.custom_operators.join(", ")).filter(|list| !list.is_empty());
+        let custom = Some(self.custom_operators.join(", ")).filter(|list| !list.is_empty()).map(Cow::Owned);
         let values = [
             ("CANN", &self.cann),
             ("CANN build", &self.cann_build),
@@ -104,20 +104,18 @@ impl SoftwareFingerprint {
             ("Python", python),
             ("SoC", soc),
             ("profiler", &self.profiler),
-            ("custom operators", &custom),
         ];
-        let environment = self.environment.iter().map(|(name, value)| (name.as_str(), value.clone()));
-        values
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value.clone()?)))
-            .chain(environment)
-            .collect()
+        let values = values.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?.into())));
+        let values = values.chain(custom.map(|list| ("custom operators", list)));
+        let environment = self.environment.iter();
+        values.chain(environment.map(|(name, value)| (name.as_str(), Cow::Borrowed(value.as_str()))))
     }
 
     /// Lists the values that differ, such as `CANN 8.3.RC1, not 8.5.0`; empty if the fingerprints are equal.
     pub(crate) fn differences_from(&self, other: &Self) -> String {
-        let (mine, theirs) = (self.values(), other.values());
-        let find = |values: &[(&str, String)], name: &str| {
+        let [mine, theirs]: [Vec<(&str, Cow<'_, str>)>; 2] =
+            [self.values().collect(), other.values().collect()];
+        let find = |values: &[(&str, Cow<'_, str>)], name: &str| {
             values.iter().find(|(known, _)| *known == name).map_or("unknown", |(_, value)| value).to_owned()
         };
         let mut names: Vec<&str> = mine.iter().map(|(name, _)| *name).collect();
@@ -134,10 +132,10 @@ impl SoftwareFingerprint {
 impl fmt::Display for SoftwareFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: [&str; 5] = ["CANN", "driver", "torch", "torch_npu", "vllm_ascend"];
-        let values = self.values().into_iter().filter(|(name, _)| SHOWN.contains(name));
-        let parts: Vec<String> = values.map(|(name, value)| format!("{name} {value}")).collect();
-        f.write_str(if parts.is_empty() { "unknown software" } else { "" })?;
-        f.write_str(&parts.join(", "))
+        let mut values = self.values().filter(|(name, _)| SHOWN.contains(name));
+        let Some((name, value)) = values.next() else { return f.write_str("unknown software") };
+        write!(f, "{name} {value}")?;
+        values.try_for_each(|(name, value)| write!(f, ", {name} {value}"))
     }
 }
 

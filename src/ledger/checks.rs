@@ -55,7 +55,7 @@ impl Ledger {
             let (Ok(verdict), Ok(by)) = (verdict.parse(), by.parse()) else { return Ok(None) };
             let outcome = CheckOutcome { verdict, by, message: row.get(5)? };
             let check = StoredCheck { digest: row.get(1)?, software: row.get(2)?, outcome };
-            Ok(Some((CaseId::from_stored(row.get::<_, String>(0)?), check)))
+            Ok(Some((row.get(0)?, check)))
         })?;
         Ok(rows.into_iter().flatten().collect())
     }

@@ -58,7 +58,7 @@ fn cycle_rates_sql(rest: &str) -> String {
 fn read_cycle_rate(row: &Row<'_>) -> rusqlite::Result<StoredCycleRate> {
     Ok(StoredCycleRate {
         attempt: row.get(0)?,
-        case: CaseId::from_stored(row.get::<_, String>(1)?),
+        case: row.get(1)?,
         collection: row.get(2)?,
         run: row.get(3)?,
         number: row.get(4)?,
@@ -179,7 +179,7 @@ impl Ledger {
             let verdict = row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy);
             Ok(EqualAttempt {
                 attempt: row.get(0)?,
-                case: CaseId::from_stored(row.get::<_, String>(1)?),
+                case: row.get(1)?,
                 outcome: CaseOutcome::new(verdict, row.get::<_, String>(3)?),
                 kernel: row.get(4)?,
             })
@@ -210,7 +210,7 @@ fn read_attempt_run(row: &Row<'_>) -> rusqlite::Result<AttemptRun> {
     let is_withdrawn: bool = row.get(2)?;
     let reason: String = row.get(4)?;
     let outcome = is_withdrawn.then(|| CaseOutcome::new(verdict, reason));
-    Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?, outcome))
+    Ok((row.get(0)?, row.get(1)?, outcome))
 }
 
 /// Returns the withdrawn attempts by case, from all attempts in their order.

@@ -50,7 +50,7 @@ impl Ledger {
         );
         let mut found = BTreeSet::new();
         let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
-            let case = CaseId::from_stored(row.get::<_, String>(0)?);
+            let case: CaseId = row.get(0)?;
             if is_wanted(&case) {
                 found.insert((row.get(1)?, case, row.get(2)?));
             }
@@ -138,7 +138,7 @@ impl Ledger {
             let verdict = row.get::<_, String>(1)?.parse().unwrap_or(Verdict::NotRun);
             let outcome = CaseOutcome::new(verdict, row.get::<_, String>(2)?);
             let attempt = FailedAttempt { outcome, is_withdrawn: row.get(3)? };
-            Ok((CaseId::from_stored(row.get::<_, String>(0)?), attempt))
+            Ok((row.get(0)?, attempt))
         })
     }
 
@@ -147,7 +147,7 @@ impl Ledger {
         let sql = "SELECT case_id, kernel, signature FROM cases WHERE substr(case_id, 1, length(?1)) = ?1
                    ORDER BY case_id";
         self.read_rows(sql, [prefix], |row| {
-            let case = CaseId::from_stored(row.get::<_, String>(0)?);
+            let case: CaseId = row.get(0)?;
             Ok(KnownCase { case, kernel: row.get(1)?, signature: row.get(2)? })
         })
     }
@@ -155,7 +155,7 @@ impl Ledger {
     /// Returns all cases in the order in which they were stored, which takes less time than that of their ids.
     pub(crate) fn known_cases(&self) -> Result<Vec<KnownCase>, LedgerError> {
         self.read_rows("SELECT case_id, kernel, signature FROM cases NOT INDEXED", [], |row| {
-            let case = CaseId::from_stored(row.get::<_, String>(0)?);
+            let case: CaseId = row.get(0)?;
             Ok(KnownCase { case, kernel: row.get(1)?, signature: row.get(2)? })
         })
     }
@@ -163,7 +163,7 @@ impl Ledger {
     /// Returns the case of each attempt in any state of the cache, and true for a measured one.
     pub(crate) fn attempt_cases(&self) -> Result<Vec<(CaseId, bool)>, LedgerError> {
         let sql = format!("SELECT case_id, verdict IN ({WITH_SAMPLES}) FROM attempts NOT INDEXED");
-        self.read_rows(&sql, [], |row| Ok((CaseId::from_stored(row.get_ref(0)?.as_str()?), row.get(1)?)))
+        self.read_rows(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     /// Returns all attempts at a case with their launches, oldest first.
@@ -244,7 +244,7 @@ impl Ledger {
         let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
             let verdict: Option<Verdict> = row.get::<_, String>(2)?.parse().ok();
             if let Some(verdict) = verdict.filter(|verdict| !verdict.keeps_the_row()) {
-                let case = CaseId::from_stored(row.get::<_, String>(0)?);
+                let case: CaseId = row.get(0)?;
                 let outcome = CaseOutcome::new(verdict, row.get::<_, String>(3)?);
                 newest.insert(case, (row.get(1)?, outcome));
             }

@@ -1,6 +1,9 @@
 //! Launches of an attempt in one row of the ledger: see ledger_launches.sql for the columns.
 
+use std::fmt;
+
 use rusqlite::{Connection, Error, Row, Transaction, params, types::Type};
+use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
 use crate::domain::{Launch, Nanos};
 
@@ -94,10 +97,43 @@ fn state_flags(state: u8, column: usize) -> rusqlite::Result<[bool; 2]> {
     }
 }
 
+/// JSON list with a known number of integers, so that the list does not grow by reallocation.
+#[derive(Clone, Copy)]
+struct NumberList {
+    expected: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for NumberList {
+    type Value = Vec<i64>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<i64>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NumberList {
+    type Value = Vec<i64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of integers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Vec<i64>, A::Error> {
+        let mut list = Vec::with_capacity(self.expected);
+        while let Some(value) = values.next_element()? {
+            list.push(value);
+        }
+        Ok(list)
+    }
+}
+
 /// Reads a JSON list with one value for each launch.
 fn read_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<Vec<i64>> {
-    let list: Vec<i64> = serde_json::from_slice(row.get_ref(column)?.as_bytes()?)
-        .map_err(|error| unreadable(column, format!("a list of an attempt's launches: {error}")))?;
+    let mut json = serde_json::Deserializer::from_slice(row.get_ref(column)?.as_bytes()?);
+    let list = NumberList { expected: launches }.deserialize(&mut json);
+    let list = list.and_then(|list| json.end().map(|()| list));
+    let list =
+        list.map_err(|error| unreadable(column, format!("a list of an attempt's launches: {error}")))?;
     if list.len() == launches {
         return Ok(list);
     }

@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use rusqlite::{Error, Params, Row, params, types::Type};
+use rusqlite::{
+    Error, Params, Row, params,
+    types::{FromSql, FromSqlResult, Type, ValueRef},
+};
 
 use super::{
     Ledger, LedgerError, WITH_SAMPLES,
@@ -108,12 +111,18 @@ impl AttemptReader {
             software,
         };
         Ok(MeasuredAttempt {
-            case: CaseId::from_stored(text(1)?),
+            case: row.get(1)?,
             collection: row.get(2)?,
             device: row.get(3)?,
             software: digest,
             samples,
         })
+    }
+}
+
+impl FromSql for CaseId {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        value.as_str().map(Self::from_stored)
     }
 }
 
@@ -188,7 +197,7 @@ impl Ledger {
                     continue;
                 }
                 visit(&CollectionSamples {
-                    case: CaseId::from_stored(row.get::<_, String>(0)?),
+                    case: row.get(0)?,
                     collection: row.get(1)?,
                     software: row.get(2)?,
                     device: row.get(3)?,

@@ -120,16 +120,14 @@ impl Ledger {
                 outcome: CaseOutcome::new(verdict, row.get::<_, String>(5)?),
                 is_withdrawn: row.get(11)?,
             };
-            let case = CaseId::from_stored(row.get::<_, String>(1)?);
+            let case: CaseId = row.get(1)?;
             Ok(StoredAttempt { attempt: row.get(0)?, case, kernel: row.get(2)?, state })
         })
     }
 
     /// Returns the ids of all planned cases.
     pub(crate) fn planned_cases(&self) -> Result<BTreeSet<CaseId>, LedgerError> {
-        self.read_rows("SELECT DISTINCT case_id FROM planned", [], |row| {
-            Ok(CaseId::from_stored(row.get::<_, String>(0)?))
-        })
+        self.read_rows("SELECT DISTINCT case_id FROM planned", [], |row| row.get(0))
     }
 
     /// Returns the place of each planned case in the order of the first runs that have planned it.
@@ -149,9 +147,7 @@ impl Ledger {
     pub(crate) fn attempted_cases(&self, cache: CacheState) -> Result<Vec<(CaseId, String)>, LedgerError> {
         let sql = "SELECT DISTINCT a.case_id, k.kernel FROM attempts a JOIN collections c USING (collection)
                    JOIN cases k USING (case_id) WHERE c.cache = ?1 ORDER BY a.case_id";
-        self.read_rows(sql, [cache.as_str()], |row| {
-            Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?))
-        })
+        self.read_rows(sql, [cache.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     /// Replaces attempts of a collection in one transaction. A verdict of its run that was that of a replaced attempt,

@@ -157,8 +157,7 @@ impl Ledger {
             self.read_rows(sql, [run], |row| Ok((row.get(8)?, collection_record(row)?)))?;
         let sql = "SELECT case_id FROM attempts WHERE collection = ?1 ORDER BY attempt";
         for (key, collection) in &mut collections {
-            collection.cases =
-                self.read_rows(sql, [*key], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))?;
+            collection.cases = self.read_rows(sql, [*key], |row| row.get(0))?;
         }
         Ok(collections.into_iter().map(|(_, collection)| collection).collect())
     }
@@ -184,8 +183,8 @@ impl Ledger {
         })?;
         let sql = "SELECT case_id, ordinal FROM planned
                    WHERE rowid IN (SELECT rowid FROM planned WHERE run = ?1)";
-        let ordinals: HashMap<CaseId, i64> = self
-            .read_rows(sql, [run], |row| Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?)))?;
+        let ordinals: HashMap<CaseId, i64> =
+            self.read_rows(sql, [run], |row| Ok((row.get(0)?, row.get(1)?)))?;
         cases.sort_by_key(|case| ordinals.get(&case.case).copied());
         Ok(cases)
     }
@@ -223,7 +222,7 @@ impl Ledger {
         );
         let mut samples: HashMap<CaseId, Vec<i64>> = HashMap::new();
         let _: Vec<()> = self.read_rows(&sql, [run], |row| {
-            let case = CaseId::from_stored(row.get::<_, String>(0)?);
+            let case: CaseId = row.get(0)?;
             if cases.contains(&case) {
                 samples.entry(case).or_default().extend(read_samples(row, [1, 2])?.accepted);
             }

@@ -161,9 +161,7 @@ impl Ledger {
                     WHERE c.cache = ?1 AND a.case_id IN (SELECT case_id FROM attempts NOT INDEXED WHERE verdict = 'ran_as_other')
                     GROUP BY a.case_id) USING (attempt)
                    WHERE verdict = 'ran_as_other'";
-        self.read_rows(sql, [cache.as_str()], |row| {
-            Ok((CaseId::from_stored(row.get::<_, String>(0)?), row.get(1)?))
-        })
+        self.read_rows(sql, [cache.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     /// Returns every case with samples in one state of the cache.
@@ -172,7 +170,7 @@ impl Ledger {
             "SELECT a.case_id FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
                    WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})"
         );
-        self.read_rows(&sql, [cache.as_str()], |row| Ok(CaseId::from_stored(row.get::<_, String>(0)?)))
+        self.read_rows(&sql, [cache.as_str()], |row| row.get(0))
     }
 
     /// Returns every case with an accepted measurement of its newest software in one state of the cache.

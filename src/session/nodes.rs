@@ -159,7 +159,7 @@ impl RunContext {
             values.set(name, UNKNOWN);
         }
         for (name, version) in software.values() {
-            values.set(name, version);
+            values.set(name, version.into_owned());
         }
         // Versions that cannot be read would be equal on all nodes. The rehearsal host needs no torch.
         match (is_gloo, self.database.kind()) {

@@ -1,0 +1,203 @@
+//! Cells of a row as a result determines them, and their comparison with those of a table.
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+    iter,
+};
+
+use super::{
+    KernelCsv,
+    collective_rows::{self, collective_of_table},
+    columns,
+    numbers::DECIMALS,
+};
+use crate::domain::{CacheState, CaseAttributes, CaseOutcome, RowResult, SoftwareFingerprint};
+
+/// Content of a cell, which is formatted when it is written or compared: most of the rows that are compared are equal to
+/// those of the ledger, and need no text of their own.
+#[derive(Clone, Debug)]
+pub(super) enum CellContent<'r> {
+    Text(Cow<'r, str>),
+    Count(usize),
+    /// A duration in nanoseconds, which cells show in microseconds.
+    Micros(f64),
+    Decimals(f64),
+    /// Versions with the digest of the fingerprint in parentheses.
+    Software(&'r SoftwareFingerprint),
+}
+
+impl CellContent<'_> {
+    const EMPTY: Self = Self::Text(Cow::Borrowed(""));
+
+    fn micros(value: Option<f64>) -> Self {
+        value.map_or(Self::EMPTY, Self::Micros)
+    }
+
+    fn decimals(value: Option<f64>) -> Self {
+        value.map_or(Self::EMPTY, Self::Decimals)
+    }
+}
+
+impl<'r> From<&'r str> for CellContent<'r> {
+    fn from(text: &'r str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl fmt::Display for CellContent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Count(count) => count.fmt(f),
+            Self::Micros(nanos) => write!(f, "{:.DECIMALS$}", nanos / 1e3),
+            Self::Decimals(number) => write!(f, "{number:.DECIMALS$}"),
+            Self::Software(software) => write!(f, "{software} ({})", software.digest()),
+        }
+    }
+}
+
+/// Returns the cells of a result in a row, with those of its task; those of [`columns::appended_columns`] are empty without a
+/// value.
+pub(super) fn result_cells<'r>(
+    table: &KernelCsv,
+    row: usize,
+    result: &'r RowResult,
+    task: impl IntoIterator<Item = (&'static str, &'r str)>,
+) -> Vec<(&'static str, CellContent<'r>)> {
+    let CaseOutcome { verdict, reason } = &result.outcome;
+    let measured = result.measurement.as_ref();
+    let summary = measured.map(|measured| &measured.summary);
+    let interval = measured.and_then(|measured| measured.interval);
+    let method = interval.map(|interval| interval.method);
+    let correction = interval.and_then(|interval| interval.correction);
+    let count = |count: Option<usize>| count.map_or(CellContent::EMPTY, CellContent::Count);
+    let hot_cells = [
+        (columns::VERDICT, verdict.as_str().into()),
+        (columns::REASON, reason.as_str().into()),
+        (columns::CASE, result.case.as_str().into()),
+        (columns::RUN, result.run.as_str().into()),
+        (columns::SOFTWARE, result.software.as_deref().map_or(CellContent::EMPTY, CellContent::Software)),
+        (columns::AVERAGE, CellContent::micros(summary.map(|summary| summary.mean))),
+        (columns::MEDIAN, CellContent::micros(summary.map(|summary| summary.median))),
+        (columns::STD, CellContent::micros(summary.and_then(|summary| summary.std))),
+        (columns::MIN, CellContent::micros(summary.map(|summary| summary.min))),
+        (columns::P95, CellContent::micros(summary.map(|summary| summary.p95))),
+        (columns::CI95_LOW, CellContent::micros(interval.map(|interval| interval.low))),
+        (columns::CI95_HIGH, CellContent::micros(interval.map(|interval| interval.high))),
+        (columns::ESTIMATE, CellContent::micros(interval.map(|interval| interval.estimate))),
+        (columns::CI95_METHOD, method.map_or("", <&'static str>::from).into()),
+        (columns::CORRECTION, CellContent::decimals(correction.map(|factor| 100.0 * factor))),
+        (columns::SAMPLES, count(measured.map(|measured| measured.samples))),
+        (columns::COLLECTIONS, count(measured.map(|measured| measured.collections))),
+    ];
+    let collective = collective_of_table(table);
+    // Tables of collectives have another column for it. Without a measurement, rows keep what it shows.
+    let keeps_average = result.cache.is_hot() && (collective.is_some() || measured.is_none());
+    let hot_cells =
+        hot_cells.into_iter().filter(|(column, _)| !(keeps_average && *column == columns::AVERAGE));
+    let mut cells = Vec::with_capacity(64);
+    cells.extend(
+        hot_cells.filter_map(|(column, text)| Some((columns::result_column(result.cache, column)?, text))),
+    );
+    if let Some(kind) = collective {
+        let measured = measured.map(|measured| collective_rows::measured_cells(kind, table, row, measured));
+        let measured = measured.into_iter().flatten();
+        cells.extend(measured.map(|(column, text)| (column, CellContent::Text(text.into()))));
+        return cells;
+    }
+    cells.extend(task.into_iter().map(|(column, text)| (column, text.into())));
+    // Rows have the counters of a hot cache.
+    let counted = measured.filter(|_| result.cache.is_hot());
+    let counters =
+        counted.into_iter().flat_map(|counted| columns::microbench_counters().zip(&counted.counters));
+    cells.extend(counters.map(|(column, mean)| (column, CellContent::decimals(*mean))));
+    cells
+}
+
+/// Returns `OP State` and `Accelerator Core` of a result where its row has none, as rows of grids.
+pub(super) fn task_cells<'r>(
+    table: &KernelCsv,
+    row: usize,
+    result: &'r RowResult,
+) -> impl Iterator<Item = (&'static str, &'r str)> {
+    let is_open = move |column: &str| {
+        !table.cell_text(row, column).is_some_and(|cell| CaseAttributes::has_value(&cell))
+    };
+    let tasks = result.measurement.iter().map(|measured| &measured.task);
+    let cells =
+        tasks.flat_map(|task| [(columns::STATE, task.state.as_str()), (columns::CORE, task.core.as_str())]);
+    cells.filter(move |(column, text)| !text.is_empty() && is_open(column))
+}
+
+/// Returns empty cells for the measured numbers that are not among [`columns::appended_columns`].
+pub(super) fn emptied_cells(table: &KernelCsv, cache: CacheState) -> Vec<(&'static str, String)> {
+    if cache == CacheState::Cold {
+        return Vec::new();
+    }
+    if collective_of_table(table).is_some() {
+        let present = collective_rows::number_columns().filter(|column| table.column_index(column).is_some());
+        return present.map(|column| (column, String::new())).collect();
+    }
+    let measured = iter::once(columns::AVERAGE).chain(columns::microbench_counters());
+    let present = measured.filter(|column| table.column_index(column).is_some());
+    present.map(|column| (column, String::new())).collect()
+}
+
+/// A measured cell whose content is not that of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CellDifference {
+    pub(crate) column: &'static str,
+    pub(crate) found: String,
+    pub(crate) expected: String,
+}
+
+impl CellDifference {
+    /// Returns true for cells that depend on the other cases of the ledger, because the joint fit is one of all cases.
+    pub(crate) fn depends_on_other_cases(&self) -> bool {
+        ESTIMATED.contains(&columns::hot_column(self.column))
+    }
+}
+
+/// Columns of the interval and of the verdict that follows from it.
+const ESTIMATED: [&str; 7] = [
+    columns::CI95_LOW,
+    columns::CI95_HIGH,
+    columns::ESTIMATE,
+    columns::CI95_METHOD,
+    columns::CORRECTION,
+    columns::VERDICT,
+    columns::REASON,
+];
+
+/// Difference of estimated numbers that another machine's logarithm can cause in the last decimal.
+const LAST_DECIMAL: f64 = 1.5e-6;
+
+/// Compares the measured cells of a row with those that a result would write, except state and unit, which profiles fill.
+pub(crate) fn row_differences(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<CellDifference> {
+    let cells = table.row_byte_cells(row);
+    let mut different = Vec::new();
+    let mut expected = String::new();
+    for (column, content) in result_cells(table, row, result, iter::empty()) {
+        expected.clear();
+        // Writing into a string does not fail.
+        let _ = write!(expected, "{content}");
+        let cell = table.column_index(column).and_then(|index| cells.get(index)).unwrap_or_default();
+        let found = String::from_utf8_lossy(cell);
+        let found = found.trim();
+        if !is_equal_cell(column, found, &expected) {
+            different.push(CellDifference { column, found: found.to_owned(), expected: expected.clone() });
+        }
+    }
+    different
+}
+
+/// Returns true if a cell has the expected text or number; spreadsheets write `1.500000` as `1.5`.
+fn is_equal_cell(column: &str, found: &str, expected: &str) -> bool {
+    if found == expected.trim() {
+        return true;
+    }
+    let (Ok(found), Ok(expected)) = (found.parse::<f64>(), expected.parse::<f64>()) else { return false };
+    let tolerance = if ESTIMATED.contains(&columns::hot_column(column)) { LAST_DECIMAL } else { 0.0 };
+    (found - expected).abs() <= tolerance
+}
