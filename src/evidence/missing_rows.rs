@@ -7,7 +7,7 @@ use crate::{
         Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, columns, for_each_row_case,
     },
     domain::{Case, CaseId, KernelName, split_signature},
-    ledger::{KnownCase, Ledger, LedgerError},
+    ledger::{Ledger, LedgerError},
 };
 
 /// Cases of one kernel without a row.
@@ -22,10 +22,10 @@ pub(crate) struct MissingRows {
     pub(crate) measured: usize,
 }
 
-/// Attempted cases of a kernel with their signatures, and those of them that were measured.
+/// Attempted cases of a kernel, and those of them that were measured.
 #[derive(Debug, Default)]
 struct AttemptedCases {
-    signatures: HashMap<CaseId, String>,
+    cases: Vec<CaseId>,
     measured: HashSet<CaseId>,
 }
 
@@ -40,42 +40,50 @@ pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<M
     for (case, is_measured) in ledger.attempt_cases()? {
         *attempted.entry(case).or_default() |= is_measured;
     }
-    for KnownCase { case, kernel, signature } in ledger.known_cases()? {
-        let Some(&is_measured) = attempted.get(&case) else { continue };
-        let Ok(kernel) = KernelName::new(&kernel) else { continue };
+    ledger.for_each_case(|case, kernel, _| {
+        let Some(&is_measured) = attempted.get(&case) else { return };
+        let Ok(kernel) = KernelName::new(kernel) else { return };
         if planned.as_ref().is_some_and(|planned| !planned.contains(&case)) {
-            continue;
+            return;
         }
         let of_kernel = by_kernel.entry(kernel).or_default();
         if is_measured {
             of_kernel.measured.insert(case.clone());
         }
-        of_kernel.signatures.insert(case, signature);
-    }
+        of_kernel.cases.push(case);
+    })?;
     drop(attempted);
     let present: BTreeSet<KernelName> =
         database.kernels_and_collectives().unwrap_or_default().into_iter().collect();
-    let missing = by_kernel.into_iter().filter_map(|(kernel, attempted)| {
-        if !present.contains(&kernel) {
-            let measured = attempted.measured.len();
-            let cases = attempted.signatures.into_keys().collect();
-            return (measured > 0).then_some(MissingRows { kernel, has_table: false, cases, measured });
+    let mut missing = Vec::new();
+    for (kernel, AttemptedCases { cases, measured }) in by_kernel {
+        let has_table = present.contains(&kernel);
+        let (cases, measured) = if has_table {
+            let Ok(unnamed) = cases_that_no_row_names(database, &kernel, measured) else { continue };
+            if unnamed.is_empty() {
+                continue;
+            }
+            let signatures = signatures_of(ledger, &unnamed)?;
+            let Ok(cases) = cases_without_row(database, &kernel, &signatures) else { continue };
+            let measured = cases.len();
+            (cases, measured)
+        } else {
+            (cases.into_iter().collect(), measured.len())
+        };
+        if measured > 0 {
+            missing.push(MissingRows { kernel, has_table, cases, measured });
         }
-        let cases = cases_without_row(database, &kernel, attempted).ok()?;
-        let measured = cases.len();
-        (measured > 0).then_some(MissingRows { kernel, has_table: true, cases, measured })
-    });
-    Ok(missing.collect())
+    }
+    Ok(missing)
 }
 
-/// Returns the measured cases that no row of a table stands for.
-fn cases_without_row(
+/// Returns the measured cases whose results no row of a table has. A row with the result of a case under other shapes was
+/// edited, which is an issue of the row.
+fn cases_that_no_row_names(
     database: &Database,
     kernel: &KernelName,
-    attempted: AttemptedCases,
-) -> Result<BTreeSet<CaseId>, DatabaseError> {
-    let AttemptedCases { signatures, mut measured } = attempted;
-    // A row with the result of a case under other shapes was edited, which is an issue of the row.
+    mut measured: HashSet<CaseId>,
+) -> Result<HashSet<CaseId>, DatabaseError> {
     for_each_part_or_whole(database, kernel, |table| {
         if let Some(column) = table.column_index(columns::CASE) {
             table.for_each_cell(column, |_, cell| {
@@ -85,24 +93,37 @@ fn cases_without_row(
         }
         Ok(())
     })?;
-    if measured.is_empty() {
-        return Ok(BTreeSet::new());
-    }
+    Ok(measured)
+}
+
+/// Returns the signatures of some cases.
+fn signatures_of(ledger: &Ledger, cases: &HashSet<CaseId>) -> Result<HashMap<CaseId, String>, LedgerError> {
+    let mut signatures = HashMap::new();
+    ledger.for_each_case(|case, _, signature| {
+        if cases.contains(&case) {
+            signatures.insert(case, signature.to_owned());
+        }
+    })?;
+    Ok(signatures)
+}
+
+/// Returns the cases that no row of a table stands for, by their signatures.
+fn cases_without_row(
+    database: &Database,
+    kernel: &KernelName,
+    signatures: &HashMap<CaseId, String>,
+) -> Result<BTreeSet<CaseId>, DatabaseError> {
     let mut of_rows: Vec<String> = Vec::new();
     for_each_part_or_whole(database, kernel, |table| {
         for_each_row_case(kernel, table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))
     })?;
     let slots: BTreeSet<(&str, &str)> =
         of_rows.iter().map(|signature| split_signature(kernel, signature)).collect();
-    measured.retain(|case| {
-        let signature = signatures.get(case);
-        // Groups of collectives with the same shapes differ in attributes, which no one adds to rows.
-        if kernel.is_collective() {
-            return signature.is_some();
-        }
-        signature.is_some_and(|signature| !slots.contains(&split_signature(kernel, signature)))
-    });
-    Ok(measured.into_iter().collect())
+    // Groups of collectives with the same shapes differ in attributes, which no one adds to rows.
+    let is_missing =
+        |signature: &str| kernel.is_collective() || !slots.contains(&split_signature(kernel, signature));
+    let missing = signatures.iter().filter(|(_, signature)| is_missing(signature));
+    Ok(missing.map(|(case, _)| case.clone()).collect())
 }
 
 /// Visits a table in parts, and once more as a whole if it cannot be read so.

@@ -243,6 +243,9 @@ impl JointEstimates {
         ledger: &Ledger,
         cache: CacheState,
     ) -> Result<Self, LedgerError> {
+        if input.by_software.is_empty() {
+            return Ok(Self { cache, ..Self::default() });
+        }
         Ok(Self { cache, ..input.estimate_cases(&ledger.known_cases()?) })
     }
 
