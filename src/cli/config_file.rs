@@ -35,6 +35,14 @@ pub(super) fn is_internal(word: &OsStr) -> bool {
     INTERNAL.iter().any(|name| word == *name)
 }
 
+/// Returns true for arguments that print help, the version, completions or manual pages, which no option of a file changes.
+pub(super) fn needs_no_options(commands: &Command, arguments: &[OsString]) -> bool {
+    match commands.clone().try_get_matches_from(arguments) {
+        Ok(matches) => matches!(matches.subcommand_name(), Some("completions" | "man")),
+        Err(error) => !error.use_stderr(),
+    }
+}
+
 /// Prints the files with options and what they set
 ///
 /// `npubench.toml` in the current folder precedes the one in `$XDG_CONFIG_HOME/npubench` (`~/.config/npubench`). A key is an
@@ -165,9 +173,13 @@ impl ConfigFiles {
                     continue;
                 }
                 Err(error) => {
+                    let hint = match error.kind() {
+                        io::ErrorKind::InvalidData => "save it as UTF-8, or move it away",
+                        _ => "correct its permissions, or move it away",
+                    };
                     return Err(CommandError::bad_input(
                         format!("`{}` cannot be read: {error}", file.display()),
-                        "correct its permissions, or move it away",
+                        hint,
                     ));
                 }
             };
@@ -177,9 +189,19 @@ impl ConfigFiles {
         Ok(found)
     }
 
-    /// Returns the files.
-    pub(super) fn files(&self) -> &[PathBuf] {
-        &self.files
+    /// Returns the places of the options whose names and values an error has; if it has none, the files.
+    pub(super) fn places_in(&self, error: &str) -> Vec<String> {
+        let is_named = |option: &&ConfiguredOption| {
+            error.contains(&format!("--{}", option.option))
+                && option.values.iter().any(|value| error.contains(&format!("'{value}'")))
+        };
+        let named = self.options.iter().filter(is_named);
+        let named: Vec<String> =
+            named.map(|option| format!("{}: `--{}` is set here", option.place(), option.option)).collect();
+        if !named.is_empty() {
+            return named;
+        }
+        self.files.iter().map(|file| format!("`{}` sets defaults of options", file.display())).collect()
     }
 
     /// Makes the values the defaults of their options, but for those that the arguments exclude.

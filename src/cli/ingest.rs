@@ -178,7 +178,7 @@ impl ReadProfiles {
     /// read, all bad lines are printed, and the first is the error.
     fn read(options: &IngestOptions, kind: DataKind) -> Result<Self, CommandError> {
         let accept_rehearsed = kind == DataKind::Rehearsal;
-        let (found, incomplete) = match options.skip_bad {
+        let (found, left_out) = match options.skip_bad {
             true => ProfileFile::find_complete(&options.paths)?,
             false => (ProfileFile::find_all(&options.paths)?, Vec::new()),
         };
@@ -194,7 +194,7 @@ impl ReadProfiles {
             (files, copies) = leave_out_copies(readable.clone());
             read = read_profiles(&files, accept_rehearsed);
         }
-        bad.extend(incomplete.iter().map(|error| BadProfile::of_error(PathBuf::new(), error)));
+        bad.extend(left_out.iter().map(|error| BadProfile::of_error(PathBuf::new(), error)));
         if readable.is_empty() {
             bad.iter().flat_map(BadProfile::notes).for_each(|note| print_note(&note));
             return Err(CommandError::bad_input(

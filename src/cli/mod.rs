@@ -275,6 +275,8 @@ pub fn main() -> u8 {
     let config = if is_internal { Ok(ConfigFiles::default()) } else { ConfigFiles::read(&commands) };
     let config = match config {
         Ok(config) => config,
+        // Help is what the hint of the error names.
+        Err(_) if config_file::needs_no_options(&commands, &arguments) => ConfigFiles::default(),
         Err(failure) => {
             report::print_note(&failure.to_string());
             return failure.exit.code();
@@ -294,9 +296,7 @@ pub fn main() -> u8 {
                 let text =
                     if report::notes_have_colors() { text.ansi().to_string() } else { text.to_string() };
                 report::print_output(usage_error_text(&text).as_bytes());
-                for file in config.files() {
-                    report::print_note(&format!("`{}` sets defaults of options", file.display()));
-                }
+                config.places_in(&text).iter().for_each(|place| report::print_note(place));
             } else {
                 // Help and version are printed to standard output, with success.
                 let _ = error.print();

@@ -36,7 +36,7 @@ enum ReportFormat {
   npubench report --db a3 --workload kernel_details.csv --output night.html
   npubench report --db a3 --format markdown --junit results.xml")]
 pub(super) struct ReportOptions {
-    /// Id of the run, or an unambiguous prefix of it; `last` is the latest
+    /// Id of the run, or an unambiguous prefix of it; `last` is the latest with cases
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
     #[command(flatten)]

@@ -52,7 +52,7 @@ pub(super) fn no_run(database: &Database) -> CommandError {
     )
 }
 
-/// Finds a run by its id, by an unambiguous prefix of it, or the latest by `last`.
+/// Finds a run by its id, by an unambiguous prefix of it, or by `last` the latest that had cases to measure.
 pub(super) fn find_run<'a>(
     database: &Database,
     runs: &'a [PastRun],
@@ -64,7 +64,15 @@ pub(super) fn find_run<'a>(
         return Err(no_run(database));
     };
     if name == "last" {
-        return Ok(latest);
+        let with_cases = runs.iter().rfind(|past| past.record.planned > 0).unwrap_or(latest);
+        if with_cases.record.run != latest.record.run {
+            print_note(&format!(
+                "run {} had nothing to measure; the last with cases is {}",
+                id(latest),
+                id(with_cases)
+            ));
+        }
+        return Ok(with_cases);
     }
     let exact = runs.iter().find(|past| past.record.run == name);
     let named: Vec<&PastRun> = match exact {

@@ -14,7 +14,8 @@ use crate::{
     database::Database,
     exit::ExitStatus,
     report::{
-        Timestamp, output_has_colors, print_data, print_note, print_paged, timeline_json, write_timeline,
+        Timestamp, format_count, output_has_colors, print_data, print_note, print_paged, timeline_json,
+        write_timeline,
     },
     session::{CommandError, filter_run_cases, run_cache},
 };
@@ -34,7 +35,7 @@ use crate::{
   npubench show --db a3 --wide | grep MatMul
   npubench show --db a3 --format json")]
 pub(super) struct ShowOptions {
-    /// Id of the run, or an unambiguous prefix of it; `last` is the latest
+    /// Id of the run, or an unambiguous prefix of it; `last` is the latest with cases
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
     #[command(flatten)]
@@ -63,7 +64,14 @@ pub(super) fn run(options: &ShowOptions) -> Result<ExitStatus, CommandError> {
     let numbers = RunNumbers::read(&database, &ledger, (&past.record.run, &past.folder, cache), &cases)?;
     if let Some(filter) = &options.filter.filter {
         let catalogue = Catalogue::load(&options.assets.load()?)?;
+        let all = cases.len();
         filter_run_cases(filter, &database, &catalogue, &past.record, (&mut cases, &numbers))?;
+        print_note(&match cases.len() {
+            0 => format!(
+                "no case of {all} matches the filter; `=` distinguishes upper and lower case, `~` does not"
+            ),
+            found => format!("{found} of {} match the filter", format_count(all, "case")),
+        });
     }
     if let Some(path) = &options.timeline {
         let trace = timeline_json(past, &collections, &cases);

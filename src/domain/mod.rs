@@ -89,5 +89,5 @@ pub use time::{Nanos, NanosError};
 pub(crate) use vendor_check::CheckVerdict;
 pub use vendor_check::{CheckMethod, CheckOutcome};
 pub(crate) use verdict::FailingVerdicts;
+pub(crate) use verdict::{CLAUSE_SEPARATOR, find_clause, reason_cause, reason_remarks};
 pub use verdict::{CaseOutcome, Verdict};
-pub(crate) use verdict::{find_clause, reason_cause, reason_remarks};

@@ -167,7 +167,7 @@ impl CaseOutcome {
 }
 
 /// Separator of the clauses of a reason.
-pub(super) const CLAUSE_SEPARATOR: &str = "; ";
+pub(crate) const CLAUSE_SEPARATOR: &str = "; ";
 
 /// Returns the first clause of a reason: the cause of the verdict.
 pub(crate) fn reason_cause(reason: &str) -> &str {

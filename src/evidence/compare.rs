@@ -427,7 +427,12 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
         DatabaseComparison { issues: issues.list, production_rows: 0 }
     };
     if !path.is_file() {
-        return DatabaseComparison::default();
+        let (rows, production_rows) = rows_of_runs(database);
+        let without = match rows {
+            0 => DatabaseComparison::default(),
+            rows => not_compared(format!("there is none, and {} a run", rows_that_name(rows))),
+        };
+        return DatabaseComparison { production_rows, ..without };
     }
     let mut issues = Vec::new();
     let comparisons = match Ledger::open_unchanged(&path) {
@@ -463,6 +468,24 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
         compared.production_rows += table.production_rows;
     }
     compared
+}
+
+/// Returns the numbers of rows that name a run, and of those with values of production profiles. Tables that cannot be read
+/// have none.
+fn rows_of_runs(database: &Database) -> (usize, usize) {
+    let (mut of_runs, mut of_production) = (0, 0);
+    for kernel in database.kernels_and_collectives().unwrap_or_default() {
+        let Ok(table) = database.kernel_csv(&kernel) else { continue };
+        let _ = for_each_row_case(&kernel, &table, |row| {
+            of_runs += usize::from(CacheState::ALL.iter().any(|cache| row.cells(*cache).run.is_some()));
+            of_production += usize::from(row.production.is_some());
+        });
+    }
+    (of_runs, of_production)
+}
+
+fn rows_that_name(rows: usize) -> String {
+    format!("{} name{}", row_count_text(rows), if rows == 1 { "s" } else { "" })
 }
 
 /// Returns an issue for each archive of evidence that was changed after its collection or cannot be read; removed ones

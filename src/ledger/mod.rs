@@ -227,6 +227,10 @@ impl Ledger {
         if !path.exists() {
             return Ok(None);
         }
+        // SQLite reads a file without content as a database without tables.
+        if fs::metadata(path).is_ok_and(|found| found.len() == 0) {
+            return Ok(Some("the file is empty".to_owned()));
+        }
         let connection = open_read_only(path).map_err(fail)?;
         connection.execute_batch(READ_PRAGMAS).map_err(fail)?;
         let check = |pragma: &str| -> rusqlite::Result<Vec<String>> {

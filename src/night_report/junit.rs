@@ -4,10 +4,11 @@ use std::io;
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use super::run_results::{RunResults, has_failed, has_result, verdict_word};
-use crate::case_report::ShownCase;
+use super::run_results::{RunResults, verdict_word};
+use crate::{case_report::ShownCase, domain::FailingVerdicts};
 
-/// Returns the run as XML. Cases without a usable result are failures, cases without an attempt are skipped.
+/// Returns the run as XML. Cases with a verdict of [`FailingVerdicts`] are failures if they were launched, and skipped if they were
+/// not; those that the run has not finished are errors.
 pub(crate) fn run_junit(results: &RunResults) -> io::Result<String> {
     let mut report = Report::new(format!("npubench run {}", results.past.record.run));
     for kernel in results.kernels.keys() {
@@ -20,23 +21,26 @@ pub(crate) fn run_junit(results: &RunResults) -> io::Result<String> {
 }
 
 fn test_case(results: &RunResults, case: &ShownCase) -> TestCase {
-    let mut status = match () {
-        () if has_failed(case) => TestCaseStatus::non_success(NonSuccessKind::Failure),
-        () if has_result(case) => TestCaseStatus::success(),
-        () => TestCaseStatus::skipped(),
+    let mut status = match case.verdict {
+        None => TestCaseStatus::non_success(NonSuccessKind::Error),
+        Some(verdict) if verdict.keeps_the_row() => TestCaseStatus::skipped(),
+        Some(verdict) if FailingVerdicts::default().contains(verdict) => {
+            TestCaseStatus::non_success(NonSuccessKind::Failure)
+        }
+        Some(_) => TestCaseStatus::success(),
     };
-    match &mut status {
-        TestCaseStatus::NonSuccess { .. } => {
-            status.set_type(verdict_word(case)).set_message(case.reason.as_deref().unwrap_or_default());
-            let log = case.log.as_ref().and_then(|path| results.logs.get(path));
-            if let Some(log) = log {
-                status.set_description(log.as_str());
-            }
+    if !matches!(status, TestCaseStatus::Success { .. }) {
+        let reason = match case.verdict {
+            None => "the run has not finished the case",
+            Some(_) => case.reason.as_deref().unwrap_or_default(),
+        };
+        status.set_type(verdict_word(case)).set_message(xml_text(reason));
+    }
+    if let TestCaseStatus::NonSuccess { .. } = &status {
+        let log = case.log.as_ref().and_then(|path| results.logs.get(path));
+        if let Some(log) = log {
+            status.set_description(xml_text(log));
         }
-        TestCaseStatus::Skipped { .. } => {
-            status.set_type(verdict_word(case)).set_message(case.reason.as_deref().unwrap_or_default());
-        }
-        TestCaseStatus::Success { .. } => {}
     }
     let mut test = TestCase::new(format!("{} {}", case.case, case.inputs), status);
     test.set_classname(case.kernel.as_str());
@@ -45,4 +49,10 @@ fn test_case(results: &RunResults, case: &ShownCase) -> TestCase {
         test.add_property(("median_us", format!("{median:.3}").as_str()));
     }
     test
+}
+
+/// Returns a text without the two characters that are valid in UTF-8 and not in XML 1.0 (section 2.2), which the library keeps;
+/// it removes control characters.
+fn xml_text(text: &str) -> String {
+    text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

@@ -19,6 +19,8 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
     }
     let verdicts: Vec<String> =
         results.verdicts().into_iter().map(|(word, count)| format!("{count} {word}")).collect();
+    let verdicts =
+        if verdicts.is_empty() { "none was left to measure".to_owned() } else { verdicts.join(", ") };
     let _ = writeln!(
         text,
         "{}, {} on {}, started {}, took {}\n\n{}: {}\n",
@@ -28,7 +30,7 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
         Timestamp(record.started).local_date_time(),
         format_duration(seconds),
         format_count(results.cases.len(), "case"),
-        verdicts.join(", ")
+        verdicts
     );
     let causes = results.causes();
     if !causes.is_empty() {

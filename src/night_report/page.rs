@@ -46,6 +46,7 @@ fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> 
     let record = &results.past.record;
     let (start, end) = results.span();
     let verdicts = results.verdicts().into_iter().map(|(word, count)| json!({"word": word, "count": count}));
+    let has_numbers = results.cases.iter().any(|case| case.median_us.is_some());
     json!({
         "run": record.run,
         "is_rehearsal": record.kind == "rehearsal",
@@ -72,6 +73,18 @@ fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> 
         "temperature_plot": temperature_plot(results),
         "interval_plot": interval_plot(results),
         "ratio_plot": ratio_plot(results),
+        "without_causes": match results.cases.is_empty() {
+            true => "The run has no cases: none was left to measure.",
+            false => "Each case has a result.",
+        },
+        "without_notable": match has_numbers {
+            true => "None: all intervals are narrow, and no duration is far from that in production.",
+            false => "None: no case has been measured.",
+        },
+        "without_ratio": match has_numbers {
+            true => "No measured case has a duration in production.",
+            false => "No case has been measured.",
+        },
         "unread_tables": results.unread_tables,
         "table": table,
     })
@@ -82,7 +95,8 @@ fn cause_data(results: &RunResults, (verdict, cause, cases): (&str, &str, Vec<us
         let case = &results.cases[*index];
         let mut row = case_data(case);
         let log = case.log.as_ref();
-        row["log"] =
+        // `log` is a helper of handlebars, whose output is empty.
+        row["log_lines"] =
             log.and_then(|path| results.logs.get(path)).map_or(Value::Null, |log| log.as_str().into());
         row["log_path"] = log.map_or(Value::Null, |path| path.display().to_string().into());
         row

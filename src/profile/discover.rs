@@ -80,8 +80,8 @@ impl ProfileFile {
     /// links below folders are not followed. State folders of databases, which contain profiles of replays, are left
     /// out. A folder without tables is an error, and so is a database folder or a path in one.
     pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<DiscoveredProfiles, ProfileError> {
-        let (found, incomplete) = Self::find_complete(paths)?;
-        incomplete.into_iter().next().map_or(Ok(found), Err)
+        let (found, left_out) = Self::find_complete(paths)?;
+        left_out.into_iter().next().map_or(Ok(found), Err)
     }
 
     /// Returns true for a table in text whose last line has no line break, which profilers write: the file may be cut off inside of its
@@ -97,14 +97,20 @@ impl ProfileFile {
         Ok(last != *b"\n")
     }
 
-    /// As [`Self::find_all`] without the profiles whose exports are incomplete; returns their errors, too.
+    /// As [`Self::find_all`] without the paths that cannot be read or have no tables, and without the profiles whose exports are
+    /// incomplete; returns their errors, too.
     pub(crate) fn find_complete<P: AsRef<Path>>(
         paths: &[P],
     ) -> Result<(DiscoveredProfiles, Vec<ProfileError>), ProfileError> {
         let mut search = ProfileSearch::default();
         let resolve = |path: &Path| resolve_path(path).map_err(|source| io_error(path, source));
-        let resolved = paths.iter().map(|path| Ok((path.as_ref(), resolve(path.as_ref())?)));
-        let resolved: Vec<(&Path, PathBuf)> = resolved.collect::<Result<_, ProfileError>>()?;
+        let (mut resolved, mut left_out) = (Vec::new(), Vec::new());
+        for path in paths.iter().map(AsRef::as_ref) {
+            match resolve(path) {
+                Ok(found) => resolved.push((path, found)),
+                Err(error) => left_out.push(error),
+            }
+        }
         if let Some((given, _)) = resolved.iter().find(|(_, path)| is_in_database(path)) {
             return Err(ProfileError::DatabaseFolder((*given).to_owned()));
         }
@@ -112,15 +118,18 @@ impl ProfileFile {
         let mut folders: Vec<_> = resolved.iter().filter(|(_, path)| path.is_dir()).collect();
         folders.sort_by_key(|(_, path)| path);
         for (given, folder) in folders {
-            search.add_folder(folder).map_err(|source| io_error(given, source))?;
-            if search.files_below(folder).next().is_none() {
-                return Err(ProfileError::NoProfile((*given).to_owned()));
+            if let Err(source) = search.add_folder(folder) {
+                left_out.push(io_error(given, source));
+            } else if search.files_below(folder).next().is_none() {
+                left_out.push(ProfileError::NoProfile((*given).to_owned()));
             }
         }
         for (_, file) in resolved.iter().filter(|(_, path)| !path.is_dir()) {
             search.add_file(file);
         }
-        Ok(search.into_found(&resolved))
+        let (found, incomplete) = search.into_found(&resolved);
+        left_out.extend(incomplete);
+        Ok((found, left_out))
     }
 }
 

@@ -133,7 +133,11 @@ pub(crate) fn rebuild_text(report: &RebuildReport, width: Option<usize>) -> Stri
     }
     if let Some(WrittenRows { rows, unwritten, .. }) = &report.written {
         for (kernel, problem) in unwritten {
-            let _ = writeln!(text, "the table of {kernel} was not written: {problem}");
+            let _ = writeln!(
+                text,
+                "the table of {kernel} was not written: {problem}; if it cannot be repaired, move it away and repeat the command, \
+                 which writes its rows from the ledger"
+            );
         }
         let _ = writeln!(text, "{} written from the ledger", format_count(*rows, "row"));
     } else if report.salvage.is_none() && report.missing.is_empty() {

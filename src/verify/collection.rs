@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     domain::{
-        Attempt, Case, CaseOutcome, CollectiveKind, DataKind, IdentifiedCase, KernelName, Launch,
-        LogicalDeviceId, Nanos, RecordedTask, Slot, Verdict, find_clause, reason_remarks,
+        Attempt, CLAUSE_SEPARATOR, Case, CaseOutcome, CollectiveKind, DataKind, IdentifiedCase, KernelName,
+        Launch, LogicalDeviceId, Nanos, RecordedTask, Slot, Verdict, find_clause, reason_remarks,
     },
     profile::{
         COUNTERS, CoreClock, KernelRow, LowClock, ProfileError, RecordReader, collection_summaries,
@@ -292,7 +292,9 @@ fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
     } else {
         Verdict::Rejected
     };
-    Some(CaseOutcome::new(verdict, format!("{}: {}", error.class, error.message)))
+    // The whole message is the cause, which ends at the first separator of clauses.
+    let message = error.message.replace(CLAUSE_SEPARATOR, ", ");
+    Some(CaseOutcome::new(verdict, format!("{}: {message}", error.class)))
 }
 
 /// Returns the launches of a case by one process, or the reason why its records do not match.

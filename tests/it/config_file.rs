@@ -30,6 +30,44 @@ fn options_of_files_are_defaults_that_others_precede() {
     assert_eq!((&first["option"], &first["line"]), (&"db".into(), &1.into()), "{lines}");
 }
 
+/// The hint of an error names help, which must not end with the same error.
+#[test]
+fn help_and_completions_need_no_valid_file() {
+    let context = ingested();
+    context.write("npubench.toml", "[run]\nnosuch = 1\n");
+    for arguments in [
+        &["--version"][..],
+        &["--help"],
+        &["help", "run"],
+        &["run", "--help"],
+        &["completions", "bash"],
+        &["man"],
+    ] {
+        let ran = context.run(arguments);
+        assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
+        assert!(!ran.stdout.is_empty(), "{arguments:?}");
+    }
+    for arguments in [&["plan", "--db", "db"][..], &["config"], &["plan", "--nosuch"]] {
+        let ran = context.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}");
+        assert!(
+            ran.stderr.contains("npubench.toml:2: `npubench run` has no option `--nosuch`"),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+/// A wrong value has the line that sets it.
+#[test]
+fn wrong_values_have_their_line() {
+    let context = ingested();
+    context.write("npubench.toml", "db = \"db\"\n\n[run]\nprecision = \"abc\"\n");
+    let ran = context.run(&["run"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("npubench.toml:4: `--precision` is set here\n"), "{}", ran.stderr);
+}
+
 #[test]
 fn options_of_one_command_precede_those_of_all() {
     let context = ingested();
@@ -47,8 +85,11 @@ fn options_of_one_command_precede_those_of_all() {
     // A deadline of the command line excludes the other form of the file.
     let until = "db = \"db\"\n[plan]\nuntil = \"00:00\"\n";
     let direct = context.run(&["plan", "--db", "db", "--devices", "0", "--budget", "5s"]);
-    assert_eq!(plan(until, &["--budget", "5s"]).stdout, direct.stdout);
-    assert_ne!(plan(until, &[]).stdout, direct.stdout);
+    let without_time =
+        |text: &str| text.lines().filter(|line| !line.contains(" ends at ")).collect::<Vec<_>>().join("\n");
+    let by_budget = plan(until, &["--budget", "5s"]).stdout;
+    assert_eq!(without_time(&by_budget), without_time(&direct.stdout));
+    assert_ne!(without_time(&plan(until, &[]).stdout), without_time(&direct.stdout));
     // `json` is no format of `report`, whose own format stays.
     let general = "db = \"db\"\nformat = \"json\"\n";
     assert!(plan(general, &[]).stdout.starts_with('{'));

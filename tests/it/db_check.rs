@@ -85,10 +85,10 @@ fn db_check_reports_files_that_are_no_tables() {
     --
     db/op_mapping.yaml:1: error: a Git LFS pointer, not the data; `git lfs pull` fetches it [lfs-pointer]
     --
-    db/K.csv:1: error: the file is empty, expected a header [empty]
+    db/K.csv:1: error: the file is empty, expected a header: restore it, or remove it, so that `npubench db rebuild` writes its measured rows [empty]
     --
     db/K.csv:1: warning: starts with a byte-order mark, which hides the first column from some readers [byte-order-mark]
-    db/K.csv:1: error: the file is empty, expected a header [empty]
+    db/K.csv:1: error: the file is empty, expected a header: restore it, or remove it, so that `npubench db rebuild` writes its measured rows [empty]
     --
     db/K.csv:1: error: is UTF-16, expected UTF-8 [not-csv]
     --

@@ -166,6 +166,49 @@ fn database_without_a_ledger_cannot_be_rebuilt() {
     assert!(ran.stderr.contains("ROOT/db` has no ledger") && ran.stderr.contains("hint: "), "{}", ran.stderr);
 }
 
+/// Without its ledger, a database has neither runs nor evidence of its rows: `db check` names it, whatever else is valid.
+#[test]
+fn a_removed_or_emptied_ledger_is_an_issue() {
+    let context = measured();
+    let ledger = context.path("db/.npubench/ledger.db");
+    let rows = tables(&context);
+    let checked = || context.run(&["db", "check", "db"]);
+    fs::write(&ledger, "").expect("emptied");
+    let ran = checked();
+    assert_eq!(ran.code, 1, "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("ledger.db:1: error: the file is empty; `npubench db rebuild "),
+        "{}",
+        ran.stdout
+    );
+    let ran = context.run(&["db", "rebuild", "db"]);
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("nothing of the damaged ledger `ROOT/db/.npubench/ledger.db` can be read"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(fs::metadata(&ledger).expect("kept").len(), 0);
+    fs::remove_file(&ledger).expect("removed");
+    let ran = checked();
+    assert_eq!(ran.code, 1, "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("warning: the ledger is missing, although the folder has collections of 1 run:"),
+        "{}",
+        ran.stdout
+    );
+    // A clone of the tables alone has no folder of runs.
+    fs::remove_dir_all(context.path("db/.npubench")).expect("removed");
+    let ran = checked();
+    assert_eq!(ran.code, 0, "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains("note: rows are not compared with the ledger: there is none, and "),
+        "{}",
+        ran.stdout
+    );
+    assert_eq!(tables(&context), rows);
+}
+
 /// Pages that are overwritten, zeroed or cut off: the results come back from the evidence, and no row loses a cell.
 #[test]
 fn damaged_ledgers_are_salvaged_without_a_lost_result() {

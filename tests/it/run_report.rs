@@ -35,6 +35,9 @@ fn page_has_failures_with_logs_and_a_table_that_is_searched_and_sorted() {
     for address in ["http://", "https://", "src=", "@import", "url("] {
         assert!(!page.replace("http://www.w3.org/2000/svg", "").contains(address), "{address}");
     }
+    let excerpts: Vec<&str> =
+        page.split("<pre>").skip(1).filter_map(|rest| rest.split("</pre>").next()).collect();
+    assert!(!excerpts.is_empty() && excerpts.iter().all(|lines| lines.lines().count() > 1), "{excerpts:?}");
     let shown = context.run(&["show", "--db", "db", "--format", "json"]);
     let cases: Vec<Value> =
         shown.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -78,7 +81,11 @@ fn page_has_failures_with_logs_and_a_table_that_is_searched_and_sorted() {
             text.contains("Rehearsal: all durations are simulated")
                 && text.contains("the process ended while it ran")
         );
-        assert!(!list("logs").is_empty(), "a log of the crash");
+        let logs = list("logs");
+        assert!(
+            logs.iter().any(|log| log.as_str().is_some_and(|lines| lines.lines().count() > 1)),
+            "{logs:?}"
+        );
         assert!(
             shown.value["width"].as_u64().is_some_and(|found| found <= width.into()),
             "{width}: {}",
@@ -116,12 +123,12 @@ fn run_is_written_as_markdown_and_junit() {
     assert!(found[3].as_u64().is_some_and(|measured| measured > 5), "{found}");
 }
 
-/// Tests of a run as JUnit: verdicts by case with `success`, `failure` or `skipped`, and the medians.
+/// Tests of a run as JUnit: verdicts by case with `success`, `failure`, `error` or `skipped`, and the medians.
 fn junit(context: &Context, run: &str) -> BTreeMap<String, (String, Option<f64>)> {
     let ran = context.run(&["report", run, "--db", "db", "--format", "markdown", "--junit", "results.xml"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let script = "import sys, json, xml.etree.ElementTree as t
-kind = lambda c: next((k for k in ('failure', 'skipped') if c.find(k) is not None), 'success')
+kind = lambda c: next((k for k in ('failure', 'error', 'skipped') if c.find(k) is not None), 'success')
 median = lambda c: next((float(p.get('value')) for p in c.iter('property')), None)
 print(json.dumps({c.get('name').split()[0]: (kind(c), median(c)) for c in t.parse(sys.argv[1]).getroot().iter('testcase')}))";
     let output = Command::new("python3").args(["-c", script]).arg(context.path("results.xml")).output();
@@ -166,8 +173,9 @@ fn numbers_and_results_are_those_of_the_run() {
         for case in shown.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")) {
             let (kind, median) = &tests[case["case"].as_str().expect("an id")];
             let expected = match case["verdict"].as_str() {
-                Some("ok" | "noisy" | "suspicious" | "ran_as_other") => "success",
-                None | Some("not_run" | "unsupported" | "no_entry") => "skipped",
+                Some("ok" | "ran_as_other") => "success",
+                Some("not_run" | "unsupported" | "no_entry") => "skipped",
+                None => "error",
                 Some(_) => "failure",
             };
             assert_eq!(kind, expected, "{case}");
@@ -177,7 +185,10 @@ fn numbers_and_results_are_those_of_the_run() {
             kinds.insert(expected);
         }
     }
-    assert!(kinds.len() == 3 && medians > 20, "{kinds:?} {medians}");
+    assert!(
+        kinds.is_superset(&BTreeSet::from(["error", "failure", "success"])) && medians > 20,
+        "{kinds:?} {medians}"
+    );
     // All cases of one crash are one cause, and one of the cases to look at.
     let second = runs
         .iter()
@@ -198,6 +209,48 @@ fn numbers_and_results_are_those_of_the_run() {
     assert_eq!(page.code, 0, "{}", page.stderr);
     let page = fs::read_to_string(context.path("open.html")).expect("a page");
     assert!(page.contains("open: the run has not finished it") && !page.contains("Each case has a result"));
+}
+
+/// Text of programs may have characters that XML 1.0 does not allow.
+#[test]
+fn every_text_of_a_log_is_valid_xml() {
+    let context = crashed();
+    let shown = context.run(&["show", "--db", "db", "--format", "json"]).stdout;
+    let cases = shown.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let logs: BTreeSet<String> =
+        cases.filter_map(|case| Some(case["log"].as_str()?.replacen("ROOT/", "", 1))).collect();
+    for log in &logs {
+        let text = fs::read_to_string(context.path(log)).expect("a log");
+        fs::write(context.path(log), text + "\u{fffe}\u{ffff}\u{1b}[31m\u{8}]]>&<\0\n").expect("written");
+    }
+    let tests = junit(&context, "last");
+    assert!(tests.values().any(|(kind, _)| kind == "failure"), "{tests:?}");
+    let text = fs::read_to_string(context.path("results.xml")).expect("XML");
+    assert!(text.contains("]]&gt;&amp;&lt;"), "{text}");
+}
+
+/// A run that was killed before its first result, and one that had nothing to measure, have nothing to praise.
+#[test]
+fn reports_of_runs_without_results_state_that() {
+    let context = ingested();
+    assert!(context.run(&STEADY_RUN).code <= 1);
+    assert!(context.run(&STEADY_RUN).code <= 1);
+    let runs = context.run(&["runs", "--db", "db", "--format", "json"]).stdout;
+    let last: Value = serde_json::from_str(runs.lines().last().expect("a run")).expect("JSON");
+    let last = last["run"].as_str().expect("an id");
+    let ran = context.run(&["report", last, "--db", "db", "--output", "empty.html"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let page = fs::read_to_string(context.path("empty.html")).expect("a page");
+    for (text, is_expected) in [
+        ("The run has no cases", true),
+        ("no case has been measured", true),
+        ("all intervals are narrow", false),
+        ("Each case has a result", false),
+    ] {
+        assert_eq!(page.contains(text), is_expected, "{text}");
+    }
+    let markdown = context.run(&["report", last, "--db", "db", "--format", "markdown"]).stdout;
+    assert!(markdown.contains("0 cases: none was left to measure"), "{markdown}");
 }
 
 /// Rows that the run was the first to measure are missing before it.

@@ -74,6 +74,33 @@ fn empty_and_incomplete_exports_are_left_out() {
 }
 
 /// The database of commands without `--db`.
+/// A pattern of the shell expands to all folders, also those of ranks without an export.
+#[test]
+fn folders_without_tables_and_dangling_links_are_left_out() {
+    let context = Context::new();
+    ranks(&context);
+    fs::create_dir(context.path("ranks/rank8_ascend_pt")).expect("created");
+    std::os::unix::fs::symlink("nowhere", context.path("ranks/rank9_ascend_pt")).expect("a link");
+    let folders = [0, 1, 2, 8, 9].map(|number| format!("ranks/rank{number}_ascend_pt"));
+    let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
+    let arguments = [&["ingest"][..], &folders, &INGEST[2..]].concat();
+    assert_eq!(context.run(&arguments).code, 3);
+    assert!(!context.path("db").exists());
+    let ran = context.run(&[&arguments[..], &["--skip-bad"]].concat());
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    for problem in [
+        "below `ranks/rank8_ascend_pt`",
+        "cannot read `ranks/rank9_ascend_pt`",
+        "2 files that cannot be read",
+    ] {
+        assert!(ran.stderr.contains(problem), "{problem}: {}", ran.stderr);
+    }
+    let all = Context::new();
+    ranks(&all);
+    assert_eq!(all.run(&INGEST).code, 0);
+    assert_eq!(context.csv_files(), all.csv_files());
+}
+
 #[test]
 fn database_of_the_environment_is_used() {
     let context = Context::new();

@@ -139,6 +139,16 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
 /// issue of its content.
 pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
     let path = ledger_path(folder);
+    let is_empty = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == 0);
+    if !path.exists() || is_empty {
+        let runs = folders_of_runs(folder);
+        if runs == 0 {
+            return None;
+        }
+        if !is_empty {
+            return Some(missing_ledger(folder, &path, runs));
+        }
+    }
     let problem = match Ledger::find_damage(&path) {
         Ok(problem) => problem?,
         Err(LedgerError::Damaged { problem, .. }) => problem,
@@ -149,6 +159,29 @@ pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
     let mut issues = FileIssues::new(&path.strip_prefix(folder).unwrap_or(&path).to_string_lossy());
     issues.add_issue(1, LintIssueKind::DamagedLedger, format!("{}; {hint}", quote_cell(&problem)));
     issues.list.pop()
+}
+
+/// Returns the number of runs with a folder of collections.
+fn folders_of_runs(folder: &Path) -> usize {
+    let runs = fs::read_dir(folder.join(STATE_FOLDER).join("runs")).into_iter().flatten().flatten();
+    let has_collections = |run: &fs::DirEntry| {
+        fs::read_dir(run.path().join("collections")).is_ok_and(|mut collections| collections.next().is_some())
+    };
+    runs.filter(has_collections).count()
+}
+
+/// Returns the issue of a ledger that was removed, although the folder has the collections of its runs.
+fn missing_ledger(folder: &Path, path: &Path, runs: usize) -> LintIssue {
+    let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
+    LintIssue {
+        file: path.strip_prefix(folder).unwrap_or(path).to_string_lossy().into_owned(),
+        line: 1,
+        kind: LintIssueKind::MissingLedger,
+        text: format!(
+            "the ledger is missing, although the folder has collections of {runs}: restore it from a backup; rows keep their \
+             results, but these runs can neither be shown nor compared with them"
+        ),
+    }
 }
 
 /// Parses a mapping of operators; an error has the line and the problem.

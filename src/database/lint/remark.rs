@@ -28,6 +28,8 @@ pub enum LintIssueKind {
     Unreadable,
     /// A ledger that is not an intact SQLite database.
     DamagedLedger,
+    /// A ledger that does not exist, although the folder has collections of runs.
+    MissingLedger,
     /// Measured cells that are not those of the ledger.
     LedgerMismatch,
     /// Rows of a run that is not in the ledger, although it has a measurement of their cases.
@@ -104,6 +106,7 @@ impl LintIssueKind {
             Self::NoShapes
             | Self::Duplicate
             | Self::UnknownRun
+            | Self::MissingLedger
             | Self::MissingRow
             | Self::NoDatabaseFile
             | Self::ByteOrderMark

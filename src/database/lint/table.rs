@@ -21,6 +21,8 @@ use crate::{
     },
 };
 
+const EMPTY: &str = "the file is empty, expected a header: restore it, or remove it, so that `npubench db rebuild` writes its measured rows";
+
 pub(crate) fn check_table(
     content: &TableContent,
     stem: &str,
@@ -40,7 +42,7 @@ pub(crate) fn check_table(
     let mut records = RawRecords::new(bytes);
     let mut record = ByteRecord::new();
     let Some(place) = records.read_record(&mut record) else {
-        remarks.add_issue(1, LintIssueKind::Empty, "the file is empty, expected a header");
+        remarks.add_issue(1, LintIssueKind::Empty, EMPTY);
         return;
     };
     let newline = line_ending(&bytes[place.range.clone()]);
