@@ -20,17 +20,21 @@ const COLUMNS: [FittedColumn<'static>; 14] = [
     FittedColumn::text("kernel", 0).shortened_to(8).wanted(24),
     FittedColumn::text("inputs", 1).shortened_to(12).wanted(40),
     FittedColumn::text("verdict", 0),
-    FittedColumn::number("median us", 0),
+    FittedColumn::number(MEDIAN, 0),
     FittedColumn::number("+-%", 2),
     FittedColumn::number("interval us", 7),
-    FittedColumn::number("change %", 4),
-    FittedColumn::number("prod %", 3),
+    FittedColumn::number(CHANGE, 4),
+    FittedColumn::number(PRODUCTION, 3),
     FittedColumn::number("device", 6),
     FittedColumn::number("attempts", 9),
     FittedColumn::text("collections", 10),
     FittedColumn::text("reason", DETAIL),
     FittedColumn::text("log", 8),
 ];
+/// Headers of the columns by which lists are sorted.
+pub(super) const MEDIAN: &str = "median us";
+pub(super) const CHANGE: &str = "change %";
+pub(super) const PRODUCTION: &str = "prod %";
 const VERDICT: usize = 3;
 const REASON: usize = 12;
 
@@ -52,15 +56,19 @@ pub(crate) fn cases_table(
     table.print(width, is_painted)
 }
 
-/// Returns a table of cases with what identifies them and with their numbers alone.
+/// Returns a table of cases with what identifies them and with their numbers alone. The column with the header `sorted_by`
+/// always stands.
 pub(super) fn numbers_table(
     cases: &[&ShownCase],
+    sorted_by: &str,
     digits: usize,
     width: Option<usize>,
     is_painted: bool,
 ) -> String {
     let rows = case_rows(cases, Path::new(""), digits, false);
-    let table = FittedTable { columns: COLUMNS.to_vec(), rows, styled: Some(VERDICT), below: None };
+    let mut columns = COLUMNS.to_vec();
+    columns.iter_mut().filter(|column| column.header == sorted_by).for_each(|column| column.rank = 0);
+    let table = FittedTable { columns, rows, styled: Some(VERDICT), below: None };
     table.print(width, is_painted)
 }
 

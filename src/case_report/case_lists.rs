@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::{
     ShownCase,
-    case_columns::{id_digits, numbers_table},
+    case_columns::{CHANGE, MEDIAN, PRODUCTION, id_digits, numbers_table},
 };
 
 /// Number of cases of a list.
@@ -22,13 +22,23 @@ pub(crate) fn notable_cases(cases: &[ShownCase], width: Option<usize>, is_painte
     let digits = shown_digits(cases, width);
     let deviation = |percent: f64| (1.0 + percent / 100.0).ln().abs();
     let lists = [
-        ("slowest", greatest(&measured, |case| case.median_us)),
-        ("farthest from production", greatest(&measured, |case| case.production_percent.map(deviation))),
-        ("changed most against their rows", greatest(&measured, |case| case.change_percent.map(deviation))),
+        ("slowest", MEDIAN, greatest(&measured, |case| case.median_us)),
+        (
+            "farthest from production",
+            PRODUCTION,
+            greatest(&measured, |case| case.production_percent.map(deviation)),
+        ),
+        (
+            "changed most against their rows",
+            CHANGE,
+            greatest(&measured, |case| case.change_percent.map(deviation)),
+        ),
     ];
-    let lists = lists.into_iter().filter(|(_, cases)| !cases.is_empty());
+    let lists = lists.into_iter().filter(|(.., cases)| !cases.is_empty());
     lists
-        .map(|(title, cases)| format!("{title}:\n{}\n", numbers_table(&cases, digits, width, is_painted)))
+        .map(|(title, sorted_by, cases)| {
+            format!("{title}:\n{}\n", numbers_table(&cases, sorted_by, digits, width, is_painted))
+        })
         .collect()
 }
 
@@ -39,7 +49,7 @@ pub(super) fn measured_cases(cases: &[ShownCase], width: Option<usize>, is_paint
         0 => String::new(),
         1..=MOST_WHOLE => {
             let sorted = greatest(&measured, |case| case.median_us);
-            numbers_table(&sorted, shown_digits(cases, width), width, is_painted)
+            numbers_table(&sorted, MEDIAN, shown_digits(cases, width), width, is_painted)
         }
         _ => notable_cases(cases, width, is_painted),
     }

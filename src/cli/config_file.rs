@@ -449,10 +449,24 @@ pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitSt
             FittedColumn::text("option", 0),
             FittedColumn::text("value", 0).shortened_to(12),
             FittedColumn::text("place", 0).shortened_to(24),
+            FittedColumn::text("preceded by", 0),
         ];
-        let rows = found.options.iter().map(|option| {
+        let rows = found.options.iter().enumerate().map(|(index, option)| {
             let command = if option.command.is_empty() { "all".to_owned() } else { option.command.join(" ") };
-            vec![command, format!("--{}", option.option), option.text(), option.place().replace('`', "")]
+            let later = found.options[index + 1..].iter();
+            let mut later =
+                later.filter(|other| (&other.command, &other.option) == (&option.command, &option.option));
+            let first = match env::var_os("NPUBENCH_DB") {
+                Some(_) if option.option == "db" => "NPUBENCH_DB".to_owned(),
+                _ => later.next_back().map(ConfiguredOption::place).unwrap_or_default(),
+            };
+            vec![
+                command,
+                format!("--{}", option.option),
+                option.text(),
+                option.place().replace('`', ""),
+                first,
+            ]
         });
         print_data(&fitted_text(columns, rows, options.wide.width()));
     }

@@ -53,10 +53,11 @@ fn page_has_failures_with_logs_and_a_table_that_is_searched_and_sorted() {
       heads[3].click(); const shortest = rows().map(row => row[3]);
       const search = page.getElementById("search");
       search.value = "swiglu"; search.dispatchEvent(new Event("input")); const found = rows();
+      search.value = " glu  SWI "; search.dispatchEvent(new Event("input")); const words = rows();
       search.value = ""; search.dispatchEvent(new Event("input"));
       const verdict = page.getElementById("verdict");
       verdict.value = "ok"; verdict.dispatchEvent(new Event("change")); const good = rows();
-      return {all, longest, shortest, found, good, text: page.body.textContent, plots: page.querySelectorAll("svg").length,
+      return {all, longest, shortest, found, words, good, text: page.body.textContent, plots: page.querySelectorAll("svg").length,
               logs: [...page.querySelectorAll("pre")].map(log => log.textContent), width: page.documentElement.scrollWidth};
     })()"#;
     for width in [1200, 400] {
@@ -66,6 +67,7 @@ fn page_has_failures_with_logs_and_a_table_that_is_searched_and_sorted() {
             |key: &str| shown.value[key].as_array().unwrap_or_else(|| panic!("{}", shown.value)).clone();
         assert_eq!(list("all").len(), cases.len());
         assert_eq!(list("found").len(), failed.len());
+        assert_eq!(list("words").len(), failed.len());
         assert_eq!(list("good").len(), cases.iter().filter(|case| case["verdict"] == "ok").count());
         let numbers = |key: &str| -> Vec<f64> {
             list(key).iter().filter_map(|cell| cell.as_str().expect("text").parse().ok()).collect()

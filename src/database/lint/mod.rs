@@ -86,7 +86,8 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
     let mut alike: BTreeMap<String, &str> = BTreeMap::new();
     for name in &names {
         let mut remarks = FileIssues::new(name);
-        if name.starts_with("~$") {
+        // Locks of Excel and of LibreOffice.
+        if name.starts_with("~$") || (name.starts_with(".~lock.") && name.ends_with('#')) {
             let text = "a spreadsheet program locks an open table by this file; remove it if none has the table open";
             remarks.add_issue(1, LintIssueKind::LeftBehind, text);
         } else if let Some(stem) = table_stem(name) {
