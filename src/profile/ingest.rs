@@ -14,7 +14,7 @@ use std::{
 use rayon::prelude::*;
 
 use super::{
-    KernelRow, ProfileError, RecordGroups, RecordPosition,
+    KernelRow, ProfileError, RecordGroups, RecordPosition, RecordReader,
     records::{RecordRows, RecordTable},
     sqlite,
 };
@@ -84,6 +84,25 @@ pub fn add_table(
         }
     }
     Ok(())
+}
+
+/// Returns the problems of all records of a table in text; none if its header cannot be read. Records behind one that is no row
+/// of a table are not read.
+pub(crate) fn record_problems(file: &Path) -> Vec<ProfileError> {
+    let Ok(mut reader) = RecordReader::open(file) else { return Vec::new() };
+    let mut groups = RecordGroups::default();
+    let mut problems = Vec::new();
+    loop {
+        match reader.read_record() {
+            Ok(Some(record)) => problems.extend(groups.add_record(&record, (0, record.line())).err()),
+            Ok(None) => return problems,
+            Err(error @ ProfileError::Ragged { .. }) => problems.push(error),
+            Err(error) => {
+                problems.push(error);
+                return problems;
+            }
+        }
+    }
 }
 
 impl IngestJob<'_> {

@@ -44,6 +44,7 @@ pub(crate) use device_evidence::{only_device, stated_facts};
 pub use discover::{DiscoveredProfiles, ProfileFile, SkippedPath, collection_summaries};
 pub use error::{ProfileError, RecordPosition, ShapelessKind};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups, ShapelessRecords};
+pub(crate) use ingest::record_problems;
 pub use ingest::{ReadOptions, add_table};
 pub(crate) use newest_export::newest_exports;
 pub use profile_ranks::{ProfileRanks, leave_out_copies};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::profile::{
-    ProfileError, ProfileFile, ReadOptions, RecordGroups, RecordReader, RecordedCollectives, SkippedPath,
-    add_table,
+    ProfileError, ProfileFile, ReadOptions, RecordGroups, RecordedCollectives, SkippedPath, add_table,
+    record_problems,
 };
 
 /// Greatest number of problems of a file that are listed.
@@ -54,28 +54,16 @@ pub(crate) fn divide_readable(
     (readable, bad)
 }
 
+/// Returns a file with the problems of all its records.
 fn bad_profile(path: PathBuf, error: &ProfileError) -> BadProfile {
     let mut bad = BadProfile::of_error(path, error);
-    if !matches!(error, ProfileError::Ragged { .. }) {
-        return bad;
-    }
-    let Ok(mut reader) = RecordReader::open(&bad.path) else { return bad };
-    let mut rows = Vec::new();
-    loop {
-        match reader.read_record() {
-            Ok(Some(_)) => {}
-            Ok(None) => break,
-            Err(error @ ProfileError::Ragged { .. }) => rows.push(error.to_string()),
-            Err(error) => {
-                rows.push(error.to_string());
-                break;
-            }
-        }
-    }
-    bad.further = rows.len().saturating_sub(MOST_PROBLEMS);
-    rows.truncate(MOST_PROBLEMS);
-    if !rows.is_empty() {
-        bad.problems = rows;
+    let problems = match error {
+        ProfileError::Ragged { .. } | ProfileError::Cell { .. } => record_problems(&bad.path),
+        _ => Vec::new(),
+    };
+    if !problems.is_empty() {
+        bad.further = problems.len().saturating_sub(MOST_PROBLEMS);
+        bad.problems = problems.iter().take(MOST_PROBLEMS).map(ToString::to_string).collect();
     }
     bad
 }

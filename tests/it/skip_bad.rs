@@ -74,6 +74,36 @@ fn empty_and_incomplete_exports_are_left_out() {
 }
 
 /// The database of commands without `--db`.
+/// Invalid numbers are named as lines with too few fields are.
+#[test]
+fn all_invalid_numbers_of_a_file_are_named() {
+    let context = Context::new();
+    ranks(&context);
+    let path = context.path(&table(1));
+    let text = fs::read_to_string(&path).expect("a table");
+    let header: Vec<&str> = text.lines().next().expect("a header").split(',').collect();
+    let column = header.iter().position(|name| *name == "Duration(us)").expect("a column");
+    let lines = text.lines().enumerate().map(|(index, line)| {
+        // Shapes are the only cells with separators, behind the durations.
+        let mut cells: Vec<&str> = line.split(',').collect();
+        match index + 1 {
+            4 => cells[column] = "nan",
+            8 => cells[column] = "-3",
+            _ => {}
+        }
+        if index + 1 == 6 { cells[..4].join(",") } else { cells.join(",") }
+    });
+    let damaged = lines.collect::<Vec<_>>().join("\n") + "\n";
+    fs::write(&path, damaged).expect("written");
+    let ran = context.run(&INGEST);
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    for line in
+        ["kernel_details.csv:4: `nan`", "kernel_details.csv:6: 4 fields", "kernel_details.csv:8: `-3.000`"]
+    {
+        assert_eq!(ran.stderr.matches(line).count(), 1, "{line}: {}", ran.stderr);
+    }
+}
+
 /// A pattern of the shell expands to all folders, also those of ranks without an export.
 #[test]
 fn folders_without_tables_and_dangling_links_are_left_out() {
