@@ -34,14 +34,34 @@ impl FilterError {
     }
 }
 
-/// The problem, the filter in one line, and a line with carets below the place.
+/// Greatest number of characters that are shown before the place of a fault, and from it on.
+const SHOWN_BEFORE: usize = 60;
+const SHOWN_FROM: usize = 60;
+/// Text in place of what is left out.
+const LEFT_OUT: &str = "...";
+
+/// The problem, the filter in one line, and a line with carets below the place. Of a long filter, the part around the place.
 impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FilterFault { place, problem, .. } = &self.fault;
         let count = |range: Range<usize>| self.text.get(range).map_or(0, |text| text.chars().count());
         let (before, marked) = (count(0..place.start), count(place.clone()).max(1));
+        let all = self.text.chars().count();
+        let (skipped, end) = match all <= SHOWN_BEFORE + SHOWN_FROM {
+            true => (0, all),
+            false => (before.saturating_sub(SHOWN_BEFORE), all.min(before + SHOWN_FROM)),
+        };
         // A line break or another control character would move the carets.
-        let shown: String = self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        write!(f, "--filter: {problem}\n  {shown}\n  {}{}", " ".repeat(before), "^".repeat(marked))
+        let part = self.text.chars().skip(skipped).take(end - skipped);
+        let part: String = part.map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let start = if skipped > 0 { LEFT_OUT } else { "" };
+        let rest = if end < all { LEFT_OUT } else { "" };
+        let (blanks, carets) = (start.len() + before - skipped, marked.min((end - before).max(1)));
+        write!(
+            f,
+            "--filter: {problem}\n  {start}{part}{rest}\n  {}{}",
+            " ".repeat(blanks),
+            "^".repeat(carets)
+        )
     }
 }

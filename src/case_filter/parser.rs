@@ -19,14 +19,31 @@ pub(super) fn parse_filter(text: &str) -> Result<FilterExpr, FilterFault> {
     if tokens.len() > MAX_TOKENS {
         let place = tokens[MAX_TOKENS].1.clone();
         let problem = format!("the filter has more than {MAX_TOKENS} words and operators");
-        return Err(FilterFault::new(place, problem, "write a shorter filter, or use `--case IDS`"));
+        return Err(FilterFault::new(
+            place,
+            problem,
+            "write a shorter filter, such as one by kernel or verdict",
+        ));
     }
     let mut parser = FilterParser { tokens, next: 0, end: text.len() };
     let expr = parser.parse_or(0)?;
     match parser.peek() {
         None => Ok(expr),
         Some(FilterToken::Close) => Err(parser.fault("`)` without `(`", "remove it, or add `(` in front")),
-        Some(_) => Err(parser.fault("expected `&` or `|`", "connect two conditions with `&` or `|`")),
+        Some(token) => {
+            let hint = hint_of_further_word(token);
+            Err(parser.fault("expected `&` or `|`", hint))
+        }
+    }
+}
+
+/// Returns the hint for a token behind a condition.
+fn hint_of_further_word(token: &FilterToken) -> &'static str {
+    match token {
+        FilterToken::Word(word) if word.starts_with('%') => {
+            "write a value and its unit without a blank, such as `20%`"
+        }
+        _ => "connect two conditions with `&` or `|`",
     }
 }
 
@@ -93,8 +110,9 @@ impl FilterParser {
                     Ok(inner)
                 }
                 None => Err(FilterFault::new(open, "`(` without `)`", "add `)`")),
-                Some(_) => {
-                    Err(self.fault("expected `&`, `|` or `)`", "connect two conditions with `&` or `|`"))
+                Some(token) => {
+                    let hint = hint_of_further_word(token);
+                    Err(self.fault("expected `&`, `|` or `)`", hint))
                 }
             };
         }

@@ -33,6 +33,7 @@ fn errors_point_at_the_place() {
         "kernel < Add",
         "device ~ 1",
         "deviation > much",
+        "deviation > 20 %",
         "\"EP Siz\" = 5",
         "reason ~ \"no end",
         "µµ = 1 & )",
@@ -50,6 +51,25 @@ fn deep_and_long_filters_are_refused_and_not_a_crash() {
     let chain = vec!["kernel=a"; 400].join(" & ");
     assert!(!CaseFilter::parse(&chain).expect("a filter").matches(&CaseValues::default()));
     assert!(error(&vec!["kernel=a"; 10_000].join("|")).contains("more than 2000"));
+}
+
+/// The carets of a fault in a long filter are near it.
+#[test]
+fn long_filters_are_shown_around_the_fault() {
+    let filter =
+        format!("{} & kernl = a & {}", vec!["kernel = a"; 40].join(" | "), vec!["m < 5"; 40].join(" & "));
+    let shown = error(&filter);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[1].starts_with("  ...") && lines[1].ends_with("..."), "{shown}");
+    let caret = lines[2].find('^').expect("carets");
+    assert_eq!(lines[1].get(caret..caret + 5), Some("kernl"), "{shown}");
+    assert_eq!(lines[2].trim(), "^^^^^");
+    // A place at the very end, behind all characters.
+    let open = format!("{} &", vec!["kernel = a"; 40].join(" | "));
+    let shown = error(&open);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[1].starts_with("  ...") && lines[1].ends_with('&'), "{shown}");
+    assert_eq!(lines[2].trim(), "^", "{shown}");
 }
 
 fn case() -> Case {
