@@ -338,13 +338,16 @@ impl TableReader<'_> {
             });
             if !is_known {
                 let known = self.command(words).map(names_of_options).unwrap_or_default();
-                let command = if words.is_empty() {
-                    "no command has the option".to_owned()
-                } else {
-                    format!("`npubench {}` has no option", words.join(" "))
+                let lists = || did_you_mean(&name, &known, "`npubench help COMMAND` lists its options");
+                let (problem, hint) = match words.as_slice() {
+                    [] => (format!("no command has the option `--{name}`"), lists()),
+                    _ if option_of(self.commands, &name).is_some_and(Arg::is_global_set) => (
+                        format!("`--{name}` is an option of all commands, not of one"),
+                        "set it above the first table".to_owned(),
+                    ),
+                    words => (format!("`npubench {}` has no option `--{name}`", words.join(" ")), lists()),
                 };
-                let hint = did_you_mean(&name, &known, "`npubench help COMMAND` lists its options");
-                return Err(self.error(&span, &format!("{command} `--{name}`"), hint));
+                return Err(self.error(&span, &problem, hint));
             }
             let line = (self.line_of)(&span);
             let file = self.file.to_owned();

@@ -217,6 +217,11 @@ pub(super) fn run(options: &DiffOptions) -> Result<ExitStatus, CommandError> {
         let catalogue = Catalogue::load(&options.assets.load()?)?;
         let database = &sides[1].database;
         filter_sides(filter, database, &catalogue, options.cache.state, [&mut first, &mut second])?;
+        if first.known_cases().chain(second.known_cases()).next().is_none() {
+            print_note(
+                "no case of either side matches the filter; `=` distinguishes upper and lower case, `~` does not",
+            );
+        }
     }
     let difference = compare_sides([&first, &second], options.margin);
     if let Some(side) = options.repeat {

@@ -58,6 +58,19 @@ fn help_and_completions_need_no_valid_file() {
     }
 }
 
+/// Options such as `--verbose` belong to no command.
+#[test]
+fn options_of_all_commands_stand_above_the_tables() {
+    let context = ingested();
+    context.write("npubench.toml", "[run]\nverbose = true\n");
+    let ran = context.run(&["runs", "--db", "db"]);
+    assert_eq!(ran.code, 3);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: npubench.toml:2: `--verbose` is an option of all commands, not of one
+    hint: set it above the first table
+    ");
+}
+
 /// A wrong value has the line that sets it.
 #[test]
 fn wrong_values_have_their_line() {
