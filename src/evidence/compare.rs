@@ -427,12 +427,11 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
         DatabaseComparison { issues: issues.list, production_rows: 0 }
     };
     if !path.is_file() {
-        let (rows, production_rows) = rows_of_runs(database);
-        let without = match rows {
+        return match rows_of_runs(database) {
             0 => DatabaseComparison::default(),
-            rows => not_compared(format!("there is none, and {} a run", rows_that_name(rows))),
+            1 => not_compared("there is none, and 1 row names a run".to_owned()),
+            rows => not_compared(format!("there is none, and {rows} rows name a run")),
         };
-        return DatabaseComparison { production_rows, ..without };
     }
     let mut issues = Vec::new();
     let comparisons = match Ledger::open_unchanged(&path) {
@@ -470,22 +469,16 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     compared
 }
 
-/// Returns the numbers of rows that name a run, and of those with values of production profiles. Tables that cannot be read
-/// have none.
-fn rows_of_runs(database: &Database) -> (usize, usize) {
-    let (mut of_runs, mut of_production) = (0, 0);
+/// Returns the number of rows that name a run. Tables that cannot be read have none.
+fn rows_of_runs(database: &Database) -> usize {
+    let mut rows = 0;
     for kernel in database.kernels_and_collectives().unwrap_or_default() {
         let Ok(table) = database.kernel_csv(&kernel) else { continue };
         let _ = for_each_row_case(&kernel, &table, |row| {
-            of_runs += usize::from(CacheState::ALL.iter().any(|cache| row.cells(*cache).run.is_some()));
-            of_production += usize::from(row.production.is_some());
+            rows += usize::from(CacheState::ALL.iter().any(|cache| row.cells(*cache).run.is_some()));
         });
     }
-    (of_runs, of_production)
-}
-
-fn rows_that_name(rows: usize) -> String {
-    format!("{} name{}", row_count_text(rows), if rows == 1 { "s" } else { "" })
+    rows
 }
 
 /// Returns an issue for each archive of evidence that was changed after its collection or cannot be read; removed ones

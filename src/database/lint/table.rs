@@ -21,6 +21,7 @@ use crate::{
     },
 };
 
+/// Text of the issue of an empty file.
 const EMPTY: &str = "the file is empty, expected a header: restore it, or remove it, so that `npubench db rebuild` writes its measured rows";
 
 pub(crate) fn check_table(
