@@ -64,11 +64,13 @@ struct NeighbourClass {
     points: Vec<ShapePoint>,
 }
 
-/// Returns the reference durations of each case. `cases` has their signatures.
+/// Returns the reference durations of each case, which do not depend on the order of `medians`. `cases` has their signatures.
 pub(super) fn find_references(
-    medians: Vec<CaseMedian>,
+    mut medians: Vec<CaseMedian>,
     cases: &[KnownCase],
 ) -> HashMap<CaseId, CaseReferences> {
+    // Cases at equal distances are neighbours in this order, as far as there is room for them.
+    medians.sort_unstable_by(|one, other| (one.software, &one.case).cmp(&(other.software, &other.case)));
     let signatures: HashMap<&CaseId, &KnownCase> = cases.iter().map(|known| (&known.case, known)).collect();
     let mut classes: BTreeMap<(usize, &str, String), NeighbourClass> = BTreeMap::new();
     for median in &medians {
@@ -151,6 +153,41 @@ mod tests {
         // Cases of other software are not neighbours.
         medians.iter_mut().enumerate().for_each(|(index, median)| median.software = index);
         assert_eq!(contradictions(&medians, &cases).len(), 1);
+    }
+
+    /// Many shapes of one size are at equal distances from others, which have more neighbours than are used.
+    #[test]
+    fn references_do_not_depend_on_the_order_of_measurements() {
+        let cases: Vec<KnownCase> = (0..81_u64)
+            .map(|number| {
+                let (rows, columns) = (1 << (number % 9), 1 << (number / 9));
+                let case =
+                    CaseId::from_stored(format!("{:016x}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+                let signature = format!("Add|{rows},{columns}:FLOAT:ND|{rows},{columns}:FLOAT:ND|");
+                KnownCase { case, kernel: "Add".to_owned(), signature }
+            })
+            .collect();
+        let mut medians: Vec<CaseMedian> = cases
+            .iter()
+            .zip(0_i32..)
+            .map(|(known, number)| CaseMedian {
+                case: known.case.clone(),
+                log_median: f64::from(number * 37 % 23),
+                earlier: None,
+                software: 0,
+            })
+            .collect();
+        let references = |medians: &[CaseMedian]| -> BTreeMap<CaseId, Option<NeighbourFit>> {
+            let found = find_references(medians.to_vec(), &cases).into_iter();
+            found.map(|(case, references)| (case, references.neighbours)).collect()
+        };
+        let first = references(&medians);
+        assert!(first.values().flatten().count() > 5, "{first:?}");
+        for step in [7, 11, 13] {
+            medians.rotate_left(step);
+            medians.reverse();
+            assert_eq!(references(&medians), first);
+        }
     }
 
     #[test]
