@@ -114,14 +114,21 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let device = device_of_target(options, kind, &device_of_profiles(&files)?)?;
     let (records, are_rehearsed) = (groups.records, groups.rehearsed == groups.records);
     if records == 0 {
+        let problem = match files.as_slice() {
+            [file] => format!("`{}` has no records", file.0.display()),
+            files => format!("none of the {} files has records", files.len()),
+        };
         return Err(CommandError::bad_input(
-            "the profile has no records",
+            problem,
             "profile at least one step in which kernels run, or give the whole file",
         ));
     }
     if !groups.has_shapes() && collectives.by_signature.is_empty() {
         return Err(CommandError::bad_input(
-            format!("none of the {records} records has input shapes"),
+            match records {
+                1 => "the only record has no input shapes".to_owned(),
+                records => format!("none of the {records} records has input shapes"),
+            },
             "profile again with profiler_level=Level1 or higher and record_shapes=True",
         ));
     }
@@ -179,7 +186,7 @@ impl ReadProfiles {
     fn read(options: &IngestOptions, kind: DataKind) -> Result<Self, CommandError> {
         let accept_rehearsed = kind == DataKind::Rehearsal;
         let (found, left_out) = match options.skip_bad {
-            true => ProfileFile::find_complete(&options.paths)?,
+            true => ProfileFile::find_usable(&options.paths)?,
             false => (ProfileFile::find_all(&options.paths)?, Vec::new()),
         };
         let DiscoveredProfiles { files: all, passed_over: other_exports } = found;

@@ -80,7 +80,7 @@ impl ProfileFile {
     /// links below folders are not followed. State folders of databases, which contain profiles of replays, are left
     /// out. A folder without tables is an error, and so is a database folder or a path in one.
     pub fn find_all<P: AsRef<Path>>(paths: &[P]) -> Result<DiscoveredProfiles, ProfileError> {
-        let (found, left_out) = Self::find_complete(paths)?;
+        let (found, left_out) = Self::find_usable(paths)?;
         left_out.into_iter().next().map_or(Ok(found), Err)
     }
 
@@ -99,7 +99,7 @@ impl ProfileFile {
 
     /// As [`Self::find_all`] without the paths that cannot be read or have no tables, and without the profiles whose exports are
     /// incomplete; returns their errors, too.
-    pub(crate) fn find_complete<P: AsRef<Path>>(
+    pub(crate) fn find_usable<P: AsRef<Path>>(
         paths: &[P],
     ) -> Result<(DiscoveredProfiles, Vec<ProfileError>), ProfileError> {
         let mut search = ProfileSearch::default();

@@ -88,7 +88,10 @@ impl TextReporter {
             RunEvent::DevicesDiffer { devices } => self.print_line(&device_text(devices)),
             RunEvent::PrecisionReached { percent, max_collections, measured, precise, open } => {
                 let cases = format_count(*measured, "case");
-                let mut line = format!("{precise} of {cases} within {percent} % or one step of the timer, apart from its rounding of half a step");
+                let mut line = format!(
+                    "{precise} of {cases} within {percent} % or one step of the timer, apart from its rounding of half a \
+                     step"
+                );
                 let hopeless = measured.saturating_sub(precise + open);
                 if hopeless > 0 {
                     line += &format!("; {hopeless} would need more than {max_collections} collections");

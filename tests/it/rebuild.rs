@@ -172,40 +172,23 @@ fn a_removed_or_emptied_ledger_is_an_issue() {
     let context = measured();
     let ledger = context.path("db/.npubench/ledger.db");
     let rows = tables(&context);
-    let checked = || context.run(&["db", "check", "db"]);
+    let checked = |code: i32, issue: &str| {
+        let ran = context.run(&["db", "check", "db"]);
+        assert_eq!(ran.code, code, "{}", ran.stdout);
+        assert!(ran.stdout.contains(issue), "{issue}: {}", ran.stdout);
+    };
     fs::write(&ledger, "").expect("emptied");
-    let ran = checked();
-    assert_eq!(ran.code, 1, "{}", ran.stdout);
-    assert!(
-        ran.stdout.contains("ledger.db:1: error: the file is empty; `npubench db rebuild "),
-        "{}",
-        ran.stdout
-    );
+    checked(1, "ledger.db:1: error: the file is empty; `npubench db rebuild ");
     let ran = context.run(&["db", "rebuild", "db"]);
     assert_eq!(ran.code, 3, "{}", ran.stdout);
-    assert!(
-        ran.stderr.contains("nothing of the damaged ledger `ROOT/db/.npubench/ledger.db` can be read"),
-        "{}",
-        ran.stderr
-    );
+    let problem = "nothing of the damaged ledger `ROOT/db/.npubench/ledger.db` can be read";
+    assert!(ran.stderr.contains(problem), "{}", ran.stderr);
     assert_eq!(fs::metadata(&ledger).expect("kept").len(), 0);
     fs::remove_file(&ledger).expect("removed");
-    let ran = checked();
-    assert_eq!(ran.code, 1, "{}", ran.stdout);
-    assert!(
-        ran.stdout.contains("warning: the ledger is missing, although the folder has collections of 1 run:"),
-        "{}",
-        ran.stdout
-    );
+    checked(1, "warning: the ledger is missing, although the folder has collections of 1 run:");
     // A clone of the tables alone has no folder of runs.
     fs::remove_dir_all(context.path("db/.npubench")).expect("removed");
-    let ran = checked();
-    assert_eq!(ran.code, 0, "{}", ran.stdout);
-    assert!(
-        ran.stdout.contains("note: rows are not compared with the ledger: there is none, and "),
-        "{}",
-        ran.stdout
-    );
+    checked(0, "note: rows are not compared with the ledger: there is none, and ");
     assert_eq!(tables(&context), rows);
 }
 

@@ -74,6 +74,21 @@ fn empty_and_incomplete_exports_are_left_out() {
 }
 
 /// The database of commands without `--db`.
+/// A profile of a step in which nothing ran, or one that was cut off behind its header.
+#[test]
+fn a_table_without_records_is_named() {
+    let context = Context::new();
+    ranks(&context);
+    let text = fs::read_to_string(context.path(&table(0))).expect("a table");
+    context.write("kernel_details.csv", &format!("{}\n", text.lines().next().expect("a header")));
+    let ran = context.run(&[&["ingest", "kernel_details.csv"], &INGEST[2..]].concat());
+    assert_eq!((ran.code, context.path("db").exists()), (3, false));
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: `ROOT/kernel_details.csv` has no records
+    hint: profile at least one step in which kernels run, or give the whole file
+    ");
+}
+
 /// Invalid numbers are named as lines with too few fields are.
 #[test]
 fn all_invalid_numbers_of_a_file_are_named() {

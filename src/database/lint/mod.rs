@@ -140,15 +140,13 @@ pub fn lint_database(folder: &Path) -> Result<LintReport, DatabaseError> {
 /// issue of its content.
 pub(crate) fn check_ledger(folder: &Path) -> Option<LintIssue> {
     let path = ledger_path(folder);
+    let exists = path.exists();
     let is_empty = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == 0);
-    if !path.exists() || is_empty {
-        let runs = folders_of_runs(folder);
-        if runs == 0 {
-            return None;
-        }
-        if !is_empty {
-            return Some(missing_ledger(folder, &path, runs));
-        }
+    match folders_of_runs(folder) {
+        // A database without runs has none, and a run that was killed at its start an empty one.
+        0 if !exists || is_empty => return None,
+        runs if !exists => return Some(missing_ledger(folder, &path, runs)),
+        _ => {}
     }
     let problem = match Ledger::find_damage(&path) {
         Ok(problem) => problem?,
