@@ -1,6 +1,6 @@
 //! Comparison of the rows of a database with its ledger.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
 
 use rayon::prelude::*;
 
@@ -432,6 +432,9 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
             1 => not_compared("there is none, and 1 row names a run".to_owned()),
             rows => not_compared(format!("there is none, and {rows} rows name a run")),
         };
+    }
+    if fs::metadata(&path).is_ok_and(|found| found.len() == 0) {
+        return not_compared("it is empty".to_owned());
     }
     let mut issues = Vec::new();
     let comparisons = match Ledger::open_unchanged(&path) {

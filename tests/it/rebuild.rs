@@ -179,6 +179,7 @@ fn a_removed_or_emptied_ledger_is_an_issue() {
     };
     fs::write(&ledger, "").expect("emptied");
     checked(1, "ledger.db:1: error: the file is empty; `npubench db rebuild ");
+    checked(1, "ledger.db:1: note: rows are not compared with the ledger: it is empty [not-compared]");
     let ran = context.run(&["db", "rebuild", "db"]);
     assert_eq!(ran.code, 3, "{}", ran.stdout);
     let problem = "nothing of the damaged ledger `ROOT/db/.npubench/ledger.db` can be read";
