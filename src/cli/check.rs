@@ -9,7 +9,7 @@ use super::options::{
     PythonOption,
 };
 use crate::{
-    domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME},
+    domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME, format_count},
     exit::ExitStatus,
     report::{CheckProgress, print_data, print_note},
     session::{CommandError, DatabaseCheck},
@@ -173,7 +173,11 @@ impl CheckReporter {
             .filter(|(_, count)| *count > 0)
             .map(|(verdict, count)| format!("{count} {verdict}"))
             .collect();
-        text.push_str(&format!("{} cases: {}; by {versions}\n", self.total, counts.join(", ")));
+        text.push_str(&format!(
+            "{}: {}; by {versions}\n",
+            format_count(self.total, "case"),
+            counts.join(", ")
+        ));
         print_data(&text);
     }
 }

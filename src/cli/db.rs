@@ -203,7 +203,7 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
             for name in left_out {
                 print_note(&format!("{name} is left out: it is not the table of a kernel"));
             }
-            print_data(&format!("{rows} rows copied into {}\n", options.target.display()));
+            print_data(&format!("{} copied into {}\n", format_count(rows, "row"), options.target.display()));
         }
     }
     Ok(ExitStatus::Done)

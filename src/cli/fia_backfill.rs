@@ -57,8 +57,10 @@ fn plain(done: &BackfillReport, calls: usize) -> String {
         let remark = row.remark.as_ref().map_or_else(String::new, |remark| format!(" ({remark})"));
         let calls = format_count(row.calls, "call");
         text.push_str(&format!(
-            "FusedInferAttentionScore.csv:{}: {} values filled in from {calls}: {}{remark}\n",
-            row.line, row.filled, row.completeness
+            "FusedInferAttentionScore.csv:{}: {} filled in from {calls}: {}{remark}\n",
+            row.line,
+            format_count(row.filled, "value"),
+            row.completeness
         ));
     }
     let untouched = done.rows.iter().filter(|row| row.is_untouched()).count();
@@ -66,11 +68,12 @@ fn plain(done: &BackfillReport, calls: usize) -> String {
         text.push_str(&format!("{} complete before, without a call\n", format_count(untouched, "row")));
     }
     text.push_str(&format!(
-        "{} of {} rows complete, {} added; {} of {calls} calls match no row\n",
+        "{} of {} complete, {} added; {} of {} without a row\n",
         done.complete_rows(),
-        done.rows.len(),
+        format_count(done.rows.len(), "row"),
         done.added,
-        done.unused
+        done.unused,
+        format_count(calls, "call")
     ));
     text
 }

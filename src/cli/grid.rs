@@ -19,7 +19,10 @@ use super::{
 use crate::{
     catalogue::Catalogue,
     config::{AssetFiles, DeviceProfile, YamlError},
-    domain::{DataKind, KernelName, default_memory_budget, did_you_mean_or, host_option, quoted_argument},
+    domain::{
+        DataKind, KernelName, default_memory_budget, did_you_mean_or, format_count, host_option,
+        quoted_argument,
+    },
     exit::ExitStatus,
     grid::{
         MutationCases, RejectReason, RowSource, RowWriter, SelectedRows, TargetDatabase,
@@ -281,8 +284,9 @@ fn summary(
         return format!("no rows added to {place}: {why}");
     }
     if options.dry_run {
-        return format!("dry run: {rows} rows would be added to {place}");
+        return format!("dry run: {} would be added to {place}", format_count(rows, "row"));
     }
     let (db, host) = (quoted_argument(&options.folder().to_string_lossy()), host_option(kind));
-    format!("{rows} rows added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`")
+    let rows = format_count(rows, "row");
+    format!("{rows} added to {place}; next: `npubench check --db {db}`, `npubench run --db {db}{host}`")
 }

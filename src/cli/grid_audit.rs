@@ -15,7 +15,7 @@ use crate::{
     coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
     coverage_report::{question_json, question_table},
     database::Database,
-    domain::{KernelName, default_memory_budget, did_you_mean_or, quoted_path},
+    domain::{KernelName, default_memory_budget, did_you_mean_or, format_count, quoted_path},
     exit::ExitStatus,
     grid::{
         AxisAudit, GridAuditor, KernelAudit,
@@ -140,8 +140,8 @@ fn audit_workloads(
     });
     let answered = audited.iter().filter(|row| row.is_answered()).count();
     print_note(&format!(
-        "{answered} of {} questions are answered as the density standard requires",
-        audited.len()
+        "{answered} of {} answered as the density standard requires",
+        format_count(audited.len(), "question")
     ));
     Ok(if audited.iter().all(AuditedQuestion::is_answered) {
         ExitStatus::Done
@@ -190,7 +190,8 @@ fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatu
         OutputFormat::Plain => print_data(&audit_table(audits, options.wide.width())),
     }
     for KernelAudit { kernel, unread, .. } in audits.iter().filter(|audit| audit.unread > 0) {
-        print_note(&format!("{kernel}: {unread} rows ignored, because the catalogue cannot read them"));
+        let rows = format_count(*unread, "row");
+        print_note(&format!("{kernel}: {rows} ignored, which the catalogue cannot read"));
     }
     let axes: Vec<&AxisAudit<'_>> = audits.iter().flat_map(|audit| &audit.axes).collect();
     let complete = axes.iter().filter(|axis| axis.is_complete()).count();

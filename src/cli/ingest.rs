@@ -12,7 +12,9 @@ use crate::{
     config::{DatabaseFile, DeviceProfile},
     coverage_report::ProfileGaps,
     database::{Database, KernelCsv, MergeReport, merge_collectives, merge_groups, save_tables},
-    domain::{CollectiveCase, DataKind, KernelName, SoftwareVersions, host_option, quoted_path},
+    domain::{
+        CollectiveCase, DataKind, KernelName, SoftwareVersions, format_count, host_option, quoted_path,
+    },
     exit::ExitStatus,
     profile::{
         DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ProfileRanks, RankCounts, RecordGroup,
@@ -161,8 +163,10 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     if bad.is_empty() {
         return Ok(ExitStatus::Done);
     }
-    let files = if bad.len() == 1 { "1 file that".to_owned() } else { format!("{} files that", bad.len()) };
-    print_note(&format!("left out: {files} cannot be read; export again, then ingest all with `--replace`"));
+    let files = format_count(bad.len(), "file");
+    print_note(&format!(
+        "left out: {files} that cannot be read; export again, then ingest all with `--replace`"
+    ));
     Ok(ExitStatus::SomeNotOk)
 }
 
@@ -480,15 +484,18 @@ fn print_result(
     }
     print_note(&format!("device {} ({})", device.name, device.source));
     if kept > 0 {
+        let keep = if kept == 1 { "row keeps" } else { "rows keep" };
         print_note(&format!(
-            "{kept} rows keep more evidence: the profile has fewer ranks or records of them, or no counters; \
+            "{kept} {keep} more evidence: the profile has fewer ranks or records of them, or no counters; \
              `--replace` replaces them"
         ));
     }
     print_data(&format!(
-        "{records} records of {files} {} in {}: {} kernels, {added} rows added, {updated} updated, {same} unchanged\n",
-        if files == 1 { "file" } else { "files" },
+        "{} of {} in {}: {}, {} added, {updated} updated, {same} unchanged\n",
+        format_count(records, "record"),
+        format_count(files, "file"),
         options.db.display(),
-        merged.len()
+        format_count(merged.len(), "kernel"),
+        format_count(added, "row")
     ));
 }

@@ -10,6 +10,7 @@ use super::{
     slurm_job_options::{SlurmJobOptions, usage},
 };
 use crate::{
+    domain::format_count,
     exit::ExitStatus,
     fleet::{render_slurm_sweep, submit_script},
     report::{print_data, print_note},
@@ -64,7 +65,7 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
     let job = submit_script(&script)?;
     print_data(&match options.output.format {
         OutputFormat::Json => format!("{}\n", json!({"job": job, "nodes": options.nodes})),
-        OutputFormat::Plain => format!("job {job} measures on {} nodes\n", options.nodes),
+        OutputFormat::Plain => format!("job {job} measures on {}\n", format_count(options.nodes, "node")),
     });
     print_note(&format!(
         "its log is npubench-comm-{job}.log in this folder; `squeue --jobs={job}` shows its state, `scancel --batch --signal=USR2 {job}` \

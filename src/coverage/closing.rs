@@ -8,7 +8,7 @@ use super::{
     totals::AnswerClass,
 };
 use crate::{
-    domain::{Case, Dtype, KernelName},
+    domain::{Case, Dtype, KernelName, format_count},
     lookup::{LookupAnswer, MissReason, OpQuery, QueryTensor},
     op_mapping::{CompositePart, OperatorRoute},
     op_query::rules::KernelTraits,
@@ -103,7 +103,8 @@ impl fmt::Display for GapClosing {
             }
             Self::ExistingRow { kernel } => write!(f, "measurement of the row of {kernel}"),
             Self::InterpolationBracket { kernel, tokens: (least, most), gaps } => {
-                write!(f, "interpolation bracket of {kernel}: {least} and {most} tokens close {gaps} gaps")
+                let gaps = format_count(*gaps, "gap");
+                write!(f, "interpolation bracket of {kernel}: {least} and {most} tokens close {gaps}")
             }
             Self::MappingEntry => f.write_str("mapping entry"),
             Self::CatalogueEntry { kernel, problem: None } => write!(f, "catalogue entry of {kernel}"),

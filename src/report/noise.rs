@@ -131,16 +131,25 @@ pub(crate) fn noise_json(budget: &NoiseBudget, kind: DataKind) -> String {
         + "\n"
 }
 
+/// Returns a typical number, rounded, with its noun.
+fn typical(number: f64, one: &str, several: &str) -> String {
+    let rounded = number.round();
+    format!("{rounded:.0} {}", if rounded == 1.0 { one } else { several })
+}
+
 /// Returns the budget as text.
 pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind, width: Option<usize>) -> String {
     let MeasurementDesign { launches, collections, devices, runs, .. } = budget.design;
     let mut text = format!(
-        "{} in {} on {} in {}; a typical case has {launches:.0} launches in {collections:.0} collections on {devices:.0} devices \
-         in {runs:.0} runs{}\n\n",
+        "{} in {} on {} in {}; a typical case has {} in {} on {} in {}{}\n\n",
         format_count(budget.cases, "case"),
         format_count(budget.collections, "collection"),
         format_count(budget.devices, "device"),
         format_count(budget.runs, "run"),
+        typical(launches, "launch", "launches"),
+        typical(collections, "collection", "collections"),
+        typical(devices, "device", "devices"),
+        typical(runs, "run", "runs"),
         kind.mark(),
     );
     let columns = vec![
@@ -232,4 +241,15 @@ fn control_levels(levels: &[ControlLevel], width: Option<usize>) -> String {
 
 fn percent_text(share: f64) -> String {
     format!("{:.2}", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typical_number_of_one_has_no_plural() {
+        let launches = [1.0, 1.4, 1.6, 12.0].map(|number| typical(number, "launch", "launches"));
+        assert_eq!(launches, ["1 launch", "1 launch", "2 launches", "12 launches"]);
+    }
 }

@@ -231,7 +231,7 @@ fn reason_pattern(reason: &str) -> String {
 
 /// Formats numbers of cases: `2 cases of Add`, `5 cases of Add 2, Mul 3`.
 fn cases_by_kernel(kernels: &BTreeMap<&KernelName, usize>) -> String {
-    let all = format_count(kernels.values().sum(), "case");
+    let all = format_count(kernels.values().sum::<usize>(), "case");
     let each = kernels.iter().map(|(kernel, count)| match kernels.len() {
         1 => kernel.to_string(),
         _ => format!("{kernel} {count}"),

@@ -10,6 +10,7 @@ use super::{
     terminal::{notes_have_colors, painted},
     timestamp::format_duration,
 };
+pub(crate) use crate::domain::format_count;
 use crate::{
     domain::{CacheState, CaseId, CollectionPurpose, DeviceDeviation, Verdict, reason_cause},
     events::RunEvent,
@@ -71,7 +72,7 @@ impl TextReporter {
             if verdict.is_done() {
                 continue;
             }
-            let cases = format_count(kernels.values().sum(), "case");
+            let cases = format_count(kernels.values().sum::<usize>(), "case");
             let kernels: Vec<String> =
                 kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
             self.print_line(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
@@ -177,7 +178,7 @@ fn device_text(devices: &[DeviceDeviation]) -> String {
     });
     let mut text = text.collect::<Vec<_>>().join(", ");
     if others > 0 {
-        text += &format!(" and {others} others");
+        text += &format!(" and {}", format_count(others, "other"));
     }
     format!(
         "devices differ in all cases, and no clock shows which are right: {text} off their mean; the intervals contain it, and \
@@ -198,11 +199,6 @@ fn suspicious_text(cases: usize, open: usize, cache: CacheState) -> String {
         (open, _) => format!("the next {run} measures {open} again, those of a single collection"),
     };
     format!("{} of earlier runs became suspicious by new measurements; {rest}", format_count(cases, "result"))
-}
-
-/// Returns a count with its noun: `1 case`, `2 cases`.
-pub(crate) fn format_count(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns a sorted list of devices as ranges, such as `0-3,8`.

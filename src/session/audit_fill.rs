@@ -8,7 +8,7 @@ use crate::{
     config::AssetFiles,
     coverage::{CoverageAnalyzer, audit_questions},
     database::Database,
-    domain::KernelName,
+    domain::{KernelName, format_count},
     grid::{GridAuditor, ListedCase, ListedCases, definition::DensityFile},
     report::print_note,
     workload::{DurationKind, Workload},
@@ -67,9 +67,9 @@ impl AuditFill<'_> {
                 None => impossible += 1,
             }
         }
-        for (count, text) in [(planned, "have a row without a latency"), (impossible, "cannot have a row")] {
+        for (count, text) in [(planned, "the row has no latency"), (impossible, "no row is possible")] {
             if count > 0 {
-                print_note(&format!("{count} questions without an answer {text}"));
+                print_note(&format!("{} without an answer: {text}", format_count(count, "question")));
             }
         }
         Ok(cases)

@@ -7,7 +7,7 @@ use super::{
     forward_pass::{CollectiveSums, collective_sums},
 };
 use crate::{
-    domain::{CollectiveKind, KernelName, Nanos},
+    domain::{CollectiveKind, KernelName, Nanos, format_count},
     lookup::{LookupEngine, OpQuery, QueryTensor},
     profile::{
         CollectiveSignature, ProfileError, ProfileFile, RankCounts, ReadOptions, RecordGroups,
@@ -98,7 +98,8 @@ fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<W
     workload.notes.append(&mut notes);
     if repeated > 0 {
         workload.notes.push(format!(
-            "{repeated} records of collectives repeat others on another stream and do not count"
+            "left out: {} of collectives, repeated on another stream",
+            format_count(repeated, "record")
         ));
     }
     if rehearsed > 0 {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    domain::{Case, Dtype, Nanos},
+    domain::{Case, Dtype, Nanos, format_count},
     lookup::{OpQuery, QueryTensor},
 };
 
@@ -165,7 +165,8 @@ impl Workload {
         self.questions.retain(|question| question.count > 0);
         let unused = all - self.questions.len();
         if unused > 0 {
-            self.notes.push(format!("`{}`: {unused} questions with a count of 0 are left out", self.name));
+            let unused = format_count(unused, "question");
+            self.notes.push(format!("`{}`: left out: {unused} with a count of 0", self.name));
         }
     }
 

@@ -136,7 +136,7 @@ fn dump_completes_rows_that_later_ingest_keeps() {
     FusedInferAttentionScore.csv:2: 9 values filled in from 1 call: complete
     FusedInferAttentionScore.csv:3: 7 values filled in from 2 calls: partial: no actual_seq_lengths_kv_values (2 calls of the dump differ)
     FusedInferAttentionScore.csv:4: 0 values filled in from 0 calls: partial: no input_layout, num_heads, num_key_value_heads, sparse_mode, block_size, actual_seq_lengths_values, actual_seq_lengths_kv_values
-    1 of 3 rows complete, 0 added; 1 of 4 calls match no row
+    1 of 3 rows complete, 0 added; 1 of 4 calls without a row
     ");
     assert_eq!(column(&context, 0, "actual_seq_lengths_kv_values"), "1000,129");
     assert_eq!(column(&context, 0, "block_table_valid_blocks"), "8,2");
@@ -153,7 +153,7 @@ fn dump_completes_rows_that_later_ingest_keeps() {
     // Other numbers of the same shapes are of unknown lengths again.
     context.write("other.csv", &profile(&[&decode(2, "99")]));
     let ran = context.run(&["ingest", "other.csv", "--db", "db"]);
-    assert!(ran.stdout.ends_with("1 rows added, 0 updated, 0 unchanged\n"), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("1 row added, 0 updated, 0 unchanged\n"), "{}", ran.stdout);
     assert_eq!(
         context.rows("db", "FusedInferAttentionScore")[0]["Profiling Average Duration(us)"],
         "51.000000"
@@ -283,7 +283,7 @@ fn check_dump(context: &Context, calls: usize) {
     context.write("k.csv", &profile(&[&decode(2, "50")]));
     context.run(&["ingest", "k.csv", "--db", "db"]);
     let ran = context.run(&["fia-backfill", "--db", "db", "--dump", &dump, "--add-variants"]);
-    let summary = format!("0 of 1 rows complete, {calls} added; 0 of {calls} calls match no row\n");
+    let summary = format!("0 of 1 row complete, {calls} added; 0 of {calls} calls without a row\n");
     assert!(ran.stdout.ends_with(&summary), "{}{}", ran.stdout, ran.stderr);
     assert_eq!(column(context, 2, "actual_seq_lengths_kv_values"), "1001,130");
     assert_eq!(column(context, 2, "metadata_completeness"), "complete");

@@ -104,7 +104,7 @@ fn suggested_copy_to_another_kind_leaves_measurements_behind() {
     context.write("k.csv", &profile(&[SWIGLU]));
     context.run(&["ingest", "k.csv", "--db", "real"]);
     let ran = context.run(&["db", "copy", "real", "play", "--kind", "rehearsal"]);
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, "1 rows copied into play\n"), "{}", ran.stderr);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "1 row copied into play\n"), "{}", ran.stderr);
     assert_eq!(context.rows("play", "SwiGlu"), context.rows("real", "SwiGlu"), "no row has a measurement");
     assert_eq!(context.run(&["run", "--db", "play", "--host", "rehearsal", "--devices", "0"]).code, 0);
     let again = context.run(&["db", "copy", "play", "third", "--kind", "npu"]);

@@ -103,7 +103,7 @@ const WRONG: [(&str, &str); 30] = [
     ),
     (
         "AddRmsNorm 9 8,512;8,512 BF16;BF16 8,512;8,1;8,512 BF16;FLOAT;BF16",
-        "2 input slots are recorded, the entry of AddRmsNorm reads 3",
+        "recorded input slots: 2, the entry of AddRmsNorm reads 3",
     ),
     (
         "AddRmsNorm 9 8,512;8,512;512 BF16;BF16;FLOAT 8,512;8,1;8,512 BF16;FLOAT;BF16",

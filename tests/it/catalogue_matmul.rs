@@ -180,7 +180,7 @@ const WRONG: [(&str, &str); 32] = [
     ),
     (
         "GroupedMatmul 9 64,512;8,512,256 BF16;BF16 ND;ND 64,256 BF16",
-        "2 input slots are recorded, the entry of GroupedMatmul reads 8",
+        "recorded input slots: 2, the entry of GroupedMatmul reads 8",
     ),
     (
         "GroupedMatmulSwigluQuant 9 64,512;8,512,255;8,255;64;8 INT8;INT8;FLOAT;FLOAT;INT64 ND;ND;ND;ND;ND 64,127;64 INT8;FLOAT",

@@ -478,6 +478,6 @@ fn backfill_counts_rows_that_need_nothing() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     insta::assert_snapshot!(ran.stdout, @r"
     10 rows complete before, without a call
-    10 of 10 rows complete, 0 added; 1 of 1 calls match no row
+    10 of 10 rows complete, 0 added; 1 of 1 call without a row
     ");
 }

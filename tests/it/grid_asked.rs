@@ -57,7 +57,7 @@ fn questions_are_audited_by_density_of_their_rows() {
     assert_eq!(found[1].1, "m 1 to 4096 (step 1)");
     assert_eq!(state(2), ("missing", false, true));
     assert_eq!(state(3), ("missing", true, false), "its row is planned");
-    assert!(ran.stderr.contains("1 of 4 questions are answered"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 of 4 questions answered"), "{}", ran.stderr);
     let table = audit(&context, &["--workload", "asked.yaml"]);
     assert!(table.stdout.contains("512,5120;2560,5120 -> 512,2560"), "{}", table.stdout);
     // Nearer rows.
@@ -121,7 +121,11 @@ fn missing_rows_of_audit_are_added() {
     for shapes in ["512,5120;2560,5120 -> 512,2560", "64,4096;2048,4096 -> 64,2048"] {
         assert!(preview.stdout.contains(shapes), "{}", preview.stdout);
     }
-    assert!(preview.stderr.contains("1 questions without an answer have a row"), "{}", preview.stderr);
+    assert!(
+        preview.stderr.contains("1 question without an answer: the row has no latency"),
+        "{}",
+        preview.stderr
+    );
     assert_eq!(context.snapshot("db"), before);
     assert_eq!(context.run(&fill).code, 0);
     let table = || fs::read_to_string(context.path("db/MatMulV2.csv")).expect("a table");

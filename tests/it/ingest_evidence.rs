@@ -88,7 +88,7 @@ fn rows_of_unknown_evidence_get_it() {
     // A single record does not replace several.
     context.write("k.csv", &profile(&[ADD]));
     let ran = ingest(&context, "k.csv", &[]);
-    assert!(ran.stderr.contains("1 rows keep more evidence"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 row keeps more evidence"), "{}", ran.stderr);
     ingest(&context, "night", &[]);
     assert_eq!(evidence(&context, "SwiGlu"), ["24", "8", "8", "51.350000"]);
 }

@@ -146,7 +146,7 @@ fn every_profile_below_folder_is_read_once() {
     assert_eq!(mul["Profiling Average Duration(us)"], "20.000000");
     assert_eq!(context.rows("db", "SwiGlu")[0]["Profiling Average Duration(us)"], "59.730000");
     for inside in ["t/h1/r1_ascend_pt", "t/h1/r1_ascend_pt/ASCEND_PROFILER_OUTPUT"] {
-        assert!(context.run(&["ingest", inside, "--db", "one"]).stdout.starts_with("1 records of 1 file"));
+        assert!(context.run(&["ingest", inside, "--db", "one"]).stdout.starts_with("1 record of 1 file"));
     }
 }
 

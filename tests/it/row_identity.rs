@@ -44,7 +44,7 @@ fn expert_rank_count_separates_rows_and_is_never_guessed() {
     for (ranks, duration) in [("8", "10"), ("16", "20")] {
         context.write("k.csv", &profile(&[&record(duration)]));
         let ran = context.run(&["ingest", "k.csv", "--db", "db", "--ep-size", ranks]);
-        assert!(ran.stdout.contains("1 rows added"), "{}", ran.stdout);
+        assert!(ran.stdout.contains("1 row added"), "{}", ran.stdout);
     }
     let sizes = |context: &Context| -> Vec<(String, String)> {
         let rows = context.rows("db", "DispatchFFNCombine");
@@ -90,7 +90,7 @@ fn profile_with_fewer_values_replaces_no_row() {
     context.run(&["ingest", "many.csv", "--db", "db"]);
     let before = context.snapshot("db");
     let ran = context.run(&["ingest", "one.csv", "--db", "db"]);
-    assert!(ran.stderr.contains("1 rows keep more evidence"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 row keeps more evidence"), "{}", ran.stderr);
     assert_eq!(context.snapshot("db"), before);
     context.write("more.csv", &profile(&[&record("1"), &record("3"), &record("5")]));
     context.run(&["ingest", "more.csv", "--db", "db"]);

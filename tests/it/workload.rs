@@ -98,7 +98,7 @@ fn collectives_that_are_recorded_twice_count_once() {
         asked,
         [("hcom_allGather_", 1, Some(Nanos(7_000))), ("hcom_allReduce_", 2, Some(Nanos(250_000)))]
     );
-    assert_eq!(workload.notes, ["1 records of collectives repeat others on another stream and do not count"]);
+    assert_eq!(workload.notes, ["left out: 1 record of collectives, repeated on another stream"]);
 }
 
 /// The file states 2,392 operators and the sum of their predicted times; neither is changed by the division between
@@ -263,7 +263,7 @@ fn questions_without_invocations_are_left_out() {
                 - {op: Add, inputs: \"8;8\", dtypes: bf16}\n";
     let workload = load(&context, "unused.yaml", text);
     assert_eq!((workload.questions.len(), workload.invocations()), (1, 1));
-    assert!(workload.notes[0].contains("1 questions with a count of 0 are left out"), "{:?}", workload.notes);
+    assert!(workload.notes[0].contains("left out: 1 question with a count of 0"), "{:?}", workload.notes);
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl CatalogueEntry {
             });
             let count = case.inputs.len();
             return Err(not_covered(format!(
-                "{count} input slots are recorded, the entry of {} reads {least} to {most}",
+                "recorded input slots: {count}, the entry of {} reads {least} to {most}",
                 self.kernel
             )));
         }
@@ -205,7 +205,7 @@ impl CatalogueEntry {
         match (0..count.min(form.inputs.len())).find(is_missing) {
             Some(slot) => Err(not_covered(format!("input slot {slot} is empty, the call needs it"))),
             None if count > form.inputs.len() || count < needed => Err(not_covered(format!(
-                "{count} input slots are recorded, the entry of {} reads {needed}",
+                "recorded input slots: {count}, the entry of {} reads {needed}",
                 self.kernel
             ))),
             None => Ok(()),

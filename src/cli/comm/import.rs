@@ -12,8 +12,8 @@ use crate::{
     config::{AssetFiles, DatabaseFile, DeviceProfile},
     database::{Database, ImportReport, ImportedDuration, import_durations, save_tables},
     domain::{
-        CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, PartWeights, hccl_environment,
-        hccl_variables,
+        CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, PartWeights, format_count,
+        hccl_environment, hccl_variables,
     },
     exit::ExitStatus,
     profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
@@ -265,6 +265,7 @@ fn print_result(options: &ImportOptions, report: ImportReport) {
         return;
     }
     print_data(&format!(
-        "{added} rows added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n"
+        "{} added, {updated} updated, {same} unchanged, {kept} keep their own measurement\n",
+        format_count(added, "row")
     ));
 }

@@ -83,7 +83,7 @@ pub(super) const WRONG: [(AttentionRow, &str); 10] = [
             "",
             "300,400",
         ),
-        "BNSD, paged INT8 blocks of 32: 15 input slots are recorded",
+        "BNSD, paged INT8 blocks of 32: recorded input slots: 15",
     ),
     (
         (
