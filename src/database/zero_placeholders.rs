@@ -42,17 +42,16 @@ impl ZeroFilled {
     }
 
     /// Returns the zeros of a row that stand for missing measurements: every measurement of the replay is 0 or empty,
-    /// with a duration among them and no verdict; likewise for measurements of production profiles. If one of them
-    /// was measured, a zero beside it may have been measured too.
+    /// with a duration among them and no verdict; likewise for measurements of production profiles, for which the verdict
+    /// of the replay states nothing. If one of them was measured, a zero beside it may have been measured too.
     pub(crate) fn find_zeros(&self, row: &StringRecord) -> Vec<usize> {
         let cell = |index: usize| row.get(index).unwrap_or_default().trim();
         let is_zero = |index: usize| cell(index).parse().is_ok_and(|value: f64| value == 0.0);
         let has_no_value = |index: usize| cell(index).is_empty() || is_zero(index);
-        if self.verdict.is_some_and(|index| !cell(index).is_empty()) {
-            return Vec::new();
-        }
+        let has_verdict = self.verdict.is_some_and(|index| !cell(index).is_empty());
+        let replay = (!has_verdict).then_some(&self.replay);
         let mut cells = Vec::new();
-        for MeasuredColumns { durations, others } in [&self.replay, &self.profile] {
+        for MeasuredColumns { durations, others } in replay.into_iter().chain([&self.profile]) {
             let all = || durations.iter().chain(others).copied();
             if durations.iter().any(|&index| is_zero(index)) && all().all(has_no_value) {
                 cells.extend(all().filter(|&index| is_zero(index)));
@@ -86,5 +85,24 @@ mod tests {
         assert_eq!(cells(["0", "0"]), [0, 1]);
         assert_eq!(cells(["0", "3.5"]), [0], "a profile went in since");
         assert_eq!(cells(["3.5", "0"]), [1]);
+    }
+
+    /// The superseded tool fills the columns of production profiles too, and a run writes only those of the replay.
+    #[test]
+    fn verdict_of_the_replay_states_nothing_about_profiles() {
+        let header = [
+            "Average Duration(us)",
+            "MicroBench Verdict",
+            "Profiling Average Duration(us)",
+            "Profiling Std Duration(us)",
+            "Profiling Average aiv_vec_ratio",
+        ];
+        let zeros = ZeroFilled::from_header(&header.map(String::from));
+        let cells = |row: [&str; 5]| zeros.find_zeros(&StringRecord::from(row.to_vec()));
+        assert_eq!(cells(["3.5", "ok", "0", "0", "0"]), [2, 3, 4]);
+        assert_eq!(cells(["0", "oom", "0", "0", ""]), [2, 3], "the zero beside the verdict is kept");
+        assert!(cells(["3.5", "ok", "7", "0", "0"]).is_empty(), "a profile was measured");
+        assert!(cells(["3.5", "ok", "0", "0", "0.5"]).is_empty(), "a counter of a profile was measured");
+        assert!(cells(["3.5", "ok", "", "0", "0"]).is_empty(), "no duration is claimed");
     }
 }

@@ -75,7 +75,7 @@ fn db_check_reports_files_that_are_no_tables() {
         check_output("K.csv", b"\xef\xbb\xbf\r\n\r\n"),
         check_output("K.csv", b"\xff\xfeI\0n\0"),
         check_output("K.csv", b"Input Shapes\n4\n\0\0\0\0"),
-        check_output("K.csv", b"Input Shapes;Input Data Types\n4;FLOAT\n"),
+        check_output("K.csv", b"Input Shapes;Input Data Types\n\"4;8,8\";FLOAT\n1,5;FLOAT\n"),
         check_output("K.csv", b"PK\x03\x04\x9c,\x01\n"),
         check_output("notes.csv", b"a,b\n1,2\n"),
         check_output("database.yaml", b"npubench_database: 1\nkind: nqu\n"),
@@ -166,8 +166,65 @@ fn db_check_reports_invalid_rows() {
     db/K.csv:1: warning: `MicroBench Duration(us)` is now called `Average Duration(us)` [old-column]
     --
     db/K.csv:1: note: not in the contract, kept as they are: `Std Duration(us)` [own-column]
-    db/K.csv:2: warning: 2 rows from here on have 0 in place of every measurement, which means not measured [zeros]
+    db/K.csv:2: warning: 2 rows from here on have 0 in place of measurements that do not exist (3 cells); `npubench db normalize` empties them [zeros]
     "#);
+}
+
+/// The superseded tool writes 0 for what it has not measured, and a run replaces those of the replay alone.
+#[test]
+fn zeros_of_profiles_in_measured_rows_are_one_issue_and_are_emptied() {
+    let columns = ",Average Duration(us),MicroBench Verdict,Profiling Average Duration(us),\
+                   Profiling Median Duration(us),Profiling Std Duration(us),Profiling Average aiv_vec_ratio";
+    let third = OTHER.replace('8', "9");
+    let rows = [
+        format!("{ROW},3.5,ok,0,0,0,0"),
+        format!("{OTHER},4.5,ok,0.0,,0,"),
+        format!("{third},0,oom,7,6,0,0"),
+    ];
+    let text = table(columns, &rows.each_ref().map(String::as_str));
+    let checked = check_output("K.csv", text.as_bytes());
+    insta::assert_snapshot!(checked, @r"
+    db/K.csv:2: warning: 2 rows from here on have 0 in place of measurements that do not exist (6 cells); `npubench db normalize` empties them [zeros]
+    db/K.csv:4: error: `Average Duration(us)` is 0, which is not a duration; a cell that was not measured is empty [number]
+    ");
+    let context = Context::new();
+    context.write("db/K.csv", &text);
+    let ran = context.run(&["db", "normalize", "db"]);
+    insta::assert_snapshot!(ran.stdout, @"db/K.csv:2: repaired: 2 rows from here on had 0 in place of measurements that do not exist: 6 cells emptied");
+    let written = fs::read_to_string(context.path("db/K.csv")).expect("a table");
+    let expected = [format!("{ROW},3.5,ok,,,,"), format!("{OTHER},4.5,ok,,,,"), rows[2].clone()];
+    assert_eq!(written, table(columns, &expected.each_ref().map(String::as_str)));
+}
+
+#[test]
+fn unknown_types_and_formats_are_named_with_the_nearest() {
+    let rows = [
+        "4;4,DT_BF17;DT_BF16,ND;ND,4,DT_BF17,ND",
+        "8;8,DT_BF17;FLOAT,ND;FRACTAL_NX,8,DT_BF16,ND",
+        "9;9,DT_UNDEFINED;STRING,FORMAT_ND;NC1HWC0,9,WHATEVER,ND",
+    ];
+    insta::assert_snapshot!(check_output("K.csv", table("", &rows).as_bytes()), @r"
+    db/K.csv:2: warning: `Input Data Types`: `DT_BF17` is not a known type, 2 rows from here on; did you mean `DT_BF16`? [unknown-name]
+    db/K.csv:2: warning: `Output Data Types`: `DT_BF17` is not a known type, 1 row from here on; did you mean `DT_BF16`? [unknown-name]
+    db/K.csv:3: warning: `Input Formats`: `FRACTAL_NX` is not a known format, 1 row from here on; did you mean `FRACTAL_NZ`? [unknown-name]
+    db/K.csv:4: warning: `Output Data Types`: `WHATEVER` is not a known type, 1 row from here on; CANN has no such type [unknown-name]
+    ");
+}
+
+#[test]
+fn two_folders_are_refused() {
+    let context = Context::new();
+    context.small_database("one");
+    context.small_database("other");
+    for command in ["check", "normalize", "rebuild"] {
+        let ran = context.run(&["db", command, "one", "--db", "other"]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("'[DIR]' cannot be used with '--db <DIR>'"), "{}", ran.stderr);
+    }
+    // The usual folder is not a second one.
+    let mut command = context.command(&["db", "check", "one"]);
+    let ran = context.ran(&command.env("NPUBENCH_DB", "nowhere").output().expect("it runs"));
+    assert!(ran.code <= 1, "{}", ran.stderr);
 }
 
 #[test]
@@ -343,7 +400,7 @@ fn db_normalize_fixes_issues_once() {
     assert_eq!((dry.code, ran.code), (1, 1), "a pointer and a ragged file were refused");
     assert_eq!(dry.stdout.replace("would repair:", "repaired:"), ran.stdout);
     insta::assert_snapshot!(format!("{}{}{}", ran.stdout, dry.stderr, ran.stderr), @r#"
-    db/Grid.csv:2: repaired: 2 rows from here on never measured: the zeros were replaced by empty cells
+    db/Grid.csv:2: repaired: 2 rows from here on had 0 in place of measurements that do not exist: 6 cells emptied
     db/Grid.csv:4: repaired: the same signature as line 3, which gets `Profiling Average Duration(us)`, `Note`
     db/Grid.csv:6: repaired: the same signature as line 2, which gets `Average Duration(us)`, `MicroBench aiv_time(us)`
     db/Grid.csv:8: repaired: the same row as line 5: one was removed

@@ -1,6 +1,9 @@
 //! Checks of cells: signatures, numbers, keys.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Range,
+};
 
 use csv::{ByteRecord, StringRecord};
 
@@ -12,7 +15,10 @@ use crate::{
         row_cases::{NO_SHAPES, RowColumns},
         zero_placeholders::ZeroFilled,
     },
-    domain::{CacheState, CaseId, KernelName, Verdict},
+    domain::{
+        CacheState, Case, CaseId, Dtype, KernelName, Slot, TensorFormat, Verdict, did_you_mean_or,
+        format_count,
+    },
     table::{
         format::quote_cell,
         raw_records::{CsvPosition, RawRecords},
@@ -29,7 +35,8 @@ pub(crate) struct KernelRows<'a> {
     /// Columns of the verdicts.
     verdicts: Vec<usize>,
     zeros: ZeroFilled,
-    zero_rows: Option<(u64, usize)>,
+    zero_cells: ZeroCells,
+    unknown_names: UnknownNames,
     seen: HashMap<CaseId, (u64, Range<usize>)>,
 }
 
@@ -49,7 +56,8 @@ impl<'a> KernelRows<'a> {
             measures,
             verdicts: verdicts.filter_map(find).collect(),
             zeros: ZeroFilled::from_header(header),
-            zero_rows: None,
+            zero_cells: ZeroCells::default(),
+            unknown_names: UnknownNames::default(),
             seen: HashMap::new(),
         }
     }
@@ -64,7 +72,10 @@ impl<'a> KernelRows<'a> {
     ) {
         if let (Some(columns), Some(kernel)) = (&self.columns, &self.kernel) {
             match columns.parse_case(kernel, record) {
-                Ok(case) => self.check_duplicate(case.id(), bytes, record, place, remarks),
+                Ok(case) => {
+                    self.unknown_names.add_case(&case, place.line);
+                    self.check_duplicate(case.id(), bytes, record, place, remarks);
+                }
                 Err(problem) if problem == NO_SHAPES => {
                     remarks.add_issue(place.line, LintIssueKind::NoShapes, problem);
                 }
@@ -74,12 +85,10 @@ impl<'a> KernelRows<'a> {
             }
         }
         let Ok(cells) = StringRecord::from_byte_record(record.clone()) else { return };
-        let is_zero_filled = !self.zeros.find_zeros(&cells).is_empty();
-        if is_zero_filled {
-            self.zero_rows = Some(self.zero_rows.map_or((place.line, 1), |(line, count)| (line, count + 1)));
-        }
+        let zeros = self.zeros.find_zeros(&cells);
+        self.zero_cells.add_row(place.line, zeros.len());
         for &(index, measure) in &self.measures {
-            if let Err(problem) = check_number(&cells[index], measure, is_zero_filled) {
+            if let Err(problem) = check_number(&cells[index], measure, zeros.contains(&index)) {
                 remarks.add_issue(
                     place.line,
                     LintIssueKind::Number,
@@ -125,15 +134,90 @@ impl<'a> KernelRows<'a> {
         remarks.add_issue(place.line, LintIssueKind::Duplicate, text);
     }
 
-    /// Adds an issue for rows of zeros, if any.
-    pub(crate) fn report_zero_rows(self, remarks: &mut FileIssues) {
-        if let Some((line, count)) = self.zero_rows {
-            let has = if count == 1 { "has" } else { "have" };
+    /// Adds the issues that rows of the table share: unknown types and formats, and zeros.
+    pub(crate) fn report_rows_together(self, remarks: &mut FileIssues) {
+        self.unknown_names.report(remarks);
+        let ZeroCells { first_line, rows, cells } = self.zero_cells;
+        if rows > 0 {
+            let has = if rows == 1 { "has" } else { "have" };
             let text = format!(
-                "{} from here on {has} 0 in place of every measurement, which means not measured",
-                row_count_text(count)
+                "{} from here on {has} 0 in place of measurements that do not exist ({}); `npubench db normalize` empties them",
+                row_count_text(rows),
+                format_count(cells, "cell")
             );
-            remarks.add_issue(line, LintIssueKind::Zeros, text);
+            remarks.add_issue(first_line, LintIssueKind::Zeros, text);
+        }
+    }
+}
+
+/// Zeros of a table in place of missing measurements.
+#[derive(Debug, Default)]
+struct ZeroCells {
+    /// Line of the first row with such zeros.
+    first_line: u64,
+    rows: usize,
+    cells: usize,
+}
+
+impl ZeroCells {
+    fn add_row(&mut self, line: u64, cells: usize) {
+        if cells == 0 {
+            return;
+        }
+        if self.rows == 0 {
+            self.first_line = line;
+        }
+        self.rows += 1;
+        self.cells += cells;
+    }
+}
+
+/// Types and formats that CANN does not have, each with its column, the line of its first row and the number of its rows.
+#[derive(Debug, Default)]
+struct UnknownNames(BTreeMap<(&'static str, String), (u64, usize)>);
+
+impl UnknownNames {
+    fn add_case(&mut self, case: &Case, line: u64) {
+        let [_, input_dtypes, input_formats, _, output_dtypes, output_formats] = columns::SIGNATURE;
+        let mut names = BTreeSet::new();
+        add_unknown_names(&case.inputs, (input_dtypes, input_formats), &mut names);
+        add_unknown_names(&case.outputs, (output_dtypes, output_formats), &mut names);
+        for name in names {
+            self.0.entry(name).or_insert((line, 0)).1 += 1;
+        }
+    }
+
+    fn report(self, remarks: &mut FileIssues) {
+        let is_dtype = |column| [columns::SIGNATURE[1], columns::SIGNATURE[4]].contains(&column);
+        for ((column, name), (line, rows)) in self.0 {
+            let (noun, hint) = if is_dtype(column) {
+                ("type", did_you_mean_or(&name, Dtype::cann_names(), || "CANN has no such type".to_owned()))
+            } else {
+                let otherwise = || "CANN has no such format".to_owned();
+                ("format", did_you_mean_or(&name, TensorFormat::cann_names(), otherwise))
+            };
+            let text = format!(
+                "`{column}`: `{}` is not a known {noun}, {} from here on; {hint}",
+                quote_cell(&name),
+                row_count_text(rows)
+            );
+            remarks.add_issue(line, LintIssueKind::UnknownName, text);
+        }
+    }
+}
+
+/// Adds the types and formats of slots that CANN does not have, with their columns.
+fn add_unknown_names(
+    slots: &[Slot],
+    (dtypes, formats): (&'static str, &'static str),
+    found: &mut BTreeSet<(&'static str, String)>,
+) {
+    for tensor in slots.iter().flatten() {
+        if !tensor.dtype.is_of_cann() && !tensor.dtype.is_undefined() {
+            found.insert((dtypes, tensor.dtype.as_str().to_owned()));
+        }
+        if !tensor.format.is_of_cann() {
+            found.insert((formats, tensor.format.as_str().to_owned()));
         }
     }
 }

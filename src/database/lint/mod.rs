@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     config::check_yaml,
-    domain::{DataKind, KernelName},
+    domain::{DataKind, KernelName, format_count},
     files::{FileError, read_regular, read_regular_text},
     ledger::{Ledger, LedgerError},
     table::{format::quote_cell, raw_records::LFS},
@@ -171,7 +171,7 @@ fn folders_of_runs(folder: &Path) -> usize {
 
 /// Returns the issue of a ledger that was removed, although the folder has the collections of its runs.
 fn missing_ledger(folder: &Path, path: &Path, runs: usize) -> LintIssue {
-    let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
+    let runs = format_count(runs, "run");
     LintIssue {
         file: path.strip_prefix(folder).unwrap_or(path).to_string_lossy().into_owned(),
         line: 1,

@@ -2,7 +2,7 @@
 
 use strum::{Display, IntoStaticStr};
 
-use crate::table::format::quote_cell;
+use crate::{domain::format_count, table::format::quote_cell};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
@@ -74,6 +74,8 @@ pub enum LintIssueKind {
     Signature,
     /// An invalid number.
     Number,
+    /// A type or a format of tensors that CANN does not have.
+    UnknownName,
     /// A row without input shapes.
     NoShapes,
     /// A signature, or a collective's key, that another row has.
@@ -103,7 +105,8 @@ impl LintIssueKind {
 
     pub const fn severity(self) -> IssueSeverity {
         match self {
-            Self::NoShapes
+            Self::UnknownName
+            | Self::NoShapes
             | Self::Duplicate
             | Self::UnknownRun
             | Self::MissingLedger
@@ -168,5 +171,5 @@ pub(crate) fn join_list<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> St
 
 /// Formats a number of rows: `1 row`, `2 rows`.
 pub(crate) fn row_count_text(count: usize) -> String {
-    format!("{count} row{}", if count == 1 { "" } else { "s" })
+    format_count(count, "row")
 }

@@ -46,6 +46,11 @@ pub(crate) fn check_table(
         remarks.add_issue(1, LintIssueKind::Empty, EMPTY);
         return;
     };
+    if let Some(text) = separator_problem(&record) {
+        // The cells of the rows are those of another separator.
+        remarks.add_issue(place.line, LintIssueKind::NotCsv, text);
+        return;
+    }
     let newline = line_ending(&bytes[place.range.clone()]);
     let mut mixed = (!has_uniform_endings(&bytes[place.range.clone()], newline)).then_some(place.line);
     let header = check_header(content, &record, place.line, remarks);
@@ -104,7 +109,7 @@ pub(crate) fn check_table(
         remarks.add_issue(line, LintIssueKind::Rehearsed, text);
     }
     if let TableRows::Kernel(rows) = rows {
-        rows.report_zero_rows(remarks);
+        rows.report_rows_together(remarks);
     }
 }
 
@@ -163,10 +168,6 @@ fn check_header(
     if let Some(column) = record.iter().position(|name| std::str::from_utf8(name).is_err()) {
         let text = format!("the name of column {} is not UTF-8", column + 1);
         remarks.add_issue(line, LintIssueKind::NotUtf8, text);
-    }
-    if let Some(text) = separator_problem(record) {
-        remarks.add_issue(line, LintIssueKind::NotCsv, text);
-        return header;
     }
     for (column, name) in header.iter().enumerate() {
         if let Some(first) = header[..column].iter().position(|other| other == name) {

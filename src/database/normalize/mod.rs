@@ -16,7 +16,7 @@ use super::{
     zero_placeholders::ZeroFilled,
 };
 use crate::{
-    domain::{DataKind, KernelName},
+    domain::{DataKind, KernelName, format_count},
     files::{FolderLock, read_regular, write_atomic},
     table::raw_records::BOM,
 };
@@ -147,6 +147,7 @@ fn empty_zeros(table: &mut KernelCsv, report: &mut NormalizeReport) {
     });
     let Some((first, _)) = rows.first() else { return };
     let (first_line, count) = (row_line(table, *first), rows.len());
+    let cells: usize = rows.iter().map(|(_, zeros)| zeros.len()).sum();
     for (row, zeros) in rows {
         let mut cells = row_cells(table, row);
         for index in zeros {
@@ -154,10 +155,13 @@ fn empty_zeros(table: &mut KernelCsv, report: &mut NormalizeReport) {
         }
         table.set_cells(row, cells);
     }
-    let rows = if count == 1 { "row".to_owned() } else { format!("{count} rows from here on") };
     report.done.push(NormalizeChange {
         line: first_line,
-        text: format!("{rows} never measured: the zeros were replaced by empty cells"),
+        text: format!(
+            "{} from here on had 0 in place of measurements that do not exist: {} emptied",
+            format_count(count, "row"),
+            format_count(cells, "cell")
+        ),
     });
 }
 

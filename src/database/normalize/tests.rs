@@ -101,7 +101,8 @@ fn read_rows(text: &str) -> Vec<Vec<String>> {
 fn values(cells: &[String]) -> Vec<String> {
     let mut values: Vec<String> = cells.iter().map(|cell| cell.trim().to_owned()).collect();
     for measured in [[0, 1], [3, 4]] {
-        let idle = cells[2].is_empty() && measured.iter().all(|&i| cells[i].is_empty() || cells[i] == "0");
+        let has_verdict = measured == [0, 1] && !cells[2].is_empty();
+        let idle = !has_verdict && measured.iter().all(|&i| cells[i].is_empty() || cells[i] == "0");
         if idle && cells[measured[0]] == "0" {
             measured.iter().for_each(|&i| values[i].clear());
         }
