@@ -55,7 +55,7 @@ pub(super) struct AdaptCommandOptions {
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     batch: usize,
     /// Models whose layer sizes are used instead of ladders, such as Qwen3-32B,Qwen3-8B, or paths of a config.json
-    #[arg(long, value_name = "ID,ID", value_delimiter = ',')]
+    #[arg(long, alias = "model", value_name = "ID,ID", value_delimiter = ',')]
     models: Vec<String>,
     /// Grid files to use instead of the built-in ones and those of `--assets`
     #[arg(long, value_name = "FILE,FILE", value_delimiter = ',')]

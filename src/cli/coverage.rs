@@ -24,6 +24,7 @@ use crate::{
 /// stand for. A workload is a profile (kernel_details.csv, op_summary_*.csv, or a folder), an inventory or a chrome
 /// trace of a simulator, or a list in YAML or CSV; docs/coverage.md describes them. Nothing in the database is changed.
 #[derive(Debug, Args)]
+#[command(mut_arg("model", |arg| arg.alias("models")))]
 #[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).required(true)))]
 #[command(after_help = "Examples:
   npubench coverage --db a3 --workload kernel_details.csv

@@ -28,6 +28,7 @@ use crate::{
 /// spent on the cases between brackets, then on further collections of the rows that the workloads use. An interrupted run
 /// is continued by `npubench resume`.
 #[derive(Debug, Args)]
+#[command(mut_arg("model", |arg| arg.alias("models")))]
 #[command(group(ArgGroup::new("questions").args(["workloads", "model"]).multiple(true).required(true)))]
 #[command(after_help = "Examples:
   npubench fill --db a3 --workload kernel_details.csv --until 07:30

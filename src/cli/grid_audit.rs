@@ -84,7 +84,8 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     if options.questions.is_requested() {
         let folder = folder.as_deref().ok_or_else(|| CommandError {
             message: "the questions of a workload are answered by a database, and none is given".to_owned(),
-            hint: "give its folder with `--db DIR`".to_owned(),
+            hint: "give its folder with `--db DIR`, or the models of the grids to audit with `--models`"
+                .to_owned(),
             exit: ExitStatus::Usage,
         })?;
         return audit_workloads(options, folder, &assets, auditor, &wanted);

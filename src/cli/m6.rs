@@ -51,7 +51,7 @@ pub(super) struct M6Options {
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     workload: Option<PathBuf>,
     /// Step of a model by name, as the workload
-    #[arg(long, value_name = "MODEL", group = NAMED_MODEL)]
+    #[arg(long, alias = "models", value_name = "MODEL", group = NAMED_MODEL)]
     model: Option<String>,
     #[command(flatten)]
     step: StepOptions,

@@ -26,6 +26,7 @@ mod grid_mutate;
 mod grid_steps;
 mod ingest;
 mod kernels;
+mod leading_options;
 mod m6;
 mod measurement_options;
 mod models;
@@ -64,7 +65,7 @@ use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 use clap::{Args, ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum as _};
 use nix::sys::signal::Signal;
 
-use self::{config_file::ConfigFiles, usage_error::usage_error_text};
+use self::{config_file::ConfigFiles, leading_options::options_after_command, usage_error::usage_error_text};
 use crate::{
     exit::ExitStatus,
     process::guard_processes,
@@ -271,6 +272,7 @@ pub fn main() -> u8 {
     let arguments: Vec<OsString> = env::args_os().collect();
     let color = color_of_arguments(&arguments);
     let commands = CommandLine::command().color(color);
+    let arguments = options_after_command(&commands, arguments);
     let is_internal = arguments.get(1).is_some_and(|word| config_file::is_internal(word));
     let config = if is_internal { Ok(ConfigFiles::default()) } else { ConfigFiles::read(&commands) };
     let config = match config {
@@ -390,6 +392,26 @@ mod tests {
         assert_eq!(choice(&["npubench", "shw", "--color=never"]), ColorChoice::Never);
         assert_eq!(choice(&["npubench", "--color", "always", "shw"]), ColorChoice::Always);
         assert_eq!(choice(&["npubench", "--color", "--", "--color=never"]), ColorChoice::Auto);
+    }
+
+    #[test]
+    fn models_have_both_spellings_in_all_commands() {
+        for arguments in [
+            "coverage --db a3 --models Qwen3-32B --tp 4",
+            "fill --db a3 --models Qwen3-32B --tp 4",
+            "m6 a_ascend_pt --db a3 --models Qwen3-32B --tp 4",
+            "comm run --db a3 --models Qwen3-32B --tp 4 --ranks 4",
+            "adapt Add --db a3 --model Qwen3-32B",
+            "grid --db a3 --model Qwen3-32B --tp 4",
+            "grid --db a3 --fill-audit --model Qwen3-32B --tp 4",
+            "grid audit --models Qwen3-32B",
+            "grid audit --db a3 --model Qwen3-32B",
+        ] {
+            let words = format!("npubench {arguments}");
+            if let Err(error) = CommandLine::try_parse_from(words.split(' ')) {
+                panic!("`{words}`: {error}");
+            }
+        }
     }
 
     /// Returns the examples of a command and of those below it, with the names of the commands in front.

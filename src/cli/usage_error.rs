@@ -11,6 +11,10 @@ const DESCRIPTIONS: [(&str, &str); 6] = [
 ];
 /// Tip of clap for an unknown option of a command with positional arguments.
 const TIP_OF_VALUES: &str = "tip: to pass '";
+/// Tip of clap for an option in front of its command, as `tip: 'run --workload' exists`.
+const TIP_OF_COMMAND: (&str, &str) = ("tip: '", "' exists");
+/// Options of `npubench grid audit` that clap refuses together.
+const MODELS_WITH_DATABASE: [&str; 3] = ["'--models <ID,ID>'", "cannot be used with", "'--db <DIR>'"];
 const UNEXPECTED: &str = "unexpected argument '";
 /// Usage of a command whose option `--calls` may have a value.
 const CALLS_USAGE: &str = "npubench compare ";
@@ -25,12 +29,24 @@ pub(super) fn usage_error_text(text: &str) -> String {
     let lines = text.lines().map(|line| match line.rsplit_once(VALUE_END) {
         Some((value, problem)) => format!("{value}{VALUE_END}{}\n", describe_number(problem)),
         None if line.trim_start().starts_with(TIP_OF_VALUES) => format!("{}\n", tip_of_option(line)),
+        None if let Some(option) = option_of_command(line) => {
+            format!("  tip: options follow their command: `npubench {option}`\n")
+        }
+        None if MODELS_WITH_DATABASE.iter().all(|part| line.contains(part)) => {
+            format!("{line}\n\n  tip: `--model NAME` audits a step of a model in the database\n")
+        }
         None if line.contains(CALLS_USAGE) && text.contains(UNEXPECTED) && !text.contains(" tip: ") => {
             format!("  tip: a name of calls needs an equals sign: `--calls=NAME`\n\n{line}\n")
         }
         None => format!("{line}\n"),
     });
     lines.collect()
+}
+
+/// Returns the command and its option that a tip of clap names.
+fn option_of_command(line: &str) -> Option<&str> {
+    let option = line.trim_start().strip_prefix(TIP_OF_COMMAND.0)?.strip_suffix(TIP_OF_COMMAND.1)?;
+    option.contains(" --").then_some(option)
 }
 
 /// Returns the tip for an unknown option in place of one that makes it a value, which no command of npubench expects.
@@ -100,6 +116,24 @@ mod tests {
         assert!(unknown.contains("\n  tip: `--help` lists the options\n"), "{unknown}");
         let name = refused(&["npubench", "compare", "a", "b", "--calls", "aten::mm"]);
         assert!(name.contains("needs an equals sign: `--calls=NAME`\n\nUsage: npubench compare"), "{name}");
+    }
+
+    #[test]
+    fn tips_name_the_place_of_an_option_and_the_option_of_the_database() {
+        let refused = |arguments: &str| {
+            let parsed = <crate::cli::CommandLine as clap::Parser>::try_parse_from(arguments.split(' '));
+            usage_error_text(&parsed.expect_err("refused").to_string())
+        };
+        let early = refused("npubench --workload a.csv fill");
+        assert!(
+            early.contains("\n  tip: options follow their command: `npubench fill --workload`\n"),
+            "{early}"
+        );
+        let models = refused("npubench grid audit --db a3 --models Qwen3-32B");
+        assert!(
+            models.contains("\n  tip: `--model NAME` audits a step of a model in the database\n"),
+            "{models}"
+        );
     }
 
     /// The texts of clap itself.

@@ -58,7 +58,7 @@ pub(super) struct MessageOptions {
           conflicts_with_all = ["ops", "dtypes", "from", "to", "factor", "sizes"])]
     workloads: Vec<PathBuf>,
     /// Measure the messages of one step of a model, such as Qwen3-32B or the path of a config.json
-    #[arg(long, value_name = "MODEL", group = NAMED_MODEL,
+    #[arg(long, alias = "models", value_name = "MODEL", group = NAMED_MODEL,
           conflicts_with_all = ["ops", "dtypes", "from", "to", "factor", "sizes"])]
     model: Option<String>,
     #[command(flatten)]
