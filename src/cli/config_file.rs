@@ -14,7 +14,7 @@ use std::{
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, parser::ValueSource};
 use toml::de::{DeTable, DeValue};
 
-use super::options::{OutputFormat, OutputOptions, WideOption};
+use super::options::{DATABASE_VARIABLE, OutputFormat, OutputOptions, WideOption};
 use crate::{
     domain::did_you_mean_or,
     exit::ExitStatus,
@@ -69,6 +69,13 @@ struct ConfiguredOption {
     values: Vec<String>,
     file: PathBuf,
     line: usize,
+}
+
+impl ConfiguredOption {
+    /// Returns true if a variable of the environment precedes the value, also of commands that read the variable themselves.
+    fn is_preceded_by_variable(&self) -> bool {
+        self.option == "db" && env::var_os(DATABASE_VARIABLE).is_some_and(|folder| !folder.is_empty())
+    }
 }
 
 /// The command of a command line, with the options that it or the environment gives.
@@ -210,7 +217,8 @@ impl ConfigFiles {
             return commands;
         }
         let given = GivenOptions::find(&commands, arguments);
-        self.options.iter().fold(commands, |commands, option| {
+        let applied = self.options.iter().filter(|option| !option.is_preceded_by_variable());
+        applied.fold(commands, |commands, option| {
             apply_option(commands, (&mut Vec::new(), &option.command), option, &given)
         })
     }
@@ -459,9 +467,9 @@ pub(super) fn run(options: &ConfigOptions, found: &ConfigFiles) -> Result<ExitSt
             let later = found.options[index + 1..].iter();
             let mut later =
                 later.filter(|other| (&other.command, &other.option) == (&option.command, &option.option));
-            let first = match env::var_os("NPUBENCH_DB") {
-                Some(_) if option.option == "db" => "NPUBENCH_DB".to_owned(),
-                _ => later.next_back().map(ConfiguredOption::place).unwrap_or_default(),
+            let first = match option.is_preceded_by_variable() {
+                true => DATABASE_VARIABLE.to_owned(),
+                false => later.next_back().map(ConfiguredOption::place).unwrap_or_default(),
             };
             vec![
                 command,

@@ -180,7 +180,7 @@ fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
 }
 
 fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
-    let database = Database::open(options.database.folder()?)?;
+    let database = Database::open(&options.database.folder()?)?;
     let _lock = database.lock()?;
     let assets = options.assets.load()?;
     let report = rebuild_database(&database, &assets, !options.dry_run)?;
@@ -210,7 +210,7 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
 }
 
 fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
-    let folder = options.database.folder()?;
+    let folder = &options.database.folder()?;
     let compare = || Database::open(folder).map(|database| compare_database(&database)).unwrap_or_default();
     let (checked, compared) = rayon::join(|| (lint_database(folder), check_ledger(folder)), compare);
     let DatabaseComparison { issues, production_rows } = compared;
@@ -266,7 +266,7 @@ fn issue_lines(folder: &Path, checked: &LintReport) -> String {
 }
 
 fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError> {
-    let folder = options.database.folder()?;
+    let folder = &options.database.folder()?;
     let all = normalize_database(&Database::open(folder)?, options.dry_run)?;
     print_data(&match options.output.format {
         OutputFormat::Plain => {

@@ -108,15 +108,16 @@ pub(super) struct DatabaseArgument {
     /// Database folder
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// The same as DIR, which precedes it
-    #[arg(long, value_name = "DIR", env = DATABASE_VARIABLE)]
+    /// The same as DIR, as other commands name it; by default that of NPUBENCH_DB
+    #[arg(long, value_name = "DIR", conflicts_with = "folder")]
     db: Option<PathBuf>,
 }
 
 impl DatabaseArgument {
     /// Returns the folder. Fails if none is given.
-    pub(super) fn folder(&self) -> Result<&Path, CommandError> {
-        self.folder.as_deref().or(self.db.as_deref()).ok_or_else(|| CommandError {
+    pub(super) fn folder(&self) -> Result<PathBuf, CommandError> {
+        let given = self.folder.as_deref().or(self.db.as_deref());
+        given_or_usual_folder(given).ok_or_else(|| CommandError {
             message: "no database is given".to_owned(),
             hint: format!("give its folder as an argument, with `--db DIR`, or by {DATABASE_VARIABLE}"),
             exit: ExitStatus::Usage,

@@ -22,6 +22,10 @@ fn options_of_files_are_defaults_that_others_precede() {
     assert_eq!(both.stdout, given.stdout);
     assert!(run(&["plan"], &[("NPUBENCH_DB", "other")]).stderr.contains("`other` is not a database folder"));
     assert!(run(&["plan", "--db", "third"], &[("NPUBENCH_DB", "other")]).stderr.contains("`third`"));
+    // Of a command with the folder as an argument, too.
+    assert!(run(&["db", "check"], &[("NPUBENCH_DB", "other")]).stderr.contains("`other` is not a database"));
+    assert!(run(&["db", "check"], &[]).code <= 1);
+    assert!(run(&["db", "check", "third"], &[]).stderr.contains("`third`"));
     let shown = run(&["config"], &[]);
     assert_eq!(shown.code, 0);
     insta::assert_snapshot!(format!("{}---\n{}", shown.stderr, shown.stdout));
