@@ -21,7 +21,7 @@ pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProdu
 use serde::Deserialize;
 
 use crate::{
-    config::{AssetFiles, YamlError},
+    config::{AssetFile, AssetFiles, YamlError, yaml},
     domain::nearest_name,
 };
 
@@ -145,7 +145,24 @@ impl LlmModel {
     pub fn all(assets: &AssetFiles) -> Result<BTreeMap<String, Self>, YamlError> {
         let files = assets.models()?;
         let name = |file: &str| file.trim_end_matches(".yaml").to_owned();
-        files.iter().map(|(file, asset)| Ok((name(file), Self::parse(&asset.path, &asset.text)?))).collect()
+        let parse = |file: &String, asset: &AssetFile| {
+            let (name, model) = (name(file), Self::parse(&asset.path, &asset.text)?);
+            model.check_file_name(&name, asset)?;
+            Ok((name, model))
+        };
+        files.iter().map(|(file, asset)| parse(file, asset)).collect()
+    }
+
+    /// Refuses a file that is not named after its model: the model would have two names, or one id two models.
+    fn check_file_name(&self, name: &str, file: &AssetFile) -> Result<(), YamlError> {
+        let expected = self.model.rsplit('/').next().unwrap_or_default();
+        if name.eq_ignore_ascii_case(expected) {
+            return Ok(());
+        }
+        let owner = self.model.strip_suffix(expected).unwrap_or_default();
+        let problem = format!("the file of `{}` is named `{name}.yaml`", self.model);
+        let hint = format!("rename the file to `{expected}.yaml`, or write `model: {owner}{name}`");
+        Err(YamlError::at(&file.path, yaml::find_value(&file.text, &["model"]), &problem, &hint))
     }
 
     /// Returns the number of attention heads.

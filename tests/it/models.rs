@@ -489,6 +489,19 @@ fn bad_model_files_name_line_and_reason() {
 }
 
 #[test]
+fn model_file_with_the_name_of_another_model_is_refused() {
+    let context = Context::new();
+    fs::create_dir_all(context.path("mine/grids/models")).expect("made");
+    context.write("mine/grids/models/Qwen3-32B-TP4.yaml", QWEN3_32B);
+    let ran = context.run(&["models", "--assets", "mine"]);
+    assert_eq!(ran.code, 3);
+    insta::assert_snapshot!(ran.stderr, @r"
+    error: mine/grids/models/Qwen3-32B-TP4.yaml:1:8: the file of `Qwen/Qwen3-32B` is named `Qwen3-32B-TP4.yaml`
+    hint: rename the file to `Qwen3-32B.yaml`, or write `model: Qwen/Qwen3-32B-TP4`
+    ");
+}
+
+#[test]
 fn asset_folder_overrides_built_in_models() {
     let context = Context::new();
     fs::create_dir_all(context.path("mine/grids/models")).expect("made");
