@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::coverage::milliseconds;
 use crate::{
-    domain::Nanos,
+    domain::{Nanos, Verdict},
     report::{
         fitted_table::{FittedColumn, fitted_text},
         format_count,
@@ -32,20 +32,24 @@ pub(crate) enum GapKind {
     NoEntry,
     /// No call launches the kernel alone.
     NotLaunchable,
-    /// The entry of the kernel does not cover the recorded shapes, types or attributes.
-    Refused,
+    /// The entry of the kernel does not cover the recorded slots, types or attributes.
+    Unsupported,
+    /// The recorded dimensions contradict each other by the entry of the kernel.
+    InvalidArgs,
     /// The profiler recorded no shapes.
     WithoutShapes,
 }
 
 impl GapKind {
-    const ALL: [Self; 4] = [Self::NoEntry, Self::NotLaunchable, Self::Refused, Self::WithoutShapes];
+    const ALL: [Self; 5] =
+        [Self::NoEntry, Self::NotLaunchable, Self::Unsupported, Self::InvalidArgs, Self::WithoutShapes];
 
-    const fn label(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::NoEntry => "no entry",
             Self::NotLaunchable => "not launchable",
-            Self::Refused => "refused",
+            Self::Unsupported => Verdict::Unsupported.as_str(),
+            Self::InvalidArgs => Verdict::InvalidArgs.as_str(),
             Self::WithoutShapes => "without shapes",
         }
     }

@@ -53,7 +53,8 @@ pub(crate) fn check_devices(host: &Result<HostDevices, DeviceError>) -> DoctorCh
         let fix = "load the driver, or map devices into the container";
         return doctor_check("devices", CheckStatus::Missing, "none", fix);
     };
-    let mut found = format!("{} of {}, npu-smi {}", info.chips.len(), first.name, info.version);
+    let version = if info.version.is_empty() { "of unknown version" } else { &info.version };
+    let mut found = format!("{} of {}, npu-smi {version}", info.chips.len(), first.name);
     let unhealthy = info.chips.iter().filter(|chip| chip.health != "OK").map(describe_health);
     let unhealthy: Vec<String> = unhealthy.collect();
     if unhealthy.is_empty() {
@@ -197,6 +198,20 @@ pub(crate) fn check_files(folder: &Path) -> Vec<DoctorCheck> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::npu_smi::parse_info;
+
+    #[test]
+    fn unknown_version_of_npu_smi_is_named() {
+        let table = "\
+            | NPU   Name   | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+            | Chip         | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
+            | 0     910B3  | OK            | 97.5        41                0    / 0             |
+            | 0            | 0000:C1:00.0  | 12          0    / 0          3379 / 65536         |
+            ";
+        let info = parse_info(table).expect("a chip");
+        let check = check_devices(&Ok(HostDevices { info, without_chip_map: None }));
+        assert!(check.found.contains("npu-smi of unknown version"), "{check:?}");
+    }
 
     #[test]
     fn each_failed_check_names_a_fix() {

@@ -84,6 +84,8 @@ pub(super) struct Dispatcher<'a> {
     equal_calls: EqualCallOutcomes,
     /// Kernels with rows that keep an earlier measurement, each reported once.
     kept: BTreeSet<KernelName>,
+    /// True if rows of any table were written.
+    has_written_rows: bool,
     /// Problems of the tables that could not be written.
     unwritten: BTreeMap<KernelName, String>,
     /// True if a table could not be written for lack of disk space since the last pass over all tables.
@@ -131,6 +133,7 @@ impl<'a> Dispatcher<'a> {
             ledger_keys: BTreeMap::new(),
             released_at: BTreeMap::new(),
             kept: BTreeSet::new(),
+            has_written_rows: false,
             unwritten: BTreeMap::new(),
             lacks_space: false,
             rows_written_at: Instant::now(),
@@ -486,6 +489,7 @@ impl<'a> Dispatcher<'a> {
             Err(error) => return Err(error),
         };
         let WriteBackReport { changed: rows, kept, missing } = report;
+        self.has_written_rows |= rows > 0;
         if rows > 0 || (kept > 0 && self.kept.insert(kernel.clone())) {
             (self.emit)(&RunEvent::RowsWritten { kernel: kernel.clone(), rows, kept, path: path.clone() });
         }
@@ -607,6 +611,7 @@ impl<'a> Dispatcher<'a> {
             outcomes,
             exit,
             is_stopped: self.inbox.stops.has_any(),
+            has_written_rows: self.has_written_rows,
             unwritten: std::mem::take(&mut self.unwritten).into_keys().collect(),
         })
     }

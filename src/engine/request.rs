@@ -69,6 +69,8 @@ pub(crate) struct RunOutcome {
     pub exit: ExitStatus,
     /// True if a stop was requested, also if all cases were measured nevertheless.
     pub(crate) is_stopped: bool,
+    /// True if the run has written rows.
+    pub(crate) has_written_rows: bool,
     /// Kernels with results that are in the ledger alone, because their tables could not be written.
     pub unwritten: Vec<KernelName>,
 }

@@ -412,7 +412,7 @@ impl RunEnd<'_> {
             DataKind::Rehearsal if is_gloo => " (rehearsal: times of the CPU of this host)",
             kind => kind.mark(),
         };
-        if outcome.exit != ExitStatus::CannotMeasure {
+        if outcome.has_written_rows {
             print_note(&format!("rows are in {}{mark}", database.folder().display()));
         }
         let db = quoted_path(database.folder());

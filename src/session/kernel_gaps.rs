@@ -10,9 +10,9 @@ use super::{
     profile_records::{left_out_files, read_records_with_shapes},
 };
 use crate::{
-    catalogue::Catalogue,
+    catalogue::{Catalogue, NotReplayable},
     coverage_report::{GapKind, KernelEngine, KernelGap, ProfileGaps},
-    domain::{KernelName, Nanos},
+    domain::{KernelName, Nanos, format_count},
     profile::{
         DiscoveredProfiles, ProfileFile, RankCounts, RecordGroup, ShapelessRecords, add_attributes,
         leave_out_copies,
@@ -31,7 +31,9 @@ pub(crate) fn find_kernel_gaps(
     notes.extend(without_shapes.iter().map(|error| format!("{error}; the file is left out")));
     let untimed: u64 = records.without_duration.values().sum();
     if untimed > 0 {
-        notes.push(format!("{untimed} records without a duration are left out"));
+        let verb = if untimed == 1 { "is" } else { "are" };
+        let records = format_count(untimed, "record");
+        notes.push(format!("{records} without a duration {verb} left out"));
     }
     let shapeless = records.without_shapes.clone();
     let mut kernels = records.into_kernels();
@@ -83,6 +85,14 @@ impl GapRecords {
     }
 }
 
+/// Returns the kind of a gap by the verdict that runs give its cases.
+const fn gap_kind(why: &NotReplayable) -> GapKind {
+    match why {
+        NotReplayable::NotCovered(_) => GapKind::Unsupported,
+        NotReplayable::Contradiction(_) => GapKind::InvalidArgs,
+    }
+}
+
 impl<'a> GapCollector<'a> {
     /// Collects the records with shapes.
     fn of_groups(catalogue: &'a Catalogue, kernels: &BTreeMap<KernelName, Vec<RecordGroup>>) -> Self {
@@ -105,9 +115,7 @@ impl<'a> GapCollector<'a> {
         self.count_time(engine, kernel.as_str(), time);
         let gap = match self.catalogue.entry(kernel) {
             None => Some(self.gap_without_entry(kernel.as_str())),
-            Some(entry) => {
-                entry.resolve_call(&group.case).err().map(|why| (GapKind::Refused, why.to_string()))
-            }
+            Some(entry) => entry.resolve_call(&group.case).err().map(|why| (gap_kind(&why), why.to_string())),
         };
         if let Some((kind, reason)) = gap {
             self.add_gap(engine, kernel.as_str(), Some(kind), records, time, reason);

@@ -364,6 +364,21 @@ fn tables_of_collectives_fit_the_terminal() {
     ));
 }
 
+#[test]
+fn place_of_rows_is_named_if_rows_were_written() {
+    let context = Context::new();
+    context.small_database("db");
+    let place = |database: &str| {
+        let ran = rehearse(&context, database, &["--devices", "0"]);
+        ran.stderr.lines().find(|line| line.starts_with("rows are in ")).map(str::to_owned)
+    };
+    assert!(place("db").is_some_and(|line| line.contains("/db (")));
+    let unknown = "Mystery,2.5,\"\"\"4096\"\"\",FLOAT,ND,\"\"\"4096\"\"\",FLOAT,ND";
+    context.write("profile.csv", &profile(&[unknown]));
+    assert_eq!(context.run(&["ingest", "profile.csv", "--db", "other", "--kind", "rehearsal"]).code, 0);
+    assert_eq!(place("other"), None);
+}
+
 /// Checks that tables fit 60, 80, 120 and 200 columns and are whole without a width; returns their first lines.
 fn fitted_starts(context: &Context, tables: &[&str]) -> String {
     let mut starts = String::new();

@@ -41,7 +41,7 @@ fn missing_kernels_are_listed_by_device_time() {
      AI cores    records  time (ms)  share (%)  reason
      Mystery           2      0.043      36.16  no entry
      ReduceSumD        1      0.007       6.17  not launchable: graphs with static shapes compile sums to it; calls of torch run ReduceSum
-     Cast              1      0.003       2.55  refused: element-wise: output 0 is FLOAT as `input` is: nothing would be launched; 3 other forms differ more
+     Cast              1      0.003       2.55  unsupported: element-wise: output 0 is FLOAT as `input` is: nothing would be launched; 3 other forms differ more
      MemSet            1      0.002       1.70  not launchable: it clears memory that the kernel after it adds to, and the profiler records no shapes of it
      Mul               1      0.001       0.85  without shapes
 
@@ -51,7 +51,7 @@ fn missing_kernels_are_listed_by_device_time() {
      collectives      records  time (ms)
      hcom_allReduce_        1      0.500
 
-    7 kernels on AI cores, 0.118 ms; no entry 36.16 %; not launchable 7.87 %; refused 2.55 %; without shapes 0.85 %
+    7 kernels on AI cores, 0.118 ms; no entry 36.16 %; not launchable 7.87 %; unsupported 2.55 %; without shapes 0.85 %
     ");
     let json = context.run(&["kernels", "--missing", "kernel_details.csv", "--format", "json"]);
     insta::assert_snapshot!(json.stdout, @r#"
@@ -59,7 +59,7 @@ fn missing_kernels_are_listed_by_device_time() {
     {"engine":"ai_core","gap":"no_entry","kernel":"Mystery","reason":null,"records":2,"share":0.361579,"time_us":42.5}
     {"engine":"ai_cpu","gap":"no_entry","kernel":"OnHost","reason":null,"records":1,"share":null,"time_us":9.0}
     {"engine":"ai_core","gap":"not_launchable","kernel":"ReduceSumD","reason":"graphs with static shapes compile sums to it; calls of torch run ReduceSum","records":1,"share":0.061681,"time_us":7.25}
-    {"engine":"ai_core","gap":"refused","kernel":"Cast","reason":"element-wise: output 0 is FLOAT as `input` is: nothing would be launched; 3 other forms differ more","records":1,"share":0.025523,"time_us":3.0}
+    {"engine":"ai_core","gap":"unsupported","kernel":"Cast","reason":"element-wise: output 0 is FLOAT as `input` is: nothing would be launched; 3 other forms differ more","records":1,"share":0.025523,"time_us":3.0}
     {"engine":"ai_core","gap":"not_launchable","kernel":"MemSet","reason":"it clears memory that the kernel after it adds to, and the profiler records no shapes of it","records":1,"share":0.017015,"time_us":2.0}
     {"engine":"ai_core","gap":"without_shapes","kernel":"Mul","reason":null,"records":1,"share":0.008508,"time_us":1.0}
     "#);
