@@ -167,12 +167,12 @@ pub(super) const fn entry_word(has_entry: Option<bool>) -> &'static str {
 fn gaps_table(report: &CoverageReport<'_>, width: Option<usize>) -> String {
     let columns = vec![
         FittedColumn::text("gap", 0).shortened_to(10),
-        FittedColumn::text("inputs", 0).shortened_to(12).wanted(30),
+        FittedColumn::text("inputs", 0).shortened_to(12).wanted(16),
         FittedColumn::number("invocations", DETAIL),
         FittedColumn::number("time ms", 3),
         FittedColumn::number("share", 0),
         FittedColumn::text("reason", DETAIL).shortened_to(16),
-        FittedColumn::text("closed by", DETAIL).shortened_to(16),
+        FittedColumn::text("closed by", 1).shortened_to(24).wanted(30),
     ];
     let row = |gap: &CoverageGap<'_>| {
         FittedRow::from_cells(&[

@@ -20,7 +20,7 @@ use super::{
     timestamp::{format_clock, format_duration},
 };
 use crate::{
-    domain::{CollectionPurpose, KernelName},
+    domain::{CollectionPurpose, KernelName, format_count},
     events::RunEvent,
 };
 
@@ -86,8 +86,8 @@ fn lock_display(display: &Mutex<DisplayState>) -> MutexGuard<'_, DisplayState> {
     display.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the line of a run or check: a bar, the number of cases, and a text.
-fn overall_line(done: usize, cases: usize, text: &str, terminal: usize) -> String {
+/// Returns the line of a run or check: a bar, the number of cases, and the first of the texts that fits, else the last.
+fn overall_line(done: usize, cases: usize, texts: &[String], terminal: usize) -> String {
     let bar = match bar_width(terminal) {
         0 => String::new(),
         width => {
@@ -95,7 +95,17 @@ fn overall_line(done: usize, cases: usize, text: &str, terminal: usize) -> Strin
             format!("{}{} ", "█".repeat(filled), "░".repeat(width - filled))
         }
     };
-    format!("{bar}{done}/{cases} {text}")
+    let lines = texts.iter().map(|text| format!("{bar}{done}/{cases} {text}"));
+    let mut line = String::new();
+    for next in lines {
+        // The display leaves the last column empty.
+        let fits = next.chars().count() < terminal;
+        line = next;
+        if fits {
+            break;
+        }
+    }
+    line
 }
 
 /// Returns the width of the bar: the numbers and the predicted end behind it are worth more.
@@ -124,7 +134,7 @@ impl DisplayState {
         if state.run.is_empty() {
             return;
         }
-        let overall = overall_line(state.done, state.cases, &overall_text(state, now), terminal_size().0);
+        let overall = overall_line(state.done, state.cases, &overall_texts(state, now), terminal_size().0);
         let devices = state.devices.iter().map(|device| device_text(device, now));
         let lines: Vec<String> = [overall].into_iter().chain(devices).collect();
         self.lines.draw(&lines);
@@ -137,13 +147,17 @@ impl DisplayState {
     }
 }
 
-/// Returns the text behind a bar of cases: the elapsed time and, if it can be predicted, the time that is left.
-fn time_text(elapsed: f64, left: Option<f64>) -> String {
-    let left = left.map_or_else(String::new, |left| format!(", {} left", format_duration(left)));
-    format!("cases, {} elapsed{left}", format_clock(elapsed))
+/// Returns the texts behind a bar of cases, the longest first: the elapsed time and, if it can be predicted, the time that is
+/// left, which a narrow terminal has alone.
+fn time_texts(elapsed: f64, left: Option<f64>) -> Vec<String> {
+    let elapsed = format!("cases, {} elapsed", format_clock(elapsed));
+    match left.map(|left| format!("{} left", format_duration(left))) {
+        Some(left) => vec![format!("{elapsed}, {left}"), format!("cases, {left}")],
+        None => vec![elapsed],
+    }
 }
 
-fn overall_text(state: &RunState, now: Timestamp) -> String {
+fn overall_texts(state: &RunState, now: Timestamp) -> Vec<String> {
     let left = state.eta.filter(|_| !state.is_waiting()).map(|eta| eta.seconds_since(now));
     let late = match state.not_in_time {
         0 => String::new(),
@@ -155,7 +169,8 @@ fn overall_text(state: &RunState, now: Timestamp) -> String {
         state if state.is_waiting() => ", waiting for a device",
         _ => "",
     };
-    format!("{}{late}{waiting}", time_text(now.seconds_since(state.started), left))
+    let times = time_texts(now.seconds_since(state.started), left).into_iter();
+    times.map(|time| format!("{time}{late}{waiting}")).collect()
 }
 
 /// Bar of a vendor check, with the words of the bar of a run.
@@ -174,7 +189,7 @@ impl CheckProgress {
             started: Instant::now(),
             forecast: CheckForecast { total, known, ..CheckForecast::default() },
         };
-        progress.draw("cases, Python imports torch_npu");
+        progress.draw(&["cases, Python imports torch_npu".to_owned()]);
         Some(progress)
     }
 
@@ -183,13 +198,13 @@ impl CheckProgress {
         let elapsed = self.started.elapsed().as_secs_f64();
         self.forecast.add_case(elapsed);
         if self.forecast.first.is_some() && self.lines.is_due() {
-            self.draw(&time_text(elapsed, self.forecast.seconds_left(elapsed)));
+            self.draw(&time_texts(elapsed, self.forecast.seconds_left(elapsed)));
         }
     }
 
-    fn draw(&mut self, text: &str) {
+    fn draw(&mut self, texts: &[String]) {
         let CheckForecast { done, total, .. } = self.forecast;
-        self.lines.draw(&[overall_line(done, total, text, terminal_size().0)]);
+        self.lines.draw(&[overall_line(done, total, texts, terminal_size().0)]);
     }
 
     pub(crate) fn clear(&mut self) {
@@ -256,8 +271,10 @@ impl RunningCollection {
             [first, second, _, ..] => format!("{first}, {second} and {} more", kernels.len() - 2),
             few => few.join(", "),
         };
-        let cases =
-            self.case.as_ref().map_or_else(|| format!(", {} cases", self.cases), |case| format!(" {case}"));
+        let cases = self
+            .case
+            .as_ref()
+            .map_or_else(|| format!(", {}", format_count(self.cases, "case")), |case| format!(" {case}"));
         let purpose = if self.purpose == CollectionPurpose::Measure {
             String::new()
         } else {
@@ -285,15 +302,15 @@ mod tests {
         (0..100).for_each(|case| forecast.add_case(16.0 + f64::from(case + 1) / 10.0));
         let left = forecast.seconds_left(26.9).expect("a forecast");
         assert!((left - 9.0).abs() < 0.01, "{left}");
-        assert_eq!(time_text(26.9, Some(left)), "cases, 0:27 elapsed, 9 seconds left");
+        assert_eq!(time_texts(26.9, Some(left))[0], "cases, 0:27 elapsed, 9 seconds left");
     }
 
     /// A run of ten thousand cases on a narrow terminal.
     #[test]
-    fn predicted_end_is_visible_from_50_columns_on() {
-        for width in 50..200 {
-            let line = overall_line(4752, 11289, &time_text(3599.0, Some(79.0)), width);
-            assert!(line.chars().count() <= width, "{width}: {line}");
+    fn predicted_end_is_visible_from_36_columns_on() {
+        for width in 36..200 {
+            let line = overall_line(4752, 11289, &time_texts(3599.0, Some(79.0)), width);
+            assert!(line.chars().count() < width && line.ends_with("79 seconds left"), "{width}: {line}");
         }
     }
 
@@ -316,7 +333,7 @@ mod tests {
             state.on_event(start, &event);
         }
         let now = start.plus_seconds(63.0);
-        assert_eq!(overall_text(&state, now), "cases, 1:03 elapsed, 47 seconds left");
+        assert_eq!(overall_texts(&state, now)[0], "cases, 1:03 elapsed, 47 seconds left");
         let file = crate::report::RunStatusFile { written: now, process: 1, host: "h".to_owned(), state };
         let status = crate::report::status_table(&file, now, None);
         assert!(status.contains("(in 47 seconds)"), "{status}");
@@ -392,6 +409,9 @@ mod tests {
             not_in_time: 7,
             ..RunState::default()
         };
-        assert_eq!(overall_text(&state, now), "cases, 1:15 elapsed, 2 minutes left, 7 not in time");
+        assert_eq!(
+            overall_texts(&state, now),
+            ["cases, 1:15 elapsed, 2 minutes left, 7 not in time", "cases, 2 minutes left, 7 not in time"]
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::OsString,
     io::{self, IsTerminal as _, Write as _},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
@@ -14,7 +14,7 @@ use std::{
 use clap::ColorChoice;
 use nix::sys::signal::Signal;
 
-use super::print_data;
+use super::{print_data, print_note};
 use crate::domain::Verdict;
 
 /// Least width for which tables are made.
@@ -112,7 +112,7 @@ pub(crate) fn output_width() -> Option<usize> {
 }
 
 /// Prints data through a pager if standard output is a terminal: `NPUBENCH_PAGER`, else `PAGER`, else `less -FRX`. An empty one
-/// or `cat` is none; so is a pager that does not exist.
+/// or `cat` is none. If the pager cannot be started or fails, the text is printed without it.
 pub(crate) fn print_paged(text: &str) {
     let is_paged = io::stdout().is_terminal() && !is_dumb();
     if !(is_paged && show_in_pager(text)) {
@@ -120,11 +120,12 @@ pub(crate) fn print_paged(text: &str) {
     }
 }
 
-/// Returns true if a pager has shown the text.
+/// Returns true if a pager has shown the text. A failed one is named in a warning.
 fn show_in_pager(text: &str) -> bool {
     let Some(mut command) = pager_command(env::var_os("NPUBENCH_PAGER"), env::var_os("PAGER")) else {
         return false;
     };
+    let program = pager_name(&command);
     if is_empty("LESS") {
         command.env("LESS", "FRX");
     }
@@ -135,8 +136,33 @@ fn show_in_pager(text: &str) -> bool {
         // The user may leave the pager before its input ends.
         let _ = input.write_all(text.as_bytes());
     }
-    // A shell ends so without the program.
-    pager.wait().is_ok_and(|status| !matches!(status.code(), Some(126 | 127)))
+    let Some(problem) = pager.wait().map_or_else(|error| Some(error.to_string()), pager_problem) else {
+        return true;
+    };
+    print_note(&format!(
+        "warning: the pager `{program}` {problem}; the output follows without it\nhint: `NPUBENCH_PAGER=cat` switches pagers off"
+    ));
+    false
+}
+
+/// Returns the failure of a pager by its exit status; `None` if it has shown its input, or the user has left it.
+fn pager_problem(status: ExitStatus) -> Option<String> {
+    match status.code() {
+        Some(0) => None,
+        // A shell ends so without the program.
+        Some(126 | 127) => Some("cannot be started".to_owned()),
+        Some(code) => Some(format!("failed with exit code {code}")),
+        None => Some("was ended by a signal".to_owned()),
+    }
+}
+
+/// Returns the pager as the user has written it.
+fn pager_name(command: &Command) -> String {
+    let name = match command.get_program() {
+        shell if shell == "sh" => command.get_args().last().unwrap_or(shell),
+        program => program,
+    };
+    name.to_string_lossy().into_owned()
 }
 
 /// Returns the command of the pager by the variables; `None` for none.

@@ -98,6 +98,15 @@ fn totals_metrics_kernels_and_gaps_are_shown() {
     assert_eq!(context.snapshot("db"), before);
     assert_eq!(ran.code, 1);
     insta::assert_snapshot!(format!("{}{}", ran.stdout, ran.stderr));
+    let mut narrow = context.command(&["coverage", "--db", "db", "--workload", "mixed.yaml"]);
+    let narrow = context.ran(&narrow.env("COLUMNS", "80").output().expect("it runs")).stdout;
+    let gaps: Vec<&str> = narrow.lines().skip_while(|line| !line.starts_with(" gap ")).take(4).collect();
+    insta::assert_snapshot!(gaps.join("\n"), @r"
+     gap                inputs            time ms    share  closed by
+     aten.mm.default    DT_BF16...64,32]    0.480  40.40 %  interpolati...ose 3 gaps
+     aten.mm.default    DT_BF16...64,32]    0.240  20.20 %  interpolati...ose 3 gaps
+     aten.mm.default    DT_BF16...64,32]    0.120  10.10 %  interpolati...ose 3 gaps
+    ");
 }
 
 /// The metrics of the workload, by hand.

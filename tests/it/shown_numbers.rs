@@ -220,6 +220,14 @@ fn a_pager_shows_long_output_on_a_terminal_only() {
     }
     let missing = on_terminal(&mut with("no-such-pager-here", "false"));
     assert!(missing.contains("SwiGlu"), "the output is not lost: {missing}");
+    for (pager, problem) in
+        [("false", "failed with exit code 1"), ("no-such-pager-here", "cannot be started")]
+    {
+        let failed = on_terminal(&mut with(pager, "false"));
+        let warning = format!("warning: the pager `{pager}` {problem}; the output follows without it\n");
+        assert!(failed.contains(&warning) && failed.contains("SwiGlu"), "{failed}");
+        assert!(failed.contains("hint: `NPUBENCH_PAGER=cat` switches pagers off"), "{failed}");
+    }
     // Not even an early end of the pager is an error.
     assert_eq!(on_terminal(&mut with("true", "false")), "");
     let piped = with("sed 's/^/> /'", "false").output().expect("it runs");
