@@ -44,7 +44,7 @@ pub struct KernelCsv {
     original: Vec<u8>,
     header_end: usize,
     header: Vec<String>,
-    columns: HashMap<String, usize>,
+    columns: HashMap<String, usize, foldhash::fast::FixedState>,
     columns_in_file: usize,
     newline: &'static str,
     rows: Vec<CsvRow>,

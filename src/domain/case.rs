@@ -1,6 +1,7 @@
 //! Cases: one kernel with one signature, with an id that is the same on every machine and day.
 
 use std::{
+    collections::{HashMap, HashSet},
     fmt::{self, Write as _},
     ops::Deref,
 };
@@ -62,6 +63,12 @@ impl Deref for IdentifiedCase {
         &self.case
     }
 }
+
+/// Map by case. Ids are digests already, so that a hash without protection against chosen keys suffices; a fixed one iterates
+/// in the same order in each process.
+pub(crate) type CaseMap<V> = HashMap<CaseId, V, foldhash::fast::FixedState>;
+/// Set of cases, as [`CaseMap`].
+pub(crate) type CaseSet = HashSet<CaseId, foldhash::fast::FixedState>;
 
 /// Id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -47,8 +47,8 @@ pub(crate) use attention::{
 pub use attributes::CaseAttributes;
 pub(crate) use attributes::{EP_SIZE, RUNTIME, WORLD_SIZE, ingest_option, is_mean, normalize_cell};
 pub use cache_state::CacheState;
-pub(crate) use case::short_hash;
 pub use case::{Case, CaseId, IdentifiedCase};
+pub(crate) use case::{CaseMap, CaseSet, short_hash};
 pub use collection_purpose::CollectionPurpose;
 pub use collective::CollectiveKind;
 pub use collective_case::CollectiveCase;

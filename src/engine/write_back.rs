@@ -8,7 +8,7 @@ use crate::{
         Database, DatabaseError, RowCase, ShownInterval, WriteBackReport, row_cases, write_back_kernel,
     },
     domain::{
-        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult,
+        CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult,
         Verdict,
     },
     evidence::{LedgerComparison, RowComparison, case_row},
@@ -201,11 +201,12 @@ impl WriteBack {
         for kernel in database.kernels_and_collectives().unwrap_or_default() {
             let Ok(table) = database.kernel_csv(&kernel) else { continue };
             let rows = row_cases(&kernel, &table).unwrap_or_default().into_iter();
-            let is_foreign = |row: &RowCase| {
-                let compared = ledger.compare_row(&table, row);
+            cases.extend(rows.filter_map(|row| {
+                let case = row.case.as_ref().ok()?.id();
+                let compared = ledger.compare_row(&table, &row, &case);
                 matches!(compared, RowComparison::OtherLedger | RowComparison::UnknownRun { .. })
-            };
-            cases.extend(rows.filter(is_foreign).filter_map(|row| Some(row.case.as_ref().ok()?.id())));
+                    .then_some(case)
+            }));
         }
         cases
     }
@@ -285,14 +286,17 @@ fn outdated_rows(
     let outdated = rows.filter_map(|row| {
         let cells = row.cells(ledger.cache());
         let shown = cells.shown.as_ref()?;
-        let is_outdated = match ledger.compare_row(&table, &row) {
+        let case = row.case.as_ref().ok()?.id();
+        let is_outdated = match ledger.compare_row(&table, &row, &case) {
             RowComparison::Behind | RowComparison::Different { .. } => true,
             RowComparison::OtherLedger | RowComparison::UnknownRun { .. } | RowComparison::EarlierVersion => {
-                lacks_estimate(ledger, &row)
+                lacks_estimate(ledger, &row, &case)
             }
             _ => false,
         };
-        let case = row.case.as_ref().ok().filter(|_| is_outdated)?.id();
+        if !is_outdated {
+            return None;
+        }
         let suspicious_collections = || {
             let judged = ledger.judged_row(&case, row.production)?;
             let measured = judged.measurement.filter(|_| judged.outcome.verdict == Verdict::Suspicious)?;
@@ -305,10 +309,8 @@ fn outdated_rows(
 }
 
 /// Returns true if the ledger has an estimate from several collections, and the row another one or none.
-fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase) -> bool {
-    let case = row.case.as_ref().ok().map(Case::id);
-    let estimated = case.as_ref().and_then(|case| ledger.ledger_rows().estimates().of_case(case));
-    estimated.is_some_and(|estimated| {
+fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase, case: &CaseId) -> bool {
+    ledger.ledger_rows().estimates().of_case(case).is_some_and(|estimated| {
         let current = ShownInterval {
             method: Some(estimated.method),
             collections: Some(estimated.estimate.collections),

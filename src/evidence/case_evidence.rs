@@ -317,7 +317,7 @@ impl EvidenceSources<'_> {
                     .trim()
                     .to_owned()
             };
-            let compared = comparison.map(|ledger| ledger.compare_row(&table, row));
+            let compared = comparison.map(|ledger| ledger.compare_row(&table, row, id));
             RowEvidence {
                 file: table.path().to_owned(),
                 line: row.line,

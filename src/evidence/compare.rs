@@ -14,7 +14,7 @@ use crate::{
         CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, RowCase,
         columns, for_each_row_case, row_count_text, row_differences,
     },
-    domain::{CacheState, Case, CaseId, IntervalMethod, KernelName, Nanos, RowResult, Verdict},
+    domain::{CacheState, CaseId, CaseSet, IntervalMethod, KernelName, Nanos, RowResult, Verdict},
     ledger::{Ledger, LedgerError, StoredArchive},
     render::files::EVIDENCE,
     table::format::quote_cell,
@@ -70,7 +70,11 @@ impl LedgerComparison {
             cache,
             compares_production: database.has_comparable_production(),
             runs: ledger.run_ids()?,
-            verdicts: ledger.verdicts_of(cache, |case| !rows.has_samples(case))?,
+            verdicts: ledger.verdicts_without_samples(
+                cache,
+                |case| rows.has_samples(case),
+                rows.unsampled_cases(),
+            )?,
             rows,
             is_unfinished: ledger.has_unfinished_run()?,
         })
@@ -98,10 +102,9 @@ impl LedgerComparison {
         self.cache
     }
 
-    /// Compares what a row shows for this state of the cache with the ledger.
-    pub(crate) fn compare_row(&self, table: &KernelCsv, row: &RowCase) -> RowComparison {
-        let Ok(case) = row.case.as_ref().map(Case::id) else { return RowComparison::Equal };
-        let expected = self.judged_row(&case, row.production);
+    /// Compares what the row of a case shows for this state of the cache with the ledger.
+    pub(crate) fn compare_row(&self, table: &KernelCsv, row: &RowCase, case: &CaseId) -> RowComparison {
+        let expected = self.judged_row(case, row.production);
         let found = row.cells(self.cache);
         let Some(run) = found.run.as_ref().filter(|run| self.runs.contains(*run)) else {
             return self.compare_unknown_run(table, row, expected.as_ref());
@@ -112,11 +115,11 @@ impl LedgerComparison {
         };
         let Some(expected) = expected else {
             let verdict = cell(columns::VERDICT);
-            return if found.shown.is_some() && self.rows.is_withdrawn(&case, run) {
+            return if found.shown.is_some() && self.rows.is_withdrawn(case, run) {
                 RowComparison::Behind
             } else if found.shown.is_some() {
-                RowComparison::NoMeasurement { case, average: cell(columns::AVERAGE) }
-            } else if self.verdicts.contains(&(run.clone(), case, verdict.clone())) {
+                RowComparison::NoMeasurement { case: case.clone(), average: cell(columns::AVERAGE) }
+            } else if self.verdicts.contains(&(run.clone(), case.clone(), verdict.clone())) {
                 RowComparison::Equal
             } else {
                 RowComparison::NoSuchVerdict { run: run.clone(), verdict }
@@ -126,10 +129,10 @@ impl LedgerComparison {
         let cells = row_differences(table, row.row, &expected);
         if cells.is_empty() {
             RowComparison::Equal
-        } else if self.is_of_earlier_version(table, row, &case, &cells) {
+        } else if self.is_of_earlier_version(table, row, case, &cells) {
             RowComparison::EarlierVersion
-        } else if self.is_earlier_state(table, row, &case)
-            || (self.is_unfinished && self.rows.is_withdrawn(&case, run))
+        } else if self.is_earlier_state(table, row, case)
+            || (self.is_unfinished && self.rows.is_withdrawn(case, run))
         {
             RowComparison::Behind
         } else {
@@ -347,20 +350,17 @@ fn read_comparisons(ledger: &Ledger, database: &Database) -> Result<Vec<LedgerCo
 
 /// Compares the rows of a table, in parts if they can be read so: with all samples of a large ledger, a whole table would need much
 /// memory.
-fn compare_table(
-    comparisons: &[LedgerComparison],
+fn compare_table<'a>(
+    comparisons: &'a [LedgerComparison],
     database: &Database,
     kernel: &KernelName,
-) -> Result<DatabaseComparison, DatabaseError> {
+) -> Result<ComparedRows<'a>, DatabaseError> {
     let mut rows = ComparedRows::new(comparisons);
     if database.for_each_part(kernel, |part| rows.compare_part(kernel, part)).is_err() {
         rows = ComparedRows::new(comparisons);
         rows.compare_part(kernel, &database.kernel_csv(kernel)?)?;
     }
-    let path = database.kernel_path(kernel);
-    let file = path.file_name().unwrap_or_default().to_string_lossy();
-    let issues = rows.compared.into_iter().flat_map(|compared| compared.into_issues(&file));
-    Ok(DatabaseComparison { issues: issues.collect(), production_rows: rows.production_rows })
+    Ok(rows)
 }
 
 /// Comparison of the rows of one table in each state of the cache.
@@ -369,6 +369,8 @@ struct ComparedRows<'a> {
     compared: Vec<TableComparison>,
     /// Number of rows with values of production profiles.
     production_rows: usize,
+    /// Measured cases that have a row.
+    measured: CaseSet,
 }
 
 impl<'a> ComparedRows<'a> {
@@ -377,7 +379,12 @@ impl<'a> ComparedRows<'a> {
             cache: comparison.cache,
             ..TableComparison::default()
         };
-        Self { comparisons, compared: comparisons.iter().map(of_cache).collect(), production_rows: 0 }
+        Self {
+            comparisons,
+            compared: comparisons.iter().map(of_cache).collect(),
+            production_rows: 0,
+            measured: CaseSet::default(),
+        }
     }
 
     /// Compares the rows of a table or of a part of it.
@@ -395,12 +402,29 @@ impl<'a> ComparedRows<'a> {
     }
 
     fn compare_rows(&mut self, table: &KernelCsv, rows: &mut Vec<RowCase>) {
-        for (comparison, compared) in self.comparisons.iter().zip(&mut self.compared) {
-            let found: Vec<RowComparison> =
-                rows.par_iter().map(|row| comparison.compare_row(table, row)).collect();
-            rows.iter().zip(found).for_each(|(row, found)| compared.add_row(row.line, found));
+        let comparisons = self.comparisons;
+        // The id of a case is a digest, which is computed once for all states of the cache.
+        let compared = |row: &RowCase| -> Option<(CaseId, Vec<RowComparison>)> {
+            let case = row.case.as_ref().ok()?.id();
+            let found = comparisons.iter().map(|comparison| comparison.compare_row(table, row, &case));
+            let found = found.collect();
+            Some((case, found))
+        };
+        let found: Vec<Option<(CaseId, Vec<RowComparison>)>> = rows.par_iter().map(compared).collect();
+        for (row, found) in rows.drain(..).zip(found) {
+            let Some((case, found)) = found else { continue };
+            for (compared, found) in self.compared.iter_mut().zip(found) {
+                compared.add_row(row.line, found);
+            }
+            if comparisons.iter().any(|comparison| comparison.rows.is_measured(&case)) {
+                self.measured.insert(case);
+            }
         }
-        rows.clear();
+    }
+
+    /// Returns the issues of the table in a file of this name.
+    fn into_issues(self, file: &str) -> impl Iterator<Item = LintIssue> {
+        self.compared.into_iter().flat_map(move |compared| compared.into_issues(file))
     }
 }
 
@@ -436,40 +460,36 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     if fs::metadata(&path).is_ok_and(|found| found.len() == 0) {
         return not_compared("it is empty".to_owned());
     }
-    let mut issues = Vec::new();
-    let comparisons = match Ledger::open_unchanged(&path) {
-        Ok(Some(ledger)) => {
-            // A connection of its own: missing rows take as long as the reading of all samples.
-            let search = || -> Result<Vec<LintIssue>, LedgerError> {
-                let Some(ledger) = Ledger::open_unchanged(&path)? else { return Ok(Vec::new()) };
-                let mut issues = changed_archives(database, &ledger.stored_archives()?);
-                issues.extend(missing_row_issues(database, &missing_rows(database, &ledger)?));
-                Ok(issues)
-            };
-            let (comparisons, found) = rayon::join(move || read_comparisons(&ledger, database), search);
-            found.and_then(|found| {
-                issues = found;
-                comparisons
-            })
-        }
+    let compared = match Ledger::open_unchanged(&path) {
+        Ok(Some(ledger)) => compare_with_ledger(database, &ledger),
         Ok(None) => {
-            return not_compared(
-                "it has the layout of an earlier version, which the next run updates".to_owned(),
-            );
+            let problem = "it has the layout of an earlier version, which the next run updates";
+            Ok(not_compared(problem.to_owned()))
         }
         Err(error) => Err(error),
     };
-    let comparisons = match comparisons {
-        Ok(comparisons) => comparisons,
-        Err(error) => return not_compared(quote_cell(&error.to_string())),
-    };
+    compared.unwrap_or_else(|error| not_compared(quote_cell(&error.to_string())))
+}
+
+fn compare_with_ledger(database: &Database, ledger: &Ledger) -> Result<DatabaseComparison, LedgerError> {
+    let comparisons = read_comparisons(ledger, database)?;
+    let issues = changed_archives(database, &ledger.stored_archives()?);
     let mut compared = DatabaseComparison { issues, production_rows: 0 };
+    let mut measured = CaseSet::default();
     for kernel in database.kernels_and_collectives().unwrap_or_default() {
-        let table = compare_table(&comparisons, database, &kernel).unwrap_or_default();
-        compared.issues.extend(table.issues);
-        compared.production_rows += table.production_rows;
+        let Ok(rows) = compare_table(&comparisons, database, &kernel) else { continue };
+        compared.production_rows += rows.production_rows;
+        measured.extend(rows.measured.iter().cloned());
+        let path = database.kernel_path(&kernel);
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        compared.issues.extend(rows.into_issues(&file));
     }
-    compared
+    // The search reads the ledger and all tables once more, and almost no database lacks a row.
+    let mut with_attempts = comparisons.iter().flat_map(|comparison| comparison.rows.measured_cases());
+    if !with_attempts.all(|case| measured.contains(case)) {
+        compared.issues.extend(missing_row_issues(database, &missing_rows(database, ledger)?));
+    }
+    Ok(compared)
 }
 
 /// Returns the number of rows that name a run. Tables that cannot be read have none.

@@ -1,21 +1,21 @@
 //! Rows that a ledger determines.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::{
     domain::{
-        AttemptSamples, CacheState, CaseId, CaseOutcome, RowResult, SoftwareFingerprint, WithdrawnAttempts,
-        reason_cause,
+        AttemptSamples, CacheState, CaseId, CaseMap, CaseOutcome, RowResult, SoftwareFingerprint,
+        WithdrawnAttempts, reason_cause,
     },
     ledger::{Ledger, LedgerError, OtherKernelAttempt},
-    verify::{EstimateInput, EstimatedMedian, JointEstimates, pool_attempts, pooled_sample_count},
+    verify::{EstimateInput, EstimatedCase, JointEstimates, pool_attempts, pooled_sample_count},
 };
 
 /// Measurements of all cases of a ledger in one state of the cache, with the estimates from all collections.
 #[derive(Debug)]
 pub(crate) struct LedgerRows {
     estimates: JointEstimates,
-    attempts: HashMap<CaseId, Vec<AttemptSamples>>,
+    attempts: CaseMap<Vec<AttemptSamples>>,
     /// Newest attempts that ran as another kernel.
     ran_as_other: BTreeMap<CaseId, OtherKernelAttempt>,
     /// Attempts that do not count any more.
@@ -31,10 +31,11 @@ impl LedgerRows {
             ran_as_other.extend(newest.map(|newest| (case, newest)));
         }
         let mut input = EstimateInput::new(ledger)?;
-        let mut attempts: HashMap<CaseId, Vec<AttemptSamples>> = HashMap::new();
+        let mut attempts: CaseMap<Vec<AttemptSamples>> = CaseMap::default();
         ledger.for_each_attempt(cache, |attempt| {
-            input.add(&attempt.collection_samples());
-            attempts.entry(attempt.case).or_insert_with(|| Vec::with_capacity(1)).push(attempt.samples);
+            input.add(&attempt.measured);
+            let of_case = attempts.entry(attempt.measured.case);
+            of_case.or_insert_with(|| Vec::with_capacity(1)).push(attempt.samples);
         })?;
         Ok(Self {
             estimates: JointEstimates::from_input(&input, ledger, cache)?,
@@ -52,13 +53,32 @@ impl LedgerRows {
     /// Returns the row of a case; `None` without a measurement.
     pub(crate) fn row(&self, case: &CaseId) -> Option<RowResult> {
         let attempts = self.attempts.get(case)?;
-        let row = pooled_row(case, attempts, self.estimates.of_case(case), self.ran_as_other.get(case))?;
+        let estimated = self.estimates.estimated_case(case);
+        let row = pooled_row(case, attempts, estimated, self.ran_as_other.get(case))?;
         let withdrawn_runs = self.withdrawn(case).map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
-        let outcome = self.estimates.judge_row(case, row.outcome);
+        let outcome = match estimated {
+            Some(estimated) => estimated.judge_row(row.outcome),
+            None => row.outcome,
+        };
         Some(RowResult { outcome, withdrawn_runs, ..row })
     }
 
-    /// Returns true if a case has a measurement.
+    /// Returns the cases with an attempt that was measured.
+    pub(super) fn measured_cases(&self) -> impl Iterator<Item = &CaseId> {
+        self.attempts.keys()
+    }
+
+    /// Returns true if a case has an attempt that was measured; it can lack accepted samples, see [`Self::has_samples`].
+    pub(super) fn is_measured(&self, case: &CaseId) -> bool {
+        self.attempts.contains_key(case)
+    }
+
+    /// Returns the cases with such an attempt whose launches were all left out.
+    pub(super) fn unsampled_cases(&self) -> impl Iterator<Item = &CaseId> {
+        self.attempts.keys().filter(|case| !self.has_samples(case))
+    }
+
+    /// Returns true if a case has accepted samples.
     pub(super) fn has_samples(&self, case: &CaseId) -> bool {
         self.attempts
             .get(case)
@@ -106,7 +126,7 @@ pub(crate) fn case_row(
 fn pooled_row(
     case: &CaseId,
     attempts: &[AttemptSamples],
-    estimated: Option<&EstimatedMedian>,
+    estimated: Option<&EstimatedCase>,
     newest_as_other: Option<&OtherKernelAttempt>,
 ) -> Option<RowResult> {
     let mut row = pool_attempts(case, attempts, estimated)?;
@@ -160,7 +180,7 @@ mod tests {
             [attempt(9, "8.3"), attempt(9, "8.3"), attempt(18, "8.5"), attempt(9, "8.5"), attempt(9, "8.5")];
         let rows = LedgerRows {
             estimates: JointEstimates::default(),
-            attempts: HashMap::from([(case.clone(), attempts.to_vec())]),
+            attempts: CaseMap::from_iter([(case.clone(), attempts.to_vec())]),
             ran_as_other: BTreeMap::new(),
             withdrawn: BTreeMap::new(),
         };

@@ -37,21 +37,24 @@ impl Ledger {
         Ok(newest.into_iter().any(|is_open| is_open))
     }
 
-    /// Returns run, case and verdict of some cases in one state of the cache: of the case in the run, and of its attempts.
-    pub(crate) fn verdicts_of(
+    /// Returns run, case and verdict of the cases without accepted samples in one state of the cache: of the case in the run, and
+    /// of its attempts. `unsampled` are the cases without accepted samples that have attempts with a measurement.
+    pub(crate) fn verdicts_without_samples<'c>(
         &self,
         cache: CacheState,
-        is_wanted: impl Fn(&CaseId) -> bool,
+        has_samples: impl Fn(&CaseId) -> bool,
+        unsampled: impl Iterator<Item = &'c CaseId>,
     ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
+        let unsampled = serde_json::to_string(&unsampled.collect::<Vec<_>>()).unwrap_or_default();
         let sql = format!(
             "SELECT case_id, run, verdict FROM verdicts WHERE run IN (SELECT run FROM runs r WHERE {RUN_CACHE} = ?1)
              UNION ALL SELECT a.case_id, c.run, a.verdict FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
-             WHERE c.cache = ?1"
+             WHERE c.cache = ?1 AND (a.verdict NOT IN ({WITH_SAMPLES}) OR a.case_id IN (SELECT value FROM json_each(?2)))"
         );
         let mut found = BTreeSet::new();
-        let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
+        let _: Vec<()> = self.read_rows(&sql, [cache.as_str(), &unsampled], |row| {
             let case: CaseId = row.get(0)?;
-            if is_wanted(&case) {
+            if !has_samples(&case) {
                 found.insert((row.get(1)?, case, row.get(2)?));
             }
             Ok(())

@@ -1,9 +1,6 @@
 //! Launches of an attempt in one row of the ledger: see ledger_launches.sql for the columns.
 
-use std::fmt;
-
 use rusqlite::{Connection, Error, Row, Transaction, params, types::Type};
-use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
 use crate::domain::{Launch, Nanos};
 
@@ -97,47 +94,47 @@ fn state_flags(state: u8, column: usize) -> rusqlite::Result<[bool; 2]> {
     }
 }
 
-/// JSON list with a known number of integers, so that the list does not grow by reallocation.
-#[derive(Clone, Copy)]
-struct NumberList {
-    expected: usize,
-}
-
-impl<'de> DeserializeSeed<'de> for NumberList {
-    type Value = Vec<i64>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<i64>, D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for NumberList {
-    type Value = Vec<i64>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of integers")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Vec<i64>, A::Error> {
-        let mut list = Vec::with_capacity(self.expected);
-        while let Some(value) = values.next_element()? {
-            list.push(value);
-        }
-        Ok(list)
-    }
-}
-
 /// Reads a JSON list with one value for each launch.
 fn read_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<Vec<i64>> {
-    let mut json = serde_json::Deserializer::from_slice(row.get_ref(column)?.as_bytes()?);
-    let list = NumberList { expected: launches }.deserialize(&mut json);
-    let list = list.and_then(|list| json.end().map(|()| list));
-    let list =
-        list.map_err(|error| unreadable(column, format!("a list of an attempt's launches: {error}")))?;
+    let text = row.get_ref(column)?.as_bytes()?;
+    let list = match parse_plain_list(text, launches) {
+        Some(list) => list,
+        None => serde_json::from_slice(text)
+            .map_err(|error| unreadable(column, format!("a list of an attempt's launches: {error}")))?,
+    };
     if list.len() == launches {
         return Ok(list);
     }
     Err(unreadable(column, format!("a list of {} values for {launches} launches", list.len())))
+}
+
+/// Parses a JSON list of integers of up to 18 digits without spaces, as ledgers have them: they have millions, and a parser of
+/// any JSON takes twice as long. `None` for any other text. `expected` is the capacity of the list.
+fn parse_plain_list(text: &[u8], expected: usize) -> Option<Vec<i64>> {
+    let numbers = text.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    let mut list = Vec::with_capacity(expected);
+    if numbers.is_empty() {
+        return Some(list);
+    }
+    for number in numbers.split(|byte| *byte == b',') {
+        let (digits, is_negative) = match number {
+            [b'-', digits @ ..] => (digits, true),
+            digits => (digits, false),
+        };
+        // JSON has no leading zeros.
+        if !(1..=18).contains(&digits.len()) || (digits[0] == b'0' && digits.len() > 1) {
+            return None;
+        }
+        let mut value = 0;
+        for digit in digits {
+            if !digit.is_ascii_digit() {
+                return None;
+            }
+            value = value * 10 + i64::from(digit - b'0');
+        }
+        list.push(if is_negative { -value } else { value });
+    }
+    Some(list)
 }
 
 fn unreadable(column: usize, problem: String) -> Error {
@@ -156,4 +153,31 @@ pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<V
         }
     }
     Ok(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn plain_lists_are_those_of_json(
+            numbers in prop::collection::vec(any::<i64>().prop_map(|number| number >> (number & 63)), 0..9),
+            damage in prop::option::of((any::<prop::sample::Index>(), "[-+0-9,. e\\[\\]]")),
+        ) {
+            let mut text = serde_json::to_string(&numbers).expect("JSON");
+            let is_plain = numbers.iter().all(|number| number.unsigned_abs() < 1_000_000_000_000_000_000);
+            prop_assert_eq!(parse_plain_list(text.as_bytes(), 0), is_plain.then_some(numbers));
+            if let Some((place, damage)) = damage {
+                let place = place.index(text.len());
+                text.replace_range(place..=place, &damage);
+                let json: Option<Vec<i64>> = serde_json::from_str(&text).ok();
+                if let Some(list) = parse_plain_list(text.as_bytes(), 0) {
+                    prop_assert_eq!(Some(list), json, "{}", text);
+                }
+            }
+        }
+    }
 }

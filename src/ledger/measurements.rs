@@ -26,32 +26,12 @@ const ATTEMPTS: &str =
  FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
  LEFT JOIN launch_lists l USING (attempt)";
 
-/// An attempt with a measurement, with the place of its collection.
+/// An attempt with a measurement.
 #[derive(Debug)]
 pub(crate) struct MeasuredAttempt {
-    pub(crate) case: CaseId,
-    /// Key of the collection in the ledger.
-    collection: i64,
-    /// Device of the collection, the first of a gang.
-    device: u32,
-    /// Digest of the collection's software; `None` for collections of versions that did not record it.
-    software: Option<Arc<str>>,
+    /// Samples with the place of their collection, for the fit of all cases.
+    pub(crate) measured: CollectionSamples,
     pub(crate) samples: AttemptSamples,
-}
-
-impl MeasuredAttempt {
-    /// Returns a copy of the samples for the fit of all cases.
-    pub(crate) fn collection_samples(&self) -> CollectionSamples {
-        let AttemptSamples { verdict, reason, samples, .. } = &self.samples;
-        CollectionSamples {
-            case: self.case.clone(),
-            collection: self.collection,
-            device: self.device,
-            software: self.software.clone(),
-            noise: (*verdict == Verdict::Noisy).then(|| Arc::clone(reason)),
-            samples: samples.to_vec(),
-        }
-    }
 }
 
 /// Reader of attempts that stores texts and software once, and equal tasks of attempts that follow each other: hundreds of
@@ -110,13 +90,15 @@ impl AttemptReader {
             task: self.share_task([text(10)?, text(11)?, text(12)?]),
             software,
         };
-        Ok(MeasuredAttempt {
+        let measured = CollectionSamples {
             case: row.get(1)?,
             collection: row.get(2)?,
             device: row.get(3)?,
             software: digest,
-            samples,
-        })
+            noise: (samples.verdict == Verdict::Noisy).then(|| Arc::clone(&samples.reason)),
+            samples: accepted,
+        };
+        Ok(MeasuredAttempt { measured, samples })
     }
 }
 

@@ -222,8 +222,9 @@ fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
             let of_case = ledger.attempt_samples(measured.id(), cache).expect("read");
             assert!(of_case.iter().all(|attempt| attempt.cache == cache));
             let mut of_all = Vec::new();
-            let read =
-                |one: MeasuredAttempt| of_all.extend((one.case == *measured.id()).then_some(one.samples));
+            let read = |one: MeasuredAttempt| {
+                of_all.extend((one.measured.case == *measured.id()).then_some(one.samples))
+            };
             ledger.for_each_attempt(cache, read).expect("read");
             assert_eq!(of_all, of_case);
             let of_case: Vec<i64> =

@@ -80,7 +80,7 @@ pub(crate) fn find_duration_pattern(samples: &[i64], step: i64) -> Option<Durati
         return None;
     }
     two_modes(&sorted, step)
-        .or_else(|| common_trend(&[samples], step))
+        .or_else(|| common_trend(&[samples], &[&sorted], step))
         .or_else(|| level_change(samples, step))
 }
 
@@ -89,7 +89,18 @@ pub(crate) fn find_duration_pattern(samples: &[i64], step: i64) -> Option<Durati
 pub(crate) fn find_common_trend(collections: &[&[i64]], step: i64) -> Option<DurationPattern> {
     let samples: usize = collections.iter().map(|samples| samples.len()).sum();
     let is_valid = collections.iter().all(|samples| samples.iter().all(|sample| *sample > 0));
-    (samples >= LEAST_SAMPLES && is_valid).then(|| common_trend(collections, step)).flatten()
+    if samples < LEAST_SAMPLES || !is_valid {
+        return None;
+    }
+    let sorted: Vec<Vec<i64>> = collections
+        .iter()
+        .map(|samples| {
+            let mut sorted = samples.to_vec();
+            sorted.sort_unstable();
+            sorted
+        })
+        .collect();
+    common_trend(collections, &sorted.iter().map(Vec::as_slice).collect::<Vec<_>>(), step)
 }
 
 /// Returns the two modes that the samples of several collections have together, each sample relative to the mean of its
@@ -115,19 +126,16 @@ pub(crate) fn find_common_modes(collections: &[&[i64]], step: i64) -> Option<Dur
 
 /// Returns the change over a series if the sum of Kendall's S is too far from 0 for independent samples (H. B. Mann, Econometrica
 /// 13, 1945; its sum over series: R. M. Hirsch, J. R. Slack and R. A. Smith, Water Resour. Res. 18, 1982); the slope is the
-/// median of all pairs' (H. Theil, 1950; P. K. Sen, 1968), relative to the median of their series.
-fn common_trend(collections: &[&[i64]], step: i64) -> Option<DurationPattern> {
+/// median of all pairs' (H. Theil, 1950; P. K. Sen, 1968), relative to the median of their series. `sorted` has the samples of
+/// each series in ascending order. `None` also if a series is empty.
+fn common_trend(collections: &[&[i64]], sorted: &[&[i64]], step: i64) -> Option<DurationPattern> {
+    let median = |sorted: &[i64]| Some(*sorted.get(sorted.len() / 2)? as f64);
     let (mut concordance, mut variance, mut launches, mut level) = (0_i64, 0.0, 0.0, 0.0);
-    let mut medians = Vec::with_capacity(collections.len());
-    for samples in collections {
-        let mut sorted = samples.to_vec();
-        sorted.sort_unstable();
-        let median = *sorted.get(sorted.len() / 2)? as f64;
+    for (samples, sorted) in collections.iter().zip(sorted) {
         concordance += concordance_of(samples);
-        variance += concordance_variance(&sorted);
+        variance += concordance_variance(sorted);
+        level += median(sorted)? / collections.len() as f64;
         launches += (samples.len() - 1) as f64 / collections.len() as f64;
-        level += median / collections.len() as f64;
-        medians.push(median);
     }
     let deviate = (concordance.abs() - 1).max(0) as f64 / variance.sqrt();
     // Slopes take most of the time, and almost no series needs them. A deviate of 0/0 is none.
@@ -135,7 +143,8 @@ fn common_trend(collections: &[&[i64]], step: i64) -> Option<DurationPattern> {
         return None;
     }
     let mut slopes = Vec::new();
-    for (samples, median) in collections.iter().zip(medians) {
+    for (samples, sorted) in collections.iter().zip(sorted) {
+        let median = median(sorted)?;
         for (first, one) in samples.iter().enumerate() {
             let later = (1_u32..).zip(&samples[first + 1..]);
             slopes.extend(later.map(|(distance, other)| (other - one) as f64 / f64::from(distance) / median));
@@ -231,38 +240,33 @@ fn two_modes(sorted: &[i64], step: i64) -> Option<DurationPattern> {
     let count = sorted.len();
     let least = ((count as f64 * LEAST_MODE_SHARE).ceil() as usize).max(LEAST_MODE_SAMPLES);
     let rounding = (step * step) as f64 / 12.0;
-    let sums: Vec<(f64, f64)> = sorted
-        .iter()
-        .scan((0.0, 0.0), |(sum, squares), &sample| {
-            let offset = (sample - sorted[0]) as f64;
-            *sum += offset;
-            *squares += offset * offset;
-            Some((*sum, *squares))
-        })
-        .collect();
+    let offset = |sample: &i64| (sample - sorted[0]) as f64;
+    let add = |(sum, squares): (f64, f64), sample: &i64| {
+        (sum + offset(sample), squares + offset(sample) * offset(sample))
+    };
     let moments = |sum: f64, squares: f64, count: usize| {
         let count = count as f64;
         let mean = sum / count;
         (mean, (squares - sum * mean).max(0.0) / (count - 1.0) + rounding)
     };
-    let (all, all_squares) = sums[count - 1];
-    let divided = (least..=count - least).map(|below| {
-        let (sum, squares) = sums[below - 1];
+    let (all, all_squares) = sorted.iter().fold((0.0, 0.0), add);
+    let sums = sorted.iter().scan((0.0, 0.0), |sums, sample| {
+        *sums = add(*sums, sample);
+        Some(*sums)
+    });
+    let divided = (1..=count - least).zip(sums).skip(least - 1).map(|(below, (sum, squares))| {
         let (low, low_variance) = moments(sum, squares, below);
         let (high, high_variance) = moments(all - sum, all_squares - squares, count - below);
-        let distance = std::f64::consts::SQRT_2 * (high - low) / (low_variance + high_variance).sqrt();
-        (distance, low, high, count - below)
+        let squared_distance = 2.0 * (high - low).powi(2) / (low_variance + high_variance);
+        (squared_distance, low, high, count - below)
     });
-    let (distance, low, high, above) = divided.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let (squared_distance, low, high, above) = divided.max_by(|one, other| one.0.total_cmp(&other.0))?;
     let (low, high) = (low + sorted[0] as f64, high + sorted[0] as f64);
     // Rounding divides samples of neighbouring steps.
     let is_large = high - low > low * LEAST_CHANGE && high - low > 2.0 * step as f64;
     let upper_share = above as f64 / count as f64;
-    (distance >= least_mode_distance(count) && is_large).then_some(DurationPattern::TwoModes {
-        low,
-        high,
-        upper_share,
-    })
+    (squared_distance >= least_mode_distance(count).powi(2) && is_large)
+        .then_some(DurationPattern::TwoModes { low, high, upper_share })
 }
 
 #[cfg(test)]

@@ -23,14 +23,36 @@ pub(crate) struct ShapePoint {
 }
 
 impl ShapePoint {
-    fn size(&self) -> f64 {
+    /// Returns the logarithm of the product of all dimensions.
+    fn log_size(&self) -> f64 {
         self.log_dims.iter().sum()
     }
 
-    /// Returns the logarithms of the ratios of all dimensions, each in the direction in which it is positive.
-    fn distances(&self, other: &Self) -> impl Iterator<Item = f64> {
-        self.log_dims.iter().zip(&other.log_dims).map(|(one, other)| (one - other).abs())
+    /// Returns the mean of the logarithms of the ratios of all dimensions, each in the direction in which it is positive;
+    /// `None` if one of them is too great for a neighbour.
+    fn neighbour_distance(&self, other: &Self) -> Option<f64> {
+        let mut sum = 0.0;
+        for (one, other) in self.log_dims.iter().zip(&other.log_dims) {
+            let distance = (one - other).abs();
+            if distance > MOST_RATIO.ln() {
+                return None;
+            }
+            sum += distance;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a count of dimensions")]
+        let dims = self.log_dims.len().max(1) as f64;
+        Some(sum / dims)
     }
+}
+
+/// A case near another one.
+#[derive(Clone, Copy, Debug)]
+struct Neighbour {
+    /// Mean distance of the dimensions, see [`ShapePoint::neighbour_distance`].
+    distance: f64,
+    /// Logarithm of its size relative to that of the other case.
+    log_size: f64,
+    log_duration: f64,
 }
 
 /// Duration of a case by the line through its neighbours.
@@ -55,32 +77,45 @@ impl NeighbourFit {
 /// the product of all dimensions; near ones count more. `None` with too few neighbours, and for the smallest and the largest
 /// of them, whose durations would be extrapolated.
 pub(crate) fn fit_neighbours(points: &[ShapePoint]) -> Vec<Option<NeighbourFit>> {
-    let mut order: Vec<usize> = (0..points.len()).collect();
-    order.sort_by(|one, other| points[*one].size().total_cmp(&points[*other].size()).then(one.cmp(other)));
+    let mut by_size: Vec<(f64, usize)> = points.iter().map(ShapePoint::log_size).zip(0..).collect();
+    by_size.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     let mut fits = vec![None; points.len()];
-    for (place, index) in order.iter().enumerate() {
-        let window = &order[place.saturating_sub(SEARCHED)..(place + SEARCHED + 1).min(order.len())];
-        let others = window.iter().filter(|other| *other != index).map(|other| &points[*other]);
-        fits[*index] = fit_point(&points[*index], others);
+    for (place, &(log_size, index)) in by_size.iter().enumerate() {
+        let (before, after) = (&by_size[place.saturating_sub(SEARCHED)..place], &by_size[place + 1..]);
+        let others = before.iter().chain(after.iter().take(SEARCHED));
+        let near = others.filter_map(|&(other_size, other)| {
+            let distance = points[index].neighbour_distance(&points[other])?;
+            let log_size = other_size - log_size;
+            Some(Neighbour { distance, log_size, log_duration: points[other].log_duration })
+        });
+        fits[index] = fit_line(&nearest_of(near));
     }
     fits
 }
 
-fn fit_point<'a>(point: &ShapePoint, others: impl Iterator<Item = &'a ShapePoint>) -> Option<NeighbourFit> {
-    let mut nearest: Vec<(f64, &ShapePoint)> = others
-        .filter(|other| point.distances(other).all(|distance| distance <= MOST_RATIO.ln()))
-        .map(|other| (mean_of(point.distances(other)), other))
-        .collect();
-    nearest.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    nearest.truncate(MOST_NEIGHBOURS);
-    let sizes: Vec<f64> = nearest.iter().map(|(_, other)| other.size() - point.size()).collect();
+/// Returns the nearest neighbours, nearest first; of equally near ones those that come first.
+fn nearest_of(neighbours: impl Iterator<Item = Neighbour>) -> Vec<Neighbour> {
+    let mut nearest: Vec<Neighbour> = Vec::with_capacity(MOST_NEIGHBOURS + 1);
+    for neighbour in neighbours {
+        let place = nearest.partition_point(|nearer| nearer.distance <= neighbour.distance);
+        if place < MOST_NEIGHBOURS {
+            nearest.insert(place, neighbour);
+            nearest.truncate(MOST_NEIGHBOURS);
+        }
+    }
+    nearest
+}
+
+/// Fits the line through the nearest neighbours of a case.
+fn fit_line(nearest: &[Neighbour]) -> Option<NeighbourFit> {
+    let sizes: Vec<f64> = nearest.iter().map(|neighbour| neighbour.log_size).collect();
     let is_between = sizes.iter().any(|size| *size < 0.0) && sizes.iter().any(|size| *size > 0.0);
     if nearest.len() < LEAST_NEIGHBOURS || !is_between {
         return None;
     }
-    let weights: Vec<f64> = nearest.iter().map(|(distance, _)| weight(distance / MOST_RATIO.ln())).collect();
+    let weights: Vec<f64> = nearest.iter().map(|one| weight(one.distance / MOST_RATIO.ln())).collect();
     let total: f64 = weights.iter().sum();
-    let durations: Vec<f64> = nearest.iter().map(|(_, other)| other.log_duration).collect();
+    let durations: Vec<f64> = nearest.iter().map(|neighbour| neighbour.log_duration).collect();
     let mean = |values: &[f64]| {
         values.iter().zip(&weights).map(|(value, weight)| value * weight).sum::<f64>() / total
     };
@@ -99,11 +134,6 @@ fn fit_point<'a>(point: &ShapePoint, others: impl Iterator<Item = &'a ShapePoint
         deviation: (squares * count / (count - 2.0)).sqrt(),
         neighbours: nearest.len(),
     })
-}
-
-fn mean_of(values: impl Iterator<Item = f64>) -> f64 {
-    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
-    if count > 0.0 { sum / count } else { 0.0 }
 }
 
 /// Returns the weight of a neighbour by its distance as a part of the greatest one: the tricube of W. S. Cleveland, J. Am.

@@ -1,5 +1,7 @@
 //! Labels of samples far from the median. No sample is removed here; the caller decides.
 
+use std::iter;
+
 use super::summary::{median_of_sorted, twice_median_of_sorted};
 
 /// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
@@ -38,10 +40,7 @@ impl OutlierFence {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable();
         let twice = twice_median_of_sorted(&sorted)?;
-        // Doubled like the median, so that a median between two samples stays whole.
-        let mut deviations: Vec<i128> = sorted.iter().map(|&x| (2 * i128::from(x) - twice).abs()).collect();
-        deviations.sort_unstable();
-        let mad = twice_median_of_sorted(&deviations)? as f64 / 4.0;
+        let mad = twice_median_of_sorted(&sorted_deviations(&sorted, twice))? as f64 / 4.0;
         let floor = quantum_ns.max(1) as f64 / 2.0;
         Some(Self { median: median_of_sorted(&sorted)?, sigma: MAD_TO_SIGMA * mad.max(floor) })
     }
@@ -56,6 +55,23 @@ impl OutlierFence {
             OutlierKind::None
         }
     }
+}
+
+/// Returns the absolute deviations from a median, in ascending order. They are doubled like the median, so that one between two
+/// samples stays whole. Deviations grow with the distance from the middle of the samples, so that two runs are merged.
+fn sorted_deviations(sorted: &[i64], twice_median: i128) -> Vec<i128> {
+    let deviation = |sample: &i64| (2 * i128::from(*sample) - twice_median).abs();
+    let (below, above) = sorted.split_at(sorted.len() / 2);
+    let mut below = below.iter().rev().map(deviation).peekable();
+    let mut above = above.iter().map(deviation).peekable();
+    let next = move || match (below.peek(), above.peek()) {
+        (Some(low), Some(high)) if low <= high => below.next(),
+        (Some(_), None) => below.next(),
+        _ => above.next(),
+    };
+    let mut deviations = Vec::with_capacity(sorted.len());
+    deviations.extend(iter::from_fn(next));
+    deviations
 }
 
 #[cfg(test)]

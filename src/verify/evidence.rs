@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    EstimatedMedian,
+    EstimatedCase, EstimatedMedian,
     controls::control_change,
     row_patterns::{RowPatterns, is_mostly_patterned},
     samples::{TIMER_QUANTUM_NS, noise_reason, published_interval},
@@ -33,12 +33,12 @@ pub(crate) fn pooled_sample_count(evidence: &[AttemptSamples]) -> usize {
 
 /// Pools the attempts at a case into a row: those of the newest software that passed verification, whatever their spread. Leaving
 /// out noisy ones would select samples by their spread, and the interval would be too narrow. `None` without attempts. The
-/// verdict is that of the pooled samples: collections that are steady individually may differ. `estimated` is the case's
-/// estimate from all cases and collections; without one, the interval is that of the samples.
+/// verdict is that of the pooled samples: collections that are steady individually may differ. `estimated` is what all
+/// cases and collections show of the case; without an estimate, the interval is that of the samples.
 pub(crate) fn pool_attempts(
     case: &CaseId,
     evidence: &[AttemptSamples],
-    estimated: Option<&EstimatedMedian>,
+    estimated: Option<&EstimatedCase>,
 ) -> Option<RowResult> {
     let used = pooled_attempts(evidence);
     let last = used.last()?;
@@ -46,8 +46,9 @@ pub(crate) fn pool_attempts(
     let mut pooled: Vec<i64> = collections.concat();
     let summary = SampleSummary::from_samples(&mut pooled)?;
     // An estimate of another number of collections is of another state of the ledger.
-    let estimated = estimated.filter(|median| median.estimate.collections == used.len());
-    let interval = match estimated.and_then(estimated_interval) {
+    let estimated = estimated.filter(|estimated| estimated.collections == used.len());
+    let median = estimated.and_then(|estimated| estimated.median.as_ref());
+    let interval = match median.and_then(estimated_interval) {
         Some(interval) => Some(interval),
         None => sample_interval(&collections, summary.median, case.seed()),
     };
@@ -65,7 +66,10 @@ pub(crate) fn pool_attempts(
     let are_ok = used.iter().all(|attempt| attempt.verdict != Verdict::Noisy);
     let ends = interval.map(|interval| (interval.low, interval.high));
     let by_collection: Vec<&[i64]> = collections.iter().map(Vec::as_slice).collect();
-    let patterns = RowPatterns::of_collections(&by_collection);
+    let patterns = match estimated {
+        Some(estimated) if estimated.patterned == 0 => RowPatterns::of_steady_collections(by_collection),
+        _ => RowPatterns::of_collections(&by_collection),
+    };
     let (pattern, pattern_remarks) = patterns.cause_and_remarks();
     let change = PooledChange::of_attempts(&used);
     let pattern = pattern.or_else(|| change.text.clone().filter(|_| change.is_of_most));
@@ -356,7 +360,10 @@ mod tests {
             collections: 2,
             correction: 0.01,
         };
-        let interval = |estimated| {
+        let interval = |median: EstimatedMedian| {
+            let collections = median.estimate.collections;
+            let estimated =
+                EstimatedCase { median: Some(median), collections, patterned: 0, ..EstimatedCase::default() };
             let row = pool_attempts(&case, &attempts, Some(&estimated)).expect("evidence");
             row.measurement.expect("numbers").interval.expect("an interval")
         };

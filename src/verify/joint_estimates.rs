@@ -1,9 +1,6 @@
 //! Estimates of the cases of a ledger from all collections of the same software together.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     controls::control_change,
@@ -13,7 +10,7 @@ use super::{
 };
 use crate::{
     domain::{
-        CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseOutcome, CollectionSamples, DeviceDeviation,
+        CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseMap, CaseOutcome, CollectionSamples, DeviceDeviation,
         HostDevice, IntervalMethod, Nanos, production_contradiction,
     },
     ledger::{KnownCase, Ledger, LedgerError},
@@ -26,7 +23,9 @@ use crate::{
 /// Medians of one software, with numbers for its cases and collections.
 #[derive(Clone, Debug, Default)]
 struct SoftwareMedians {
-    cases: HashMap<CaseId, usize>,
+    cases: CaseMap<usize>,
+    /// Number of collections with a pattern, by the number of the case; none for a case without one.
+    patterned: BTreeMap<usize, usize>,
     collections: BTreeMap<i64, usize>,
     /// Numbers of the devices of all hosts.
     devices: BTreeMap<HostDevice, usize>,
@@ -55,6 +54,10 @@ impl SoftwareMedians {
         }
         let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
         self.medians.extend(median);
+        let has_changed = || measured.noise.as_deref().and_then(control_change).is_some();
+        if pattern_reason(&measured.samples).is_some() || has_changed() {
+            *self.patterned.entry(case).or_default() += 1;
+        }
     }
 
     /// Returns the logarithms of the medians of each case.
@@ -65,9 +68,8 @@ impl SoftwareMedians {
     }
 
     /// Estimates all cases: jointly if enough of them have several collections, else those with at least three collections
-    /// from their own medians.
-    fn estimate_cases(&self) -> SoftwareEstimates {
-        let by_case = self.by_case();
+    /// from their own medians. `by_case` has these, see [`Self::by_case`].
+    fn estimate_cases(&self, by_case: &[Vec<f64>]) -> SoftwareEstimates {
         let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
         let has_one_device = self.devices.len() == 1;
         let repeated = by_case.iter().filter(|medians| medians.len() > 1).count();
@@ -124,25 +126,35 @@ pub(crate) struct EstimatedMedian {
 
 /// A measured case with what the collections of its newest software show.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct EstimatedCase {
+pub(crate) struct EstimatedCase {
     /// `None` with too few collections.
-    median: Option<EstimatedMedian>,
+    pub(super) median: Option<EstimatedMedian>,
     /// Number of collections.
-    collections: usize,
+    pub(super) collections: usize,
     /// Number of the collections whose durations have a pattern, or in which the control kernels show a change of the device.
-    patterned: usize,
+    pub(super) patterned: usize,
     /// True if the collections disagree.
-    disagrees: bool,
+    pub(super) disagrees: bool,
     /// Number of the software.
-    software: usize,
-    references: Option<CaseReferences>,
+    pub(super) software: usize,
+    pub(super) references: Option<CaseReferences>,
+}
+
+impl EstimatedCase {
+    /// Judges the outcome of the row of the case by the other measurements of the ledger.
+    pub(crate) fn judge_row(&self, outcome: CaseOutcome) -> CaseOutcome {
+        match self.references.as_ref().and_then(CaseReferences::contradiction) {
+            Some(contradiction) => judge_contradiction(&outcome, &contradiction, self.collections),
+            None => outcome,
+        }
+    }
 }
 
 /// Estimates by case, from the collections of the case's newest software.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JointEstimates {
     cache: CacheState,
-    cases: HashMap<CaseId, EstimatedCase>,
+    cases: CaseMap<EstimatedCase>,
     /// Devices that differ, by number of the software; none where they do not.
     devices: BTreeMap<usize, Vec<DeviceDeviation>>,
 }
@@ -151,11 +163,9 @@ pub(crate) struct JointEstimates {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EstimateInput {
     by_software: BTreeMap<Option<Arc<str>>, SoftwareMedians>,
-    newest: HashMap<CaseId, Option<Arc<str>>>,
+    newest: CaseMap<Option<Arc<str>>>,
     /// Software of each case before the newest one.
-    earlier: HashMap<CaseId, Option<Arc<str>>>,
-    /// Number of collections with a pattern, by case and software.
-    patterned: HashMap<(CaseId, Option<Arc<str>>), usize>,
+    earlier: CaseMap<Option<Arc<str>>>,
     /// Name of the host of each collection.
     hosts: BTreeMap<i64, String>,
 }
@@ -177,11 +187,6 @@ impl EstimateInput {
         if let Some(earlier) = earlier.filter(|earlier| *earlier != measured.software) {
             self.earlier.insert(measured.case.clone(), earlier);
         }
-        let has_changed = || measured.noise.as_deref().and_then(control_change).is_some();
-        if pattern_reason(&measured.samples).is_some() || has_changed() {
-            let place = (measured.case.clone(), measured.software.clone());
-            *self.patterned.entry(place).or_default() += 1;
-        }
     }
 
     /// Estimates all cases; `cases` has their signatures.
@@ -191,20 +196,18 @@ impl EstimateInput {
             self.by_software.iter().map(|(software, medians)| (software, medians.by_case())).collect();
         let mut of_cases = Vec::new();
         for (number, (software, medians)) in self.by_software.iter().enumerate() {
-            let SoftwareEstimates { by_case: estimates, devices } = medians.estimate_cases();
+            let SoftwareEstimates { by_case: estimates, devices } =
+                medians.estimate_cases(&log_medians[software]);
             if !devices.is_empty() {
                 all.devices.insert(number, devices);
             }
-            let mut collections = vec![0; medians.cases.len()];
-            medians.medians.iter().for_each(|median| collections[median.case] += 1);
             for (case, &index) in &medians.cases {
                 if self.newest.get(case) == Some(software) {
                     let of_case = &log_medians[software][index];
-                    let patterned = self.patterned.get(&(case.clone(), software.clone()));
                     let estimated = EstimatedCase {
                         median: estimates[index],
-                        collections: collections[index],
-                        patterned: patterned.copied().unwrap_or_default(),
+                        collections: of_case.len(),
+                        patterned: medians.patterned.get(&index).copied().unwrap_or_default(),
                         disagrees: disagree(of_case),
                         software: number,
                         references: None,
@@ -266,6 +269,11 @@ impl JointEstimates {
         software.and_then(|number| self.devices.get(&number)).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns what the collections of a case show; `None` without a measurement.
+    pub(crate) fn estimated_case(&self, case: &CaseId) -> Option<&EstimatedCase> {
+        self.cases.get(case)
+    }
+
     /// Returns the estimate of a case; `None` if the ledger has too few collections for one.
     pub(crate) fn of_case(&self, case: &CaseId) -> Option<&EstimatedMedian> {
         self.cases.get(case)?.median.as_ref()
@@ -274,14 +282,6 @@ impl JointEstimates {
     /// Returns the durations with which the median of a case is compared; `None` without a measurement.
     pub(crate) fn references_of(&self, case: &CaseId) -> Option<&CaseReferences> {
         self.cases.get(case)?.references.as_ref()
-    }
-
-    /// Judges the outcome of the row of a case by the other measurements of the ledger.
-    pub(crate) fn judge_row(&self, case: &CaseId, outcome: CaseOutcome) -> CaseOutcome {
-        match self.references_of(case).and_then(CaseReferences::contradiction) {
-            Some(contradiction) => judge_contradiction(&outcome, &contradiction, self.collection_count(case)),
-            None => outcome,
-        }
     }
 
     /// Returns true if the median of a case contradicts other measurements or production, and another collection is to

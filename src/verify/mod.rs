@@ -32,7 +32,9 @@ pub use collection::{
 pub(crate) use controls::control_readings;
 pub use equal_calls::EqualKernel;
 pub(crate) use evidence::{pool_attempts, pooled_sample_count};
-pub(crate) use joint_estimates::{EstimateInput, EstimatedMedian, JointEstimates, timer_resolution};
+pub(crate) use joint_estimates::{
+    EstimateInput, EstimatedCase, EstimatedMedian, JointEstimates, timer_resolution,
+};
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
 pub(crate) use low_clocks::{DeviatingDevice, LowClocks, RunningDevices, UNDECIDED_CLOCK, Withdrawal};

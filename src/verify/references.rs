@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use foldhash::fast::FixedState;
+
 use crate::{
     domain::{CONFIRMING_COLLECTIONS, CaseId, CaseOutcome, KernelName, Nanos, split_signature_dims},
     ledger::KnownCase,
@@ -60,7 +62,8 @@ impl CaseReferences {
 /// Cases of a kernel that differ only in size.
 #[derive(Debug, Default)]
 struct NeighbourClass {
-    cases: Vec<CaseId>,
+    /// Numbers of the medians of the points.
+    medians: Vec<usize>,
     points: Vec<ShapePoint>,
 }
 
@@ -68,30 +71,32 @@ struct NeighbourClass {
 pub(super) fn find_references(
     mut medians: Vec<CaseMedian>,
     cases: &[KnownCase],
-) -> HashMap<CaseId, CaseReferences> {
+) -> impl Iterator<Item = (CaseId, CaseReferences)> {
     // Cases at equal distances are neighbours in this order, as far as there is room for them.
     medians.sort_unstable_by(|one, other| (one.software, &one.case).cmp(&(other.software, &other.case)));
-    let signatures: HashMap<&CaseId, &KnownCase> = cases.iter().map(|known| (&known.case, known)).collect();
+    let signatures: HashMap<&CaseId, &KnownCase, FixedState> =
+        cases.iter().map(|known| (&known.case, known)).collect();
     let mut classes: BTreeMap<(usize, &str, String), NeighbourClass> = BTreeMap::new();
-    for median in &medians {
+    for (number, median) in medians.iter().enumerate() {
         let Some(known) = signatures.get(&median.case) else { continue };
         let Ok(kernel) = KernelName::new(&known.kernel) else { continue };
         let (dims, class) = split_signature_dims(&kernel, &known.signature);
         #[expect(clippy::cast_precision_loss, reason = "sizes of tensors")]
         let log_dims = dims.into_iter().map(|dim| (dim.max(1) as f64).ln()).collect();
         let class = classes.entry((median.software, known.kernel.as_str(), class)).or_default();
-        class.cases.push(median.case.clone());
+        class.medians.push(number);
         class.points.push(ShapePoint { log_dims, log_duration: median.log_median });
     }
-    let fits = classes
-        .into_values()
-        .flat_map(|NeighbourClass { cases, points }| cases.into_iter().zip(fit_neighbours(&points)));
-    let fits: HashMap<CaseId, Option<NeighbourFit>> = fits.collect();
-    let references = medians.into_iter().map(|CaseMedian { case, log_median, earlier, .. }| {
-        let neighbours = fits.get(&case).copied().flatten();
+    let mut neighbours: Vec<Option<NeighbourFit>> = vec![None; medians.len()];
+    for NeighbourClass { medians, points } in classes.into_values() {
+        for (number, fit) in medians.into_iter().zip(fit_neighbours(&points)) {
+            neighbours[number] = fit;
+        }
+    }
+    let all = medians.into_iter().zip(neighbours);
+    all.map(|(CaseMedian { case, log_median, earlier, .. }, neighbours)| {
         (case, CaseReferences { log_median, earlier, neighbours })
-    });
-    references.collect()
+    })
 }
 
 /// Returns the outcome of a row that measurements of the ledger contradict: `suspicious` until enough collections agree.
@@ -125,7 +130,7 @@ mod tests {
     }
 
     fn contradictions(medians: &[CaseMedian], cases: &[KnownCase]) -> BTreeMap<CaseId, String> {
-        let found = find_references(medians.to_vec(), cases).into_iter();
+        let found = find_references(medians.to_vec(), cases);
         found.filter_map(|(case, references)| Some((case, references.contradiction()?))).collect()
     }
 
@@ -178,7 +183,7 @@ mod tests {
             })
             .collect();
         let references = |medians: &[CaseMedian]| -> BTreeMap<CaseId, Option<NeighbourFit>> {
-            let found = find_references(medians.to_vec(), &cases).into_iter();
+            let found = find_references(medians.to_vec(), &cases);
             found.map(|(case, references)| (case, references.neighbours)).collect()
         };
         let first = references(&medians);

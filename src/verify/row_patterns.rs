@@ -31,14 +31,20 @@ impl<'a> RowPatterns<'a> {
                 None => steady.push(samples),
             }
         }
-        let is_of_most = is_mostly_patterned(patterns.len(), collections.len());
-        let common = if is_of_most || steady.len() < 2 {
-            None
-        } else {
+        if is_mostly_patterned(patterns.len(), collections.len()) {
+            return Self { of_collections: patterns, steady, common: None, is_of_most: true };
+        }
+        Self { of_collections: patterns, ..Self::of_steady_collections(steady) }
+    }
+
+    /// Finds the patterns that collections without one of their own have together.
+    pub(super) fn of_steady_collections(steady: Vec<&'a [i64]>) -> Self {
+        let find_common = || {
             find_common_trend(&steady, TIMER_QUANTUM_NS)
                 .or_else(|| find_common_modes(&steady, TIMER_QUANTUM_NS))
         };
-        Self { of_collections: patterns, steady, common, is_of_most }
+        let common = if steady.len() < 2 { None } else { find_common() };
+        Self { of_collections: Vec::new(), steady, common, is_of_most: false }
     }
 
     /// Returns the pattern that makes the row noisy: that of at least half of the collections, or the trend or the modes of the others
