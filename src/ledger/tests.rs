@@ -223,7 +223,7 @@ fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
             assert!(of_case.iter().all(|attempt| attempt.cache == cache));
             let mut of_all = Vec::new();
             let read = |one: MeasuredAttempt| {
-                of_all.extend((one.measured.case == *measured.id()).then_some(one.samples))
+                of_all.extend((one.measured.case == *measured.id()).then_some(one.samples));
             };
             ledger.for_each_attempt(cache, read).expect("read");
             assert_eq!(of_all, of_case);
