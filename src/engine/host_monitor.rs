@@ -31,6 +31,9 @@ const PER_COLLECTION: u64 = 3 << 30;
 const REHEARSAL_RESERVE: u64 = 32 << 20;
 const REHEARSAL_PER_COLLECTION: u64 = 2 << 20;
 
+/// Time after which a device that is not listed is not expected to come back.
+const LOST_AFTER: Duration = Duration::from_secs(30 * 60);
+
 /// Returns the free bytes below which no collection is started, and those that each running one needs.
 const fn disk_limits(kind: DataKind) -> (u64, u64) {
     match kind {
@@ -70,6 +73,8 @@ pub(super) struct HostMonitor {
     unleased: BTreeMap<u32, String>,
     reserved: BTreeSet<u32>,
     devices: Vec<u32>,
+    /// Devices that `npu-smi` does not list, with the time since when; `None` once they were reported as lost.
+    unlisted: BTreeMap<u32, Option<Instant>>,
     is_full: bool,
     /// Time of the last observation of a full disk.
     full_at: Option<Instant>,
@@ -92,6 +97,7 @@ impl HostMonitor {
             unleased: BTreeMap::new(),
             reserved: BTreeSet::new(),
             devices,
+            unlisted: BTreeMap::new(),
             is_full: false,
             full_at: None,
             has_failed_write: false,
@@ -122,6 +128,7 @@ impl HostMonitor {
         self.unleased = leases.acquire_missing(&self.devices);
         let mut changes = HostChanges::default();
         self.add_reservations(&mut changes);
+        self.add_lost_devices(&mut changes);
         self.add_disk_change(running, &mut changes);
         changes
     }
@@ -131,6 +138,10 @@ impl HostMonitor {
     pub(super) fn update_devices(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
         for device in &self.devices {
             let chip = info.chips.iter().find(|chip| chip.physical_id == *device);
+            match chip {
+                None => _ = self.unlisted.entry(*device).or_insert_with(|| Some(Instant::now())),
+                Some(_) => _ = self.unlisted.remove(device),
+            }
             let reason = match chip {
                 None => Some("`npu-smi` no longer lists it".to_owned()),
                 Some(chip) if chip.health != "OK" => Some(format!("its health is `{}`", chip.health)),
@@ -195,6 +206,17 @@ impl HostMonitor {
         }
     }
 
+    /// Devices that were not listed for so long are lost: a reset of the host's administrator takes minutes.
+    fn add_lost_devices(&mut self, changes: &mut HostChanges) {
+        for (&device, since) in &mut self.unlisted {
+            if since.take_if(|since| since.elapsed() >= LOST_AFTER).is_some() {
+                let minutes = LOST_AFTER.as_secs() / 60;
+                let reason = format!("`npu-smi` has not listed it for {minutes} minutes");
+                changes.sched_events.push(SchedEvent::DeviceLost { device, reason });
+            }
+        }
+    }
+
     fn add_disk_change(&mut self, running: usize, changes: &mut HostChanges) {
         let has_failed_write = std::mem::take(&mut self.has_failed_write);
         let Some(free) = free_bytes(&self.folder) else { return };
@@ -219,5 +241,84 @@ impl HostMonitor {
         };
         changes.sched_events.push(sched_event);
         changes.run_events.push(run_event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{runtime, time};
+
+    use super::*;
+    use crate::device::npu_smi::LogicalIdSource;
+
+    fn monitor(folder: &Path) -> HostMonitor {
+        HostMonitor {
+            pause_file: folder.join("paused"),
+            processes: folder.join("processes"),
+            sees_host_processes: true,
+            folder: folder.to_owned(),
+            paused: PausedDevices::default(),
+            unusable: BTreeMap::new(),
+            unleased: BTreeMap::new(),
+            reserved: BTreeSet::new(),
+            devices: vec![0, 1],
+            unlisted: BTreeMap::new(),
+            is_full: false,
+            full_at: None,
+            has_failed_write: false,
+            reserve: 0,
+            per_collection: 0,
+        }
+    }
+
+    fn listed(devices: &[u32]) -> NpuSmiInfo {
+        let chip = |device: &u32| NpuChip {
+            npu: *device,
+            chip: 0,
+            physical_id: *device,
+            logical_id: crate::domain::LogicalDeviceId(*device),
+            name: "910B3".to_owned(),
+            health: "OK".to_owned(),
+            power_w: None,
+            temperature_c: None,
+            aicore_percent: None,
+            memory_used_mb: None,
+            memory_total_mb: None,
+            bus_id: None,
+            host_id: None,
+        };
+        NpuSmiInfo {
+            version: String::new(),
+            chips: devices.iter().map(chip).collect(),
+            logical_ids: LogicalIdSource::TablePosition,
+            processes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn device_that_is_not_listed_for_long_is_lost_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut monitor = monitor(folder.path());
+        let lost_after = |monitor: &mut HostMonitor, devices: &[u32]| -> Vec<u32> {
+            monitor.update_devices(&listed(devices), &BTreeSet::new());
+            let mut changes = HostChanges::default();
+            monitor.add_lost_devices(&mut changes);
+            let lost = changes.sched_events.into_iter().filter_map(|event| match event {
+                SchedEvent::DeviceLost { device, .. } => Some(device),
+                _ => None,
+            });
+            lost.collect()
+        };
+        let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime").block_on(async {
+            let mut found = Vec::new();
+            // Device 1 is reset within the time.
+            for devices in [&[0, 1][..], &[0], &[0, 1], &[1], &[1], &[1], &[0, 1], &[1], &[1]] {
+                found.push(lost_after(&mut monitor, devices));
+                time::advance(LOST_AFTER / 2).await;
+            }
+            let expected: [&[u32]; 9] = [&[], &[], &[], &[], &[], &[0], &[], &[], &[]];
+            assert_eq!(found, expected);
+        });
     }
 }

@@ -32,6 +32,14 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
         format_count(results.cases.len(), "case"),
         verdicts
     );
+    let out_of_use =
+        results.devices.iter().filter_map(|(device, found)| Some((device, found.out_of_use.as_ref()?)));
+    for (device, reason) in out_of_use {
+        let _ = writeln!(text, "- device {device}: {}", cell(reason));
+    }
+    if results.devices.values().any(|device| device.out_of_use.is_some()) {
+        text.push('\n');
+    }
     let causes = results.causes();
     if !causes.is_empty() {
         text.push_str("| cases | verdict | cause |\n|---:|---|---|\n");

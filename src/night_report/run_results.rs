@@ -12,7 +12,7 @@ use crate::{
     database::{Database, DatabaseError},
     domain::{CacheState, KernelName, Nanos, Verdict, reason_cause},
     ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
-    report::PastRun,
+    report::{DeviceActivity, DeviceStatus, PastRun, RunStatusFile},
     stats::median_of_floats,
 };
 
@@ -97,6 +97,8 @@ pub(crate) struct DeviceResults {
     pub(crate) readings: Vec<DeviceReading>,
     /// Median of each control kernel in microseconds by position, by the times of its collections.
     pub(crate) controls: BTreeMap<String, Vec<f64>>,
+    /// Reason why the run did not use the device at its end; `None` if it did, or if its status file is missing.
+    pub(crate) out_of_use: Option<String>,
 }
 
 impl DeviceResults {
@@ -106,7 +108,7 @@ impl DeviceResults {
         Some((all().min()?, all().max()?))
     }
 
-    /// Returns problems that npu-smi has reported.
+    /// Returns problems that npu-smi has reported, and the reason why the device was not used at the end.
     pub(crate) fn problems(&self) -> Vec<&str> {
         let mut problems: Vec<&str> = self
             .readings
@@ -116,6 +118,7 @@ impl DeviceResults {
             .collect();
         problems.sort_unstable();
         problems.dedup();
+        problems.extend(self.out_of_use.as_deref());
         problems
     }
 }
@@ -279,7 +282,23 @@ fn device_results(
     for results in devices.values_mut() {
         results.busy_percent = if whole > 0.0 { 100.0 * results.busy_seconds / whole } else { 0.0 };
     }
+    for status in RunStatusFile::load(&past.folder).map(|file| file.state.devices).unwrap_or_default() {
+        if let Some(reason) = out_of_use(&status) {
+            devices.entry(status.device).or_default().out_of_use = Some(reason);
+        }
+    }
     Ok(devices)
+}
+
+/// Returns the reason why a run does not use a device.
+fn out_of_use(status: &DeviceStatus) -> Option<String> {
+    let reason = status.reason.as_deref().unwrap_or("no reason was recorded");
+    match status.state {
+        DeviceActivity::Paused if status.retry_at.is_none() => Some(format!("excluded: {reason}")),
+        DeviceActivity::Paused => Some(format!("paused at the end: {reason}")),
+        DeviceActivity::Reserved => Some(format!("not used at the end: {reason}")),
+        _ => None,
+    }
 }
 
 /// Chooses the cases to look at: one failure of each cause, then contradictions, then wide intervals and the greatest deviations from

@@ -88,6 +88,10 @@ pub(crate) struct DeviceStatus {
     pub(super) busy_seconds: f64,
     #[serde(skip)]
     pub(super) is_paused: bool,
+    #[serde(skip)]
+    pub(super) pause_reason: Option<String>,
+    #[serde(skip)]
+    pub(super) reservation_reason: Option<String>,
 }
 
 impl DeviceStatus {
@@ -95,13 +99,24 @@ impl DeviceStatus {
         self.is_paused || self.state == DeviceActivity::Paused
     }
 
+    /// Updates state and reason. A reserved device is not tried again at the end of a pause.
     fn update_activity(&mut self) {
         self.state = match self {
             Self { collection: Some(_), .. } => DeviceActivity::Running,
-            Self { is_paused: true, .. } => DeviceActivity::Paused,
+            Self { is_paused: true, retry_at: None, .. } => DeviceActivity::Paused,
             Self { reserved: true, .. } => DeviceActivity::Reserved,
+            Self { is_paused: true, .. } => DeviceActivity::Paused,
             _ => DeviceActivity::Idle,
         };
+        self.reason = match self.state {
+            DeviceActivity::Paused => self.pause_reason.clone(),
+            _ => self.reservation_reason.clone().or_else(|| self.pause_reason.clone()),
+        };
+    }
+
+    /// Returns the time at which the device is tried again; `None` for one that is reserved or not paused.
+    pub(super) fn next_try(&self) -> Option<Timestamp> {
+        self.retry_at.filter(|_| !self.reserved)
     }
 }
 
@@ -243,21 +258,21 @@ impl RunState {
             RunEvent::DevicePaused { device, reason, retry_in_s } => {
                 self.update_devices(&[*device], |line| {
                     line.is_paused = true;
-                    line.reason = Some(reason.clone());
+                    line.pause_reason = Some(reason.clone());
                     line.retry_at = retry_in_s.map(|seconds| now.plus_seconds(seconds));
                 });
             }
             RunEvent::DeviceReadmitted { device } => self.update_devices(&[*device], |line| {
                 line.is_paused = false;
-                (line.reason, line.retry_at) = (None, None);
+                (line.pause_reason, line.retry_at) = (None, None);
             }),
             RunEvent::DeviceReserved { device, reason } => self.update_devices(&[*device], |line| {
                 line.reserved = true;
-                line.reason = Some(reason.clone());
+                line.reservation_reason = Some(reason.clone());
             }),
             RunEvent::DeviceReleased { device } => self.update_devices(&[*device], |line| {
                 line.reserved = false;
-                line.reason = None;
+                line.reservation_reason = None;
             }),
             RunEvent::DeviceRead { device, health, temperature_c, power_w, .. } => {
                 self.update_devices(&[*device], |line| {
@@ -328,7 +343,7 @@ mod tests {
     #[test]
     fn reserved_device_is_shown_as_such_after_its_collection_has_ended() {
         let (mut state, start) = (RunState::default(), Timestamp(Nanos(1_000_000_000)));
-        let mut states = Vec::new();
+        let (mut states, mut reasons) = (Vec::new(), Vec::new());
         let end = RunEvent::CollectionFinished {
             collection: 1,
             devices: vec![3],
@@ -349,8 +364,14 @@ mod tests {
         for event in &events {
             state.on_event(start, event);
             states.push(state.devices[0].state.to_string());
+            reasons.push(state.devices[0].reason.clone());
         }
-        assert_eq!(states, ["idle", "running", "running", "reserved", "paused", "paused", "idle"]);
+        assert_eq!(states, ["idle", "running", "running", "reserved", "reserved", "paused", "idle"]);
+        assert_eq!(
+            reasons[3..],
+            [Some("it is paused"), Some("it is paused"), Some("ill"), None]
+                .map(|text| text.map(str::to_owned))
+        );
         assert_eq!((state.devices[0].cases, state.devices[0].cases_per_minute), (3, Some(30.0)));
         assert_eq!(state.devices[1], DeviceStatus { device: 5, ..DeviceStatus::default() });
     }

@@ -49,6 +49,11 @@ impl DeviceRecord {
         self.quarantine.is_some_and(|quarantine| quarantine.until.is_none())
     }
 
+    /// Returns true if it is not available now and can become so.
+    pub(super) fn may_be_freed(&self) -> bool {
+        !self.is_excluded() && (self.is_reserved || self.quarantine.is_some())
+    }
+
     /// Returns the time of the next try.
     pub(super) fn quarantine_end(&self) -> Option<Seconds> {
         self.quarantine.and_then(|quarantine| quarantine.until)

@@ -205,6 +205,9 @@ impl SchedulerState {
             SchedEvent::DeviceDeviates { device, reason } => {
                 actions.extend(self.exclude_device(device, reason));
             }
+            SchedEvent::DeviceLost { device, reason } => {
+                actions.extend(self.give_up_device(device, reason));
+            }
             SchedEvent::NewWorkPaused => self.is_paused = true,
             SchedEvent::NewWorkResumed => self.is_paused = false,
             SchedEvent::ReservationsChanged { reserved, released } => {
@@ -238,6 +241,16 @@ impl SchedulerState {
             return None;
         }
         let record = self.devices.get_mut(&device).filter(|record| !record.is_excluded())?;
+        record.exclude();
+        Some(SchedAction::Pause { device, reason, until: None })
+    }
+
+    /// Excludes a device that is lost, also the last one; a run with a deadline waits for it until then.
+    fn give_up_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
+        let record = self.devices.get_mut(&device).filter(|record| !record.is_excluded())?;
+        if self.limits.deadline.is_some() {
+            return None;
+        }
         record.exclude();
         Some(SchedAction::Pause { device, reason, until: None })
     }
@@ -321,7 +334,7 @@ impl SchedulerState {
     fn give_up_what_cannot_run(&mut self, actions: &mut Vec<SchedAction>) {
         let may_change = self.is_paused
             || !self.running.is_empty()
-            || self.devices.values().any(|device| device.is_reserved || device.quarantine_end().is_some());
+            || self.devices.values().any(DeviceRecord::may_be_freed);
         if may_change || self.open == 0 {
             return;
         }

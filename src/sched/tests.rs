@@ -362,6 +362,30 @@ fn reserved_device_is_not_used_until_its_release() {
     assert!(host.last_end > 500.0);
 }
 
+/// Both devices vanish; one of them is listed again with a deadline, until which the run waits for them.
+#[test]
+fn run_whose_devices_are_all_lost_ends_unless_it_has_a_deadline() {
+    let events = || {
+        let lost = |device| SchedEvent::DeviceLost { device, reason: "not listed".to_owned() };
+        let reserved = SchedEvent::ReservationsChanged { reserved: vec![0, 1], released: Vec::new() };
+        vec![(10.0, reserved), (1810.0, lost(0)), (1811.0, lost(1))]
+    };
+    let mut host = FaultyHost::healthy(4000);
+    host.run_with(2, events());
+    let left = host.count(Verdict::NotRun);
+    assert!(left > 1000 && host.count(Verdict::Ok) == 4000 - left, "{left} of 4000 are left");
+    let is_left = |outcome: &&CaseOutcome| outcome.verdict == Verdict::NotRun;
+    let reasons: BTreeSet<&str> =
+        host.concluded.values().filter(is_left).map(|outcome| outcome.reason.as_str()).collect();
+    assert_eq!(reasons, BTreeSet::from(["no working device was left"]));
+
+    let mut host = FaultyHost::healthy(4000);
+    host.deadline = Some(9000.0);
+    let released = SchedEvent::ReservationsChanged { reserved: Vec::new(), released: vec![1] };
+    host.run_with(2, [events(), vec![(2000.0, released)]].concat());
+    assert_eq!(host.count(Verdict::Ok), 4000);
+}
+
 #[test]
 fn no_collection_starts_while_new_work_is_paused() {
     let mut host = FaultyHost::healthy(2000);

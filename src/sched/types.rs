@@ -108,6 +108,11 @@ pub enum SchedEvent {
         reserved: Vec<u32>,
         released: Vec<u32>,
     },
+    /// A device that the host does not list any more, for so long that it is not expected to come back.
+    DeviceLost {
+        device: u32,
+        reason: String,
+    },
     /// Concluded cases that are measured in another collection: each on a device that it has not had, as far as there is one,
     /// and beside other cases than before. Handled like cases of the plan; each is concluded again.
     MeasureAgain(Vec<usize>),

@@ -233,6 +233,15 @@ fn a_lost_device_is_not_called_reserved() {
         ["device 1 is paused: ", "no new collection is started on device 1: `npu-smi` no longer lists it"];
     assert!(reasons.iter().any(|reason| ran.stderr.contains(reason)), "{}", ran.stderr);
     assert!(!ran.stderr.contains("reserved") && !ran.stderr.contains("lent"), "{}", ran.stderr);
+    // The report names it.
+    let report = context.run(&["report", "--db", "db", "--format", "markdown"]);
+    let ends =
+        ["- device 1: not used at the end: `npu-smi` no longer lists it", "- device 1: paused at the end: "];
+    assert!(ends.iter().any(|end| report.stdout.contains(end)), "{}", report.stdout);
+    assert!(!report.stdout.contains("- device 0: "), "{}", report.stdout);
+    assert_eq!(context.run(&["report", "--db", "db", "--output", "night.html"]).code, 0);
+    let page = fs::read_to_string(context.path("night.html")).expect("a page");
+    assert!(page.contains("not used at the end: ") || page.contains("paused at the end: "));
 }
 
 #[test]
