@@ -22,7 +22,8 @@ use crate::{
 
 /// Shows every case of a run: verdict, median, interval, change, ratio to production, device, reason, log
 ///
-/// The median and its 95 % interval are those of the row that the run wrote (`+-%` is half the width of the interval); once a later run has
+/// The median and the 95 % interval are those of the row that the run wrote (`+-%` is half the width of the interval, which is around an
+/// estimate without the effects of the collections, so that the median of the samples can be outside); once a later run has
 /// replaced the row, the median is that of the run's samples alone. `change %` compares with the row before the run, `prod %` with
 /// production profiles. On a terminal the table fits its width and is shown by a pager (NPUBENCH_PAGER, else PAGER, else `less -FRX`).
 ///
