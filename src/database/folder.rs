@@ -311,7 +311,7 @@ impl Database {
     pub(crate) fn for_each_part(
         &self,
         kernel: &KernelName,
-        mut visit: impl FnMut(&KernelCsv) -> Result<(), DatabaseError>,
+        mut visit: impl FnMut(&KernelCsv) -> Result<(), DatabaseError> + Send,
     ) -> Result<(), DatabaseError> {
         KernelCsv::for_each_part(&self.kernel_path(kernel), |table| {
             self.refuse_rehearsed_rows(table)?;

@@ -70,13 +70,6 @@ enum CsvRow {
     Removed(CsvPosition),
 }
 
-impl CsvRow {
-    /// Returns true for a row of the file, in its place among the others of the file.
-    const fn is_in_file(&self) -> bool {
-        !matches!(self, Self::Changed(_, None))
-    }
-}
-
 impl KernelCsv {
     /// Creates an empty table with the given columns.
     pub fn new(path: &Path, columns: &[String]) -> Self {
@@ -220,7 +213,7 @@ impl KernelCsv {
         let mut index = CsvIndex::default();
         let mut next = 0;
         while next < self.rows.len() {
-            let (piece, rows) = self.original_piece(next);
+            let (piece, rows) = self.original_piece(next..self.rows.len());
             let bytes = &self.original[piece];
             if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == rows {
                 for cells in index.rows(bytes) {
@@ -242,7 +235,7 @@ impl KernelCsv {
         let mut index = CsvIndex::default();
         let mut next = 0;
         while next < self.rows.len() {
-            let (piece, rows) = self.original_piece(next);
+            let (piece, rows) = self.original_piece(next..self.rows.len());
             let bytes = &self.original[piece];
             if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == rows {
                 let mut picked = Vec::with_capacity(columns.len());
@@ -264,12 +257,12 @@ impl KernelCsv {
         }
     }
 
-    /// Returns the bytes of unchanged rows from `first` on, as many as make a piece, and their number; a changed row
+    /// Returns the bytes of unchanged rows from the first of `rows` on, as many as make a piece, and their number; a changed row
     /// is returned alone and without bytes.
-    fn original_piece(&self, first: usize) -> (Range<usize>, usize) {
+    fn original_piece(&self, rows: Range<usize>) -> (Range<usize>, usize) {
         let mut piece = 0..0;
         let mut count = 0;
-        for row in &self.rows[first..] {
+        for row in &self.rows[rows] {
             match row {
                 CsvRow::Original(place) if count == 0 => piece = place.range.clone(),
                 CsvRow::Original(place) if piece.len() < PIECE => piece.end = place.range.end,
@@ -290,20 +283,41 @@ impl KernelCsv {
     }
 
     /// Visits the cells of all rows in order, much faster than [`Self::row_byte_cells`] for each row.
-    pub fn for_each_row(&self, mut visit: impl FnMut(usize, &ByteRecord)) {
-        let body = &self.original[self.header_end..];
-        let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(body);
+    pub fn for_each_row(&self, visit: impl FnMut(usize, &ByteRecord)) {
+        self.for_each_row_of(0..self.rows.len(), visit);
+    }
+
+    /// Visits the cells of some rows in order, see [`Self::for_each_row`]; removed ones are left out.
+    pub(crate) fn for_each_row_of(&self, rows: Range<usize>, mut visit: impl FnMut(usize, &ByteRecord)) {
+        let mut index = CsvIndex::default();
         let mut record = ByteRecord::new();
-        for (index, row) in self.rows.iter().enumerate() {
-            if row.is_in_file() {
-                // Reading from memory does not fail, and the lengths were checked.
-                let _ = reader.read_byte_record(&mut record);
-            }
-            match row {
-                CsvRow::Original(_) => visit(index, &record),
-                CsvRow::Changed(cells, _) => visit(index, cells.as_byte_record()),
+        let mut next = rows.start;
+        while next < rows.end {
+            let (piece, count) = self.original_piece(next..rows.end);
+            let bytes = &self.original[piece];
+            match &self.rows[next] {
                 CsvRow::Removed(_) => {}
+                CsvRow::Changed(cells, _) => visit(next, cells.as_byte_record()),
+                CsvRow::Original(_)
+                    if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == count =>
+                {
+                    for (row, cells) in (next..).zip(index.rows(bytes)) {
+                        record.clear();
+                        (0..self.columns_in_file).for_each(|column| record.push_field(cells.get(column)));
+                        visit(row, &record);
+                    }
+                }
+                CsvRow::Original(_) => {
+                    let mut reader =
+                        ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
+                    for row in next..next + count {
+                        // Reading from memory does not fail, and the lengths were checked.
+                        let _ = reader.read_byte_record(&mut record);
+                        visit(row, &record);
+                    }
+                }
             }
+            next += count;
         }
     }
 

@@ -6,13 +6,16 @@ use std::{
     iter,
 };
 
+use csv::ByteRecord;
+
 use super::{
-    KernelCsv,
+    KernelCsv, RowCase,
     collective_rows::{self, collective_of_table},
     columns,
     numbers::DECIMALS,
+    row_cases::RowCaseParser,
 };
-use crate::domain::{CacheState, CaseAttributes, CaseOutcome, RowResult, SoftwareFingerprint};
+use crate::domain::{CacheState, CaseAttributes, CaseOutcome, IdentifiedSoftware, RowResult};
 
 /// Content of a cell, which is formatted when it is written or compared: most of the rows that are compared are equal to
 /// those of the ledger, and need no text of their own.
@@ -24,7 +27,7 @@ pub(super) enum CellContent<'r> {
     Micros(f64),
     Decimals(f64),
     /// Versions with the digest of the fingerprint in parentheses.
-    Software(&'r SoftwareFingerprint),
+    Software(&'r IdentifiedSoftware),
 }
 
 impl CellContent<'_> {
@@ -36,6 +39,18 @@ impl CellContent<'_> {
 
     fn decimals(value: Option<f64>) -> Self {
         value.map_or(Self::EMPTY, Self::Decimals)
+    }
+
+    /// Returns true for a cell that certainly shows the content, without formatting it; false means that the texts are to be
+    /// compared.
+    fn is_shown_by(&self, cell: &str) -> bool {
+        match self {
+            Self::Text(text) => cell == text.trim(),
+            Self::Micros(nanos) => is_rounded_to(cell, nanos / 1e3),
+            Self::Decimals(number) => is_rounded_to(cell, *number),
+            Self::Software(software) => cell == software.cell_text(),
+            Self::Count(_) => false,
+        }
     }
 }
 
@@ -52,7 +67,7 @@ impl fmt::Display for CellContent<'_> {
             Self::Count(count) => count.fmt(f),
             Self::Micros(nanos) => write!(f, "{:.DECIMALS$}", nanos / 1e3),
             Self::Decimals(number) => write!(f, "{number:.DECIMALS$}"),
-            Self::Software(software) => write!(f, "{software} ({})", software.digest()),
+            Self::Software(software) => f.write_str(software.cell_text()),
         }
     }
 }
@@ -173,23 +188,73 @@ const ESTIMATED: [&str; 7] = [
 /// Difference of estimated numbers that another machine's logarithm can cause in the last decimal.
 const LAST_DECIMAL: f64 = 1.5e-6;
 
-/// Compares the measured cells of a row with those that a result would write, except state and unit, which profiles fill.
-pub(crate) fn row_differences(table: &KernelCsv, row: usize, result: &RowResult) -> Vec<CellDifference> {
-    let cells = table.row_byte_cells(row);
-    let mut different = Vec::new();
-    let mut expected = String::new();
-    for (column, content) in result_cells(table, row, result, iter::empty()) {
-        expected.clear();
-        // Writing into a string does not fail.
-        let _ = write!(expected, "{content}");
-        let cell = table.column_index(column).and_then(|index| cells.get(index)).unwrap_or_default();
-        let found = String::from_utf8_lossy(cell);
-        let found = found.trim();
-        if !is_equal_cell(column, found, &expected) {
-            different.push(CellDifference { column, found: found.to_owned(), expected: expected.clone() });
+/// A row of a table with its cells, which are parsed once for all comparisons.
+#[derive(Debug)]
+pub(crate) struct TableRow<'t> {
+    table: &'t KernelCsv,
+    pub(crate) parsed: RowCase,
+    cells: Cow<'t, ByteRecord>,
+}
+
+impl<'t> TableRow<'t> {
+    /// Reads the cells of a row that was parsed before.
+    pub(crate) fn read(table: &'t KernelCsv, parsed: RowCase) -> Self {
+        let cells = Cow::Owned(table.row_byte_cells(parsed.row));
+        Self { table, parsed, cells }
+    }
+
+    /// Parses a row with these cells.
+    pub(crate) fn parse(parser: &RowCaseParser<'t>, row: usize, cells: &'t ByteRecord) -> Self {
+        Self { table: parser.table(), parsed: parser.parse_row(row, cells), cells: Cow::Borrowed(cells) }
+    }
+
+    /// Returns the text of a cell without spaces around it; empty without the column.
+    pub(crate) fn cell(&self, column: &str) -> Cow<'_, str> {
+        let cell = self.table.column_index(column).and_then(|index| self.cells.get(index));
+        match String::from_utf8_lossy(cell.unwrap_or_default()) {
+            Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
+            Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
         }
     }
-    different
+
+    /// Compares the measured cells with those that a result would write, except state and unit, which profiles fill.
+    pub(crate) fn differences(&self, result: &RowResult) -> Vec<CellDifference> {
+        let mut different = Vec::new();
+        let mut expected = String::new();
+        for (column, content) in result_cells(self.table, self.parsed.row, result, iter::empty()) {
+            let found = self.cell(column);
+            if content.is_shown_by(&found) {
+                continue;
+            }
+            expected.clear();
+            // Writing into a string does not fail.
+            let _ = write!(expected, "{content}");
+            if !is_equal_cell(column, &found, &expected) {
+                different.push(CellDifference {
+                    column,
+                    found: found.into_owned(),
+                    expected: expected.clone(),
+                });
+            }
+        }
+        different
+    }
+}
+
+/// Returns true for a cell with the decimals of [`CellContent::Decimals`] that is the nearest such number; false where rounding is
+/// close to a tie.
+fn is_rounded_to(cell: &str, number: f64) -> bool {
+    const CERTAIN: f64 = 0.499e-6;
+    /// Doubles below have a spacing that is small against the last decimal.
+    const EXACT: f64 = 1e6;
+    let has_decimals = cell.len().checked_sub(1 + DECIMALS).is_some_and(|at| {
+        let (whole, decimals) = cell.as_bytes().split_at(at);
+        let are_digits = |digits: &[u8]| digits.iter().all(u8::is_ascii_digit);
+        !whole.is_empty() && are_digits(whole) && decimals[0] == b'.' && are_digits(&decimals[1..])
+    });
+    has_decimals
+        && number.abs() < EXACT
+        && cell.parse::<f64>().is_ok_and(|found| (found - number).abs() < CERTAIN)
 }
 
 /// Returns true if a cell has the expected text or number; spreadsheets write `1.500000` as `1.5`.

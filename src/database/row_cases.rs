@@ -82,15 +82,10 @@ pub(crate) struct ShownInterval {
 /// Problem of a row without input shapes.
 pub(crate) const NO_SHAPES: &str = "the row has no input shapes";
 
-/// Indices of the columns of case and result.
+/// Indices of the columns of a case.
 #[derive(Debug)]
 pub(crate) struct RowColumns {
     signature: [usize; 6],
-    hot: ResultColumns,
-    cold: ResultColumns,
-    core: Option<usize>,
-    production: Option<usize>,
-    records: Option<usize>,
     /// Names and indices of the attribute columns.
     attributes: Vec<(String, usize)>,
     /// Names and indices of the columns that repeat the shapes of inputs.
@@ -175,18 +170,7 @@ impl RowColumns {
         for (index, name) in signature.iter_mut().zip(columns::SIGNATURE) {
             *index = column(name).ok_or(name)?;
         }
-        let [core, production, records] =
-            [columns::CORE, columns::PROFILING[1], columns::PROFILING_RECORDS].map(column);
-        Ok(Self {
-            signature,
-            hot: ResultColumns::find(header, CacheState::Hot),
-            cold: ResultColumns::find(header, CacheState::Cold),
-            core,
-            production,
-            records,
-            attributes,
-            shape_labels,
-        })
+        Ok(Self { signature, attributes, shape_labels })
     }
 
     /// Returns the column of a cell of the signature, in the order of [`columns::SIGNATURE`].
@@ -248,6 +232,79 @@ fn production_records(cells: &ByteRecord, column: Option<usize>) -> u64 {
     cell_text(cells, column).and_then(|cell| cell.parse().ok()).unwrap_or(1)
 }
 
+/// Columns that determine the case of a row.
+#[derive(Debug)]
+enum CaseColumns {
+    Kernel(RowColumns),
+    Collective(CollectiveKeyColumns),
+}
+
+/// Parser of the rows of one table as cases.
+#[derive(Debug)]
+pub(crate) struct RowCaseParser<'t> {
+    kernel: &'t KernelName,
+    table: &'t KernelCsv,
+    case: CaseColumns,
+    hot: ResultColumns,
+    cold: ResultColumns,
+    core: Option<usize>,
+    production: Option<usize>,
+    records: Option<usize>,
+}
+
+impl<'t> RowCaseParser<'t> {
+    /// Finds the columns of a table. Fails with [`DatabaseError::MissingColumn`] if a column of the signature is missing, or the
+    /// sizes of a collective.
+    pub(crate) fn new(kernel: &'t KernelName, table: &'t KernelCsv) -> Result<Self, DatabaseError> {
+        let header = table.column_names();
+        let results = |cache| ResultColumns::find(header, cache);
+        let (case, hot, cold, core) = if kernel.is_collective() {
+            let column = collective_rows::MESSAGE_BYTES;
+            if table.column_index(column).is_none() {
+                return Err(DatabaseError::MissingColumn { path: table.path().to_owned(), column });
+            }
+            let average = table.column_index(collective_rows::DURATION);
+            let hot = ResultColumns { average, ..results(CacheState::Hot) };
+            let case = CaseColumns::Collective(CollectiveKeyColumns::find(header));
+            (case, hot, ResultColumns::find(&[], CacheState::Cold), None)
+        } else {
+            let case = CaseColumns::Kernel(RowColumns::from_table(table)?);
+            (case, results(CacheState::Hot), results(CacheState::Cold), table.column_index(columns::CORE))
+        };
+        Ok(Self {
+            kernel,
+            table,
+            case,
+            hot,
+            cold,
+            core,
+            production: table.column_index(columns::PROFILING[1]),
+            records: table.column_index(columns::PROFILING_RECORDS),
+        })
+    }
+
+    pub(crate) const fn table(&self) -> &'t KernelCsv {
+        self.table
+    }
+
+    /// Parses a row from its cells. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
+    pub(crate) fn parse_row(&self, row: usize, cells: &ByteRecord) -> RowCase {
+        RowCase {
+            row,
+            line: self.table.row_line(row).unwrap_or_default(),
+            case: match &self.case {
+                CaseColumns::Kernel(columns) => columns.parse_case(self.kernel, cells),
+                CaseColumns::Collective(columns) => columns.parse_case(self.kernel, cells),
+            },
+            hot: self.hot.read(cells),
+            cold: self.cold.read(cells),
+            production: production_median(cells, self.production),
+            production_records: production_records(cells, self.records),
+            is_on_ai_cpu: cell_text(cells, self.core) == Some(RecordedTask::AI_CPU),
+        }
+    }
+}
+
 /// Parses every row of a table as a case, see [`for_each_row_case`].
 pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<RowCase>, DatabaseError> {
     let mut cases = Vec::with_capacity(table.len());
@@ -255,61 +312,14 @@ pub(crate) fn row_cases(kernel: &KernelName, table: &KernelCsv) -> Result<Vec<Ro
     Ok(cases)
 }
 
-/// Parses every row of a table as a case and visits them in order. Fails with [`DatabaseError::MissingColumn`] if a column of the
-/// signature is missing. Cells that cannot be parsed are not an error of the table: [`RowCase::case`] has the reason.
+/// Parses every row of a table as a case and visits them in order. Fails as [`RowCaseParser::new`].
 pub(crate) fn for_each_row_case(
     kernel: &KernelName,
     table: &KernelCsv,
     mut visit: impl FnMut(RowCase),
 ) -> Result<(), DatabaseError> {
-    if kernel.is_collective() {
-        return for_each_collective_row(kernel, table, visit);
-    }
-    let columns = RowColumns::from_table(table)?;
-    table.for_each_row(|row, cells| {
-        visit(RowCase {
-            row,
-            line: table.row_line(row).unwrap_or_default(),
-            case: columns.parse_case(kernel, cells),
-            hot: columns.hot.read(cells),
-            cold: columns.cold.read(cells),
-            production: production_median(cells, columns.production),
-            production_records: production_records(cells, columns.records),
-            is_on_ai_cpu: cell_text(cells, columns.core) == Some(RecordedTask::AI_CPU),
-        });
-    });
-    Ok(())
-}
-
-/// Parses every row of the table of a collective. Fails with [`DatabaseError::MissingColumn`] without sizes.
-fn for_each_collective_row(
-    kernel: &KernelName,
-    table: &KernelCsv,
-    mut visit: impl FnMut(RowCase),
-) -> Result<(), DatabaseError> {
-    if table.column_index(collective_rows::MESSAGE_BYTES).is_none() {
-        let column = collective_rows::MESSAGE_BYTES;
-        return Err(DatabaseError::MissingColumn { path: table.path().to_owned(), column });
-    }
-    let key = CollectiveKeyColumns::find(table.column_names());
-    let duration = table.column_index(collective_rows::DURATION);
-    let results =
-        ResultColumns { average: duration, ..ResultColumns::find(table.column_names(), CacheState::Hot) };
-    let cold = ResultColumns::find(&[], CacheState::Cold);
-    let production = table.column_index(columns::PROFILING[1]);
-    let records = table.column_index(columns::PROFILING_RECORDS);
-    table.for_each_row(|row, cells| {
-        visit(RowCase {
-            row,
-            line: table.row_line(row).unwrap_or_default(),
-            case: key.parse_case(kernel, cells),
-            hot: results.read(cells),
-            cold: cold.read(cells),
-            production: production_median(cells, production),
-            production_records: production_records(cells, records),
-            is_on_ai_cpu: false,
-        });
-    });
+    let parser = RowCaseParser::new(kernel, table)?;
+    table.for_each_row(|row, cells| visit(parser.parse_row(row, cells)));
     Ok(())
 }
 

@@ -80,7 +80,7 @@ pub(crate) use signature::{
 };
 pub use signature_cells::{CellsError, SignatureCells};
 pub(crate) use signature_mismatch::signature_mismatch;
-pub use software_fingerprint::{ImportedVersions, SoftwareFingerprint};
+pub use software_fingerprint::{IdentifiedSoftware, ImportedVersions, SoftwareFingerprint};
 pub use software_versions::SoftwareVersions;
 pub(crate) use software_versions::version_numbers;
 pub(crate) use suggest::{did_you_mean_or, nearest_name, truncate_for_message};

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BTreeSet, iter, sync::Arc};
 use serde::{Serialize, Serializer};
 
 use super::{
-    CacheState, CaseId, CaseOutcome, DurationList, IdentifiedCase, Nanos, SoftwareFingerprint, Verdict,
+    CacheState, CaseId, CaseOutcome, DurationList, IdentifiedCase, IdentifiedSoftware, Nanos, Verdict,
 };
 use crate::stats::{CycleRate, SampleSummary};
 
@@ -170,7 +170,7 @@ pub struct AttemptSamples {
     /// Operator, state and unit; empty for attempts of versions that did not record them.
     pub(crate) task: Arc<RecordedTask>,
     /// Software of the collection; `None` for collections of versions that did not record it.
-    pub(crate) software: Option<Arc<SoftwareFingerprint>>,
+    pub(crate) software: Option<Arc<IdentifiedSoftware>>,
 }
 
 /// Accepted samples of one attempt, for the fit of all cases.
@@ -293,7 +293,7 @@ pub struct RowResult {
     /// The numbers; `None` for verdicts without a measurement.
     pub(crate) measurement: Option<Measurement>,
     /// Software of the measurement; `None` without a measurement, or where it was not recorded.
-    pub(crate) software: Option<Arc<SoftwareFingerprint>>,
+    pub(crate) software: Option<Arc<IdentifiedSoftware>>,
     /// Runs whose rows of the case may show samples that were withdrawn, see [`WithdrawnAttempts`].
     pub(crate) withdrawn_runs: BTreeSet<String>,
 }
@@ -339,7 +339,7 @@ impl RowResult {
         self.measurement.as_ref().is_some_and(|measured| {
             let more = measured.samples.cmp(&shown.samples.unwrap_or_default());
             let is_of_other_software = shown.samples.is_some()
-                && self.software.as_ref().map(|software| software.digest()) != shown.software;
+                && self.software.as_ref().map(|software| software.digest()) != shown.software.as_deref();
             match self.outcome.verdict.cmp(&shown.verdict) {
                 _ if is_of_other_software => true,
                 Ordering::Less => true,

@@ -1,6 +1,6 @@
 //! Fingerprint of the software of a collection. Samples of different fingerprints are never pooled.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Deref};
 
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +136,44 @@ impl fmt::Display for SoftwareFingerprint {
         let Some((name, value)) = values.next() else { return f.write_str("unknown software") };
         write!(f, "{name} {value}")?;
         values.try_for_each(|(name, value)| write!(f, ", {name} {value}"))
+    }
+}
+
+/// A fingerprint with its digest, which is computed once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentifiedSoftware {
+    fingerprint: SoftwareFingerprint,
+    digest: String,
+    text: String,
+}
+
+impl IdentifiedSoftware {
+    pub(crate) fn new(fingerprint: SoftwareFingerprint) -> Self {
+        let digest = fingerprint.digest();
+        let text = format!("{fingerprint} ({digest})");
+        Self { fingerprint, digest, text }
+    }
+
+    pub(crate) const fn fingerprint(&self) -> &SoftwareFingerprint {
+        &self.fingerprint
+    }
+
+    /// Returns the digest, see [`SoftwareFingerprint::digest`].
+    pub(crate) fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Returns the versions with the digest in parentheses, as rows have them: `CANN 8.3.RC1 (0123456789abcdef)`.
+    pub(crate) fn cell_text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Deref for IdentifiedSoftware {
+    type Target = SoftwareFingerprint;
+
+    fn deref(&self) -> &SoftwareFingerprint {
+        &self.fingerprint
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::EngineError;
 use crate::{
     database::{
-        Database, DatabaseError, RowCase, ShownInterval, WriteBackReport, row_cases, write_back_kernel,
+        Database, DatabaseError, RowCase, ShownInterval, TableRow, WriteBackReport, row_cases,
+        write_back_kernel,
     },
     domain::{
         CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult,
@@ -203,7 +204,7 @@ impl WriteBack {
             let rows = row_cases(&kernel, &table).unwrap_or_default().into_iter();
             cases.extend(rows.filter_map(|row| {
                 let case = row.case.as_ref().ok()?.id();
-                let compared = ledger.compare_row(&table, &row, &case);
+                let compared = ledger.compare_row(&TableRow::read(&table, row), &case);
                 matches!(compared, RowComparison::OtherLedger | RowComparison::UnknownRun { .. })
                     .then_some(case)
             }));
@@ -283,14 +284,16 @@ fn outdated_rows(
 ) -> Result<Vec<OutdatedRow>, DatabaseError> {
     let table = database.kernel_csv(kernel)?;
     let rows = row_cases(kernel, &table)?.into_iter();
+    let rows = rows.filter(|row| row.cells(ledger.cache()).shown.is_some());
     let outdated = rows.filter_map(|row| {
-        let cells = row.cells(ledger.cache());
+        let row = TableRow::read(&table, row);
+        let cells = row.parsed.cells(ledger.cache());
         let shown = cells.shown.as_ref()?;
-        let case = row.case.as_ref().ok()?.id();
-        let is_outdated = match ledger.compare_row(&table, &row, &case) {
+        let case = row.parsed.case.as_ref().ok()?.id();
+        let is_outdated = match ledger.compare_row(&row, &case) {
             RowComparison::Behind | RowComparison::Different { .. } => true,
             RowComparison::OtherLedger | RowComparison::UnknownRun { .. } | RowComparison::EarlierVersion => {
-                lacks_estimate(ledger, &row, &case)
+                lacks_estimate(ledger, &row.parsed, &case)
             }
             _ => false,
         };
@@ -298,7 +301,7 @@ fn outdated_rows(
             return None;
         }
         let suspicious_collections = || {
-            let judged = ledger.judged_row(&case, row.production)?;
+            let judged = ledger.judged_row(&case, row.parsed.production)?;
             let measured = judged.measurement.filter(|_| judged.outcome.verdict == Verdict::Suspicious)?;
             Some(measured.collections)
         };

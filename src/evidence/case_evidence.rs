@@ -12,12 +12,12 @@ use crate::{
     catalogue::Catalogue,
     config::DeviceProfile,
     database::{
-        CellDifference, Database, DatabaseError, ProductionRow, RowCase, collective_rows::DURATION, columns,
-        production_rows, row_cases,
+        CellDifference, Database, DatabaseError, ProductionRow, RowCase, TableRow, collective_rows::DURATION,
+        columns, production_rows, row_cases,
     },
     domain::{
-        CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, IntervalMethod, KernelName, Nanos,
-        RecordedTask, RowResult, SoftwareFingerprint, Verdict, reason_remarks,
+        CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, IdentifiedSoftware, IntervalMethod,
+        KernelName, Nanos, RecordedTask, RowResult, Verdict, reason_remarks,
     },
     ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, StoredControl},
     plan::planned_case,
@@ -307,22 +307,19 @@ impl EvidenceSources<'_> {
     ) -> Result<(Vec<RowEvidence>, Option<Case>), DatabaseError> {
         let table = self.database.kernel_csv(kernel)?;
         let is_case = |row: &RowCase| row.case.as_ref().is_ok_and(|case| case.id() == *id);
-        let found: Vec<RowCase> = row_cases(kernel, &table)?.into_iter().filter(is_case).collect();
+        let found = row_cases(kernel, &table)?.into_iter().filter(is_case);
+        let found: Vec<TableRow<'_>> = found.map(|row| TableRow::read(&table, row)).collect();
         let rows = found.iter().map(|row| {
             let cell = |column| {
                 let column = columns::result_column(cache, column);
-                column
-                    .and_then(|column| table.cell_text(row.row, column))
-                    .unwrap_or_default()
-                    .trim()
-                    .to_owned()
+                column.map_or_else(String::new, |column| row.cell(column).into_owned())
             };
-            let compared = comparison.map(|ledger| ledger.compare_row(&table, row, id));
+            let compared = comparison.map(|ledger| ledger.compare_row(row, id));
             RowEvidence {
                 file: table.path().to_owned(),
-                line: row.line,
+                line: row.parsed.line,
                 average_us: match kernel.is_collective() {
-                    true => table.cell_text(row.row, DURATION).unwrap_or_default(),
+                    true => row.cell(DURATION).into_owned(),
                     false => cell(columns::AVERAGE),
                 },
                 verdict: cell(columns::VERDICT),
@@ -333,7 +330,7 @@ impl EvidenceSources<'_> {
             }
         });
         let rows = rows.collect();
-        Ok((rows, found.into_iter().next().and_then(|row| row.case.ok())))
+        Ok((rows, found.into_iter().next().and_then(|row| row.parsed.case.ok())))
     }
 
     fn collection(
@@ -379,7 +376,9 @@ impl EvidenceSources<'_> {
             median_us: summary.as_ref().map(|summary| summary.median / 1e3),
             is_used: left_out.is_none(),
             left_out,
-            software: software.as_ref().map(software_text),
+            software: software
+                .as_ref()
+                .map(|software| IdentifiedSoftware::new(software.clone()).cell_text().to_owned()),
             task: attempt.task.clone(),
             clock: attempt.cycle_rate.map(ClockEvidence::from),
             controls: control_evidence(controls, run, *collection),
@@ -460,17 +459,13 @@ fn reason_left_out(attempt: &CaseAttempt, is_empty: bool, result: Option<&RowRes
     if is_empty {
         return Some("it has no accepted samples".to_owned());
     }
-    let newest = result.and_then(|row| row.software.as_deref());
+    let newest = result.and_then(|row| row.software.as_deref()).map(IdentifiedSoftware::fingerprint);
     (attempt.software.as_ref() != newest).then(|| match (newest, &attempt.software) {
         (Some(newest), Some(own)) => {
             format!("measured with other software: {}", own.differences_from(newest))
         }
         _ => "measured with software that is not known to be the same".to_owned(),
     })
-}
-
-fn software_text(software: &SoftwareFingerprint) -> String {
-    format!("{software} ({})", software.digest())
 }
 
 /// Returns the results of the rules for a row; `None` without a measurement.
@@ -536,7 +531,7 @@ impl ResultEvidence {
             samples: measured.samples,
             collections: measured.collections,
             interval,
-            software: row.software.as_deref().map(software_text),
+            software: row.software.as_deref().map(|software| software.cell_text().to_owned()),
             ranks: RankEvidence::of_counters(&measured.counters),
         })
     }

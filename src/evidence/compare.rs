@@ -1,6 +1,6 @@
 //! Comparison of the rows of a database with its ledger.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, ops::Range};
 
 use rayon::prelude::*;
 
@@ -11,10 +11,10 @@ use super::{
 };
 use crate::{
     database::{
-        CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, RowCase,
-        columns, for_each_row_case, row_count_text, row_differences,
+        CellDifference, Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind,
+        RowCaseParser, TableRow, columns, for_each_row_case, row_count_text,
     },
-    domain::{CacheState, CaseId, CaseSet, IntervalMethod, KernelName, Nanos, RowResult, Verdict},
+    domain::{CacheState, Case, CaseId, CaseSet, IntervalMethod, KernelName, Nanos, RowResult, Verdict},
     ledger::{Ledger, LedgerError, StoredArchive},
     render::files::EVIDENCE,
     table::format::quote_cell,
@@ -22,8 +22,10 @@ use crate::{
 
 /// Maximum number of different cells that an issue lists.
 const MOST_CELLS: usize = 4;
-/// Number of rows that are compared side by side; a table of 100,000 rows is not in memory a second time.
-const ROWS_AT_ONCE: usize = 4096;
+/// Number of rows that a thread compares at a time.
+const ROWS_OF_TASK: usize = 256;
+/// Number of such parts of a table whose results are in memory at a time.
+const TASKS_AT_ONCE: usize = 64;
 
 /// A row compared with the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,15 +105,15 @@ impl LedgerComparison {
     }
 
     /// Compares what the row of a case shows for this state of the cache with the ledger.
-    pub(crate) fn compare_row(&self, table: &KernelCsv, row: &RowCase, case: &CaseId) -> RowComparison {
-        let expected = self.judged_row(case, row.production);
-        let found = row.cells(self.cache);
+    pub(crate) fn compare_row(&self, row: &TableRow<'_>, case: &CaseId) -> RowComparison {
+        let expected = self.judged_row(case, row.parsed.production);
+        let found = row.parsed.cells(self.cache);
         let Some(run) = found.run.as_ref().filter(|run| self.runs.contains(*run)) else {
-            return self.compare_unknown_run(table, row, expected.as_ref());
+            return self.compare_unknown_run(row, expected.as_ref());
         };
         let cell = |column| {
             let column = columns::result_column(self.cache, column);
-            column.and_then(|column| table.cell_text(row.row, column)).unwrap_or_default().trim().to_owned()
+            column.map_or_else(String::new, |column| row.cell(column).into_owned())
         };
         let Some(expected) = expected else {
             let verdict = cell(columns::VERDICT);
@@ -126,12 +128,12 @@ impl LedgerComparison {
             };
         };
         let Some(shown) = &found.shown else { return RowComparison::Behind };
-        let cells = row_differences(table, row.row, &expected);
+        let cells = row.differences(&expected);
         if cells.is_empty() {
             RowComparison::Equal
-        } else if self.is_of_earlier_version(table, row, case, &cells) {
+        } else if self.is_of_earlier_version(row, case, &cells) {
             RowComparison::EarlierVersion
-        } else if self.is_earlier_state(table, row, case)
+        } else if self.is_earlier_state(row, case)
             || (self.is_unfinished && self.rows.is_withdrawn(case, run))
         {
             RowComparison::Behind
@@ -141,13 +143,8 @@ impl LedgerComparison {
     }
 
     /// Compares a row that names no run of the ledger with the row that the ledger determines.
-    fn compare_unknown_run(
-        &self,
-        table: &KernelCsv,
-        row: &RowCase,
-        expected: Option<&RowResult>,
-    ) -> RowComparison {
-        let found = row.cells(self.cache);
+    fn compare_unknown_run(&self, row: &TableRow<'_>, expected: Option<&RowResult>) -> RowComparison {
+        let found = row.parsed.cells(self.cache);
         match (&found.shown, expected) {
             (None, Some(_)) => RowComparison::Behind,
             // Rows of older tools have neither run nor samples.
@@ -156,7 +153,7 @@ impl LedgerComparison {
                     return RowComparison::OtherLedger;
                 }
                 let run = found.run.clone().unwrap_or_default();
-                RowComparison::UnknownRun { run, cells: row_differences(table, row.row, expected) }
+                RowComparison::UnknownRun { run, cells: row.differences(expected) }
             }
             (Some(_), Some(_)) => RowComparison::OtherLedger,
             (_, None) if found.run.is_some() => RowComparison::OtherLedger,
@@ -169,8 +166,7 @@ impl LedgerComparison {
     /// follows from it.
     fn is_of_earlier_version(
         &self,
-        table: &KernelCsv,
-        row: &RowCase,
+        row: &TableRow<'_>,
         case: &CaseId,
         differences: &[CellDifference],
     ) -> bool {
@@ -186,22 +182,22 @@ impl LedgerComparison {
                 || self
                     .rows
                     .earlier_rows(case, self.shown_samples(row))
-                    .any(|(_, earlier)| is_same_but_interval(&row_differences(table, row.row, &earlier))))
+                    .any(|(_, earlier)| is_same_but_interval(&row.differences(&earlier))))
     }
 
     /// Returns the number of samples that a row shows.
-    fn shown_samples(&self, row: &RowCase) -> Option<usize> {
-        row.cells(self.cache).shown.as_ref().and_then(|shown| shown.samples)
+    fn shown_samples(&self, row: &TableRow<'_>) -> Option<usize> {
+        row.parsed.cells(self.cache).shown.as_ref().and_then(|shown| shown.samples)
     }
 
     /// Returns true if a row shows the case as an earlier state of the ledger did. An interval that is an estimate of all
     /// cases can be of any earlier state if a run has not ended, or if the case has been measured again.
-    fn is_earlier_state(&self, table: &KernelCsv, row: &RowCase, case: &CaseId) -> bool {
+    fn is_earlier_state(&self, row: &TableRow<'_>, case: &CaseId) -> bool {
         let is_estimated =
-            row.cells(self.cache).interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
+            row.parsed.cells(self.cache).interval.method.is_some_and(IntervalMethod::depends_on_other_cases);
         self.rows.earlier_rows(case, self.shown_samples(row)).any(|(newer, earlier)| {
-            let earlier = self.judge_by_production(earlier, row.production);
-            let mut differences = row_differences(table, row.row, &earlier);
+            let earlier = self.judge_by_production(earlier, row.parsed.production);
+            let mut differences = row.differences(&earlier);
             differences.retain(|cell| columns::hot_column(cell.column) != columns::REASON);
             if newer > 0 || self.is_unfinished {
                 differences.retain(|cell| !is_suspicion(cell));
@@ -363,6 +359,39 @@ fn compare_table<'a>(
     Ok(rows)
 }
 
+/// A row compared in each state of the cache.
+struct ComparedRow {
+    line: u64,
+    /// True if the row has values of production profiles.
+    has_production: bool,
+    /// Empty for a row that is no case.
+    found: Vec<RowComparison>,
+    /// The case of the row, if it was measured.
+    measured: Option<CaseId>,
+}
+
+impl ComparedRow {
+    fn compare(row: &TableRow<'_>, comparisons: &[LedgerComparison]) -> Self {
+        // The id of a case is a digest, which is computed once for all states of the cache.
+        let case = row.parsed.case.as_ref().ok().map(Case::id);
+        let found = case
+            .iter()
+            .flat_map(|case| comparisons.iter().map(|comparison| comparison.compare_row(row, case)));
+        Self {
+            line: row.parsed.line,
+            has_production: row.parsed.production.is_some(),
+            found: found.collect(),
+            measured: case.filter(|case| comparisons.iter().any(|one| one.rows.is_measured(case))),
+        }
+    }
+}
+
+/// Splits rows into parts of so many, the last of which may be smaller.
+fn split_rows(rows: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = rows.end;
+    rows.step_by(size).map(move |first| first..end.min(first + size))
+}
+
 /// Comparison of the rows of one table in each state of the cache.
 struct ComparedRows<'a> {
     comparisons: &'a [LedgerComparison],
@@ -389,37 +418,29 @@ impl<'a> ComparedRows<'a> {
 
     /// Compares the rows of a table or of a part of it.
     fn compare_part(&mut self, kernel: &KernelName, table: &KernelCsv) -> Result<(), DatabaseError> {
-        let mut rows = Vec::with_capacity(ROWS_AT_ONCE.min(table.len()));
-        for_each_row_case(kernel, table, |row| {
-            self.production_rows += usize::from(row.production.is_some());
-            rows.push(row);
-            if rows.len() == ROWS_AT_ONCE {
-                self.compare_rows(table, &mut rows);
-            }
-        })?;
-        self.compare_rows(table, &mut rows);
+        let parser = RowCaseParser::new(kernel, table)?;
+        let comparisons = self.comparisons;
+        let parts: Vec<Range<usize>> = split_rows(0..table.len(), ROWS_OF_TASK).collect();
+        for parts in parts.chunks(TASKS_AT_ONCE) {
+            let compared = parts.par_iter().map(|rows| {
+                let mut compared = Vec::with_capacity(rows.len());
+                table.for_each_row_of(rows.clone(), |row, cells| {
+                    compared.push(ComparedRow::compare(&TableRow::parse(&parser, row, cells), comparisons));
+                });
+                compared
+            });
+            let compared: Vec<Vec<ComparedRow>> = compared.collect();
+            compared.into_iter().flatten().for_each(|row| self.add_row(row));
+        }
         Ok(())
     }
 
-    fn compare_rows(&mut self, table: &KernelCsv, rows: &mut Vec<RowCase>) {
-        let comparisons = self.comparisons;
-        // The id of a case is a digest, which is computed once for all states of the cache.
-        let compared = |row: &RowCase| -> Option<(CaseId, Vec<RowComparison>)> {
-            let case = row.case.as_ref().ok()?.id();
-            let found = comparisons.iter().map(|comparison| comparison.compare_row(table, row, &case));
-            let found = found.collect();
-            Some((case, found))
-        };
-        let found: Vec<Option<(CaseId, Vec<RowComparison>)>> = rows.par_iter().map(compared).collect();
-        for (row, found) in rows.drain(..).zip(found) {
-            let Some((case, found)) = found else { continue };
-            for (compared, found) in self.compared.iter_mut().zip(found) {
-                compared.add_row(row.line, found);
-            }
-            if comparisons.iter().any(|comparison| comparison.rows.is_measured(&case)) {
-                self.measured.insert(case);
-            }
+    fn add_row(&mut self, row: ComparedRow) {
+        self.production_rows += usize::from(row.has_production);
+        for (compared, found) in self.compared.iter_mut().zip(row.found) {
+            compared.add_row(row.line, found);
         }
+        self.measured.extend(row.measured);
     }
 
     /// Returns the issues of the table in a file of this name.

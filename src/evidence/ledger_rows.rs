@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::{
     domain::{
-        AttemptSamples, CacheState, CaseId, CaseMap, CaseOutcome, RowResult, SoftwareFingerprint,
-        WithdrawnAttempts, reason_cause,
+        AttemptSamples, CacheState, CaseId, CaseMap, CaseOutcome, IdentifiedSoftware, RowResult,
+        SoftwareFingerprint, WithdrawnAttempts, reason_cause,
     },
     ledger::{Ledger, LedgerError, OtherKernelAttempt},
     verify::{EstimateInput, EstimatedCase, JointEstimates, pool_attempts, pooled_sample_count},
 };
 
 /// Measurements of all cases of a ledger in one state of the cache, with the estimates from all collections.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LedgerRows {
     estimates: JointEstimates,
     attempts: CaseMap<Vec<AttemptSamples>>,
@@ -25,6 +25,10 @@ pub(crate) struct LedgerRows {
 impl LedgerRows {
     /// Reads all measurements. Fails with [`LedgerError`] if the ledger cannot be read.
     pub(crate) fn read(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
+        // Most ledgers have no collections with a cold cache, and the queries visit all attempts.
+        if !ledger.has_collections(cache)? {
+            return Ok(Self::default());
+        }
         let mut ran_as_other = BTreeMap::new();
         for case in ledger.ran_as_other_reasons(cache)?.into_keys() {
             let newest = ledger.newest_attempt_as_other(&case, cache)?;
@@ -131,7 +135,8 @@ fn pooled_row(
 ) -> Option<RowResult> {
     let mut row = pool_attempts(case, attempts, estimated)?;
     if let Some(newest) = newest_as_other {
-        let software = compare_software(newest.software.as_ref(), row.software.as_deref());
+        let measured = row.software.as_deref().map(IdentifiedSoftware::fingerprint);
+        let software = compare_software(newest.software.as_ref(), measured);
         let remark = format!("a later attempt with {software} {}", reason_cause(&newest.reason));
         row.outcome = CaseOutcome::with_remarks(row.outcome.verdict, &row.outcome.reason, [remark.as_str()]);
     }
@@ -170,10 +175,10 @@ mod tests {
             outliers: 0,
             counters: Vec::new().into(),
             task: Arc::default(),
-            software: Some(Arc::new(SoftwareFingerprint {
+            software: Some(Arc::new(IdentifiedSoftware::new(SoftwareFingerprint {
                 cann: Some(cann.to_owned()),
                 ..Default::default()
-            })),
+            }))),
         };
         // The states have 9, 18, 18 (the newer software alone), 27 and 36 samples.
         let attempts =

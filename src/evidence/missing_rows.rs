@@ -130,7 +130,7 @@ fn cases_without_row(
 fn for_each_part_or_whole(
     database: &Database,
     kernel: &KernelName,
-    mut visit: impl FnMut(&KernelCsv) -> Result<(), DatabaseError>,
+    mut visit: impl FnMut(&KernelCsv) -> Result<(), DatabaseError> + Send,
 ) -> Result<(), DatabaseError> {
     database.for_each_part(kernel, &mut visit).or_else(|_| visit(&database.kernel_csv(kernel)?))
 }

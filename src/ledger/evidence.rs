@@ -29,6 +29,13 @@ impl Ledger {
         self.read_rows("SELECT run FROM runs", [], |row| row.get(0))
     }
 
+    /// Returns true if a collection was made in this state of the cache.
+    pub(crate) fn has_collections(&self, cache: CacheState) -> Result<bool, LedgerError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM collections WHERE cache = ?1)";
+        let found: Vec<bool> = self.read_rows(sql, [cache.as_str()], |row| row.get(0))?;
+        Ok(found.contains(&true))
+    }
+
     /// Returns true if the run of the newest collection has not ended, so that rows may lack results of the ledger.
     pub(crate) fn has_unfinished_run(&self) -> Result<bool, LedgerError> {
         let sql = "SELECT r.ended_ns IS NULL FROM collections c JOIN runs r USING (run)
@@ -38,7 +45,8 @@ impl Ledger {
     }
 
     /// Returns run, case and verdict of the cases without accepted samples in one state of the cache: of the case in the run, and
-    /// of its attempts. `unsampled` are the cases without accepted samples that have attempts with a measurement.
+    /// of its attempts. `unsampled` are the cases without accepted samples that have attempts with a measurement; of other cases,
+    /// a verdict with samples is left out.
     pub(crate) fn verdicts_without_samples<'c>(
         &self,
         cache: CacheState,
@@ -46,19 +54,34 @@ impl Ledger {
         unsampled: impl Iterator<Item = &'c CaseId>,
     ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
         let unsampled = serde_json::to_string(&unsampled.collect::<Vec<_>>()).unwrap_or_default();
-        let sql = format!(
-            "SELECT case_id, run, verdict FROM verdicts WHERE run IN (SELECT run FROM runs r WHERE {RUN_CACHE} = ?1)
-             UNION ALL SELECT a.case_id, c.run, a.verdict FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
-             WHERE c.cache = ?1 AND (a.verdict NOT IN ({WITH_SAMPLES}) OR a.case_id IN (SELECT value FROM json_each(?2)))"
-        );
         let mut found = BTreeSet::new();
-        let _: Vec<()> = self.read_rows(&sql, [cache.as_str(), &unsampled], |row| {
+        let mut add = |row: &Row<'_>| {
             let case: CaseId = row.get(0)?;
             if !has_samples(&case) {
                 found.insert((row.get(1)?, case, row.get(2)?));
             }
             Ok(())
-        })?;
+        };
+        let runs: Vec<String> = self.read_rows(
+            &format!("SELECT run FROM runs r WHERE {RUN_CACHE} = ?1"),
+            [cache.as_str()],
+            |row| row.get(0),
+        )?;
+        if !runs.is_empty() {
+            let runs = serde_json::to_string(&runs).unwrap_or_default();
+            let sql = format!(
+                "SELECT case_id, run, verdict FROM verdicts WHERE run IN (SELECT value FROM json_each(?1))
+                 AND (verdict NOT IN ({WITH_SAMPLES}) OR case_id IN (SELECT value FROM json_each(?2)))"
+            );
+            let _: Vec<()> = self.read_rows(&sql, [&runs, &unsampled], &mut add)?;
+        }
+        if self.has_collections(cache)? {
+            let sql = format!(
+                "SELECT a.case_id, c.run, a.verdict FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
+                 WHERE c.cache = ?1 AND (a.verdict NOT IN ({WITH_SAMPLES}) OR a.case_id IN (SELECT value FROM json_each(?2)))"
+            );
+            let _: Vec<()> = self.read_rows(&sql, [cache.as_str(), &unsampled], add)?;
+        }
         Ok(found)
     }
 }

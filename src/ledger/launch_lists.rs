@@ -64,6 +64,15 @@ pub(super) fn read_launches(row: &Row<'_>, column: usize) -> rusqlite::Result<Ve
         .collect()
 }
 
+/// Reads the launches of an attempt as [`read_launches`] does, without a list of them.
+fn check_launches(row: &Row<'_>, column: usize) -> rusqlite::Result<()> {
+    let states = row.get_ref(column)?.as_bytes()?;
+    let _: i64 = row.get(column + 1)?;
+    check_list(row, column + 2, states.len())?;
+    check_list(row, column + 3, states.len())?;
+    states.iter().try_for_each(|state| state_flags(*state, column).map(|_| ()))
+}
+
 /// Reads the samples of an attempt from the columns `states` and `durations_ns`; none from NULL.
 pub(super) fn read_samples(
     row: &Row<'_>,
@@ -108,13 +117,28 @@ fn read_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<
     Err(unreadable(column, format!("a list of {} values for {launches} launches", list.len())))
 }
 
-/// Parses a JSON list of integers of up to 18 digits without spaces, as ledgers have them: they have millions, and a parser of
-/// any JSON takes twice as long. `None` for any other text. `expected` is the capacity of the list.
+/// Checks a list as [`read_list`] does, without its values.
+fn check_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<()> {
+    let mut values = 0;
+    match visit_plain_list(row.get_ref(column)?.as_bytes()?, |_| values += 1) {
+        Some(()) if values == launches => Ok(()),
+        _ => read_list(row, column, launches).map(|_| ()),
+    }
+}
+
+/// Parses a list with [`visit_plain_list`]. `expected` is its capacity.
 fn parse_plain_list(text: &[u8], expected: usize) -> Option<Vec<i64>> {
-    let numbers = text.strip_prefix(b"[")?.strip_suffix(b"]")?;
     let mut list = Vec::with_capacity(expected);
+    visit_plain_list(text, |value| list.push(value))?;
+    Some(list)
+}
+
+/// Parses a JSON list of integers of up to 18 digits without spaces, as ledgers have them: they have millions, and a parser of
+/// any JSON takes twice as long. `None` for any other text, of which some values may have been visited.
+fn visit_plain_list(text: &[u8], mut visit: impl FnMut(i64)) -> Option<()> {
+    let numbers = text.strip_prefix(b"[")?.strip_suffix(b"]")?;
     if numbers.is_empty() {
-        return Some(list);
+        return Some(());
     }
     for number in numbers.split(|byte| *byte == b',') {
         let (digits, is_negative) = match number {
@@ -132,9 +156,9 @@ fn parse_plain_list(text: &[u8], expected: usize) -> Option<Vec<i64>> {
             }
             value = value * 10 + i64::from(digit - b'0');
         }
-        list.push(if is_negative { -value } else { value });
+        visit(if is_negative { -value } else { value });
     }
-    Some(list)
+    Some(())
 }
 
 fn unreadable(column: usize, problem: String) -> Error {
@@ -148,7 +172,7 @@ pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<V
     let mut rows = statement.query([])?;
     let mut unreadable = Vec::new();
     while let Some(row) = rows.next()? {
-        if let Err(error) = read_launches(row, 1) {
+        if let Err(error) = check_launches(row, 1) {
             unreadable.push((row.get(0)?, error.to_string()));
         }
     }

@@ -16,7 +16,7 @@ use super::{
     software::stored_fingerprint,
 };
 use crate::domain::{
-    AttemptSamples, CacheState, CaseId, CollectionSamples, RecordedTask, SoftwareFingerprint, Verdict,
+    AttemptSamples, CacheState, CaseId, CollectionSamples, IdentifiedSoftware, RecordedTask, Verdict,
 };
 
 /// Columns of an attempt with a measurement, see [`AttemptReader::read`].
@@ -39,7 +39,7 @@ pub(crate) struct MeasuredAttempt {
 #[derive(Debug, Default)]
 struct AttemptReader {
     texts: HashSet<Arc<str>>,
-    software: HashMap<Arc<str>, Option<Arc<SoftwareFingerprint>>>,
+    software: HashMap<Arc<str>, Option<Arc<IdentifiedSoftware>>>,
     /// Task of the attempt before.
     task: Arc<RecordedTask>,
 }
@@ -71,7 +71,7 @@ impl AttemptReader {
             Some(digest) => match self.software.get(digest) {
                 Some(known) => known.clone(),
                 None => {
-                    let fingerprint = stored_fingerprint(row, 13)?.map(Arc::new);
+                    let fingerprint = stored_fingerprint(row, 13)?.map(IdentifiedSoftware::new).map(Arc::new);
                     self.software.insert(Arc::clone(digest), fingerprint.clone());
                     fingerprint
                 }

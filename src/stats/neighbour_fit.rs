@@ -27,29 +27,34 @@ impl ShapePoint {
     fn log_size(&self) -> f64 {
         self.log_dims.iter().sum()
     }
+}
 
-    /// Returns the mean of the logarithms of the ratios of all dimensions, each in the direction in which it is positive;
-    /// `None` if one of them is too great for a neighbour.
-    fn neighbour_distance(&self, other: &Self) -> Option<f64> {
-        let mut sum = 0.0;
-        for (one, other) in self.log_dims.iter().zip(&other.log_dims) {
-            let distance = (one - other).abs();
-            if distance > MOST_RATIO.ln() {
-                return None;
-            }
-            sum += distance;
+/// Returns the mean of the logarithms of the ratios of all dimensions, each in the direction in which it is positive; `None` if
+/// one of them is too great for a neighbour.
+fn neighbour_distance(log_dims: &[f64], others: &[f64]) -> Option<f64> {
+    let mut sum = 0.0;
+    for (one, other) in log_dims.iter().zip(others) {
+        let distance = (one - other).abs();
+        if distance > MOST_RATIO.ln() {
+            return None;
         }
-        #[expect(clippy::cast_precision_loss, reason = "a count of dimensions")]
-        let dims = self.log_dims.len().max(1) as f64;
-        Some(sum / dims)
+        sum += distance;
     }
+    Some(sum / count_dims(log_dims))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of dimensions")]
+fn count_dims(log_dims: &[f64]) -> f64 {
+    log_dims.len().max(1) as f64
 }
 
 /// A case near another one.
 #[derive(Clone, Copy, Debug)]
 struct Neighbour {
-    /// Mean distance of the dimensions, see [`ShapePoint::neighbour_distance`].
+    /// Mean distance of the dimensions, see [`neighbour_distance`].
     distance: f64,
+    /// Place in the order of sizes.
+    place: usize,
     /// Logarithm of its size relative to that of the other case.
     log_size: f64,
     log_duration: f64,
@@ -77,53 +82,77 @@ impl NeighbourFit {
 /// the product of all dimensions; near ones count more. `None` with too few neighbours, and for the smallest and the largest
 /// of them, whose durations would be extrapolated.
 pub(crate) fn fit_neighbours(points: &[ShapePoint]) -> Vec<Option<NeighbourFit>> {
-    let mut by_size: Vec<(f64, usize)> = points.iter().map(ShapePoint::log_size).zip(0..).collect();
-    by_size.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    let mut order: Vec<(f64, usize)> = points.iter().map(ShapePoint::log_size).zip(0..).collect();
+    order.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    let by_size: Vec<SizedPoint<'_>> = order
+        .iter()
+        .map(|&(log_size, index)| SizedPoint { log_size, index, point: &points[index] })
+        .collect();
     let mut fits = vec![None; points.len()];
-    for (place, &(log_size, index)) in by_size.iter().enumerate() {
-        let (before, after) = (&by_size[place.saturating_sub(SEARCHED)..place], &by_size[place + 1..]);
-        let others = before.iter().chain(after.iter().take(SEARCHED));
-        let near = others.filter_map(|&(other_size, other)| {
-            let distance = points[index].neighbour_distance(&points[other])?;
-            let log_size = other_size - log_size;
-            Some(Neighbour { distance, log_size, log_duration: points[other].log_duration })
-        });
-        fits[index] = fit_line(&nearest_of(near));
+    for (place, sized) in by_size.iter().enumerate() {
+        fits[sized.index] = fit_line(&nearest_neighbours(&by_size, place));
     }
     fits
 }
 
-/// Returns the nearest neighbours, nearest first; of equally near ones those that come first.
-fn nearest_of(neighbours: impl Iterator<Item = Neighbour>) -> Vec<Neighbour> {
+/// A point with its size.
+#[derive(Clone, Copy, Debug)]
+struct SizedPoint<'p> {
+    log_size: f64,
+    /// Index of the point.
+    index: usize,
+    point: &'p ShapePoint,
+}
+
+/// Returns the nearest neighbours of the point at a place in the order of sizes, nearest first; of equally near ones the
+/// smaller.
+fn nearest_neighbours(by_size: &[SizedPoint<'_>], place: usize) -> Vec<Neighbour> {
+    /// Greatest error of the logarithm of a size, a sum of those of the dimensions.
+    const ROUNDING: f64 = 1e-9;
+    let SizedPoint { log_size, point, .. } = by_size[place];
+    let dims = count_dims(&point.log_dims);
     let mut nearest: Vec<Neighbour> = Vec::with_capacity(MOST_NEIGHBOURS + 1);
-    for neighbour in neighbours {
-        let place = nearest.partition_point(|nearer| nearer.distance <= neighbour.distance);
-        if place < MOST_NEIGHBOURS {
-            nearest.insert(place, neighbour);
+    let mut add = |other_place: usize| {
+        let other = by_size[other_place];
+        let relative_size = other.log_size - log_size;
+        let farthest = nearest.get(MOST_NEIGHBOURS - 1).map_or(f64::INFINITY, |neighbour| neighbour.distance);
+        // The distances of the dimensions are in sum at least that of the sizes, which only grows.
+        if relative_size.abs() > dims * farthest + ROUNDING {
+            return false;
+        }
+        if let Some(distance) = neighbour_distance(&point.log_dims, &other.point.log_dims) {
+            let log_duration = other.point.log_duration;
+            let neighbour = Neighbour { distance, place: other_place, log_size: relative_size, log_duration };
+            let is_nearer = |nearer: &Neighbour| (nearer.distance, nearer.place) < (distance, other_place);
+            nearest.insert(nearest.partition_point(is_nearer), neighbour);
             nearest.truncate(MOST_NEIGHBOURS);
         }
-    }
+        true
+    };
+    let _ = (place.saturating_sub(SEARCHED)..place).rev().all(&mut add);
+    let _ = (place + 1..by_size.len().min(place + 1 + SEARCHED)).all(&mut add);
     nearest
 }
 
 /// Fits the line through the nearest neighbours of a case.
 fn fit_line(nearest: &[Neighbour]) -> Option<NeighbourFit> {
-    let sizes: Vec<f64> = nearest.iter().map(|neighbour| neighbour.log_size).collect();
-    let is_between = sizes.iter().any(|size| *size < 0.0) && sizes.iter().any(|size| *size > 0.0);
+    let is_between =
+        nearest.iter().any(|one| one.log_size < 0.0) && nearest.iter().any(|one| one.log_size > 0.0);
     if nearest.len() < LEAST_NEIGHBOURS || !is_between {
         return None;
     }
-    let weights: Vec<f64> = nearest.iter().map(|one| weight(one.distance / MOST_RATIO.ln())).collect();
-    let total: f64 = weights.iter().sum();
-    let durations: Vec<f64> = nearest.iter().map(|neighbour| neighbour.log_duration).collect();
-    let mean = |values: &[f64]| {
-        values.iter().zip(&weights).map(|(value, weight)| value * weight).sum::<f64>() / total
+    let mut weights = [0.0; MOST_NEIGHBOURS];
+    for (weighted, neighbour) in weights.iter_mut().zip(nearest) {
+        *weighted = weight(neighbour.distance / MOST_RATIO.ln());
+    }
+    let total: f64 = weights[..nearest.len()].iter().sum();
+    let mean = |value: &dyn Fn(&Neighbour) -> f64| {
+        nearest.iter().zip(&weights).map(|(neighbour, weight)| value(neighbour) * weight).sum::<f64>() / total
     };
-    let (mean_size, mean_duration) = (mean(&sizes), mean(&durations));
+    let mean_size = mean(&|one| one.log_size);
+    let mean_duration = mean(&|one| one.log_duration);
     let moment = |product: &dyn Fn(f64, f64) -> f64| {
-        let products =
-            sizes.iter().zip(&durations).map(|(size, log)| product(size - mean_size, log - mean_duration));
-        mean(&products.collect::<Vec<_>>())
+        mean(&|one| product(one.log_size - mean_size, one.log_duration - mean_duration))
     };
     let slope = moment(&|size, log| size * log) / moment(&|size, _| size * size);
     let squares = moment(&|size, log| (log - slope * size).powi(2));
@@ -166,6 +195,34 @@ mod tests {
             fits[*index].is_some_and(|fit: NeighbourFit| fit.contradicts(points[*index].log_duration))
         };
         (0..points.len()).filter(is_contradicted).collect()
+    }
+
+    /// The search ends early; every other point is compared here, on grids with many equal distances.
+    #[test]
+    fn nearest_neighbours_are_those_of_all_points() {
+        for seed in 0..5 {
+            let mut points = grid(seed);
+            points.extend(grid(seed + 100).into_iter().take(9));
+            let mut order: Vec<(usize, &ShapePoint)> = points.iter().enumerate().collect();
+            order.sort_by(|one, other| one.1.log_size().total_cmp(&other.1.log_size()));
+            let by_size: Vec<SizedPoint<'_>> = order
+                .into_iter()
+                .map(|(index, point)| SizedPoint { log_size: point.log_size(), index, point })
+                .collect();
+            for place in 0..by_size.len() {
+                let near = place.saturating_sub(SEARCHED)..by_size.len().min(place + 1 + SEARCHED);
+                let others = near.filter(|other| *other != place).filter_map(|other| {
+                    let dims = [place, other].map(|place| &by_size[place].point.log_dims);
+                    Some((neighbour_distance(dims[0], dims[1])?, other))
+                });
+                let mut others: Vec<(f64, usize)> = others.collect();
+                others.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+                others.truncate(MOST_NEIGHBOURS);
+                let found = nearest_neighbours(&by_size, place);
+                let found: Vec<(f64, usize)> = found.iter().map(|one| (one.distance, one.place)).collect();
+                assert_eq!(found, others, "seed {seed}, place {place}");
+            }
+        }
     }
 
     #[test]

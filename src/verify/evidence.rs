@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        domain::{CacheState, SoftwareFingerprint},
+        domain::{CacheState, IdentifiedSoftware, SoftwareFingerprint},
         stats::CaseEstimate,
     };
 
@@ -217,7 +217,10 @@ mod tests {
         let of = |cann: Option<&str>, verdict, samples: &[i64]| {
             let software =
                 |cann: &str| SoftwareFingerprint { cann: Some(cann.to_owned()), ..Default::default() };
-            AttemptSamples { software: cann.map(software).map(Arc::new), ..attempt(verdict, samples, 1.0) }
+            AttemptSamples {
+                software: cann.map(software).map(IdentifiedSoftware::new).map(Arc::new),
+                ..attempt(verdict, samples, 1.0)
+            }
         };
         let unknown = of(None, Verdict::Ok, &[900; 9]);
         let old = of(Some("8.3"), Verdict::Ok, &[10; 9]);
@@ -250,10 +253,10 @@ mod tests {
         let case = CaseId::from_stored("00000000000000ff");
         let of = |operator: &str, cann: &str, samples: &[i64]| AttemptSamples {
             task: Arc::new(RecordedTask { operator: operator.to_owned(), ..RecordedTask::default() }),
-            software: Some(Arc::new(SoftwareFingerprint {
+            software: Some(Arc::new(IdentifiedSoftware::new(SoftwareFingerprint {
                 cann: Some(cann.to_owned()),
                 ..Default::default()
-            })),
+            }))),
             ..attempt(Verdict::Ok, samples, 1.0)
         };
         let outcome = |attempts: &[AttemptSamples]| {

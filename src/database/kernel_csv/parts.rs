@@ -1,6 +1,6 @@
 //! Tables in parts, so that a large one is not in memory as a whole.
 
-use std::{io::Read as _, path::Path};
+use std::{fs::File, io::Read as _, path::Path};
 
 use super::{CsvRow, KernelCsv};
 use crate::{database::DatabaseError, files::open_regular};
@@ -36,13 +36,73 @@ impl RowEnds {
     }
 }
 
+/// Reader of a table in parts, each with the header and whole rows.
+#[derive(Debug)]
+struct PartReader<'p> {
+    path: &'p Path,
+    file: File,
+    size: usize,
+    /// Header, and bytes after the last part.
+    bytes: Vec<u8>,
+    ends: RowEnds,
+    /// Number of lines after the header in the parts before.
+    lines_before: u64,
+    has_parts: bool,
+    is_at_end: bool,
+}
+
+impl<'p> PartReader<'p> {
+    fn open(path: &'p Path, size: usize) -> Result<Self, DatabaseError> {
+        Ok(Self {
+            path,
+            file: open_regular(path).map_err(DatabaseError::io("read", path))?,
+            size,
+            bytes: Vec::new(),
+            ends: RowEnds::default(),
+            lines_before: 0,
+            has_parts: false,
+            is_at_end: false,
+        })
+    }
+
+    /// Reads the next part; `None` at the end of the file. A file without rows has one part.
+    fn next_part(&mut self) -> Result<Option<KernelCsv>, DatabaseError> {
+        while !self.is_at_end {
+            let read = self.file.by_ref().take(self.size as u64).read_to_end(&mut self.bytes);
+            self.is_at_end = read.map_err(DatabaseError::io("read", self.path))? == 0;
+            self.ends.search(&self.bytes);
+            let header = self.ends.header.unwrap_or(0);
+            let rest = if self.is_at_end { Vec::new() } else { self.bytes.split_off(self.ends.last) };
+            let has_rows = self.bytes.len() > header;
+            let mut part = None;
+            if has_rows || (self.is_at_end && !self.has_parts) {
+                let next = self.bytes[..header].to_vec();
+                let lines = memchr::memchr_iter(b'\n', &self.bytes[header..]).count() as u64;
+                let mut table = KernelCsv::from_bytes(self.path, std::mem::replace(&mut self.bytes, next))?;
+                table.shift_lines(self.lines_before);
+                self.lines_before += lines;
+                self.has_parts = true;
+                part = Some(table);
+            }
+            self.bytes.extend_from_slice(&rest);
+            self.ends.last = header;
+            self.ends.searched = self.bytes.len();
+            if part.is_some() {
+                return Ok(part);
+            }
+        }
+        Ok(None)
+    }
+}
+
 impl KernelCsv {
-    /// Loads a table in parts, each with the header and whole rows, which have the lines of the file. Fails with [`DatabaseError`]
-    /// as [`Self::load`] does, or if `visit` does; the parts before an error were visited, and its line is that of a part. A
-    /// table with quotes inside of cells may fail although it can be loaded as a whole.
+    /// Loads a table in parts, each with the header and whole rows, which have the lines of the file; the next part is read while
+    /// one is visited. Fails with [`DatabaseError`] as [`Self::load`] does, or if `visit` does; the parts before an error were
+    /// visited, and its line is that of a part. A table with quotes inside of cells may fail although it can be loaded as a
+    /// whole.
     pub(crate) fn for_each_part(
         path: &Path,
-        visit: impl FnMut(&Self) -> Result<(), DatabaseError>,
+        visit: impl FnMut(&Self) -> Result<(), DatabaseError> + Send,
     ) -> Result<(), DatabaseError> {
         Self::for_each_part_of(path, PART, visit)
     }
@@ -50,37 +110,16 @@ impl KernelCsv {
     fn for_each_part_of(
         path: &Path,
         size: usize,
-        mut visit: impl FnMut(&Self) -> Result<(), DatabaseError>,
+        mut visit: impl FnMut(&Self) -> Result<(), DatabaseError> + Send,
     ) -> Result<(), DatabaseError> {
-        let mut file = open_regular(path).map_err(DatabaseError::io("read", path))?;
-        let mut bytes = Vec::new();
-        let mut ends = RowEnds::default();
-        let mut lines_before = 0;
-        let mut is_first = true;
-        loop {
-            let read = file.by_ref().take(size as u64).read_to_end(&mut bytes);
-            let is_end = read.map_err(DatabaseError::io("read", path))? == 0;
-            ends.search(&bytes);
-            let header = ends.header.unwrap_or(0);
-            let rest = if is_end { Vec::new() } else { bytes.split_off(ends.last) };
-            let has_rows = bytes.len() > header;
-            if has_rows || (is_end && is_first) {
-                let next = bytes[..header].to_vec();
-                let lines = memchr::memchr_iter(b'\n', &bytes[header..]).count() as u64;
-                let mut table = Self::from_bytes(path, std::mem::take(&mut bytes))?;
-                table.shift_lines(lines_before);
-                visit(&table)?;
-                lines_before += lines;
-                is_first = false;
-                bytes = next;
-            }
-            if is_end {
-                return Ok(());
-            }
-            bytes.extend_from_slice(&rest);
-            ends.last = header;
-            ends.searched = bytes.len();
+        let mut reader = PartReader::open(path, size)?;
+        let mut part = reader.next_part()?;
+        while let Some(table) = part {
+            let (visited, next) = rayon::join(|| visit(&table), || reader.next_part());
+            visited?;
+            part = next?;
         }
+        Ok(())
     }
 
     /// Adds the number of lines that precede in the file to those of all rows.

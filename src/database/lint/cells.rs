@@ -16,7 +16,7 @@ use crate::{
         zero_placeholders::ZeroFilled,
     },
     domain::{
-        CacheState, Case, CaseId, Dtype, KernelName, Slot, TensorFormat, Verdict, did_you_mean_or,
+        CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Slot, TensorFormat, Verdict, did_you_mean_or,
         format_count,
     },
     table::{
@@ -37,7 +37,7 @@ pub(crate) struct KernelRows<'a> {
     zeros: ZeroFilled,
     zero_cells: ZeroCells,
     unknown_names: UnknownNames,
-    seen: HashMap<CaseId, (u64, Range<usize>)>,
+    seen: CaseMap<(u64, Range<usize>)>,
 }
 
 impl<'a> KernelRows<'a> {
@@ -58,7 +58,7 @@ impl<'a> KernelRows<'a> {
             zeros: ZeroFilled::from_header(header),
             zero_cells: ZeroCells::default(),
             unknown_names: UnknownNames::default(),
-            seen: HashMap::new(),
+            seen: CaseMap::default(),
         }
     }
 
@@ -229,10 +229,26 @@ fn truncate_problem(problem: &str) -> String {
     text.char_indices().nth(LONGEST).map_or(text.clone(), |(at, _)| format!("{}…", &text[..at]))
 }
 
+/// Returns true for digits with at most one point that are a positive number: most cells are, and parsing takes longer.
+fn is_plain_positive(cell: &str, measure: MeasureKind) -> bool {
+    const LONGEST: usize = 18;
+    let mut points = 0;
+    let mut is_positive = false;
+    for byte in cell.bytes() {
+        match byte {
+            b'0' => {}
+            b'1'..=b'9' => is_positive = true,
+            b'.' => points += 1,
+            _ => return false,
+        }
+    }
+    is_positive && points <= usize::from(measure != MeasureKind::Count) && cell.len() <= LONGEST
+}
+
 /// Checks a measured cell. Cells without a measurement are empty or `N/A`.
 fn check_number(cell: &str, measure: MeasureKind, may_be_zero: bool) -> Result<(), String> {
     let cell = cell.trim();
-    if matches!(cell, "" | "N/A" | "NA") {
+    if matches!(cell, "" | "N/A" | "NA") || is_plain_positive(cell, measure) {
         return Ok(());
     }
     let value: f64 = cell.parse().map_err(|_| format!("is `{}`, which is not a number", quote_cell(cell)))?;

@@ -65,6 +65,7 @@ pub(crate) fn check_table(
         }
     };
     let mut rehearsed: Option<(u64, usize)> = None;
+    let run_id = memchr::memmem::Finder::new(REHEARSAL_RUN);
     let mut end = place.range.end;
     let mut last = place;
     while let Some(place) = records.read_record(&mut record) {
@@ -72,12 +73,15 @@ pub(crate) fn check_table(
         if mixed.is_none() && !has_uniform_endings(raw, newline) {
             mixed = Some(place.line);
         }
-        if record.iter().any(|cell| cell.starts_with(REHEARSAL_RUN.as_bytes())) {
+        if run_id.find(raw).is_some() && record.iter().any(|cell| cell.starts_with(REHEARSAL_RUN.as_bytes()))
+        {
             rehearsed = Some(rehearsed.map_or((place.line, 1), |(line, count)| (line, count + 1)));
         }
         if let Some(problem) = describe_raggedness(record.len(), &header) {
             remarks.add_issue(place.line, LintIssueKind::Ragged, problem);
-        } else if let Some(column) = record.iter().position(|cell| std::str::from_utf8(cell).is_err()) {
+        } else if std::str::from_utf8(raw).is_err()
+            && let Some(column) = record.iter().position(|cell| std::str::from_utf8(cell).is_err())
+        {
             let name = quote_cell(&header[column]);
             let text = format!("`{name}` (column {}) is not UTF-8", column + 1);
             remarks.add_issue(place.line, LintIssueKind::NotUtf8, text);
