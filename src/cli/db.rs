@@ -181,7 +181,10 @@ fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
 
 fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.folder()?)?;
-    let _lock = database.lock()?;
+    let _lock = match options.dry_run {
+        true => database.lock_unchanged()?,
+        false => Some(database.lock()?),
+    };
     let assets = options.assets.load()?;
     let report = rebuild_database(&database, &assets, !options.dry_run)?;
     print_data(&match options.output.format {

@@ -46,7 +46,10 @@ pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> 
         print_note("no run has been started on this database");
         return Ok(ExitStatus::Done);
     };
-    let _lock = database.lock()?;
+    let _lock = match options.write {
+        true => Some(database.lock()?),
+        false => database.lock_unchanged()?,
+    };
     let run = match &options.run {
         Some(name) => Some(find_run(&database, &runs, name)?.record.run.as_str()),
         None => None,

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    fs::{self, File, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
@@ -43,50 +43,95 @@ impl FolderLock {
             Err(error) => return Err(FileError::io("create", state)(error)),
         };
         let path = state.join(LOCK);
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            // A link in a folder from somebody else would lead the write below to any file of the user.
-            .custom_flags(OFlag::O_NOFOLLOW.bits())
-            .open(&path)
-            .map_err(|source| match source.raw_os_error().map(Errno::from_raw) {
-                Some(Errno::ELOOP) => FileError::Link { path: path.clone() },
-                _ => FileError::io("open", &path)(source),
-            })?;
-        // A reader of the lock's state holds it for an instant, too.
-        let mut tries = 0;
-        let locked = loop {
-            tries += 1;
-            match file.try_lock() {
-                Err(TryLockError::WouldBlock) if tries < TRIES => thread::sleep(STEP),
-                locked => break locked,
-            }
-        };
-        match locked {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut owner = String::new();
-                let _ = file.read_to_string(&mut owner);
-                let owner = owner.trim();
-                let owner = if owner.is_empty() { "another npubench" } else { owner };
-                return Err(FileError::Locked { path: database.to_owned(), owner: owner.to_owned() });
-            }
-            Err(TryLockError::Error(source)) => return Err(FileError::io("lock", &path)(source)),
-        }
-        let owner = format!("{}\n", LockOwner::this_process());
-        file.set_len(0)
-            .and_then(|()| file.write_all(owner.as_bytes()))
-            .and_then(|()| ignore_state(state))
-            .map_err(FileError::io("write", &path))?;
+        let mut file =
+            open_options(true).create(true).truncate(false).open(&path).map_err(open_error(&path))?;
+        lock_file(&mut file, database, &path, File::try_lock)?;
+        write_owner(&mut file).and_then(|()| ignore_state(state)).map_err(FileError::io("write", &path))?;
         Ok(Self { _file: file, created })
+    }
+
+    /// Locks a database folder for a command that writes nothing, also one that is not writable; `None` if no command has ever
+    /// locked it. Fails with [`FileError::Locked`] with the owner.
+    pub(crate) fn take_unchanged(database: &Path, state: &Path) -> Result<Option<Self>, FileError> {
+        let path = state.join(LOCK);
+        let opened = match open_options(true).open(&path) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                open_options(false).open(&path).map(|file| (file, false))
+            }
+            opened => opened.map(|file| (file, true)),
+        };
+        let (mut file, is_writable) = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(open_error(&path))?,
+        };
+        // Network file systems have no exclusive lock of a file that is open for reading.
+        let try_lock = if is_writable { File::try_lock } else { File::try_lock_shared };
+        lock_file(&mut file, database, &path, try_lock)?;
+        if is_writable {
+            write_owner(&mut file).map_err(FileError::io("write", &path))?;
+        }
+        Ok(Some(Self { _file: file, created: None }))
     }
 
     /// Keeps the state folder after the lock is dropped.
     pub fn keep_state(&mut self) {
         self.created = None;
     }
+}
+
+/// Returns the options that open the lock file.
+fn open_options(is_written: bool) -> OpenOptions {
+    let mut options = File::options();
+    // A link in a folder from somebody else would lead the write of the owner to any file of the user.
+    options.read(true).write(is_written).custom_flags(OFlag::O_NOFOLLOW.bits());
+    options
+}
+
+fn open_error(path: &Path) -> impl FnOnce(io::Error) -> FileError {
+    move |source| match source.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ELOOP) => FileError::Link { path: path.to_owned() },
+        _ => FileError::io("open", path)(source),
+    }
+}
+
+/// Locks an open lock file with `try_lock`. A reader of the lock's state holds it for an instant, too.
+fn lock_file(
+    file: &mut File,
+    database: &Path,
+    path: &Path,
+    try_lock: impl Fn(&File) -> Result<(), TryLockError>,
+) -> Result<(), FileError> {
+    let mut tries = 0;
+    let locked = loop {
+        tries += 1;
+        match try_lock(file) {
+            Err(TryLockError::WouldBlock) if tries < TRIES => thread::sleep(STEP),
+            locked => break locked,
+        }
+    };
+    match locked {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            let mut owner = String::new();
+            let _ = file.read_to_string(&mut owner);
+            let owner = owner.trim();
+            let owner = if owner.is_empty() { "another npubench" } else { owner };
+            Err(FileError::Locked { path: database.to_owned(), owner: owner.to_owned() })
+        }
+        Err(TryLockError::Error(source)) => Err(FileError::io("lock", path)(source)),
+    }
+}
+
+/// Writes this process into the lock file.
+fn write_owner(file: &mut File) -> io::Result<()> {
+    let owner = format!("{}\n", LockOwner::this_process());
+    file.set_len(0)?;
+    file.write_all(owner.as_bytes())
 }
 
 /// Excludes a state folder from version control.
@@ -180,6 +225,22 @@ mod tests {
         drop(lock);
         assert_eq!(LockState::read_state(&state), LockState { is_held: false, owner: Some(us) });
         FolderLock::take(folder.path(), &state).expect("looking holds nothing");
+    }
+
+    #[test]
+    fn commands_that_write_nothing_exclude_writers_and_create_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let state = folder.path().join("state");
+        let take_unchanged = || FolderLock::take_unchanged(folder.path(), &state);
+        assert!(take_unchanged().expect("no lock").is_none() && !state.exists());
+        let mut writer = FolderLock::take(folder.path(), &state).expect("free");
+        writer.keep_state();
+        assert!(matches!(take_unchanged(), Err(FileError::Locked { .. })));
+        drop(writer);
+        let reader = take_unchanged().expect("free").expect("a lock");
+        assert!(matches!(FolderLock::take(folder.path(), &state), Err(FileError::Locked { .. })));
+        drop(reader);
+        FolderLock::take(folder.path(), &state).expect("free");
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! `npubench db rebuild`: rows from the ledger alone, and a readable ledger from a damaged one.
 
 use std::{
-    fs::{self, File},
-    os::unix::fs::FileExt as _,
+    fs::{self, File, Permissions},
+    os::unix::{
+        fs::{FileExt as _, PermissionsExt as _},
+        process::CommandExt as _,
+    },
     path::Path,
+    process::Command,
 };
 
 use rusqlite::Connection;
@@ -243,4 +247,69 @@ fn damaged_ledgers_are_salvaged_without_a_lost_result() {
     }
     assert!(salvaged >= if all { 100 } else { 3 }, "{salvaged} salvaged, {unreadable} unreadable");
     eprintln!("{salvaged} salvaged, {unreadable} unreadable");
+}
+
+/// Sets the permissions of a folder, its folders and its files.
+fn set_modes(path: &Path, [folder, file]: [u32; 2]) {
+    if path.is_dir() {
+        fs::set_permissions(path, Permissions::from_mode(folder | 0o200)).expect("set");
+        fs::read_dir(path)
+            .expect("listed")
+            .for_each(|entry| set_modes(&entry.expect("listed").path(), [folder, file]));
+        fs::set_permissions(path, Permissions::from_mode(folder)).expect("set");
+    } else {
+        fs::set_permissions(path, Permissions::from_mode(file)).expect("set");
+    }
+}
+
+/// A database of others, which the user may read alone.
+#[test]
+fn commands_that_write_nothing_need_no_permission_to_write() {
+    let context = measured();
+    let before = context.snapshot("db");
+    let binary = context.path("npubench");
+    if fs::hard_link(assert_cmd::cargo::cargo_bin!("npubench"), &binary).is_err() {
+        fs::copy(assert_cmd::cargo::cargo_bin!("npubench"), &binary).expect("copied");
+    }
+    set_modes(&context.path("db"), [0o555, 0o444]);
+    fs::set_permissions(context.path("."), Permissions::from_mode(0o755)).expect("set");
+    let run = |arguments: &[&str]| {
+        let prepared = context.command(arguments);
+        let mut command = Command::new(&binary);
+        command.args(arguments).current_dir(context.path("."));
+        for (name, value) in prepared.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        // The root user may write everywhere.
+        if nix::unistd::geteuid().is_root() {
+            command.uid(65534);
+        }
+        context.ran(&command.output().expect("npubench runs"))
+    };
+    for arguments in [
+        &["db", "check", "db"][..],
+        &["db", "check", "db", "--evidence"],
+        &["db", "rebuild", "db", "--dry-run"],
+        &["reparse", "--db", "db"],
+        &["runs", "--db", "db"],
+        &["show", "--db", "db"],
+        &["report", "--db", "db", "--format", "markdown"],
+    ] {
+        let ran = run(arguments);
+        assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
+    }
+    for arguments in [&["db", "rebuild", "db"][..], &["reparse", "--db", "db", "--write"]] {
+        let ran = run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("/db`: Permission denied\nhint: the folder must be writable"),
+            "{}",
+            ran.stderr
+        );
+    }
+    set_modes(&context.path("db"), [0o755, 0o644]);
+    assert_eq!(context.snapshot("db"), before);
 }
