@@ -8,6 +8,8 @@ use std::{
     collections::VecDeque,
     fs::File,
     io::{self, Read as _},
+    ops::Range,
+    os::unix::fs::FileExt as _,
     path::Path,
 };
 
@@ -85,7 +87,11 @@ pub(crate) fn salvage(damaged: &Path, target: &Path) -> Result<SalvagedLedger, L
     let mut new = Ledger::open(target)?;
     // SQLite reads a part of a page as a page with zeros.
     let _ = remove_partial_page(damaged);
-    let Ok(source) = open_damaged(damaged) else { return Ok(SalvagedLedger::default()) };
+    let source = open_damaged(damaged).or_else(|error| {
+        replace_first_page(damaged, target).map_err(|_| error)?;
+        open_damaged(damaged)
+    });
+    let Ok(source) = source else { return Ok(SalvagedLedger::default()) };
     let mut salvaged = Vec::new();
     // References are checked at the end, when all tables are there.
     new.connection.execute_batch("PRAGMA foreign_keys = OFF").map_err(new.sqlite_error())?;
@@ -174,6 +180,27 @@ fn remove_partial_page(path: &Path) -> io::Result<()> {
     };
     let length = file.metadata()?.len();
     file.set_len(length - length % page)
+}
+
+/// Replaces the first page of a damaged file, without which SQLite reads nothing, by that of an empty ledger: the header, and the
+/// numbers of the pages with the definitions of the tables, which are the same in every ledger that was created with this layout. In
+/// one that was created by an earlier version other content is found on those pages, and SQLite refuses it.
+fn replace_first_page(damaged: &Path, empty: &Path) -> io::Result<()> {
+    // Offsets of the header (https://sqlite.org/fileformat.html): size of a page, number of pages, list of free pages.
+    const PAGE_SIZE: Range<usize> = 16..18;
+    const PAGES: Range<usize> = 28..32;
+    const FREE_LIST: Range<usize> = 32..40;
+    let mut header = [0; 40];
+    let mut empty = File::open(empty)?;
+    empty.read_exact(&mut header)?;
+    let size = usize::from(u16::from_be_bytes([header[PAGE_SIZE.start], header[PAGE_SIZE.start + 1]]));
+    let mut page = vec![0; size];
+    empty.read_exact_at(&mut page, 0)?;
+    let file = File::options().write(true).open(damaged)?;
+    let pages = u32::try_from(file.metadata()?.len() / size.max(1) as u64).map_err(io::Error::other)?;
+    page[PAGES].copy_from_slice(&pages.to_be_bytes());
+    page[FREE_LIST].fill(0);
+    file.write_all_at(&page, 0)
 }
 
 /// Opens a damaged file such that a damaged index or definition does not prevent the use of other tables.

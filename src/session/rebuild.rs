@@ -52,26 +52,12 @@ pub(crate) fn rebuild_database(
         Some(SalvagedFile { file, .. }) => file.clone(),
         None => path,
     };
-    let mut ledger = match writes {
-        true => Ledger::open(&used)?,
-        false => open_for_reading(&used, scratch.path())?,
-    };
+    let mut ledger = Ledger::open_or_copy(&used, (!writes).then(|| scratch.path().join("updated.db")))?;
     let order = ledger.planned_order()?;
     let lost = add_lost_rows(database, &ledger, &catalogue, &order, writes)?;
     let written =
         writes.then(|| write_rows(database, &mut ledger, &catalogue, &lost.insertable)).transpose()?;
     Ok(RebuildReport { salvage: salvaged.map(|salvaged| salvaged.report), missing: lost.missing, written })
-}
-
-/// Opens a ledger, of which nothing is changed: one with the layout of an earlier version is updated in a copy.
-fn open_for_reading(path: &Path, scratch: &Path) -> Result<Ledger, CommandError> {
-    if let Some(ledger) = Ledger::open_unchanged(path)? {
-        return Ok(ledger);
-    }
-    let copy = scratch.join("earlier-layout.db");
-    copy_with_journal(path, &copy)
-        .map_err(|source| LedgerError::Copy { path: path.to_owned(), problem: source.to_string() })?;
-    Ok(Ledger::open(&copy)?)
 }
 
 /// Cases with results in the ledger that had no row.

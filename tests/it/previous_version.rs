@@ -470,5 +470,8 @@ fn check_with_evidence_leaves_an_earlier_ledger_unchanged() {
         "{}",
         with_evidence.stderr
     );
+    let planned = context.run(&["db", "rebuild", "db", "--dry-run"]);
+    assert_eq!(planned.code, 0, "{}", planned.stderr);
+    assert!(planned.stdout.contains("the ledger is intact"), "{}", planned.stdout);
     assert!(fs::read(&ledger).expect("a ledger") == before, "the ledger was changed");
 }

@@ -249,6 +249,34 @@ fn damaged_ledgers_are_salvaged_without_a_lost_result() {
     eprintln!("{salvaged} salvaged, {unreadable} unreadable");
 }
 
+/// SQLite reads nothing of a file whose first page was overwritten.
+#[test]
+fn ledger_with_a_damaged_first_page_is_salvaged() {
+    let context = measured();
+    let ledger = context.path("db/.npubench/ledger.db");
+    let intact = fs::read(&ledger).expect("a ledger");
+    let (rows, expected) = (tables(&context), attempts(&ledger));
+    for damage in [0..16, 16..100, 100..4096, 0..4096] {
+        for byte in [0, 0xA5] {
+            let mut bytes = intact.clone();
+            bytes[damage.clone()].fill(byte);
+            fs::write(&ledger, &bytes).expect("written");
+            let ran = context.run(&["db", "rebuild", "db"]);
+            assert_eq!(ran.code, 0, "{damage:?} {byte}: {}{}", ran.stdout, ran.stderr);
+            assert!(
+                tables(&context) == rows && attempts(&ledger) == expected,
+                "{damage:?} {byte}: {}",
+                ran.stdout
+            );
+            assert_eq!(context.run(&["db", "check", "db"]).code, 0, "{damage:?} {byte}");
+        }
+    }
+    // A shorter file has no page with the definitions.
+    fs::write(&ledger, [&[0; 4096][..], &intact[4096..3 * 4096]].concat()).expect("written");
+    let ran = context.run(&["db", "rebuild", "db"]);
+    assert!(ran.code == 3 && ran.stderr.contains("hint: keep it under another name"), "{}", ran.stderr);
+}
+
 /// Sets the permissions of a folder, its folders and its files.
 fn set_modes(path: &Path, [folder, file]: [u32; 2]) {
     if path.is_dir() {
