@@ -19,7 +19,7 @@ use crate::{
     profile::{
         DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ProfileRanks, RankCounts, RecordGroup,
         RecordGroups, RecordedCollectives, RecordedDurations, SkippedPath, add_attributes, device_of_profile,
-        leave_out_copies, stack_of_profile,
+        leave_out_copies, profiles_without_records, stack_of_profile,
     },
     report::{print_data, print_note},
     session::{
@@ -110,7 +110,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     }
     let kind = kind_of_target(options)?;
     check_device(options.device.as_deref(), &options.assets, &options.db)?;
-    let ReadProfiles { files, stack, groups, mut collectives, other_exports, copies, bad } =
+    let ReadProfiles { files, stack, groups, mut collectives, other_exports, copies, bad, without_records } =
         ReadProfiles::read(options, kind)?;
     warn_of_open_ends(&files);
     let device = device_of_target(options, kind, &device_of_profiles(&files)?)?;
@@ -143,6 +143,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let collectives = PlacedCollectives::new(collectives, network.as_ref().map(|network| &*network.grid));
     let mut skipped = skipped(&groups, &collectives);
     skipped.extend(bad.iter().flat_map(BadProfile::notes));
+    skipped.extend(without_records);
     skipped.extend(unreadable);
     skipped.extend(left_out_files(&other_exports, &copies));
     let ranks = ProfileRanks::of_files(&files);
@@ -182,6 +183,8 @@ struct ReadProfiles {
     copies: Vec<SkippedPath>,
     /// Files that are left out by `--skip-bad`.
     bad: Vec<BadProfile>,
+    /// Descriptions of profiles without records.
+    without_records: Vec<String>,
 }
 
 impl ReadProfiles {
@@ -194,6 +197,7 @@ impl ReadProfiles {
             false => (ProfileFile::find_all(&options.paths)?, Vec::new()),
         };
         let DiscoveredProfiles { files: all, passed_over: other_exports } = found;
+        let without_records = profiles_without_records(&options.paths, &all);
         let (mut files, mut copies) = leave_out_copies(all.clone());
         let mut read = read_profiles(&files, accept_rehearsed);
         let (mut readable, mut bad) = (all, Vec::new());
@@ -216,7 +220,7 @@ impl ReadProfiles {
         let (groups, collectives) = read?;
         // Equal tables of different software are not copies.
         let stack = common_stack(options, &readable)?;
-        Ok(Self { files, stack, groups, collectives, other_exports, copies, bad })
+        Ok(Self { files, stack, groups, collectives, other_exports, copies, bad, without_records })
     }
 }
 

@@ -266,3 +266,30 @@ fn is_equal_cell(column: &str, found: &str, expected: &str) -> bool {
     let tolerance = if ESTIMATED.contains(&columns::hot_column(column)) { LAST_DECIMAL } else { 0.0 };
     (found - expected).abs() <= tolerance
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// The comparison without formatting accepts only cells that the formatted number equals.
+        #[test]
+        fn cells_of_another_last_decimal_are_different(
+            number in prop_oneof![-2.0..2.0_f64, 0.0..2e6_f64, Just(0.0), Just(-0.0)],
+            steps in -2_i32..3,
+            decimals in 5_usize..8,
+        ) {
+            let cell = format!("{:.decimals$}", number + f64::from(steps) * 0.5e-6);
+            for content in [CellContent::Micros(number * 1e3), CellContent::Decimals(number)] {
+                if content.is_shown_by(&cell) {
+                    prop_assert!(is_equal_cell(columns::AVERAGE, &cell, &content.to_string()), "{cell} {content}");
+                }
+            }
+            let shown = CellContent::Decimals(number).to_string();
+            prop_assert!(number < 0.0 || number.is_sign_negative() || number >= 1e6 || is_rounded_to(&shown, number)
+                || ((number * 1e6).fract() - 0.5).abs() < 0.01, "{shown}");
+        }
+    }
+}

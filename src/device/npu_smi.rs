@@ -22,7 +22,7 @@ use crate::domain::LogicalDeviceId;
 pub struct NpuSmiInfo {
     /// Version of `npu-smi`, such as `25.0.rc1`; empty if the text starts below that line.
     pub version: String,
-    /// The chips, in the order of the table; never empty, and no two have the same `physical_id`.
+    /// The chips, in the order of the table; empty only in [`Self::without_chips`], and no two have the same `physical_id`.
     pub chips: Vec<NpuChip>,
     /// Source of the logical numbers of the chips.
     pub logical_ids: LogicalIdSource,
@@ -124,6 +124,16 @@ pub enum NpuSmiError {
 }
 
 impl NpuSmiInfo {
+    /// Content for a host all of whose chips are lost.
+    pub(crate) const fn without_chips() -> Self {
+        Self {
+            version: String::new(),
+            chips: Vec::new(),
+            logical_ids: LogicalIdSource::TablePosition,
+            processes: Vec::new(),
+        }
+    }
+
     /// Returns the processes of a chip; if the table names only cards, those of its card.
     pub fn processes_on(&self, chip: &NpuChip) -> impl Iterator<Item = &NpuProcess> {
         let (npu, die) = (chip.npu, chip.chip);

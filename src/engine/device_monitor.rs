@@ -17,8 +17,10 @@ use super::{
     lane_context::{LaneContext, unix_time},
 };
 use crate::{
-    device,
-    device::npu_smi::{NpuChip, NpuSmiInfo},
+    device::{
+        self, DeviceError,
+        npu_smi::{NpuChip, NpuSmiError, NpuSmiInfo},
+    },
     domain::DataKind,
     files::disk_space::has_space,
     ledger::DeviceReading,
@@ -74,7 +76,12 @@ impl DeviceMonitor {
                 // A failed query is repeated at the next interval; meanwhile the collections show device faults. On a
                 // full disk the output may be cut off.
                 let queried_at = Instant::now();
-                if let Ok(info) = device::query_npu_smi_until(&environment, &scratch, &is_stopped)
+                let info = match device::query_npu_smi_until(&environment, &scratch, &is_stopped) {
+                    // All devices of the host were lost since the run started.
+                    Err(DeviceError::Unreadable(NpuSmiError::NoChips)) => Ok(NpuSmiInfo::without_chips()),
+                    queried => queried,
+                };
+                if let Ok(info) = info
                     && has_space(&scratch)
                     && snapshots.send(DeviceSnapshot { info, queried_at }).is_err()
                 {

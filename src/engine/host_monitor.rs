@@ -60,6 +60,20 @@ pub(super) struct HostChanges {
     pub(super) run_events: Vec<RunEvent>,
 }
 
+/// A device that `npu-smi` does not list.
+struct UnlistedDevice {
+    since: Instant,
+    /// True if an output after [`LOST_AFTER`] lacks it, too.
+    is_lost: bool,
+    is_reported: bool,
+}
+
+impl UnlistedDevice {
+    fn new() -> Self {
+        Self { since: Instant::now(), is_lost: false, is_reported: false }
+    }
+}
+
 pub(super) struct HostMonitor {
     pause_file: PathBuf,
     processes: PathBuf,
@@ -73,8 +87,8 @@ pub(super) struct HostMonitor {
     unleased: BTreeMap<u32, String>,
     reserved: BTreeSet<u32>,
     devices: Vec<u32>,
-    /// Devices that `npu-smi` does not list, with the time since when; `None` once they were reported as lost.
-    unlisted: BTreeMap<u32, Option<Instant>>,
+    /// Devices that `npu-smi` does not list, with the time since when.
+    unlisted: BTreeMap<u32, UnlistedDevice>,
     is_full: bool,
     /// Time of the last observation of a full disk.
     full_at: Option<Instant>,
@@ -138,9 +152,12 @@ impl HostMonitor {
     pub(super) fn update_devices(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
         for device in &self.devices {
             let chip = info.chips.iter().find(|chip| chip.physical_id == *device);
-            match chip {
-                None => _ = self.unlisted.entry(*device).or_insert_with(|| Some(Instant::now())),
-                Some(_) => _ = self.unlisted.remove(device),
+            // A device that a user has paused may be in repair.
+            if chip.is_some() || self.paused.contains(*device) {
+                self.unlisted.remove(device);
+            } else {
+                let unlisted = self.unlisted.entry(*device).or_insert_with(UnlistedDevice::new);
+                unlisted.is_lost = unlisted.since.elapsed() >= LOST_AFTER;
             }
             let reason = match chip {
                 None => Some("`npu-smi` no longer lists it".to_owned()),
@@ -206,10 +223,10 @@ impl HostMonitor {
         }
     }
 
-    /// Devices that were not listed for so long are lost: a reset of the host's administrator takes minutes.
+    /// Reports each device once that was not listed for [`LOST_AFTER`]; a reset by an administrator takes minutes.
     fn add_lost_devices(&mut self, changes: &mut HostChanges) {
-        for (&device, since) in &mut self.unlisted {
-            if since.take_if(|since| since.elapsed() >= LOST_AFTER).is_some() {
+        for (&device, unlisted) in &mut self.unlisted {
+            if unlisted.is_lost && !std::mem::replace(&mut unlisted.is_reported, true) {
                 let minutes = LOST_AFTER.as_secs() / 60;
                 let reason = format!("`npu-smi` has not listed it for {minutes} minutes");
                 changes.sched_events.push(SchedEvent::DeviceLost { device, reason });
@@ -249,8 +266,6 @@ mod tests {
     use tokio::{runtime, time};
 
     use super::*;
-    use crate::device::npu_smi::LogicalIdSource;
-
     fn monitor(folder: &Path) -> HostMonitor {
         HostMonitor {
             pause_file: folder.join("paused"),
@@ -287,20 +302,17 @@ mod tests {
             bus_id: None,
             host_id: None,
         };
-        NpuSmiInfo {
-            version: String::new(),
-            chips: devices.iter().map(chip).collect(),
-            logical_ids: LogicalIdSource::TablePosition,
-            processes: Vec::new(),
-        }
+        NpuSmiInfo { chips: devices.iter().map(chip).collect(), ..NpuSmiInfo::without_chips() }
     }
 
     #[test]
     fn device_that_is_not_listed_for_long_is_lost_once() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut monitor = monitor(folder.path());
-        let lost_after = |monitor: &mut HostMonitor, devices: &[u32]| -> Vec<u32> {
-            monitor.update_devices(&listed(devices), &BTreeSet::new());
+        let lost_after = |monitor: &mut HostMonitor, devices: Option<&[u32]>| -> Vec<u32> {
+            if let Some(devices) = devices {
+                monitor.update_devices(&listed(devices), &BTreeSet::new());
+            }
             let mut changes = HostChanges::default();
             monitor.add_lost_devices(&mut changes);
             let lost = changes.sched_events.into_iter().filter_map(|event| match event {
@@ -312,12 +324,32 @@ mod tests {
         let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime").block_on(async {
             let mut found = Vec::new();
-            // Device 1 is reset within the time.
-            for devices in [&[0, 1][..], &[0], &[0, 1], &[1], &[1], &[1], &[0, 1], &[1], &[1]] {
+            // Device 1 is reset within the time, then device 0 is lost, then all are without an output for a while, in which the
+            // user pauses device 1.
+            let outputs: [Option<&[u32]>; 13] = [
+                Some(&[0, 1]),
+                Some(&[0]),
+                Some(&[0, 1]),
+                Some(&[1]),
+                Some(&[1]),
+                Some(&[1]),
+                Some(&[0, 1]),
+                Some(&[]),
+                None,
+                None,
+                None,
+                Some(&[]),
+                Some(&[]),
+            ];
+            for (step, devices) in outputs.into_iter().enumerate() {
+                if step == 8 {
+                    monitor.paused =
+                        PausedDevices { devices: BTreeSet::from([1]), ..PausedDevices::default() };
+                }
                 found.push(lost_after(&mut monitor, devices));
                 time::advance(LOST_AFTER / 2).await;
             }
-            let expected: [&[u32]; 9] = [&[], &[], &[], &[], &[], &[0], &[], &[], &[]];
+            let expected: [&[u32]; 13] = [&[], &[], &[], &[], &[], &[0], &[], &[], &[], &[], &[], &[0], &[]];
             assert_eq!(found, expected);
         });
     }

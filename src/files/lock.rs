@@ -119,8 +119,12 @@ fn lock_file(
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
             let _ = file.read_to_string(&mut owner);
-            let owner = owner.trim();
-            let owner = if owner.is_empty() { "another npubench" } else { owner };
+            let owner = match owner.trim() {
+                // Readers without the permission to write do not name themselves.
+                _ if file.try_lock_shared().is_ok() => "a command of another user that only reads",
+                "" => "another npubench",
+                owner => owner,
+            };
             Err(FileError::Locked { path: database.to_owned(), owner: owner.to_owned() })
         }
         Err(TryLockError::Error(source)) => Err(FileError::io("lock", path)(source)),

@@ -1,7 +1,9 @@
 //! Copies of ledgers: a ledger that another process may write, or that is damaged, is read from a copy.
 
 use std::{
-    fs, io,
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -71,10 +73,17 @@ impl Ledger {
 
 /// Copies an SQLite file and the journal that SQLite rolls back when it opens the file; returns the length of the file in bytes.
 pub(crate) fn copy_with_journal(original: &Path, copy: &Path) -> io::Result<u64> {
+    let copy_writable = |original: &Path, copy: &Path| {
+        let length = fs::copy(original, copy)?;
+        // A copy has the mode of its original, which may not be writable.
+        let mode = fs::metadata(copy)?.permissions().mode();
+        fs::set_permissions(copy, Permissions::from_mode(mode | 0o600))?;
+        Ok(length)
+    };
     if journal_path(original).exists() {
-        fs::copy(journal_path(original), journal_path(copy))?;
+        copy_writable(&journal_path(original), &journal_path(copy))?;
     }
-    fs::copy(original, copy)
+    copy_writable(original, copy)
 }
 
 /// Returns the path of the journal of an SQLite file.

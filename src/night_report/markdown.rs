@@ -26,18 +26,18 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
         "{}, {} on {}, started {}, took {}\n\n{}: {}\n",
         results.past.state,
         format_count(results.collections.len(), "collection"),
-        format_count(results.devices.len(), "device"),
+        format_count(results.devices.values().filter(|device| device.collections > 0).count(), "device"),
         Timestamp(record.started).local_date_time(),
         format_duration(seconds),
         format_count(results.cases.len(), "case"),
         verdicts
     );
-    let out_of_use =
-        results.devices.iter().filter_map(|(device, found)| Some((device, found.out_of_use.as_ref()?)));
-    for (device, reason) in out_of_use {
-        let _ = writeln!(text, "- device {device}: {}", cell(reason));
-    }
-    if results.devices.values().any(|device| device.out_of_use.is_some()) {
+    let lines = results.devices.iter().filter_map(|(device, found)| {
+        Some(format!("- device {device}: {}\n", cell(found.out_of_use.as_ref()?)))
+    });
+    let lines: String = lines.collect();
+    if !lines.is_empty() {
+        text.push_str(&lines);
         text.push('\n');
     }
     let causes = results.causes();

@@ -46,10 +46,11 @@ pub(super) fn busy_plot(results: &RunResults) -> Option<String> {
     let (start, end) = results.span();
     let (unit, unit_seconds) = time_unit(seconds_between(start, end));
     let whole = seconds_between(start, end) / unit_seconds;
-    if results.devices.is_empty() || whole <= 0.0 {
+    if results.devices.values().all(|device| device.collections == 0) || whole <= 0.0 {
         return None;
     }
-    let devices: Vec<u32> = results.devices.keys().copied().collect();
+    let used = results.devices.iter().filter(|(_, device)| device.collections > 0);
+    let devices: Vec<u32> = used.map(|(device, _)| *device).collect();
     let rows = devices.len();
     let height = 60 + 16 * u32::try_from(rows).ok()?;
     image(height, |backend| {

@@ -283,20 +283,21 @@ fn device_results(
         results.busy_percent = if whole > 0.0 { 100.0 * results.busy_seconds / whole } else { 0.0 };
     }
     for status in RunStatusFile::load(&past.folder).map(|file| file.state.devices).unwrap_or_default() {
-        if let Some(reason) = out_of_use(&status) {
+        if let Some(reason) = unused_reason(&status, past.record.ended.is_some()) {
             devices.entry(status.device).or_default().out_of_use = Some(reason);
         }
     }
     Ok(devices)
 }
 
-/// Returns the reason why a run does not use a device.
-fn out_of_use(status: &DeviceStatus) -> Option<String> {
+/// Returns the reason why a run did not use a device in its last status.
+fn unused_reason(status: &DeviceStatus, has_ended: bool) -> Option<String> {
     let reason = status.reason.as_deref().unwrap_or("no reason was recorded");
+    let time = if has_ended { "at the end" } else { "in the last status" };
     match status.state {
         DeviceActivity::Paused if status.retry_at.is_none() => Some(format!("excluded: {reason}")),
-        DeviceActivity::Paused => Some(format!("paused at the end: {reason}")),
-        DeviceActivity::Reserved => Some(format!("not used at the end: {reason}")),
+        DeviceActivity::Paused => Some(format!("paused {time}: {reason}")),
+        DeviceActivity::Reserved => Some(format!("not used {time}: {reason}")),
         _ => None,
     }
 }

@@ -17,8 +17,8 @@ use crate::{
     config::DeviceProfile,
     database::{Database, DatabaseError, KernelCsv, RowCells, row_cases},
     domain::{
-        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, IdentifiedCase, KernelName, Nanos,
-        Verdict, WithdrawnAttempts, nearest_name, quoted_path,
+        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, CollectiveKind, IdentifiedCase,
+        KernelName, Nanos, Verdict, WithdrawnAttempts, nearest_name, quoted_path,
     },
     render::call_digest,
 };
@@ -222,6 +222,9 @@ pub(crate) enum PlanError {
     Database(#[from] DatabaseError),
     #[error("the database has no rows of `{kernel}`")]
     NoSuchKernel { kernel: KernelName, nearest: Option<String>, folder: PathBuf },
+    /// Row of a collective, which another command measures.
+    #[error("`{kernel}` is a collective, which is measured by `npubench comm run`")]
+    Collective { kernel: KernelName, folder: PathBuf },
     #[error("no kernel of the database has a column `{column}`")]
     NoSuchColumn { column: String },
     #[error("no row of the database is a case whose id begins with `{case}`")]
@@ -237,6 +240,10 @@ impl PlanError {
         match self {
             Self::Database(error) => error.hint(),
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            Self::Collective { kernel, folder } => {
+                let ops = CollectiveKind::of_kernel(kernel).map_or_else(String::new, |kind| format!(" --ops {kind}"));
+                format!("`npubench comm run --db {}{ops}` measures its messages", quoted_path(folder))
+            }
             Self::NoSuchColumn { .. } => {
                 "use the column name of the CSV header; rows without a number in it have weight 0".to_owned()
             }
@@ -514,6 +521,9 @@ fn chosen_kernels(
         return Err(PlanError::Empty { folder: folder() });
     }
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
+        if missing.is_collective() && database.kernel_path(missing).is_file() {
+            return Err(PlanError::Collective { kernel: missing.clone(), folder: folder() });
+        }
         let entry = |kernel: &KernelName| catalogue.entry(kernel).map(|entry| &entry.kernel);
         let other_name =
             known.iter().find(|kernel| entry(missing).is_some() && entry(kernel) == entry(missing));

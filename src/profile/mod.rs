@@ -17,6 +17,7 @@ mod groups;
 mod host_calls;
 mod ingest;
 mod kernel_record;
+mod missing_tables;
 mod newest_export;
 mod operator_details;
 mod profile_ranks;
@@ -46,6 +47,7 @@ pub use error::{ProfileError, RecordPosition, ShapelessKind};
 pub use groups::{GroupStatistics, RecordGroup, RecordGroups, ShapelessRecords};
 pub(crate) use ingest::record_problems;
 pub use ingest::{ReadOptions, add_table};
+pub(crate) use missing_tables::profiles_without_records;
 pub(crate) use newest_export::newest_exports;
 pub use profile_ranks::{ProfileRanks, leave_out_copies};
 pub(crate) use recorded_collectives::{

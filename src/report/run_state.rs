@@ -377,6 +377,22 @@ mod tests {
     }
 
     #[test]
+    fn excluded_device_is_shown_as_such_although_it_is_reserved() {
+        let (mut state, start) = (RunState::default(), Timestamp(Nanos(1_000_000_000)));
+        let paused = |retry_in_s| RunEvent::DevicePaused { device: 3, reason: "lost".to_owned(), retry_in_s };
+        let mut shown = |events: &[RunEvent]| {
+            events.iter().for_each(|event| state.on_event(start, event));
+            let device = &state.devices[0];
+            (device.state, device.reason.clone().unwrap_or_default(), device.next_try().is_some())
+        };
+        let reserved = RunEvent::DeviceReserved { device: 3, reason: "not listed".to_owned() };
+        let found = shown(&[started(&[3]), paused(Some(60.0))]);
+        assert_eq!(found, (DeviceActivity::Paused, "lost".to_owned(), true));
+        assert_eq!(shown(&[reserved]), (DeviceActivity::Reserved, "not listed".to_owned(), false));
+        assert_eq!(shown(&[paused(None)]), (DeviceActivity::Paused, "lost".to_owned(), false));
+    }
+
+    #[test]
     fn run_without_a_usable_device_has_no_predicted_end() {
         let (mut state, start) = (RunState::default(), Timestamp(Nanos(0)));
         let progress = RunEvent::Progress { open: 4, in_time: 4, seconds: 15.0 };

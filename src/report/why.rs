@@ -180,7 +180,8 @@ fn add_references(page: &mut Page, evidence: &CaseEvidence) {
     if let Some(production) = &evidence.production {
         let records = usize::try_from(production.records).unwrap_or(usize::MAX);
         let ratio = production.ratio.map_or_else(String::new, |ratio| {
-            format!("; the replay's median is {:+.1} % of it", 100.0 * (ratio - 1.0))
+            let side = if ratio < 1.0 { "below" } else { "above" };
+            format!("; the replay's median is {:.1} % {side} it", 100.0 * (ratio - 1.0).abs())
         });
         page.add(
             "production",

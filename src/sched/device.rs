@@ -96,7 +96,8 @@ impl DeviceRecord {
     }
 
     fn set_quarantine(&mut self, now: Seconds, length: Seconds, is_excluded: bool) -> Option<Seconds> {
-        let until = (!is_excluded).then(|| now + length.min(LONGEST_QUARANTINE));
+        // A collection that ends after the device was excluded does not readmit it.
+        let until = (!is_excluded && !self.is_excluded()).then(|| now + length.min(LONGEST_QUARANTINE));
         self.quarantine = Some(QuarantinedUntil { until });
         until
     }

@@ -206,7 +206,9 @@ impl SchedulerState {
                 actions.extend(self.exclude_device(device, reason));
             }
             SchedEvent::DeviceLost { device, reason } => {
-                actions.extend(self.give_up_device(device, reason));
+                if self.may_exclude() {
+                    actions.extend(self.exclude_any_device(device, reason));
+                }
             }
             SchedEvent::NewWorkPaused => self.is_paused = true,
             SchedEvent::NewWorkResumed => self.is_paused = false,
@@ -237,20 +239,12 @@ impl SchedulerState {
     /// Excludes a device for the rest of the run, unless no other one is left.
     fn exclude_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
         let is_left = |(other, record): (&u32, &DeviceRecord)| *other != device && !record.is_excluded();
-        if !self.devices.iter().any(is_left) {
-            return None;
-        }
-        let record = self.devices.get_mut(&device).filter(|record| !record.is_excluded())?;
-        record.exclude();
-        Some(SchedAction::Pause { device, reason, until: None })
+        self.devices.iter().any(is_left).then(|| self.exclude_any_device(device, reason)).flatten()
     }
 
-    /// Excludes a device that is lost, also the last one; a run with a deadline waits for it until then.
-    fn give_up_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
+    /// Excludes a device for the rest of the run, also the last one.
+    fn exclude_any_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
         let record = self.devices.get_mut(&device).filter(|record| !record.is_excluded())?;
-        if self.limits.deadline.is_some() {
-            return None;
-        }
         record.exclude();
         Some(SchedAction::Pause { device, reason, until: None })
     }

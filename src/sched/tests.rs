@@ -362,7 +362,7 @@ fn reserved_device_is_not_used_until_its_release() {
     assert!(host.last_end > 500.0);
 }
 
-/// Both devices vanish; one of them is listed again with a deadline, until which the run waits for them.
+/// Both devices are lost. With a deadline the run waits, and continues when one is listed again.
 #[test]
 fn run_whose_devices_are_all_lost_ends_unless_it_has_a_deadline() {
     let events = || {

@@ -1,6 +1,7 @@
 //! Options of a sweep that state its collectives, groups, types and message sizes.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -101,6 +102,28 @@ impl MessageOptions {
         Ok(SweepPart { kinds: self.ops.clone(), dtypes: self.dtypes.clone(), sizes, groups: Vec::new() })
     }
 
+    /// Refuses `--ranks` that the messages of a model, whose groups follow from its parallelism, do not have.
+    fn check_ranks(&self, parts: &[SweepPart]) -> Result<(), CommandError> {
+        let of_model: BTreeSet<usize> =
+            parts.iter().flat_map(|part| &part.groups).map(|group| group.ranks).collect();
+        let is_measured = |ranks: &usize| of_model.contains(ranks);
+        if !self.workloads.is_empty() || of_model.is_empty() || self.ranks.0.iter().all(is_measured) {
+            return Ok(());
+        }
+        let list = |ranks: &mut dyn Iterator<Item = &usize>| {
+            ranks.map(ToString::to_string).collect::<Vec<_>>().join(",")
+        };
+        let of_model = list(&mut of_model.iter());
+        Err(CommandError {
+            message: format!(
+                "the messages of the model are of {of_model} ranks, `--ranks` is {}",
+                list(&mut self.ranks.0.iter())
+            ),
+            hint: "leave out `--ranks`, or change the parallelism of the model, such as `--tp`".to_owned(),
+            exit: ExitStatus::Usage,
+        })
+    }
+
     /// Finds the parts of the sweep among the devices of a run.
     pub(super) fn parts(&self, context: &RunContext) -> Result<Vec<SweepPart>, CommandError> {
         let wanted = self.wanted_groups();
@@ -112,6 +135,7 @@ impl MessageOptions {
         let selection = WorkloadSelection { files: &files, model, defaults: WorkloadDefaults::default() };
         let messages = context.messages_of_workloads(&selection, self.mapping.as_deref(), &wanted)?;
         messages.notes.iter().for_each(|note| print_note(note));
+        self.check_ranks(&messages.parts)?;
         Ok(messages.parts)
     }
 }

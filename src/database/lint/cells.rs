@@ -346,3 +346,23 @@ impl<'a> CollectiveRows<'a> {
         Some(key)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Cells that are not parsed are those whose parsing finds no problem.
+        #[test]
+        fn plain_positive_cells_are_numbers_of_their_kind(cell in "[0-9]{0,4}[.eE+ -]?[0-9]{0,20}[.]?") {
+            for measure in [MeasureKind::Duration, MeasureKind::Deviation, MeasureKind::Counter, MeasureKind::Count] {
+                if is_plain_positive(&cell, measure) {
+                    prop_assert!(cell.parse::<f64>().is_ok_and(|value| value.is_finite() && value > 0.0), "{cell}");
+                    prop_assert!(measure != MeasureKind::Count || cell.parse::<u64>().is_ok(), "{cell}");
+                }
+            }
+        }
+    }
+}

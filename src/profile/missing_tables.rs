@@ -1,0 +1,100 @@
+//! Profiles without records among others: ranks that were not analysed, or whose export was not finished.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+};
+
+use super::ProfileFile;
+use crate::files::open_regular;
+
+/// Number of levels below a given folder that are searched: the folders of the ranks may be in one of their host.
+const LEVELS: usize = 2;
+
+/// Describes the folders of profilers below given folders from which none of the files is read, and the tables without a row.
+pub(crate) fn profiles_without_records(paths: &[PathBuf], files: &[ProfileFile]) -> Vec<String> {
+    let read: Vec<PathBuf> = files.iter().filter_map(|file| file.0.canonicalize().ok()).collect();
+    let mut folders = Vec::new();
+    for path in paths.iter().filter(|path| path.is_dir()) {
+        add_unread_folders(path, LEVELS, &read, &mut folders);
+    }
+    folders.sort();
+    folders.dedup();
+    let folders = folders.iter().map(|folder| {
+        format!(
+            "`{}` is left out: it has no table of kernels; torch_npu.profiler.profiler.analyse writes it from raw data",
+            folder.display()
+        )
+    });
+    let empty = files.iter().filter(|_| files.len() > 1).filter(|file| has_header_alone(&file.0));
+    folders.chain(empty.map(|file| format!("`{}` has no records", file.0.display()))).collect()
+}
+
+fn add_unread_folders(folder: &Path, levels: usize, read: &[PathBuf], found: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for inner in entries.map(|entry| entry.path()).filter(|path| path.is_dir()) {
+        if is_of_profiler(&inner) {
+            let is_unread =
+                inner.canonicalize().is_ok_and(|inner| !read.iter().any(|file| file.starts_with(&inner)));
+            found.extend(is_unread.then_some(inner));
+        } else if levels > 1 {
+            add_unread_folders(&inner, levels - 1, read, found);
+        }
+    }
+}
+
+/// Returns true for a folder that torch_npu.profiler writes for a rank, or msprof for a collection.
+fn is_of_profiler(folder: &Path) -> bool {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let is_profiler_info =
+        |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("profiler_info");
+    name.ends_with("_ascend_pt")
+        || name.starts_with("PROF_")
+        || fs::read_dir(folder).into_iter().flatten().flatten().any(is_profiler_info)
+}
+
+/// Returns true for a CSV that has a header and no row.
+fn has_header_alone(path: &Path) -> bool {
+    if path.extension().is_none_or(|extension| extension != "csv") {
+        return false;
+    }
+    let Ok(file) = open_regular(path) else { return false };
+    // An unreadable line is not blank.
+    let lines = BufReader::new(file).lines().map(|line| line.map_or(true, |line| !line.trim().is_empty()));
+    lines.filter(|is_content| *is_content).take(2).count() == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_without_records_are_described() {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("created");
+            fs::write(&path, text).expect("written");
+            path
+        };
+        write("host/rank0_ascend_pt/profiler_info_0.json", "{}");
+        let table = write("host/rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv", "Name\nAdd\n");
+        write("host/rank1_ascend_pt/PROF_1/device_0/data", "");
+        write("host/step/profiler_info_2.json", "{}");
+        write("host/notes/readme.txt", "");
+        let empty = write("host/rank3_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv", "Name\r\n\r\n");
+        let files = [ProfileFile(table.clone()), ProfileFile(empty)];
+        let found = profiles_without_records(&[root.path().to_owned(), table.clone()], &files);
+        let places = |texts: &[String]| -> Vec<String> {
+            let place = |text: &String| text.split('`').nth(1).unwrap_or_default().to_owned();
+            let relative = |path: String| path.replace(&format!("{}/", root.path().display()), "");
+            texts.iter().map(place).map(relative).collect()
+        };
+        let empty = "host/rank3_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv";
+        assert_eq!(places(&found), ["host/rank1_ascend_pt", "host/step", empty]);
+        // The folder of one rank is given.
+        let given = [root.path().join("host/rank0_ascend_pt")];
+        assert_eq!(profiles_without_records(&given, &[ProfileFile(table)]), [""; 0]);
+    }
+}
