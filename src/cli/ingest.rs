@@ -16,6 +16,7 @@ use crate::{
         CollectiveCase, DataKind, KernelName, SoftwareVersions, format_count, host_option, quoted_path,
     },
     exit::ExitStatus,
+    files::ScratchFolder,
     profile::{
         DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ProfileRanks, RankCounts, RecordGroup,
         RecordGroups, RecordedCollectives, RecordedDurations, SkippedPath, add_attributes, device_of_profile,
@@ -63,6 +64,9 @@ pub(super) struct IngestOptions {
     /// Merge profiles of different CANN or torch_npu versions
     #[arg(long)]
     mix_stacks: bool,
+    /// Print the result without writing anything
+    #[arg(long)]
+    dry_run: bool,
     /// Number of ranks that share the experts, for rows of DispatchFFNCombine and DispatchFFNCombineBF16; the profiler
     /// does not record it
     #[arg(long, value_name = "N")]
@@ -93,6 +97,7 @@ impl IngestOptions {
             replace: false,
             skip_bad: false,
             mix_stacks: false,
+            dry_run: false,
             ep_size: None,
             world_size: None,
             assets: AssetOptions { assets: assets.assets.clone() },
@@ -158,7 +163,7 @@ pub(super) fn run(options: &IngestOptions) -> Result<ExitStatus, CommandError> {
     let news = ProfiledTables { kernels, collectives: collectives.tables };
     let merged = write(options, kind, &device.name, &origin, news)?;
     print_result(options, files.len(), records, &skipped, &device, &merged);
-    if options.output.format == OutputFormat::Plain {
+    if options.output.format == OutputFormat::Plain && !options.dry_run {
         next_steps(options, kind, &gaps).iter().for_each(|line| print_note(line));
     }
     if bad.is_empty() {
@@ -373,7 +378,10 @@ fn write(
         device,
         ..DatabaseFile::new(kind)
     };
-    Database::create(&options.db, &file, |draft| {
+    let scratch = options.dry_run.then(ScratchFolder::create).transpose();
+    let scratch = scratch.map_err(CommandError::no_temporary_folder)?;
+    let target = scratch.as_ref().map_or_else(|| options.db.clone(), |scratch| scratch.path().join("db"));
+    Database::create(&target, &file, |draft| {
         let database = Database::open(draft)?;
         merged = news.merge(&database, origin, options.replace, |table| {
             table.save()?;
@@ -392,6 +400,10 @@ fn merge(
     news: ProfiledTables,
 ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     let database = Database::open_as(&options.db, kind)?;
+    if options.dry_run {
+        let _lock = database.lock_unchanged()?;
+        return news.merge(&database, origin, options.replace, |_| Ok(()));
+    }
     let mut lock = database.lock()?;
     database.existing_ledger()?;
     let mut tables: Vec<KernelCsv> = Vec::new();
@@ -494,8 +506,9 @@ fn print_result(
              `--replace` replaces them"
         ));
     }
+    let dry_run = if options.dry_run { "dry run, nothing is written: " } else { "" };
     print_data(&format!(
-        "{} of {} in {}: {}, {} added, {updated} updated, {same} unchanged\n",
+        "{dry_run}{} of {} in {}: {}, {} added, {updated} updated, {same} unchanged\n",
         format_count(records, "record"),
         format_count(files, "file"),
         options.db.display(),

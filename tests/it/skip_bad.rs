@@ -185,3 +185,45 @@ fn a_table_that_may_be_cut_off_inside_its_last_value_is_named() {
     assert!(cut.stderr.contains(warning), "{}", cut.stderr);
     assert_eq!(cut.stderr.lines().count(), 1, "{}", cut.stderr);
 }
+
+#[test]
+fn ranks_without_a_table_are_named() {
+    let context = Context::new();
+    ranks(&context);
+    fs::remove_file(context.path(&table(1))).expect("removed");
+    context.write("ranks/rank1_ascend_pt/profiler_info_1.json", "{}");
+    let header = fs::read_to_string(context.path(&table(2))).expect("a table");
+    context.write(&table(2), &format!("{}\n", header.lines().next().expect("a header")));
+    let ran = context.run(&INGEST);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for line in [
+        "`ranks/rank1_ascend_pt` is left out: it has no table of kernels",
+        "/kernel_details.csv` has no records",
+    ] {
+        assert!(ran.stderr.contains(line), "{line}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn dry_run_of_ingest_prints_the_result_and_writes_nothing() {
+    let context = Context::new();
+    ranks(&context);
+    let dry_run = [&INGEST[..], &["--dry-run"]].concat();
+    let expected = |context: &Context| {
+        let planned = context.run(&dry_run);
+        assert_eq!(planned.code, 0, "{}", planned.stderr);
+        assert!(!planned.stderr.contains("next:"), "{}", planned.stderr);
+        planned.stdout.strip_prefix("dry run, nothing is written: ").expect("a dry run").to_owned()
+    };
+    let planned = expected(&context);
+    assert!(!context.path("db").exists());
+    assert_eq!(context.run(&INGEST).stdout, planned);
+    // A table gets another row.
+    let text = fs::read_to_string(context.path(&table(0))).expect("a table");
+    context.write(&table(0), &text.replacen(",SwiGlu,", ",Gelu,", 1));
+    let before = context.snapshot("db");
+    let planned = expected(&context);
+    assert!(planned.contains(" 1 row added"), "{planned}");
+    assert!(context.snapshot("db") == before, "a file was written");
+    assert_eq!(context.run(&INGEST).stdout, planned);
+}
