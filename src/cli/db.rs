@@ -182,7 +182,7 @@ fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
 fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
     let database = Database::open(&options.database.folder()?)?;
     let _lock = match options.dry_run {
-        true => database.lock_unchanged()?,
+        true => database.lock_for_reading()?,
         false => Some(database.lock()?),
     };
     let assets = options.assets.load()?;

@@ -401,7 +401,7 @@ fn merge(
 ) -> Result<BTreeMap<String, MergeReport>, CommandError> {
     let database = Database::open_as(&options.db, kind)?;
     if options.dry_run {
-        let _lock = database.lock_unchanged()?;
+        let _lock = database.lock_for_reading()?;
         return news.merge(&database, origin, options.replace, |_| Ok(()));
     }
     let mut lock = database.lock()?;
@@ -490,7 +490,7 @@ fn print_result(
         let summary = serde_json::json!({
             "files": files, "records": records, "kernels": merged, "left_out": skipped,
             "added": added, "updated": updated, "unchanged": same, "kept": kept,
-            "device": device.name, "device_source": device.source,
+            "device": device.name, "device_source": device.source, "dry_run": options.dry_run,
         });
         print_data(&format!("{summary}\n"));
         return;

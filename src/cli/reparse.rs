@@ -48,7 +48,7 @@ pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> 
     };
     let _lock = match options.write {
         true => Some(database.lock()?),
-        false => database.lock_unchanged()?,
+        false => database.lock_for_reading()?,
     };
     let run = match &options.run {
         Some(name) => Some(find_run(&database, &runs, name)?.record.run.as_str()),

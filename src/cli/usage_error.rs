@@ -16,6 +16,9 @@ const TIP_OF_COMMAND: (&str, &str) = ("tip: '", "' exists");
 /// Options of `npubench grid audit` that clap refuses together.
 const MODELS_WITH_DATABASE: [&str; 3] = ["'--models <ID,ID>'", "cannot be used with", "'--db <DIR>'"];
 const UNEXPECTED: &str = "unexpected argument '";
+const UNEXPECTED_DRY_RUN: &str = "unexpected argument '--dry-run'";
+/// Usage of the command whose dry run is another command.
+const RUN_USAGE: &str = "npubench run ";
 /// Usage of a command whose option `--calls` may have a value.
 const CALLS_USAGE: &str = "npubench compare ";
 /// End of a quoted value and of its option.
@@ -34,6 +37,9 @@ pub(super) fn usage_error_text(text: &str) -> String {
         }
         None if MODELS_WITH_DATABASE.iter().all(|part| line.contains(part)) => {
             format!("{line}\n\n  tip: `--model NAME` audits a step of a model in the database\n")
+        }
+        None if line.contains(RUN_USAGE) && text.contains(UNEXPECTED_DRY_RUN) => {
+            format!("  tip: `npubench plan` prints what a run would measure\n\n{line}\n")
         }
         None if line.contains(CALLS_USAGE) && text.contains(UNEXPECTED) && !text.contains(" tip: ") => {
             format!("  tip: a name of calls needs an equals sign: `--calls=NAME`\n\n{line}\n")
@@ -114,6 +120,8 @@ mod tests {
         );
         let unknown = refused(&["npubench", "db", "check", "a", "--ledger"]);
         assert!(unknown.contains("\n  tip: `--help` lists the options\n"), "{unknown}");
+        let run = refused(&["npubench", "run", "--db", "a", "--dry-run"]);
+        assert!(run.contains("\n  tip: `npubench plan` prints what a run would measure\n\nUsage: "), "{run}");
         let name = refused(&["npubench", "compare", "a", "b", "--calls", "aten::mm"]);
         assert!(name.contains("needs an equals sign: `--calls=NAME`\n\nUsage: npubench compare"), "{name}");
     }

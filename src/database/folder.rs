@@ -202,10 +202,10 @@ impl Database {
         Ok(lock)
     }
 
-    /// Locks the folder for a command that writes nothing, also one that is not writable; `None` if no command has ever locked it.
+    /// Locks the folder for a command that changes no result, also one that is not writable; `None` if no command has ever locked it.
     /// Fails with [`DatabaseError::File`] with the owner.
-    pub(crate) fn lock_unchanged(&self) -> Result<Option<FolderLock>, DatabaseError> {
-        Ok(FolderLock::take_unchanged(&self.folder, &self.state_folder())?)
+    pub(crate) fn lock_for_reading(&self) -> Result<Option<FolderLock>, DatabaseError> {
+        Ok(FolderLock::take_for_reading(&self.folder, &self.state_folder())?)
     }
 
     /// Returns owner and state of the folder's lock, without locking or creating a file.

@@ -207,30 +207,13 @@ impl KernelCsv {
         })
     }
 
-    /// Visits one cell of all rows in order, much faster than [`Self::for_each_row`]. A cell is empty if a row of
-    /// another length lacks it.
+    /// Visits one cell of all rows in order, see [`Self::for_each_cells`].
     pub fn for_each_cell(&self, column: usize, mut visit: impl FnMut(usize, &[u8])) {
-        let mut index = CsvIndex::default();
-        let mut next = 0;
-        while next < self.rows.len() {
-            let (piece, rows) = self.original_piece(next..self.rows.len());
-            let bytes = &self.original[piece];
-            if index.index_rows(bytes, self.columns_in_file) == Ok(()) && index.len() == rows {
-                for cells in index.rows(bytes) {
-                    visit(next, cells.get(column));
-                    next += 1;
-                }
-            } else {
-                for row in next..next + rows {
-                    visit(row, self.row_byte_cells(row).get(column).unwrap_or_default());
-                }
-                next += rows;
-            }
-        }
+        self.for_each_cells(&[column], |row, cells| visit(row, cells[0]));
     }
 
     /// Visits some cells of all rows in order, much faster than [`Self::for_each_row`]. A cell is empty if a row of
-    /// another length lacks it. A quoted cell may still have its quotes.
+    /// another length lacks it.
     pub(crate) fn for_each_cells(&self, columns: &[usize], mut visit: impl FnMut(usize, &[&[u8]])) {
         let mut index = CsvIndex::default();
         let mut next = 0;

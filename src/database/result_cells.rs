@@ -198,13 +198,13 @@ pub(crate) struct TableRow<'t> {
 
 impl<'t> TableRow<'t> {
     /// Reads the cells of a row that was parsed before.
-    pub(crate) fn read(table: &'t KernelCsv, parsed: RowCase) -> Self {
+    pub(crate) fn read_cells(table: &'t KernelCsv, parsed: RowCase) -> Self {
         let cells = Cow::Owned(table.row_byte_cells(parsed.row));
         Self { table, parsed, cells }
     }
 
     /// Parses a row with these cells.
-    pub(crate) fn parse(parser: &RowCaseParser<'t>, row: usize, cells: &'t ByteRecord) -> Self {
+    pub(crate) fn parse_cells(parser: &RowCaseParser<'t>, row: usize, cells: &'t ByteRecord) -> Self {
         Self { table: parser.table(), parsed: parser.parse_row(row, cells), cells: Cow::Borrowed(cells) }
     }
 

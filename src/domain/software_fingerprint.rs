@@ -1,6 +1,6 @@
 //! Fingerprint of the software of a collection. Samples of different fingerprints are never pooled.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, ops::Deref};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,11 @@ impl SoftwareFingerprint {
         short_hash(text.as_bytes())
     }
 
+    /// Returns the versions with the digest in parentheses, as rows have them: `CANN 8.3.RC1 (0123456789abcdef)`.
+    pub(crate) fn cell_text(&self) -> String {
+        format!("{self} ({})", self.digest())
+    }
+
     /// Returns the fingerprint with the versions of a journal.
     pub(crate) fn with_imported(&self, imported: ImportedVersions) -> Self {
         Self { imported, ..self.clone() }
@@ -139,19 +144,17 @@ impl fmt::Display for SoftwareFingerprint {
     }
 }
 
-/// A fingerprint with its digest, which is computed once.
+/// Fingerprint with its digest and the text of its cell, which are computed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentifiedSoftware {
     fingerprint: SoftwareFingerprint,
     digest: String,
-    text: String,
+    cell_text: String,
 }
 
 impl IdentifiedSoftware {
     pub(crate) fn new(fingerprint: SoftwareFingerprint) -> Self {
-        let digest = fingerprint.digest();
-        let text = format!("{fingerprint} ({digest})");
-        Self { fingerprint, digest, text }
+        Self { digest: fingerprint.digest(), cell_text: fingerprint.cell_text(), fingerprint }
     }
 
     pub(crate) const fn fingerprint(&self) -> &SoftwareFingerprint {
@@ -163,17 +166,9 @@ impl IdentifiedSoftware {
         &self.digest
     }
 
-    /// Returns the versions with the digest in parentheses, as rows have them: `CANN 8.3.RC1 (0123456789abcdef)`.
+    /// Returns the text of the cell, see [`SoftwareFingerprint::cell_text`].
     pub(crate) fn cell_text(&self) -> &str {
-        &self.text
-    }
-}
-
-impl Deref for IdentifiedSoftware {
-    type Target = SoftwareFingerprint;
-
-    fn deref(&self) -> &SoftwareFingerprint {
-        &self.fingerprint
+        &self.cell_text
     }
 }
 

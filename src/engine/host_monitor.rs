@@ -266,6 +266,7 @@ mod tests {
     use tokio::{runtime, time};
 
     use super::*;
+
     fn monitor(folder: &Path) -> HostMonitor {
         HostMonitor {
             pause_file: folder.join("paused"),

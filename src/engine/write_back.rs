@@ -204,7 +204,7 @@ impl WriteBack {
             let rows = row_cases(&kernel, &table).unwrap_or_default().into_iter();
             cases.extend(rows.filter_map(|row| {
                 let case = row.case.as_ref().ok()?.id();
-                let compared = ledger.compare_row(&TableRow::read(&table, row), &case);
+                let compared = ledger.compare_row(&TableRow::read_cells(&table, row), &case);
                 matches!(compared, RowComparison::OtherLedger | RowComparison::UnknownRun { .. })
                     .then_some(case)
             }));
@@ -286,7 +286,7 @@ fn outdated_rows(
     let rows = row_cases(kernel, &table)?.into_iter();
     let rows = rows.filter(|row| row.cells(ledger.cache()).shown.is_some());
     let outdated = rows.filter_map(|row| {
-        let row = TableRow::read(&table, row);
+        let row = TableRow::read_cells(&table, row);
         let cells = row.parsed.cells(ledger.cache());
         let shown = cells.shown.as_ref()?;
         let case = row.parsed.case.as_ref().ok()?.id();

@@ -17,7 +17,7 @@ use crate::{
     },
     domain::{
         CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, IdentifiedSoftware, IntervalMethod,
-        KernelName, Nanos, RecordedTask, RowResult, Verdict, reason_remarks,
+        KernelName, Nanos, RecordedTask, RowResult, SoftwareFingerprint, Verdict, reason_remarks,
     },
     ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, StoredControl},
     plan::planned_case,
@@ -308,7 +308,7 @@ impl EvidenceSources<'_> {
         let table = self.database.kernel_csv(kernel)?;
         let is_case = |row: &RowCase| row.case.as_ref().is_ok_and(|case| case.id() == *id);
         let found = row_cases(kernel, &table)?.into_iter().filter(is_case);
-        let found: Vec<TableRow<'_>> = found.map(|row| TableRow::read(&table, row)).collect();
+        let found: Vec<TableRow<'_>> = found.map(|row| TableRow::read_cells(&table, row)).collect();
         let rows = found.iter().map(|row| {
             let cell = |column| {
                 let column = columns::result_column(cache, column);
@@ -376,9 +376,7 @@ impl EvidenceSources<'_> {
             median_us: summary.as_ref().map(|summary| summary.median / 1e3),
             is_used: left_out.is_none(),
             left_out,
-            software: software
-                .as_ref()
-                .map(|software| IdentifiedSoftware::new(software.clone()).cell_text().to_owned()),
+            software: software.as_ref().map(SoftwareFingerprint::cell_text),
             task: attempt.task.clone(),
             clock: attempt.cycle_rate.map(ClockEvidence::from),
             controls: control_evidence(controls, run, *collection),

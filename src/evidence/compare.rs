@@ -386,7 +386,7 @@ impl ComparedRow {
     }
 }
 
-/// Splits rows into parts of so many, the last of which may be smaller.
+/// Splits rows into parts of `size`; the last can be smaller.
 fn split_rows(rows: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     let end = rows.end;
     rows.step_by(size).map(move |first| first..end.min(first + size))
@@ -425,7 +425,8 @@ impl<'a> ComparedRows<'a> {
             let compared = parts.par_iter().map(|rows| {
                 let mut compared = Vec::with_capacity(rows.len());
                 table.for_each_row_of(rows.clone(), |row, cells| {
-                    compared.push(ComparedRow::compare(&TableRow::parse(&parser, row, cells), comparisons));
+                    compared
+                        .push(ComparedRow::compare(&TableRow::parse_cells(&parser, row, cells), comparisons));
                 });
                 compared
             });

@@ -50,9 +50,9 @@ impl FolderLock {
         Ok(Self { _file: file, created })
     }
 
-    /// Locks a database folder for a command that writes nothing, also one that is not writable; `None` if no command has ever
+    /// Locks a database folder for a command that changes no result, also one that is not writable; `None` if no command has ever
     /// locked it. Fails with [`FileError::Locked`] with the owner.
-    pub(crate) fn take_unchanged(database: &Path, state: &Path) -> Result<Option<Self>, FileError> {
+    pub(crate) fn take_for_reading(database: &Path, state: &Path) -> Result<Option<Self>, FileError> {
         let path = state.join(LOCK);
         let opened = match open_options(true).open(&path) {
             Err(error)
@@ -120,7 +120,7 @@ fn lock_file(
             let mut owner = String::new();
             let _ = file.read_to_string(&mut owner);
             let owner = match owner.trim() {
-                // Readers without the permission to write do not name themselves.
+                // The file has the owner of the last writer: a reader without the permission to write leaves it.
                 _ if file.try_lock_shared().is_ok() => "a command of another user that only reads",
                 "" => "another npubench",
                 owner => owner,
@@ -235,13 +235,13 @@ mod tests {
     fn commands_that_write_nothing_exclude_writers_and_create_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let state = folder.path().join("state");
-        let take_unchanged = || FolderLock::take_unchanged(folder.path(), &state);
-        assert!(take_unchanged().expect("no lock").is_none() && !state.exists());
+        let take_for_reading = || FolderLock::take_for_reading(folder.path(), &state);
+        assert!(take_for_reading().expect("no lock").is_none() && !state.exists());
         let mut writer = FolderLock::take(folder.path(), &state).expect("free");
         writer.keep_state();
-        assert!(matches!(take_unchanged(), Err(FileError::Locked { .. })));
+        assert!(matches!(take_for_reading(), Err(FileError::Locked { .. })));
         drop(writer);
-        let reader = take_unchanged().expect("free").expect("a lock");
+        let reader = take_for_reading().expect("free").expect("a lock");
         assert!(matches!(FolderLock::take(folder.path(), &state), Err(FileError::Locked { .. })));
         drop(reader);
         FolderLock::take(folder.path(), &state).expect("free");

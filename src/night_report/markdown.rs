@@ -33,7 +33,7 @@ pub(crate) fn run_markdown(results: &RunResults) -> String {
         verdicts
     );
     let lines = results.devices.iter().filter_map(|(device, found)| {
-        Some(format!("- device {device}: {}\n", cell(found.out_of_use.as_ref()?)))
+        Some(format!("- device {device}: {}\n", cell(found.unused_reason.as_ref()?)))
     });
     let lines: String = lines.collect();
     if !lines.is_empty() {

@@ -98,7 +98,7 @@ pub(crate) struct DeviceResults {
     /// Median of each control kernel in microseconds by position, by the times of its collections.
     pub(crate) controls: BTreeMap<String, Vec<f64>>,
     /// Reason why the run did not use the device at its end; `None` if it did, or if its status file is missing.
-    pub(crate) out_of_use: Option<String>,
+    pub(crate) unused_reason: Option<String>,
 }
 
 impl DeviceResults {
@@ -118,7 +118,7 @@ impl DeviceResults {
             .collect();
         problems.sort_unstable();
         problems.dedup();
-        problems.extend(self.out_of_use.as_deref());
+        problems.extend(self.unused_reason.as_deref());
         problems
     }
 }
@@ -283,15 +283,15 @@ fn device_results(
         results.busy_percent = if whole > 0.0 { 100.0 * results.busy_seconds / whole } else { 0.0 };
     }
     for status in RunStatusFile::load(&past.folder).map(|file| file.state.devices).unwrap_or_default() {
-        if let Some(reason) = unused_reason(&status, past.record.ended.is_some()) {
-            devices.entry(status.device).or_default().out_of_use = Some(reason);
+        if let Some(reason) = describe_unused(&status, past.record.ended.is_some()) {
+            devices.entry(status.device).or_default().unused_reason = Some(reason);
         }
     }
     Ok(devices)
 }
 
 /// Returns the reason why a run did not use a device in its last status.
-fn unused_reason(status: &DeviceStatus, has_ended: bool) -> Option<String> {
+fn describe_unused(status: &DeviceStatus, has_ended: bool) -> Option<String> {
     let reason = status.reason.as_deref().unwrap_or("no reason was recorded");
     let time = if has_ended { "at the end" } else { "in the last status" };
     match status.state {

@@ -17,8 +17,9 @@ use crate::{
     config::DeviceProfile,
     database::{Database, DatabaseError, KernelCsv, RowCells, row_cases},
     domain::{
-        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, CollectiveKind, IdentifiedCase,
-        KernelName, Nanos, Verdict, WithdrawnAttempts, nearest_name, quoted_path,
+        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, CollectiveKind, DataKind,
+        IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts, host_option, nearest_name,
+        quoted_path,
     },
     render::call_digest,
 };
@@ -224,7 +225,7 @@ pub(crate) enum PlanError {
     NoSuchKernel { kernel: KernelName, nearest: Option<String>, folder: PathBuf },
     /// Row of a collective, which another command measures.
     #[error("`{kernel}` is a collective, which is measured by `npubench comm run`")]
-    Collective { kernel: KernelName, folder: PathBuf },
+    Collective { kernel: KernelName, folder: PathBuf, kind: DataKind },
     #[error("no kernel of the database has a column `{column}`")]
     NoSuchColumn { column: String },
     #[error("no row of the database is a case whose id begins with `{case}`")]
@@ -240,9 +241,13 @@ impl PlanError {
         match self {
             Self::Database(error) => error.hint(),
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
-            Self::Collective { kernel, folder } => {
+            Self::Collective { kernel, folder, kind } => {
                 let ops = CollectiveKind::of_kernel(kernel).map_or_else(String::new, |kind| format!(" --ops {kind}"));
-                format!("`npubench comm run --db {}{ops}` measures its messages", quoted_path(folder))
+                let (db, host) = (quoted_path(folder), host_option(*kind));
+                format!(
+                    "`npubench comm run --db {db}{ops}{host}` measures a sweep of it; `npubench why {kernel}.csv:2 --db {db}` prints \
+                     the command of one row"
+                )
             }
             Self::NoSuchColumn { .. } => {
                 "use the column name of the CSV header; rows without a number in it have weight 0".to_owned()
@@ -522,7 +527,8 @@ fn chosen_kernels(
     }
     if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
         if missing.is_collective() && database.kernel_path(missing).is_file() {
-            return Err(PlanError::Collective { kernel: missing.clone(), folder: folder() });
+            let (kernel, kind) = (missing.clone(), database.kind());
+            return Err(PlanError::Collective { kernel, folder: folder(), kind });
         }
         let entry = |kernel: &KernelName| catalogue.entry(kernel).map(|entry| &entry.kernel);
         let other_name =

@@ -16,14 +16,19 @@ const LEVELS: usize = 2;
 pub(crate) fn profiles_without_records(paths: &[PathBuf], files: &[ProfileFile]) -> Vec<String> {
     let read: Vec<PathBuf> = files.iter().filter_map(|file| file.0.canonicalize().ok()).collect();
     let mut folders = Vec::new();
-    for path in paths.iter().filter(|path| path.is_dir()) {
+    // The folder of one rank contains that of its raw data.
+    for path in paths.iter().filter(|path| path.is_dir() && !is_of_profiler(path)) {
         add_unread_folders(path, LEVELS, &read, &mut folders);
     }
     folders.sort();
     folders.dedup();
     let folders = folders.iter().map(|folder| {
+        let command = match is_of_msprof(folder) {
+            true => "msprof --export=on --output=PROF_...",
+            false => "torch_npu.profiler.profiler.analyse",
+        };
         format!(
-            "`{}` is left out: it has no table of kernels; torch_npu.profiler.profiler.analyse writes it from raw data",
+            "`{}` is left out: it has no table of kernels; `{command}` writes it from raw data",
             folder.display()
         )
     });
@@ -47,11 +52,17 @@ fn add_unread_folders(folder: &Path, levels: usize, read: &[PathBuf], found: &mu
 /// Returns true for a folder that torch_npu.profiler writes for a rank, or msprof for a collection.
 fn is_of_profiler(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let is_profiler_info =
-        |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("profiler_info");
+    let is_of_rank = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        name == "ASCEND_PROFILER_OUTPUT" || name.to_string_lossy().starts_with("profiler_info")
+    };
     name.ends_with("_ascend_pt")
-        || name.starts_with("PROF_")
-        || fs::read_dir(folder).into_iter().flatten().flatten().any(is_profiler_info)
+        || is_of_msprof(folder)
+        || fs::read_dir(folder).into_iter().flatten().flatten().any(is_of_rank)
+}
+
+fn is_of_msprof(folder: &Path) -> bool {
+    folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("PROF_"))
 }
 
 /// Returns true for a CSV that has a header and no row.
@@ -93,8 +104,12 @@ mod tests {
         };
         let empty = "host/rank3_ascend_pt/ASCEND_PROFILER_OUTPUT/kernel_details.csv";
         assert_eq!(places(&found), ["host/rank1_ascend_pt", "host/step", empty]);
-        // The folder of one rank is given.
-        let given = [root.path().join("host/rank0_ascend_pt")];
-        assert_eq!(profiles_without_records(&given, &[ProfileFile(table)]), [""; 0]);
+        // The folder of one rank is given, also under another name.
+        write("host/rank0_ascend_pt/PROF_1/device_0/data", "");
+        write("renamed/PROF_2/device_0/data", "");
+        let other = write("renamed/ASCEND_PROFILER_OUTPUT/kernel_details.csv", "Name\nAdd\n");
+        for (given, table) in [("host/rank0_ascend_pt", table), ("renamed", other)] {
+            assert_eq!(profiles_without_records(&[root.path().join(given)], &[ProfileFile(table)]), [""; 0]);
+        }
     }
 }

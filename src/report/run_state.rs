@@ -90,6 +90,9 @@ pub(crate) struct DeviceStatus {
     pub(super) is_paused: bool,
     #[serde(skip)]
     pub(super) pause_reason: Option<String>,
+    /// End of the pause; `None` for a device that is excluded.
+    #[serde(skip)]
+    pub(super) paused_until: Option<Timestamp>,
     #[serde(skip)]
     pub(super) reservation_reason: Option<String>,
 }
@@ -99,11 +102,11 @@ impl DeviceStatus {
         self.is_paused || self.state == DeviceActivity::Paused
     }
 
-    /// Updates state and reason. A reserved device is not tried again at the end of a pause.
+    /// Updates state, reason and time of the next try. A reserved device is not tried again at the end of a pause.
     fn update_activity(&mut self) {
         self.state = match self {
             Self { collection: Some(_), .. } => DeviceActivity::Running,
-            Self { is_paused: true, retry_at: None, .. } => DeviceActivity::Paused,
+            Self { is_paused: true, paused_until: None, .. } => DeviceActivity::Paused,
             Self { reserved: true, .. } => DeviceActivity::Reserved,
             Self { is_paused: true, .. } => DeviceActivity::Paused,
             _ => DeviceActivity::Idle,
@@ -112,11 +115,7 @@ impl DeviceStatus {
             DeviceActivity::Paused => self.pause_reason.clone(),
             _ => self.reservation_reason.clone().or_else(|| self.pause_reason.clone()),
         };
-    }
-
-    /// Returns the time at which the device is tried again; `None` for one that is reserved or not paused.
-    pub(super) fn next_try(&self) -> Option<Timestamp> {
-        self.retry_at.filter(|_| !self.reserved)
+        self.retry_at = self.paused_until.filter(|_| !self.reserved);
     }
 }
 
@@ -259,12 +258,12 @@ impl RunState {
                 self.update_devices(&[*device], |line| {
                     line.is_paused = true;
                     line.pause_reason = Some(reason.clone());
-                    line.retry_at = retry_in_s.map(|seconds| now.plus_seconds(seconds));
+                    line.paused_until = retry_in_s.map(|seconds| now.plus_seconds(seconds));
                 });
             }
             RunEvent::DeviceReadmitted { device } => self.update_devices(&[*device], |line| {
                 line.is_paused = false;
-                (line.pause_reason, line.retry_at) = (None, None);
+                (line.pause_reason, line.paused_until) = (None, None);
             }),
             RunEvent::DeviceReserved { device, reason } => self.update_devices(&[*device], |line| {
                 line.reserved = true;
@@ -383,7 +382,7 @@ mod tests {
         let mut shown = |events: &[RunEvent]| {
             events.iter().for_each(|event| state.on_event(start, event));
             let device = &state.devices[0];
-            (device.state, device.reason.clone().unwrap_or_default(), device.next_try().is_some())
+            (device.state, device.reason.clone().unwrap_or_default(), device.retry_at.is_some())
         };
         let reserved = RunEvent::DeviceReserved { device: 3, reason: "not listed".to_owned() };
         let found = shown(&[started(&[3]), paused(Some(60.0))]);

@@ -76,7 +76,7 @@ fn end_text(state: &RunState, now: Timestamp) -> Option<String> {
         return None;
     }
     if state.phase != RunPhase::Ended && state.is_waiting() {
-        let retry = state.devices.iter().filter_map(DeviceStatus::next_try).min();
+        let retry = state.devices.iter().filter_map(|line| line.retry_at).min();
         let retry =
             retry.map_or_else(String::new, |at| format!(" (the first is tried at {})", at.local_time()));
         return Some(format!("waiting for a device{retry}"));
@@ -98,7 +98,7 @@ fn device_cells(line: &DeviceStatus, now: Timestamp) -> [String; 8] {
         (None, DeviceActivity::Paused | DeviceActivity::Reserved) => line.reason.clone().unwrap_or_default(),
         (None, _) => String::new(),
     };
-    let end = current.map(|current| current.predicted_end).or_else(|| line.next_try());
+    let end = current.map(|current| current.predicted_end).or(line.retry_at);
     [
         line.device.to_string(),
         line.state.to_string(),

@@ -69,7 +69,7 @@ pub(crate) fn check_evidence(
     if !database.ledger_path().is_file() {
         return Ok(Vec::new());
     }
-    let _lock = database.lock_unchanged()?;
+    let _lock = database.lock_for_reading()?;
     let Some(mut ledger) = Ledger::open_unchanged(&database.ledger_path())? else { return Ok(Vec::new()) };
     Ok(reparse_runs(database, &mut ledger, assets, None, false)?.issues(database))
 }

@@ -116,7 +116,7 @@ fn nearest_neighbours(by_size: &[SizedPoint<'_>], place: usize) -> Vec<Neighbour
         let other = by_size[other_place];
         let relative_size = other.log_size - log_size;
         let farthest = nearest.get(MOST_NEIGHBOURS - 1).map_or(f64::INFINITY, |neighbour| neighbour.distance);
-        // The distances of the dimensions are in sum at least that of the sizes, which only grows.
+        // The sum of the distances of the dimensions is at least the difference of the sizes, which grows with each step.
         if relative_size.abs() > dims * farthest + ROUNDING {
             return false;
         }

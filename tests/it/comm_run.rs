@@ -487,6 +487,14 @@ fn messages_of_a_model_are_measured_in_their_groups() {
     assert_eq!(line("all_reduce").as_deref(), Some("4 1 DT_BF16"), "{}", ran.stdout);
     assert!(ran.stdout.contains("640K"), "{}", ran.stdout);
     assert!(ran.stdout.contains("4748K"), "{}", ran.stdout);
+    let others = sweep(&context, &[&model[..], &["--ranks", "8"]].concat());
+    assert_eq!(others.code, 2, "{}", others.stderr);
+    assert!(
+        others.stderr.contains("the messages of the model are of 4 ranks, `--ranks` is 8"),
+        "{}",
+        others.stderr
+    );
+    assert_eq!(sweep(&context, &[&model[..], &["--ranks", "4"]].concat()).stdout, ran.stdout);
     let beyond = sweep(&context, &["0-1", "--model", "Qwen3-32B", "--tp", "4", "--dry-run"]);
     assert_eq!(beyond.code, 3, "{}", beyond.stderr);
     assert!(beyond.stderr.contains("4 ranks are more than the 2 devices"), "{}", beyond.stderr);

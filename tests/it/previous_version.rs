@@ -95,6 +95,26 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
+/// The first page of a ledger has the places of the tables, which are others in ledgers of earlier versions.
+#[test]
+fn first_page_of_another_layout_is_not_replaced() {
+    for updates in [false, true] {
+        let context = opened("measured");
+        if updates {
+            assert_eq!(context.run(&["runs", "--db", "db"]).code, 0);
+        }
+        let ledger = context.path("db/.npubench/ledger.db");
+        let mut bytes = fs::read(&ledger).expect("a ledger");
+        bytes[..4096].fill(0);
+        fs::write(&ledger, &bytes).expect("written");
+        let rows = context.csv_files();
+        let ran = context.run(&["db", "rebuild", "db"]);
+        assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains("hint: keep it under another name"), "{}", ran.stderr);
+        assert!(context.csv_files() == rows && fs::read(&ledger).expect("a ledger") == bytes);
+    }
+}
+
 /// Creates a context with a copy of a database of the earlier version in `db`.
 fn opened(name: &str) -> Context {
     let context = Context::new();

@@ -33,7 +33,7 @@ fn kernel(name: &str) -> KernelName {
 impl Fixture {
     fn new(tables: &[(&str, &str, &[String])]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let file = crate::config::DatabaseFile::new(crate::domain::DataKind::Npu);
+        let file = crate::config::DatabaseFile::new(DataKind::Npu);
         fs::write(folder.path().join("database.yaml"), file.print()).expect("the file is written");
         for (name, columns, rows) in tables {
             let text = format!("{SIGNATURE}{columns}\n{}\n", rows.join("\n"));
@@ -214,4 +214,12 @@ fn unknown_kernel_and_empty_database_are_errors_with_a_hint() {
     assert_eq!(error.hint(), "did you mean `MatMulCommon`?");
     let error = Fixture::new(&[]).select(UpdateMode::Missing, &[], None).expect_err("no kernels");
     assert_eq!(error.to_string(), "the database has no kernels");
+    let sweep = Fixture::new(&[("Add", "", &[add(16)]), ("hcom_allReduce_", "", &[add(16)])]);
+    let error =
+        sweep.select(UpdateMode::Missing, &[kernel("hcom_allReduce_")], None).expect_err("a collective");
+    assert_eq!(
+        error.to_string(),
+        "`hcom_allReduce_` is a collective, which is measured by `npubench comm run`"
+    );
+    assert!(error.hint().contains(" --ops all_reduce` measures"), "{}", error.hint());
 }
