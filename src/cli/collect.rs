@@ -35,6 +35,8 @@ use crate::{
 
 /// Collects profiles of whole models: from servers, or from folders that are not analysed yet
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  npubench collect analyse profiles")]
 pub(super) enum CollectCommand {
     Vllm(Box<VllmOptions>),
     Analyse(Box<AnalyseOptions>),

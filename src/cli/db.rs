@@ -19,6 +19,10 @@ use crate::{
 
 /// Copies, checks, normalizes, rebuilds or merges whole databases
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  npubench db check a3
+  npubench db rebuild a3 --dry-run
+  npubench db copy a3 rehearse --kind rehearsal")]
 pub(super) enum DbCommand {
     Copy(CopyOptions),
     Check(LintOptions),

@@ -417,16 +417,12 @@ mod tests {
     /// Returns the examples of a command and of those below it, with the names of the commands in front.
     fn examples(command: &Command, name: &str, found: &mut Vec<(String, Vec<String>)>) {
         let visible = command.get_subcommands().filter(|inner| !inner.is_hide_set());
-        let inner: Vec<&Command> = visible.filter(|inner| inner.get_name() != "help").collect();
-        for inner in &inner {
+        for inner in visible.filter(|inner| inner.get_name() != "help") {
             examples(inner, &format!("{name} {}", inner.get_name()), found);
         }
-        // Commands with others below them need no examples of their own.
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        if inner.is_empty() || !help.is_empty() {
-            let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
-            found.push((name.to_owned(), lines.map(str::to_owned).collect()));
-        }
+        let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
+        found.push((name.to_owned(), lines.map(str::to_owned).collect()));
     }
 
     /// Help that does not work is worse than none.

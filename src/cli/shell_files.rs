@@ -89,9 +89,9 @@ fn page(command: Command) -> String {
     // Writing to memory does not fail.
     let _ = Man::new(command.after_help(None::<&str>)).render(&mut page);
     let mut page = String::from_utf8_lossy(&page).into_owned();
-    if let Some(examples) = examples.as_deref().and_then(|text| text.strip_prefix("Examples:\n")) {
+    if let Some(examples) = examples.as_deref().and_then(|text| text.strip_prefix("Examples:")) {
         // The backslash is the escape of troff, and its `-` is a typographic hyphen.
-        let lines = examples.replace('\\', "\\e").replace('-', "\\-");
+        let lines = examples.trim_start_matches('\n').replace('\\', "\\e").replace('-', "\\-");
         page.push_str(&format!(".SH EXAMPLES\n.nf\n{lines}\n.fi\n"));
     }
     page

@@ -22,6 +22,9 @@ use crate::{
 
 /// Measures the shards of a plan, or collectives over nodes, as jobs of Slurm
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  npubench slurm submit --db a3 --shards 12 --gres npu:8 --time 8:00:00
+  npubench slurm status --db a3")]
 pub(super) enum SlurmCommand {
     Submit(Box<SubmitOptions>),
     Status(SlurmStatusOptions),

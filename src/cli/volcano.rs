@@ -18,6 +18,8 @@ use crate::{
 ///
 /// `npubench shard` divides the plan first. Each pod measures one shard; a pod that is lost starts again and continues.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  npubench volcano render --db a3 --values values.yaml")]
 pub(super) enum VolcanoCommand {
     /// Prints the manifest of a job, one pod for each shard
     #[command(after_help = "Examples:

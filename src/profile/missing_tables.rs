@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::ProfileFile;
-use crate::files::open_regular;
+use crate::{domain::quoted_path, files::open_regular};
 
 /// Number of levels below a given folder that are searched: the folders of the ranks may be in one of their host.
 const LEVELS: usize = 2;
@@ -24,8 +24,8 @@ pub(crate) fn profiles_without_records(paths: &[PathBuf], files: &[ProfileFile])
     folders.dedup();
     let folders = folders.iter().map(|folder| {
         let command = match is_of_msprof(folder) {
-            true => "msprof --export=on --output=PROF_...",
-            false => "torch_npu.profiler.profiler.analyse",
+            true => "msprof --export=on --output=PROF_...".to_owned(),
+            false => format!("npubench collect analyse {}", quoted_path(folder)),
         };
         format!(
             "`{}` is left out: it has no table of kernels; `{command}` writes it from raw data",

@@ -61,6 +61,9 @@ fn each_command_has_a_manual_page_with_its_examples() {
     }
     assert!(!names.iter().any(|name| name.contains("stand-in") || name.contains("help")), "{names:?}");
     let page = fs::read_to_string(context.path("pages/npubench-plan.1")).expect("a page");
+    let main = context.run(&["man"]).stdout;
+    let example = "\n  npubench why MatMulV2.csv:2 \\-\\-db a3\n";
+    assert!(main.split(".SH EXAMPLES\n.nf\n").nth(1).is_some_and(|text| text.contains(example)), "{main}");
     assert!(page.contains(".SH EXAMPLES\n.nf\n  npubench plan \\-\\-db a3 \\-\\-until 07:30\n"), "{page}");
     let first = context.run(&["man"]);
     assert!(first.stdout.contains("npubench\\-timeline(1)"), "{}", first.stdout);

@@ -14,6 +14,9 @@ use crate::{exit::ExitStatus, session::CommandError};
 
 /// Collectives: sweeps, groups of devices, fits, comparison with a model, results of other benchmarks
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  npubench comm run --db comm --ranks 2,4,8 --from 1K --to 512M
+  npubench comm fit --db comm")]
 pub(super) enum CommCommand {
     Run(Box<run::CommRunOptions>),
     Groups(groups::GroupsOptions),
