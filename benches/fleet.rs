@@ -17,7 +17,7 @@ use std::{
 
 use npubench::{
     database::COMPUTE_COLUMNS,
-    domain::{Case, CaseAttributes, Dtype, KernelName, Tensor, TensorFormat},
+    kernel::{Case, CaseAttributes, Dtype, KernelName, Tensor, TensorFormat},
 };
 use rusqlite::{Connection, params};
 

@@ -12,12 +12,12 @@ mod size;
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use npubench::{
-    domain::{CaseOutcome, CollectionPurpose, Verdict},
-    sched::{
+    base::stats::SplitMix64,
+    kernel::{CaseOutcome, CollectionPurpose, Verdict},
+    measure::sched::{
         CaseResult, CollectionExit, CollectionFinished, SchedCase, SchedLimits, SchedulerState, Seconds,
         SimulatedHost, StartCollection, simulate,
     },
-    stats::SplitMix64,
 };
 
 /// Devices of a host.

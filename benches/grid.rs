@@ -10,15 +10,14 @@ mod size;
 use std::{process::Command, time::Instant};
 
 use npubench::{
-    catalogue::Catalogue,
-    config::{AssetFiles, DeviceProfile},
-    domain::{Case, KernelName, default_memory_budget},
-    grid::{
+    base::assets::AssetFiles,
+    cases::grid::{
         CandidateSource, Candidates, CaseBuilder, ExistingCases, SelectionRequest,
         definition::{GridFiles, GridModels, Mutation, MutationFile},
         mutate::CaseMutator,
         select_rows,
     },
+    kernel::{Case, KernelName, catalogue::Catalogue, default_memory_budget, device_profile::DeviceProfile},
 };
 
 /// Candidates a second that one core must do.

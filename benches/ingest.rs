@@ -17,9 +17,8 @@ use std::{
 };
 
 use npubench::{
-    config::DatabaseFile,
-    database::{Database, merge_groups},
-    domain::DataKind,
+    database::{Database, database_file::DatabaseFile, merge_groups},
+    kernel::DataKind,
     profile::{ProfileRanks, ReadOptions, RecordGroups, add_table},
 };
 

@@ -10,11 +10,12 @@ mod size;
 use std::{error::Error, fmt::Write as _, fs, path::Path, time::Instant};
 
 use npubench::{
-    config::DatabaseFile,
-    database::{COMPUTE_COLUMNS, Database},
-    domain::{DataKind, Tensor},
-    lookup::{AnswerSource, AttentionParameters, LookupEngine, OpQuery, QueryTensor},
-    op_mapping::OpMapping,
+    answer::{
+        lookup::{AnswerSource, AttentionParameters, LookupEngine, OpQuery, QueryTensor},
+        op_mapping::OpMapping,
+    },
+    database::{COMPUTE_COLUMNS, Database, database_file::DatabaseFile},
+    kernel::{DataKind, Tensor},
 };
 
 /// Seconds in which 1,000,000 rows must be loaded.
@@ -207,8 +208,8 @@ fn tensor_of(dims: &[usize]) -> Tensor {
     let dims = dims.iter().map(|dim| *dim as u64).collect();
     Tensor {
         dims,
-        dtype: npubench::domain::Dtype::Bf16,
-        format: npubench::domain::TensorFormat::Base("ND".to_owned()),
+        dtype: npubench::kernel::Dtype::Bf16,
+        format: npubench::kernel::TensorFormat::Base("ND".to_owned()),
     }
 }
 

@@ -9,9 +9,8 @@ mod size;
 use std::{error::Error, fmt::Write as _, fs, path::Path, time::Instant};
 
 use npubench::{
-    config::DatabaseFile,
-    database::{COMPUTE_COLUMNS, Database, merge_groups},
-    domain::{DataKind, KernelName},
+    database::{COMPUTE_COLUMNS, Database, database_file::DatabaseFile, merge_groups},
+    kernel::{DataKind, KernelName},
     profile::{ProfileRanks, ReadOptions, RecordGroups, add_table},
 };
 

@@ -8,8 +8,8 @@ mod size;
 use std::time::Instant;
 
 use npubench::{
-    domain::{CaseOutcome, CollectionPurpose, Verdict},
-    sched::{
+    kernel::{CaseOutcome, CollectionPurpose, Verdict},
+    measure::sched::{
         CaseResult, CollectionExit, CollectionFinished, SchedAction, SchedCase, SchedLimits, SchedulerState,
         Seconds, SimulatedHost, StartCollection, simulate,
     },

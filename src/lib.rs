@@ -1,60 +1,27 @@
 //! npubench measures the kernels of Ascend NPUs and writes verified per-kernel CSV databases.
 //!
-//! The folder list is the data flow; `docs/design/README.md` draws it. Modules are layered, and
-//! a module imports only from layers below its own (`tests/it/layers.rs` keeps that true):
+//! The folders are the flow of data; each imports only from those before it:
 //!
-//! | layer | modules |
+//! | folder | owns |
 //! |---|---|
-//! | 0 | `exit`, `stats`, `domain` |
-//! | 1 | `files`, `table`, `config`, `events` |
-//! | 2 | `process`, `catalogue`, `case_filter`, `llm`, `profile` |
-//! | 3 | `render`, `ledger`, `database`, `op_mapping`, `op_query`, `lookup`, `workload`, `timeline`, `grid`, `fault_plan` |
-//! | 4 | `device`, `collective`, `plan`, `sched`, `verify`, `evidence`, `coverage`, `adaptive`, `nodes` |
-//! | 5 | `simulated_memory`, `rehearsal`, `engine`, `vendor_check`, `report`, `case_report`, `coverage_report`, `night_report`, `selftest`, `session`, `run_analysis`, `collect`, `fleet` |
-//! | 6 | `cli` |
+//! | `base` | exit codes, statistics, files and locks, CSV, YAML, processes |
+//! | `kernel` | kernels, cases and their signature, verdicts, the catalogue, filters, rendered scripts |
+//! | `profile` | readers of what the vendor's tools write, the time line of a recorded run |
+//! | `database` | kernel CSVs and the ledger |
+//! | `cases` | grids, models, plan |
+//! | `measure` | devices, scheduler, engine, verdicts, selftest, collectives, several hosts |
+//! | `answer` | lookups, coverage, adaptive grids, analysis of recorded runs |
+//! | `show` | tables, pages, JSON, progress |
+//! | `cli` | one file per command |
+//! | `rehearsal` | stand-ins for an NPU host; imports `base`, `kernel` and `profile` only |
 
-pub mod adaptive;
-mod case_filter;
-mod case_report;
-pub mod catalogue;
+pub mod answer;
+pub mod base;
+pub mod cases;
 pub mod cli;
-mod collect;
-mod collective;
-pub mod config;
-pub mod coverage;
-mod coverage_report;
 pub mod database;
-pub mod device;
-pub mod domain;
-mod engine;
-mod events;
-mod evidence;
-pub mod exit;
-pub mod fault_plan;
-mod files;
-mod fleet;
-pub mod grid;
-mod ledger;
-pub mod llm;
-pub mod lookup;
-mod night_report;
-mod nodes;
-pub mod op_mapping;
-pub mod op_query;
-mod plan;
-pub mod process;
+pub mod kernel;
+pub mod measure;
 pub mod profile;
 pub mod rehearsal;
-pub mod render;
-mod report;
-mod run_analysis;
-pub mod sched;
-mod selftest;
-mod session;
-mod simulated_memory;
-pub mod stats;
-mod table;
-mod timeline;
-mod vendor_check;
-pub mod verify;
-pub mod workload;
+mod show;

@@ -23,12 +23,13 @@ mod surfaces;
 use std::{error::Error, fmt::Write as _, fs, path::Path};
 
 use npubench::{
-    adaptive::{AdaptiveDesign, AdaptiveOptions, log_error},
-    config::DatabaseFile,
-    database::{COMPUTE_COLUMNS, Database},
-    domain::DataKind,
-    lookup::LookupEngine,
-    op_mapping::OpMapping,
+    answer::{
+        adaptive::{AdaptiveDesign, AdaptiveOptions, log_error},
+        lookup::LookupEngine,
+        op_mapping::OpMapping,
+    },
+    database::{COMPUTE_COLUMNS, Database, database_file::DatabaseFile},
+    kernel::DataKind,
 };
 use questions::{candidates_of, random_questions};
 use surfaces::{Shape, Surface};

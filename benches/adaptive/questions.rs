@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use npubench::{adaptive::AdaptiveCandidate, stats::SplitMix64};
+use npubench::{answer::adaptive::AdaptiveCandidate, base::stats::SplitMix64};
 
 use super::surfaces::{Shape, Surface, real};
 

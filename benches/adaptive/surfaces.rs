@@ -2,9 +2,9 @@
 //! penalties of sizes that are not aligned, buffers that a row exceeds, and a cache that tensors exceed.
 
 use npubench::{
-    domain::Dtype,
-    lookup::{OpQuery, QueryTensor},
-    stats::SplitMix64,
+    answer::lookup::{OpQuery, QueryTensor},
+    base::stats::SplitMix64,
+    kernel::Dtype,
 };
 
 /// Tokens, and widths: N and K of a product, else the number of channels and 0.

@@ -11,7 +11,7 @@ mod world;
 
 use std::time::Instant;
 
-use npubench::stats::{CollectionMedian, EffectModel, JointFit, PrecisionAim, fit_medians};
+use npubench::base::stats::{CollectionMedian, EffectModel, JointFit, PrecisionAim, fit_medians};
 use world::{LaunchNoise, NightModel, STEP, SimulatedNight};
 
 const AIM: PrecisionAim = PrecisionAim { half_width: 0.01, max_collections: 8 };

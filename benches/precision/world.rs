@@ -5,7 +5,7 @@
 //! `Z_j` its state, `E_ij` the case's own share of it, `c_i` the noise of a launch and `L` noise with a standard deviation
 //! of 1.
 
-use npubench::stats::{CaseCosts, CollectionMedian, EffectComponents, SplitMix64};
+use npubench::base::stats::{CaseCosts, CollectionMedian, EffectComponents, SplitMix64};
 
 /// Step of the timer in seconds.
 pub(crate) const STEP: f64 = 20e-9;

@@ -13,18 +13,21 @@ use super::{
     },
 };
 use crate::{
-    adaptive::{AdaptiveOptions, grid_candidates},
-    catalogue::Catalogue,
-    coverage_report::{AdaptedState, adapt_json, adapt_table, chosen_json, chosen_table},
-    domain::{default_memory_budget, quoted_path},
-    exit::ExitStatus,
-    grid::{
+    answer::{
+        adapt::{AdaptSession, AdaptSettings, KernelDesign},
+        adaptive::{AdaptiveOptions, grid_candidates},
+        fill::{FillOutcome, FillSession},
+        lookup_database::LookupDatabase,
+    },
+    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    cases::grid::{
         SelectionRequest,
         definition::{CandidateSpace, GridModels},
     },
-    report::{note_simulated, print_data, print_note},
-    session::{
-        AdaptSession, AdaptSettings, CommandError, FillOutcome, FillSession, KernelDesign, LookupDatabase,
+    kernel::{catalogue::Catalogue, default_memory_budget},
+    show::{
+        coverage_report::{AdaptedState, adapt_json, adapt_table, chosen_json, chosen_table},
+        report::{note_simulated, print_data, print_note},
     },
 };
 

@@ -9,11 +9,10 @@ use super::options::{
     PythonOption,
 };
 use crate::{
-    domain::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME, format_count},
-    exit::ExitStatus,
-    report::{CheckProgress, print_data, print_note},
-    session::{CommandError, DatabaseCheck},
-    vendor_check::slot_texts,
+    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus},
+    kernel::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME},
+    measure::{database_check::DatabaseCheck, vendor_check::slot_texts},
+    show::report::{CheckProgress, print_data, print_note},
 };
 
 /// Checks every case by the vendor's own torch_npu, without a device

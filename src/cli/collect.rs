@@ -18,19 +18,17 @@ use super::{
     options::{AssetOptions, DataKindArg, PythonOption, WideOption},
 };
 use crate::{
-    collect::{
+    answer::run_analysis::{StepTimesReport, read_all_runs, step_times_json, step_times_text},
+    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    measure::collect::{
         AnalysedRank, AnalysisSettings, CollectedRanks, CollectionLimits, RankState, StopSignals,
         VllmCollection, VllmServer, VllmWork, analyse_folders, profile_folders,
     },
-    domain::quoted_path,
-    exit::ExitStatus,
-    report::{
+    profile::timeline::step_times,
+    show::report::{
         fitted_table::{FittedColumn, fitted_text},
         print_data, print_note,
     },
-    run_analysis::{StepTimesReport, read_all_runs, step_times_json, step_times_text},
-    session::CommandError,
-    timeline::step_times,
 };
 
 /// Collects profiles of whole models: from servers, or from folders that are not analysed yet

@@ -6,14 +6,13 @@ use clap::{Args, ValueEnum};
 
 use super::options::{AssetOptions, DATABASE_VARIABLE, WideOption};
 use crate::{
-    exit::ExitStatus,
-    report::{print_data, print_note},
-    run_analysis::{
+    answer::run_analysis::{
         AloneDatabase, ComparedRun, ComparisonReport, JoinedDatabase, comparison_csv, comparison_json,
         comparison_page, comparison_text,
     },
-    session::{CommandError, ResultFile},
-    timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
+    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
+    profile::timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
+    show::report::{print_data, print_note},
 };
 
 /// Form of the output.

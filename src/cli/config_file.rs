@@ -16,13 +16,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::options::{DATABASE_VARIABLE, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    domain::did_you_mean_or,
-    exit::ExitStatus,
-    report::{
+    base::{command_error::CommandError, exit::ExitStatus, suggest::did_you_mean_or},
+    show::report::{
         fitted_table::{FittedColumn, fitted_text},
         print_data, print_note,
     },
-    session::CommandError,
 };
 
 /// Name of the file in the current folder, and below `npubench` in the folder of the user's settings.

@@ -9,12 +9,16 @@ use super::{
     question_options::QuestionOptions,
 };
 use crate::{
-    catalogue::Catalogue,
-    coverage::{CoverageAnalyzer, coverage_gaps, production_note, untimed_note},
-    coverage_report::{CoverageReport, coverage_csv, coverage_json, coverage_page, coverage_text},
-    exit::ExitStatus,
-    report::{note_simulated, print_data, print_note},
-    session::{CommandError, ResultFile, coverage_of},
+    answer::{
+        coverage::{CoverageAnalyzer, coverage_gaps, production_note, untimed_note},
+        fill_preview::coverage_of,
+    },
+    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
+    kernel::catalogue::Catalogue,
+    show::{
+        coverage_report::{CoverageReport, coverage_csv, coverage_json, coverage_page, coverage_text},
+        report::{note_simulated, print_data, print_note},
+    },
 };
 
 /// Shows which questions of workloads a database answers, and what would close the gaps

@@ -6,15 +6,20 @@ use clap::{Args, Subcommand};
 
 use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputFormat, OutputOptions, WideOption};
 use crate::{
+    base::{command_error::CommandError, exit::ExitStatus},
     database::{
         Database, IssueSeverity, LintReport, NormalizeReport, check_ledger, copy_shapes, lint_database,
         normalize_database, tables_left_out,
     },
-    evidence::{DatabaseComparison, compare_database},
-    exit::ExitStatus,
-    fleet::{MergeRequest, merge_databases, started_shards},
-    report::{format_count, merge_json, merge_text, print_data, print_note, rebuild_json, rebuild_text},
-    session::{CommandError, check_evidence, rebuild_database},
+    measure::{
+        evidence::{DatabaseComparison, compare_database},
+        fleet::{MergeRequest, merge_databases, started_shards},
+        rebuild::rebuild_database,
+        reparse::check_evidence,
+    },
+    show::report::{
+        format_count, merge_json, merge_text, print_data, print_note, rebuild_json, rebuild_text,
+    },
 };
 
 /// Copies, checks, normalizes, rebuilds or merges whole databases

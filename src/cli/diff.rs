@@ -11,15 +11,20 @@ use super::{
     runs::{find_run, past_runs},
 };
 use crate::{
-    catalogue::Catalogue,
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        shell_argument::{host_option, quoted_argument, quoted_path},
+    },
     database::Database,
-    domain::{CacheState, CaseId, host_option, quoted_argument, quoted_path},
-    evidence::{MeasuredSide, compare_sides, repeat_commands},
-    exit::ExitStatus,
-    report::{
+    kernel::{CacheState, CaseId, catalogue::Catalogue},
+    measure::{
+        evidence::{MeasuredSide, compare_sides, repeat_commands},
+        filtered_cases::filter_sides,
+    },
+    show::report::{
         diff_json, diff_summary, diff_table, failed_note, format_count, print_data, print_note, print_paged,
     },
-    session::{CommandError, filter_sides},
 };
 
 /// Maximum number of cases that a note names; of more, it prints the command that does.

@@ -9,21 +9,20 @@ use super::{
     pause::pause_message,
 };
 use crate::{
-    catalogue::Catalogue,
-    config::{AssetFiles, DeviceProfile},
+    base::{assets::AssetFiles, command_error::CommandError, exit::ExitStatus, files::ScratchFolder},
     database::Database,
-    device::npu_smi::NpuChip,
-    device::{
-        self, CheckStatus, DeviceNumbering, DoctorCheck, LeaseFolder, SoftwareLocations, check_installation,
-        custom_operators, diagnosis, operator_environment,
+    kernel::{DataKind, LogicalDeviceId, catalogue::Catalogue, device_profile::DeviceProfile},
+    measure::{
+        device::{
+            self, CheckStatus, DeviceNumbering, DoctorCheck, LeaseFolder, SoftwareLocations,
+            check_installation, custom_operators, diagnosis, npu_smi::NpuChip, operator_environment,
+        },
+        device_choice::{CORRECT_DEVICE, soc_contradiction},
+        engine::{PausedDevices, pause_file},
+        environment::lease_free_devices,
+        vendor_check::{installed_software, package_folders, torch_devices},
     },
-    domain::{DataKind, LogicalDeviceId},
-    engine::{PausedDevices, pause_file},
-    exit::ExitStatus,
-    files::ScratchFolder,
-    report::{WaitingLine, print_data, without_error_numbers},
-    session::{CORRECT_DEVICE, CommandError, lease_free_devices, soc_contradiction},
-    vendor_check::{installed_software, package_folders, torch_devices},
+    show::report::{WaitingLine, print_data, without_error_numbers},
 };
 
 /// Checks whether this host can measure, and lists what is missing with a fix

@@ -6,11 +6,10 @@ use clap::Args;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
+    base::{command_error::CommandError, exit::ExitStatus},
     database::{BackfillReport, Database, backfill_database},
-    exit::ExitStatus,
     profile::read_attention_dumps,
-    report::{format_count, print_data},
-    session::CommandError,
+    show::report::{format_count, print_data},
 };
 
 /// Fills in the runtime values of FusedInferAttentionScore from a dump of a serving process

@@ -11,13 +11,18 @@ use super::{
     question_options::QuestionOptions,
 };
 use crate::{
-    catalogue::Catalogue,
-    coverage::CoverageAnalyzer,
-    coverage_report::{FillResult, fill_json, fill_result_json, fill_result_text, fill_text},
-    exit::ExitStatus,
-    plan::InitialCosts,
-    report::{note_simulated, print_data, print_note},
-    session::{CommandError, FillOutcome, FillPreview, FillSession, FillState, PredictedHost},
+    answer::{
+        coverage::CoverageAnalyzer,
+        fill::{FillOutcome, FillSession, FillState},
+        fill_preview::{FillPreview, PredictedHost},
+    },
+    base::{command_error::CommandError, exit::ExitStatus},
+    cases::plan::InitialCosts,
+    kernel::catalogue::Catalogue,
+    show::{
+        coverage_report::{FillResult, fill_json, fill_result_json, fill_result_text, fill_text},
+        report::{note_simulated, print_data, print_note},
+    },
 };
 
 /// Measures what workloads lack in a database, the cases that stand for most time first

@@ -17,24 +17,35 @@ use super::{
     },
 };
 use crate::{
-    catalogue::Catalogue,
-    config::{AssetFiles, DeviceProfile, YamlError},
-    domain::{
-        DataKind, KernelName, default_memory_budget, did_you_mean_or, format_count, host_option,
-        quoted_argument,
+    base::{
+        assets::AssetFiles,
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        result_file::ResultFile,
+        shell_argument::{host_option, quoted_argument},
+        suggest::did_you_mean_or,
+        yaml::YamlError,
     },
-    exit::ExitStatus,
-    grid::{
-        MutationCases, RejectReason, RowSource, RowWriter, SelectedRows, TargetDatabase,
-        definition::{GridFiles, GridModels, MutationFile},
-        mutate::CaseMutator,
+    cases::{
+        grid::{
+            MutationCases, RejectReason, RowSource, RowWriter, SelectedRows, TargetDatabase,
+            definition::{GridFiles, GridModels, MutationFile},
+            mutate::CaseMutator,
+        },
+        llm::LlmModel,
     },
-    llm::LlmModel,
+    kernel::{
+        DataKind, KernelName, catalogue::Catalogue, default_memory_budget, device_profile::DeviceProfile,
+    },
+    measure::{
+        device_choice::{DeviceChoice, chip_of_host, choose_device},
+        filtered_cases::candidate_filter,
+    },
     profile::DeviceEvidence,
-    report::{
+    show::report::{
         GridRequest, coverage_plot, grid_json, grid_notes, grid_shapes, grid_table, print_data, print_note,
     },
-    session::{CommandError, DeviceChoice, ResultFile, candidate_filter, chip_of_host, choose_device},
 };
 
 /// Options of `npubench grid`.

@@ -10,19 +10,24 @@ use super::{
     question_options::QuestionOptions,
 };
 use crate::{
-    catalogue::Catalogue,
-    config::{AssetFiles, DeviceProfile},
-    coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
-    coverage_report::{question_json, question_table},
-    database::Database,
-    domain::{KernelName, default_memory_budget, did_you_mean_or, format_count, quoted_path},
-    exit::ExitStatus,
-    grid::{
+    answer::{
+        coverage::{AuditedQuestion, CoverageAnalyzer, audit_questions},
+        fill_preview::coverage_of,
+    },
+    base::{
+        assets::AssetFiles, command_error::CommandError, count_text::format_count, exit::ExitStatus,
+        shell_argument::quoted_path, suggest::did_you_mean_or,
+    },
+    cases::grid::{
         AxisAudit, GridAuditor, KernelAudit,
         definition::{DensityFile, GridModels},
     },
-    report::{audit_json, audit_table, print_data, print_note},
-    session::{CommandError, coverage_of},
+    database::Database,
+    kernel::{KernelName, catalogue::Catalogue, default_memory_budget, device_profile::DeviceProfile},
+    show::{
+        coverage_report::{question_json, question_table},
+        report::{audit_json, audit_table, print_data, print_note},
+    },
 };
 
 /// Compares a database, or the grids themselves, with the density standard

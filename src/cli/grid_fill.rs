@@ -6,12 +6,10 @@ use clap::Args;
 
 use super::grid_steps::GridStepOptions;
 use crate::{
-    catalogue::Catalogue,
-    config::AssetFiles,
-    domain::KernelName,
-    grid::ListedCases,
-    session::{AuditFill, CommandError},
-    workload::parse_weighted_path,
+    answer::{audit_fill::AuditFill, workload::parse_weighted_path},
+    base::{assets::AssetFiles, command_error::CommandError},
+    cases::grid::ListedCases,
+    kernel::{KernelName, catalogue::Catalogue},
 };
 
 /// Heading of the options in the help.

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::{
-    catalogue::Catalogue,
-    domain::{DataKind, KernelName, did_you_mean_or},
-    grid::{
+    base::{command_error::CommandError, suggest::did_you_mean_or},
+    cases::grid::{
         CasesByKernel, MutationCases, MutationCasesError, TargetDatabase,
         definition::{Mutation, MutationFile},
     },
-    session::CommandError,
+    kernel::{DataKind, KernelName, catalogue::Catalogue},
 };
 
 /// Heading of the options in the help.

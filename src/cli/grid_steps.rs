@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::step_options::{PhaseChoice, StepFormat};
-use crate::session::StepSelection;
+use crate::answer::step_cases::StepSelection;
 
 /// Heading of the options in the help.
 const HEADING: &str = "Steps of models (instead of grids: exactly the kernels of the steps of --models)";

@@ -8,24 +8,36 @@ use super::options::{
     AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, OutputOptions, check_device,
 };
 use crate::{
-    catalogue::Catalogue,
-    config::{DatabaseFile, DeviceProfile},
-    coverage_report::ProfileGaps,
-    database::{Database, KernelCsv, MergeReport, merge_collectives, merge_groups, save_tables},
-    domain::{
-        CollectiveCase, DataKind, KernelName, SoftwareVersions, format_count, host_option, quoted_path,
+    answer::kernel_gaps::gaps_of_groups,
+    base::{
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        files::ScratchFolder,
+        shell_argument::{host_option, quoted_path},
     },
-    exit::ExitStatus,
-    files::ScratchFolder,
+    database::{
+        Database, KernelCsv, MergeReport, database_file::DatabaseFile, merge_collectives, merge_groups,
+        save_tables,
+    },
+    kernel::{
+        CollectiveCase, DataKind, KernelName, SoftwareVersions, catalogue::Catalogue,
+        device_profile::DeviceProfile,
+    },
+    measure::{
+        collective::production_collectives::PlacedCollectives,
+        device_choice::{DeviceChoice, check_profile_device, chip_of_host, choose_device},
+    },
     profile::{
         DeviceEvidence, DiscoveredProfiles, ProfileError, ProfileFile, ProfileRanks, RankCounts, RecordGroup,
         RecordGroups, RecordedCollectives, RecordedDurations, SkippedPath, add_attributes, device_of_profile,
-        leave_out_copies, profiles_without_records, stack_of_profile,
+        leave_out_copies,
+        profile_records::{BadProfile, divide_readable, left_out_files, read_records},
+        profiles_without_records, stack_of_profile,
     },
-    report::{print_data, print_note},
-    session::{
-        BadProfile, CommandError, DeviceChoice, PlacedCollectives, check_profile_device, chip_of_host,
-        choose_device, divide_readable, gaps_of_groups, left_out_files, read_records,
+    show::{
+        coverage_report::ProfileGaps,
+        report::{print_data, print_note},
     },
 };
 

@@ -6,11 +6,13 @@ use clap::Args;
 
 use super::options::{AssetOptions, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    catalogue::Catalogue,
-    coverage_report::{gaps_json, gaps_table},
-    exit::ExitStatus,
-    report::{kernels_table, print_data, print_note},
-    session::{CommandError, find_kernel_gaps},
+    answer::kernel_gaps::find_kernel_gaps,
+    base::{command_error::CommandError, exit::ExitStatus},
+    kernel::catalogue::Catalogue,
+    show::{
+        coverage_report::{gaps_json, gaps_table},
+        report::{kernels_table, print_data, print_note},
+    },
 };
 
 /// Lists the kernels that can be replayed, or those of profiles that cannot

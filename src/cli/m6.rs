@@ -11,15 +11,18 @@ use super::{
     step_options::{NAMED_MODEL, StepOptions},
 };
 use crate::{
-    catalogue::Catalogue,
-    coverage::{CoverageAnalyzer, predicted_time},
-    coverage_report::{M6Report, ProfiledPass, m6_json, m6_text},
-    domain::{KernelName, Nanos},
-    exit::ExitStatus,
+    answer::{
+        coverage::{CoverageAnalyzer, predicted_time},
+        lookup_database::{LookupDatabase, WorkloadSelection},
+        workload::{FORWARD_ANCHOR, PredictedTime, read_passes_of_kernels, read_predicted_time},
+    },
+    base::{command_error::CommandError, exit::ExitStatus},
+    kernel::{KernelName, Nanos, catalogue::Catalogue},
     profile::{DiscoveredProfiles, ProfileFile},
-    report::{note_simulated, print_data, print_note},
-    session::{CommandError, LookupDatabase, WorkloadSelection},
-    workload::{FORWARD_ANCHOR, PredictedTime, read_passes_of_kernels, read_predicted_time},
+    show::{
+        coverage_report::{M6Report, ProfiledPass, m6_json, m6_text},
+        report::{note_simulated, print_data, print_note},
+    },
 };
 
 /// Compares the predicted time of a forward pass with that of a recorded run (M6)

@@ -9,11 +9,12 @@ use super::options::{
     SkewOption,
 };
 use crate::{
-    config::AssetFiles,
-    domain::DataKind,
-    plan::LaunchCount,
-    report::print_note,
-    session::{BusyArg, CommandError, NoiseModelArg, RunOptions, load_fault_plan},
+    base::{assets::AssetFiles, command_error::CommandError},
+    cases::plan::LaunchCount,
+    cli::run_options::{BusyArg, NoiseModelArg, RunOptions},
+    kernel::DataKind,
+    rehearsal::load::load_fault_plan,
+    show::report::print_note,
 };
 
 /// Launches of a case before its samples.

@@ -1,11 +1,5 @@
 //! The command line: one file per command. It parses arguments, calls the library, and prints errors as text with hint
 //! and exit code.
-//!
-//! Layer 6: imports `exit`, `stats`, `domain`, `files`, `config`, `process`, `catalogue`, `llm`, `profile`, `render`,
-//! `ledger`, `database`, `lookup`, `workload`, `timeline`, `grid`, `device`, `collective`, `plan`, `verify`, `evidence`,
-//! `coverage`, `adaptive`, `nodes`, `rehearsal`, `engine`, `vendor_check`, `report`, `case_report`, `coverage_report`, `night_report`, `selftest`, `session`,
-//! `run_analysis`, `collect` and `fleet`.
-//! It holds no logic of its own.
 
 mod adapt;
 mod check;
@@ -44,6 +38,7 @@ mod reparse;
 mod resume;
 mod rules;
 mod run;
+pub(crate) mod run_options;
 mod run_report;
 mod runs;
 mod selftest;
@@ -67,11 +62,9 @@ use nix::sys::signal::Signal;
 
 use self::{config_file::ConfigFiles, leading_options::options_after_command, usage_error::usage_error_text};
 use crate::{
-    exit::ExitStatus,
-    process::guard_processes,
+    base::{command_error::CommandError, exit::ExitStatus, process::guard_processes},
     rehearsal,
-    report::{self, Verbosity},
-    session::CommandError,
+    show::report::{self, Verbosity},
 };
 
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.

@@ -7,11 +7,13 @@ use super::{
     step_options::{ModelStepOptions, NAMED_MODEL},
 };
 use crate::{
-    coverage_report::{models_json, models_table, step_json, step_table},
-    exit::ExitStatus,
-    llm::LlmModel,
-    report::{print_data, print_note},
-    session::{CommandError, step_of_model},
+    answer::lookup_database::step_of_model,
+    base::{command_error::CommandError, exit::ExitStatus},
+    cases::llm::LlmModel,
+    show::{
+        coverage_report::{models_json, models_table, step_json, step_table},
+        report::{print_data, print_note},
+    },
 };
 
 /// Lists language models with their layouts, or the kernels of a step of one

@@ -6,18 +6,22 @@ use clap::{Args, ValueEnum};
 
 use super::options::{AssetOptions, DATABASE_VARIABLE, WideOption};
 use crate::{
-    catalogue::Catalogue,
-    config::DeviceProfile,
-    coverage::missing_kernels_csv,
-    domain::{host_option, quoted_path},
-    exit::ExitStatus,
-    report::{format_count, print_data, print_note},
-    run_analysis::{
-        AloneDatabase, ModulesReport, modules_csv, modules_json, modules_of_run, modules_text,
-        modules_workbook, nothing_on_device, peak_of_run, read_all_runs,
+    answer::{
+        coverage::missing_kernels_csv,
+        run_analysis::{
+            AloneDatabase, ModulesReport, modules_csv, modules_json, modules_of_run, modules_text,
+            modules_workbook, nothing_on_device, peak_of_run, read_all_runs,
+        },
     },
-    session::{CommandError, ResultFile},
-    timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        result_file::ResultFile,
+        shell_argument::{host_option, quoted_path},
+    },
+    kernel::{catalogue::Catalogue, device_profile::DeviceProfile},
+    profile::timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
+    show::report::{format_count, print_data, print_note},
 };
 
 /// Lines that mark modules and arguments of attention in a script.

@@ -6,13 +6,11 @@ use clap::Args;
 
 use super::options::{AssetOptions, DATABASE_VARIABLE, PythonOption};
 use crate::{
-    catalogue::Catalogue,
+    base::{command_error::CommandError, exit::ExitStatus},
     database::{Database, row_cases},
-    domain::KernelName,
-    exit::ExitStatus,
-    report::{WaitingLine, print_data, print_note},
-    session::{CommandError, scaffold_entry},
-    vendor_check::operator_schemas,
+    kernel::{KernelName, catalogue::Catalogue, entry_scaffold::scaffold_entry},
+    measure::vendor_check::operator_schemas,
+    show::report::{WaitingLine, print_data, print_note},
 };
 
 /// Generates a catalogue entry from a kernel's rows and from the schema of the function that launches it

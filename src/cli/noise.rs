@@ -7,12 +7,14 @@ use super::{
     runs::past_runs,
 };
 use crate::{
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        shell_argument::{host_option, quoted_path},
+    },
     database::Database,
-    domain::{host_option, quoted_path},
-    evidence::NoiseBudget,
-    exit::ExitStatus,
-    report::{noise_json, noise_text, note_simulated, print_data},
-    session::CommandError,
+    measure::evidence::NoiseBudget,
+    show::report::{noise_json, noise_text, note_simulated, print_data},
 };
 
 /// Shows the variance of the measurements by launch, collection, device and run, and what would reduce it most

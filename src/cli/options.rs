@@ -15,18 +15,21 @@ use super::option_values::parse_skew;
 pub(super) use super::option_values::{
     DeviceList, parse_case_prefix, parse_devices, parse_gib, parse_rows, parse_seed,
 };
-pub(super) use crate::report::OutputFormat;
+pub(super) use crate::show::report::OutputFormat;
 use crate::{
-    config::{AssetFiles, DeviceProfile},
+    base::{
+        assets::AssetFiles, command_error::CommandError, exit::ExitStatus, process::find_program,
+        stats::PrecisionAim,
+    },
+    cases::plan::UpdateMode,
+    cli::run_options::DeadlineOptions,
     database::Database,
-    device::search_path,
-    domain::{AicMetrics, CacheState, DataKind, FailingVerdicts, KernelName, ProfilerSettings, Verdict},
-    exit::ExitStatus,
-    plan::UpdateMode,
-    process::find_program,
-    report::output_width,
-    session::{CORRECT_DEVICE, CommandError, DeadlineOptions},
-    stats::PrecisionAim,
+    kernel::{
+        AicMetrics, CacheState, DataKind, FailingVerdicts, KernelName, ProfilerSettings, Verdict,
+        device_profile::DeviceProfile,
+    },
+    measure::{device::search_path, device_choice::CORRECT_DEVICE},
+    show::report::output_width,
 };
 
 /// Variable with the database folder of commands without `--db`.

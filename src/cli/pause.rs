@@ -7,11 +7,10 @@ use super::{
     status::live_status,
 };
 use crate::{
+    base::{command_error::CommandError, exit::ExitStatus},
     database::Database,
-    engine::PausedDevices,
-    exit::ExitStatus,
-    report::{DeviceStatus, RunStatusFile, Timestamp, device_ranges, print_data},
-    session::CommandError,
+    measure::engine::PausedDevices,
+    show::report::{DeviceStatus, RunStatusFile, Timestamp, device_ranges, print_data},
 };
 
 /// Reserves devices for other users: a run starts no new collection on them

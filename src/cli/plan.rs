@@ -11,24 +11,27 @@ use super::{
     },
 };
 use crate::{
-    catalogue::Catalogue,
-    config::DeviceProfile,
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        files::ScratchFolder,
+        stats::{PrecisionAim, least_repeats},
+    },
+    cases::plan::{InitialCosts, LaunchCount, PlannedCase, RunPlan},
+    cli::run_options::RunOptions,
     database::Database,
-    device,
-    domain::{CacheState, DataKind, IdentifiedCase},
-    engine::{PlanPreview, ScheduledSlot, dry_run},
-    exit::ExitStatus,
-    files::ScratchFolder,
-    plan::{InitialCosts, LaunchCount, PlannedCase, RunPlan},
-    report::{
+    kernel::{CacheState, DataKind, IdentifiedCase, catalogue::Catalogue, device_profile::DeviceProfile},
+    measure::{
+        device,
+        device_choice::{CORRECT_DEVICE, host_chips, soc_contradiction},
+        engine::{PlanPreview, ScheduledSlot, dry_run},
+        environment::REHEARSED_DEVICES,
+        run_plan::plan_of_database,
+    },
+    show::report::{
         FurtherCollections, PlanTotals, PlannedAction, RecordedShares, Timestamp, plan_table, print_data,
         print_note,
     },
-    session::{
-        CORRECT_DEVICE, CommandError, REHEARSED_DEVICES, RunOptions, host_chips, plan_of_database,
-        soc_contradiction,
-    },
-    stats::{PrecisionAim, least_repeats},
 };
 
 /// Predicts the order, the devices and the duration of a run

@@ -10,15 +10,21 @@ use clap::Args;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    coverage_report::{LookupReport, lookup_json, lookup_text},
-    domain::{KernelName, did_you_mean_or, plain_words},
-    exit::ExitStatus,
-    lookup::{
-        AnswerSource, BatchPhase, ListField, LookupAnswer, LookupRules, OpQuery, QueryFields, ShapeField,
-        parse_length, parse_phase, parse_shapes,
+    answer::{
+        lookup::{
+            AnswerSource, BatchPhase, ListField, LookupAnswer, LookupRules, OpQuery, QueryFields, ShapeField,
+            parse_length, parse_phase, parse_shapes,
+        },
+        lookup_database::LookupDatabase,
     },
-    report::{note_simulated, print_data, print_note},
-    session::{CommandError, LookupDatabase},
+    base::{
+        command_error::CommandError, exit::ExitStatus, plain_words::plain_words, suggest::did_you_mean_or,
+    },
+    kernel::KernelName,
+    show::{
+        coverage_report::{LookupReport, lookup_json, lookup_text},
+        report::{note_simulated, print_data, print_note},
+    },
 };
 
 /// Rows that a miss shows.

@@ -6,12 +6,14 @@ use clap::Args;
 
 use super::step_options::{NAMED_MODEL, StepOptions};
 use crate::{
-    config::AssetFiles,
-    coverage::CoverageAnalyzer,
-    domain::Dtype,
-    lookup::{parse_known_dtype, parse_length},
-    session::{CommandError, LookupDatabase, WorkloadDefaults, WorkloadSelection},
-    workload::{QuestionDefaults, Workload, parse_weighted_path},
+    answer::{
+        coverage::CoverageAnalyzer,
+        lookup::{parse_known_dtype, parse_length},
+        lookup_database::{LookupDatabase, WorkloadDefaults, WorkloadSelection},
+        workload::{QuestionDefaults, Workload, parse_weighted_path},
+    },
+    base::{assets::AssetFiles, command_error::CommandError},
+    kernel::Dtype,
 };
 
 /// Workloads, a step of a model, and the mapping by which they are looked up.

@@ -4,17 +4,18 @@ use clap::Args;
 
 use super::options::{AssetOptions, DatabaseFolder, SkewOption, parse_case_prefix};
 use crate::{
-    catalogue::Catalogue,
+    base::{command_error::CommandError, exit::ExitStatus, suggest::did_you_mean_or},
+    cases::plan::DEFAULT_LAUNCHES,
     database::{Database, row_cases},
-    domain::{IdentifiedCase, KernelName, LogicalDeviceId, ProfilerSettings, did_you_mean_or},
-    exit::ExitStatus,
-    plan::DEFAULT_LAUNCHES,
-    render::{
-        ControlLaunches, HostNumbers, Manifest, ManifestCase, PinnedEnvironment, ScriptCommunication,
-        SentinelLengths, replay_script,
+    kernel::{
+        IdentifiedCase, KernelName, LogicalDeviceId, ProfilerSettings,
+        catalogue::Catalogue,
+        render::{
+            ControlLaunches, HostNumbers, Manifest, ManifestCase, PinnedEnvironment, ScriptCommunication,
+            SentinelLengths, replay_script,
+        },
     },
-    report::{print_data, print_note},
-    session::CommandError,
+    show::report::{print_data, print_note},
 };
 
 /// Prints the replay script of a kernel, or the manifest of its cases

@@ -7,10 +7,10 @@ use super::{
     runs::{find_run, past_runs},
 };
 use crate::{
+    base::{command_error::CommandError, exit::ExitStatus},
     database::Database,
-    exit::ExitStatus,
-    report::{print_data, print_note, reparse_json, reparse_summary, reparse_table},
-    session::{CommandError, reparse_runs},
+    measure::reparse::reparse_runs,
+    show::report::{print_data, print_note, reparse_json, reparse_summary, reparse_table},
 };
 
 /// Assesses collections again from their artefacts, and compares the result with the ledger

@@ -14,15 +14,23 @@ use super::{
     runs::{find_run, past_runs},
 };
 use crate::{
-    config::AssetFiles,
-    database::Database,
-    domain::{CaseId, Verdict, host_option, quoted_path},
-    exit::ExitStatus,
-    ledger::{CaseRecord, Ledger, RunRecord},
-    report::print_note,
-    session::{
-        CommandError, DeadlineOptions, ResumeState, RunContext, RunOptions, resume_on_all_nodes, run_cache,
+    base::{
+        assets::AssetFiles,
+        command_error::CommandError,
+        exit::ExitStatus,
+        shell_argument::{host_option, quoted_path},
     },
+    cli::run_options::{DeadlineOptions, RunOptions},
+    database::{
+        Database,
+        ledger::{CaseRecord, Ledger, RunRecord},
+    },
+    kernel::{CaseId, Verdict},
+    measure::{
+        filtered_cases::run_cache, nodes::session::resume_on_all_nodes, resume::ResumeState,
+        run_context::RunContext,
+    },
+    show::report::print_note,
 };
 
 /// Continues a run that was interrupted

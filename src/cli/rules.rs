@@ -4,10 +4,9 @@ use clap::Args;
 
 use super::options::{OutputFormat, OutputOptions, WideOption};
 use crate::{
-    exit::ExitStatus,
-    report::{print_data, rules_table},
-    session::CommandError,
-    verify::verification_rules,
+    base::{command_error::CommandError, exit::ExitStatus},
+    measure::verify::verification_rules,
+    show::report::{print_data, rules_table},
 };
 
 /// Lists the rules by which measurements get their verdicts, with their limits

@@ -10,13 +10,17 @@ use super::{
     resume::{is_interrupted, resume_run},
 };
 use crate::{
-    database::{Database, ShardNumber},
-    domain::{CacheState, DataKind, quoted_path},
-    exit::ExitStatus,
-    fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
-    ledger::Ledger,
-    report::print_note,
-    session::{CommandError, EndedRun, RunContext, RunOptions, check_expert_skew, new_run_id},
+    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    cli::run_options::RunOptions,
+    database::{Database, ShardNumber, ledger::Ledger},
+    kernel::{CacheState, DataKind},
+    measure::{
+        fleet::{ShardPlan, ShardProgress, open_shard, shard_progress},
+        run_context::{EndedRun, RunContext},
+        run_id::new_run_id,
+        run_plan::check_expert_skew,
+    },
+    show::report::print_note,
 };
 
 /// Least rest of a budget in seconds for another state of the cache: few collections on devices end in less.

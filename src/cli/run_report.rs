@@ -10,11 +10,14 @@ use super::{
     runs::{find_run, past_runs},
 };
 use crate::{
+    answer::coverage_change::coverage_changes,
+    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
     database::Database,
-    exit::ExitStatus,
-    night_report::{RunResults, report_page, run_junit, run_markdown},
-    report::{print_data, print_note},
-    session::{CommandError, ResultFile, coverage_changes, run_cache},
+    measure::filtered_cases::run_cache,
+    show::{
+        night_report::{RunResults, report_page, run_junit, run_markdown},
+        report::{print_data, print_note},
+    },
 };
 
 /// Form of the report.

@@ -4,12 +4,15 @@ use clap::Args;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions, WideOption, parse_case_prefix};
 use crate::{
-    database::Database,
-    domain::{host_option, quoted_path},
-    exit::ExitStatus,
-    ledger::Ledger,
-    report::{PastRun, Timestamp, print_data, print_note, print_paged, run_history, runs_json, runs_table},
-    session::CommandError,
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        shell_argument::{host_option, quoted_path},
+    },
+    database::{Database, ledger::Ledger},
+    show::report::{
+        PastRun, Timestamp, print_data, print_note, print_paged, run_history, runs_json, runs_table,
+    },
 };
 
 /// Lists the runs of a database, oldest first, with their state or end

@@ -9,15 +9,17 @@ use super::options::{
     PythonOption, parse_devices,
 };
 use crate::{
+    base::{command_error::CommandError, exit::ExitStatus},
+    cli::run_options::{BusyArg, NoiseModelArg, RunOptions},
     database::Database,
-    domain::DataKind,
-    exit::ExitStatus,
-    report::{print_data, print_note},
-    selftest::{EXPERIMENTS, report_line, status_counts, summary_table},
-    session::{
-        BusyArg, CommandError, NoiseModelArg, RunOptions, SelftestRequest, load_fault_plan, run_selftest,
-        selftest_report,
+    kernel::DataKind,
+    measure::selftest::{
+        EXPERIMENTS,
+        command::{SelftestRequest, run_selftest, selftest_report},
+        report_line, status_counts, summary_table,
     },
+    rehearsal::load::load_fault_plan,
+    show::report::{print_data, print_note},
 };
 
 /// Tests the assumptions of measurements on this host

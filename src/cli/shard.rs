@@ -15,16 +15,17 @@ use super::{
     plan::devices_of_host,
 };
 use crate::{
-    catalogue::Catalogue,
-    config::DeviceProfile,
+    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    cases::plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
+    cli::run_options::RunOptions,
     database::Database,
-    domain::quoted_path,
-    engine::dry_run,
-    exit::ExitStatus,
-    fleet::{ShardPlan, require_merged_shards},
-    plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
-    report::{format_count, format_duration, print_data, print_note},
-    session::{CommandError, RunOptions, plan_of_database},
+    kernel::{catalogue::Catalogue, device_profile::DeviceProfile},
+    measure::{
+        engine::dry_run,
+        fleet::{ShardPlan, require_merged_shards},
+        run_plan::plan_of_database,
+    },
+    show::report::{format_count, format_duration, print_data, print_note},
 };
 
 /// Cuts the plan of a run into shards of about equal predicted time, for several hosts

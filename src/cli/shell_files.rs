@@ -7,10 +7,8 @@ use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
 use crate::{
-    exit::ExitStatus,
-    files::write_atomic,
-    report::{print_data, print_note},
-    session::CommandError,
+    base::{command_error::CommandError, exit::ExitStatus, files::write_atomic},
+    show::report::{print_data, print_note},
 };
 
 /// Prints the completions of a shell: commands, options and their values

@@ -9,15 +9,17 @@ use super::{
     runs::{find_run, past_runs},
 };
 use crate::{
-    case_report::{RunNumbers, cases_table, notable_cases, run_summary, shown_cases},
-    catalogue::Catalogue,
+    base::{command_error::CommandError, exit::ExitStatus},
     database::Database,
-    exit::ExitStatus,
-    report::{
-        Timestamp, format_count, output_has_colors, print_data, print_note, print_paged, timeline_json,
-        write_timeline,
+    kernel::catalogue::Catalogue,
+    measure::filtered_cases::{filter_run_cases, run_cache},
+    show::{
+        case_report::{RunNumbers, cases_table, notable_cases, run_summary, shown_cases},
+        report::{
+            Timestamp, format_count, output_has_colors, print_data, print_note, print_paged, timeline_json,
+            write_timeline,
+        },
     },
-    session::{CommandError, filter_run_cases, run_cache},
 };
 
 /// Shows every case of a run: verdict, median, interval, change, ratio to production, device, reason, log

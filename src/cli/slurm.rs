@@ -12,12 +12,10 @@ use super::{
     slurm_job_options::{SlurmJobOptions, usage},
 };
 use crate::{
+    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
     database::{Database, ShardNumber},
-    domain::quoted_path,
-    exit::ExitStatus,
-    fleet::{ShardPlan, SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
-    report::{device_ranges, format_count, print_data, print_note},
-    session::CommandError,
+    measure::fleet::{ShardPlan, SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
+    show::report::{device_ranges, format_count, print_data, print_note},
 };
 
 /// Measures the shards of a plan, or collectives over nodes, as jobs of Slurm

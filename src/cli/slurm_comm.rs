@@ -10,11 +10,9 @@ use super::{
     slurm_job_options::{SlurmJobOptions, usage},
 };
 use crate::{
-    domain::format_count,
-    exit::ExitStatus,
-    fleet::{render_slurm_sweep, submit_script},
-    report::{print_data, print_note},
-    session::CommandError,
+    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus},
+    measure::fleet::{render_slurm_sweep, submit_script},
+    show::report::{print_data, print_note},
 };
 
 /// Submits a sweep of collectives over several nodes

@@ -9,8 +9,12 @@ use clap::{Args, Parser as _, builder::NonEmptyStringValueParser};
 
 use super::{CommandLine, TopCommand, option_values::parse_limit};
 use crate::{
-    device::search_path, domain::quoted_path, exit::ExitStatus, fleet::own_program, process::find_program,
-    render::SlurmJob, report::print_note, session::CommandError,
+    base::{
+        command_error::CommandError, exit::ExitStatus, process::find_program, shell_argument::quoted_path,
+    },
+    kernel::render::SlurmJob,
+    measure::{device::search_path, fleet::own_program},
+    show::report::print_note,
 };
 
 /// Options for the requests of a job to Slurm.

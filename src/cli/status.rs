@@ -7,11 +7,9 @@ use super::{
     runs::{no_run, past_runs},
 };
 use crate::{
+    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
     database::Database,
-    domain::quoted_path,
-    exit::ExitStatus,
-    report::{PastRun, RunStatus, RunStatusFile, Timestamp, print_data, status_table},
-    session::CommandError,
+    show::report::{PastRun, RunStatus, RunStatusFile, Timestamp, print_data, status_table},
 };
 
 /// Shows the active run: the state of each device, the progress, and the predicted end

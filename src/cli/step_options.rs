@@ -3,8 +3,8 @@
 use clap::Args;
 
 use crate::{
-    llm::{ParallelLayout, QuantisationScheme},
-    workload::{DecoderStep, StepPhase},
+    answer::workload::{DecoderStep, StepPhase},
+    cases::llm::{ParallelLayout, QuantisationScheme},
 };
 
 /// Group of the option that names the model. A requirement of the option itself would be waived beside options with which it conflicts.

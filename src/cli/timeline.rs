@@ -6,14 +6,15 @@ use clap::Args;
 
 use super::{coverage::JsonOutput, options::WideOption};
 use crate::{
-    exit::ExitStatus,
-    report::{print_data, print_note},
-    run_analysis::{
+    answer::run_analysis::{
         StepTimesReport, nothing_on_device, read_all_runs, require_steps, step_lanes, step_times_json,
         step_times_text,
     },
-    session::{CommandError, ResultFile},
-    timeline::{RunTimeline, StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times},
+    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
+    profile::timeline::{
+        RunTimeline, StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times,
+    },
+    show::report::{print_data, print_note},
 };
 
 /// Shows where the time of a recorded model goes: computing, communication, their overlap, and free time with its causes

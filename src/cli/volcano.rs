@@ -6,12 +6,10 @@ use clap::{Args, Subcommand};
 
 use super::options::{AssetOptions, DatabaseFolder};
 use crate::{
-    config::AssetFiles,
+    base::{assets::AssetFiles, command_error::CommandError, exit::ExitStatus},
     database::Database,
-    exit::ExitStatus,
-    fleet::{VOLCANO_VALUES, volcano_manifest},
-    report::print_data,
-    session::CommandError,
+    measure::fleet::{VOLCANO_VALUES, volcano_manifest},
+    show::report::print_data,
 };
 
 /// Renders a job of Kubernetes' scheduler Volcano for the shards of a plan

@@ -4,13 +4,11 @@ use clap::Args;
 
 use super::options::{AssetOptions, CacheOption, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    catalogue::Catalogue,
-    config::DeviceProfile,
+    base::{command_error::CommandError, exit::ExitStatus},
     database::Database,
-    evidence::{EvidenceSources, find_case},
-    exit::ExitStatus,
-    report::{print_data, print_paged, why_page},
-    session::CommandError,
+    kernel::{catalogue::Catalogue, device_profile::DeviceProfile},
+    measure::evidence::{EvidenceSources, find_case},
+    show::report::{print_data, print_paged, why_page},
 };
 
 /// Explains one number on a page: its samples, collections, devices, clock, references and raw records

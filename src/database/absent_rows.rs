@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Database, DatabaseError, row_cases, row_cases::signature_cells};
 use crate::{
     database::columns,
-    domain::{Case, CaseId, IdentifiedCase, KernelName},
+    kernel::{Case, CaseId, IdentifiedCase, KernelName},
 };
 
 /// Cases of a kernel that get rows without results.

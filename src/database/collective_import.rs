@@ -8,7 +8,7 @@ use super::{
     },
     columns,
 };
-use crate::domain::CollectiveCase;
+use crate::kernel::CollectiveCase;
 
 /// Duration of another benchmark for a row.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::domain::{CollectiveKind, Dtype, PartWeights};
+    use crate::kernel::{CollectiveKind, Dtype, PartWeights};
 
     fn imported(message: u64, micros: f64) -> ImportedDuration {
         ImportedDuration {

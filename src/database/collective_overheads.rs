@@ -7,9 +7,8 @@ use serde::Deserialize;
 
 use super::DatabaseError;
 use crate::{
-    config::{YamlError, yaml},
-    domain::{CollectiveKind, KernelName},
-    files::read_regular_text,
+    base::{files::read_regular_text, yaml, yaml::YamlError},
+    kernel::{CollectiveKind, KernelName},
 };
 
 /// Name of the file.

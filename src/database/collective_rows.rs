@@ -8,7 +8,7 @@ use super::{
     KernelCsv, columns,
     numbers::{format_decimals, format_micros},
 };
-use crate::domain::{Case, CollectiveCase, CollectiveKind, Dtype, KernelName, Measurement, PartWeights};
+use crate::kernel::{Case, CollectiveCase, CollectiveKind, Dtype, KernelName, Measurement, PartWeights};
 
 pub(crate) const MESSAGE_BYTES: &str = "message_bytes";
 pub(crate) const NUM_DEVICES: &str = "num_devices";
@@ -304,9 +304,9 @@ mod tests {
 
     use super::*;
     use crate::{
+        base::stats::SampleSummary,
         database::{row_cases, write_back::write_back},
-        domain::{CacheState, CaseOutcome, IdentifiedCase, RecordedTask, RowResult, Verdict},
-        stats::SampleSummary,
+        kernel::{CacheState, CaseOutcome, IdentifiedCase, RecordedTask, RowResult, Verdict},
     };
 
     fn collective(message: u64) -> CollectiveCase {

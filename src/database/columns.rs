@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 pub(crate) use crate::profile::CELLS as SIGNATURE;
 use crate::{
-    domain::{CacheState, EP_SIZE, RUNTIME},
+    kernel::{CacheState, EP_SIZE, RUNTIME},
     profile::COUNTERS,
 };
 

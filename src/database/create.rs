@@ -12,13 +12,13 @@ use super::{
     folder::{DATABASE_FILE, has_database_files, is_profile},
 };
 use crate::{
-    config::DatabaseFile,
-    files::{
+    base::files::{
         atomic::sync_folder,
         scratch::{ScratchFolder, remove_abandoned_drafts},
         stale::is_empty_or_drafts,
         write_atomic,
     },
+    database::database_file::DatabaseFile,
 };
 
 impl Database {
@@ -113,7 +113,7 @@ fn current_umask() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::DataKind;
+    use crate::kernel::DataKind;
 
     fn make(folder: &Path, meanwhile: impl FnOnce()) -> Result<(), DatabaseError> {
         Database::create(folder, &DatabaseFile::new(DataKind::Npu), |draft| {

@@ -6,10 +6,9 @@ use std::{
 };
 
 use crate::{
-    config::YamlError,
-    domain::{DataKind, KernelName, quoted_path},
-    files::FileError,
-    ledger::LedgerError,
+    base::{files::FileError, shell_argument::quoted_path, yaml::YamlError},
+    database::ledger::LedgerError,
+    kernel::{DataKind, KernelName},
 };
 
 /// Database folder or kernel CSV that cannot be used; names the file and the failed operation.

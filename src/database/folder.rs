@@ -12,13 +12,12 @@ use super::{
     row_cases,
 };
 use crate::{
-    config::DatabaseFile,
-    domain::{CacheState, CaseId, DataKind, KernelName, SoftwareVersions},
-    files::{
+    base::files::{
         FolderLock, LockState, read_regular, read_regular_text, scratch::remove_abandoned_drafts, stale,
         write_atomic,
     },
-    ledger::Ledger,
+    database::{database_file::DatabaseFile, ledger::Ledger},
+    kernel::{CacheState, CaseId, DataKind, KernelName, SoftwareVersions},
     profile::COUNTERS,
 };
 
@@ -217,7 +216,7 @@ impl Database {
     pub fn make_state_folder(&self) -> Result<(), DatabaseError> {
         let state = self.state_folder();
         fs::create_dir_all(&state).map_err(DatabaseError::io("create", &state))?;
-        crate::files::lock::ignore_state(&state).map_err(DatabaseError::io("write into", &state))
+        crate::base::files::lock::ignore_state(&state).map_err(DatabaseError::io("write into", &state))
     }
 
     /// Writes the `database.yaml` that folders of older tools lack, before the first row is written.

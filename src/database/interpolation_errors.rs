@@ -6,9 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Database, DatabaseError};
 use crate::{
-    config::{YamlError, yaml},
-    domain::{DataKind, KernelName},
-    files::{read_regular_text, write_atomic},
+    base::{
+        files::{read_regular_text, write_atomic},
+        yaml,
+        yaml::YamlError,
+    },
+    kernel::{DataKind, KernelName},
 };
 
 /// Name of the file.

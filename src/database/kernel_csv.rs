@@ -15,7 +15,7 @@ use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator, WriterBuilder};
 use csv_core::ReadRecordResult;
 
 use super::DatabaseError;
-use crate::{
+use crate::base::{
     files::{atomic::write_atomic_by, read_regular},
     table::{
         CsvIndex, NeedsFullParser,

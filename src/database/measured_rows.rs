@@ -5,7 +5,7 @@ use super::{
     columns::{self, OLD_DURATION},
     row_cases::RowColumns,
 };
-use crate::domain::{Case, KernelName};
+use crate::kernel::{Case, KernelName};
 
 /// Visits the case of each row, with true if the row has a latency: a positive finite number in one of the columns that
 /// readers of such databases use. Returns the number of rows that are not cases. Fails with

@@ -11,11 +11,11 @@ use super::{
     row_cases::RowColumns,
 };
 use crate::{
-    domain::{
+    base::stats::SampleSummary,
+    kernel::{
         AttentionCase, CacheState, Case, CaseAttributes, KernelName, ingest_option, keeps_input_shapes,
     },
     profile::{COUNTERS, GroupStatistics, ProfileRanks, RecordGroup},
-    stats::SampleSummary,
 };
 
 /// Counts of rows changed by a merge of one kernel.
@@ -374,7 +374,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::domain::SignatureCells;
+    use crate::kernel::SignatureCells;
 
     fn slots(cell: &str, dtype: &str, format: &str) -> Option<Vec<Vec<u64>>> {
         let count = cell.matches(';').count() + 1;

@@ -9,9 +9,9 @@ use super::{
     merge::{ProfilingEvidence, RowChange, has_less_evidence, is_measured, production_cells, row_has_cells},
 };
 use crate::{
-    domain::{CollectiveCase, CollectiveKind},
+    base::stats::SampleSummary,
+    kernel::{CollectiveCase, CollectiveKind},
     profile::{ProfileRanks, RecordedDurations},
-    stats::SampleSummary,
 };
 
 /// Sets the profiling columns of the rows of collectives; other keys become new rows. Measurements are not changed: a duration

@@ -1,7 +1,5 @@
 //! Database folders of kernel CSVs: folder, tables, merge of profiles, write-back of results, checks and
 //! normalization.
-//!
-//! Layer 3: imports `stats`, `domain`, `files`, `table`, `config`, `profile` and `ledger`.
 
 mod absent_rows;
 mod backfill;
@@ -10,10 +8,12 @@ mod collective_overheads;
 pub(crate) mod collective_rows;
 pub(crate) mod columns;
 mod create;
+pub mod database_file;
 mod error;
 pub(crate) mod folder;
 mod interpolation_errors;
 mod kernel_csv;
+pub(crate) mod ledger;
 pub(crate) mod lint;
 mod measured_rows;
 mod merge;

@@ -1,7 +1,7 @@
 //! Rows with durations of production profiles.
 
 use super::{DatabaseError, KernelCsv, columns, row_cases};
-use crate::domain::{Case, KernelName, Nanos};
+use crate::kernel::{Case, KernelName, Nanos};
 
 /// A row with the duration of production records.
 #[derive(Clone, Debug, PartialEq)]

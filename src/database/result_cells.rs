@@ -15,7 +15,7 @@ use super::{
     numbers::DECIMALS,
     row_cases::RowCaseParser,
 };
-use crate::domain::{CacheState, CaseAttributes, CaseOutcome, IdentifiedSoftware, RowResult};
+use crate::kernel::{CacheState, CaseAttributes, CaseOutcome, IdentifiedSoftware, RowResult};
 
 /// Content of a cell, which is formatted when it is written or compared: most of the rows that are compared are equal to
 /// those of the ledger, and need no text of their own.

@@ -7,7 +7,7 @@ use super::{
     collective_rows::{self, CollectiveKeyColumns},
     columns,
 };
-use crate::domain::{
+use crate::kernel::{
     CacheState, Case, CaseAttributes, IntervalMethod, KernelName, Nanos, RecordedTask, ShownResult,
     SignatureCells, Slot, Verdict,
 };

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{Database, DatabaseError};
-use crate::files::{read_regular_text, write_atomic};
+use crate::base::files::{read_regular_text, write_atomic};
 
 /// Folder of the plan and of the databases of its shards, in the state folder of the divided database.
 const SHARDS: &str = "shards";

@@ -5,7 +5,7 @@ use std::{collections::HashSet, hash::BuildHasher};
 use foldhash::fast::FixedState;
 
 use super::{DatabaseError, KernelCsv, row_cases::RowColumns};
-use crate::domain::{Case, KernelName, Slot};
+use crate::kernel::{Case, KernelName, Slot};
 
 /// The cases of a table.
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,7 @@ use super::{
     row_cases,
     row_cases::signature_cells,
 };
-use crate::domain::{CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, KernelName, RowResult};
+use crate::kernel::{CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, KernelName, RowResult};
 
 /// Counts of a kernel's rows changed by results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -175,9 +175,9 @@ mod tests {
 
     use super::*;
     use crate::{
+        base::stats::SampleSummary,
         database::COMPUTE_COLUMNS,
-        domain::{CaseOutcome, Measurement, RecordedTask, Verdict},
-        stats::SampleSummary,
+        kernel::{CaseOutcome, Measurement, RecordedTask, Verdict},
     };
 
     fn add_row(table: &mut KernelCsv, length: &str, state: &str, core: &str) {

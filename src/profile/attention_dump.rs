@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use super::{ProfileError, RecordPosition};
 use crate::{
-    domain::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name, plain_words},
-    files::open_regular,
+    base::{files::open_regular, plain_words::plain_words},
+    kernel::{AttentionCall, AttentionSlot, CaseAttributes, Dims, attention_attribute as name},
 };
 
 /// Distinct calls by the shapes of their tensors, each with the other attributes that determine its time.

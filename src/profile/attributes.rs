@@ -6,7 +6,7 @@ use super::{
     ProfileError, ProfileFile, RecordGroup,
     host_calls::{HostCalls, describe_attention},
 };
-use crate::domain::{AttentionCase, EP_SIZE, KernelName, WORLD_SIZE, ingest_option};
+use crate::kernel::{AttentionCase, EP_SIZE, KernelName, WORLD_SIZE, ingest_option};
 
 /// Numbers of ranks that no profile records.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,6 +1,6 @@
 //! Record of a collective with its size.
 
-use crate::domain::{Dtype, Nanos};
+use crate::kernel::{Dtype, Nanos};
 
 /// One collective of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use serde::{
 use serde_json::Value;
 
 use super::device_evidence::stated_facts;
-use crate::{domain::Nanos, files::read_regular};
+use crate::{base::files::read_regular, kernel::Nanos};
 
 /// Share of the set clock from which it counts as reached.
 pub(crate) const REACHED: f64 = 0.97;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Read as _, path::Path};
 
-use crate::{domain::DeviceFacts, files::open_regular};
+use crate::{base::files::open_regular, kernel::DeviceFacts};
 
 /// Numbers of records from which cores and clock are inferred.
 const SAMPLED_RECORDS: usize = 20_000;

@@ -15,7 +15,7 @@ use std::{
 use serde::Deserialize;
 
 use super::{core_usage::CoreUsage, sqlite};
-use crate::{domain::DeviceFacts, files::read_regular};
+use crate::{base::files::read_regular, kernel::DeviceFacts};
 
 /// Device of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{ProfileError, newest_export::newest_exports};
-use crate::files::open_regular;
+use crate::base::files::open_regular;
 
 /// Path of a kernel table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,8 +8,8 @@ use super::{
     kernel_record::{CounterSums, KernelRecord},
 };
 use crate::{
-    domain::{Case, CaseAttributes, KernelName, Nanos, SignatureCells},
-    stats::SampleSummary,
+    base::stats::SampleSummary,
+    kernel::{Case, CaseAttributes, KernelName, Nanos, SignatureCells},
 };
 
 /// All records of one signature.

@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use super::{ProfileError, RecordGroup, operator_details, sqlite};
-use crate::domain::{AttentionCall, AttentionCase, AttentionSlot, Dims, RUNTIME, best_shape_matches};
+use crate::kernel::{AttentionCall, AttentionCase, AttentionSlot, Dims, RUNTIME, best_shape_matches};
 
 /// Distinct calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use super::{
     records::{RecordRows, RecordTable},
     sqlite,
 };
-use crate::{
+use crate::base::{
     files::open_regular,
     table::{
         blocks::{CsvBlock, CsvBlocks},

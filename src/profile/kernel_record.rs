@@ -1,7 +1,7 @@
 //! Interface of [`RecordGroups`](super::RecordGroups) to records of all readers, and exact sums of counters.
 
 use super::{COUNTERS, ProfileError};
-use crate::domain::Nanos;
+use crate::kernel::Nanos;
 
 /// A record of a reader: cells are borrowed, and parsed only on access.
 pub(super) trait KernelRecord {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::ProfileFile;
-use crate::{domain::quoted_path, files::open_regular};
+use crate::base::{files::open_regular, shell_argument::quoted_path};
 
 /// Number of levels below a given folder that are searched: the folders of the ranks may be in one of their host.
 const LEVELS: usize = 2;

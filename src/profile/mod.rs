@@ -1,7 +1,5 @@
 //! Readers of the vendor's output: kernel records in CSVs and databases, traces. They read in streams and by
 //! column name; they never write and never start a program.
-//!
-//! Layer 2: imports `stats`, `domain`, `files` and `table`.
 
 mod attention_dump;
 mod attributes;
@@ -21,11 +19,13 @@ mod missing_tables;
 mod newest_export;
 mod operator_details;
 mod profile_ranks;
+pub(crate) mod profile_records;
 mod recorded_collectives;
 mod records;
 mod software_versions;
 mod sqlite;
 mod task_table;
+pub(crate) mod timeline;
 mod trace_events;
 mod unsupported_table;
 

@@ -14,7 +14,7 @@ use super::{
     ProfileError,
     records::{BUFFER, LONGEST_ROW, RowLimitReader, csv_error},
 };
-use crate::files::open_regular;
+use crate::base::files::open_regular;
 
 /// Visits name and input shapes of every operator. A table without shapes, which were not recorded, has none.
 pub(super) fn for_each_operator(file: &Path, mut visit: impl FnMut(&str, &str)) -> Result<(), ProfileError> {

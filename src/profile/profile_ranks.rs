@@ -11,7 +11,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::{ProfileFile, SkippedPath};
-use crate::files::{open_regular, read_regular};
+use crate::base::files::{open_regular, read_regular};
 
 /// Profile and rank of each file, by the number of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

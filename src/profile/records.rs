@@ -18,9 +18,11 @@ use super::{
     kernel_record::{CounterSums, KernelRecord},
 };
 use crate::{
-    domain::{Nanos, NanosError, RecordedTask, SignatureCells},
-    files::open_regular,
-    table::{decimal, raw_records::missing_field_text, simd_index},
+    base::{
+        files::open_regular,
+        table::{decimal, raw_records::missing_field_text, simd_index},
+    },
+    kernel::{Nanos, NanosError, RecordedTask, SignatureCells},
 };
 
 const _: () = assert!(COUNTERS.len() == 25, "the database has 25 pairs of counter columns");
@@ -190,7 +192,7 @@ pub struct KernelRow<'a> {
 enum RowCells<'a> {
     /// Split by the csv crate.
     Csv(&'a ByteRecord),
-    /// Split by [`crate::table::simd_index`].
+    /// Split by [`crate::base::table::simd_index`].
     Block(simd_index::RowCellIndex<'a>),
 }
 

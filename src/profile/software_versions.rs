@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde::Deserialize;
 
-use crate::{domain::SoftwareVersions, files::read_regular};
+use crate::{base::files::read_regular, kernel::SoftwareVersions};
 
 /// Returns the software versions of a profile's file; unknown if no `profiler_info*.json` is in its folder or in one
 /// of the two above, or if it does not contain them.

@@ -16,9 +16,8 @@ use super::{
     unsupported_table::UnsupportedTable,
 };
 use crate::{
-    domain::{Nanos, NanosError},
-    files::open_regular,
-    table::raw_records::missing_field_text,
+    base::{files::open_regular, table::raw_records::missing_field_text},
+    kernel::{Nanos, NanosError},
 };
 
 const STEP: [&str; 1] = ["Step Id"];

@@ -15,8 +15,8 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Deserializer, value::RawValue};
 
 use crate::{
-    domain::{Nanos, plain_words},
-    files::open_regular,
+    base::{files::open_regular, plain_words::plain_words},
+    kernel::Nanos,
 };
 
 /// Bytes that are read at once.

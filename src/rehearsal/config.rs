@@ -11,10 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::HostError;
 use crate::{
-    config::{AssetFiles, DeviceProfile},
-    domain::{LogicalDeviceId, Nanos},
-    fault_plan::{FaultPlan, HostDefect, RehearsedContainer},
-    stats::hash_numbers,
+    base::{assets::AssetFiles, stats::hash_numbers},
+    kernel::{LogicalDeviceId, Nanos, device_profile::DeviceProfile},
+    rehearsal::fault_plan::{FaultPlan, HostDefect, RehearsedContainer},
 };
 
 /// Model of simulated durations, defined in `timing`.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::now;
-use crate::domain::Nanos;
+use crate::kernel::Nanos;
 
 const FOLDER: &str = "busy";
 /// Interval at which a file is renewed.

@@ -14,9 +14,8 @@ use super::{
     variables,
 };
 use crate::{
-    catalogue::Catalogue,
-    config::{AssetError, DeviceProfile, YamlError},
-    render::shell_quoted,
+    base::{assets::AssetError, yaml::YamlError},
+    kernel::{catalogue::Catalogue, device_profile::DeviceProfile, render::shell_quoted},
 };
 
 /// The Python packages, by their place below `python/`.

@@ -1,9 +1,6 @@
 //! The rehearsal host: stand-ins for msprof, npu-smi, torch and torch_npu, with which the scripts of a real collection
 //! run unchanged on a machine without an NPU.
 //!
-//! Layer 5: imports `stats`, `domain`, `files`, `config`, `catalogue`, `profile`, `render`, `fault_plan` and
-//! `simulated_memory`.
-//!
 //! The programs and packages are found by `PATH` and `PYTHONPATH`. A simulated NPU compares every call with the
 //! manifest; `timing` states the model of durations; profile folders have the layout of the real msprof. The output
 //! is always marked: every `Op Name` starts with [`crate::profile::REHEARSAL_PREFIX`], and `info.json` contains
@@ -17,17 +14,20 @@
 //! Not modelled: the choice of CANN between several kernels for one call, transfers between host and device,
 //! kernels that communicate (a rank of a gang takes as long as alone; collectives of a sweep wait for all ranks and exchange
 //! data), several streams. Late errors and lost records occur as a
-//! [`crate::fault_plan`] defines.
+//! [`crate::rehearsal::fault_plan`] defines.
 
 mod config;
 mod device_activity;
+pub mod fault_plan;
 mod faults;
 mod host;
+pub(crate) mod load;
 mod msprof;
 mod npu;
 pub mod npu_smi;
 mod shim_env;
 mod shims;
+mod simulated_memory;
 mod software;
 mod timing;
 
@@ -41,9 +41,9 @@ pub(crate) use software::ascend_root;
 const LATEST: i64 = 8_800_000_000_000_000_000;
 
 /// Nanoseconds since the epoch.
-fn now() -> crate::domain::Nanos {
+fn now() -> crate::kernel::Nanos {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    crate::domain::Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX).min(LATEST))
+    crate::kernel::Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX).min(LATEST))
 }
 
 /// Environment variables by which the stand-ins and the scripts find each other.

@@ -229,7 +229,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::device::npu_smi::{NpuSmiInfo, parse_info};
+    use crate::measure::device::npu_smi::{NpuSmiInfo, parse_info};
 
     /// Power in tenths of a watt, because the table has one decimal.
     fn reading() -> impl Strategy<Value = SimulatedReading> {

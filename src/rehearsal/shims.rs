@@ -10,7 +10,7 @@ use super::{
     msprof, npu_smi,
     shim_env::{FAILED, host_of_process, print_line},
 };
-use crate::fault_plan::{HostDefect, ShownProcessIds};
+use crate::rehearsal::fault_plan::{HostDefect, ShownProcessIds};
 
 /// Device memory of a replay, in MB.
 const PROCESS_MB: u64 = 1_024;
@@ -135,7 +135,7 @@ fn reading(device: u32, state: &FaultyDeviceState) -> npu_smi::SimulatedReading 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::npu_smi::parse_info;
+    use crate::measure::device::npu_smi::parse_info;
 
     #[test]
     fn programs_without_a_stand_in_are_refused() {

@@ -20,10 +20,12 @@
 
 use super::NoiseModel;
 use crate::{
-    config::{ComputeUnit, DeviceProfile, KernelWork},
-    domain::Nanos,
-    fault_plan::{NoisyLaunch, RehearsedNoise},
-    stats::{hash_numbers, hash_text, signed_unit_deviate},
+    base::stats::{hash_numbers, hash_text, signed_unit_deviate},
+    kernel::{
+        Nanos,
+        device_profile::{ComputeUnit, DeviceProfile, KernelWork},
+    },
+    rehearsal::fault_plan::{NoisyLaunch, RehearsedNoise},
 };
 
 /// The tick of the counter behind the profiler's times.
@@ -133,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{config::AssetFiles, domain::Dtype};
+    use crate::{base::assets::AssetFiles, kernel::Dtype};
 
     fn profile() -> DeviceProfile {
         DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name())

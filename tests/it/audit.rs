@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use npubench::{catalogue::Catalogue, config::AssetFiles, grid::definition::DensityFile};
+use npubench::{
+    base::assets::AssetFiles, cases::grid::definition::DensityFile, kernel::catalogue::Catalogue,
+};
 use serde_json::Value;
 
 use crate::context::{Context, Ran, profile};

@@ -176,7 +176,8 @@ fn host_without_npus_cannot_measure() {
     let context = Context::new();
     context.write("k.csv", &profile(&[SWIGLU]));
     context.run(&["ingest", "k.csv", "--db", "real"]);
-    if npubench::process::find_program("npu-smi", &std::env::var("PATH").unwrap_or_default()).is_some() {
+    if npubench::base::process::find_program("npu-smi", &std::env::var("PATH").unwrap_or_default()).is_some()
+    {
         return requirements::skip("this host has npu-smi; the test needs one without");
     }
     let before = context.snapshot("real");

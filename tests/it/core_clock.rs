@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, path::Path};
 
-use npubench::stats::{CycleRate, CycleReading, find_clock_deficits};
+use npubench::base::stats::{CycleRate, CycleReading, find_clock_deficits};
 
 use crate::{
     kill_resume::{ingested, ledger},

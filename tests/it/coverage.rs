@@ -3,15 +3,17 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use npubench::{
-    catalogue::Catalogue,
-    config::AssetFiles,
-    coverage::{
-        AnswerClass, CoverageAnalyzer, WorkloadCoverage, coverage_gaps, coverage_metrics, kernel_coverage,
+    answer::{
+        coverage::{
+            AnswerClass, CoverageAnalyzer, WorkloadCoverage, coverage_gaps, coverage_metrics, kernel_coverage,
+        },
+        lookup::LookupEngine,
+        op_mapping::OpMapping,
+        workload::load_workload,
     },
+    base::assets::AssetFiles,
     database::Database,
-    lookup::LookupEngine,
-    op_mapping::OpMapping,
-    workload::load_workload,
+    kernel::catalogue::Catalogue,
 };
 use proptest::prelude::*;
 use serde_json::Value;

@@ -6,11 +6,10 @@ use std::{
 };
 
 use npubench::{
-    catalogue::Catalogue,
-    config::AssetFiles,
-    domain::Dtype,
-    llm::{LlmAttention, LlmModel, ParallelLayout, QuantisationScheme},
-    workload::{DecoderStep, StepPhase, Workload, WorkloadQuestion, decoder_step, load_workload},
+    answer::workload::{DecoderStep, StepPhase, Workload, WorkloadQuestion, decoder_step, load_workload},
+    base::assets::AssetFiles,
+    cases::llm::{LlmAttention, LlmModel, ParallelLayout, QuantisationScheme},
+    kernel::{Dtype, catalogue::Catalogue},
 };
 use serde_json::Value;
 

@@ -139,7 +139,8 @@ fn every_entry_states_the_vendors_schema() {
     };
     let listed = fs::read_to_string(listed).expect("UTF-8");
     let catalogue =
-        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
+        npubench::kernel::catalogue::Catalogue::load(&npubench::base::assets::AssetFiles::embedded())
+            .expect("it loads");
     let mut checked = 0;
     for entry in catalogue.entries() {
         for schema in entry.schema_texts().filter(|schema| schema.starts_with("npu::")) {

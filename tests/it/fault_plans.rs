@@ -4,10 +4,9 @@
 use std::{collections::BTreeMap, fs, path::Path, thread};
 
 use npubench::{
-    catalogue::{Catalogue, CatalogueEntry},
-    config::AssetFiles,
-    fault_plan::{FaultPlan, ValidNames},
-    stats::SplitMix64,
+    base::{assets::AssetFiles, stats::SplitMix64},
+    kernel::catalogue::{Catalogue, CatalogueEntry},
+    rehearsal::fault_plan::{FaultPlan, ValidNames},
 };
 use rusqlite::Connection;
 

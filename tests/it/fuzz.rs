@@ -12,9 +12,8 @@ use std::{
 };
 
 use npubench::{
-    config::DatabaseFile,
-    database::{Database, KernelCsv, lint_database, normalize_database},
-    domain::{DataKind, KernelName, SoftwareVersions},
+    database::{Database, KernelCsv, database_file::DatabaseFile, lint_database, normalize_database},
+    kernel::{DataKind, KernelName, SoftwareVersions},
     profile::{COUNTERS, KernelRow, ReadOptions, RecordGroups, RecordReader, add_table, stack_of_profile},
 };
 use proptest::{prelude::*, sample::Index};

@@ -7,16 +7,17 @@ use std::{
 };
 
 use npubench::{
-    catalogue::Catalogue,
-    config::AssetFiles,
-    domain::{KernelName, MemoryFootprint, default_memory_budget},
-    grid::{
-        CandidateSource, Candidates, CaseBuilder, ExistingCases, RejectReason, SelectedRows,
-        SelectionRequest,
-        definition::{GridFiles, GridModels, ModelValues, ValueTable},
-        select_rows,
+    base::assets::AssetFiles,
+    cases::{
+        grid::{
+            CandidateSource, Candidates, CaseBuilder, ExistingCases, RejectReason, SelectedRows,
+            SelectionRequest,
+            definition::{GridFiles, GridModels, ModelValues, ValueTable},
+            select_rows,
+        },
+        llm::LlmModel,
     },
-    llm::LlmModel,
+    kernel::{KernelName, MemoryFootprint, catalogue::Catalogue, default_memory_budget},
 };
 use proptest::prelude::*;
 

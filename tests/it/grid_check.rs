@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use npubench::{
-    catalogue::Catalogue,
-    config::AssetFiles,
-    domain::KernelName,
-    grid::definition::{GridFiles, GridModels},
+    base::assets::AssetFiles,
+    cases::grid::definition::{GridFiles, GridModels},
+    kernel::{KernelName, catalogue::Catalogue},
 };
 use serde_json::Value;
 

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use npubench::{
-    config::AssetFiles,
-    grid::{
-        Candidates, CaseBuilder,
-        definition::{GridFiles, GridModels, ModelValues},
+    base::assets::AssetFiles,
+    cases::{
+        grid::{
+            Candidates, CaseBuilder,
+            definition::{GridFiles, GridModels, ModelValues},
+        },
+        llm::LlmModel,
     },
-    llm::LlmModel,
 };
 
 use crate::context::{Context, Ran};

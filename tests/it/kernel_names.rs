@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use npubench::{database::Database, domain::KernelName};
+use npubench::{database::Database, kernel::KernelName};
 
 use crate::context::{ADD, Context, HEADER, SWIGLU, profile};
 

@@ -3,8 +3,8 @@
 use std::fs;
 
 use npubench::{
-    domain::Nanos,
-    workload::{FORWARD_ANCHOR, read_forward_passes, read_predicted_time},
+    answer::workload::{FORWARD_ANCHOR, read_forward_passes, read_predicted_time},
+    kernel::Nanos,
 };
 use serde_json::Value;
 

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
 use npubench::{
-    config::AssetFiles,
-    llm::{
+    base::assets::AssetFiles,
+    cases::llm::{
         ExpertSizes, GroupedQuery, LatentAttention, LlmAttention, LlmModel, ParallelDegrees, ParallelLayout,
         ProductKernel, QuantisationScheme, SparseIndexer, WeightProduct, WeightProductRole,
     },

@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use npubench::grid::definition::MutationFile;
+use npubench::cases::grid::definition::MutationFile;
 
 use crate::{
     context::{Context, Ran, SWIGLU, profile},

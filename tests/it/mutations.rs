@@ -7,16 +7,16 @@ use std::{
 };
 
 use npubench::{
-    catalogue::Catalogue,
-    config::{AssetFiles, DeviceProfile},
-    domain::{
-        Case, CaseAttributes, KernelName, MemoryFootprint, SignatureCells, Slot, default_memory_budget,
-    },
-    grid::{
+    base::assets::AssetFiles,
+    cases::grid::{
         CandidateSource, ExistingCases, RejectReason, SelectedRows, SelectionRequest,
         definition::{GridFiles, GridModels, Mutation, MutationChange, MutationFile},
         mutate::{CaseMutator, Mutant},
         select_rows,
+    },
+    kernel::{
+        Case, CaseAttributes, KernelName, MemoryFootprint, SignatureCells, Slot, catalogue::Catalogue,
+        default_memory_budget, device_profile::DeviceProfile,
     },
     profile::{ProfileFile, ReadOptions, RecordGroups, add_table},
 };

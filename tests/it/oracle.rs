@@ -1,6 +1,6 @@
 //! Requirements of a case by the meaning of its kernel, stated without the catalogue.
 
-use npubench::domain::{Case, Dtype, Slot, Tensor};
+use npubench::kernel::{Case, Dtype, Slot, Tensor};
 
 /// The dimensions in a slot; none where it holds nothing.
 pub(crate) fn dims(slot: Option<&Slot>) -> Vec<u64> {

@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use npubench::{
-    device::npu_smi::parse_info,
+    measure::device::npu_smi::parse_info,
     rehearsal::npu_smi::{SimulatedReading, info_table},
 };
 
@@ -115,7 +115,8 @@ fn ten_kernels_of_llm_training_step_end_ok() {
     let ran = context.run(&["run", "--db", "db", "--host", "rehearsal", "--devices", "0-3"]);
     assert_eq!(ran.code, 0, "only kernels that no call launches are left out\n{}", ran.stderr);
     let catalogue =
-        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
+        npubench::kernel::catalogue::Catalogue::load(&npubench::base::assets::AssetFiles::embedded())
+            .expect("it loads");
     let known: Vec<&str> = catalogue.entries().map(|entry| entry.kernel.as_str()).collect();
     for kernel in TEN {
         for row in context.rows("db", kernel) {

@@ -10,17 +10,23 @@ use std::{
 };
 
 use npubench::{
-    catalogue::{Catalogue, CatalogueEntry},
-    config::AssetFiles,
-    device::npu_smi::{NpuSmiInfo, parse_info},
-    domain::{Attempt, Case, CaseAttributes, KernelName, Nanos, SignatureCells, Verdict},
-    fault_plan::{FaultPlan, ValidNames},
-    process::{self, CommandSpec, ExitKind},
-    render::Manifest,
-    verify::{
-        CollectionTermination, ExpectedLaunches, LaunchJournal, SoftwareChange, assess_collection,
-        read_journal, read_records,
+    base::{
+        assets::AssetFiles,
+        process::{self, CommandSpec, ExitKind},
     },
+    kernel::{
+        Attempt, Case, CaseAttributes, KernelName, Nanos, SignatureCells, Verdict,
+        catalogue::{Catalogue, CatalogueEntry},
+        render::Manifest,
+    },
+    measure::{
+        device::npu_smi::{NpuSmiInfo, parse_info},
+        verify::{
+            CollectionTermination, ExpectedLaunches, LaunchJournal, SoftwareChange, assess_collection,
+            read_journal, read_records,
+        },
+    },
+    rehearsal::fault_plan::{FaultPlan, ValidNames},
 };
 
 use crate::{

@@ -5,8 +5,6 @@
 
 use std::{env, ffi::OsString, fs, path::PathBuf, process::Command, thread};
 
-use crate::layers::rust_files;
-
 /// Environment variable that turns a skipped test into a failed one. An empty value counts as not set.
 const NO_SKIPPED_TESTS: &str = "NPUBENCH_NO_SKIPPED_TESTS";
 
@@ -74,23 +72,6 @@ fn a_skipped_test_is_reported_and_fails_where_all_are_required() {
     let (passed, text) = run("2", Some("1"));
     let failure = format!("{TEST} is skipped, but {NO_SKIPPED_TESTS} is set: {missing}");
     assert!(!passed && text.contains(&failure), "{text}");
-}
-
-#[test]
-fn every_skip_goes_through_this_module() {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let (mut files, mut found) = (Vec::new(), Vec::new());
-    for folder in ["src", "tests", "benches"] {
-        rust_files(&root.join(folder), &mut files);
-    }
-    for file in files {
-        let text = fs::read_to_string(&file).expect("UTF-8");
-        let marks = ["\"skipped: ", "../shared", VENDOR_PYTHON, "#[ignore"];
-        if marks.iter().any(|mark| text.contains(mark)) {
-            found.push(file.strip_prefix(&root).expect("below the root").to_owned());
-        }
-    }
-    assert_eq!(found, [PathBuf::from("tests/it/requirements.rs")]);
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn longest_gaps_are_those_of_the_vendors_analysis() {
     let rows: Vec<BTreeMap<String, String>> = csv.deserialize().map(|row| row.expect("a row")).collect();
     assert_eq!((rows.len(), gaps.len()), (10, 10));
     for (row, gap) in rows.iter().zip(gaps) {
-        let nanos = |column: &str| row[column].parse::<npubench::domain::Nanos>().expect("a time").0;
+        let nanos = |column: &str| row[column].parse::<npubench::kernel::Nanos>().expect("a time").0;
         assert_eq!(gap["gap_ns"], nanos("Duration(us)"));
         assert_eq!(gap["start_ns"], nanos("Start Time(us)"));
         match &*row["Reason"] {

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use npubench::domain::KernelName;
+use npubench::kernel::KernelName;
 use tempfile::TempDir;
 
 use crate::{context::Context, requirements::vendor_python};
@@ -142,7 +142,8 @@ fn vendor_accepts_every_call_of_the_decoder_layer() {
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/decoder-layer/kernel_details.csv");
     context.run(&["ingest", profile, "--db", "db", "--kind", "rehearsal"]);
     let catalogue =
-        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
+        npubench::kernel::catalogue::Catalogue::load(&npubench::base::assets::AssetFiles::embedded())
+            .expect("it loads");
     let has_rows =
         |kernel: &&KernelName| context.path("db").join(format!("{}.csv", kernel.file_stem())).exists();
     let kernels = catalogue.entries().map(|entry| &entry.kernel).filter(has_rows);
@@ -171,7 +172,8 @@ fn every_schema_of_the_catalogue_equals_the_vendors() {
     let listed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let catalogue =
-        npubench::catalogue::Catalogue::load(&npubench::config::AssetFiles::embedded()).expect("it loads");
+        npubench::kernel::catalogue::Catalogue::load(&npubench::base::assets::AssetFiles::embedded())
+            .expect("it loads");
     // torch_npu does not list the operators of other packages.
     for entry in catalogue.entries().filter(|entry| !entry.needs.custom_operators) {
         for schema in entry.schema_texts() {

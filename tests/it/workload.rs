@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use npubench::{
-    domain::{Dtype, Nanos},
-    workload::{DurationKind, UnreadableReason, Workload, load_workload, read_predicted_time},
+    answer::workload::{DurationKind, UnreadableReason, Workload, load_workload, read_predicted_time},
+    kernel::{Dtype, Nanos},
 };
 
 use crate::{

@@ -3,11 +3,14 @@
 use std::{fs, path::Path};
 
 use npubench::{
-    catalogue::Catalogue,
-    config::{AssetFiles, DatabaseFile, YamlError},
-    fault_plan::{FaultPlan, ValidNames},
-    grid::definition::{DensityFile, GridFiles, GridModels, MutationFile},
-    llm::LlmModel,
+    base::{assets::AssetFiles, yaml::YamlError},
+    cases::{
+        grid::definition::{DensityFile, GridFiles, GridModels, MutationFile},
+        llm::LlmModel,
+    },
+    database::database_file::DatabaseFile,
+    kernel::catalogue::Catalogue,
+    rehearsal::fault_plan::{FaultPlan, ValidNames},
 };
 
 /// Marks the position of the faulty value in a text.

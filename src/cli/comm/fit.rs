@@ -6,13 +6,14 @@ use clap::Args;
 
 use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    collective::{SweepFit, bandwidth_plot, compare_group_sizes},
-    config::DeviceProfile,
+    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
     database::Database,
-    domain::CollectiveKind,
-    exit::ExitStatus,
-    report::{FitReport, fit_json, fit_text, note_simulated, print_data, print_note},
-    session::{CommandError, DatabaseSweeps, ResultFile, network_of_profile},
+    kernel::{CollectiveKind, device_profile::DeviceProfile},
+    measure::collective::{
+        SweepFit, bandwidth_plot, compare_group_sizes, measured_sweeps::DatabaseSweeps,
+        profile_network::network_of_profile,
+    },
+    show::report::{FitReport, fit_json, fit_text, note_simulated, print_data, print_note},
 };
 
 /// Fits latency and bandwidth to sweeps, and finds the sizes where the algorithm changes

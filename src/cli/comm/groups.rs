@@ -6,11 +6,12 @@ use super::super::options::{
     AssetOptions, DeviceList, OutputFormat, OutputOptions, WideOption, parse_devices,
 };
 use crate::{
-    collective::{devices_for, reachable_groups, tier_of_group},
-    config::DeviceProfile,
-    exit::ExitStatus,
-    report::{GroupChoice, groups_json, groups_table, print_data, print_note},
-    session::{CommandError, network_of_profile},
+    base::{command_error::CommandError, exit::ExitStatus},
+    kernel::device_profile::DeviceProfile,
+    measure::collective::{
+        devices_for, profile_network::network_of_profile, reachable_groups, tier_of_group,
+    },
+    show::report::{GroupChoice, groups_json, groups_table, print_data, print_note},
 };
 
 /// Lists the groups of devices that span each tier of a network

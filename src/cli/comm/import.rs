@@ -8,17 +8,19 @@ use super::super::options::{
     AssetOptions, DatabaseFolder, DeviceList, OutputFormat, OutputOptions, parse_devices,
 };
 use crate::{
-    collective::{TopologyError, tier_of_group},
-    config::{AssetFiles, DatabaseFile, DeviceProfile},
-    database::{Database, ImportReport, ImportedDuration, import_durations, save_tables},
-    domain::{
-        CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, PartWeights, format_count,
-        hccl_environment, hccl_variables,
+    base::{assets::AssetFiles, command_error::CommandError, count_text::format_count, exit::ExitStatus},
+    database::{
+        Database, ImportReport, ImportedDuration, database_file::DatabaseFile, import_durations, save_tables,
     },
-    exit::ExitStatus,
+    kernel::{
+        CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, PartWeights,
+        device_profile::DeviceProfile, hccl_environment, hccl_variables,
+    },
+    measure::collective::{
+        TopologyError, measured_sweeps::parse_collective, profile_network::network_of_profile, tier_of_group,
+    },
     profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
-    report::{print_data, print_note},
-    session::{CommandError, network_of_profile, parse_collective},
+    show::report::{print_data, print_note},
 };
 
 /// Writes results of hccl_test and nccl-tests into the tables of collectives

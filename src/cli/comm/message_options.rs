@@ -10,10 +10,14 @@ use clap::{ArgGroup, Args};
 
 use super::super::step_options::{ModelStepOptions, NAMED_MODEL};
 use crate::{
-    domain::{CollectiveKind, Dtype, PartWeights},
-    exit::ExitStatus,
-    report::print_note,
-    session::{CommandError, RunContext, SweepPart, WantedGroups, WorkloadDefaults, WorkloadSelection},
+    answer::lookup_database::{WorkloadDefaults, WorkloadSelection},
+    base::{command_error::CommandError, exit::ExitStatus},
+    kernel::{CollectiveKind, Dtype, PartWeights},
+    measure::{
+        collective::sweep_session::{SweepPart, WantedGroups},
+        run_context::RunContext,
+    },
+    show::report::print_note,
 };
 
 /// Group of the options that name workloads. A requirement of one of them would be waived beside options with which it conflicts.

@@ -10,7 +10,7 @@ mod validate;
 
 use clap::Subcommand;
 
-use crate::{exit::ExitStatus, session::CommandError};
+use crate::base::{command_error::CommandError, exit::ExitStatus};
 
 /// Collectives: sweeps, groups of devices, fits, comparison with a model, results of other benchmarks
 #[derive(Debug, Subcommand)]

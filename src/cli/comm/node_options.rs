@@ -5,9 +5,11 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::{
-    exit::ExitStatus,
-    nodes::LeaderAddress,
-    session::{CommandError, NodePlace, first_slurm_host},
+    base::{command_error::CommandError, exit::ExitStatus},
+    measure::nodes::{
+        LeaderAddress,
+        session::{NodePlace, first_slurm_host},
+    },
 };
 
 /// Place of this process among the nodes of a sweep. The names are those of torchrun.

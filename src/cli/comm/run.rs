@@ -13,18 +13,21 @@ use super::{
     node_options::NodeOptions,
 };
 use crate::{
-    domain::DataKind,
-    exit::ExitStatus,
-    files::ScratchFolder,
-    nodes::NodeListener,
-    plan::UpdateMode,
-    render::ScriptCommunication,
-    report::{print_data, print_note},
-    session::{
-        CollectiveSweep, CommandError, DeadlineOptions, RunContext, RunOptions, SweepDatabase, SweepFollower,
-        SweepRounds, current_hccl_environment,
+    base::{command_error::CommandError, exit::ExitStatus, files::ScratchFolder},
+    cases::plan::UpdateMode,
+    cli::run_options::{DeadlineOptions, RunOptions},
+    kernel::{DataKind, render::ScriptCommunication},
+    measure::{
+        collective::{
+            sweep_database::SweepDatabase,
+            sweep_rounds::SweepRounds,
+            sweep_session::{CollectiveSweep, current_hccl_environment},
+        },
+        nodes::{NodeListener, session::SweepFollower},
+        run_context::RunContext,
+        vendor_check::require_gloo,
     },
-    vendor_check::require_gloo,
+    show::report::{print_data, print_note},
 };
 
 /// Measures collectives over message sizes, numbers of ranks, tiers and types

@@ -4,11 +4,13 @@ use clap::Args;
 
 use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    collective::{ModelVerdict, compare_with_model},
+    base::{command_error::CommandError, exit::ExitStatus},
     database::Database,
-    exit::ExitStatus,
-    report::{ModelReport, model_json, model_text, note_simulated, print_data, print_note},
-    session::{CommandError, DatabaseSweeps, network_of_profile},
+    measure::collective::{
+        ModelVerdict, compare_with_model, measured_sweeps::DatabaseSweeps,
+        profile_network::network_of_profile,
+    },
+    show::report::{ModelReport, model_json, model_text, note_simulated, print_data, print_note},
 };
 
 /// Compares measured collectives with the analytic model of a device profile

@@ -14,7 +14,7 @@ use super::{
     row_cases::row_cases,
 };
 use crate::{
-    domain::{
+    kernel::{
         AttentionCall, AttentionCase, CacheState, Case, CaseAttributes, KernelName, RUNTIME,
         attention_attribute, best_shape_matches, common_attributes,
     },

@@ -3,7 +3,7 @@ use std::path::Path;
 use super::*;
 use crate::{
     database::COMPUTE_COLUMNS,
-    domain::{AttentionCall, attention_attribute as name},
+    kernel::{AttentionCall, attention_attribute as name},
 };
 
 /// A decode over paged keys, as the profiler writes it.

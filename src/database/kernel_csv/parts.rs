@@ -3,7 +3,7 @@
 use std::{fs::File, io::Read as _, path::Path};
 
 use super::{CsvRow, KernelCsv};
-use crate::{database::DatabaseError, files::open_regular};
+use crate::{base::files::open_regular, database::DatabaseError};
 
 /// Bytes that are read for a part.
 const PART: usize = 4 << 20;

@@ -5,7 +5,7 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::files::atomic::faults;
+use crate::base::files::atomic::faults;
 
 fn table(text: &str) -> KernelCsv {
     let folder = tempfile::tempdir().expect("a folder");

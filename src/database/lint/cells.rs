@@ -9,20 +9,21 @@ use csv::{ByteRecord, StringRecord};
 
 use super::{FileIssues, LintIssueKind, join_list, row_count_text};
 use crate::{
+    base::{
+        count_text::format_count,
+        suggest::did_you_mean_or,
+        table::{
+            format::quote_cell,
+            raw_records::{CsvPosition, RawRecords},
+        },
+    },
     database::{
         collective_rows,
         columns::{self, MeasureKind},
         row_cases::{NO_SHAPES, RowColumns},
         zero_placeholders::ZeroFilled,
     },
-    domain::{
-        CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Slot, TensorFormat, Verdict, did_you_mean_or,
-        format_count,
-    },
-    table::{
-        format::quote_cell,
-        raw_records::{CsvPosition, RawRecords},
-    },
+    kernel::{CacheState, Case, CaseId, CaseMap, Dtype, KernelName, Slot, TensorFormat, Verdict},
 };
 
 /// Checker of a kernel's rows.

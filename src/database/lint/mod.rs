@@ -16,11 +16,14 @@ use super::{
     folder::{STATE_FOLDER, ledger_path, table_stem},
 };
 use crate::{
-    config::check_yaml,
-    domain::{DataKind, KernelName, format_count},
-    files::{FileError, read_regular, read_regular_text},
-    ledger::{Ledger, LedgerError},
-    table::{format::quote_cell, raw_records::LFS},
+    base::{
+        count_text::format_count,
+        files::{FileError, read_regular, read_regular_text},
+        table::{format::quote_cell, raw_records::LFS},
+        yaml::check_yaml,
+    },
+    database::ledger::{Ledger, LedgerError},
+    kernel::{DataKind, KernelName},
 };
 
 const DATABASE: &str = "database.yaml";

@@ -2,7 +2,7 @@
 
 use strum::{Display, IntoStaticStr};
 
-use crate::{domain::format_count, table::format::quote_cell};
+use crate::base::{count_text::format_count, table::format::quote_cell};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]

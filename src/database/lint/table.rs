@@ -8,17 +8,17 @@ use super::{
     join_list, may_be_rehearsed, row_count_text,
 };
 use crate::{
+    base::table::{
+        format::{encoding_problem, quote_cell, separator_problem},
+        raw_records::{BOM, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending},
+    },
     database::{
         REHEARSAL_RUN,
         collective_rows::is_own_column,
         columns::{self, COMPUTE_COLUMNS},
         kernel_csv::{CUT_HEADER, is_cut_header},
     },
-    domain::DataKind,
-    table::{
-        format::{encoding_problem, quote_cell, separator_problem},
-        raw_records::{BOM, LFS, RawRecords, describe_raggedness, has_uniform_endings, line_ending},
-    },
+    kernel::DataKind,
 };
 
 /// Text of the issue of an empty file.

@@ -16,9 +16,12 @@ use super::{
     zero_placeholders::ZeroFilled,
 };
 use crate::{
-    domain::{DataKind, KernelName, format_count},
-    files::{FolderLock, read_regular, write_atomic},
-    table::raw_records::BOM,
+    base::{
+        count_text::format_count,
+        files::{FolderLock, read_regular, write_atomic},
+        table::raw_records::BOM,
+    },
+    kernel::{DataKind, KernelName},
 };
 
 /// A change, or a contradiction that was left, with its location.

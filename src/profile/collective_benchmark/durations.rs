@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::output::{BenchmarkCheck, BenchmarkError, BenchmarkLine, BenchmarkTool, CollectiveBenchmark};
-use crate::domain::{CollectiveKind, Dtype};
+use crate::kernel::{CollectiveKind, Dtype};
 
 /// Relative difference between a bandwidth and size by time that is not due to rounding.
 const TOLERANCE: f64 = 0.02;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use crate::domain::Dtype;
+use crate::kernel::Dtype;
 
 /// Unreadable output of a benchmark.
 #[derive(Debug, thiserror::Error)]

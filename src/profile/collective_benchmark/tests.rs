@@ -4,7 +4,7 @@ use super::{
     durations::BenchmarkDuration,
     output::{BenchmarkError, BenchmarkTool, CollectiveBenchmark},
 };
-use crate::domain::{CollectiveKind, Dtype};
+use crate::kernel::{CollectiveKind, Dtype};
 
 fn parse(text: &str) -> Result<CollectiveBenchmark, BenchmarkError> {
     CollectiveBenchmark::parse(Path::new("out.txt"), text)

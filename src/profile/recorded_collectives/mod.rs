@@ -19,7 +19,7 @@ use self::{parallel_groups::group_digits, run_metadata::RunMetadata};
 use super::{
     ProfileError, ProfileFile, collective_record::CollectiveRecord, newest_export::newest_exports, sqlite,
 };
-use crate::domain::{Dtype, Nanos};
+use crate::kernel::{Dtype, Nanos};
 
 /// Ranks of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::parallel_groups::ParallelGroups;
-use crate::{domain::hccl_environment, files::read_regular, profile::sqlite};
+use crate::{base::files::read_regular, kernel::hccl_environment, profile::sqlite};
 
 /// Metadata of the run of a profile that matter for its collectives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    domain::{KernelName, Nanos},
+    kernel::{KernelName, Nanos},
     profile::{
         TraceError, TraceEvent, collective_benchmark::parse_element_type,
         collective_record::CollectiveRecord, for_each_trace_event,
@@ -53,7 +53,7 @@ fn record_of_event(event: &TraceEvent<'_>) -> Option<CollectiveRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Dtype;
+    use crate::kernel::Dtype;
 
     #[test]
     fn collectives_have_sizes_and_other_events_are_none() {

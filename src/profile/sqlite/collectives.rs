@@ -13,7 +13,7 @@ use super::{
     strings::{ABSENT, NameCell, StringTable, TextError},
 };
 use crate::{
-    domain::{Dtype, Nanos},
+    kernel::{Dtype, Nanos},
     profile::{
         ProfileError, REHEARSAL_PREFIX, RecordGroups, RecordPosition,
         collective_benchmark::parse_element_type, collective_record::CollectiveRecord,

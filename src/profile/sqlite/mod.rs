@@ -41,7 +41,7 @@ use super::{
         pmu::{PmuQuery, PmuValues},
     },
 };
-use crate::domain::Nanos;
+use crate::kernel::Nanos;
 
 /// Columns of `COMPUTE_TASK_INFO` with names; the first seven are the signature and required.
 const NAMES: [&str; 10] = [

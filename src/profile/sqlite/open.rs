@@ -14,7 +14,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{files::open_regular, profile::ProfileError};
+use crate::{base::files::open_regular, profile::ProfileError};
 
 const MAGIC: &[u8] = b"SQLite format 3\0";
 const HEADER: u64 = 100;

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use crate::{
-    domain::Nanos,
+    kernel::Nanos,
     profile::{
         COUNTERS, GroupStatistics, ProfileError, ReadOptions, RecordGroup, RecordGroups, RecordPosition,
         add_table, for_each_timed_record,

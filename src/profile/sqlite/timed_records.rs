@@ -12,7 +12,7 @@ use super::{
     strings::{NameCell, StringTable, TextError},
 };
 use crate::{
-    domain::Nanos,
+    kernel::Nanos,
     profile::{ProfileError, RecordPosition},
 };
 

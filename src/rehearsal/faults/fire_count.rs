@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::domain::Nanos;
+use crate::kernel::Nanos;
 
 /// A folder with a file for every firing of a fault. A file is created exclusively, so that stand-ins that run at the
 /// same time never count one firing twice.

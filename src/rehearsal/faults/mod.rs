@@ -11,13 +11,15 @@ use std::path::Path;
 use super::HostConfig;
 pub(super) use super::faults::{fire_count::FireCounter, latency::SimulatedLatency};
 use crate::{
-    domain::{LogicalDeviceId, Nanos},
-    fault_plan::{
+    base::stats::pick_number,
+    kernel::{
+        LogicalDeviceId, Nanos,
+        render::{Manifest, ManifestCase},
+    },
+    rehearsal::fault_plan::{
         DeviceThrottling, FaultKind, FaultPlan, FaultScope, FaultTarget, IdleClock, LeftoverProcess,
         NeighbourProgram, PlannedFault, RandomKey,
     },
-    render::{Manifest, ManifestCase},
-    stats::pick_number,
 };
 
 /// The faults of one host, in one of its processes.

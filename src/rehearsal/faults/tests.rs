@@ -4,9 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    domain::{CaseId, DataKind as HostKind, LogicalDeviceId, ProfilerSettings},
-    fault_plan::ValidNames,
-    render::{ExpectedRecord, HostNumbers, PinnedEnvironment, SentinelLengths},
+    kernel::{
+        CaseId, DataKind as HostKind, LogicalDeviceId, ProfilerSettings,
+        render::{ExpectedRecord, HostNumbers, PinnedEnvironment, SentinelLengths},
+    },
+    rehearsal::fault_plan::ValidNames,
 };
 
 const VALID_NAMES: ValidNames<'_> = ValidNames { kernels: &["Add", "Mul"], devices: 16 };

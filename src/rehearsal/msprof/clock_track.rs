@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::{config::DeviceProfile, domain::Nanos, rehearsal::npu::LoggedLaunch};
+use crate::{
+    kernel::{Nanos, device_profile::DeviceProfile},
+    rehearsal::npu::LoggedLaunch,
+};
 
 /// Clock of an idle device in MHz.
 const IDLE_MHZ: u32 = 800;

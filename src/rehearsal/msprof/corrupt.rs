@@ -2,10 +2,11 @@
 
 use super::export::{ExportedTable, OP_SUMMARY, ProgramRecords};
 use crate::{
-    domain::Nanos,
-    fault_plan::{CoarseTimer, DiskFull, FaultKind, MissingOutput, RecordsKept, WrongUnit},
-    rehearsal::npu::LoggedLaunch,
-    render::SentinelLengths,
+    kernel::{Nanos, render::SentinelLengths},
+    rehearsal::{
+        fault_plan::{CoarseTimer, DiskFull, FaultKind, MissingOutput, RecordsKept, WrongUnit},
+        npu::LoggedLaunch,
+    },
 };
 
 /// Records lost by a crash, because the profiler was not finalised.

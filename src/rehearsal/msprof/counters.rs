@@ -1,11 +1,10 @@
 //! Counters of the cores, which are consistent with each other as real ones are, and contain no information.
 
 use crate::{
-    config::DeviceProfile,
-    domain::AicMetrics,
+    base::stats::{hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate},
+    kernel::{AicMetrics, device_profile::DeviceProfile},
     profile::COUNTERS,
     rehearsal::npu::{LoggedLaunch, TaskEngine},
-    stats::{hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate},
 };
 
 /// Shares of a core's time that its pipes are busy, in thousandths: mac, scalar, mte1, mte2, fixpipe on

@@ -10,10 +10,9 @@ use serde_json::json;
 
 use super::{op_summary, options::RecordContent};
 use crate::{
-    config::DeviceProfile,
-    domain::{AicMetrics, Nanos},
+    base::stats::pick_number,
+    kernel::{AicMetrics, Nanos, device_profile::DeviceProfile},
     rehearsal::npu::LoggedLaunch,
-    stats::pick_number,
 };
 
 /// A folder or file that cannot be written.
@@ -236,8 +235,11 @@ fn write_text(file: &Path, content: &str) -> Result<(), ExportError> {
 mod tests {
     use super::*;
     use crate::{
-        config::{AssetFiles, ComputeUnit, DeviceProfile, KernelWork},
-        domain::{Dtype, Tensor},
+        base::assets::AssetFiles,
+        kernel::{
+            Dtype, Tensor,
+            device_profile::{ComputeUnit, DeviceProfile, KernelWork},
+        },
         profile::{RecordReader, collection_summaries},
         rehearsal::npu::{LaunchedOperation, TaskEngine},
     };

@@ -36,10 +36,12 @@ use super::{
     variables,
 };
 use crate::{
-    config::DeviceProfile,
-    domain::{CaseId, Nanos},
-    fault_plan::{HostDefect, RecordsKept},
-    render::{Manifest, files},
+    kernel::{
+        CaseId, Nanos,
+        device_profile::DeviceProfile,
+        render::{Manifest, files},
+    },
+    rehearsal::fault_plan::{HostDefect, RecordsKept},
 };
 
 /// Number of first records that a host with [`HostDefect::LostHead`] loses, more than the padding of a replay.

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{counters, options::RecordContent};
 use crate::{
-    config::DeviceProfile,
-    domain::{Dims, Nanos, Slot, Tensor},
+    kernel::{Dims, Nanos, Slot, Tensor, device_profile::DeviceProfile},
     profile::REHEARSAL_PREFIX,
     rehearsal::npu::{LaunchedOperation, LoggedLaunch, TaskEngine},
 };
@@ -166,9 +165,12 @@ pub(super) fn task_time(launches: &[LoggedLaunch]) -> String {
 mod tests {
     use super::*;
     use crate::{
-        catalogue::Catalogue,
-        config::{AssetFiles, ComputeUnit, KernelWork},
-        domain::{AicMetrics, Dtype, TensorFormat},
+        base::assets::AssetFiles,
+        kernel::{
+            AicMetrics, Dtype, TensorFormat,
+            catalogue::Catalogue,
+            device_profile::{ComputeUnit, KernelWork},
+        },
         rehearsal::npu::LaunchedOperation,
     };
 

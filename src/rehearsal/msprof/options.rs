@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use strum::VariantNames as _;
 
-use crate::domain::AicMetrics;
+use crate::kernel::AicMetrics;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MsprofCommand {

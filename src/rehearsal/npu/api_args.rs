@@ -8,7 +8,7 @@ use super::{
     session::ApiSession,
     tensors::DeviceKind,
 };
-use crate::catalogue::OperatorSchema;
+use crate::kernel::catalogue::OperatorSchema;
 
 /// Binds the arguments of a function with this signature.
 pub(super) fn bind_signature(

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::protocol::{PyArguments, PyError, PyErrorClass, PyValue};
-use crate::catalogue::{OperatorSchema, SchemaArgument, SchemaType};
+use crate::kernel::catalogue::{OperatorSchema, SchemaArgument, SchemaType};
 
 /// Given arguments by name; those left out are absent.
 pub(super) type BoundArguments = BTreeMap<String, PyValue>;

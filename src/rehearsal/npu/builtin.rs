@@ -11,10 +11,7 @@ use super::{
     session::ApiSession,
     tensors::{DeviceKind, KnownValues, OperandLayout, TensorMemory, TensorOperand},
 };
-use crate::{
-    catalogue::LaunchOperator,
-    domain::{Dtype, Tensor},
-};
+use crate::kernel::{Dtype, Tensor, catalogue::LaunchOperator};
 
 /// Answers a call of this module or of [`factories`]; `None` for other functions.
 pub(super) fn call(

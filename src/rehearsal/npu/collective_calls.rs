@@ -10,10 +10,10 @@ use super::{
     session::ApiSession,
     tensors::{DeviceKind, KnownValues},
 };
-use crate::{
+use crate::kernel::{
+    CollectiveKind, Dtype, Nanos,
     catalogue::ArgumentValue,
-    config::{ComputeUnit, KernelWork},
-    domain::{CollectiveKind, Dtype, Nanos},
+    device_profile::{ComputeUnit, KernelWork},
     render::ManifestCase,
 };
 

@@ -7,9 +7,9 @@ use super::{
     protocol::{PyError, PyValue, runtime},
     tensors::{DeviceKind, KnownValues, OperandLayout, TensorMemory, TensorOperand},
 };
-use crate::{
+use crate::kernel::{
+    Dims,
     catalogue::{ArgumentValue, Fill, OperatorSchema, TensorArgument},
-    domain::Dims,
     render::ManifestCase,
 };
 

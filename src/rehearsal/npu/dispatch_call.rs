@@ -12,13 +12,16 @@ use super::{
     tensors::{DeviceKind, KnownValues, TensorMemory, row_major_format},
 };
 use crate::{
-    catalogue::{
-        ArgumentValue, CatalogueEntry, DeclaredArgument, EntryForm, LaunchOperator, OutputDtype, group_size,
+    kernel::{
+        Dtype, KernelName, Slot, Tensor, TensorFormat,
+        catalogue::{
+            ArgumentValue, CatalogueEntry, DeclaredArgument, EntryForm, LaunchOperator, OutputDtype,
+            group_size,
+        },
+        device_profile::{ComputeUnit, KernelWork},
+        render::{ManifestCase, RecordedTensor},
     },
-    config::{ComputeUnit, KernelWork},
-    domain::{Dtype, KernelName, Slot, Tensor, TensorFormat},
-    fault_plan::HostDefect,
-    render::{ManifestCase, RecordedTensor},
+    rehearsal::fault_plan::HostDefect,
 };
 
 /// Arguments by kernel whose rows must ascend; otherwise a core raises an exception, which the next `synchronize` returns.

@@ -13,7 +13,7 @@ use super::{
     session::ApiSession,
     tensors::{DeviceKind, KnownValues},
 };
-use crate::domain::{Dtype, Tensor};
+use crate::kernel::{Dtype, Tensor};
 
 const FACTORIES: [(&str, &str); 8] = [
     ("torch.randn", "randn(int[] size"),

@@ -9,13 +9,15 @@ use super::{
     tensors::TensorMemory,
 };
 use crate::{
-    domain::{LogicalDeviceId, Nanos},
-    fault_plan::{
-        CrashAt, CrashSignal, FaultKind, HeldResource, MemoryAt, ProcessCrash, RecordsKept, UnsteadyKernel,
-        UnsteadyPattern,
+    base::stats::pick_number,
+    kernel::{LogicalDeviceId, Nanos},
+    rehearsal::{
+        fault_plan::{
+            CrashAt, CrashSignal, FaultKind, HeldResource, MemoryAt, ProcessCrash, RecordsKept,
+            UnsteadyKernel, UnsteadyPattern,
+        },
+        faults::{ActiveFaults, SimulatedLatency},
     },
-    rehearsal::faults::{ActiveFaults, SimulatedLatency},
-    stats::pick_number,
 };
 
 /// The position of one script, and the faults that fire there.

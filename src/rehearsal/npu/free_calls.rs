@@ -11,9 +11,11 @@ use super::{
     tensors::{DeviceKind, KnownValues, TensorMemory, TensorOperand},
 };
 use crate::{
-    config::{ComputeUnit, KernelWork},
-    domain::{Dtype, Tensor},
-    fault_plan::HostDefect,
+    kernel::{
+        Dtype, Tensor,
+        device_profile::{ComputeUnit, KernelWork},
+    },
+    rehearsal::fault_plan::HostDefect,
 };
 
 /// Error of the runtime for an exception of a core.

@@ -4,9 +4,9 @@
 //! of matrix cores and the name of the SoC. The rule here is fitted to the 20 products of two public profiles, one of FLOAT
 //! and one of BF16. The choice of `torch.cat` is public. Both are stated in docs/rehearsal.md.
 
-use crate::{
+use crate::kernel::{
+    Tensor,
     catalogue::{CatalogueEntry, EntryForm},
-    domain::Tensor,
     render::{ManifestCase, RecordedTensor},
 };
 

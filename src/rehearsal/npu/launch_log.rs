@@ -7,18 +7,18 @@ use std::{
 
 use super::cache_model::{CacheModel, UsedStorage};
 use crate::{
-    config::{ComputeUnit, DeviceProfile, KernelWork},
-    domain::{
+    base::stats::{hash_numbers, hash_text, pick_number},
+    kernel::{
         AicMetrics, Case, CaseAttributes, CaseId, CollectiveKind, Dtype, KernelName, LogicalDeviceId, Nanos,
         Slot, Tensor,
+        device_profile::{ComputeUnit, DeviceProfile, KernelWork},
+        render::{ControlCall, Manifest, ManifestCase, SentinelLengths},
     },
-    fault_plan::{HostDefect, IdleClock, NeighbourProgram, RenamedKernel},
     rehearsal::{
         HostConfig,
+        fault_plan::{HostDefect, IdleClock, NeighbourProgram, RenamedKernel},
         timing::{self, LaunchContext, TICK_NS},
     },
-    render::{ControlCall, Manifest, ManifestCase, SentinelLengths},
-    stats::{hash_numbers, hash_text, pick_number},
 };
 
 /// The engine of the device that executes a task.

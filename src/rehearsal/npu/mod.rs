@@ -27,4 +27,6 @@ pub(super) use launch_log::{LaunchedOperation, LoggedLaunch, TaskEngine};
 pub(super) use server::{ApiServer, ServerError};
 pub(super) use session::ApiSession;
 
-use crate::simulated_memory::{cache_model, element_values, group_link, process_group, protocol, tensors};
+use crate::rehearsal::simulated_memory::{
+    cache_model, element_values, group_link, process_group, protocol, tensors,
+};

@@ -16,7 +16,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use signal_hook::{consts::SIGTERM, iterator::Signals, low_level::emulate_default_handler};
 
 use super::{ApiSession, process_group::SharedGroup};
-use crate::files::scratch::{ScratchFolder, temporary_folder};
+use crate::base::files::scratch::{ScratchFolder, temporary_folder};
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open a socket in `{}`: {source}", .folder.display())]
@@ -135,7 +135,7 @@ fn serve(connection: &UnixStream, session: &Mutex<ApiSession>) -> io::Result<()>
 mod tests {
     use super::*;
     use crate::{
-        domain::Nanos,
+        kernel::Nanos,
         rehearsal::{HostConfig, faults::ActiveFaults},
     };
 

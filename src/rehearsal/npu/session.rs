@@ -17,11 +17,14 @@ use super::{
     torch_npu_environment::TorchNpuEnvironment,
 };
 use crate::{
-    catalogue::{Catalogue, CatalogueEntry, LaunchOperator, OperatorSchema},
-    config::{AssetFiles, DeviceProfile, YamlError},
-    domain::{CaseId, KernelName, Nanos},
+    base::{assets::AssetFiles, yaml::YamlError},
+    kernel::{
+        CaseId, KernelName, Nanos,
+        catalogue::{Catalogue, CatalogueEntry, LaunchOperator, OperatorSchema},
+        device_profile::DeviceProfile,
+        render::Manifest,
+    },
     rehearsal::{HostConfig, HostError, device_activity::DeviceActivity, faults::ActiveFaults},
-    render::Manifest,
 };
 
 /// Message of a program that ends regularly.

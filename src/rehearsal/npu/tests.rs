@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::{ApiSession, LoggedLaunch, TaskEngine, tensors::KnownValues};
 use crate::{
-    catalogue::Catalogue,
-    config::AssetFiles,
-    domain::{
+    base::assets::AssetFiles,
+    kernel::{
         Case, CaseAttributes, DataKind, Dtype, IdentifiedCase, KernelName, LogicalDeviceId, Nanos,
         ProfilerSettings, Slot, Tensor, TensorFormat,
+        catalogue::Catalogue,
+        render::{HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths},
     },
     rehearsal::{HostConfig, NoiseModel, faults::ActiveFaults},
-    render::{HostNumbers, Manifest, ManifestCase, PinnedEnvironment, SentinelLengths},
 };
 
 mod gang_calls;

@@ -1,0 +1,275 @@
+//! Adaptive grids: batches of cases where lookups are worst, their measurement, and the published estimates of the
+//! error.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use crate::{
+    answer::{
+        adaptive::{AdaptiveDesign, AdaptiveOptions, ChosenCandidate, GridCandidate},
+        coverage::FillCase,
+        lookup::{AnswerSource, LookupEngine, OpQuery, Padding},
+    },
+    base::{exit::ExitStatus, files::FolderLock},
+    database::{InterpolationErrors, KernelInterpolationError, row_cases},
+    kernel::{CaseId, IdentifiedCase, KernelName},
+    show::{
+        coverage_report::{AdaptedState, ChosenCase, adapt_line},
+        report::{Timestamp, print_note},
+    },
+};
+use crate::{
+    answer::{
+        fill::{FillOutcome, FillSession},
+        lookup_database::LookupDatabase,
+    },
+    base::command_error::CommandError,
+};
+
+/// Adaptive grid of a kernel.
+#[derive(Debug)]
+pub(crate) struct KernelDesign {
+    pub(crate) kernel: KernelName,
+    design: AdaptiveDesign,
+    /// Cases of the candidates.
+    cases: Vec<IdentifiedCase>,
+    pending: Vec<ChosenCandidate>,
+    /// True if no case of the last batch could be measured.
+    has_failed: bool,
+}
+
+/// What all kernels share.
+#[derive(Clone, Debug)]
+pub(crate) struct AdaptSettings {
+    pub(crate) options: AdaptiveOptions,
+    /// Most cases to measure.
+    pub(crate) max_cases: Option<usize>,
+    pub(crate) models: Vec<String>,
+    /// Folder of the database.
+    pub(crate) folder: PathBuf,
+}
+
+/// Adaptive grids of kernels of one database.
+#[derive(Debug)]
+pub(crate) struct AdaptSession {
+    pub(crate) settings: AdaptSettings,
+    pub(crate) kernels: Vec<KernelDesign>,
+    /// Cases that were chosen.
+    chosen: usize,
+}
+
+impl KernelDesign {
+    /// Creates a design of a kernel's candidates, with those of their rows that are measured, and the published
+    /// hold-outs of an earlier design of the same candidates.
+    pub(crate) fn new(
+        kernel: KernelName,
+        candidates: Vec<GridCandidate>,
+        settings: &AdaptSettings,
+        database: &LookupDatabase,
+    ) -> Result<Self, CommandError> {
+        let (cases, candidates): (Vec<IdentifiedCase>, Vec<_>) =
+            candidates.into_iter().map(|found| (found.case, found.candidate)).unzip();
+        let mut design = AdaptiveDesign::new(candidates, settings.options);
+        let known = database.cases_of_kernel(&kernel)?;
+        for (index, case) in cases.iter().enumerate() {
+            if known.contains(case.id())
+                && let Some(latency) = measured_latency(&database.engine, &design.candidates()[index].query)?
+            {
+                design.record(index, Some(latency));
+            }
+        }
+        let published = InterpolationErrors::load(&database.database()?)?.kernels.remove(kernel.as_str());
+        let is_same = |published: &KernelInterpolationError| {
+            published.candidates == cases.len()
+                && published.models == settings.models
+                && published.rows <= design.measured()
+        };
+        if let Some(published) = published.filter(is_same) {
+            let log = |error: &Option<f64>| error.map_or(f64::INFINITY, f64::ln_1p);
+            design.add_hold_outs(&published.hold_outs.iter().map(log).collect::<Vec<_>>());
+        }
+        Ok(Self { kernel, design, cases, pending: Vec::new(), has_failed: false })
+    }
+
+    /// Records what was measured of the last batch.
+    fn record_results(&mut self, engine: &LookupEngine) -> Result<(), CommandError> {
+        let pending = std::mem::take(&mut self.pending);
+        self.has_failed = !pending.is_empty();
+        for chosen in pending {
+            let latency = measured_latency(engine, &self.design.candidates()[chosen.candidate].query)?;
+            self.has_failed &= latency.is_none();
+            self.design.record(chosen.candidate, latency);
+        }
+        Ok(())
+    }
+
+    fn is_open(&self) -> bool {
+        !self.design.is_met() && !self.has_failed
+    }
+
+    /// Returns what a report states.
+    pub(crate) fn state(&self) -> AdaptedState<'_> {
+        AdaptedState {
+            kernel: &self.kernel,
+            rows: self.design.measured(),
+            candidates: self.cases.len(),
+            estimate: self.design.estimate(),
+            hold_outs: self.design.hold_out_errors().len(),
+            is_met: self.design.is_met(),
+        }
+    }
+
+    fn published(&self, settings: &AdaptSettings) -> Option<KernelInterpolationError> {
+        let hold_outs = self.design.hold_out_errors();
+        if hold_outs.is_empty() {
+            return None;
+        }
+        let relative = |log: f64| log.is_finite().then(|| rounded(log.exp_m1()));
+        let estimate = self.design.estimate();
+        Some(KernelInterpolationError {
+            p50: estimate.and_then(|estimate| relative(estimate.p50)),
+            p90: estimate.and_then(|estimate| relative(estimate.p90)),
+            max: estimate.and_then(|estimate| relative(estimate.max)),
+            target: rounded(settings.options.target.exp_m1()),
+            hold_outs: hold_outs.into_iter().map(relative).collect(),
+            rows: self.design.measured(),
+            candidates: self.cases.len(),
+            models: settings.models.clone(),
+            seed: settings.options.seed,
+            date: Timestamp::now().to_string(),
+        })
+    }
+}
+
+/// Returns a number of five decimals.
+fn rounded(number: f64) -> f64 {
+    (number * 1e5).round() / 1e5
+}
+
+/// Returns the latency of the row that has exactly the case of a question.
+fn measured_latency(engine: &LookupEngine, query: &OpQuery) -> Result<Option<f64>, CommandError> {
+    let answer = engine.lookup(query)?;
+    let is_exact = answer.source == AnswerSource::Measured
+        && answer.rule.is_some_and(|rule| rule.padding == Padding::None && !rule.has_relaxed_dtype);
+    Ok(answer.latency.filter(|_| is_exact).map(|latency| latency.0))
+}
+
+impl AdaptSession {
+    pub(crate) const fn new(settings: AdaptSettings, kernels: Vec<KernelDesign>) -> Self {
+        Self { settings, kernels, chosen: 0 }
+    }
+
+    /// Returns true if the estimates of all kernels are at most the target.
+    pub(crate) fn is_met(&self) -> bool {
+        self.kernels.iter().all(|kernel| kernel.design.is_met())
+    }
+
+    /// Chooses the next batch of each kernel that has not ended, at most as many cases as are left.
+    pub(crate) fn choose(&mut self, engine: &mut LookupEngine) -> Result<Vec<ChosenCase>, CommandError> {
+        let mut batch = Vec::new();
+        for kernel in self.kernels.iter_mut().filter(|kernel| kernel.is_open()) {
+            let left = self.settings.max_cases.map_or(usize::MAX, |most| most.saturating_sub(self.chosen));
+            if left == 0 {
+                break;
+            }
+            let mut chosen = kernel.design.next_batch(engine)?;
+            chosen.truncate(left);
+            self.chosen += chosen.len();
+            batch.extend(chosen.iter().map(|chosen| ChosenCase {
+                case: kernel.cases[chosen.candidate].clone(),
+                reason: chosen.reason,
+                predicted: chosen.predicted,
+            }));
+            kernel.pending = chosen;
+        }
+        Ok(batch)
+    }
+
+    /// Measures batch after batch until all targets are met, no candidate is left, or time or cases are spent.
+    pub(crate) fn measure(&mut self, fill: &FillSession) -> Result<FillOutcome, CommandError> {
+        let mut lock = fill.start()?;
+        let mut outcome = FillOutcome::new();
+        let ended = self.measure_batches(fill, &mut lock, &mut outcome);
+        let mut outcome = fill.end(ended, outcome)?;
+        if outcome.exit == ExitStatus::Done && !self.is_met() {
+            outcome.exit = ExitStatus::SomeNotOk;
+        }
+        Ok(outcome)
+    }
+
+    fn measure_batches(
+        &mut self,
+        fill: &FillSession,
+        lock: &mut FolderLock,
+        outcome: &mut FillOutcome,
+    ) -> Result<(), CommandError> {
+        loop {
+            let mut database = LookupDatabase::open(&self.settings.folder, None)?;
+            for kernel in &mut self.kernels {
+                kernel.record_results(&database.engine)?;
+            }
+            self.publish(&database)?;
+            for kernel in &self.kernels {
+                print_note(&adapt_line(&kernel.state(), self.settings.options.target));
+                if kernel.has_failed && outcome.may_go_on() {
+                    print_note(&format!(
+                        "{}: no case of the last batch has a latency; the table above has their verdicts",
+                        kernel.kernel
+                    ));
+                }
+            }
+            if !outcome.may_go_on() {
+                break;
+            }
+            let batch = self.choose(&mut database.engine)?;
+            let cases: Vec<FillCase> = batch
+                .into_iter()
+                .map(|chosen| FillCase { case: chosen.case, value: 1.0, is_refinement: false })
+                .collect();
+            let cases: Vec<&FillCase> = cases.iter().collect();
+            if cases.is_empty() {
+                break;
+            }
+            drop(database);
+            if !fill.has_time_for(&cases)? {
+                print_note("no time is left for a further batch");
+                break;
+            }
+            fill.measure_cases(&cases, lock, outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the estimates of the kernels that have one beside their tables.
+    fn publish(&self, database: &LookupDatabase) -> Result<(), CommandError> {
+        let database = database.database()?;
+        let mut errors = InterpolationErrors::load(&database)?;
+        let before = errors.clone();
+        for kernel in &self.kernels {
+            if let Some(error) = kernel.published(&self.settings) {
+                let known = errors.kernels.get(kernel.kernel.as_str());
+                // An estimate that did not change keeps its date.
+                if known.is_none_or(|known| {
+                    KernelInterpolationError { date: error.date.clone(), ..known.clone() } != error
+                }) {
+                    errors.set(&kernel.kernel, error);
+                }
+            }
+        }
+        if errors != before {
+            errors.save(&database)?;
+        }
+        Ok(())
+    }
+}
+
+impl LookupDatabase {
+    /// Returns the cases of the rows of a kernel.
+    fn cases_of_kernel(&self, kernel: &KernelName) -> Result<BTreeSet<CaseId>, CommandError> {
+        let database = self.database()?;
+        if !database.kernel_path(kernel).exists() {
+            return Ok(BTreeSet::new());
+        }
+        let rows = row_cases(kernel, &database.kernel_csv(kernel)?)?;
+        Ok(rows.into_iter().filter_map(|row| Some(row.case.ok()?.id())).collect())
+    }
+}

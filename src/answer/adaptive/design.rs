@@ -1,0 +1,369 @@
+//! Choice of the next candidates.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    brackets::{CandidateState, LineBracket, brackets_of_line, open_ends},
+    error_estimate::{ErrorEstimate, HOLD_OUTS, log_error, weighted_quantile},
+    smooth_line::{LinePoint, monotone_cubic},
+};
+use crate::{
+    answer::lookup::{AnswerSource, LookupEngine, LookupError, OpQuery, Padding},
+    base::stats::SplitMix64,
+};
+
+/// Share of a batch that is chosen at random.
+const RANDOM_SHARE: f64 = 0.1;
+/// Greatest factor between expected errors and those of hold-outs, either way.
+const GREATEST_CORRECTION: f64 = 5.0;
+/// Hold-outs that a correction of expected errors needs.
+const LEAST_FOR_CORRECTION: usize = 20;
+
+/// Case that may be measured.
+#[derive(Clone, Debug)]
+pub struct AdaptiveCandidate {
+    /// Question that it answers exactly.
+    pub query: OpQuery,
+    /// Candidates of one line differ along one axis only, that which lookups interpolate first.
+    pub line: u64,
+    /// Share of the questions that it stands for, relative to others.
+    pub weight: f64,
+    /// Position along this axis, such as the logarithm of a number of tokens.
+    pub position: f64,
+}
+
+/// Options of a design.
+#[derive(Clone, Copy, Debug)]
+pub struct AdaptiveOptions {
+    /// Wanted 90th percentile of the errors, as the absolute logarithm of a ratio.
+    pub target: f64,
+    /// Candidates of a batch.
+    pub batch: usize,
+    /// Seed of the random choices.
+    pub seed: u64,
+}
+
+/// Reason of a choice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ChoiceReason {
+    /// The end of a line, beyond which nothing is answered.
+    LineEnd,
+    /// The middle of a bracket with this expected error.
+    WorstBracket(f64),
+    /// At random, for the estimate.
+    HoldOut,
+}
+
+/// Candidate that is to be measured next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChosenCandidate {
+    /// Index of the candidate.
+    pub candidate: usize,
+    /// Reason of the choice.
+    pub reason: ChoiceReason,
+    /// Latency in microseconds that lookups answer before it is measured; `None` without an answer.
+    pub predicted: Option<f64>,
+}
+
+/// Candidate chosen at random, with its error once it is measured.
+#[derive(Clone, Copy, Debug)]
+struct HoldOut {
+    error: f64,
+    /// Error that was expected in its bracket.
+    expected: Option<f64>,
+}
+
+/// Bracket with its expected error.
+#[derive(Clone, Debug)]
+struct RatedBracket {
+    bracket: LineBracket,
+    error: f64,
+}
+
+/// Adaptive choice of the cases of a kernel.
+#[derive(Debug)]
+pub struct AdaptiveDesign {
+    candidates: Vec<AdaptiveCandidate>,
+    options: AdaptiveOptions,
+    /// Candidates of each line in the order of positions; the lines in random order.
+    lines: Vec<Vec<usize>>,
+    /// Length of its line for which each candidate stands.
+    weights: Vec<f64>,
+    states: Vec<CandidateState>,
+    hold_outs: Vec<HoldOut>,
+    /// Candidates that were chosen and not recorded yet, with the expected errors of their brackets.
+    pending: BTreeMap<usize, (ChosenCandidate, Option<f64>)>,
+    random: SplitMix64,
+}
+
+impl AdaptiveDesign {
+    /// Creates a design without measurements. Equal inputs have equal choices.
+    pub fn new(candidates: Vec<AdaptiveCandidate>, options: AdaptiveOptions) -> Self {
+        let mut random = SplitMix64::new(options.seed);
+        let mut by_line: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (index, candidate) in candidates.iter().enumerate() {
+            by_line.entry(candidate.line).or_default().push(index);
+        }
+        let mut lines: Vec<Vec<usize>> = by_line.into_values().collect();
+        for line in &mut lines {
+            line.sort_by(|&one, &other| candidates[one].position.total_cmp(&candidates[other].position));
+        }
+        shuffle(&mut lines, &mut random);
+        let weights = candidates.iter().map(|candidate| candidate.weight).collect();
+        Self {
+            weights,
+            states: vec![CandidateState::Open; candidates.len()],
+            candidates,
+            options,
+            lines,
+            hold_outs: Vec::new(),
+            pending: BTreeMap::new(),
+            random,
+        }
+    }
+
+    /// Returns the candidates.
+    pub fn candidates(&self) -> &[AdaptiveCandidate] {
+        &self.candidates
+    }
+
+    /// Records the latency of a candidate in microseconds; `None` if it cannot be measured.
+    pub fn record(&mut self, candidate: usize, latency: Option<f64>) {
+        let latency = latency.filter(|latency| *latency > 0.0);
+        self.states[candidate] = latency.map_or(CandidateState::Failed, CandidateState::Measured);
+        if let Some((chosen, expected)) = self.pending.remove(&candidate)
+            && let (ChoiceReason::HoldOut, Some(latency)) = (chosen.reason, latency)
+        {
+            self.hold_outs.push(HoldOut { error: log_error(chosen.predicted, latency), expected });
+        }
+    }
+
+    /// Returns the errors of the hold-outs of the estimate, as absolute logarithms of ratios.
+    pub fn hold_out_errors(&self) -> Vec<f64> {
+        self.last_hold_outs().iter().map(|hold_out| hold_out.error).collect()
+    }
+
+    /// Adds the errors of hold-outs of an earlier design of the same candidates.
+    pub fn add_hold_outs(&mut self, errors: &[f64]) {
+        self.hold_outs.extend(errors.iter().map(|&error| HoldOut { error, expected: None }));
+    }
+
+    fn last_hold_outs(&self) -> &[HoldOut] {
+        &self.hold_outs[self.hold_outs.len().saturating_sub(HOLD_OUTS)..]
+    }
+
+    /// Returns the number of measured candidates.
+    pub fn measured(&self) -> usize {
+        self.states.iter().filter(|state| matches!(state, CandidateState::Measured(_))).count()
+    }
+
+    /// Returns the estimate of the error; `None` with too few hold-outs.
+    pub fn estimate(&self) -> Option<ErrorEstimate> {
+        let last = self.last_hold_outs();
+        let has_more = || self.lines.iter().any(|line| !brackets_of_line(line, &self.states).is_empty());
+        if last.len() < HOLD_OUTS && has_more() {
+            return None;
+        }
+        ErrorEstimate::from_errors(&last.iter().map(|hold_out| hold_out.error).collect::<Vec<_>>())
+    }
+
+    /// Returns true if the estimate is at most the target.
+    pub fn is_met(&self) -> bool {
+        self.estimate().is_some_and(|estimate| estimate.p90 <= self.options.target)
+    }
+
+    /// Chooses the next candidates, at most as many as a batch has; none if all are measured or failed. `engine` has
+    /// the rows of all recorded candidates.
+    pub fn next_batch(&mut self, engine: &mut LookupEngine) -> Result<Vec<ChosenCandidate>, LookupError> {
+        let ends: Vec<usize> = self.lines.iter().flat_map(|line| open_ends(line, &self.states)).collect();
+        let mut chosen: Vec<(usize, ChoiceReason, Option<f64>)> =
+            ends.into_iter().map(|end| (end, ChoiceReason::LineEnd, None)).collect();
+        chosen.truncate(self.options.batch);
+        if chosen.is_empty() {
+            let rated = self.rate_brackets(engine)?;
+            let random = match self.is_to_be_verified(&rated) {
+                true => self.options.batch,
+                false => random_count(self.options.batch),
+            };
+            chosen = self.choose_hold_outs(&rated, random);
+            self.divide_brackets(rated, self.options.batch.saturating_sub(random), &mut chosen);
+        }
+        let mut batch = Vec::with_capacity(chosen.len());
+        for (candidate, reason, expected) in chosen {
+            let answer = engine.lookup(&self.candidates[candidate].query)?;
+            let predicted = answer.latency.map(|latency| latency.0);
+            let chosen = ChosenCandidate { candidate, reason, predicted };
+            self.pending.insert(candidate, (chosen, expected));
+            batch.push(chosen);
+        }
+        Ok(batch)
+    }
+
+    /// Returns true if the expected errors, corrected by those of the last hold-outs, are at most the target.
+    fn is_to_be_verified(&self, rated: &[RatedBracket]) -> bool {
+        let mut expected: Vec<(f64, f64)> =
+            rated.iter().map(|rated| (rated.error, self.weight_of(rated))).collect();
+        let last = self.last_hold_outs();
+        let mut errors: Vec<(f64, f64)> = last.iter().map(|hold_out| (hold_out.error, 1.0)).collect();
+        let mut before: Vec<(f64, f64)> =
+            last.iter().filter_map(|hold_out| Some((hold_out.expected?, 1.0))).collect();
+        let correction = match (weighted_quantile(&mut errors), weighted_quantile(&mut before)) {
+            (Some(found), Some(expected)) if last.len() >= LEAST_FOR_CORRECTION && expected > 0.0 => {
+                (found / expected).clamp(1.0 / GREATEST_CORRECTION, GREATEST_CORRECTION)
+            }
+            _ => 1.0,
+        };
+        weighted_quantile(&mut expected).is_none_or(|expected| expected * correction <= self.options.target)
+    }
+
+    /// Returns random candidates between the ends of their lines: beyond them nothing can be measured.
+    fn choose_hold_outs(
+        &mut self,
+        rated: &[RatedBracket],
+        count: usize,
+    ) -> Vec<(usize, ChoiceReason, Option<f64>)> {
+        let mut open: Vec<(f64, usize, f64)> = Vec::new();
+        for (&index, error) in
+            rated.iter().flat_map(|rated| rated.bracket.inside.iter().map(|inside| (inside, rated.error)))
+        {
+            // The least of exponential variables with these rates is each one with a probability in proportion to its
+            // weight (Efraimidis and Spirakis, 2006).
+            let uniform = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+            open.push((-(1.0 - uniform).ln() / self.weights[index], index, error));
+        }
+        open.sort_by(|one, other| one.0.total_cmp(&other.0));
+        open.truncate(count);
+        open.into_iter().map(|(_, index, error)| (index, ChoiceReason::HoldOut, Some(error))).collect()
+    }
+
+    /// Adds the middles of the brackets that have the most candidates and the greatest errors.
+    fn divide_brackets(
+        &self,
+        mut rated: Vec<RatedBracket>,
+        count: usize,
+        chosen: &mut Vec<(usize, ChoiceReason, Option<f64>)>,
+    ) {
+        let gain = |rated: &RatedBracket| {
+            let excess = if rated.error > self.options.target { 1.0 } else { 1e-3 };
+            excess * rated.error.min(1.0) * self.weight_of(rated)
+        };
+        rated.sort_by(|one, other| gain(other).total_cmp(&gain(one)));
+        let known: BTreeSet<usize> = chosen.iter().map(|(candidate, ..)| *candidate).collect();
+        let middles = rated.into_iter().filter_map(|rated| {
+            let inside: Vec<usize> =
+                rated.bracket.inside.iter().copied().filter(|inside| !known.contains(inside)).collect();
+            let middle = self.middle_of(rated.bracket.ends, &inside)?;
+            Some((middle, ChoiceReason::WorstBracket(rated.error), Some(rated.error)))
+        });
+        chosen.extend(middles.take(count));
+    }
+
+    fn weight_of(&self, rated: &RatedBracket) -> f64 {
+        rated.bracket.inside.iter().map(|&index| self.weights[index]).sum()
+    }
+
+    fn middle_of(&self, ends: [usize; 2], inside: &[usize]) -> Option<usize> {
+        let [low, high] = ends.map(|end| self.candidates[end].position);
+        let distance = |index: usize| (self.candidates[index].position - f64::midpoint(low, high)).abs();
+        inside.iter().copied().min_by(|&one, &other| distance(one).total_cmp(&distance(other)))
+    }
+
+    /// Returns all brackets with their expected errors: the greatest of those with which the rows at its ends are
+    /// answered from the others, and of the difference of the answer in its middle from a smooth line through the rows; but at
+    /// most the ratio of the latencies at its ends. The first and the last row of a line have no answer without themselves.
+    fn rate_brackets(&self, engine: &mut LookupEngine) -> Result<Vec<RatedBracket>, LookupError> {
+        let mut rated = Vec::new();
+        for line in &self.lines {
+            let brackets = brackets_of_line(line, &self.states);
+            let measured = |index: &usize| matches!(self.states[*index], CandidateState::Measured(_));
+            let rows: Vec<usize> = line.iter().copied().filter(measured).collect();
+            let mut left_out: BTreeMap<usize, f64> = BTreeMap::new();
+            for bracket in brackets {
+                let mut error: Option<f64> = None;
+                for end in bracket.ends {
+                    if Some(&end) == rows.first() || Some(&end) == rows.last() {
+                        continue;
+                    }
+                    let left_out = match left_out.get(&end) {
+                        Some(error) => *error,
+                        None => *left_out.entry(end).or_insert(self.left_out_error(end, engine)?),
+                    };
+                    error = Some(error.map_or(left_out, |error| error.max(left_out)));
+                }
+                let error = match error {
+                    Some(error) => Some(error.max(self.disagreement(&rows, &bracket, engine)?)),
+                    None => None,
+                };
+                // Between equal latencies there is no step to find, whatever the next bracket has.
+                let error = error.unwrap_or(f64::INFINITY).min(self.range_of(bracket.ends));
+                rated.push(RatedBracket { bracket, error });
+            }
+        }
+        Ok(rated)
+    }
+
+    /// Returns the difference, as the absolute logarithm of a ratio, between the answer in the middle of a bracket and the
+    /// monotone cubic through the rows of its line in logarithms; 0 without an answer.
+    fn disagreement(
+        &self,
+        rows: &[usize],
+        bracket: &LineBracket,
+        engine: &LookupEngine,
+    ) -> Result<f64, LookupError> {
+        let point = |index: usize| match self.states[index] {
+            CandidateState::Measured(latency) => {
+                Some(LinePoint { position: self.candidates[index].position, log_latency: latency.ln() })
+            }
+            _ => None,
+        };
+        let [low, high] = bracket.ends;
+        let (Some(middle), Some(at)) =
+            (self.middle_of(bracket.ends, &bracket.inside), rows.iter().position(|row| *row == low))
+        else {
+            return Ok(0.0);
+        };
+        let (Some(low), Some(high)) = (point(low), point(high)) else { return Ok(0.0) };
+        let before = at.checked_sub(1).and_then(|before| point(rows[before]));
+        let after = rows.get(at + 2).copied().and_then(point);
+        let smooth = monotone_cubic(before, [low, high], after, self.candidates[middle].position);
+        let answer = engine.lookup(&self.candidates[middle].query)?.latency;
+        Ok(answer.filter(|latency| latency.0 > 0.0).map_or(0.0, |latency| (latency.0.ln() - smooth).abs()))
+    }
+
+    /// Returns the ratio of the latencies at the ends of a bracket as an absolute logarithm.
+    fn range_of(&self, ends: [usize; 2]) -> f64 {
+        match ends.map(|end| self.states[end]) {
+            [CandidateState::Measured(low), CandidateState::Measured(high)] => (low / high).ln().abs(),
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Returns the error of the answer for a measured candidate from the other rows.
+    fn left_out_error(&self, index: usize, engine: &mut LookupEngine) -> Result<f64, LookupError> {
+        let CandidateState::Measured(latency) = self.states[index] else { return Ok(f64::INFINITY) };
+        let query = &self.candidates[index].query;
+        let mut answer = engine.lookup(query)?;
+        let mut hidden = Vec::new();
+        for _ in 0..answer.equal_rows.max(1) {
+            let is_padded = answer.rule.is_some_and(|rule| rule.padding != Padding::None);
+            if answer.source != AnswerSource::Measured || is_padded {
+                break;
+            }
+            hidden.append(&mut answer.rows);
+            answer = engine.lookup_without_rows(query, &hidden)?;
+        }
+        Ok(log_error(answer.latency.map(|latency| latency.0), latency))
+    }
+}
+
+/// Returns the number of random candidates of a batch.
+fn random_count(batch: usize) -> usize {
+    ((batch as f64 * RANDOM_SHARE).ceil() as usize).max(1)
+}
+
+fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
+    for last in (1..items.len()).rev() {
+        let other = random.next_below(last as u64 + 1) as usize;
+        items.swap(last, other);
+    }
+}

@@ -1,0 +1,184 @@
+//! Lookups of the questions of a workload.
+
+use super::totals::{AnswerClass, CoverageTotals};
+use crate::{
+    answer::{
+        lookup::{AnswerSource, LookupAnswer, LookupEngine, LookupError, MissReason, OpQuery, RuleKind},
+        op_mapping::OperatorRoute,
+        workload::{Workload, WorkloadQuestion},
+    },
+    kernel::{KernelName, catalogue::Catalogue},
+};
+
+/// Question with the answer of the database.
+#[derive(Clone, Debug)]
+pub struct AnsweredQuestion<'w> {
+    /// The question.
+    pub question: &'w WorkloadQuestion,
+    /// The query that the answer is for: of kernels of which one runs, the first with the best answer, from
+    /// [`AnswerSource::Measured`] on.
+    pub query: &'w OpQuery,
+    /// The answer; `None` if the question cannot be looked up.
+    pub answer: Option<LookupAnswer>,
+    /// Its class.
+    pub class: AnswerClass,
+    /// True if no kernel runs, or one that counts as 0.
+    pub is_free: bool,
+    /// True if the catalogue has an entry of a kernel that would run; `None` if none runs, and for collectives.
+    pub has_entry: Option<bool>,
+}
+
+impl AnsweredQuestion<'_> {
+    /// Returns the reason of a missing answer; empty for others.
+    pub fn reason(&self) -> String {
+        match (&self.answer, &self.question.unreadable) {
+            _ if self.class != AnswerClass::Missing => String::new(),
+            (None, Some(reason)) => reason.to_string(),
+            (Some(answer), _) => answer.miss.as_ref().map(ToString::to_string).unwrap_or_default(),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// Answers for a workload.
+#[derive(Clone, Debug)]
+pub struct WorkloadCoverage<'w> {
+    /// The workload.
+    pub workload: &'w Workload,
+    /// Its questions, in its order.
+    pub answers: Vec<AnsweredQuestion<'w>>,
+}
+
+impl WorkloadCoverage<'_> {
+    /// Returns counts and times of all answers.
+    pub fn totals(&self) -> CoverageTotals {
+        let mut totals = CoverageTotals::default();
+        for answer in &self.answers {
+            totals.add_invocations(answer.class, answer.question.count, answer.question.time);
+        }
+        totals
+    }
+}
+
+/// Adds the other names of a kernel's call to the alternates of questions about kernels: CANN chooses which of them runs, so that
+/// a case of one may have been measured as the other.
+pub fn add_equal_calls(workload: &mut Workload, catalogue: &Catalogue) {
+    for question in &mut workload.questions {
+        let Ok(kernel) = KernelName::new(&question.query.op) else { continue };
+        if catalogue.entry(&kernel).is_none() {
+            continue;
+        }
+        for name in catalogue.names_with_same_call(&kernel).into_iter().skip(1) {
+            if question.queries().all(|query| query.op != name.as_str()) {
+                question.alternates.push(OpQuery { op: name.as_str().to_owned(), ..question.query.clone() });
+            }
+        }
+    }
+}
+
+/// Looks workloads up in a database.
+#[derive(Clone, Copy, Debug)]
+pub struct CoverageAnalyzer<'a> {
+    /// The database and its mapping.
+    pub engine: &'a LookupEngine,
+    /// The kernels that can be measured.
+    pub catalogue: &'a Catalogue,
+}
+
+impl CoverageAnalyzer<'_> {
+    /// Looks all questions of a workload up. Fails with [`LookupError`] if a table cannot be read.
+    pub fn answer_workload<'w>(&self, workload: &'w Workload) -> Result<WorkloadCoverage<'w>, LookupError> {
+        let answers = workload.questions.iter().map(|question| self.answer_question(question));
+        Ok(WorkloadCoverage { workload, answers: answers.collect::<Result<_, _>>()? })
+    }
+
+    fn answer_question<'w>(
+        &self,
+        question: &'w WorkloadQuestion,
+    ) -> Result<AnsweredQuestion<'w>, LookupError> {
+        let has_entry = self.has_entry(question);
+        // Without inputs only operators without a kernel have an answer.
+        if question.unreadable.is_some() && !self.is_free(&question.query.op) {
+            return Ok(AnsweredQuestion {
+                question,
+                query: &question.query,
+                answer: None,
+                class: AnswerClass::Missing,
+                is_free: false,
+                has_entry,
+            });
+        }
+        let mut best: Option<(&OpQuery, LookupAnswer)> = None;
+        for query in question.queries() {
+            let answer = self.engine.lookup(query)?;
+            let is_final = answer.source == AnswerSource::Measured;
+            let is_better = best.as_ref().is_none_or(|(_, other)| {
+                answer.source < other.source
+                    || answer.source == other.source && !has_table(other) && has_table(&answer)
+            });
+            if is_better {
+                best = Some((query, answer));
+            }
+            if is_final {
+                break;
+            }
+        }
+        let (query, answer) = match best {
+            Some((query, answer)) => (query, Some(answer)),
+            None => (&question.query, None),
+        };
+        let class = answer.as_ref().map_or(AnswerClass::Missing, |answer| class_of_source(answer.source));
+        let rule = answer.as_ref().and_then(|answer| answer.rule).map(|rule| rule.kind);
+        let is_free = matches!(rule, Some(RuleKind::ZeroCost | RuleKind::AcceptedMiss));
+        let has_entry = has_entry.filter(|_| !is_free);
+        Ok(AnsweredQuestion { question, query, answer, class, is_free, has_entry })
+    }
+
+    /// Returns true if no kernel runs for an operator, or one that counts as 0.
+    pub(super) fn is_free(&self, op: &str) -> bool {
+        let operator = self.engine.mapping().operator(op);
+        operator.is_some_and(|operator| {
+            matches!(operator.route, OperatorRoute::ZeroCost | OperatorRoute::AcceptedMiss)
+        })
+    }
+
+    /// Returns true if the catalogue can measure a kernel of a question; `None` if its kernels are collectives, or
+    /// unknown.
+    fn has_entry(&self, question: &WorkloadQuestion) -> Option<bool> {
+        let mut is_known = false;
+        for query in question.queries() {
+            let kernels = self.kernels_of(&query.op);
+            if kernels.iter().any(KernelName::is_collective) {
+                continue;
+            }
+            is_known |= !kernels.is_empty();
+            if kernels.iter().any(|kernel| self.catalogue.entry(kernel).is_some()) {
+                return Some(true);
+            }
+        }
+        is_known.then_some(false)
+    }
+
+    /// Returns the kernels of an operator in the mapping, else the kernel of this name. Operators of a framework have a
+    /// dot in their names, kernels have none.
+    pub(super) fn kernels_of(&self, op: &str) -> Vec<KernelName> {
+        match self.engine.mapping().operator(op) {
+            Some(operator) => operator.kernels.iter().map(|kernel| kernel.name.clone()).collect(),
+            None if op.contains('.') => Vec::new(),
+            None => KernelName::new(op).into_iter().collect(),
+        }
+    }
+}
+
+const fn class_of_source(source: AnswerSource) -> AnswerClass {
+    match source {
+        AnswerSource::Measured => AnswerClass::Measured,
+        AnswerSource::Interpolated | AnswerSource::Scaled | AnswerSource::Padded => AnswerClass::Interpolated,
+        AnswerSource::Partial | AnswerSource::Miss => AnswerClass::Missing,
+    }
+}
+
+/// Returns true unless the reason of a miss is that there are no rows of the kernel at all.
+fn has_table(answer: &LookupAnswer) -> bool {
+    !matches!(answer.miss, Some(MissReason::Unmapped | MissReason::CsvNotFound(_)))
+}

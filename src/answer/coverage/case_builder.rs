@@ -1,0 +1,381 @@
+//! Cases of rows that answer queries of operators: the inputs as the profiler records them, with the slots that the
+//! rows of the kernel or the catalogue add, and the outputs of the catalogue.
+
+use std::collections::BTreeSet;
+
+use super::{answers::CoverageAnalyzer, attention_case::attention_case, case_problem::CaseProblem};
+use crate::{
+    answer::{
+        lookup::{MissReason, OpQuery, QueryTensor},
+        op_query::attention_work::AttentionFamily,
+    },
+    database::TableCases,
+    kernel::{
+        Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat,
+        catalogue::{CatalogueEntry, EntryForm, InputSlot, PatternTerm, TensorSlot},
+    },
+};
+
+/// Longest list on the host whose length is found by trial: lists of dimensions.
+const LONGEST_HOST_LIST: u64 = 8;
+
+/// Case that may be that of a query.
+struct CandidateCase {
+    case: Case,
+    /// Name of the form of the entry.
+    form: String,
+    /// Number of slots that no tensor of the query has.
+    added: usize,
+}
+
+/// Content of a slot: empty, a scalar, or a tensor.
+type SlotKinds = Vec<Option<bool>>;
+
+impl CoverageAnalyzer<'_> {
+    /// Returns the case of a row that answers a query, of the first of these kernels that has one; kernels with a
+    /// table precede.
+    pub(super) fn case_of_query(
+        &self,
+        query: &OpQuery,
+        kernels: &[KernelName],
+    ) -> Result<Case, Option<CaseProblem>> {
+        let has_table = |kernel: &KernelName| self.engine.knows_table(kernel);
+        let mut kernels: Vec<&KernelName> =
+            kernels.iter().filter(|kernel| self.catalogue.entry(kernel).is_some()).collect();
+        kernels.sort_by_key(|kernel| !has_table(kernel));
+        let mut first_problem = None;
+        for kernel in kernels {
+            match self.case_of_kernel(query, kernel) {
+                Ok(case) => return Ok(case),
+                Err(problem) => {
+                    first_problem.get_or_insert(problem);
+                }
+            }
+        }
+        Err(first_problem)
+    }
+
+    fn case_of_kernel(&self, query: &OpQuery, kernel: &KernelName) -> Result<Case, CaseProblem> {
+        let unknown = |reason: String| CaseProblem::Unknown { kernel: kernel.clone(), reason };
+        let Some(entry) = self.catalogue.entry(kernel) else {
+            return Err(unknown("the catalogue has no entry".to_owned()));
+        };
+        if query.inputs.iter().any(|tensor| tensor.dtype.is_none()) {
+            return Err(CaseProblem::Parameter("element types".to_owned()));
+        }
+        if AttentionFamily::of_kernel(kernel).is_some() {
+            let case = attention_case(query, kernel)?;
+            entry.resolve_call(&case).map_err(|problem| unknown(problem.to_string()))?;
+            return match self.engine.unanswered_reason(query, &case) {
+                None => Ok(case),
+                Some(miss) => Err(unknown(not_answered(&case, &miss))),
+            };
+        }
+        let forms = self.engine.recorded_forms(query, kernel).map_err(|reason| match reason {
+            MissReason::TpProjectionInvalid(_) => CaseProblem::Parameter("tp".to_owned()),
+            reason => unknown(reason.to_string()),
+        })?;
+        let rows = self.engine.table_cases(kernel).unwrap_or_default();
+        let mut problem = None;
+        let mut candidates = Vec::new();
+        for inputs in forms {
+            match self.candidates(query, entry, &inputs, rows.examples()) {
+                Ok(found) => candidates.extend(found),
+                Err(reason) => {
+                    problem.get_or_insert(reason);
+                }
+            }
+        }
+        if candidates.is_empty() {
+            let reason = problem.unwrap_or_else(|| "the catalogue has no form for these inputs".to_owned());
+            return Err(unknown(reason));
+        }
+        let mut misses = Vec::new();
+        candidates.retain(|candidate| {
+            let miss = self.engine.unanswered_reason(query, &candidate.case);
+            misses.extend(miss.as_ref().map(|miss| not_answered(&candidate.case, miss)));
+            miss.is_none()
+        });
+        if candidates.is_empty() {
+            return Err(unknown(misses.swap_remove(0)));
+        }
+        choose(&candidates, &rows).map_err(|forms| {
+            unknown(format!(
+                "the inputs fit several of its calls ({forms}), and no row of it shows which one runs"
+            ))
+        })
+    }
+
+    /// Returns the cases that the forms of an entry make of these inputs; the error is the reason why there are none.
+    fn candidates(
+        &self,
+        query: &OpQuery,
+        entry: &CatalogueEntry,
+        inputs: &[QueryTensor],
+        rows: &[Case],
+    ) -> Result<Vec<CandidateCase>, String> {
+        let may_add = self.engine.allows_more_inputs(&query.op);
+        let is_operator = self.engine.mapping().operator(&query.op).is_some();
+        let formats = expected_formats(rows);
+        let tensors: Option<Vec<Tensor>> =
+            inputs.iter().enumerate().map(|(at, tensor)| recorded_tensor(tensor, at, &formats)).collect();
+        let tensors = tensors.ok_or("rows of the kernel have matrices in blocks that do not divide these")?;
+        let (mut found, mut problem) = (Vec::new(), None);
+        let mut attempt = |form: &EntryForm, tensors: &[Tensor], length: u64| -> Result<(), String> {
+            let (inputs, added) = fill_slots(entry, form, tensors, may_add, length)?;
+            let attributes = CaseAttributes::default();
+            let case = Case { kernel: entry.kernel.clone(), inputs, outputs: Vec::new(), attributes };
+            let case = complete_outputs(entry, &case, query, is_operator)?;
+            if found.iter().all(|other: &CandidateCase| other.case != case) {
+                found.push(CandidateCase { case, form: form.rule.name.clone(), added });
+            }
+            Ok(())
+        };
+        let short_indices = with_short_indices(&tensors);
+        for form in entry.forms.iter().filter(|form| form.unsupported.is_none()) {
+            let lengths = if has_host_list(form) { 1..=LONGEST_HOST_LIST } else { 1..=1 };
+            for length in lengths {
+                let tried = attempt(form, &tensors, length);
+                let tried = match (tried, &short_indices) {
+                    (Err(first), Some(tensors)) => attempt(form, tensors, length).map_err(|_| first),
+                    (tried, _) => tried,
+                };
+                if let Err(reason) = tried {
+                    problem.get_or_insert(reason);
+                }
+            }
+        }
+        match (found.is_empty(), problem) {
+            (true, Some(problem)) => Err(problem),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// Returns the reason why lookups do not take a row for that of a query.
+fn not_answered(case: &Case, miss: &str) -> String {
+    let dtypes: Vec<&str> = case.inputs.iter().flatten().map(|tensor| tensor.dtype.as_str()).collect();
+    format!("lookups would not answer it by a row of {} ({}): {miss}", case.shapes(), dtypes.join(";"))
+}
+
+/// Chooses the case whose row exists, else the one with the slots of the rows, else the one without further slots.
+/// The error lists forms that are equally good.
+fn choose(candidates: &[CandidateCase], rows: &TableCases) -> Result<Case, String> {
+    if let Some(known) = candidates.iter().find(|found| rows.contains(&found.case)) {
+        return Ok(known.case.clone());
+    }
+    let rows = rows.examples();
+    let shapes = |case: &Case| -> Vec<Option<usize>> {
+        case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| tensor.dims.len())).collect()
+    };
+    let is_like = |found: &&CandidateCase| rows.iter().any(|row| slot_kinds(row) == slot_kinds(&found.case));
+    let has_rank = |found: &&CandidateCase| rows.iter().any(|row| shapes(row) == shapes(&found.case));
+    let like = candidates.iter().find(has_rank).or_else(|| candidates.iter().find(is_like));
+    if let Some(like) = like {
+        return Ok(like.case.clone());
+    }
+    let least = candidates.iter().map(|found| found.added).min().unwrap_or_default();
+    let plain: Vec<&CandidateCase> = candidates.iter().filter(|found| found.added == least).collect();
+    let kinds: BTreeSet<SlotKinds> = plain.iter().map(|found| slot_kinds(&found.case)).collect();
+    match plain.first() {
+        Some(first) if kinds.len() == 1 => Ok(first.case.clone()),
+        _ => {
+            let names: BTreeSet<&str> = plain.iter().map(|found| found.form.as_str()).collect();
+            Err(names.into_iter().collect::<Vec<_>>().join("; "))
+        }
+    }
+}
+
+/// Returns what the slots of a case are, without empty ones at the end.
+fn slot_kinds(case: &Case) -> SlotKinds {
+    let mut kinds: SlotKinds =
+        case.inputs.iter().map(|slot| slot.as_ref().map(|tensor| tensor.dims.is_empty())).collect();
+    while kinds.last() == Some(&None) {
+        kinds.pop();
+    }
+    kinds
+}
+
+/// Returns the blocked format of each tensor of a kernel's rows, where all of them have the same one.
+fn expected_formats(rows: &[Case]) -> Vec<Option<TensorFormat>> {
+    let formats = |row: &Case| -> Vec<Option<TensorFormat>> {
+        let tensors = row.inputs.iter().flatten().filter(|tensor| !tensor.dims.is_empty());
+        tensors.map(|tensor| tensor.format.private().map(|_| tensor.format.clone())).collect()
+    };
+    let Some(first) = rows.first().map(formats) else { return Vec::new() };
+    match rows.iter().all(|row| formats(row) == first) {
+        true => first,
+        false => Vec::new(),
+    }
+}
+
+/// Returns a tensor in the stated format, else in that of the rows; `None` if its matrix has no such blocks.
+fn recorded_tensor(tensor: &QueryTensor, at: usize, formats: &[Option<TensorFormat>]) -> Option<Tensor> {
+    let dtype = tensor.dtype.clone()?;
+    let plain =
+        |format: TensorFormat| Some(Tensor { dims: tensor.dims.clone(), dtype: dtype.clone(), format });
+    match (&tensor.format, formats.get(at).cloned().flatten()) {
+        (Some(format), _) => plain(format.clone()),
+        (None, Some(format)) if format.private() == Some("FRACTAL_NZ") => {
+            let [batch @ .., rows, columns] = tensor.dims.as_slice() else {
+                return plain(TensorFormat::nd());
+            };
+            let width = 32 / dtype.bytes().filter(|bytes| *bytes > 0 && *bytes <= 4)?;
+            let divides = rows.is_multiple_of(width) && columns.is_multiple_of(16);
+            let dims = [batch, &[rows / width, columns / 16, 16, width]].concat();
+            divides.then(|| Tensor { dims, dtype: dtype.clone(), format })
+        }
+        (None, Some(_)) => None,
+        (None, None) => plain(TensorFormat::nd()),
+    }
+}
+
+/// Returns the slots of a form with these tensors in their order, and the number of slots that none of them has.
+fn fill_slots(
+    entry: &CatalogueEntry,
+    form: &EntryForm,
+    tensors: &[Tensor],
+    may_add: bool,
+    host_length: u64,
+) -> Result<(Vec<Slot>, usize), String> {
+    let mut rest = tensors.iter();
+    let (mut slots, mut added): (Vec<Slot>, usize) = (Vec::new(), 0);
+    for (index, slot) in form.inputs.iter().enumerate() {
+        let pattern = form.rule.inputs.get(index).and_then(Option::as_ref);
+        let filled = match (slot, pattern) {
+            (_, None) | (InputSlot::Ignored, _) => None,
+            (InputSlot::Tensor(tensor), Some(_)) => match rest.next() {
+                Some(given) => Some(given.clone()),
+                None if may_add => {
+                    added += 1;
+                    Some(like_other_slot(form, index, tensor, &slots).ok_or_else(|| {
+                        format!(
+                            "input {index} ({}) of {} does not follow from the query",
+                            tensor.argument, entry.kernel
+                        )
+                    })?)
+                }
+                None => {
+                    return Err(format!(
+                        "the query has {} inputs, and input {index} ({}) of {} does not follow from them",
+                        tensors.len(),
+                        tensor.argument,
+                        entry.kernel
+                    ));
+                }
+            },
+            (
+                InputSlot::Host(dtype) | InputSlot::Intermediate(dtype) | InputSlot::Omitted(dtype),
+                Some(pattern),
+            ) => {
+                added += usize::from(!pattern.is_empty());
+                let dims = host_dims(pattern, host_length).ok_or_else(|| {
+                    format!(
+                        "input {index} of {}, which is read from the host, does not follow from the query",
+                        entry.kernel
+                    )
+                })?;
+                Some(Tensor { dims, dtype: dtype.clone(), format: TensorFormat::nd() })
+            }
+        };
+        slots.push(filled);
+    }
+    if rest.next().is_some() {
+        return Err(format!("the query has {} inputs, more than {} records", tensors.len(), entry.kernel));
+    }
+    while slots.last() == Some(&None) {
+        slots.pop();
+    }
+    Ok((slots, added))
+}
+
+/// Returns the dimensions of a list on the host; a named one has this length.
+fn host_dims(pattern: &[PatternTerm], length: u64) -> Option<Vec<u64>> {
+    match pattern {
+        [PatternTerm::Name(_)] => Some(vec![length]),
+        terms => terms
+            .iter()
+            .map(|term| match term {
+                PatternTerm::Number(number) => u64::try_from(*number).ok(),
+                PatternTerm::Name(_) | PatternTerm::Rest(_) => None,
+            })
+            .collect(),
+    }
+}
+
+/// Returns true if the length of a list on the host follows from the conditions of a form.
+fn has_host_list(form: &EntryForm) -> bool {
+    let slots = form.inputs.iter().zip(&form.rule.inputs);
+    slots.into_iter().any(|(slot, pattern)| {
+        matches!(slot, InputSlot::Host(_)) && matches!(pattern.as_deref(), Some([PatternTerm::Name(_)]))
+    })
+}
+
+/// Returns tensors whose indices are INT32, as kernels take those that frameworks have as INT64; `None` without such
+/// ones.
+fn with_short_indices(tensors: &[Tensor]) -> Option<Vec<Tensor>> {
+    let shortened = |tensor: &Tensor| match tensor.dtype {
+        Dtype::Int64 => Tensor { dtype: Dtype::Int32, ..tensor.clone() },
+        _ => tensor.clone(),
+    };
+    tensors.iter().any(|tensor| tensor.dtype == Dtype::Int64).then(|| tensors.iter().map(shortened).collect())
+}
+
+/// Returns the tensor of a slot whose shape is that of another slot by the form's rule.
+fn like_other_slot(form: &EntryForm, index: usize, slot: &TensorSlot, slots: &[Slot]) -> Option<Tensor> {
+    let pattern = form.rule.inputs.get(index)?.as_ref()?;
+    let others = form.rule.inputs.iter().zip(slots).rev();
+    let same = others.filter(|(other, _)| other.as_ref() == Some(pattern));
+    let dims = same.filter_map(|(_, tensor)| tensor.as_ref()).next()?.dims.clone();
+    let dtype = match (&slot.same_type_as, slot.dtypes.as_slice()) {
+        (Some(argument), _) => {
+            let (other, _) = form.tensors().find(|(_, slot)| slot.argument == *argument)?;
+            slots.get(other)?.as_ref()?.dtype.clone()
+        }
+        (None, [dtype]) => dtype.clone(),
+        (None, _) => return None,
+    };
+    Some(Tensor { dims, dtype, format: TensorFormat::nd() })
+}
+
+/// Returns a case with the outputs of the call. Those of a query by a kernel's own name precede; those of an operator
+/// must agree with the first output of the call.
+fn complete_outputs(
+    entry: &CatalogueEntry,
+    case: &Case,
+    query: &OpQuery,
+    is_operator: bool,
+) -> Result<Case, String> {
+    let given: Vec<Slot> = query
+        .outputs
+        .iter()
+        .filter_map(|output| {
+            let format = output.format.clone().unwrap_or_else(TensorFormat::nd);
+            Some(Some(Tensor { dims: output.dims.clone(), dtype: output.dtype.clone()?, format }))
+        })
+        .collect();
+    let elements = |dims: &[u64]| dims.iter().fold(1_u64, |product, dim| product.saturating_mul(*dim));
+    let computed = || -> Result<Case, String> {
+        let outputs = entry.resolve_call(case).map_err(|problem| problem.to_string())?.outputs;
+        if let (Some(wanted), Some(found)) = (query.outputs.first(), outputs.first())
+            && elements(&wanted.dims) != elements(&found.dims)
+        {
+            return Err("the call of the catalogue has another output".to_owned());
+        }
+        let complete = Case { outputs: outputs.into_iter().map(Some).collect(), ..case.clone() };
+        entry.resolve_call(&complete).map_err(|problem| problem.to_string())?;
+        Ok(complete)
+    };
+    let stated = || -> Result<Case, String> {
+        let complete = Case { outputs: given.clone(), ..case.clone() };
+        match given.is_empty() {
+            true => Err("the outputs are not stated".to_owned()),
+            false => entry.resolve_call(&complete).map(|_| complete).map_err(|problem| problem.to_string()),
+        }
+    };
+    match is_operator {
+        true => computed().or_else(|problem| stated().map_err(|_| problem)),
+        false if given.is_empty() => computed(),
+        false => stated(),
+    }
+}

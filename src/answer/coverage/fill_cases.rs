@@ -1,0 +1,193 @@
+//! Cases that close gaps, valued by the time that they stand for.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::gaps::CoverageGap;
+use crate::kernel::{CaseId, IdentifiedCase};
+
+/// Greatest ratio of tokens between neighbouring rows of a bracket: the interpolation error of a kernel whose time is a
+/// constant and a linear part is below a percent within it, while tile steps need nearer rows.
+const BRACKET_RATIO: f64 = 4.0;
+/// Most rows of a bracket.
+const MOST_BRACKET_ROWS: usize = 4;
+/// Value in nanoseconds of an invocation whose time is unknown: cases of known times precede it.
+const UNTIMED_VALUE: f64 = 1e-3;
+
+/// Case that closes gaps.
+#[derive(Clone, Debug)]
+pub struct FillCase {
+    /// The case.
+    pub case: IdentifiedCase,
+    /// Time in nanoseconds that it stands for, divided among the rows of a bracket.
+    pub value: f64,
+    /// True if an interpolation answers its gap before it is measured.
+    pub is_refinement: bool,
+}
+
+/// Condition under which a gap is closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilledBy {
+    /// A measurement of this case.
+    Case(CaseId),
+    /// A measurement of this case, and of other parts, of which none is known to have a case.
+    Part(CaseId),
+    /// Measurements of all of these, between which it is interpolated.
+    Bracket(Vec<CaseId>),
+    /// No case that can be built: the reason is that of the gap.
+    Nothing,
+}
+
+/// Cases that close the gaps of workloads.
+#[derive(Clone, Debug, Default)]
+pub struct FillCases {
+    /// The cases, the most valuable first; refinements last.
+    pub cases: Vec<FillCase>,
+    /// By the index of the gap.
+    pub filled_by: Vec<FilledBy>,
+    /// Those of the cases that close no gap: rows that answer with durations of production profiles only.
+    pub unmeasured: BTreeSet<CaseId>,
+}
+
+impl FillCases {
+    /// Chooses cases for gaps: the exact case of each, or two to four that bracket several gaps along the tokens.
+    pub fn of_gaps(gaps: &[CoverageGap<'_>]) -> Self {
+        let mut brackets: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (index, gap) in gaps.iter().enumerate() {
+            if let (Some(bracket), Some(_)) = (gap.bracket, &gap.case) {
+                brackets.entry(bracket.number).or_default().push(index);
+            }
+        }
+        let mut filled_by = vec![FilledBy::Nothing; gaps.len()];
+        let mut values: BTreeMap<CaseId, FillCase> = BTreeMap::new();
+        let mut add = |case: IdentifiedCase, value: f64, is_refinement: bool| {
+            let known = values.entry(case.id().clone()).or_insert_with(|| FillCase {
+                case,
+                value: 0.0,
+                is_refinement,
+            });
+            known.value += value;
+            known.is_refinement &= is_refinement;
+        };
+        for members in brackets.values() {
+            let rows = bracket_rows(gaps, members);
+            let ids: Vec<CaseId> = rows
+                .iter()
+                .filter_map(|&index| gaps[index].case.clone())
+                .map(|case| case.id().clone())
+                .collect();
+            #[expect(clippy::cast_precision_loss, reason = "at most four rows")]
+            let share = members.iter().map(|&index| value_of(&gaps[index])).sum::<f64>() / rows.len() as f64;
+            for &index in members {
+                let Some(case) = gaps[index].case.clone() else { continue };
+                let is_row = rows.contains(&index);
+                filled_by[index] =
+                    if is_row { FilledBy::Case(case.id().clone()) } else { FilledBy::Bracket(ids.clone()) };
+                add(case, if is_row { share } else { value_of(&gaps[index]) }, !is_row);
+            }
+        }
+        let in_bracket: BTreeSet<usize> = brackets.into_values().flatten().collect();
+        for (index, gap) in gaps.iter().enumerate().filter(|(index, _)| !in_bracket.contains(index)) {
+            if let Some(case) = gap.case.clone() {
+                let id = case.id().clone();
+                filled_by[index] = if gap.is_only_part { FilledBy::Case(id) } else { FilledBy::Part(id) };
+                add(case, value_of(gap), false);
+            }
+        }
+        let mut cases: Vec<FillCase> = values.into_values().collect();
+        sort_cases(&mut cases);
+        Self { cases, filled_by, unmeasured: BTreeSet::new() }
+    }
+
+    /// Adds the cases of rows that answer workloads without a measurement, with the time that they stand for. They count as
+    /// covered, but the duration in another model is not that of the kernel alone.
+    #[must_use]
+    pub fn with_unmeasured_rows(mut self, rows: Vec<(IdentifiedCase, f64)>) -> Self {
+        let places = self.cases.iter().enumerate();
+        let mut places: HashMap<CaseId, usize> =
+            places.map(|(at, known)| (known.case.id().clone(), at)).collect();
+        for (case, value) in rows {
+            if let Some(&at) = places.get(case.id()) {
+                let known = &mut self.cases[at];
+                known.value += value;
+                // An interpolation answers the gap of the case, and no row its duration alone.
+                known.is_refinement = false;
+                continue;
+            }
+            places.insert(case.id().clone(), self.cases.len());
+            self.unmeasured.insert(case.id().clone());
+            self.cases.push(FillCase { case, value, is_refinement: false });
+        }
+        sort_cases(&mut self.cases);
+        self
+    }
+
+    /// Returns the cases that no interpolation replaces.
+    pub fn needed(&self) -> impl Iterator<Item = &FillCase> {
+        self.cases.iter().filter(|case| !case.is_refinement)
+    }
+
+    /// Returns the share of all time whose gaps are closed if these cases are measured. Gaps with other missing parts
+    /// are not: one of these may have no case.
+    pub fn closed_share(&self, gaps: &[CoverageGap<'_>], measured: &BTreeSet<&CaseId>) -> f64 {
+        let is_closed = |filled_by: &FilledBy| match filled_by {
+            FilledBy::Case(case) => measured.contains(case),
+            FilledBy::Bracket(cases) => cases.iter().all(|case| measured.contains(case)),
+            FilledBy::Part(_) | FilledBy::Nothing => false,
+        };
+        let closed = gaps.iter().zip(&self.filled_by).filter(|(_, filled_by)| is_closed(filled_by));
+        closed.filter_map(|(gap, _)| gap.share).sum()
+    }
+}
+
+/// Sorts cases: the most valuable first, refinements last.
+fn sort_cases(cases: &mut [FillCase]) {
+    cases.sort_by(|one, other| {
+        one.is_refinement.cmp(&other.is_refinement).then(other.value.total_cmp(&one.value))
+    });
+}
+
+fn value_of(gap: &CoverageGap<'_>) -> f64 {
+    gap.time.unwrap_or(UNTIMED_VALUE * gap.count)
+}
+
+/// Returns the gaps whose cases bracket others: those of the fewest and the most tokens, and up to two between them.
+fn bracket_rows(gaps: &[CoverageGap<'_>], members: &[usize]) -> Vec<usize> {
+    let mut sorted: Vec<(u64, usize)> =
+        members.iter().filter_map(|&index| Some((gaps[index].bracket?.tokens, index))).collect();
+    sorted.sort_unstable();
+    sorted.dedup_by_key(|(tokens, _)| *tokens);
+    let (Some(&(least, _)), Some(&(most, _))) = (sorted.first(), sorted.last()) else { return Vec::new() };
+    #[expect(clippy::cast_precision_loss, reason = "numbers of tokens")]
+    let log = |tokens: u64| (tokens as f64).ln();
+    let span = log(most) - log(least);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 3")]
+    let segments = (span / BRACKET_RATIO.ln()).ceil().clamp(1.0, MOST_BRACKET_ROWS as f64 - 1.0) as usize;
+    let mut rows: Vec<usize> = Vec::new();
+    for place in 0..=segments {
+        #[expect(clippy::cast_precision_loss, reason = "at most three")]
+        let wanted = log(least) + span * place as f64 / segments as f64;
+        let distance = |tokens: u64| (log(tokens) - wanted).abs();
+        let nearest = sorted.iter().min_by(|one, other| distance(one.0).total_cmp(&distance(other.0)));
+        rows.extend(nearest.map(|(_, index)| *index).filter(|index| !rows.contains(index)));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row whose case is planned already adds its time, and is not left for the time that remains.
+    #[test]
+    fn unmeasured_rows_add_their_time_to_cases_of_gaps() {
+        let [gap, refinement, row] = ["Add", "Mul", "SwiGlu"].map(IdentifiedCase::without_tensors);
+        let planned = [(&gap, 5.0, false), (&refinement, 1.0, true)]
+            .map(|(case, value, is_refinement)| FillCase { case: case.clone(), value, is_refinement });
+        let fill = FillCases { cases: planned.to_vec(), ..FillCases::default() };
+        let rows = vec![(refinement.clone(), 7.0), (row.clone(), 6.0), (row.clone(), 3.0)];
+        let fill = fill.with_unmeasured_rows(rows);
+        let found: Vec<_> = fill.cases.iter().map(|one| (&one.case, one.value, one.is_refinement)).collect();
+        assert_eq!(found, [(&row, 9.0, false), (&refinement, 8.0, false), (&gap, 5.0, false)]);
+        assert_eq!(fill.unmeasured, BTreeSet::from([row.id().clone()]));
+    }
+}

@@ -1,0 +1,268 @@
+//! Durations of kernels in a recorded model against those of a database: how much slower they are in the model than alone.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
+
+use super::{answers::CoverageAnalyzer, closing::GapClosing, totals::AnswerClass};
+use crate::{
+    answer::{
+        lookup::{AnswerSource, LatencyColumn, LookupEngine, LookupError, UsedRow},
+        workload::{DurationKind, Workload, WorkloadQuestion},
+    },
+    database::columns,
+    kernel::{Case, KernelName, Nanos, catalogue::Catalogue},
+    profile::{
+        CELLS,
+        timeline::{DeviceTask, NameId, RunTimeline, SignatureId, sum_lengths},
+    },
+};
+
+/// Reason of a kernel whose row has durations of production profiles only.
+const NOT_MEASURED: &str = "row without a measurement; `npubench fill` or `run` measures it";
+/// Columns of the interval of a row.
+const INTERVAL: [&str; 2] = [columns::CI95_LOW, columns::CI95_HIGH];
+/// Header of a table of kernels that profilers write.
+const KERNEL_TABLE: [&str; 9] =
+    ["Name", "Type", "Duration(us)", CELLS[0], CELLS[1], CELLS[2], CELLS[3], CELLS[4], CELLS[5]];
+
+/// Duration of a kernel alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct AloneDuration {
+    /// Duration in nanoseconds.
+    pub(crate) duration: f64,
+    /// Interval of the median in nanoseconds; `None` if the row has none.
+    pub(crate) interval: Option<(f64, f64)>,
+    pub(crate) source: AnswerSource,
+}
+
+/// Kernel of one signature in a model.
+#[derive(Clone, Debug)]
+pub(crate) struct InModelKernel {
+    pub(crate) case: Case,
+    /// Name of its first call in the model.
+    name: String,
+    /// Shapes, types and formats as recorded, of inputs, then of outputs.
+    cells: [String; 6],
+    pub(crate) calls: u64,
+    /// Sum of the durations in the model, in nanoseconds.
+    pub(crate) total: i64,
+    pub(crate) alone: Option<AloneDuration>,
+    /// Reason of a missing duration.
+    pub(crate) reason: String,
+    /// What would close the gap, as `coverage` states it; `None` with a duration alone.
+    pub(crate) closing: Option<GapClosing>,
+    /// Question for its duration alone.
+    pub(crate) question: WorkloadQuestion,
+}
+
+impl InModelKernel {
+    fn new(case: Case, name: String, cells: [String; 6]) -> Self {
+        let query = LookupEngine::query_of_case(&case);
+        let question = WorkloadQuestion { case: Some(case.clone()), ..WorkloadQuestion::new(query, 0) };
+        Self {
+            case,
+            name,
+            cells,
+            calls: 0,
+            total: 0,
+            alone: None,
+            reason: String::new(),
+            closing: None,
+            question,
+        }
+    }
+
+    /// Returns the mean duration in the model, in nanoseconds.
+    #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
+    pub(crate) fn mean(&self) -> f64 {
+        self.total as f64 / self.calls.max(1) as f64
+    }
+
+    /// Returns the duration in the model in relation to that alone.
+    pub(crate) fn slowdown(&self) -> Option<f64> {
+        self.alone.map(|alone| self.mean() / alone.duration)
+    }
+
+    /// Returns the time that the calls took more than alone, in nanoseconds; negative if they were faster.
+    #[expect(clippy::cast_precision_loss, reason = "sums of durations have fewer than 53 bits")]
+    pub(crate) fn excess(&self) -> Option<f64> {
+        self.alone.map(|alone| self.total as f64 - alone.duration * self.calls as f64)
+    }
+}
+
+/// Kernels of runs with their durations alone.
+#[derive(Debug, Default)]
+pub(crate) struct InModelKernels {
+    /// Kernels by time that they take more than alone, then by their time.
+    pub(crate) kernels: Vec<InModelKernel>,
+    /// Indices into the kernels, by run, type and signature.
+    by_signature: HashMap<(usize, NameId, SignatureId), usize>,
+    /// Time of kernels without readable shapes, in nanoseconds.
+    pub(crate) without_shapes: i64,
+}
+
+impl InModelKernels {
+    /// Returns what a task of a run took more than alone, in nanoseconds; `None` without a duration alone.
+    #[expect(clippy::cast_precision_loss, reason = "durations have fewer than 53 bits")]
+    pub(crate) fn excess_of_task(&self, run: usize, task: &DeviceTask) -> Option<f64> {
+        let kernel = self.kernels.get(*self.by_signature.get(&(run, task.kind, task.signature?))?)?;
+        kernel.alone.map(|alone| task.span.length() as f64 - alone.duration)
+    }
+
+    /// Returns the kernels without a duration alone, those with the most time first.
+    pub(crate) fn missing(&self) -> Vec<&InModelKernel> {
+        let mut missing: Vec<&InModelKernel> =
+            self.kernels.iter().filter(|kernel| kernel.alone.is_none()).collect();
+        missing.sort_by_key(|kernel| std::cmp::Reverse(kernel.total));
+        missing
+    }
+}
+
+/// Returns the kernels without a duration alone as a table of kernels, one row for each call with the mean duration in
+/// the model: a workload for `coverage` and `fill`.
+pub(crate) fn missing_kernels_csv(joined: &InModelKernels) -> Result<String, csv::Error> {
+    let mut csv = csv::Writer::from_writer(Vec::new());
+    csv.write_record(KERNEL_TABLE)?;
+    for kernel in joined.missing() {
+        let duration = format!("{:.3}", kernel.mean() / 1e3);
+        let head = [kernel.name.as_str(), kernel.case.kernel.as_str(), &duration];
+        for _ in 0..kernel.calls {
+            csv.write_record(head.into_iter().chain(kernel.cells.iter().map(String::as_str)))?;
+        }
+    }
+    let bytes = csv.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Looks up the kernels of all runs for which `is_counted` returns true in a database, whose folder has the intervals of its rows.
+/// Fails with [`LookupError`] if a table cannot be read.
+pub(crate) fn join_kernels(
+    runs: &[RunTimeline],
+    is_counted: &dyn Fn(&DeviceTask) -> bool,
+    engine: &LookupEngine,
+    catalogue: &Catalogue,
+    folder: &Path,
+) -> Result<InModelKernels, LookupError> {
+    let mut joined = InModelKernels::default();
+    let mut by_case: HashMap<String, usize> = HashMap::new();
+    for (number, run) in runs.iter().enumerate() {
+        for task in run.kernels().filter(|task| is_counted(task)) {
+            let Some(signature) = task.signature else {
+                joined.without_shapes = sum_lengths([joined.without_shapes, task.span.length()]);
+                continue;
+            };
+            let key = (number, task.kind, signature);
+            let at = match joined.by_signature.get(&key) {
+                Some(at) => *at,
+                None => {
+                    let Some(case) = run.case_of_kernel(task.kind, signature) else {
+                        joined.without_shapes = sum_lengths([joined.without_shapes, task.span.length()]);
+                        continue;
+                    };
+                    let text = format!("{} {}", case.kernel, case.signature());
+                    let at = *by_case.entry(text).or_insert(joined.kernels.len());
+                    if at == joined.kernels.len() {
+                        let cells = run.signature_cells(signature).map(str::to_owned);
+                        let name = run.names.text(task.name).to_owned();
+                        joined.kernels.push(InModelKernel::new(case, name, cells));
+                    }
+                    joined.by_signature.insert(key, at);
+                    at
+                }
+            };
+            joined.kernels[at].calls += 1;
+            joined.kernels[at].total = sum_lengths([joined.kernels[at].total, task.span.length()]);
+        }
+    }
+    joined.look_up(&CoverageAnalyzer { engine, catalogue }, folder)?;
+    Ok(joined)
+}
+
+impl InModelKernels {
+    fn look_up(&mut self, analyzer: &CoverageAnalyzer<'_>, folder: &Path) -> Result<(), LookupError> {
+        for kernel in &mut self.kernels {
+            kernel.question.count = kernel.calls;
+            kernel.question.time = Some(Nanos(kernel.total));
+        }
+        let questions = self.kernels.iter().map(|kernel| kernel.question.clone()).collect();
+        let mut workload = Workload::new(String::new(), DurationKind::Measured, questions);
+        super::answers::add_equal_calls(&mut workload, analyzer.catalogue);
+        let mut intervals: BTreeMap<KernelName, HashMap<u64, (f64, f64)>> = BTreeMap::new();
+        for (kernel, answered) in self.kernels.iter_mut().zip(analyzer.answer_workload(&workload)?.answers) {
+            kernel.reason = answered.reason();
+            kernel.closing =
+                (answered.class == AnswerClass::Missing).then(|| analyzer.assess_gap(&answered).closing);
+            let Some(answer) = answered.answer else { continue };
+            let Some(latency) = answer.latency.filter(|latency| latency.0 > 0.0) else { continue };
+            if answered.class == AnswerClass::Missing {
+                continue;
+            }
+            // The duration in another model is not that of the kernel alone.
+            if answer.rows.iter().any(|row| row.column != LatencyColumn::Replay) {
+                let name = kernel.case.kernel.as_str().to_owned();
+                kernel.closing = Some(match answered.has_entry {
+                    Some(false) => analyzer.closing_by_entry(name),
+                    _ => GapClosing::ExistingRow { kernel: name },
+                });
+                kernel.reason = NOT_MEASURED.to_owned();
+                continue;
+            }
+            let interval = match &*answer.rows {
+                [UsedRow { kernel, line, .. }] if answer.source == AnswerSource::Measured => {
+                    let of_kernel = intervals
+                        .entry(kernel.clone())
+                        .or_insert_with(|| intervals_of_table(&folder.join(format!("{kernel}.csv"))));
+                    of_kernel.get(&u64::from(*line)).copied()
+                }
+                _ => None,
+            };
+            kernel.alone = Some(AloneDuration { duration: latency.0 * 1e3, interval, source: answer.source });
+        }
+        let order: Vec<usize> = {
+            let mut order: Vec<usize> = (0..self.kernels.len()).collect();
+            let key = |at: &usize| {
+                let kernel = &self.kernels[*at];
+                (kernel.excess().unwrap_or(f64::NEG_INFINITY), kernel.total)
+            };
+            order.sort_by(|a, b| {
+                let ((excess, total), (other, other_total)) = (key(b), key(a));
+                excess.total_cmp(&other).then(total.cmp(&other_total))
+            });
+            order
+        };
+        let mut places = vec![0; order.len()];
+        for (place, at) in order.iter().enumerate() {
+            places[*at] = place;
+        }
+        self.by_signature.values_mut().for_each(|at| *at = places[*at]);
+        let mut kernels: Vec<(usize, InModelKernel)> = std::mem::take(&mut self.kernels)
+            .into_iter()
+            .enumerate()
+            .map(|(at, own)| (places[at], own))
+            .collect();
+        kernels.sort_by_key(|(place, _)| *place);
+        self.kernels = kernels.into_iter().map(|(_, kernel)| kernel).collect();
+        Ok(())
+    }
+}
+
+/// Returns the intervals of a table in nanoseconds by line; none if it has no such columns. The lookup has read the same
+/// table, so that an error is one that it reported.
+fn intervals_of_table(path: &Path) -> HashMap<u64, (f64, f64)> {
+    let mut intervals = HashMap::new();
+    let Ok(mut csv) = csv::ReaderBuilder::new().flexible(true).from_path(path) else { return intervals };
+    let Ok(header) = csv.headers().cloned() else { return intervals };
+    let [Some(low), Some(high)] = INTERVAL.map(|name| header.iter().position(|cell| cell.trim() == name))
+    else {
+        return intervals;
+    };
+    for row in csv.records().map_while(Result::ok) {
+        let number = |column: usize| row.get(column).and_then(|cell| cell.trim().parse::<f64>().ok());
+        if let (Some(low), Some(high), Some(position)) = (number(low), number(high), row.position()) {
+            intervals.insert(position.line(), (low * 1e3, high * 1e3));
+        }
+    }
+    intervals
+}

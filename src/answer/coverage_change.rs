@@ -1,0 +1,121 @@
+//! Coverage of workloads by the rows before and after a run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use crate::{
+    answer::{
+        coverage::{AnswerClass, CoverageAnalyzer},
+        workload::Workload,
+    },
+    base::{assets::AssetFiles, files::ScratchFolder},
+    database::{
+        Database, DatabaseError, collective_rows, columns,
+        ledger::{Ledger, RunRecord},
+    },
+    kernel::{CaseId, catalogue::Catalogue},
+    show::night_report::CoverageChange,
+};
+use crate::{
+    answer::{fill_preview::coverage_of, lookup_database::LookupDatabase},
+    base::command_error::CommandError,
+};
+
+/// Returns the coverage of the workloads that `load` loads with and without the cases that this run was the first to
+/// measure. The database is read only; without these rows it is a copy.
+pub(crate) fn coverage_changes(
+    database: &Database,
+    ledger: &Ledger,
+    record: &RunRecord,
+    assets: &AssetFiles,
+    load: impl Fn(&LookupDatabase, &CoverageAnalyzer<'_>) -> Result<Vec<Workload>, CommandError>,
+) -> Result<Vec<CoverageChange>, CommandError> {
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+    let before = scratch.path().join("before");
+    copy_without(database, &first_measured(ledger, record)?, &before)?;
+    let catalogue = Catalogue::load(assets)?;
+    let [before, after] = [before.as_path(), database.folder()].map(|folder| -> Result<_, CommandError> {
+        let database = LookupDatabase::open(folder, None)?;
+        let analyzer = CoverageAnalyzer { engine: &database.engine, catalogue: &catalogue };
+        let workloads = load(&database, &analyzer)?;
+        let coverages = coverage_of(&analyzer, &workloads)?;
+        let shares = coverages.iter().map(|coverage| {
+            let totals = coverage.totals();
+            let share = |class| totals.time_share(class).or_else(|| totals.count_share(class));
+            let shares: Vec<Option<f64>> =
+                AnswerClass::ALL.iter().map(|class| share(*class).map(|share| 100.0 * share)).collect();
+            (coverage.workload.name.clone(), shares)
+        });
+        Ok(shares.collect::<BTreeMap<String, Vec<Option<f64>>>>())
+    });
+    let (before, after) = (before?, after?);
+    let changes = after.into_iter().map(|(workload, after)| {
+        let before = before.get(&workload);
+        let classes = AnswerClass::ALL
+            .iter()
+            .enumerate()
+            .map(|(at, class)| (class.to_string(), before.and_then(|before| before[at]), after[at]));
+        CoverageChange { classes: classes.collect(), workload }
+    });
+    Ok(changes.collect())
+}
+
+/// Returns the cases that no earlier run has measured.
+fn first_measured(ledger: &Ledger, record: &RunRecord) -> Result<BTreeSet<CaseId>, CommandError> {
+    let measured: BTreeSet<CaseId> = ledger
+        .run_cases(&record.run)?
+        .into_iter()
+        .filter(|case| case.attempts.iter().any(|attempt| attempt.outcome.verdict.has_samples()))
+        .map(|case| case.case)
+        .collect();
+    let earlier = ledger.list_runs()?.into_iter().filter(|run| run.started < record.started);
+    let mut first = measured;
+    for run in earlier {
+        for case in ledger.run_cases(&run.run)? {
+            if case.attempts.iter().any(|attempt| attempt.outcome.verdict.has_samples()) {
+                first.remove(&case.case);
+            }
+        }
+    }
+    Ok(first)
+}
+
+/// Copies the tables of a database into a new folder, without the measurements of some cases.
+fn copy_without(database: &Database, cases: &BTreeSet<CaseId>, folder: &Path) -> Result<(), CommandError> {
+    fs::create_dir_all(folder).map_err(DatabaseError::io("create", folder))?;
+    let entries = fs::read_dir(database.folder()).map_err(DatabaseError::io("list", database.folder()))?;
+    for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()) {
+        let copy = folder.join(path.file_name().unwrap_or_default());
+        fs::copy(&path, copy).map_err(DatabaseError::io("copy", &path))?;
+    }
+    let copy = Database::open(folder)?;
+    for kernel in copy.kernels_and_collectives()? {
+        let Ok(mut table) = copy.kernel_csv(&kernel) else { continue };
+        let numbers: Vec<String> = table
+            .column_names()
+            .iter()
+            .filter(|name| {
+                name.starts_with("MicroBench ")
+                    || *name == columns::AVERAGE
+                    || *name == collective_rows::DURATION
+            })
+            .cloned()
+            .collect();
+        let empty: Vec<(&str, String)> = numbers.iter().map(|name| (name.as_str(), String::new())).collect();
+        let rows = (0..table.len()).filter(|row| {
+            table
+                .cell_text(*row, columns::CASE)
+                .is_some_and(|case| cases.contains(&CaseId::from_stored(case.trim())))
+        });
+        for row in rows.collect::<Vec<_>>() {
+            table.update_row(row, &empty)?;
+        }
+        if table.is_changed() {
+            table.save()?;
+        }
+    }
+    Ok(())
+}

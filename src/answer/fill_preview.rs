@@ -1,0 +1,125 @@
+//! Preview of a fill: the gaps of workloads, the cases that close them, and the coverage that is reached in time.
+
+use std::{collections::BTreeSet, path::Path};
+
+use crate::{answer::used_rows::unmeasured_rows, base::command_error::CommandError};
+use crate::{
+    answer::{
+        coverage::{
+            CoverageAnalyzer, CoverageGap, FillCase, FillCases, WorkloadCoverage, coverage_gaps,
+            coverage_metrics,
+        },
+        workload::Workload,
+    },
+    cases::plan::{InitialCosts, PlannedCase, planned_case},
+    kernel::{CaseId, CaseOutcome, DataKind, catalogue::Catalogue, device_profile::DeviceProfile},
+    measure::engine::{PlanPreview, dry_run},
+    show::coverage_report::{CaseEnd, FillReport},
+};
+
+/// Host of the predicted measurements.
+#[derive(Debug)]
+pub(crate) struct PredictedHost<'a> {
+    pub(crate) kind: DataKind,
+    pub(crate) profile: &'a DeviceProfile,
+    pub(crate) devices: &'a [u32],
+    pub(crate) costs: InitialCosts,
+    /// Seconds until the deadline; `None` without one.
+    pub(crate) budget: Option<f64>,
+}
+
+/// Answers of a database for workloads, their gaps, and the cases that close them.
+#[derive(Debug)]
+pub(crate) struct FillPreview<'w> {
+    pub(crate) gaps: Vec<CoverageGap<'w>>,
+    pub(crate) fill: FillCases,
+    /// Ends of the first measurements, in the order of [`FillCases::needed`].
+    ends: Vec<CaseEnd>,
+    /// Seconds until the last one ends.
+    seconds: f64,
+    /// M5 of all workloads together before; `None` without times.
+    share_before: Option<f64>,
+    /// M5 if all cases with an end are measured.
+    share_forecast: Option<f64>,
+}
+
+/// Looks workloads up in a database.
+pub(crate) fn coverage_of<'w>(
+    analyzer: &CoverageAnalyzer<'_>,
+    workloads: &'w [Workload],
+) -> Result<Vec<WorkloadCoverage<'w>>, CommandError> {
+    workloads.iter().map(|workload| Ok(analyzer.answer_workload(workload)?)).collect()
+}
+
+impl<'w> FillPreview<'w> {
+    /// Finds the gaps of workloads, and predicts which of them are closed on a host before its deadline.
+    pub(crate) fn new(
+        analyzer: &CoverageAnalyzer<'_>,
+        workloads: &'w [Workload],
+        host: &PredictedHost<'_>,
+        folder: &Path,
+    ) -> Result<Self, CommandError> {
+        let coverages = coverage_of(analyzer, workloads)?;
+        let gaps = coverage_gaps(analyzer, &coverages);
+        let fill =
+            FillCases::of_gaps(&gaps).with_unmeasured_rows(unmeasured_rows(analyzer, &coverages, folder)?);
+        let planned: Vec<Result<PlannedCase, String>> = fill
+            .needed()
+            .map(|case| plan_fill_case(analyzer.catalogue, host.profile, case, host.devices.len()))
+            .collect();
+        let cases: Vec<PlannedCase> = planned.iter().flatten().cloned().collect();
+        let PlanPreview { cases: scheduled, duration, .. } =
+            dry_run(host.kind, &host.costs, &cases, host.devices, host.budget);
+        let mut scheduled = scheduled.into_iter();
+        let mut end = |planned: Result<PlannedCase, String>| match planned {
+            Err(reason) => CaseEnd::NotLaunchable(reason),
+            Ok(_) => match scheduled.next() {
+                Some(Ok(slot)) => CaseEnd::After(slot.ends_at),
+                Some(Err(reason)) => CaseEnd::NotInTime(reason),
+                None => CaseEnd::NotInTime("it is not reached".to_owned()),
+            },
+        };
+        let ends: Vec<CaseEnd> = planned.into_iter().map(&mut end).collect();
+        let in_time: BTreeSet<&CaseId> = fill
+            .needed()
+            .zip(&ends)
+            .filter(|(_, end)| end.is_in_time())
+            .map(|(case, _)| case.case.id())
+            .collect();
+        let share_before = coverage_metrics(&coverages).time.value();
+        let share_forecast = share_before.map(|share| share + fill.closed_share(&gaps, &in_time));
+        Ok(Self { ends, seconds: duration, share_before, share_forecast, gaps, fill })
+    }
+
+    /// Returns what the report states.
+    pub(crate) fn report(&self) -> FillReport<'_> {
+        FillReport {
+            gaps: &self.gaps,
+            fill: &self.fill,
+            ends: &self.ends,
+            seconds: self.seconds,
+            share_before: self.share_before,
+            share_forecast: self.share_forecast,
+        }
+    }
+}
+
+/// Plans a case that may have no row yet; the error is the reason why it cannot be launched.
+pub(crate) fn plan_fill_case(
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    case: &FillCase,
+    devices: usize,
+) -> Result<PlannedCase, String> {
+    let planned = planned_case(catalogue, profile, case.case.clone()).map_err(|(_, outcome)| {
+        let CaseOutcome { verdict, reason } = outcome;
+        format!("{verdict}: {reason}")
+    })?;
+    if planned.devices > devices {
+        return Err(format!(
+            "it needs {} devices of one host at once, the run has {devices}",
+            planned.devices
+        ));
+    }
+    Ok(PlannedCase { value: case.value, ..planned })
+}

@@ -1,0 +1,197 @@
+//! Comparison of profiles with the catalogue: records that no entry replays, with their device time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use crate::{
+    base::command_error::CommandError,
+    profile::profile_records::{left_out_files, read_records_with_shapes},
+};
+use crate::{
+    base::count_text::format_count,
+    kernel::{
+        KernelName, Nanos,
+        catalogue::{Catalogue, NotReplayable},
+    },
+    profile::{
+        DiscoveredProfiles, ProfileFile, RankCounts, RecordGroup, ShapelessRecords, add_attributes,
+        leave_out_copies,
+    },
+    show::coverage_report::{GapKind, KernelEngine, KernelGap, ProfileGaps},
+};
+
+/// Reads profiles and returns the kernels that the catalogue cannot replay, with notes on files that are left out.
+pub(crate) fn find_kernel_gaps(
+    paths: &[PathBuf],
+    catalogue: &Catalogue,
+) -> Result<(ProfileGaps, Vec<String>), CommandError> {
+    let DiscoveredProfiles { files, passed_over } = ProfileFile::find_all(paths)?;
+    let (files, copies) = leave_out_copies(files);
+    let (records, without_shapes) = read_records_with_shapes(&files)?;
+    let mut notes = left_out_files(&passed_over, &copies);
+    notes.extend(without_shapes.iter().map(|error| format!("{error}; the file is left out")));
+    let untimed: u64 = records.without_duration.values().sum();
+    if untimed > 0 {
+        let verb = if untimed == 1 { "is" } else { "are" };
+        let records = format_count(untimed, "record");
+        notes.push(format!("{records} without a duration {verb} left out"));
+    }
+    let shapeless = records.without_shapes.clone();
+    let mut kernels = records.into_kernels();
+    // Notes on attributes are those of an ingest; here a row without them is a gap with its reason.
+    add_attributes(&mut kernels, &files, RankCounts::default())?;
+    let mut collector = GapCollector::of_groups(catalogue, &kernels);
+    for (kernel, records) in &shapeless {
+        collector.add_shapeless(kernel, records);
+    }
+    Ok((collector.into_gaps(), notes))
+}
+
+/// Returns the records of the kernels that the catalogue cannot replay.
+pub(crate) fn gaps_of_groups(
+    catalogue: &Catalogue,
+    kernels: &BTreeMap<KernelName, Vec<RecordGroup>>,
+) -> ProfileGaps {
+    GapCollector::of_groups(catalogue, kernels).into_gaps()
+}
+
+/// Gaps by engine, kernel and kind.
+struct GapCollector<'a> {
+    catalogue: &'a Catalogue,
+    gaps: BTreeMap<(KernelEngine, String, Option<GapKind>), GapRecords>,
+    ai_core_kernels: BTreeSet<String>,
+    ai_core_time: Nanos,
+}
+
+/// Records of a gap, with their total time by reason.
+#[derive(Default)]
+struct GapRecords {
+    records: u64,
+    time: Nanos,
+    reasons: BTreeMap<String, Nanos>,
+}
+
+impl GapRecords {
+    /// Returns the reason with the longest total time, and the number of the others.
+    fn main_reason(self) -> String {
+        let others = self.reasons.len().saturating_sub(1);
+        // The first of equal ones in the order of the text.
+        let longest = self.reasons.into_iter().rev().max_by_key(|(_, time)| *time);
+        let reason = longest.map(|(reason, _)| reason).unwrap_or_default();
+        match others {
+            0 => reason,
+            1 => format!("{reason}; and one other reason"),
+            others => format!("{reason}; and {others} other reasons"),
+        }
+    }
+}
+
+/// Returns the kind of a gap by the verdict that runs give its cases.
+const fn gap_kind(why: &NotReplayable) -> GapKind {
+    match why {
+        NotReplayable::NotCovered(_) => GapKind::Unsupported,
+        NotReplayable::Contradiction(_) => GapKind::InvalidArgs,
+    }
+}
+
+impl<'a> GapCollector<'a> {
+    /// Collects the records with shapes.
+    fn of_groups(catalogue: &'a Catalogue, kernels: &BTreeMap<KernelName, Vec<RecordGroup>>) -> Self {
+        let mut collector = Self {
+            catalogue,
+            gaps: BTreeMap::new(),
+            ai_core_kernels: BTreeSet::new(),
+            ai_core_time: Nanos(0),
+        };
+        for (kernel, groups) in kernels {
+            groups.iter().for_each(|group| collector.add_group(kernel, group));
+        }
+        collector
+    }
+
+    /// Adds the records of one signature.
+    fn add_group(&mut self, kernel: &KernelName, group: &RecordGroup) {
+        let engine = engine_of(kernel.as_str(), &group.core);
+        let (records, time) = (group.record_count() as u64, group.total_duration());
+        self.count_time(engine, kernel.as_str(), time);
+        let gap = match self.catalogue.entry(kernel) {
+            None => Some(self.gap_without_entry(kernel.as_str())),
+            Some(entry) => entry.resolve_call(&group.case).err().map(|why| (gap_kind(&why), why.to_string())),
+        };
+        if let Some((kind, reason)) = gap {
+            self.add_gap(engine, kernel.as_str(), Some(kind), records, time, reason);
+        }
+    }
+
+    /// Adds the records of a kernel without shapes.
+    fn add_shapeless(&mut self, kernel: &str, records: &ShapelessRecords) {
+        let engine = engine_of(kernel, &records.core);
+        self.count_time(engine, kernel, records.duration);
+        let has_entry = KernelName::new(kernel).is_ok_and(|kernel| self.catalogue.entry(&kernel).is_some());
+        let (kind, reason) = match engine {
+            KernelEngine::Collective => (None, String::new()),
+            _ if has_entry => (Some(GapKind::WithoutShapes), String::new()),
+            _ => {
+                let (kind, reason) = self.gap_without_entry(kernel);
+                (Some(kind), reason)
+            }
+        };
+        self.add_gap(engine, kernel, kind, records.count, records.duration, reason);
+    }
+
+    fn gap_without_entry(&self, kernel: &str) -> (GapKind, String) {
+        match self.catalogue.not_launchable_reason(kernel) {
+            Some(reason) => (GapKind::NotLaunchable, reason.to_owned()),
+            None => (GapKind::NoEntry, String::new()),
+        }
+    }
+
+    fn count_time(&mut self, engine: KernelEngine, kernel: &str, time: Nanos) {
+        if engine == KernelEngine::AiCore {
+            self.ai_core_kernels.insert(kernel.to_owned());
+            self.ai_core_time = add_times(self.ai_core_time, time);
+        }
+    }
+
+    fn add_gap(
+        &mut self,
+        engine: KernelEngine,
+        kernel: &str,
+        kind: Option<GapKind>,
+        records: u64,
+        time: Nanos,
+        reason: String,
+    ) {
+        let gap = self.gaps.entry((engine, kernel.to_owned(), kind)).or_default();
+        let of_reason = gap.reasons.entry(reason).or_default();
+        *of_reason = add_times(*of_reason, time);
+        gap.records += records;
+        gap.time = add_times(gap.time, time);
+    }
+
+    /// Returns the gaps, the longest total time first.
+    fn into_gaps(self) -> ProfileGaps {
+        let gaps = self.gaps.into_iter().map(|((engine, kernel, kind), gap)| {
+            let (records, time, reason) = (gap.records, gap.time, gap.main_reason());
+            KernelGap { kernel, engine, kind, records, time, reason }
+        });
+        let mut gaps: Vec<KernelGap> = gaps.collect();
+        gaps.sort_by_key(|gap| std::cmp::Reverse(gap.time));
+        ProfileGaps { gaps, kernels: self.ai_core_kernels.len(), ai_core_time: self.ai_core_time }
+    }
+}
+
+fn add_times(left: Nanos, right: Nanos) -> Nanos {
+    Nanos(left.0.saturating_add(right.0))
+}
+
+/// Returns the engine by the kernel's name and `Accelerator Core`.
+fn engine_of(kernel: &str, core: &str) -> KernelEngine {
+    match core {
+        _ if KernelName::is_collective_record(kernel, core) => KernelEngine::Collective,
+        "AI_CPU" => KernelEngine::AiCpu,
+        _ => KernelEngine::AiCore,
+    }
+}

@@ -1,0 +1,319 @@
+//! Interpolation between rows of attention.
+
+use super::{AttentionRow, AttentionTable, TokenMatch};
+use crate::answer::lookup::{
+    answer::{LatencyColumn, LookupAnswer},
+    attention_work::{AttentionFamily, AttentionWork, as_coordinate},
+    interpolation::MAX_DIMS,
+    kernel_rows::KernelRows,
+    linear::{ValuedPoint, interpolate},
+    row_answers::{PADDED_CONFIDENCE, interpolated_answer, kind_of_dims, preferred_columns},
+    rules::{LookupAxes, MatchRule, Padding},
+};
+use crate::answer::op_mapping::{AxisTransform, KernelPolicy};
+
+/// Number of axes of fused attention: length of keys, sequences, heads, dimension of heads.
+const AXES: usize = 4;
+/// Axes that vary, in the order in which they are tried.
+const GROUPS: [(&[usize], LookupAxes); 14] = [
+    (&[0], LookupAxes::named("seq")),
+    (&[1], LookupAxes::named("batch")),
+    (&[2], LookupAxes::named("heads")),
+    (&[3], LookupAxes::named("head_dim")),
+    (&[0, 1], LookupAxes::named("seq, batch")),
+    (&[0, 2], LookupAxes::named("seq, heads")),
+    (&[0, 3], LookupAxes::named("seq, head_dim")),
+    (&[1, 2], LookupAxes::named("batch, heads")),
+    (&[1, 3], LookupAxes::named("batch, head_dim")),
+    (&[2, 3], LookupAxes::named("heads, head_dim")),
+    (&[0, 1, 2], LookupAxes::named("seq, batch, heads")),
+    (&[0, 1, 3], LookupAxes::named("seq, batch, head_dim")),
+    (&[0, 2, 3], LookupAxes::named("seq, heads, head_dim")),
+    (&[1, 2, 3], LookupAxes::named("batch, heads, head_dim")),
+];
+/// Groups of axes of a decode step, whose tokens are sequences.
+const SEQUENCE_GROUPS: [(&[usize], LookupAxes); 2] = [GROUPS[1], GROUPS[4]];
+/// Axes of kernels that select keys, or read selected ones: tokens, keys per query.
+const SELECTION_GROUPS: [(&[usize], LookupAxes); 3] = [
+    (&[0], LookupAxes::named("q_tokens")),
+    (&[1], LookupAxes::named("effective_kv_len")),
+    (&[0, 1], LookupAxes::named("q_tokens, effective_kv_len")),
+];
+
+/// Greatest difference of the ratios of keys per query to keys per sequence.
+const SKEW_TOLERANCE: f64 = 0.02;
+
+/// Row between which is interpolated, with its coordinates; NaN where they are unknown.
+#[derive(Clone, Copy, Debug)]
+struct AttentionPoint<const N: usize> {
+    at: [f64; N],
+    number: u32,
+    padding: Padding,
+}
+
+/// Query of an interpolation in one column of latencies.
+struct AttentionLine<'a> {
+    rows: &'a KernelRows,
+    column: LatencyColumn,
+    limit: u8,
+    is_sqrt: bool,
+    /// True if the answer states that tokens are padded.
+    shows_padding: bool,
+}
+
+impl AttentionTable {
+    /// Interpolates along one axis, then along several of them.
+    pub(super) fn interpolated(
+        &self,
+        rows: &KernelRows,
+        query: &AttentionWork,
+        policy: KernelPolicy,
+        tokens: TokenMatch,
+    ) -> Option<LookupAnswer> {
+        let limit = policy.max_interpolation_dim.unwrap_or(MAX_DIMS);
+        let is_sqrt = policy.axis_transform == AxisTransform::SqrtSeq;
+        let is_sqrt = is_sqrt && self.family == AttentionFamily::Fused;
+        let shows_padding = tokens == TokenMatch::Padded;
+        preferred_columns(policy).into_iter().find_map(|column| {
+            let line = AttentionLine { rows, column, limit, is_sqrt, shows_padding };
+            match self.family {
+                AttentionFamily::Fused => self.along_lengths(query, &line, tokens),
+                // The tokens are an axis.
+                AttentionFamily::Sparse | AttentionFamily::Indexer if shows_padding => None,
+                AttentionFamily::Sparse | AttentionFamily::Indexer => self.along_selection(query, &line),
+            }
+        })
+    }
+
+    /// Interpolates fused attention between rows with the query's number of tokens, those of a decode step also between
+    /// other numbers, which are sequences. The superseded tool then interpolates between padded rows.
+    fn along_lengths(
+        &self,
+        query: &AttentionWork,
+        line: &AttentionLine<'_>,
+        tokens: TokenMatch,
+    ) -> Option<LookupAnswer> {
+        let target = line.coordinates(query);
+        let between = |tokens: TokenMatch| {
+            let near = self.rows_around(query, line, tokens);
+            line.interpolate(&near, target, &GROUPS[..1]).or_else(|| {
+                let all = self.rows_of_tokens(query, line, tokens);
+                line.interpolate(&all, target, &GROUPS[1..])
+            })
+        };
+        match tokens {
+            TokenMatch::Equal if query.is_decode() => between(tokens)
+                .or_else(|| line.interpolate(&self.decode_rows(query, line), target, &SEQUENCE_GROUPS)),
+            TokenMatch::Equal | TokenMatch::Padded => between(tokens),
+            TokenMatch::Superseded => between(TokenMatch::Equal).or_else(|| between(tokens)),
+        }
+    }
+
+    /// Returns the rows of decode steps with the heads of a query, of any number of sequences.
+    fn decode_rows(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Vec<AttentionPoint<AXES>> {
+        let mut points = Vec::new();
+        for (regime, _) in self.fitting_regimes(&query.regime) {
+            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
+            for row in self.places.range(place(0)..=place(u64::MAX)).flat_map(|(_, rows)| rows) {
+                let row = self.row(*row);
+                if row.work.is_decode() && has_skew(&row.work, query) {
+                    let (at, number) = (line.coordinates(&row.work), row.number);
+                    points.push(AttentionPoint { at, number, padding: Padding::None });
+                }
+            }
+        }
+        points
+    }
+
+    /// Returns the nearest rows on both sides that differ from a query in the length of keys only.
+    fn rows_around(
+        &self,
+        query: &AttentionWork,
+        line: &AttentionLine<'_>,
+        tokens: TokenMatch,
+    ) -> Vec<AttentionPoint<AXES>> {
+        let mut points = Vec::new();
+        for (regime, _) in self.fitting_regimes(&query.regime) {
+            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
+            let (from, to) = tokens.range(query.tokens).into_inner();
+            for ((.., own), candidates) in self.places.range(place(from)..=place(to)) {
+                let Some(padding) = tokens.padding(query.tokens, *own) else { continue };
+                let middle =
+                    candidates.partition_point(|row| self.row(*row).work.kv_length < query.kv_length);
+                let (below, above) = candidates.split_at(middle);
+                let sides: [&mut dyn Iterator<Item = &u32>; 2] = [&mut below.iter().rev(), &mut above.iter()];
+                for side in sides {
+                    let mut nearest = None;
+                    let fitting = side.map(|row| self.row(*row)).filter(|row| {
+                        fits_line(&row.work, query)
+                            && tokens.allows_phases(&row.work, query)
+                            && line.rows.rows[row.number as usize].latency_in(line.column).is_some()
+                    });
+                    for row in fitting {
+                        if nearest.is_some_and(|length: f64| length.total_cmp(&row.work.kv_length).is_ne()) {
+                            break;
+                        }
+                        nearest = Some(row.work.kv_length);
+                        points.push(line.point(row, query, padding));
+                    }
+                }
+            }
+        }
+        points
+    }
+
+    /// Returns all rows whose tokens fit those of a query.
+    fn rows_of_tokens(
+        &self,
+        query: &AttentionWork,
+        line: &AttentionLine<'_>,
+        tokens: TokenMatch,
+    ) -> Vec<AttentionPoint<AXES>> {
+        let mut points = Vec::new();
+        for (regime, _) in self.fitting_regimes(&query.regime) {
+            let (from, to) = tokens.range(query.tokens).into_inner();
+            for ((_, own), candidates) in self.by_tokens.range((regime, from)..=(regime, to)) {
+                let Some(padding) = tokens.padding(query.tokens, *own) else { continue };
+                let rows = candidates.iter().map(|row| self.row(*row));
+                let fitting =
+                    rows.filter(|row| has_skew(&row.work, query) && tokens.allows_phases(&row.work, query));
+                points.extend(fitting.map(|row| line.point(row, query, padding)));
+            }
+        }
+        points
+    }
+
+    /// Interpolates kernels that select keys, or read selected ones, between complete rows of the query's phase.
+    fn along_selection(&self, query: &AttentionWork, line: &AttentionLine<'_>) -> Option<LookupAnswer> {
+        let (keys, phase) = query.keys_per_query()?;
+        let target = [as_coordinate(query.tokens), keys];
+        let mut points = Vec::new();
+        for (regime, is_unknown) in self.fitting_regimes(&query.regime) {
+            if is_unknown {
+                continue;
+            }
+            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
+            for row in self.places.range(place(0)..=place(u64::MAX)).flat_map(|(_, rows)| rows) {
+                let row = self.row(*row);
+                let Some((keys, row_phase)) =
+                    row.work.lengths.as_ref().and_then(|_| row.work.keys_per_query())
+                else {
+                    continue;
+                };
+                if row_phase == phase {
+                    let at = [as_coordinate(row.work.tokens), keys];
+                    points.push(AttentionPoint { at, number: row.number, padding: Padding::None });
+                }
+            }
+        }
+        line.interpolate(&points, target, &SELECTION_GROUPS)
+    }
+}
+
+/// Returns true if a row and a query are on one line along the length of keys.
+fn fits_line(row: &AttentionWork, query: &AttentionWork) -> bool {
+    has_batch(row, query) && has_skew(row, query)
+}
+
+/// Returns true unless the numbers of sequences differ.
+fn has_batch(row: &AttentionWork, query: &AttentionWork) -> bool {
+    match (row.batch, query.batch) {
+        (Some(one), Some(other)) => one == other || row.is_decode() && query.is_decode(),
+        _ => true,
+    }
+}
+
+/// Returns true unless the lengths of sequences are known, and distribute the keys in another way.
+fn has_skew(row: &AttentionWork, query: &AttentionWork) -> bool {
+    let skew = |work: &AttentionWork| Some(work.lengths.as_ref()?.keys_per_query() / work.kv_length);
+    match (skew(row), skew(query)) {
+        (Some(row), Some(query)) => (row - query).abs() <= SKEW_TOLERANCE * query,
+        _ => true,
+    }
+}
+
+impl AttentionLine<'_> {
+    fn coordinates(&self, work: &AttentionWork) -> [f64; AXES] {
+        let length = if self.is_sqrt { work.kv_length.sqrt() } else { work.kv_length };
+        [
+            length,
+            work.batch.map_or(f64::NAN, as_coordinate),
+            as_coordinate(work.heads),
+            as_coordinate(work.head_dim),
+        ]
+    }
+
+    /// Returns the point of a row. Where each sequence has one query, tokens that the superseded tool takes for padded ones
+    /// are padded sequences.
+    fn point(&self, row: &AttentionRow, query: &AttentionWork, padding: Padding) -> AttentionPoint<AXES> {
+        let mut at = self.coordinates(&row.work);
+        if row.work.is_decode() && query.is_decode() {
+            at[1] = as_coordinate(query.tokens);
+        }
+        AttentionPoint { at, number: row.number, padding }
+    }
+
+    /// Interpolates along the first group of axes that has points around the target. The other coordinates are equal.
+    fn interpolate<const N: usize>(
+        &self,
+        points: &[AttentionPoint<N>],
+        target: [f64; N],
+        groups: &[(&[usize], LookupAxes)],
+    ) -> Option<LookupAnswer> {
+        groups.iter().filter(|(group, _)| group.len() <= usize::from(self.limit)).find_map(|(group, axes)| {
+            let along = |at: [f64; N]| {
+                let mut along = [0.0; 3];
+                group.iter().zip(&mut along).for_each(|(axis, place)| *place = at[*axis]);
+                along
+            };
+            if along(target).iter().any(|coordinate| coordinate.is_nan()) {
+                return None;
+            }
+            let candidates: Vec<&AttentionPoint<N>> = points
+                .iter()
+                .filter(|point| {
+                    (0..N).all(|axis| match group.contains(&axis) {
+                        true => !point.at[axis].is_nan(),
+                        false => is_equal_where_known(point.at[axis], target[axis]),
+                    })
+                })
+                .collect();
+            // Rows of different numbers of sequences are no line if the query's number is unknown.
+            let is_mixed =
+                (0..N).filter(|axis| !group.contains(axis) && target[*axis].is_nan()).any(|axis| {
+                    candidates.iter().any(|point| point.at[axis].total_cmp(&candidates[0].at[axis]).is_ne())
+                });
+            if is_mixed {
+                return None;
+            }
+            let valued: Vec<ValuedPoint> = candidates
+                .iter()
+                .filter_map(|point| {
+                    let value = self.rows.rows[point.number as usize].latency_in(self.column)?;
+                    Some(ValuedPoint { at: along(point.at), value, row: point.number })
+                })
+                .collect();
+            let found = interpolate(&valued, along(target), group.len())?;
+            let dims = u32::try_from(group.len()).unwrap_or(u32::MAX);
+            let (kind, confidence) = kind_of_dims(dims);
+            let is_sqrt = self.is_sqrt && group.contains(&0);
+            let padded = candidates.iter().filter(|point| found.rows.contains(&point.number));
+            let padding = padded.map(|point| point.padding).max().filter(|_| self.shows_padding);
+            let padding = padding.unwrap_or_default();
+            let confidence =
+                if padding == Padding::None { confidence } else { confidence.min(PADDED_CONFIDENCE) };
+            let rule = MatchRule { axes: *axes, is_sqrt, padding, ..MatchRule::of_kind(kind) };
+            let mut used = found.used_points(&valued);
+            if is_sqrt && let Some(place) = group.iter().position(|axis| *axis == 0) {
+                // The axis is the root; lengths have at most a few decimals.
+                used.iter_mut().for_each(|(_, at)| at[place] = (at[place].powi(2) * 1e6).round() / 1e6);
+            }
+            Some(interpolated_answer(self.rows, found.value, &used, self.column, (rule, confidence)))
+        })
+    }
+}
+
+#[expect(clippy::float_cmp, reason = "counts are whole, lengths as recorded")]
+fn is_equal_where_known(row: f64, query: f64) -> bool {
+    row.is_nan() || query.is_nan() || row == query
+}

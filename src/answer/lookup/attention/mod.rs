@@ -1,0 +1,289 @@
+//! Attention: rows by query shape, heads, layout and lengths of the keys.
+
+mod differences;
+mod interpolation;
+mod superseded;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::RangeInclusive,
+};
+
+use super::{
+    answer::{LookupAnswer, MissReason},
+    attention_work::{AttentionFamily, AttentionRegime, AttentionWork},
+    kernel_rows::KernelRows,
+    padding::{LONGEST_PADDING, is_padded_for_superseded, match_padding},
+    row_answers::{FoundRows, PADDED_CONFIDENCE, choose_median},
+    rules::{LookupRules, MatchRule, Padding, RuleKind},
+};
+use crate::{
+    answer::op_mapping::KernelPolicy,
+    database::{DatabaseError, KernelCsv, row_cases::RowColumns},
+    kernel::Case,
+};
+
+/// Greatest difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
+const LENGTH_TOLERANCE: f64 = 16.0;
+const LENGTH_SHARE: f64 = 0.02;
+/// Confidence of a row.
+const CONFIDENCE: f64 = 0.9;
+
+/// Comparison of the tokens of rows and queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TokenMatch {
+    /// Equal numbers.
+    Equal,
+    /// One number is the other one, rounded by a framework. Tokens of a decode step are sequences, which are not rounded.
+    Padded,
+    /// As the superseded tool compares them.
+    Superseded,
+}
+
+impl TokenMatch {
+    /// Returns the numbers of tokens of rows that may fit.
+    const fn range(self, tokens: u64) -> RangeInclusive<u64> {
+        let reach = match self {
+            Self::Equal => 0,
+            Self::Padded | Self::Superseded => LONGEST_PADDING,
+        };
+        tokens.saturating_sub(reach)..=tokens.saturating_add(reach)
+    }
+
+    /// Returns the padding by which the tokens of a query fit those of a row.
+    fn padding(self, query: u64, row: u64) -> Option<Padding> {
+        let is_padded = |padded: u64, tokens: u64| match self {
+            Self::Equal => false,
+            Self::Padded => match_padding(padded, tokens, false).is_some(),
+            Self::Superseded => is_padded_for_superseded(padded, tokens),
+        };
+        if query == row {
+            Some(Padding::None)
+        } else if is_padded(query, row) {
+            Some(Padding::Query)
+        } else {
+            is_padded(row, query).then_some(Padding::Row)
+        }
+    }
+
+    /// Returns true unless the tokens of a row or a query are sequences, which cannot be padded.
+    fn allows_phases(self, row: &AttentionWork, query: &AttentionWork) -> bool {
+        self != Self::Padded || row.tokens == query.tokens || !row.is_decode() && !query.is_decode()
+    }
+}
+
+/// Row with its work.
+#[derive(Clone, Debug)]
+struct AttentionRow {
+    work: AttentionWork,
+    regime: u32,
+    number: u32,
+    /// False if the row does not state that its attributes are complete.
+    has_completeness: bool,
+}
+
+/// Rows of one regime, number of heads, dimension of heads and number of tokens.
+type AttentionPlace = (u32, u64, u64, u64);
+
+/// Rows of a kernel with the parameters of attention.
+#[derive(Debug)]
+pub(crate) struct AttentionTable {
+    family: AttentionFamily,
+    regimes: Vec<AttentionRegime>,
+    rows: Vec<AttentionRow>,
+    /// Rows by place, sorted by the length of keys.
+    places: BTreeMap<AttentionPlace, Vec<u32>>,
+    /// Rows by regime and number of tokens.
+    by_tokens: BTreeMap<(u32, u64), Vec<u32>>,
+    /// Rows without a latency.
+    unmeasured: Vec<AttentionWork>,
+}
+
+impl AttentionTable {
+    /// Reads the parameters of the rows that have a length of keys.
+    pub(crate) fn load(
+        family: AttentionFamily,
+        rows: &KernelRows,
+        table: &KernelCsv,
+    ) -> Result<Self, DatabaseError> {
+        let columns = RowColumns::from_table(table)?;
+        let completeness = table.column_index(crate::database::columns::COMPLETENESS);
+        let numbers: HashMap<u64, u32> =
+            (0..).zip(&rows.rows).map(|(number, row)| (u64::from(row.line), number)).collect();
+        let mut found = Self {
+            family,
+            regimes: Vec::new(),
+            rows: Vec::new(),
+            places: BTreeMap::new(),
+            by_tokens: BTreeMap::new(),
+            unmeasured: Vec::new(),
+        };
+        let mut regimes = HashMap::new();
+        table.for_each_row(|row, cells| {
+            let number = table.row_line(row).and_then(|line| numbers.get(&line));
+            let stated = completeness.and_then(|index| cells.get(index)).unwrap_or_default();
+            if let (Some(number), Ok(case)) = (number, columns.parse_case(&rows.kernel, cells)) {
+                if rows.rows[*number as usize].is_measured() {
+                    found.add_case(&case, *number, is_stated(stated), &mut regimes);
+                } else {
+                    found.unmeasured.extend(AttentionWork::of_case(&case, found.family));
+                }
+            }
+        });
+        let lengths = &found.rows;
+        for rows in found.places.values_mut() {
+            let length = |row: &u32| lengths[*row as usize].work.kv_length;
+            rows.sort_by(|one, other| length(one).total_cmp(&length(other)).then(one.cmp(other)));
+        }
+        Ok(found)
+    }
+
+    fn add_case(
+        &mut self,
+        case: &Case,
+        number: u32,
+        has_completeness: bool,
+        regimes: &mut HashMap<AttentionRegime, u32>,
+    ) {
+        let Some(work) = AttentionWork::of_case(case, self.family) else { return };
+        // A table has fewer rows than numbers.
+        let next = u32::try_from(regimes.len()).unwrap_or(u32::MAX);
+        let regime = *regimes.entry(work.regime.clone()).or_insert(next);
+        if regime == next {
+            self.regimes.push(work.regime.clone());
+        }
+        let row = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        self.places.entry((regime, work.heads, work.head_dim, work.tokens)).or_default().push(row);
+        self.by_tokens.entry((regime, work.tokens)).or_default().push(row);
+        self.rows.push(AttentionRow { work, regime, number, has_completeness });
+    }
+
+    /// Finds the row with the nearest length of keys, else interpolates, else does both with padded tokens.
+    pub(crate) fn lookup(
+        &self,
+        rows: &KernelRows,
+        work: &AttentionWork,
+        policy: KernelPolicy,
+        rules: LookupRules,
+    ) -> LookupAnswer {
+        let matches: &[TokenMatch] = match rules {
+            LookupRules::Current => &[TokenMatch::Equal, TokenMatch::Padded],
+            LookupRules::Superseded => &[TokenMatch::Superseded],
+        };
+        for tokens in matches {
+            let nearest = match rules {
+                LookupRules::Current => self.nearest(rows, work, policy, *tokens),
+                LookupRules::Superseded => self.nearest_superseded(rows, work, policy),
+            };
+            match nearest {
+                Ok(Some(answer)) => return answer,
+                Ok(None) => {}
+                Err(reason) => return LookupAnswer::missed(reason),
+            }
+            if let Some(answer) = self.interpolated(rows, work, policy, *tokens) {
+                return answer;
+            }
+        }
+        LookupAnswer::missed(match self.has_unmeasured(work) {
+            true => MissReason::NotMeasured,
+            false => self.reason_of_miss(rows, work),
+        })
+    }
+
+    /// Returns true if a row without a latency has the work of a query.
+    fn has_unmeasured(&self, query: &AttentionWork) -> bool {
+        let tolerance = length_tolerance(query.kv_length);
+        self.unmeasured.iter().any(|row| {
+            (row.tokens, row.heads, row.head_dim) == (query.tokens, query.heads, query.head_dim)
+                && (row.kv_length - query.kv_length).abs() <= tolerance
+                && row.regime.unknown_beside(&query.regime).is_some()
+                && self.compare_lengths(row, query).is_some()
+        })
+    }
+
+    /// Returns the regimes that fit a query, and whether a value of them is unknown.
+    fn fitting_regimes(&self, query: &AttentionRegime) -> impl Iterator<Item = (u32, bool)> {
+        let regimes = (0..).zip(&self.regimes);
+        regimes.filter_map(|(number, regime)| Some((number, regime.unknown_beside(query)?)))
+    }
+
+    fn row(&self, row: u32) -> &AttentionRow {
+        &self.rows[row as usize]
+    }
+
+    fn nearest(
+        &self,
+        rows: &KernelRows,
+        query: &AttentionWork,
+        policy: KernelPolicy,
+        tokens: TokenMatch,
+    ) -> Result<Option<LookupAnswer>, MissReason> {
+        let tolerance = length_tolerance(query.kv_length);
+        let mut best: Vec<(f64, Padding, u32)> = Vec::new();
+        for (regime, is_unknown) in self.fitting_regimes(&query.regime) {
+            let place = |tokens: u64| (regime, query.heads, query.head_dim, tokens);
+            let (from, to) = tokens.range(query.tokens).into_inner();
+            for ((.., own), candidates) in self.places.range(place(from)..=place(to)) {
+                let Some(padding) = tokens.padding(query.tokens, *own) else { continue };
+                let start = candidates
+                    .partition_point(|row| self.row(*row).work.kv_length < query.kv_length - tolerance);
+                for row in &candidates[start..] {
+                    let AttentionRow { work, number, .. } = self.row(*row);
+                    let gap = (work.kv_length - query.kv_length).abs();
+                    if work.kv_length > query.kv_length && gap > tolerance {
+                        break;
+                    }
+                    let Some(is_other) = self.compare_lengths(work, query) else { continue };
+                    if gap > tolerance || !tokens.allows_phases(work, query) {
+                        continue;
+                    }
+                    // Complete rows precede those with unknown values.
+                    let distance = gap + if is_unknown || is_other { 0.5 } else { 0.0 };
+                    match best.first() {
+                        Some((least, ..)) if *least < distance => {}
+                        Some((least, ..)) if least.total_cmp(&distance).is_eq() => {
+                            best.push((distance, padding, *number));
+                        }
+                        _ => best = vec![(distance, padding, *number)],
+                    }
+                }
+            }
+        }
+        let Some((_, padding, _)) = best.first().copied() else { return Ok(None) };
+        let rule = MatchRule { padding, ..MatchRule::of_kind(RuleKind::Attention) };
+        let numbers = best.iter().map(|(.., number)| *number).collect();
+        let confidence = if padding == Padding::None { CONFIDENCE } else { PADDED_CONFIDENCE };
+        choose_median(rows, &FoundRows { numbers, rule, confidence }, policy).map(Some)
+    }
+
+    /// Compares the sequences of a row with those of a query: `None` if they differ, `Some(true)` if those of the row
+    /// are unknown or others of the same work. Fused attention needs the number of keys per query, kernels that select keys
+    /// need the same lists.
+    fn compare_lengths(&self, row: &AttentionWork, query: &AttentionWork) -> Option<bool> {
+        if row.batch.zip(query.batch).is_some_and(|(row, query)| row != query) {
+            return None;
+        }
+        match (&row.lengths, &query.lengths) {
+            (Some(row), Some(query)) if row == query => Some(false),
+            (Some(_), Some(_)) if self.family != AttentionFamily::Fused => None,
+            (Some(row), Some(query)) => {
+                let (row, query) = (row.keys_per_query(), query.keys_per_query());
+                let tolerance = length_tolerance(query);
+                ((row - query).abs() <= tolerance).then_some(true)
+            }
+            (None, Some(_)) => Some(true),
+            (_, None) => Some(false),
+        }
+    }
+}
+
+/// Returns true if a cell states that the attributes of its row are complete.
+fn is_stated(cell: &[u8]) -> bool {
+    let cell = std::str::from_utf8(cell).unwrap_or_default().trim().to_ascii_lowercase();
+    !matches!(cell.as_str(), "" | "legacy")
+}
+
+/// Returns the greatest difference of lengths of keys that counts as equal.
+fn length_tolerance(length: f64) -> f64 {
+    LENGTH_TOLERANCE.min(length * LENGTH_SHARE)
+}

@@ -1,0 +1,186 @@
+//! Static composites: the kernels that run for one operator, and the sum of their answers.
+
+use super::{
+    answer::{AnswerSource, LookupAnswer, Micros, MissReason, PartAnswer},
+    attention_work::AttentionFamily,
+    rules::{KernelTraits, LookupRules, MatchRule, RuleKind},
+};
+use crate::{
+    answer::op_mapping::{CompositePart, MappedKernel},
+    kernel::KernelName,
+};
+
+/// Step of a composite.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum CompositeStep {
+    /// Kernels of which one runs, in the order of preference.
+    Kernels(Vec<MappedKernel>),
+    Collective(MappedKernel),
+    Operator(String),
+}
+
+/// Divides the parts of a composite into steps. Kernels of products are alternatives of each other: of `MatMulV2,
+/// MatMulV3` one runs, of `RmsNorm, DynamicQuant` both. In the superseded tool all kernels are alternatives.
+pub(crate) fn composite_steps(parts: &[CompositePart], rules: LookupRules) -> Vec<CompositeStep> {
+    let is_product = |kernel: &MappedKernel| {
+        rules == LookupRules::Superseded || KernelTraits::of_kernel(&kernel.name).is_product
+    };
+    let mut steps: Vec<CompositeStep> = Vec::new();
+    for part in parts {
+        match (part, steps.last_mut()) {
+            (CompositePart::Operator(name), _) => steps.push(CompositeStep::Operator(name.clone())),
+            (CompositePart::Kernel(kernel), _) if kernel.name.is_collective() => {
+                steps.push(CompositeStep::Collective(kernel.clone()));
+            }
+            (CompositePart::Kernel(kernel), Some(CompositeStep::Kernels(kernels)))
+                if is_product(kernel) && kernels.iter().all(is_product) =>
+            {
+                kernels.push(kernel.clone());
+            }
+            (CompositePart::Kernel(kernel), _) => steps.push(CompositeStep::Kernels(vec![kernel.clone()])),
+        }
+    }
+    steps
+}
+
+/// Adds up the parts of a composite; the answer is a miss if one of them is.
+pub(crate) fn sum_of_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
+    let is_collective =
+        |part: &PartAnswer| KernelName::new(&part.name).is_ok_and(|name| name.is_collective());
+    let missed = parts.iter().find(|part| part.answer.source == AnswerSource::Miss);
+    if let Some(part) = missed {
+        let reason = Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
+        return LookupAnswer::missed(match is_collective(part) {
+            true => MissReason::CommSubKernelMiss(part.name.clone(), reason),
+            false => MissReason::SubKernelMiss(part.name.clone(), reason),
+        });
+    }
+    let has_collective = parts.iter().any(is_collective);
+    let is_computed = |part: &PartAnswer| part.answer.source != AnswerSource::Measured;
+    let computes_kernel = parts.iter().any(|part| is_computed(part) && !is_collective(part));
+    // The sum is as good as its worst part.
+    let source = parts.iter().map(|part| part.answer.source).max().unwrap_or(AnswerSource::Measured);
+    let confidence = match (computes_kernel, has_collective) {
+        (true, _) => 0.5,
+        (false, true) => 0.9,
+        (false, false) => 0.8,
+    };
+    let least = parts.iter().map(|part| part.answer.confidence).fold(1.0, f64::min);
+    let partial = parts.iter().find_map(|part| {
+        let reason = Box::new(part.answer.miss.clone()?);
+        Some(MissReason::SubKernelMiss(part.name.clone(), reason))
+    });
+    LookupAnswer {
+        latency: Some(Micros(
+            parts.iter().filter_map(|part| part.answer.latency).map(|latency| latency.0).sum(),
+        )),
+        source,
+        confidence: f64::min(confidence, least),
+        rule: Some(MatchRule::of_kind(RuleKind::SumOfParts)),
+        rows: Vec::new(),
+        equal_rows: 1,
+        miss: partial,
+        parts,
+        overhead: None,
+    }
+}
+
+/// Adds up the parts that have an answer; the first one must. The answer is partial if another part has none.
+pub(crate) fn sum_of_known_parts(parts: Vec<PartAnswer>) -> LookupAnswer {
+    let is_known = |part: &&PartAnswer| part.answer.source != AnswerSource::Miss;
+    let Some(first) = parts.first().filter(is_known) else {
+        return parts
+            .into_iter()
+            .next()
+            .map_or_else(|| LookupAnswer::missed(MissReason::Unmapped), |part| part.answer);
+    };
+    if parts.len() == 1 {
+        return first.answer.clone();
+    }
+    let reason = parts.iter().find(|part| !is_known(part)).map(|part| {
+        let reason = Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
+        MissReason::SubKernelMiss(part.name.clone(), reason)
+    });
+    let sum = sum_of_parts(parts.iter().filter(is_known).cloned().collect());
+    match reason {
+        Some(reason) => partial_sum(sum, parts, reason),
+        None => sum,
+    }
+}
+
+/// Adds up the kernels of a shape-dependent composite. Attention must have an answer; of others one must, or all if the
+/// mapping states so.
+pub(crate) fn sum_of_sub_kernels(parts: Vec<PartAnswer>, requires_all: bool) -> LookupAnswer {
+    let is_missed = |part: &&PartAnswer| part.answer.source == AnswerSource::Miss;
+    let reason = |part: &PartAnswer| Box::new(part.answer.miss.clone().unwrap_or(MissReason::Unmapped));
+    let is_attention = |part: &&PartAnswer| {
+        KernelName::new(&part.name).is_ok_and(|name| AttentionFamily::of_kernel(&name).is_some())
+    };
+    if let Some(part) = parts.iter().filter(is_attention).find(is_missed) {
+        return LookupAnswer::missed(MissReason::AttentionSubKernelMiss(part.name.clone(), reason(part)));
+    }
+    let missing = parts.iter().filter(is_missed).count();
+    let first = parts.iter().find(is_missed);
+    let first = first.map(|part| MissReason::SubKernelMiss(part.name.clone(), reason(part)));
+    match (first, parts.as_slice()) {
+        (None, [part]) => part.answer.clone(),
+        (None, _) => sum_of_parts(parts),
+        (Some(reason), parts) if requires_all || missing == parts.len() => LookupAnswer::missed(reason),
+        (Some(reason), known) => {
+            let known = known.iter().filter(|part| !is_missed(part)).cloned().collect();
+            partial_sum(sum_of_parts(known), parts, reason)
+        }
+    }
+}
+
+/// Returns a sum that lacks parts; the confidence is at most their share.
+fn partial_sum(known: LookupAnswer, parts: Vec<PartAnswer>, reason: MissReason) -> LookupAnswer {
+    #[expect(clippy::cast_precision_loss, reason = "a few parts")]
+    let share = known.parts.len() as f64 / parts.len() as f64;
+    LookupAnswer {
+        source: AnswerSource::Partial,
+        confidence: f64::min(known.confidence, share),
+        miss: Some(reason),
+        parts,
+        ..known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::{lookup::tests::tensors, op_query::collective_message::product_bytes};
+
+    #[test]
+    fn kernels_of_one_call_are_alternatives_and_others_run_in_turn() {
+        let part = |name: &str| {
+            CompositePart::Kernel(MappedKernel { name: KernelName::new(name).expect("a name"), line: 0 })
+        };
+        let steps = |names: &[&str]| -> Vec<usize> {
+            let parts: Vec<CompositePart> = names.iter().map(|name| part(name)).collect();
+            let length = |step: &CompositeStep| match step {
+                CompositeStep::Kernels(kernels) => kernels.len(),
+                CompositeStep::Collective(_) | CompositeStep::Operator(_) => 0,
+            };
+            composite_steps(&parts, LookupRules::Current).iter().map(length).collect()
+        };
+        assert_eq!(steps(&["MatMulV2", "MatMulV3", "MatMulCommon", "hcom_allReduce_"]), [3, 0]);
+        assert_eq!(steps(&["RmsNorm", "DynamicQuant"]), [1, 1]);
+    }
+
+    #[test]
+    fn messages_are_outputs_of_at_least_two_bytes_per_element() {
+        for (shapes, dtype, bytes) in [
+            ("41040,512;512,5120", "DT_BF16", Some(41040 * 5120 * 2)),
+            ("8,512;5120,512", "INT8", Some(8 * 5120 * 2)),
+            ("8,512;512,64", "FLOAT8_E4M3FN", Some(8 * 64 * 2)),
+            ("8,512;512,64", "FLOAT", Some(8 * 64 * 4)),
+            ("1,8,512;512,64", "DT_BF16", Some(8 * 64 * 2)),
+            ("8,512;100,64", "DT_BF16", None),
+            ("8,512;512,64", "HIFLOAT", None),
+            ("4294967296,512;512,4294967296", "DT_BF16", None),
+        ] {
+            assert_eq!(product_bytes(&tensors(shapes, dtype)), bytes, "{shapes} {dtype}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Rows that do not exist yet: the forms in which a kernel may record a query, and the check that a row answers it.
+
+use std::{path::Path, sync::Arc};
+
+use super::{
+    compute::{ordered_kernels, prepared_slots},
+    lookup_engine::LookupEngine,
+};
+use crate::{
+    answer::{
+        lookup::{
+            answer::{AnswerSource, LatencyColumn},
+            index::LookupError,
+            query::{OpQuery, QueryTensor, input_variants, recorded_inputs},
+            rules::KernelTraits,
+        },
+        op_mapping::OperatorRoute,
+        op_query::MissReason,
+    },
+    database::{KernelCsv, TableCases, columns, row_cases::signature_cells},
+    kernel::{Case, KernelName},
+};
+
+/// Latency of the row by which [`LookupEngine::unanswered_reason`] looks a query up.
+const PROBE_LATENCY: &str = "1";
+
+impl LookupEngine {
+    /// Returns the kernels of a query, in the order of preference for its inputs.
+    pub(crate) fn kernels_of_query(&self, query: &OpQuery) -> Vec<KernelName> {
+        match self.mapping.operator(&query.op) {
+            Some(operator) => {
+                ordered_kernels(operator, &query.inputs).into_iter().map(|kernel| kernel.name).collect()
+            }
+            // Operators of a framework have a dot in their names, kernels have none.
+            None if query.op.contains('.') => Vec::new(),
+            None => KernelName::new(&query.op).into_iter().collect(),
+        }
+    }
+
+    /// Returns the inputs of a query in the forms in which a kernel may record them, the nearest one first; the error
+    /// is the reason why the operator's inputs are not those of a kernel.
+    pub(crate) fn recorded_forms(
+        &self,
+        query: &OpQuery,
+        kernel: &KernelName,
+    ) -> Result<Vec<Vec<QueryTensor>>, MissReason> {
+        let operator = self.mapping.operator(&query.op);
+        let mut slots = prepared_slots(operator, query)?;
+        let traits = KernelTraits::of_kernel(kernel);
+        if operator.is_some()
+            && let Some(recorded) = recorded_inputs(traits, &slots)
+        {
+            slots = recorded;
+        }
+        let mut stripped = slots.clone();
+        for slot in &mut stripped {
+            let rank = slot.dims.as_slice().len();
+            slot.dims = slot.dims.without_leading_ones(rank.saturating_sub(1).max(1));
+        }
+        let variants = input_variants(traits, slots);
+        let forms = variants.into_iter().map(|variant| variant.slots).chain([stripped]);
+        let mut found: Vec<Vec<QueryTensor>> = Vec::new();
+        for form in forms {
+            let tensors: Vec<QueryTensor> = form
+                .iter()
+                .map(|slot| QueryTensor {
+                    dims: slot.dims.as_slice().to_vec(),
+                    dtype: slot.dtype.cloned(),
+                    format: slot.format.cloned(),
+                })
+                .collect();
+            if !found.contains(&tensors) {
+                found.push(tensors);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns true if rows of an operator's kernels may have more inputs than its queries.
+    pub(crate) fn allows_more_inputs(&self, op: &str) -> bool {
+        self.mapping.operator(op).is_some_and(|operator| operator.input_count.is_some())
+    }
+
+    /// Returns true if the database has a table of a kernel.
+    pub(crate) fn knows_table(&self, kernel: &KernelName) -> bool {
+        self.index.kernels().any(|known| known == kernel)
+    }
+
+    /// Returns the cases of a kernel's table.
+    pub(crate) fn table_cases(&self, kernel: &KernelName) -> Result<Arc<TableCases>, LookupError> {
+        self.index.table_cases(kernel)
+    }
+
+    /// Returns the reason why a measured row of a case would not answer a query by an exact rule, of a composite its
+    /// first kernel; `None` if it would.
+    pub(crate) fn unanswered_reason(&self, query: &OpQuery, case: &Case) -> Option<String> {
+        let unreadable = || Some("the row cannot be read".to_owned());
+        let Some(table) = probe_table(case) else { return unreadable() };
+        let Ok(index) = self.index.with_table(&case.kernel, &table, &self.mapping) else {
+            return unreadable();
+        };
+        let engine = Self { mapping: self.mapping.clone(), index, rules: self.rules };
+        let answer = match self.mapping.operator(&query.op) {
+            Some(operator) if matches!(operator.route, OperatorRoute::StaticComposite { .. }) => {
+                engine.lookup_first_kernel(operator, &case.kernel, query)
+            }
+            _ => engine.lookup(query),
+        };
+        match answer {
+            Ok(answer) if answer.source == AnswerSource::Measured && !answer.rows.is_empty() => None,
+            Ok(answer) => {
+                Some(answer.miss.map_or_else(|| answer.source.to_string(), |miss| miss.to_string()))
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
+
+/// Returns a table with a measured row of a case.
+fn probe_table(case: &Case) -> Option<KernelCsv> {
+    let cells = columns::SIGNATURE.into_iter().zip(signature_cells(case, 0));
+    let attributes = case.attributes.iter().map(|(column, cell)| (column, cell.to_owned()));
+    let latency = [(LatencyColumn::Replay.names()[0], PROBE_LATENCY.to_owned())];
+    let (header, row): (Vec<&str>, Vec<String>) = cells.chain(attributes).chain(latency).unzip();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(&header).ok()?;
+    writer.write_record(&row).ok()?;
+    KernelCsv::from_bytes(Path::new("probe.csv"), writer.into_inner().ok()?).ok()
+}

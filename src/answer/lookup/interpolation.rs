@@ -1,0 +1,268 @@
+//! Interpolation between rows that differ along one to three axes only.
+
+use super::{
+    answer::{LatencyColumn, LookupAnswer},
+    attention_work::as_coordinate,
+    axis_tables::{AxisRow, AxisSystem, compact, query_coordinates, query_dims},
+    kernel_index::KernelIndex,
+    linear::{ValuedPoint, interpolate},
+    match_rows::{
+        FittingForm, InputComparison, compare_class, fitting_forms, have_different_attributes, token_variants,
+    },
+    query::InputVariant,
+    row_answers::{interpolated_answer, kind_of_dims, preferred_columns},
+    rules::{LookupAxes, MatchRule},
+    slot_dims::SlotDims,
+};
+use crate::answer::op_mapping::{GenericAxis, KernelPolicy};
+
+/// Kind of an operator for interpolation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum InterpolationKind {
+    /// By the kernel.
+    #[default]
+    Kernel,
+    /// A kernel that computes scales.
+    Scale,
+    /// An element-wise kernel.
+    Elementwise,
+    /// Not interpolated.
+    Disabled,
+}
+
+/// Query of an interpolation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InterpolationQuery<'q> {
+    pub(crate) variants: &'q [InputVariant<'q>],
+    pub(crate) outputs: &'q [SlotDims],
+    pub(crate) comparison: InputComparison<'q>,
+    pub(crate) kind: InterpolationKind,
+}
+
+/// Greatest number of interpolated dimensions where the mapping states none.
+pub(crate) const MAX_DIMS: u8 = 3;
+
+/// Interpolates between the rows of a kernel. Columns of latencies are not mixed: the preferred one is tried with all
+/// axes before the next one.
+pub(crate) fn interpolate_rows(
+    index: &KernelIndex,
+    query: InterpolationQuery<'_>,
+    policy: KernelPolicy,
+) -> Option<LookupAnswer> {
+    let limit = policy.max_interpolation_dim.unwrap_or(MAX_DIMS);
+    let system = match query.kind {
+        InterpolationKind::Disabled => return None,
+        InterpolationKind::Elementwise => Some(AxisSystem::MovedElements),
+        InterpolationKind::Scale => Some(AxisSystem::Scale),
+        InterpolationKind::Kernel if index.traits.is_product => Some(AxisSystem::Product),
+        InterpolationKind::Kernel if policy.generic_axis == GenericAxis::OutputElements => {
+            Some(AxisSystem::OutputElements)
+        }
+        InterpolationKind::Kernel => None,
+    };
+    preferred_columns(policy).into_iter().find_map(|column| match system {
+        Some(system) => along_axes(index, query, system, limit, column),
+        None if limit > 0 => along_tokens(index, query, column),
+        None => None,
+    })
+}
+
+fn along_tokens(
+    index: &KernelIndex,
+    query: InterpolationQuery<'_>,
+    column: LatencyColumn,
+) -> Option<LookupAnswer> {
+    for variant in token_variants(query.variants) {
+        let tokens = variant.slots.first().and_then(|slot| slot.dims.as_slice().first().copied());
+        for fit in fitting_forms(index, &variant.slots, query.comparison) {
+            for rows in index.rows_by_tokens(fit.form, &variant.slots) {
+                let found = match query.comparison.output {
+                    None => interpolate_tokens(index, rows, column, tokens?),
+                    Some(output) => {
+                        [OutputGrowth::WithTokens, OutputGrowth::None].into_iter().find_map(|growth| {
+                            let fits = |(row_tokens, row): &&(u64, u32)| {
+                                let row = index.first_output(&index.rows.rows[*row as usize]);
+                                row.is_none_or(|row| {
+                                    growth.fits([output.dims, row], [tokens.unwrap_or(1), *row_tokens])
+                                })
+                            };
+                            let rows: Vec<(u64, u32)> = rows.iter().filter(fits).copied().collect();
+                            interpolate_tokens(index, &rows, column, tokens?)
+                        })
+                    }
+                };
+                if let Some(found) = found {
+                    return Some(answer(index, found, column, fit, 1, LookupAxes::TOKENS));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Interpolated value, and the rows that it is from with their coordinates.
+type UsedPoints = (f64, Vec<(u32, [f64; 3])>);
+
+/// Interpolates between the rows on both sides of a number of tokens, whose outputs are alike.
+fn interpolate_tokens(
+    index: &KernelIndex,
+    rows: &[(u64, u32)],
+    column: LatencyColumn,
+    tokens: u64,
+) -> Option<UsedPoints> {
+    let points = bracket(index, rows, column, tokens, |row| *row);
+    let found = interpolate(&points, [as_coordinate(tokens), 0.0, 0.0], 1)?;
+    have_outputs_alike(index, &found.rows).then(|| (found.value, found.used_points(&points)))
+}
+
+/// Growth of an output along the tokens.
+#[derive(Clone, Copy, Debug)]
+enum OutputGrowth {
+    /// In proportion.
+    WithTokens,
+    /// As that of a slice: none.
+    None,
+}
+
+impl OutputGrowth {
+    /// Returns true if two outputs of these tokens differ as the growth states.
+    fn fits(self, outputs: [SlotDims; 2], tokens: [u64; 2]) -> bool {
+        let [one, other] = outputs.map(|dims| u128::from(dims.element_count()));
+        match self {
+            Self::WithTokens => one * u128::from(tokens[1]) == other * u128::from(tokens[0]),
+            Self::None => one == other,
+        }
+    }
+}
+
+/// Returns true if the first outputs of rows are of one size, or as large as their tokens are many: the outputs of
+/// slices are neither.
+fn have_outputs_alike(index: &KernelIndex, rows: &[u32]) -> bool {
+    let sizes = |number: &u32| {
+        let row = &index.rows.rows[*number as usize];
+        let form = index.rows.form(row);
+        let tokens = form.inputs.first().map(|_| index.rows.logical_input(row, 0));
+        let tokens = tokens.and_then(|dims| dims.as_slice().first().copied()).unwrap_or(1);
+        let output =
+            form.outputs.first().map(|_| SlotDims::new(index.rows.output_dims(row, 0)).element_count());
+        (u128::from(tokens), output.map(u128::from))
+    };
+    let Some((first_tokens, first)) = rows.first().map(sizes) else { return true };
+    let mut others = rows.iter().map(sizes);
+    others.clone().all(|(_, output)| output == first)
+        || others.all(|(tokens, output)| match (first, output) {
+            (Some(first), Some(output)) => first * tokens == output * first_tokens,
+            _ => false,
+        })
+}
+
+fn along_axes(
+    index: &KernelIndex,
+    query: InterpolationQuery<'_>,
+    system: AxisSystem,
+    limit: u8,
+    column: LatencyColumn,
+) -> Option<LookupAnswer> {
+    let tables = index.axis_tables();
+    // Outputs of operators are those of a framework, which may have divided or joined them.
+    let outputs = match system {
+        AxisSystem::Product if query.comparison.output.is_none() => &[],
+        _ => query.outputs,
+    };
+    for variant in query.variants {
+        let inputs = query_dims(&variant.slots);
+        let mut fits: Vec<FittingForm> = tables
+            .class_examples(&index.rows)
+            .filter_map(|(class, form)| {
+                compare_class(index, form, &variant.slots, query.comparison)
+                    .map(|fit| FittingForm { form: class, ..fit })
+            })
+            .collect();
+        let class_forms =
+            tables.class_examples(&index.rows).filter(|(class, _)| fits.iter().any(|fit| fit.form == *class));
+        if have_different_attributes(index, class_forms.map(|(_, form)| form)) {
+            continue;
+        }
+        fits.sort_by_key(|fit| (fit.is_relaxed, fit.format_rank, fit.form));
+        for target in query_coordinates(system, &inputs, outputs) {
+            for (group, axes) in system.groups() {
+                let dims = group.count_ones();
+                if dims > u32::from(limit) {
+                    continue;
+                }
+                let at = compact(target.at, group);
+                for fit in &fits {
+                    let rows = tables.rows_along(&index.rows, system, group, fit.form, &target);
+                    let points = if dims == 1 {
+                        bracket(index, rows, column, at[0], |row| (row.at[0], row.row))
+                    } else {
+                        all_points(index, rows, column)
+                    };
+                    if let Some(found) = interpolate(&points, at.map(as_coordinate), dims as usize) {
+                        let used = (found.value, found.used_points(&points));
+                        return Some(answer(index, used, column, *fit, dims, axes));
+                    }
+                }
+            }
+        }
+    }
+    None
+}
+
+fn all_points(index: &KernelIndex, rows: &[AxisRow], column: LatencyColumn) -> Vec<ValuedPoint> {
+    let point = |row: &AxisRow| {
+        let value = index.rows.rows[row.row as usize].latency_in(column)?;
+        Some(ValuedPoint { at: row.at.map(as_coordinate), value, row: row.row })
+    };
+    rows.iter().filter_map(point).collect()
+}
+
+/// Returns the points at the nearest coordinates on both sides of a target, of rows that are sorted by coordinate.
+fn bracket<T>(
+    index: &KernelIndex,
+    rows: &[T],
+    column: LatencyColumn,
+    target: u64,
+    key: impl Fn(&T) -> (u64, u32),
+) -> Vec<ValuedPoint> {
+    let point = |row: &T| {
+        let (at, number) = key(row);
+        let value = index.rows.rows[number as usize].latency_in(column)?;
+        Some(ValuedPoint { at: [as_coordinate(at), 0.0, 0.0], value, row: number })
+    };
+    let middle = rows.partition_point(|row| key(row).0 < target);
+    let (below, above) = rows.split_at(middle);
+    let mut points: Vec<ValuedPoint> = Vec::new();
+    let mut extend = |candidates: &mut dyn Iterator<Item = &T>| {
+        let mut nearest = None;
+        for row in candidates {
+            if nearest.is_some_and(|at| at != key(row).0) {
+                break;
+            }
+            if let Some(point) = point(row) {
+                nearest = Some(key(row).0);
+                points.push(point);
+            }
+        }
+        nearest
+    };
+    if extend(&mut above.iter()) != Some(target) {
+        extend(&mut below.iter().rev());
+    }
+    points
+}
+
+fn answer(
+    index: &KernelIndex,
+    (value, mut rows): UsedPoints,
+    column: LatencyColumn,
+    fit: FittingForm,
+    dims: u32,
+    axes: LookupAxes,
+) -> LookupAnswer {
+    let (kind, confidence) = kind_of_dims(dims);
+    rows.sort_unstable_by_key(|(row, _)| *row);
+    let rule = MatchRule { has_relaxed_dtype: fit.is_relaxed, axes, ..MatchRule::of_kind(kind) };
+    let confidence = confidence * if fit.is_relaxed { 0.9 } else { 1.0 };
+    interpolated_answer(&index.rows, value, &rows, column, (rule, confidence))
+}

@@ -1,0 +1,418 @@
+//! The rows of one kernel in memory: dimensions, forms, latencies and lines.
+//!
+//! A form is everything of a row but its dimensions, and most rows of a table share a few forms. It is found by the
+//! bytes of its cells, so that loading parses each form once.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+
+use super::{
+    answer::LatencyColumn,
+    rules::LookupRules,
+    slot_dims::{MAX_RANK, SlotDims},
+};
+use crate::{
+    answer::op_mapping::KernelPolicy,
+    database::{DatabaseError, KernelCsv, columns, row_cases::RowColumns},
+    kernel::{
+        Case, CaseAttributes, Dtype, EP_SIZE, KernelName, Slot, Tensor, TensorFormat, Verdict, WORLD_SIZE,
+        attention_attribute,
+    },
+};
+
+/// Attributes without which shapes do not determine the work of a kernel.
+const WORK_ATTRIBUTES: [&str; 7] = [
+    EP_SIZE,
+    WORLD_SIZE,
+    attention_attribute::QUERY_LENGTHS,
+    attention_attribute::KV_LENGTHS,
+    attention_attribute::AVG_SEQ_LEN,
+    attention_attribute::VALID_BLOCKS,
+    "Runtime sparse_indices_valid_count",
+];
+
+/// Element type, format and rank of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TensorForm {
+    pub(crate) dtype: Dtype,
+    pub(crate) format: TensorFormat,
+    pub(crate) rank: usize,
+}
+
+/// Everything that rows of different sizes share. Scalars beside tensors are left out, as in signatures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct RowForm {
+    pub(crate) inputs: Vec<TensorForm>,
+    pub(crate) outputs: Vec<TensorForm>,
+    pub(crate) attributes: CaseAttributes,
+}
+
+impl RowForm {
+    /// Returns true if an input has a blocked layout.
+    pub(crate) fn has_blocked_input(&self) -> bool {
+        self.inputs.iter().any(|input| input.format.private().is_some())
+    }
+
+    /// Returns true if an output has a blocked layout.
+    pub(crate) fn has_blocked_output(&self) -> bool {
+        self.outputs.iter().any(|output| output.format.private().is_some())
+    }
+
+    /// Returns the attributes without which shapes do not determine the work.
+    pub(crate) fn work_attributes(&self) -> impl Iterator<Item = &str> {
+        self.attributes.iter().map(|(name, _)| name).filter(|name| WORK_ATTRIBUTES.contains(name))
+    }
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexedRow {
+    pub(crate) form: u32,
+    /// Start of its dimensions.
+    first_dim: u32,
+    /// Line in the file, from 1.
+    pub(crate) line: u32,
+    /// Latencies in microseconds by [`LatencyColumn`]; 0 without one.
+    latencies: [f64; LatencyColumn::COUNT],
+    pub(crate) verdict: Option<Verdict>,
+    /// True while lookups answer as if the row were not measured.
+    is_hidden: bool,
+}
+
+impl IndexedRow {
+    /// Returns true if a column has a latency, also of a hidden row: tables by which rows are found have these as well.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.latencies.iter().any(|latency| *latency > 0.0)
+    }
+
+    /// Returns the latency in microseconds, from the first column that has one; `None` for a hidden row.
+    pub(crate) fn latency(&self) -> Option<(LatencyColumn, f64)> {
+        LatencyColumn::ALL.into_iter().find_map(|column| Some((column, self.latency_in(column)?)))
+    }
+
+    /// Returns the latency of one column.
+    pub(crate) fn latency_in(&self, column: LatencyColumn) -> Option<f64> {
+        Some(self.latencies[column as usize]).filter(|latency| *latency > 0.0 && !self.is_hidden)
+    }
+}
+
+/// The rows of one kernel.
+#[derive(Debug)]
+pub(crate) struct KernelRows {
+    pub(crate) kernel: KernelName,
+    pub(crate) forms: Vec<RowForm>,
+    pub(crate) rows: Vec<IndexedRow>,
+    dims: Vec<u64>,
+    /// Rows whose cells cannot be read.
+    pub(crate) unread: usize,
+}
+
+impl KernelRows {
+    /// Reads the rows of a table. Fails with [`DatabaseError::MissingColumn`].
+    pub(crate) fn load(
+        kernel: &KernelName,
+        table: &KernelCsv,
+        policy: KernelPolicy,
+        rules: LookupRules,
+    ) -> Result<Self, DatabaseError> {
+        let cases = RowColumns::from_table(table)?;
+        let mut reader = RowReader {
+            rows: Self {
+                kernel: kernel.clone(),
+                forms: Vec::new(),
+                rows: Vec::with_capacity(table.len()),
+                dims: Vec::with_capacity(table.len() * 8),
+                unread: 0,
+            },
+            cases: &cases,
+            table,
+            known: HashMap::default(),
+            forms: HashMap::new(),
+            key: Vec::new(),
+        };
+        let case_columns = cases.case_columns();
+        let latencies = LatencyReader::new(table, policy, rules);
+        let picked: Vec<usize> =
+            case_columns.iter().copied().chain(latencies.columns.iter().copied()).collect();
+        table.for_each_cells(&picked, |row, cells| {
+            let (case, measured) = cells.split_at(case_columns.len());
+            let (values, verdict) = latencies.read(measured);
+            reader.add_row(row, case, values, verdict);
+        });
+        Ok(reader.rows)
+    }
+
+    /// Hides the row of a line, or shows it again.
+    pub(crate) fn set_hidden(&mut self, line: u32, is_hidden: bool) {
+        if let Ok(number) = self.rows.binary_search_by_key(&line, |row| row.line) {
+            self.rows[number].is_hidden = is_hidden;
+        }
+    }
+
+    pub(crate) fn form(&self, row: &IndexedRow) -> &RowForm {
+        &self.forms[row.form as usize]
+    }
+
+    /// Returns the dimensions of an input as they are recorded.
+    pub(crate) fn input_dims(&self, row: &IndexedRow, input: usize) -> &[u64] {
+        let inputs = &self.form(row).inputs;
+        let start = row.first_dim as usize + inputs[..input].iter().map(|form| form.rank).sum::<usize>();
+        &self.dims[start..start + inputs[input].rank]
+    }
+
+    /// Returns the dimensions of an output as they are recorded.
+    pub(crate) fn output_dims(&self, row: &IndexedRow, output: usize) -> &[u64] {
+        let form = self.form(row);
+        let ranks = form.inputs.iter().chain(&form.outputs[..output]).map(|form| form.rank);
+        let start = row.first_dim as usize + ranks.sum::<usize>();
+        &self.dims[start..start + form.outputs[output].rank]
+    }
+
+    /// Returns the dimensions of an input, with blocked matrices as the matrices that they store.
+    pub(crate) fn logical_input(&self, row: &IndexedRow, input: usize) -> SlotDims {
+        let dims = self.input_dims(row, input);
+        match self.form(row).inputs[input].format.private() {
+            Some("FRACTAL_NZ") => SlotDims::from_blocked(dims),
+            _ => SlotDims::new(dims),
+        }
+    }
+
+    /// Returns the inputs of a row as tensors.
+    pub(crate) fn input_tensors(&self, row: &IndexedRow) -> Vec<Tensor> {
+        let inputs = self.form(row).inputs.iter().enumerate();
+        let tensor = |(input, form): (usize, &TensorForm)| Tensor {
+            dims: self.input_dims(row, input).to_vec(),
+            dtype: form.dtype.clone(),
+            format: form.format.clone(),
+        };
+        inputs.map(tensor).collect()
+    }
+}
+
+/// Columns with latencies, and those that qualify them.
+struct LatencyReader {
+    /// Indices in the table.
+    columns: Vec<usize>,
+    /// Positions among `columns`.
+    latencies: [Vec<usize>; LatencyColumn::COUNT],
+    verdict: Option<usize>,
+    /// Greatest ratio of a production duration to the time of the cores, with positions of core, AI core and vector
+    /// times.
+    envelope: Option<(f64, [usize; 3])>,
+}
+
+impl LatencyReader {
+    fn new(table: &KernelCsv, policy: KernelPolicy, rules: LookupRules) -> Self {
+        let mut columns_read = Vec::new();
+        let mut find = |name: &str| {
+            let index = table.column_index(name)?;
+            columns_read.push(index);
+            Some(columns_read.len() - 1)
+        };
+        let latencies = LatencyColumn::ALL
+            .map(|column| column.names().iter().filter_map(|name| find(name)).collect::<Vec<_>>());
+        let verdict = match rules {
+            LookupRules::Current => find(columns::VERDICT),
+            LookupRules::Superseded => None,
+        };
+        let envelope = policy.max_core_ratio.and_then(|ratio| {
+            let [core, cube, vector] = [
+                columns::CORE.to_owned(),
+                columns::profiling_column("aicore_time(us)"),
+                columns::profiling_column("aiv_time(us)"),
+            ];
+            Some((ratio, [find(&core)?, find(&cube)?, find(&vector)?]))
+        });
+        Self { columns: columns_read, latencies, verdict, envelope }
+    }
+
+    fn read(&self, cells: &[&[u8]]) -> ([f64; LatencyColumn::COUNT], Option<Verdict>) {
+        let verdict = self.verdict.map(|at| cells[at].trim_ascii()).filter(|cell| !cell.is_empty());
+        let verdict = verdict.and_then(|cell| std::str::from_utf8(cell).ok()?.parse::<Verdict>().ok());
+        let mut latencies = [0.0; LatencyColumn::COUNT];
+        for (latency, positions) in latencies.iter_mut().zip(&self.latencies) {
+            *latency = positions.iter().find_map(|at| parse_duration(cells[*at])).unwrap_or_default();
+        }
+        // The replay did not measure this kernel at these shapes; production profiles did.
+        if verdict.is_some_and(Verdict::refutes_replay) {
+            latencies[LatencyColumn::Replay as usize] = 0.0;
+        }
+        let production = &mut latencies[LatencyColumn::Production as usize];
+        if let Some((ratio, [core, cube, vector])) = self.envelope
+            && cells[core].trim_ascii() == b"MIX_AIC"
+            && let (Some(cube), Some(vector)) = (parse_duration(cells[cube]), parse_duration(cells[vector]))
+            && *production > ratio * cube.max(vector)
+        {
+            *production = cube.max(vector);
+        }
+        (latencies, verdict)
+    }
+}
+
+/// Parses a positive finite number.
+fn parse_duration(cell: &[u8]) -> Option<f64> {
+    let number: f64 = std::str::from_utf8(cell).ok()?.trim().parse().ok()?;
+    (number.is_finite() && number > 0.0).then_some(number)
+}
+
+/// A form with the slots that its tensors are in.
+#[derive(Clone, Debug)]
+struct KnownForm {
+    form: u32,
+    /// True for each slot of a side that is a tensor of the form.
+    slots: [Vec<bool>; 2],
+}
+
+struct RowReader<'a> {
+    rows: KernelRows,
+    cases: &'a RowColumns,
+    table: &'a KernelCsv,
+    /// Forms by the bytes of their cells.
+    known: HashMap<Vec<u8>, KnownForm, FixedState>,
+    forms: HashMap<RowForm, u32>,
+    key: Vec<u8>,
+}
+
+impl RowReader<'_> {
+    fn add_row(
+        &mut self,
+        row: usize,
+        cells: &[&[u8]],
+        latencies: [f64; LatencyColumn::COUNT],
+        verdict: Option<Verdict>,
+    ) {
+        let first_dim = self.rows.dims.len();
+        let Some(form) = self.read_form(row, cells) else {
+            self.rows.dims.truncate(first_dim);
+            self.rows.unread += 1;
+            return;
+        };
+        let line = self.table.row_line(row).unwrap_or_default();
+        let (Ok(first_dim), Ok(line)) = (u32::try_from(first_dim), u32::try_from(line)) else {
+            self.rows.dims.truncate(first_dim);
+            self.rows.unread += 1;
+            return;
+        };
+        self.rows.rows.push(IndexedRow { form, first_dim, line, latencies, verdict, is_hidden: false });
+    }
+
+    /// Appends the dimensions of a row and returns its form; `None` for a row that is no case.
+    fn read_form(&mut self, row: usize, cells: &[&[u8]]) -> Option<u32> {
+        self.key.clear();
+        let mut ranks = [Vec::new(), Vec::new()];
+        let is_plain = scan_shapes(cells[0], &mut ranks[0]) && scan_shapes(cells[3], &mut ranks[1]);
+        if is_plain {
+            for side in &ranks {
+                self.key.extend_from_slice(side);
+                self.key.push(u8::MAX);
+            }
+            for cell in [1, 2, 4, 5].into_iter().chain(6..cells.len()) {
+                self.key.extend_from_slice(cells[cell]);
+                self.key.push(b'\n');
+            }
+            if let Some(known) = self.known.get(&self.key) {
+                for (cell, slots) in [cells[0], cells[3]].into_iter().zip(&known.slots) {
+                    push_dims(cell, slots, &mut self.rows.dims);
+                }
+                return Some(known.form);
+            }
+        }
+        let case = self.cases.parse_case(&self.rows.kernel, &self.table.row_byte_cells(row)).ok()?;
+        let mut tensors = case.inputs.iter().chain(&case.outputs).flatten();
+        if tensors.any(|tensor| tensor.dims.len() > MAX_RANK) {
+            return None;
+        }
+        let slots = [&case.inputs, &case.outputs].map(|side| tensor_slots(side));
+        let form = self.form_of_case(&case, &slots);
+        for (side, slots) in [&case.inputs, &case.outputs].into_iter().zip(&slots) {
+            for (slot, _) in side.iter().zip(slots).filter(|(_, is_tensor)| **is_tensor) {
+                self.rows.dims.extend(slot.iter().flat_map(|tensor| &tensor.dims));
+            }
+        }
+        if is_plain {
+            self.known.insert(self.key.clone(), KnownForm { form, slots });
+        }
+        Some(form)
+    }
+
+    fn form_of_case(&mut self, case: &Case, slots: &[Vec<bool>; 2]) -> u32 {
+        let side = |side: &[Slot], slots: &[bool]| -> Vec<TensorForm> {
+            let tensors = side.iter().zip(slots).filter(|(_, is_tensor)| **is_tensor);
+            let tensors = tensors.filter_map(|(slot, _)| slot.as_ref());
+            let form = |tensor: &Tensor| TensorForm {
+                dtype: tensor.dtype.clone(),
+                format: tensor.format.clone(),
+                rank: tensor.dims.len(),
+            };
+            tensors.map(form).collect()
+        };
+        let form = RowForm {
+            inputs: side(&case.inputs, &slots[0]),
+            outputs: side(&case.outputs, &slots[1]),
+            attributes: case.attributes.clone(),
+        };
+        if let Some(known) = self.forms.get(&form) {
+            return *known;
+        }
+        // A table has fewer forms than rows, whose number fits.
+        let number = u32::try_from(self.rows.forms.len()).unwrap_or(u32::MAX);
+        self.rows.forms.push(form.clone());
+        self.forms.insert(form, number);
+        number
+    }
+}
+
+/// Returns true for each slot that is compared: tensors, or scalars if there are no others.
+fn tensor_slots(side: &[Slot]) -> Vec<bool> {
+    let only_scalars = side.iter().flatten().all(Tensor::is_scalar);
+    side.iter().map(|slot| slot.as_ref().is_some_and(|tensor| only_scalars || !tensor.is_scalar())).collect()
+}
+
+/// Returns the shapes of a cell without the quotes around it.
+fn bare_shapes(cell: &[u8]) -> &[u8] {
+    let cell = cell.trim_ascii();
+    let cell = cell.strip_prefix(b"\"").unwrap_or(cell);
+    cell.strip_suffix(b"\"").unwrap_or(cell)
+}
+
+/// Appends the rank of each slot. Returns false unless the cell consists of numbers, commas and semicolons.
+fn scan_shapes(cell: &[u8], ranks: &mut Vec<u8>) -> bool {
+    let (mut rank, mut digits) = (0_u8, 0_u8);
+    for byte in bare_shapes(cell) {
+        match byte {
+            b'0'..=b'9' if digits < 18 => {
+                rank += u8::from(digits == 0);
+                digits += 1;
+            }
+            b',' if digits > 0 && rank < 16 => digits = 0,
+            b';' if digits > 0 || rank == 0 => {
+                ranks.push(rank);
+                (rank, digits) = (0, 0);
+            }
+            _ => return false,
+        }
+    }
+    ranks.push(rank);
+    digits > 0 || rank == 0
+}
+
+/// Appends the dimensions of the chosen slots of a cell that [`scan_shapes`] accepts.
+fn push_dims(cell: &[u8], slots: &[bool], dims: &mut Vec<u64>) {
+    let mut slots = slots.iter();
+    for shape in bare_shapes(cell).split(|byte| *byte == b';') {
+        if slots.next() != Some(&true) || shape.is_empty() {
+            continue;
+        }
+        let mut number = 0;
+        for byte in shape {
+            if *byte == b',' {
+                dims.push(number);
+                number = 0;
+            } else {
+                number = number * 10 + u64::from(byte - b'0');
+            }
+        }
+        dims.push(number);
+    }
+}

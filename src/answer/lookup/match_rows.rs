@@ -1,0 +1,413 @@
+//! Search for the rows of one kernel that fit the inputs of a query.
+
+use std::collections::BTreeSet;
+
+use super::{
+    answer::MissReason,
+    kernel_index::KernelIndex,
+    kernel_rows::{IndexedRow, RowForm},
+    padding::{LONGEST_PADDING, match_padding},
+    query::{InputSlot, InputVariant},
+    rules::{MatchRule, RuleKind},
+    slot_dims::SlotDims,
+};
+use crate::{
+    answer::op_query::fused_products::FusedProduct,
+    kernel::{Dtype, EP_SIZE, WORLD_SIZE},
+};
+
+/// Inputs that are compared, and the formats that a mapping expects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InputComparison<'m> {
+    /// True if a row may have more inputs than the query.
+    pub(crate) is_prefix: bool,
+    /// Formats of the first inputs that are preferred.
+    pub(crate) formats: &'m [String],
+    /// Number of ranks that share the experts.
+    pub(crate) ep_size: Option<u64>,
+    /// True if a row must have this number of ranks.
+    pub(crate) needs_ep_size: bool,
+    /// Number of ranks over which a kernel communicates.
+    pub(crate) ranks: Option<u64>,
+    /// First output of a kernel by its own name, which rows must have; `None` if it is unknown.
+    pub(crate) output: Option<RequiredOutput<'m>>,
+}
+
+/// First output that rows must have: inputs alike may belong to another operation, such as a product of the transposed left side,
+/// another slice, or a conversion to another type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequiredOutput<'m> {
+    pub(crate) dims: SlotDims,
+    pub(crate) dtype: Option<&'m Dtype>,
+    /// Product whose output follows from its number of ranks.
+    pub(crate) product: Option<FusedProduct>,
+}
+
+impl RequiredOutput<'_> {
+    /// Returns true if a row has as many elements in its first output, or none recorded.
+    fn fits_row(self, index: &KernelIndex, row: &IndexedRow) -> bool {
+        index.first_output(row).is_none_or(|dims| dims.element_count() == self.dims.element_count())
+    }
+
+    /// Returns the number of ranks of a row with the inputs of the query, if its output shows that it is another one.
+    fn other_ranks_of_row(self, index: &KernelIndex, row: &IndexedRow) -> Option<u64> {
+        let input = index.rows.logical_input(row, 0);
+        let ranks = |output: SlotDims| {
+            self.product?.ranks_of_rows(*input.as_slice().first()?, *output.as_slice().first()?)
+        };
+        let (wanted, recorded) = (ranks(self.dims)?, ranks(index.first_output(row)?)?);
+        (recorded != wanted).then_some(recorded)
+    }
+}
+
+impl<'m> InputComparison<'m> {
+    /// Creates a comparison of rows without a number of ranks.
+    pub(crate) const fn new(is_prefix: bool, formats: &'m [String]) -> Self {
+        Self { is_prefix, formats, ep_size: None, needs_ep_size: false, ranks: None, output: None }
+    }
+}
+
+/// Row that fits a query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowMatch {
+    pub(crate) row: u32,
+    pub(crate) rule: MatchRule,
+    /// Factor of the latency, 1 but for other element types.
+    pub(crate) scale: f64,
+    /// 0 for the preferred formats.
+    pub(crate) format_rank: u8,
+}
+
+impl RowMatch {
+    /// Creates a match whose latency is multiplied by a factor.
+    pub(crate) const fn scaled(row: u32, rule: MatchRule, scale: f64) -> Self {
+        Self { row, rule, scale, format_rank: 0 }
+    }
+}
+
+/// Properties of rows that were compared, for the reason of a miss.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RowsSeen {
+    pub(crate) same_inputs: bool,
+    pub(crate) other_dtype: bool,
+    pub(crate) other_format: bool,
+    pub(crate) other_output: bool,
+    /// Numbers of ranks of rows that fit but for these.
+    pub(crate) other_ranks: BTreeSet<u64>,
+    pub(crate) unmeasured: bool,
+    pub(crate) same_count: bool,
+    /// Attributes of rows with the same inputs that a query by shapes leaves open.
+    pub(crate) open_attributes: Vec<String>,
+}
+
+impl RowsSeen {
+    /// Adds what another kernel has.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.same_inputs |= other.same_inputs;
+        self.other_dtype |= other.other_dtype;
+        self.other_format |= other.other_format;
+        self.other_output |= other.other_output;
+        self.other_ranks.extend(other.other_ranks);
+        self.unmeasured |= other.unmeasured;
+        self.same_count |= other.same_count;
+        self.open_attributes.extend(other.open_attributes);
+        self.open_attributes.sort();
+        self.open_attributes.dedup();
+    }
+
+    /// Returns the reason of a miss.
+    pub(crate) fn reason(self) -> MissReason {
+        if !self.open_attributes.is_empty() {
+            MissReason::OpenAttributes(self.open_attributes)
+        } else if self.unmeasured {
+            MissReason::NotMeasured
+        } else if !self.other_ranks.is_empty() {
+            MissReason::RankCountMismatch(self.other_ranks.into_iter().collect())
+        } else if self.other_format {
+            MissReason::FormatMismatch
+        } else if self.other_dtype {
+            MissReason::DtypeMismatch
+        } else if self.other_output {
+            MissReason::OutputMismatch
+        } else if self.same_count {
+            MissReason::ShapeMismatch
+        } else {
+            MissReason::InputCountMismatch
+        }
+    }
+}
+
+/// Comparison of a form with the inputs of a query.
+enum FormFit {
+    Fits {
+        is_relaxed: bool,
+        format_rank: u8,
+    },
+    OtherDtype,
+    OtherFormat,
+    OtherOutput,
+    /// The rows are of this number of ranks; `None` if it is unknown.
+    OtherRanks(Option<u64>),
+    /// Shapes do not determine the work of the rows.
+    OpenAttributes,
+}
+
+fn compare_form(
+    index: &KernelIndex,
+    form: &RowForm,
+    slots: &[InputSlot<'_>],
+    comparison: InputComparison<'_>,
+) -> FormFit {
+    let mut is_relaxed = false;
+    for (slot, input) in slots.iter().zip(&form.inputs) {
+        if let Some(dtype) = slot.dtype {
+            let (fits, relaxed) = index.traits.match_dtype(dtype, &input.dtype);
+            if !fits {
+                return FormFit::OtherDtype;
+            }
+            is_relaxed |= relaxed;
+        }
+    }
+    let has_other_format = slots
+        .iter()
+        .zip(&form.inputs)
+        .any(|(slot, input)| slot.format.is_some_and(|format| !format.same_layout(&input.format)));
+    if has_other_format {
+        return FormFit::OtherFormat;
+    }
+    if let (Some(output), Some(recorded)) = (comparison.output, form.outputs.first())
+        && let Some(dtype) = output.dtype
+    {
+        // Another type beside equal inputs is another operation.
+        let (fits, relaxed) = index.traits.match_dtype(dtype, &recorded.dtype);
+        if !fits || relaxed && !is_relaxed {
+            return FormFit::OtherOutput;
+        }
+    }
+    let number = |column: &str| form.attributes.get(column).and_then(|text| text.parse::<u64>().ok());
+    let ep_size = number(EP_SIZE);
+    if comparison.ep_size.is_some()
+        && ep_size != comparison.ep_size
+        && (ep_size.is_some() || comparison.needs_ep_size)
+    {
+        return FormFit::OtherRanks(ep_size);
+    }
+    if let (Some(ranks), Some(recorded)) = (comparison.ranks, number(WORLD_SIZE))
+        && ranks != recorded
+    {
+        return FormFit::OtherRanks(Some(recorded));
+    }
+    let is_open = |name: &str| match name {
+        EP_SIZE => comparison.ep_size.is_none(),
+        WORLD_SIZE => comparison.ranks.is_none(),
+        _ => true,
+    };
+    if form.work_attributes().any(is_open) {
+        return FormFit::OpenAttributes;
+    }
+    let is_preferred = if comparison.formats.is_empty() {
+        !form.has_blocked_input()
+    } else {
+        let is_expected = |(input, expected): (&super::kernel_rows::TensorForm, &String)| {
+            input.format.private().unwrap_or("ND") == expected
+        };
+        form.inputs.iter().zip(comparison.formats).all(is_expected)
+    };
+    FormFit::Fits { is_relaxed, format_rank: u8::from(!is_preferred) }
+}
+
+/// Finds the rows whose inputs equal those of the query by a rule without padding.
+pub(crate) fn find_exact(
+    index: &KernelIndex,
+    variants: &[InputVariant<'_>],
+    comparison: InputComparison<'_>,
+    seen: &mut RowsSeen,
+) -> Vec<RowMatch> {
+    let mut matches: Vec<RowMatch> = Vec::new();
+    for variant in variants {
+        let count = variant.slots.len();
+        for (number, row) in index.rows_with_inputs(&variant.slots) {
+            let form = index.rows.form(row);
+            if form.inputs.len() != count && !comparison.is_prefix {
+                continue;
+            }
+            let Some(kind) = match_inputs(index, variant, row) else { continue };
+            seen.same_inputs = true;
+            let (is_relaxed, format_rank) = match compare_form(index, form, &variant.slots, comparison) {
+                FormFit::Fits { is_relaxed, format_rank } => (is_relaxed, format_rank),
+                FormFit::OtherDtype => {
+                    seen.other_dtype = true;
+                    continue;
+                }
+                FormFit::OtherFormat => {
+                    seen.other_format = true;
+                    continue;
+                }
+                FormFit::OtherOutput => {
+                    seen.other_output = true;
+                    continue;
+                }
+                FormFit::OtherRanks(ranks) => {
+                    seen.other_ranks.extend(ranks);
+                    continue;
+                }
+                FormFit::OpenAttributes => {
+                    seen.open_attributes = form.work_attributes().map(str::to_owned).collect();
+                    continue;
+                }
+            };
+            if let Some(output) = comparison.output.filter(|output| !output.fits_row(index, row)) {
+                match output.other_ranks_of_row(index, row) {
+                    Some(ranks) => _ = seen.other_ranks.insert(ranks),
+                    None => seen.other_output = true,
+                }
+                continue;
+            }
+            if row.latency().is_none() {
+                seen.unmeasured = true;
+                continue;
+            }
+            let rule = MatchRule { has_relaxed_dtype: is_relaxed, ..MatchRule::of_kind(kind) };
+            if matches.iter().all(|other| other.row != number) {
+                matches.push(RowMatch { row: number, rule, scale: 1.0, format_rank });
+            }
+        }
+    }
+    matches
+}
+
+/// Returns the rule by which all inputs fit; the first one that is no identity names it.
+fn match_inputs(index: &KernelIndex, variant: &InputVariant<'_>, row: &IndexedRow) -> Option<RuleKind> {
+    let mut found = variant.kind;
+    for (input, slot) in variant.slots.iter().enumerate() {
+        let kind = index.traits.match_slot(input, &slot.dims, &index.rows.logical_input(row, input))?;
+        if found == RuleKind::Identity {
+            found = kind;
+        }
+    }
+    Some(found)
+}
+
+/// Returns the forms in which tokens are the first dimension: as they are, and without batches of one.
+pub(crate) fn token_variants<'q>(variants: &[InputVariant<'q>]) -> Vec<InputVariant<'q>> {
+    let mut found: Vec<InputVariant<'q>> = Vec::new();
+    for variant in variants {
+        let strip =
+            |slot: &InputSlot<'q>| InputSlot { dims: slot.dims.without_leading_ones(2), ..slot.clone() };
+        let stripped: Vec<InputSlot<'q>> = variant.slots.iter().map(strip).collect();
+        let is_changed = stripped.iter().zip(&variant.slots).any(|(new, old)| new.dims != old.dims);
+        found.push(variant.clone());
+        if is_changed {
+            let kind = if variant.kind == RuleKind::Identity { RuleKind::BatchStrip } else { variant.kind };
+            found.push(InputVariant { kind, slots: stripped });
+        }
+    }
+    found
+}
+
+/// Form of a kernel that fits the types and formats of a query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FittingForm {
+    pub(crate) form: u32,
+    pub(crate) is_relaxed: bool,
+    pub(crate) format_rank: u8,
+}
+
+/// Returns the forms that fit the ranks, types and formats of a query, best first.
+pub(crate) fn fitting_forms(
+    index: &KernelIndex,
+    slots: &[InputSlot<'_>],
+    comparison: InputComparison<'_>,
+) -> Vec<FittingForm> {
+    let mut fitting = Vec::new();
+    for (number, form) in (0..).zip(&index.rows.forms) {
+        let has_ranks = slots.iter().zip(&form.inputs).all(|(slot, input)| {
+            let rank = slot.dims.as_slice().len();
+            rank == input.rank || input.format.private().is_some() && rank + 2 == input.rank
+        });
+        if has_ranks {
+            fitting.extend(compare_class(index, number, slots, comparison));
+        }
+    }
+    if have_different_attributes(index, fitting.iter().map(|fit| fit.form)) {
+        return Vec::new();
+    }
+    fitting.sort_by_key(|fit| (fit.is_relaxed, fit.format_rank, fit.form));
+    fitting
+}
+
+/// Compares a form with the inputs of a query, but not their ranks.
+pub(crate) fn compare_class(
+    index: &KernelIndex,
+    number: u32,
+    slots: &[InputSlot<'_>],
+    comparison: InputComparison<'_>,
+) -> Option<FittingForm> {
+    let form = &index.rows.forms[number as usize];
+    let count = form.inputs.len();
+    if count != slots.len() && !(comparison.is_prefix && count > slots.len()) {
+        return None;
+    }
+    match compare_form(index, form, slots, comparison) {
+        FormFit::Fits { is_relaxed, format_rank } => {
+            Some(FittingForm { form: number, is_relaxed, format_rank })
+        }
+        FormFit::OtherDtype
+        | FormFit::OtherFormat
+        | FormFit::OtherOutput
+        | FormFit::OtherRanks(_)
+        | FormFit::OpenAttributes => None,
+    }
+}
+
+/// Returns true if forms differ in attributes, which a query by shapes leaves open.
+pub(crate) fn have_different_attributes(index: &KernelIndex, mut forms: impl Iterator<Item = u32>) -> bool {
+    let attributes = |form: u32| &index.rows.forms[form as usize].attributes;
+    let first = forms.next();
+    first.is_some_and(|first| forms.any(|form| attributes(form) != attributes(first)))
+}
+
+/// Finds the rows nearest in tokens to a query of a framework whose tokens are padded. The first dimension of a product
+/// of batches is no number of tokens.
+pub(crate) fn find_padded(
+    index: &KernelIndex,
+    variants: &[InputVariant<'_>],
+    comparison: InputComparison<'_>,
+) -> Vec<RowMatch> {
+    let mut best: Option<(u64, Vec<RowMatch>)> = None;
+    for variant in variants {
+        let Some(&tokens) = variant.slots.first().and_then(|slot| slot.dims.as_slice().first()) else {
+            continue;
+        };
+        let is_product = index.traits.is_product;
+        if is_product && variant.slots[0].dims.as_slice().len() != 2 {
+            continue;
+        }
+        let is_plain_product = is_product && !index.traits.is_grouped;
+        for fit in fitting_forms(index, &variant.slots, comparison) {
+            for rows in index.rows_by_tokens(fit.form, &variant.slots) {
+                let from = rows.partition_point(|(other, _)| *other < tokens.saturating_sub(LONGEST_PADDING));
+                let near = rows[from..]
+                    .iter()
+                    .take_while(|(other, _)| *other <= tokens.saturating_add(LONGEST_PADDING));
+                for (other, row) in near.filter(|(_, row)| index.rows.rows[*row as usize].latency().is_some())
+                {
+                    let Some(padding) = match_padding(tokens, *other, is_plain_product) else { continue };
+                    let rule = MatchRule {
+                        padding,
+                        has_relaxed_dtype: fit.is_relaxed,
+                        ..MatchRule::of_kind(variant.kind)
+                    };
+                    let found = RowMatch { row: *row, rule, scale: 1.0, format_rank: fit.format_rank };
+                    let distance = tokens.abs_diff(*other);
+                    match &mut best {
+                        Some((least, matches)) if *least == distance => matches.push(found),
+                        Some((least, _)) if *least < distance => {}
+                        _ => best = Some((distance, vec![found])),
+                    }
+                }
+            }
+        }
+    }
+    best.map(|(_, matches)| matches).unwrap_or_default()
+}

@@ -1,0 +1,185 @@
+//! Opening of a database for lookups, and of workloads.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::command_error::CommandError;
+use crate::{
+    answer::{
+        coverage::{CoverageAnalyzer, add_equal_calls, estimate_durations},
+        lookup::{LookupEngine, LookupRules},
+        op_mapping::{MAPPING_FILE, OpMapping},
+        workload::{DecoderStep, QuestionDefaults, Workload, decoder_step, load_workload},
+    },
+    base::assets::AssetFiles,
+    cases::llm::LlmModel,
+    database::{Database, InterpolationErrors},
+    kernel::{DataKind, Dtype, catalogue::Catalogue, device_profile::DeviceProfile},
+    measure::collective::tier_of_group,
+};
+
+/// A database with its mapping.
+#[derive(Debug)]
+pub(crate) struct LookupDatabase {
+    pub(crate) folder: PathBuf,
+    pub(crate) kind: DataKind,
+    pub(crate) engine: LookupEngine,
+    /// Estimated errors of its interpolations.
+    pub(crate) errors: InterpolationErrors,
+    device: String,
+}
+
+impl LookupDatabase {
+    /// Opens a database. The mapping is `mapping`, else that of the database if it has one.
+    pub(crate) fn open(folder: &Path, mapping: Option<&Path>) -> Result<Self, CommandError> {
+        Self::open_with_rules(folder, mapping, LookupRules::Current)
+    }
+
+    /// Opens a database for answers by these rules.
+    pub(crate) fn open_with_rules(
+        folder: &Path,
+        mapping: Option<&Path>,
+        rules: LookupRules,
+    ) -> Result<Self, CommandError> {
+        let database = Database::open(folder)?;
+        let own = database.folder().join(MAPPING_FILE);
+        let mapping = match mapping {
+            Some(file) => Some(OpMapping::load(file)?),
+            None if own.is_file() => Some(OpMapping::load(&own)?),
+            None => None,
+        };
+        Ok(Self {
+            folder: database.folder().to_owned(),
+            kind: database.kind(),
+            device: database.device().to_owned(),
+            errors: InterpolationErrors::load(&database)?,
+            engine: LookupEngine::with_rules(database, mapping, rules)?,
+        })
+    }
+
+    /// Opens the same folder for reading its tables.
+    pub(crate) fn database(&self) -> Result<Database, CommandError> {
+        Ok(Database::open(&self.folder)?)
+    }
+
+    /// Loads the profile of the database's device.
+    pub(crate) fn device(&self, assets: &AssetFiles) -> Result<DeviceProfile, CommandError> {
+        Ok(DeviceProfile::load(assets, &self.device)?)
+    }
+}
+
+/// Completes workloads as all commands look them up: with the other names of the kernels' calls.
+pub(crate) fn prepare_workloads(workloads: &mut [Workload], catalogue: &Catalogue) {
+    workloads.iter_mut().for_each(|workload| add_equal_calls(workload, catalogue));
+}
+
+/// Workloads of a command: files with their weights, and a step of a model.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkloadSelection<'a> {
+    pub(crate) files: &'a [(PathBuf, f64)],
+    /// A model by name, and its step.
+    pub(crate) model: Option<(&'a str, DecoderStep)>,
+    pub(crate) defaults: WorkloadDefaults,
+}
+
+impl WorkloadSelection<'_> {
+    /// Loads the workloads.
+    pub(crate) fn load(
+        &self,
+        assets: &AssetFiles,
+        catalogue: &Catalogue,
+    ) -> Result<Vec<Workload>, CommandError> {
+        let mut workloads = self.defaults.load_workloads(self.files)?;
+        if let Some((model, step)) = &self.model {
+            let mut step = step_of_model(assets, model, step)?;
+            // The step has its own parallel degrees.
+            self.defaults.clone().without_degrees().apply(&mut step);
+            workloads.push(step);
+        }
+        prepare_workloads(&mut workloads, catalogue);
+        Ok(workloads)
+    }
+
+    /// Loads the workloads, and estimates the durations that none of their questions has.
+    pub(crate) fn load_with_durations(
+        &self,
+        assets: &AssetFiles,
+        database: &LookupDatabase,
+        analyzer: &CoverageAnalyzer<'_>,
+    ) -> Result<Vec<Workload>, CommandError> {
+        let mut workloads = self.load(assets, analyzer.catalogue)?;
+        let device = database.device(assets)?;
+        if let Some(network) = &device.comm {
+            workloads.iter_mut().for_each(|workload| set_tiers(workload, &network.grid));
+        }
+        workloads.iter_mut().for_each(|workload| estimate_durations(workload, analyzer, &device));
+        Ok(workloads)
+    }
+}
+
+/// Sets the tiers of collectives whose ranks are recorded: rank r of the run is device r of the network's grid.
+fn set_tiers(workload: &mut Workload, grid: &[u64]) {
+    for question in &mut workload.questions {
+        let devices: Vec<u32> =
+            question.members.iter().filter_map(|rank| u32::try_from(*rank).ok()).collect();
+        if devices.len() < 2 || devices.len() < question.members.len() || question.query.tier.is_some() {
+            continue;
+        }
+        question.query.tier = tier_of_group(grid, &devices).ok().map(|tier| tier as u64);
+    }
+}
+
+/// Derives the kernels of a step of a model by name.
+pub(crate) fn step_of_model(
+    assets: &AssetFiles,
+    model: &str,
+    step: &DecoderStep,
+) -> Result<Workload, CommandError> {
+    let derived = decoder_step(&LlmModel::load(assets, model)?, step);
+    derived.map_err(|error| CommandError::bad_input(error.to_string(), error.hint()))
+}
+
+/// Parameters that questions of workloads lack, and types to look up as others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WorkloadDefaults {
+    pub(crate) parameters: QuestionDefaults,
+    /// Element types, and those that stand for them.
+    pub(crate) dtypes: Vec<(Dtype, Dtype)>,
+}
+
+impl WorkloadDefaults {
+    /// Reads workloads with their weights. A file twice is an error; equal names get the path of the file.
+    pub(crate) fn load_workloads(&self, files: &[(PathBuf, f64)]) -> Result<Vec<Workload>, CommandError> {
+        let resolve = |file: &PathBuf| file.canonicalize().unwrap_or_else(|_| file.clone());
+        let mut workloads: Vec<Workload> = Vec::new();
+        for (at, (file, weight)) in files.iter().enumerate() {
+            if files[..at].iter().any(|(other, _)| resolve(other) == resolve(file)) {
+                return Err(CommandError::bad_input(
+                    format!("`{}` is given twice", file.display()),
+                    "give each workload once, with its weight as FILE=WEIGHT",
+                ));
+            }
+            let mut workload = load_workload(file)?;
+            workload.weight = *weight;
+            if workloads.iter().any(|other| other.name == workload.name) {
+                workload.name = format!("{} ({})", workload.name, file.display());
+            }
+            self.apply(&mut workload);
+            workloads.push(workload);
+        }
+        Ok(workloads)
+    }
+
+    /// Returns the same without the parallel degrees that a step of a model has itself.
+    pub(crate) fn without_degrees(mut self) -> Self {
+        self.parameters = QuestionDefaults { tp: None, ep: None, ..self.parameters };
+        self
+    }
+
+    /// Sets what the questions of a workload lack.
+    pub(crate) fn apply(&self, workload: &mut Workload) {
+        workload.set_defaults(&self.parameters);
+        for (from, to) in &self.dtypes {
+            workload.replace_dtype(from, to);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What performance models ask: op_mapping.yaml, queries and lookups, coverage and what closes its gaps, adaptive grids,
+//! analysis of recorded runs.
+
+pub(crate) mod adapt;
+pub mod adaptive;
+pub(crate) mod audit_fill;
+pub mod coverage;
+pub(crate) mod coverage_change;
+pub(crate) mod fill;
+pub(crate) mod fill_preview;
+pub(crate) mod kernel_gaps;
+pub mod lookup;
+pub(crate) mod lookup_database;
+pub mod op_mapping;
+pub mod op_query;
+pub(crate) mod run_analysis;
+pub(crate) mod step_cases;
+pub(crate) mod used_rows;
+pub mod workload;

@@ -1,0 +1,276 @@
+//! Recorded runs of models for `timeline`, `modules` and `compare`.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    path::{Path, PathBuf},
+};
+
+use super::module_tables::{ModuleLine, RunModules};
+use crate::{
+    answer::{
+        coverage::{InModelKernels, join_kernels},
+        lookup_database::LookupDatabase,
+    },
+    base::{assets::AssetFiles, command_error::CommandError},
+    kernel::{DataKind, catalogue::Catalogue, device_profile::DeviceProfile},
+    profile::{
+        device_of_profile,
+        timeline::{
+            DeviceTask, LaunchedTask, MissingPart, ModuleRow, ModuleTable, PeakRate, RunFlops, RunMemory,
+            RunSums, RunTimeline, StepTimes, TimeSpan, Utilisation, read_runs, step_times, sum_lengths,
+        },
+    },
+    show::report::{note_simulated, print_note},
+};
+
+/// Nanoseconds of a day.
+const DAY: i64 = 86_400_000_000_000;
+/// Length of a run beyond which a recorded time must be wrong: no profile is that long.
+const LONGEST_RUN: i64 = 2 * DAY;
+/// Largest number of steps that an error lists.
+const LISTED_STEPS: usize = 20;
+
+/// Reads the runs of all paths, each once, and notes what was left out.
+pub(crate) fn read_all_runs(paths: &[PathBuf]) -> Result<Vec<RunTimeline>, CommandError> {
+    let mut runs = Vec::new();
+    let mut seen = HashSet::new();
+    for path in paths {
+        let mut found = read_runs(path)?;
+        // A folder and a profile in it have the same run.
+        found.retain(|run| {
+            run.files
+                .first()
+                .is_none_or(|file| seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())))
+        });
+        runs.append(&mut found);
+    }
+    for run in &runs {
+        let file = run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
+        for (count, one, many) in [
+            (
+                run.untimed,
+                "record without a valid time is left out",
+                "records without a valid time are left out",
+            ),
+            (
+                run.repeated,
+                "record of a collective repeats another on another stream and does not count",
+                "records of collectives repeat others on another stream and do not count",
+            ),
+            (
+                run.without_row,
+                "kernel or collective of trace_view.json is not in the table of kernels, which may be cut; it counts, without \
+                 type and shapes",
+                "kernels and collectives of trace_view.json are not in the table of kernels, which may be cut; they count, \
+                 without type and shapes",
+            ),
+            (
+                run.unfinished_ranges,
+                "range of mstx has no end behind its start and is left out",
+                "ranges of mstx have no end behind their start and are left out",
+            ),
+            (
+                run.unnamed,
+                "event is of a process without a `process_name` and is left out",
+                "events are of processes without a `process_name` and are left out",
+            ),
+        ] {
+            if count > 0 {
+                print_note(&format!("`{file}`: {count} {}", if count == 1 { one } else { many }));
+            }
+        }
+        if let Some(version) = &run.unknown_schema {
+            print_note(&format!(
+                "`{file}`: SCHEMA_VERSION `{version}` is not known (known: 1.x); compare the times with the vendor's"
+            ));
+        }
+        let length = run.hull().map_or(0, TimeSpan::length);
+        if length > LONGEST_RUN {
+            print_note(&format!(
+                "`{file}`: the times of kernels and collectives span {} days, so that at least one is wrong",
+                length / DAY
+            ));
+        }
+    }
+    Ok(runs)
+}
+
+/// Returns the error of profiles in which nothing ran on a device.
+pub(crate) fn nothing_on_device() -> CommandError {
+    CommandError::bad_input(
+        "the profiles have neither a kernel nor a collective with a time",
+        "check that the profiled range ran on a device, and that the profile was analysed",
+    )
+}
+
+/// Refuses steps that are not among the times of the profiles, which `subject` names with their verb.
+pub(crate) fn require_steps(wanted: &[u64], times: &[StepTimes], subject: &str) -> Result<(), CommandError> {
+    let recorded: BTreeSet<u64> = times.iter().filter_map(|own| own.step).collect();
+    let Some(unknown) = wanted.iter().find(|step| !recorded.contains(step)) else { return Ok(()) };
+    let recorded = match &*recorded.iter().map(u64::to_string).collect::<Vec<_>>() {
+        [] => "no steps are recorded; leave out `--step`".to_owned(),
+        steps if steps.len() <= LISTED_STEPS => format!("the recorded steps are {}", steps.join(", ")),
+        [first, .., last] => format!("{} steps from {first} to {last} are recorded", recorded.len()),
+        [step] => format!("step {step} is recorded"),
+    };
+    Err(CommandError::bad_input(format!("{subject} no step {unknown}"), recorded))
+}
+
+/// Returns the peak that is given, that of a device profile, or that of the profile's device.
+pub(crate) fn peak_of_run(
+    run: &RunTimeline,
+    given: Option<f64>,
+    profile: Option<&DeviceProfile>,
+) -> Option<PeakRate> {
+    if let Some(tflops) = given {
+        return Some(PeakRate::given(tflops));
+    }
+    if let Some(profile) = profile {
+        return Some(PeakRate::of_profile(profile));
+    }
+    // The table behind a trace has the blocks and cycles of the kernels.
+    let evidence = device_of_profile(run.files.last()?);
+    let mut sources = evidence.sources.clone();
+    sources.extend(evidence.are_cores_inferred.then_some("number of cores by the blocks of kernels"));
+    PeakRate::of_facts(&evidence.facts, &sources)
+}
+
+/// Returns the modules of a run with utilisation and time beyond that alone. `number` is its place among the runs of
+/// `in_model`.
+pub(crate) fn modules_of_run<'a>(
+    number: usize,
+    run: &'a RunTimeline,
+    table: &'a ModuleTable,
+    peak: Option<&'a PeakRate>,
+    catalogue: &'a Catalogue,
+    in_model: Option<&InModelKernels>,
+) -> RunModules<'a> {
+    let (calls, _) = run.operator_calls();
+    let mut flops = peak.map(|peak| RunFlops::new(run, catalogue, peak, &calls));
+    let mut line = |row: &'a ModuleRow, is_outside: bool| {
+        let mut utilisation: Option<Utilisation> = None;
+        let mut excess: Option<(f64, i64)> = None;
+        for call in &row.calls {
+            if let Some(own) = flops.as_mut().and_then(|flops| flops.utilisation(call)) {
+                utilisation.get_or_insert_default().add(own);
+            }
+            for task in &call.tasks {
+                let LaunchedTask::Kernel(at) = task else { continue };
+                let Some(task) = run.tasks.get(*at as usize) else { continue };
+                if let Some(own) = in_model.and_then(|in_model| in_model.excess_of_task(number, task)) {
+                    let (sum, time) = excess.unwrap_or_default();
+                    excess = Some((sum + own, sum_lengths([time, task.span.length()])));
+                }
+            }
+        }
+        ModuleLine { row, is_outside, utilisation, excess }
+    };
+    let mut lines: Vec<ModuleLine<'a>> = table.rows.iter().map(|row| line(row, false)).collect();
+    lines.extend(table.outside.iter().map(|row| line(row, true)));
+    let peak = peak.map_or_else(
+        || "unknown: the profile has neither the number of cores nor their clock; give `--peak`".to_owned(),
+        |peak| peak.source.clone(),
+    );
+    RunModules { run, table, lines, peak }
+}
+
+/// A run of a comparison.
+#[derive(Debug)]
+pub(crate) struct ComparedRun {
+    pub(crate) run: RunTimeline,
+    memory: Option<RunMemory>,
+}
+
+impl ComparedRun {
+    /// Reads two profiles. Of profiles of several ranks that of `rank` is read, by default the lowest that both have.
+    pub(crate) fn read_pair(base: &Path, other: &Path, rank: Option<u32>) -> Result<[Self; 2], CommandError> {
+        let [base_runs, other_runs] =
+            [read_all_runs(&[base.to_owned()])?, read_all_runs(&[other.to_owned()])?];
+        let common = base_runs
+            .iter()
+            .filter_map(|run| run.rank)
+            .find(|rank| other_runs.iter().any(|other| other.rank == Some(*rank)));
+        let wanted = |runs, path| Self::of_rank(runs, path, rank, rank.or(common));
+        Ok([wanted(base_runs, base)?, wanted(other_runs, other)?])
+    }
+
+    /// Returns the run of a rank, or the only one, unless it is of another rank than the `given` one.
+    fn of_rank(
+        mut runs: Vec<RunTimeline>,
+        path: &Path,
+        given: Option<u32>,
+        rank: Option<u32>,
+    ) -> Result<Self, CommandError> {
+        let ranks: Vec<String> = runs.iter().filter_map(|run| Some(run.rank?.to_string())).collect();
+        let found = runs.iter().position(|run| run.rank.is_some() && run.rank == rank);
+        let is_only = runs.len() == 1 && (given.is_none() || runs.iter().all(|run| run.rank.is_none()));
+        let at = found.or(is_only.then_some(0)).ok_or_else(|| {
+            let path = path.display();
+            let (problem, hint) = match given {
+                Some(given) => (format!("`{path}` has no run of rank {given}"), "give one of its ranks"),
+                None => (
+                    format!(
+                        "`{path}` has the runs of {} ranks, none of which is in both profiles",
+                        runs.len()
+                    ),
+                    "give the folder of one rank, or `--rank N`",
+                ),
+            };
+            CommandError::bad_input(problem, format!("{hint}; ranks: {}", ranks.join(", ")))
+        })?;
+        let run = runs.swap_remove(at);
+        let memory = RunMemory::read(&run)?;
+        Ok(Self { run, memory })
+    }
+
+    /// Sums up the run per step, of some steps or of all.
+    pub(crate) fn sum_up(&self, steps: &[u64], domain: &str) -> Result<RunSums, CommandError> {
+        let mut times = step_times(0, &self.run);
+        let file = self.run.files.first().map(|file| file.display().to_string()).unwrap_or_default();
+        if self.run.missing.contains(&MissingPart::Kernels) {
+            let hint = match self.run.collectives.is_empty() {
+                true => "check that the profiled range ran on a device",
+                false => {
+                    "its collectives are shown by `npubench timeline`; check that the profiler recorded the activity NPU and \
+                     that the profile was exported completely"
+                }
+            };
+            return Err(CommandError::bad_input(format!("`{file}` has no kernels to compare"), hint));
+        }
+        require_steps(steps, &times, &format!("`{file}` has"))?;
+        if !steps.is_empty() {
+            times.retain(|own| own.step.is_some_and(|step| steps.contains(&step)));
+        }
+        Ok(RunSums::new(&self.run, &times, steps, self.memory.as_ref(), domain))
+    }
+}
+
+/// Database with durations of kernels alone.
+pub(crate) struct AloneDatabase {
+    database: LookupDatabase,
+    catalogue: Catalogue,
+}
+
+impl AloneDatabase {
+    /// Opens a database, and notes if its durations are simulated.
+    pub(crate) fn open(folder: &Path, assets: &AssetFiles) -> Result<Self, CommandError> {
+        let catalogue = Catalogue::load(assets)?;
+        let database = LookupDatabase::open(folder, None)?;
+        note_simulated(database.kind);
+        Ok(Self { database, catalogue })
+    }
+
+    /// Returns the kind of the database.
+    pub(crate) const fn kind(&self) -> DataKind {
+        self.database.kind
+    }
+
+    /// Looks up the kernels of runs for which `is_counted` returns true.
+    pub(crate) fn join(
+        &self,
+        runs: &[RunTimeline],
+        is_counted: &dyn Fn(&DeviceTask) -> bool,
+    ) -> Result<InModelKernels, CommandError> {
+        Ok(join_kernels(runs, is_counted, &self.database.engine, &self.catalogue, &self.database.folder)?)
+    }
+}

@@ -1,0 +1,173 @@
+//! Cases of the steps of models, for rows: the kernels of each step and no others.
+
+use std::collections::BTreeSet;
+
+use crate::base::command_error::CommandError;
+use crate::{
+    answer::workload::{DecoderStep, StepPhase, WorkloadQuestion, decoder_step},
+    base::{assets::AssetFiles, suggest::did_you_mean_or},
+    cases::{
+        grid::{ListedCase, ListedCases},
+        llm::{LlmModel, ParallelDegrees, ParallelLayout, QuantisationScheme},
+    },
+    kernel::KernelName,
+    show::report::print_note,
+};
+
+/// Sequences of steps, if none are given.
+const DECODE_BATCHES: [u64; 9] = [1, 2, 4, 8, 16, 32, 48, 64, 128];
+const PREFILL_BATCHES: [u64; 4] = [1, 2, 4, 8];
+/// Lengths of sequences, if none are given.
+const DECODE_CONTEXTS: [u64; 6] = [1024, 2048, 4096, 8192, 16384, 32768];
+const PREFILL_CONTEXTS: [u64; 5] = [512, 1024, 2048, 4096, 8192];
+
+/// Steps of models. An empty list stands for the degrees and formats of the model, both phases, and usual numbers of
+/// sequences and lengths.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepSelection {
+    pub(crate) tp: Vec<u64>,
+    pub(crate) ep: Vec<u64>,
+    pub(crate) dp: Vec<u64>,
+    pub(crate) phases: Vec<StepPhase>,
+    pub(crate) batches: Vec<u64>,
+    pub(crate) contexts: Vec<u64>,
+    pub(crate) formats: Vec<QuantisationScheme>,
+}
+
+/// Cases of steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepCases {
+    /// By kernel, each once.
+    pub(crate) cases: ListedCases,
+    /// Questions of the cases, in the order of the steps.
+    pub(crate) questions: Vec<WorkloadQuestion>,
+    /// Collectives of the steps, which have no rows of cases.
+    pub(crate) collectives: BTreeSet<String>,
+    /// Notes on parts of the models that are left out.
+    pub(crate) notes: BTreeSet<String>,
+}
+
+impl StepSelection {
+    /// Derives the cases of the steps of models by name, with notes on what is left out. Of these kernels, or of all if
+    /// none is named; a kernel that no step has is an error.
+    pub(crate) fn derive_rows(
+        &self,
+        assets: &AssetFiles,
+        models: &[String],
+        wanted: &[KernelName],
+    ) -> Result<ListedCases, CommandError> {
+        let mut steps = self.derive_named(assets, models)?;
+        if let Some(missing) = wanted.iter().find(|kernel| !steps.cases.contains_key(*kernel)) {
+            let known = steps.cases.keys().map(KernelName::as_str);
+            let hint = did_you_mean_or(missing.as_str(), known, || {
+                let known: Vec<&str> = steps.cases.keys().map(KernelName::as_str).collect();
+                format!("the steps have {}", known.join(", "))
+            });
+            return Err(CommandError::bad_input(format!("no step of the models has `{missing}`"), hint));
+        }
+        if !steps.collectives.is_empty() {
+            let names: Vec<&str> = steps.collectives.iter().map(String::as_str).collect();
+            print_note(&format!("no rows for collectives: {}", names.join(", ")));
+        }
+        let wanted: BTreeSet<&KernelName> = wanted.iter().collect();
+        steps.cases.retain(|kernel, _| wanted.is_empty() || wanted.contains(kernel));
+        Ok(steps.cases)
+    }
+
+    /// Derives the cases of the steps of models by name, with notes on what is left out.
+    pub(crate) fn derive_named(
+        &self,
+        assets: &AssetFiles,
+        models: &[String],
+    ) -> Result<StepCases, CommandError> {
+        let models = models.iter().map(|name| LlmModel::load(assets, name));
+        let steps = self.derive_cases(&models.collect::<Result<Vec<_>, _>>()?)?;
+        steps.notes.iter().for_each(|note| print_note(note));
+        Ok(steps)
+    }
+
+    /// Derives the cases of all steps. Of kernels that may run for the same call, the first one has the case.
+    fn derive_cases(&self, models: &[LlmModel]) -> Result<StepCases, CommandError> {
+        let mut found = StepCases::default();
+        let mut known: BTreeSet<String> = BTreeSet::new();
+        for model in models {
+            for layout in self.layouts(model)? {
+                for step in self.steps(model, layout) {
+                    let derived = decoder_step(model, &step)
+                        .map_err(|error| CommandError::bad_input(error.to_string(), error.hint()))?;
+                    found.notes.extend(derived.notes);
+                    let origin = format!("grid step: {} {layout} {}", model.model, step.phase);
+                    for question in derived.questions {
+                        let Some(case) = question.case.clone() else {
+                            found.collectives.insert(question.query.op.clone());
+                            continue;
+                        };
+                        if known.insert(case.signature()) {
+                            found.questions.push(question);
+                            let listed = ListedCase { case, origin: origin.clone() };
+                            found.cases.entry(listed.case.kernel.clone()).or_default().push(listed);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the layouts of a model that have the given degrees; a degree without a layout is an error.
+    fn layouts(&self, model: &LlmModel) -> Result<Vec<ParallelLayout>, CommandError> {
+        let or = |given: &[u64], own: &[u64]| if given.is_empty() { own.to_vec() } else { given.to_vec() };
+        let own = &model.layouts;
+        let degrees = ParallelDegrees {
+            tp: or(&self.tp, &own.tp),
+            ep: or(&self.ep, &own.ep),
+            dp: or(&self.dp, &own.dp),
+        };
+        let layouts = degrees.usable(model);
+        let lost_tp = self.tp.iter().find(|tp| layouts.iter().all(|layout| layout.tp != **tp));
+        let lost_ep = self.ep.iter().find(|ep| layouts.iter().all(|layout| layout.ep != **ep));
+        let lost_dp = self.dp.iter().find(|dp| layouts.iter().all(|layout| layout.dp != **dp));
+        if [lost_tp, lost_ep, lost_dp].iter().all(Option::is_none) && !layouts.is_empty() {
+            return Ok(layouts);
+        }
+        let tp = lost_tp.or(degrees.tp.first()).copied().unwrap_or(1);
+        let ep = lost_ep.or(degrees.ep.first()).copied().unwrap_or(1);
+        let layout = ParallelLayout { tp, ep, dp: lost_dp.copied().unwrap_or(1) };
+        let reason = model.share(layout).err().map_or_else(String::new, |reason| format!(": {reason}"));
+        Err(CommandError::bad_input(
+            format!("{} does not run with {layout}{reason}", model.model),
+            "`npubench models` lists the parallel degrees of each model",
+        ))
+    }
+
+    fn steps(&self, model: &LlmModel, layout: ParallelLayout) -> Vec<DecoderStep> {
+        let or =
+            |given: &[u64], usual: &[u64]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
+        let phases =
+            if self.phases.is_empty() { &[StepPhase::Prefill, StepPhase::Decode] } else { &*self.phases };
+        let mut steps = Vec::new();
+        for &phase in phases {
+            let (batches, contexts) = match phase {
+                StepPhase::Prefill => (&PREFILL_BATCHES[..], &PREFILL_CONTEXTS[..]),
+                StepPhase::Decode => (&DECODE_BATCHES[..], &DECODE_CONTEXTS[..]),
+            };
+            for quantisation in self.formats_of(model) {
+                for &batch in &or(&self.batches, batches) {
+                    for &context in &or(&self.contexts, contexts) {
+                        steps.push(DecoderStep { layout, phase, batch, context, quantisation });
+                    }
+                }
+            }
+        }
+        steps
+    }
+
+    /// Returns the given formats, or those of the model in which steps are derived; BF16 if it has none of them.
+    fn formats_of(&self, model: &LlmModel) -> Vec<QuantisationScheme> {
+        let derivable = [QuantisationScheme::Bf16, QuantisationScheme::W8a8];
+        let own = || derivable.into_iter().filter(|format| model.quantisation.contains(format)).collect();
+        let formats: Vec<QuantisationScheme> =
+            if self.formats.is_empty() { own() } else { self.formats.clone() };
+        if formats.is_empty() { vec![QuantisationScheme::Bf16] } else { formats }
+    }
+}

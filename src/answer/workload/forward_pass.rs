@@ -1,0 +1,341 @@
+//! Forward passes of a recorded run, cut out of its kernel records by a kernel that ends each of them.
+
+use std::{
+    collections::{BTreeMap, HashMap, btree_map::Entry},
+    io::{BufRead as _, BufReader},
+    path::Path,
+};
+
+use csv::{ReaderBuilder, StringRecord};
+
+use super::WorkloadError;
+use crate::{
+    answer::lookup::parse_dims,
+    base::{files::open_regular, suggest::nearest_name},
+    kernel::{KernelName, Nanos, NanosError},
+    profile::{TimedRecord, for_each_timed_record, is_database},
+};
+
+/// Kernel that ends a forward pass: the choice of the next tokens.
+pub const FORWARD_ANCHOR: &str = "ArgMaxV2";
+
+const HINT: &str =
+    "give kernel_details.csv, op_summary_*.csv or a database of a run, with types, starts and durations";
+
+/// A kernel record.
+#[derive(Clone, Debug)]
+struct PassRecord {
+    kernel: String,
+    is_collective: bool,
+    start: Nanos,
+    duration: Nanos,
+    tokens: Option<u64>,
+}
+
+/// Records of one forward pass on one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardPass {
+    /// Device; empty if the table has no such column.
+    pub device: String,
+    /// Start of its first kernel.
+    pub start: Nanos,
+    /// Number of records; communication that is recorded twice counts once.
+    pub kernels: u64,
+    /// Time of the kernels on cores.
+    pub compute: Nanos,
+    /// Time of the collectives.
+    pub communication: Nanos,
+    /// Time of the kernels on AI CPUs that start collectives, which is in neither of them.
+    pub aicpu: Nanos,
+    /// First dimension of the first matrix product; `None` without shapes.
+    pub tokens: Option<u64>,
+    /// False for the records before the first anchor, which may begin within a pass.
+    pub is_complete: bool,
+}
+
+impl ForwardPass {
+    /// Returns the time of kernels and collectives.
+    pub const fn total(&self) -> Nanos {
+        Nanos(self.compute.0.saturating_add(self.communication.0))
+    }
+}
+
+/// Forward passes of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForwardPasses {
+    /// In the order of devices and time.
+    pub passes: Vec<ForwardPass>,
+    /// Records behind the last anchor of each device, which belong to no complete pass.
+    pub left_out: u64,
+    /// Records without a duration or a start.
+    pub untimed: u64,
+}
+
+/// Reads the forward passes of a kernel table. A pass ends with its anchor; anchors without another kernel between them
+/// end one pass. Without an anchor the whole table is one pass.
+pub fn read_forward_passes(path: &Path, anchor: Option<&str>) -> Result<ForwardPasses, WorkloadError> {
+    read_passes_of_kernels(path, anchor, &[])
+}
+
+/// Reads the forward passes of a kernel table with the times of some kernels, of all if none is given. Passes are cut and
+/// compared by all records.
+pub fn read_passes_of_kernels(
+    path: &Path,
+    anchor: Option<&str>,
+    kernels: &[KernelName],
+) -> Result<ForwardPasses, WorkloadError> {
+    let mut found = ForwardPasses::default();
+    let devices = read_records(path, &mut found.untimed)?;
+    let mut recorded: BTreeMap<String, u64> = BTreeMap::new();
+    for (device, mut records) in devices {
+        records.sort_by_key(|record| record.start);
+        for record in &records {
+            *recorded.entry(record.kernel.clone()).or_default() += 1;
+        }
+        match anchor {
+            None => found.passes.push(pass_of_kernels(&device, &records, kernels, true)),
+            Some(anchor) => cut_passes(&device, &records, anchor, kernels, &mut found),
+        }
+    }
+    match (anchor, found.passes.is_empty()) {
+        (_, false) => Ok(found),
+        (Some(anchor), true) if !recorded.is_empty() => {
+            let near = nearest_name(anchor, recorded.keys().map(String::as_str));
+            let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            let hint = format!(
+                "give a kernel that ends each pass with `--anchor`, or `--whole` for a table of one pass{near}"
+            );
+            Err(WorkloadError::of_file(path, format!("has no `{anchor}`, which ends a forward pass"), hint))
+        }
+        _ => Err(WorkloadError::of_file(path, "has no kernel with a start and a duration", HINT)),
+    }
+}
+
+/// Splits the records of a device behind each anchor.
+fn cut_passes(
+    device: &str,
+    records: &[PassRecord],
+    anchor: &str,
+    kernels: &[KernelName],
+    found: &mut ForwardPasses,
+) {
+    let is_anchor = |record: &PassRecord| record.kernel == anchor;
+    let mut ends: Vec<usize> = Vec::new();
+    for at in (0..records.len()).filter(|at| is_anchor(&records[*at])) {
+        match ends.last_mut() {
+            // Nothing but anchors since the last end.
+            Some(end) if records[*end..at].iter().all(is_anchor) => *end = at + 1,
+            _ => ends.push(at + 1),
+        }
+    }
+    let mut start = 0;
+    let mut passes: Vec<ForwardPass> = Vec::new();
+    let mut parts: Vec<&[PassRecord]> = Vec::new();
+    for (number, end) in ends.iter().enumerate() {
+        passes.push(pass_of_records(device, &records[start..*end], number > 0));
+        parts.push(&records[start..*end]);
+        start = *end;
+    }
+    found.left_out += (records.len() - start) as u64;
+    // The first one is whole if another pass has as many kernels and tokens.
+    if let Some((first, others)) = passes.split_first_mut() {
+        let key = (first.kernels, first.tokens);
+        first.is_complete = others.iter().any(|other| (other.kernels, other.tokens) == key);
+    }
+    let of_kernels = passes.into_iter().zip(parts).map(|(pass, records)| match kernels.is_empty() {
+        true => pass,
+        false => pass_of_kernels(device, records, kernels, pass.is_complete),
+    });
+    found.passes.extend(of_kernels);
+}
+
+/// Sums the records of some kernels of a pass; of all if none is given. Start and tokens are those of the whole pass.
+fn pass_of_kernels(
+    device: &str,
+    records: &[PassRecord],
+    kernels: &[KernelName],
+    is_complete: bool,
+) -> ForwardPass {
+    let pass = pass_of_records(device, records, is_complete);
+    if kernels.is_empty() {
+        return pass;
+    }
+    let is_wanted = |record: &&PassRecord| kernels.iter().any(|kernel| kernel.as_str() == record.kernel);
+    let wanted: Vec<PassRecord> = records.iter().filter(is_wanted).cloned().collect();
+    ForwardPass { start: pass.start, tokens: pass.tokens, ..pass_of_records(device, &wanted, is_complete) }
+}
+
+/// Sums the records of a pass. A collective is recorded on a stream of its own and on that of its task, with equal
+/// starts: the longest of those that start in the same microsecond counts.
+fn pass_of_records(device: &str, records: &[PassRecord], is_complete: bool) -> ForwardPass {
+    let mut pass = ForwardPass {
+        device: device.to_owned(),
+        start: records.first().map_or(Nanos(0), |record| record.start),
+        kernels: 0,
+        compute: Nanos(0),
+        communication: Nanos(0),
+        aicpu: Nanos(0),
+        tokens: records.iter().find_map(|record| record.tokens),
+        is_complete,
+    };
+    let mut collectives: HashMap<(i64, &str), i64> = HashMap::new();
+    let add = |sum: &mut Nanos, time: i64| *sum = Nanos(sum.0.saturating_add(time));
+    for record in records {
+        let time = record.duration.0;
+        if record.kernel.ends_with("AicpuKernel") {
+            pass.kernels += 1;
+            add(&mut pass.aicpu, time);
+        } else if record.is_collective {
+            let longest = collectives.entry((record.start.0.div_euclid(1000), &record.kernel)).or_insert(-1);
+            if *longest < 0 {
+                pass.kernels += 1;
+                *longest = 0;
+            }
+            add(&mut pass.communication, (time - *longest).max(0));
+            *longest = time.max(*longest);
+        } else {
+            pass.kernels += 1;
+            add(&mut pass.compute, time);
+        }
+    }
+    pass
+}
+
+/// Number and time of collectives by type.
+pub(super) type CollectiveSums = BTreeMap<String, (u64, Nanos)>;
+
+/// Returns the sums of the collectives of a table, each counted once.
+pub(super) fn collective_sums(path: &Path) -> Result<CollectiveSums, WorkloadError> {
+    let mut sums = CollectiveSums::new();
+    for records in read_records(path, &mut 0)?.into_values() {
+        let mut by_kernel: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
+        for record in records.into_iter().filter(|record| record.is_collective) {
+            by_kernel.entry(record.kernel.clone()).or_default().push(record);
+        }
+        for (kernel, records) in by_kernel {
+            let pass = pass_of_records("", &records, true);
+            let (count, time) = sums.entry(kernel).or_default();
+            *count += pass.kernels;
+            *time = Nanos(time.0.saturating_add(pass.communication.0));
+        }
+    }
+    Ok(sums)
+}
+
+/// Columns of a kernel table; profilers without shapes have these, too.
+struct PassColumns {
+    kernel: usize,
+    start: usize,
+    duration: usize,
+    device: Option<usize>,
+    core: Option<usize>,
+    shapes: Option<usize>,
+}
+
+impl PassColumns {
+    fn resolve(path: &Path, header: &StringRecord) -> Result<Self, WorkloadError> {
+        let find = |names: &[&str]| {
+            names.iter().find_map(|name| header.iter().position(|cell| cell.trim() == *name))
+        };
+        let require = |names: &[&str]| {
+            let problem = || format!("the header lacks `{}`", names[0]);
+            find(names).ok_or_else(|| WorkloadError::at_line(path, 1, problem(), HINT))
+        };
+        Ok(Self {
+            kernel: require(&["Type", "OP Type"])?,
+            start: require(&["Start Time(us)", "Task Start Time(us)"])?,
+            duration: require(&["Duration(us)", "Task Duration(us)"])?,
+            device: find(&["Device_id"]),
+            core: find(&["Accelerator Core", "Task Type"]),
+            shapes: find(&["Input Shapes"]),
+        })
+    }
+}
+
+/// Returns the first dimension of a matrix product.
+fn tokens_of_product(kernel: &str, shapes: &str) -> Option<u64> {
+    let is_product = kernel.contains("MatMul") || kernel.contains("Matmul");
+    let first = shapes.trim().trim_matches('"').split(';').next().filter(|_| is_product)?;
+    parse_dims(first)?.first().copied()
+}
+
+/// Reads the records of a database by device.
+fn read_database(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, WorkloadError> {
+    let mut devices: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
+    for_each_timed_record(path, &mut |record: TimedRecord| {
+        let TimedRecord { kernel, device, core, shapes, time, is_collective } = record;
+        let Some((start, duration)) = time else {
+            *untimed += 1;
+            return;
+        };
+        let is_collective = is_collective || KernelName::is_collective_record(&kernel, &core);
+        let tokens = tokens_of_product(&kernel, &shapes);
+        devices.entry(device).or_default().push(PassRecord {
+            kernel,
+            is_collective,
+            start,
+            duration,
+            tokens,
+        });
+    })?;
+    Ok(devices)
+}
+
+fn read_records(path: &Path, untimed: &mut u64) -> Result<BTreeMap<String, Vec<PassRecord>>, WorkloadError> {
+    if is_database(path)? {
+        return read_database(path, untimed);
+    }
+    let failed = |error: &dyn std::fmt::Display| {
+        WorkloadError::of_file(path, format!("cannot be read: {error}"), HINT)
+    };
+    let file = open_regular(path).map_err(|error| failed(&error))?;
+    let mut input = BufReader::with_capacity(1 << 18, file);
+    let start = input.fill_buf().map_err(|error| failed(&error))?;
+    if start.starts_with(b"version https://git-lfs") {
+        return Err(WorkloadError::of_file(path, "is a Git LFS pointer, not a table", HINT));
+    }
+    let mut reader = ReaderBuilder::new().flexible(true).from_reader(input);
+    let mut header = reader.headers().map_err(|error| failed(&error))?.clone();
+    if let Some(first) = header.get(0).and_then(|cell| cell.strip_prefix('\u{feff}')) {
+        let rest: Vec<&str> = std::iter::once(first).chain(header.iter().skip(1)).collect();
+        header = StringRecord::from(rest);
+    }
+    let columns = PassColumns::resolve(path, &header)?;
+    let mut devices: BTreeMap<String, Vec<PassRecord>> = BTreeMap::new();
+    let mut row = StringRecord::new();
+    while reader.read_record(&mut row).map_err(|error| failed(&error))? {
+        let line = row.position().map_or(0, csv::Position::line);
+        if row.len() != header.len() {
+            let problem = format!("{} fields, the header has {}", row.len(), header.len());
+            return Err(WorkloadError::at_line(path, line, problem, "fix or remove the line"));
+        }
+        let time = |column: usize| match row[column].parse::<Nanos>() {
+            Ok(time) => Ok(Some(time)),
+            Err(NanosError::Absent) => Ok(None),
+            Err(error) => {
+                let (cell, name) = (&row[column], header[column].trim());
+                let problem = format!("`{cell}` in column `{name}` {error}");
+                Err(WorkloadError::at_line(path, line, problem, "fix or remove the line"))
+            }
+        };
+        let kernel = row[columns.kernel].trim();
+        let (Some(start), Some(duration)) = (time(columns.start)?, time(columns.duration)?) else {
+            *untimed += 1;
+            continue;
+        };
+        if duration.0 < 0 || duration > Nanos::LONGEST_KERNEL {
+            let problem = format!("the duration {duration} us is not between 0 and an hour");
+            return Err(WorkloadError::at_line(path, line, problem, "fix or remove the line"));
+        }
+        let tokens = columns.shapes.and_then(|column| tokens_of_product(kernel, &row[column]));
+        let device = columns.device.map_or_else(String::new, |column| row[column].trim().to_owned());
+        let core = columns.core.map_or("", |column| row[column].trim());
+        let is_collective = KernelName::is_collective_record(kernel, core);
+        let record = PassRecord { kernel: kernel.to_owned(), is_collective, start, duration, tokens };
+        match devices.entry(device) {
+            Entry::Occupied(mut records) => records.get_mut().push(record),
+            Entry::Vacant(records) => drop(records.insert(vec![record])),
+        }
+    }
+    Ok(devices)
+}

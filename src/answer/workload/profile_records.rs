@@ -1,0 +1,169 @@
+//! Workload of a recorded run: its kernels by signature.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{
+    DurationKind, UnreadableReason, Workload, WorkloadError, WorkloadQuestion,
+    forward_pass::{CollectiveSums, collective_sums},
+};
+use crate::{
+    answer::lookup::{LookupEngine, OpQuery, QueryTensor},
+    base::count_text::format_count,
+    kernel::{CollectiveKind, KernelName, Nanos},
+    profile::{
+        CollectiveSignature, ProfileError, ProfileFile, RankCounts, ReadOptions, RecordGroups,
+        RecordedCollectives, RecordedDurations, RecordedGroup, add_attributes, add_table, leave_out_copies,
+    },
+};
+
+/// Reads the kernel records of a file, or of all profiles below a folder.
+pub(super) fn read_profile(path: &Path) -> Result<Workload, WorkloadError> {
+    let found = ProfileFile::find_all(&[path])?;
+    let mut notes: Vec<String> = Vec::new();
+    let (files, copies) = leave_out_copies(found.files);
+    for skipped in found.passed_over.iter().chain(&copies) {
+        let (path, instead) = (skipped.path.display(), skipped.instead.display());
+        notes.push(format!("`{path}` is left out: `{instead}` is of the same profile"));
+    }
+    let mut records = RecordGroups::default();
+    for (file, number) in files.iter().zip(0..) {
+        add_table(&mut records, &file.0, number, ReadOptions { accept_rehearsed: true, workers: None })?;
+        if records.has_replay_sentinels() {
+            return Err(ProfileError::Replay(file.0.clone()).into());
+        }
+    }
+    let mut workload = workload_of_records(records, &files)?;
+    workload.notes.splice(0..0, notes);
+    Ok(workload)
+}
+
+/// Returns the sums of collectives of all tables, each counted once; `None` for databases, which have one record of
+/// each.
+fn sums_of_collectives(files: &[ProfileFile]) -> Result<Option<CollectiveSums>, WorkloadError> {
+    let mut sums = CollectiveSums::new();
+    for ProfileFile(file) in files {
+        if file.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("csv")) {
+            return Ok(None);
+        }
+        for (kernel, (count, time)) in collective_sums(file)? {
+            let sum = sums.entry(kernel).or_default();
+            *sum = (sum.0 + count, Nanos(sum.1.0.saturating_add(time.0)));
+        }
+    }
+    Ok(Some(sums))
+}
+
+fn workload_of_records(records: RecordGroups, files: &[ProfileFile]) -> Result<Workload, WorkloadError> {
+    let shapeless = records.without_shapes.clone();
+    let untimed = records.without_duration.clone();
+    let rehearsed = records.rehearsed;
+    let mut kernels = records.into_kernels();
+    // Its notes are those of an ingest.
+    add_attributes(&mut kernels, files, RankCounts::default())?;
+    let mut questions = Vec::new();
+    for group in kernels.into_values().flatten() {
+        let query = LookupEngine::query_of_case(&group.case);
+        questions.push(WorkloadQuestion {
+            time: Some(group.total_duration()),
+            case: Some(group.case.clone()),
+            ..WorkloadQuestion::new(query, group.record_count() as u64)
+        });
+    }
+    let collectives = RecordedCollectives::of_files(files)?;
+    let mut notes = collectives.notes_of_unreadable();
+    let sized = SizedCollectives::new(collectives);
+    let mut repeated = 0;
+    let mut groups = shapeless.iter();
+    let collectives =
+        match groups.any(|(kernel, group)| KernelName::is_collective_record(kernel, &group.core)) {
+            true => sums_of_collectives(files)?,
+            false => None,
+        };
+    for (kernel, group) in shapeless {
+        let recorded = (group.count, Nanos(group.duration.0.max(0)));
+        let once = collectives.as_ref().and_then(|sums| sums.get(&kernel)).copied();
+        let (count, time) = once.filter(|(count, _)| (1..=group.count).contains(count)).unwrap_or(recorded);
+        repeated += group.count - count;
+        let (known_count, known_time) = sized.totals(&kernel);
+        let rest = Nanos((time.0 - known_time.0).max(0));
+        if let Some(count @ 1..) = count.checked_sub(known_count) {
+            let question = WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoShapes);
+            questions.push(WorkloadQuestion { time: Some(rest), ..question });
+        }
+    }
+    questions.extend(sized.0.into_values().flatten());
+    for (kernel, count) in untimed {
+        questions.push(WorkloadQuestion::unreadable(&kernel, count, UnreadableReason::NoDuration));
+    }
+    let mut workload = Workload::new(String::new(), DurationKind::Measured, questions);
+    workload.notes.append(&mut notes);
+    if repeated > 0 {
+        workload.notes.push(format!(
+            "left out: {} of collectives, repeated on another stream",
+            format_count(repeated, "record")
+        ));
+    }
+    if rehearsed > 0 {
+        workload
+            .notes
+            .push(format!("{rehearsed} records are of the rehearsal host, whose durations are simulated"));
+    }
+    Ok(workload)
+}
+
+/// Collectives of profiles whose message sizes are recorded, by kernel.
+struct SizedCollectives(BTreeMap<String, Vec<WorkloadQuestion>>);
+
+impl SizedCollectives {
+    fn new(collectives: RecordedCollectives) -> Self {
+        let mut by_kernel: BTreeMap<String, Vec<WorkloadQuestion>> = BTreeMap::new();
+        for (signature, recorded) in collectives.by_signature {
+            if let Some(question) = question_of_collective(&signature, &recorded) {
+                by_kernel.entry(signature.kernel).or_default().push(question);
+            }
+        }
+        Self(by_kernel)
+    }
+
+    /// Returns the number and the total time of the collectives of a kernel.
+    fn totals(&self, kernel: &str) -> (u64, Nanos) {
+        let questions = self.0.get(kernel).into_iter().flatten();
+        questions.fold((0, Nanos(0)), |(count, time), question| {
+            (count + question.count, Nanos(time.0.saturating_add(question.time.unwrap_or_default().0)))
+        })
+    }
+}
+
+/// Returns the question for collectives of one size; `None` if the message does not follow from the recorded count.
+fn question_of_collective(
+    signature: &CollectiveSignature,
+    recorded: &RecordedDurations,
+) -> Option<WorkloadQuestion> {
+    let kind = CollectiveKind::of_kernel(&KernelName::new(&signature.kernel).ok()?)?;
+    let (members, ranks) = match &signature.group {
+        RecordedGroup::Ranks(members) => (members.clone(), Some(members.len() as u64)),
+        RecordedGroup::Unknown(_) => (Vec::new(), None),
+    };
+    let bytes = signature.dtype.bytes()?;
+    let needs_ranks = kind.message_of_count(1, 1, 1) != kind.message_of_count(1, 1, 2);
+    let message = match ranks {
+        None if needs_ranks => return None,
+        ranks => kind.message_of_count(signature.count, bytes, ranks.unwrap_or(1))?,
+    };
+    let query = OpQuery {
+        op: signature.kernel.clone(),
+        inputs: vec![QueryTensor {
+            dims: vec![message / bytes],
+            dtype: Some(signature.dtype.clone()),
+            format: None,
+        }],
+        ranks,
+        ..OpQuery::default()
+    };
+    let time = recorded.durations.iter().fold(0_i64, |sum, time| sum.saturating_add(*time));
+    Some(WorkloadQuestion {
+        time: Some(Nanos(time)),
+        members,
+        ..WorkloadQuestion::new(query, recorded.durations.len() as u64)
+    })
+}

@@ -1,0 +1,211 @@
+//! The questions of a workload.
+
+use std::fmt;
+
+use crate::{
+    answer::lookup::{OpQuery, QueryTensor},
+    base::count_text::format_count,
+    kernel::{Case, Dtype, Nanos},
+};
+
+/// Most invocations of a workload.
+const MOST_INVOCATIONS: u64 = 1 << 52;
+/// Most nanoseconds of a workload: ten years.
+const MOST_TIME: i64 = 320_000_000_000_000_000;
+
+/// List of queries that a model runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Name in reports, such as the path of its file.
+    pub name: String,
+    /// Factor of its counts and times beside other workloads.
+    pub weight: f64,
+    /// Origin of the durations.
+    pub durations: DurationKind,
+    /// The queries, in the order of the source.
+    pub questions: Vec<WorkloadQuestion>,
+    /// Notes for the user on parts of the source that are left out or assumed.
+    pub notes: Vec<String>,
+}
+
+/// Origin of the durations of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "snake_case")]
+pub enum DurationKind {
+    /// Recorded by a profiler.
+    Measured,
+    /// Computed by a simulator.
+    Predicted,
+    /// Written by the author of a list.
+    Stated,
+    /// Computed from sizes and a device profile.
+    Estimated,
+    /// No question has a duration.
+    Unknown,
+}
+
+/// Query of a workload with its number of invocations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkloadQuestion {
+    /// The query.
+    pub query: OpQuery,
+    /// Queries of other kernels that may run for the same call, in the order of preference.
+    pub alternates: Vec<OpQuery>,
+    /// Number of invocations.
+    pub count: u64,
+    /// Duration of all invocations together; `None` if unknown.
+    pub time: Option<Nanos>,
+    /// Line of the source, from 1.
+    pub line: Option<u64>,
+    /// The case of a row that would answer it exactly, if it is known.
+    pub case: Option<Case>,
+    /// Ranks of a collective by their numbers in the run; empty if they are unknown.
+    pub members: Vec<u64>,
+    /// Reason why it cannot be looked up.
+    pub unreadable: Option<UnreadableReason>,
+}
+
+/// Reason why a question cannot be looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnreadableReason {
+    /// The source has no shapes of these invocations.
+    NoShapes,
+    /// The profile has neither duration nor signature of these invocations.
+    NoDuration,
+    /// Text that is no shape.
+    Shape(String),
+    /// Tensors beyond the limits of a query.
+    Tensor(String),
+}
+
+impl fmt::Display for UnreadableReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoShapes => f.write_str("no_shapes"),
+            Self::NoDuration => f.write_str("no_duration"),
+            Self::Shape(text) => write!(f, "unreadable_shape: `{text}`"),
+            Self::Tensor(problem) => write!(f, "unreadable_shape: {problem}"),
+        }
+    }
+}
+
+/// Returns the bytes of a tensor, of two for each element if its type is unknown.
+#[expect(clippy::cast_precision_loss, reason = "a weight")]
+pub(crate) fn tensor_bytes(tensor: &QueryTensor) -> f64 {
+    let elements = tensor.dims.iter().map(|dim| *dim as f64).product::<f64>();
+    elements * tensor.dtype.as_ref().and_then(Dtype::bytes).unwrap_or(2) as f64
+}
+
+impl WorkloadQuestion {
+    /// Creates a question without time and source. A query beyond the limits of tensors cannot be looked up.
+    pub(crate) fn new(query: OpQuery, count: u64) -> Self {
+        let unreadable = query.check().err().map(|error| UnreadableReason::Tensor(error.to_string()));
+        Self {
+            query,
+            alternates: Vec::new(),
+            count,
+            time: None,
+            line: None,
+            case: None,
+            members: Vec::new(),
+            unreadable,
+        }
+    }
+
+    /// Creates a question whose inputs are unknown.
+    pub(crate) fn unreadable(op: &str, count: u64, reason: UnreadableReason) -> Self {
+        let query = OpQuery { op: op.to_owned(), ..OpQuery::default() };
+        Self { unreadable: Some(reason), ..Self::new(query, count) }
+    }
+
+    /// Returns all queries of the call, the preferred one first.
+    pub fn queries(&self) -> impl Iterator<Item = &OpQuery> {
+        std::iter::once(&self.query).chain(&self.alternates)
+    }
+
+    /// Returns all queries of the call, to change them.
+    pub fn queries_mut(&mut self) -> impl Iterator<Item = &mut OpQuery> {
+        std::iter::once(&mut self.query).chain(&mut self.alternates)
+    }
+}
+
+impl Workload {
+    /// Creates a workload of weight 1 whose durations are unknown if no question has one.
+    pub(crate) fn new(name: String, durations: DurationKind, questions: Vec<WorkloadQuestion>) -> Self {
+        let is_timed = questions.iter().any(|question| question.time.is_some());
+        let durations = if is_timed { durations } else { DurationKind::Unknown };
+        Self { name, weight: 1.0, durations, questions, notes: Vec::new() }
+    }
+
+    /// Returns the number of invocations.
+    pub fn invocations(&self) -> u64 {
+        self.questions.iter().fold(0, |sum, question| sum.saturating_add(question.count))
+    }
+
+    /// Returns the line of the first question with which the sums exceed their limits, and the problem; `None` if
+    /// none does. Below the limits no sum over workloads overflows, and floating-point numbers are exact.
+    pub(crate) fn excess(&self) -> Option<(Option<u64>, String)> {
+        let (mut count, mut time) = (0_u64, 0_i64);
+        self.questions.iter().find_map(|question| {
+            count = count.saturating_add(question.count);
+            time = time.saturating_add(question.time.map_or(0, |time| time.0));
+            let problem = if count > MOST_INVOCATIONS {
+                format!("the counts up to here add up to more than {MOST_INVOCATIONS} invocations")
+            } else if time > MOST_TIME {
+                "the times up to here add up to more than ten years".to_owned()
+            } else {
+                return None;
+            };
+            Some((question.line, problem))
+        })
+    }
+
+    /// Leaves questions without invocations out, with a note.
+    pub(crate) fn leave_out_unused(&mut self) {
+        let all = self.questions.len();
+        self.questions.retain(|question| question.count > 0);
+        let unused = all - self.questions.len();
+        if unused > 0 {
+            let unused = format_count(unused, "question");
+            self.notes.push(format!("`{}`: left out: {unused} with a count of 0", self.name));
+        }
+    }
+
+    /// Replaces an element type in all questions.
+    pub fn replace_dtype(&mut self, from: &Dtype, to: &Dtype) {
+        let queries = self.questions.iter_mut().flat_map(WorkloadQuestion::queries_mut);
+        for query in queries {
+            for tensor in query.inputs.iter_mut().chain(&mut query.outputs) {
+                if tensor.dtype.as_ref() == Some(from) {
+                    tensor.dtype = Some(to.clone());
+                }
+            }
+        }
+    }
+
+    /// Sets parameters where a question has none.
+    pub fn set_defaults(&mut self, defaults: &QuestionDefaults) {
+        for query in self.questions.iter_mut().flat_map(WorkloadQuestion::queries_mut) {
+            query.tp_size = query.tp_size.or(defaults.tp);
+            query.ep_size = query.ep_size.or(defaults.ep);
+            query.ranks = query.ranks.or(defaults.ranks);
+            query.tier = query.tier.or(defaults.tier);
+            query.attention.kv_length = query.attention.kv_length.or(defaults.kv_length);
+        }
+    }
+}
+
+/// Parameters of questions that do not state them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct QuestionDefaults {
+    /// Ranks that share the matrices of a layer.
+    pub tp: Option<u64>,
+    /// Ranks that share the experts.
+    pub ep: Option<u64>,
+    /// Ranks of collectives.
+    pub ranks: Option<u64>,
+    /// Tier of the topology that collectives span.
+    pub tier: Option<u64>,
+    /// Mean length of the keys of attention.
+    pub kv_length: Option<f64>,
+}

@@ -1,0 +1,17 @@
+//! What every folder uses and what knows nothing of kernels: exit codes, statistics, files and locks, CSV, YAML with
+//! positions, processes, texts.
+
+pub mod assets;
+pub(crate) mod command_error;
+pub(crate) mod count_text;
+pub mod exit;
+pub(crate) mod files;
+pub(crate) mod ini_file;
+pub(crate) mod plain_words;
+pub mod process;
+pub(crate) mod result_file;
+pub(crate) mod shell_argument;
+pub mod stats;
+pub(crate) mod suggest;
+pub(crate) mod table;
+pub mod yaml;

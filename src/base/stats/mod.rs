@@ -1,0 +1,44 @@
+//! Robust statistics of repeated measurements: summaries, intervals of the median, outliers, the joint fit of all cases.
+
+mod bootstrap;
+mod comparison;
+mod control_change;
+mod cycle_rates;
+mod deviates;
+mod duration_pattern;
+mod interval;
+mod joint_fit;
+mod measurement_rounds;
+mod neighbour_fit;
+mod outlier;
+mod random;
+pub(crate) mod simplex_interpolation;
+mod summary;
+mod variance_sources;
+
+pub(crate) use bootstrap::median_interval_of_collections;
+pub(crate) use comparison::{ComparisonVerdict, EstimateDifference, FALSE_DISCOVERY_RATE, compare_estimates};
+pub(crate) use control_change::{CONTROL_CHANGE_ERRORS, ControlChange, LEAST_CONTROL_CHANGE};
+pub use cycle_rates::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits};
+pub(crate) use cycle_rates::{LEAST_CLOCK_DEFICIT, median_of_floats};
+pub(crate) use deviates::{
+    dependent_deviate, exponential, hash_numbers, hash_text, log_uniform_deviate, normal_deviate,
+    pick_number, signed_unit_deviate,
+};
+pub(crate) use duration_pattern::{
+    DurationPattern, LEAST_CHANGE, LEAST_SAMPLES, LEAST_TREND_DEVIATE, find_common_modes, find_common_trend,
+    find_duration_pattern,
+};
+pub(crate) use interval::median_interval;
+pub use joint_fit::{
+    CaseEstimate, CollectionMedian, DeviceEffects, EffectComponents, EffectModel, JointFit,
+    MIN_REPEATED_CASES, VariancePrior, estimate_median, fit_medians,
+};
+pub use measurement_rounds::{CaseCosts, MIN_OWN_COLLECTIONS, PrecisionAim, least_repeats, repeated_cases};
+pub(crate) use neighbour_fit::{
+    NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR, NeighbourFit, ShapePoint, fit_neighbours,
+};
+pub(crate) use outlier::{OutlierFence, OutlierKind};
+pub use random::SplitMix64;
+pub(crate) use summary::{SampleSummary, median_of_sorted};
+pub(crate) use variance_sources::{CollectionPlace, MeasurementDesign, VarianceSources};

@@ -1,0 +1,263 @@
+//! Durations expected from cases of other sizes: a line through the nearest ones, in logarithms.
+
+/// Greatest number of the nearest cases through which a line is fitted.
+const MOST_NEIGHBOURS: usize = 8;
+/// Least number of them: a line through fewer fits any duration.
+const LEAST_NEIGHBOURS: usize = 5;
+/// Number of cases of the next smaller and of the next larger sizes among which the nearest are searched.
+const SEARCHED: usize = 32;
+/// Greatest ratio of a dimension of a neighbour to that of the case, in either direction.
+const MOST_RATIO: f64 = 16.5;
+/// Least factor between the expected and the measured duration that is a contradiction. Durations jump by up to 2 where a
+/// kernel takes another tiling.
+pub(crate) const NEIGHBOUR_FACTOR: f64 = 2.5;
+/// Standard deviations of the neighbours around their line from which a deviation is not chance.
+pub(crate) const NEIGHBOUR_DEVIATIONS: f64 = 5.0;
+
+/// Shape of a case with its duration. Cases that are compared have the same number of dimensions.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ShapePoint {
+    /// Logarithms of the dimensions.
+    pub(crate) log_dims: Vec<f64>,
+    pub(crate) log_duration: f64,
+}
+
+impl ShapePoint {
+    /// Returns the logarithm of the product of all dimensions.
+    fn log_size(&self) -> f64 {
+        self.log_dims.iter().sum()
+    }
+}
+
+/// Returns the mean of the logarithms of the ratios of all dimensions, each in the direction in which it is positive; `None` if
+/// one of them is too great for a neighbour.
+fn neighbour_distance(log_dims: &[f64], others: &[f64]) -> Option<f64> {
+    let mut sum = 0.0;
+    for (one, other) in log_dims.iter().zip(others) {
+        let distance = (one - other).abs();
+        if distance > MOST_RATIO.ln() {
+            return None;
+        }
+        sum += distance;
+    }
+    Some(sum / count_dims(log_dims))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a count of dimensions")]
+fn count_dims(log_dims: &[f64]) -> f64 {
+    log_dims.len().max(1) as f64
+}
+
+/// A case near another one.
+#[derive(Clone, Copy, Debug)]
+struct Neighbour {
+    /// Mean distance of the dimensions, see [`neighbour_distance`].
+    distance: f64,
+    /// Place in the order of sizes.
+    place: usize,
+    /// Logarithm of its size relative to that of the other case.
+    log_size: f64,
+    log_duration: f64,
+}
+
+/// Duration of a case by the line through its neighbours.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NeighbourFit {
+    pub(crate) log_duration: f64,
+    /// Standard deviation of the neighbours around their line, in logarithms.
+    pub(crate) deviation: f64,
+    /// Number of neighbours.
+    pub(crate) neighbours: usize,
+}
+
+impl NeighbourFit {
+    /// Returns true if a measured duration is too far from the line.
+    pub(crate) fn contradicts(&self, log_duration: f64) -> bool {
+        let limit = NEIGHBOUR_FACTOR.ln().max(NEIGHBOUR_DEVIATIONS * self.deviation);
+        (log_duration - self.log_duration).abs() > limit
+    }
+}
+
+/// Returns for each case the duration that its neighbours give it: a line of the logarithms of duration and size, which is
+/// the product of all dimensions; near ones count more. `None` with too few neighbours, and for the smallest and the largest
+/// of them, whose durations would be extrapolated.
+pub(crate) fn fit_neighbours(points: &[ShapePoint]) -> Vec<Option<NeighbourFit>> {
+    let mut order: Vec<(f64, usize)> = points.iter().map(ShapePoint::log_size).zip(0..).collect();
+    order.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    let by_size: Vec<SizedPoint<'_>> = order
+        .iter()
+        .map(|&(log_size, index)| SizedPoint { log_size, index, point: &points[index] })
+        .collect();
+    let mut fits = vec![None; points.len()];
+    for (place, sized) in by_size.iter().enumerate() {
+        fits[sized.index] = fit_line(&nearest_neighbours(&by_size, place));
+    }
+    fits
+}
+
+/// A point with its size.
+#[derive(Clone, Copy, Debug)]
+struct SizedPoint<'p> {
+    log_size: f64,
+    /// Index of the point.
+    index: usize,
+    point: &'p ShapePoint,
+}
+
+/// Returns the nearest neighbours of the point at a place in the order of sizes, nearest first; of equally near ones the
+/// smaller.
+fn nearest_neighbours(by_size: &[SizedPoint<'_>], place: usize) -> Vec<Neighbour> {
+    /// Greatest error of the logarithm of a size, a sum of those of the dimensions.
+    const ROUNDING: f64 = 1e-9;
+    let SizedPoint { log_size, point, .. } = by_size[place];
+    let dims = count_dims(&point.log_dims);
+    let mut nearest: Vec<Neighbour> = Vec::with_capacity(MOST_NEIGHBOURS + 1);
+    let mut add = |other_place: usize| {
+        let other = by_size[other_place];
+        let relative_size = other.log_size - log_size;
+        let farthest = nearest.get(MOST_NEIGHBOURS - 1).map_or(f64::INFINITY, |neighbour| neighbour.distance);
+        // The sum of the distances of the dimensions is at least the difference of the sizes, which grows with each step.
+        if relative_size.abs() > dims * farthest + ROUNDING {
+            return false;
+        }
+        if let Some(distance) = neighbour_distance(&point.log_dims, &other.point.log_dims) {
+            let log_duration = other.point.log_duration;
+            let neighbour = Neighbour { distance, place: other_place, log_size: relative_size, log_duration };
+            let is_nearer = |nearer: &Neighbour| (nearer.distance, nearer.place) < (distance, other_place);
+            nearest.insert(nearest.partition_point(is_nearer), neighbour);
+            nearest.truncate(MOST_NEIGHBOURS);
+        }
+        true
+    };
+    let _ = (place.saturating_sub(SEARCHED)..place).rev().all(&mut add);
+    let _ = (place + 1..by_size.len().min(place + 1 + SEARCHED)).all(&mut add);
+    nearest
+}
+
+/// Fits the line through the nearest neighbours of a case.
+fn fit_line(nearest: &[Neighbour]) -> Option<NeighbourFit> {
+    let is_between =
+        nearest.iter().any(|one| one.log_size < 0.0) && nearest.iter().any(|one| one.log_size > 0.0);
+    if nearest.len() < LEAST_NEIGHBOURS || !is_between {
+        return None;
+    }
+    let mut weights = [0.0; MOST_NEIGHBOURS];
+    for (weighted, neighbour) in weights.iter_mut().zip(nearest) {
+        *weighted = weight(neighbour.distance / MOST_RATIO.ln());
+    }
+    let total: f64 = weights[..nearest.len()].iter().sum();
+    let mean = |value: &dyn Fn(&Neighbour) -> f64| {
+        nearest.iter().zip(&weights).map(|(neighbour, weight)| value(neighbour) * weight).sum::<f64>() / total
+    };
+    let mean_size = mean(&|one| one.log_size);
+    let mean_duration = mean(&|one| one.log_duration);
+    let moment = |product: &dyn Fn(f64, f64) -> f64| {
+        mean(&|one| product(one.log_size - mean_size, one.log_duration - mean_duration))
+    };
+    let slope = moment(&|size, log| size * log) / moment(&|size, _| size * size);
+    let squares = moment(&|size, log| (log - slope * size).powi(2));
+    #[expect(clippy::cast_precision_loss, reason = "at most eight")]
+    let count = nearest.len() as f64;
+    Some(NeighbourFit {
+        log_duration: mean_duration - slope * mean_size,
+        deviation: (squares * count / (count - 2.0)).sqrt(),
+        neighbours: nearest.len(),
+    })
+}
+
+/// Returns the weight of a neighbour by its distance as a part of the greatest one: the tricube of W. S. Cleveland, J. Am.
+/// Stat. Assoc. 74, 1979. The durations of a kernel bend where its work exceeds its launch, so that far ones mislead.
+fn weight(distance: f64) -> f64 {
+    (1.0 - distance.min(1.0).powi(3)).powi(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::stats::{hash_numbers, normal_deviate};
+
+    /// Cases of two dimensions on a grid, whose durations follow from both, with a fixed part and noise of 3 %.
+    fn grid(seed: u64) -> Vec<ShapePoint> {
+        let dims = (0..8_i32).flat_map(|rows| (0..6_i32).map(move |columns| (rows, columns)));
+        dims.enumerate()
+            .map(|(index, (rows, columns))| {
+                let (rows, columns) = (16.0 * 2_f64.powi(rows), 256.0 * 2_f64.powi(columns));
+                let noise = 0.03 * normal_deviate(hash_numbers(&[seed, index as u64]));
+                let micros = 2.0 + rows * columns / 4e5 + rows * rows / 1e6;
+                ShapePoint { log_dims: vec![rows.ln(), columns.ln()], log_duration: micros.ln() + noise }
+            })
+            .collect()
+    }
+
+    fn contradicted(points: &[ShapePoint]) -> Vec<usize> {
+        let fits = fit_neighbours(points);
+        let is_contradicted = |index: &usize| {
+            fits[*index].is_some_and(|fit: NeighbourFit| fit.contradicts(points[*index].log_duration))
+        };
+        (0..points.len()).filter(is_contradicted).collect()
+    }
+
+    /// The search ends early; every other point is compared here, on grids with many equal distances.
+    #[test]
+    fn nearest_neighbours_are_those_of_all_points() {
+        for seed in 0..5 {
+            let mut points = grid(seed);
+            points.extend(grid(seed + 100).into_iter().take(9));
+            let mut order: Vec<(usize, &ShapePoint)> = points.iter().enumerate().collect();
+            order.sort_by(|one, other| one.1.log_size().total_cmp(&other.1.log_size()));
+            let by_size: Vec<SizedPoint<'_>> = order
+                .into_iter()
+                .map(|(index, point)| SizedPoint { log_size: point.log_size(), index, point })
+                .collect();
+            for place in 0..by_size.len() {
+                let near = place.saturating_sub(SEARCHED)..by_size.len().min(place + 1 + SEARCHED);
+                let others = near.filter(|other| *other != place).filter_map(|other| {
+                    let dims = [place, other].map(|place| &by_size[place].point.log_dims);
+                    Some((neighbour_distance(dims[0], dims[1])?, other))
+                });
+                let mut others: Vec<(f64, usize)> = others.collect();
+                others.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+                others.truncate(MOST_NEIGHBOURS);
+                let found = nearest_neighbours(&by_size, place);
+                let found: Vec<(f64, usize)> = found.iter().map(|one| (one.distance, one.place)).collect();
+                assert_eq!(found, others, "seed {seed}, place {place}");
+            }
+        }
+    }
+
+    #[test]
+    fn durations_that_follow_from_the_shape_are_not_contradicted() {
+        for seed in 0..50 {
+            assert_eq!(contradicted(&grid(seed)), [0_usize; 0], "seed {seed}");
+        }
+        let fitted = fit_neighbours(&grid(1)).into_iter().flatten().count();
+        assert!(fitted >= 40, "{fitted} of 48 cases have neighbours of both sides");
+    }
+
+    /// The neighbours of a wrong duration have a wide spread, so that they are not contradicted in its place.
+    #[test]
+    fn one_wrong_duration_is_found() {
+        for seed in 0..20 {
+            for (index, factor) in [(20, 4.0_f64), (27, 0.2), (14, 5.0)] {
+                let mut points = grid(seed);
+                points[index].log_duration += factor.ln();
+                assert_eq!(contradicted(&points), [index], "seed {seed}, factor {factor}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_extrapolated() {
+        let ladder: Vec<ShapePoint> = (0..12_i32)
+            .map(|step| ShapePoint { log_dims: vec![0.69 * f64::from(step)], log_duration: f64::from(step) })
+            .collect();
+        let fits = fit_neighbours(&ladder);
+        assert!(fits[0].is_none() && fits[11].is_none() && fits[1..11].iter().all(Option::is_some));
+        let middle = fits[5].expect("a fit");
+        assert!((middle.log_duration - 5.0).abs() < 1e-9 && middle.deviation < 1e-9);
+        assert!(fit_neighbours(&ladder[..5]).iter().all(Option::is_none));
+        // Equal sizes give no line.
+        let equal = vec![ShapePoint { log_dims: vec![1.0, 2.0], log_duration: 3.0 }; 9];
+        assert!(fit_neighbours(&equal).iter().all(Option::is_none));
+    }
+}

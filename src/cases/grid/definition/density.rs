@@ -1,0 +1,297 @@
+//! The density standard, `grids/density.yaml`: the required spacing of the values of an axis, as expressions over the
+//! names of the catalogue's shape rule, so that a row counts in whatever rank and orientation it was profiled.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::Deserialize;
+
+use super::{LadderSegment, SegmentSpacing, pattern::HINT};
+use crate::{
+    base::{
+        assets::AssetFiles,
+        suggest::did_you_mean_or,
+        yaml::{self, Location, Spanned, YamlError, YamlMap},
+    },
+    kernel::{
+        Case, KernelName,
+        catalogue::{Catalogue, CatalogueEntry, Expr, NotReplayable},
+    },
+};
+
+pub(crate) const FILE: &str = "density.yaml";
+
+const MAX_POINTS: usize = 1 << 16;
+
+/// Required density of the values of an axis.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DensityStandard {
+    /// Its name, such as `rows`.
+    pub(crate) name: String,
+    /// Ascending; each starts at the end of the one before it. Empty if only points are required.
+    pub(crate) segments: Vec<LadderSegment>,
+    /// Required points, ascending.
+    pub(crate) required: Vec<i64>,
+}
+
+/// One axis of a kernel, computed from its cases.
+#[derive(Clone, Debug)]
+pub(crate) struct AuditedAxis {
+    pub(crate) name: String,
+    pub(crate) standard: DensityStandard,
+    value: Expr,
+    in_form: BTreeMap<String, Expr>,
+    /// Fixed values of a group, such as the weight of a product; empty if the axis is audited over all cases.
+    for_each: Vec<(String, Expr)>,
+}
+
+/// The density file.
+#[derive(Clone, Debug)]
+pub struct DensityFile {
+    kernels: BTreeMap<KernelName, Vec<AuditedAxis>>,
+}
+
+/// Value of an axis in one case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AxisPoint {
+    pub(crate) value: i64,
+    /// The fixed values of its group.
+    pub(crate) group: Vec<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDensityFile {
+    #[serde(rename = "summary")]
+    _summary: String,
+    standards: YamlMap<RawStandard>,
+    kernels: YamlMap<RawKernelGroup>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawStandard {
+    #[serde(rename = "summary")]
+    _summary: Option<String>,
+    #[serde(default)]
+    segments: Vec<Spanned<String>>,
+    #[serde(default)]
+    required: Vec<Spanned<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawKernelGroup {
+    kernels: Vec<Spanned<String>>,
+    axes: YamlMap<RawAxis>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawAxis {
+    standard: Spanned<String>,
+    value: Spanned<String>,
+    #[serde(default)]
+    in_form: YamlMap<Spanned<String>>,
+    #[serde(default)]
+    for_each: YamlMap<Spanned<String>>,
+}
+
+impl DensityFile {
+    /// Reads the file. Kernels, forms and names that the catalogue lacks are errors.
+    pub(crate) fn load(assets: &AssetFiles, catalogue: &Catalogue) -> Result<Self, YamlError> {
+        let mut files = assets.grids()?;
+        // The file is embedded, so it always exists.
+        let (path, text) = files.remove(FILE).map(|asset| (asset.path, asset.text)).unwrap_or_default();
+        Self::parse(&path, &text, catalogue)
+    }
+
+    /// Parses a file's text.
+    pub fn parse(file: &Path, text: &str, catalogue: &Catalogue) -> Result<Self, YamlError> {
+        let raw: RawDensityFile = yaml::parse(file, text)?;
+        let reader = DensityReader { file, catalogue };
+        let standards = raw.standards.iter().map(|(name, raw)| reader.parse_standard(name, raw));
+        let standards: Vec<DensityStandard> = standards.collect::<Result<_, _>>()?;
+        let mut kernels = BTreeMap::new();
+        for group in raw.kernels.values() {
+            for named in &group.kernels {
+                let (kernel, entry) = reader.find_entry(named)?;
+                let axes = group.axes.iter().map(|(name, raw)| {
+                    AxisReader { file, name: &name.value, entry }.parse_axis(raw, &standards)
+                });
+                let axes: Vec<AuditedAxis> = axes.collect::<Result<_, _>>()?;
+                if kernels.insert(kernel, axes).is_some() {
+                    let problem = format!("`{}` is listed twice", named.value);
+                    let hint = "list a kernel once below `kernels:`";
+                    return Err(YamlError::at(file, named.defined, &problem, hint));
+                }
+            }
+        }
+        Ok(Self { kernels })
+    }
+
+    /// Returns the axes of a kernel, declared under its own name or that of its entry; none if it is not declared.
+    pub(crate) fn axes(&self, kernel: &KernelName, entry: &CatalogueEntry) -> &[AuditedAxis] {
+        let axes = self.kernels.get(kernel).or_else(|| self.kernels.get(&entry.kernel));
+        axes.map_or(&[], Vec::as_slice)
+    }
+}
+
+impl AuditedAxis {
+    pub(crate) fn group_names(&self) -> impl Iterator<Item = &str> {
+        self.for_each.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+impl CatalogueEntry {
+    /// Returns the points of a case on the axes; `None` for an axis that its form lacks.
+    pub(crate) fn axis_points<'a>(
+        &self,
+        case: &Case,
+        axes: impl Iterator<Item = &'a AuditedAxis>,
+    ) -> Result<Vec<Option<AxisPoint>>, NotReplayable> {
+        let (form, names) = self.bound_names(case)?;
+        let points = axes.map(|axis| {
+            let value = axis.in_form.get(form).unwrap_or(&axis.value).evaluate_number(&names).ok()?;
+            // A name that the form lacks, such as a batch, counts as 1.
+            let group = axis.for_each.iter().map(|(_, expr)| expr.evaluate_number(&names).unwrap_or(1));
+            Some(AxisPoint { value, group: group.collect() })
+        });
+        Ok(points.collect())
+    }
+}
+
+struct DensityReader<'a> {
+    file: &'a Path,
+    catalogue: &'a Catalogue,
+}
+
+impl<'a> DensityReader<'a> {
+    fn parse_standard(
+        &self,
+        name: &Spanned<String>,
+        raw: &RawStandard,
+    ) -> Result<DensityStandard, YamlError> {
+        let wrong = |position: Location, why: String, hint: &str| {
+            YamlError::at(self.file, position, &format!("standard `{}`: {why}", name.value), hint)
+        };
+        let mut segments: Vec<LadderSegment> = Vec::new();
+        for Spanned { value: text, defined, .. } in &raw.segments {
+            let segment = LadderSegment::parse(text);
+            let segment = segment.map_err(|why| wrong(*defined, format!("`{text}` {why}"), HINT))?;
+            if segment.from == segment.to || segment.align.is_some() {
+                let why = format!("`{text}` cannot be used in a standard");
+                return Err(wrong(*defined, why, "write `FROM..TO` with a greater end, and no `align`"));
+            }
+            if let Some(before) = segments.last().filter(|before| before.to != segment.from) {
+                let why = format!(
+                    "`{text}` starts at {}, but the segment before it ends at {}",
+                    segment.from, before.to
+                );
+                return Err(wrong(*defined, why, "start each segment at the end of the one before it"));
+            }
+            if segment.values(MAX_POINTS).len() > MAX_POINTS {
+                let why = format!("`{text}` has more than {MAX_POINTS} values");
+                return Err(wrong(*defined, why, "widen its gap: a lookup needs no point for each number"));
+            }
+            segments.push(segment);
+        }
+        if let Some(point) = raw.required.iter().find(|point| point.value < 1) {
+            let why =
+                format!("`{}` is not a value of an axis, expected whole numbers of at least 1", point.value);
+            return Err(wrong(point.defined, why, HINT));
+        }
+        if segments.is_empty() && raw.required.is_empty() {
+            let why = "requires nothing".to_owned();
+            return Err(wrong(name.defined, why, "give it `segments:` or `required:`"));
+        }
+        let mut required: Vec<i64> = raw.required.iter().map(|point| point.value).collect();
+        required.sort_unstable();
+        required.dedup();
+        Ok(DensityStandard { name: name.value.clone(), segments, required })
+    }
+
+    fn find_entry(&self, kernel: &Spanned<String>) -> Result<(KernelName, &'a CatalogueEntry), YamlError> {
+        let name = KernelName::new(&kernel.value).ok();
+        let entry = name.and_then(|name| Some((name.clone(), self.catalogue.entry(&name)?)));
+        entry.ok_or_else(|| {
+            let hint = did_you_mean_or(&kernel.value, self.catalogue.kernel_names(), || {
+                "`npubench kernels` lists the catalogue".to_owned()
+            });
+            let problem = format!("`{}` is not a kernel of the catalogue", kernel.value);
+            YamlError::at(self.file, kernel.defined, &problem, &hint)
+        })
+    }
+}
+
+/// Parses an axis of a kernel.
+struct AxisReader<'a> {
+    file: &'a Path,
+    name: &'a str,
+    entry: &'a CatalogueEntry,
+}
+
+impl AxisReader<'_> {
+    fn error(&self, position: Location, problem: &str, hint: &str) -> YamlError {
+        let problem = format!("axis `{}` of {}: {problem}", self.name, self.entry.kernel);
+        YamlError::at(self.file, position, &problem, hint)
+    }
+
+    fn parse_axis(&self, raw: &RawAxis, standards: &[DensityStandard]) -> Result<AuditedAxis, YamlError> {
+        let wanted = &raw.standard.value;
+        let standard = standards.iter().find(|standard| standard.name == *wanted).ok_or_else(|| {
+            let known = standards.iter().map(|standard| standard.name.as_str());
+            let hint = did_you_mean_or(wanted, known, || "declare it under `standards:`".to_owned());
+            self.error(raw.standard.defined, &format!("the standard `{wanted}` is not declared"), &hint)
+        })?;
+        let forms = || self.entry.forms.iter().map(|form| form.rule.name.as_str());
+        let in_form = raw.in_form.iter().map(|(form, value)| {
+            let name = &form.value;
+            if !forms().any(|known| known == name) {
+                let hint =
+                    did_you_mean_or(name, forms(), || "its file in op_replay lists its forms".to_owned());
+                return Err(self.error(form.defined, &format!("the entry has no form `{name}`"), &hint));
+            }
+            Ok((name.clone(), self.parse_expr(value)?))
+        });
+        let for_each = raw.for_each.iter();
+        let for_each = for_each.map(|(name, value)| Ok((name.value.clone(), self.parse_expr(value)?)));
+        Ok(AuditedAxis {
+            name: self.name.to_owned(),
+            standard: standard.clone(),
+            value: self.parse_expr(&raw.value)?,
+            in_form: in_form.collect::<Result<_, _>>()?,
+            for_each: for_each.collect::<Result<_, YamlError>>()?,
+        })
+    }
+
+    /// Parses an expression over the names of the entry's forms.
+    fn parse_expr(&self, text: &Spanned<String>) -> Result<Expr, YamlError> {
+        let expr = Expr::parse(&text.value);
+        let expr = expr.map_err(|error| self.error(text.defined, &error.to_string(), HINT))?;
+        let known = self.entry.bindable_names();
+        if let Some(unknown) = expr.variable_names().into_iter().find(|name| !known.contains(*name)) {
+            let hint = did_you_mean_or(unknown, known.iter().copied(), || {
+                format!("its shape rule has {}", known.iter().copied().collect::<Vec<_>>().join(", "))
+            });
+            let problem = format!("`{unknown}` in `{}` is not defined", text.value);
+            return Err(self.error(text.defined, &problem, &hint));
+        }
+        Ok(expr)
+    }
+}
+
+impl DensityStandard {
+    /// Returns the least and the greatest value of the segments; `None` if only points are required.
+    pub(crate) fn ends(&self) -> Option<(i64, i64)> {
+        Some((self.segments.first()?.from, self.segments.last()?.to))
+    }
+
+    /// Returns the spacing that a gap violates, of all segments that overlap it; consecutive numbers are close enough.
+    pub(crate) fn forbids(&self, from: i64, to: i64) -> Option<SegmentSpacing> {
+        if to <= from.saturating_add(1) {
+            return None;
+        }
+        let touched = self.segments.iter().filter(|segment| from < segment.to && to > segment.from);
+        touched.map(|segment| segment.pace).find(|pace| !pace.allows(from, to))
+    }
+}

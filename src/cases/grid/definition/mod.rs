@@ -1,0 +1,306 @@
+//! Grid files, `grids/*.yaml`: ladders, axes, constants, constraints and shape templates, which declare the cases that
+//! are worth measuring. A file is parsed into [`CandidateSpace`]s: one kernel, one pattern, at most one model, with
+//! all names resolved and all expressions compiled.
+
+mod bind;
+mod build;
+mod density;
+mod ladder;
+mod model_tables;
+mod mutations;
+mod pattern;
+mod raw;
+mod segment;
+mod values;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+pub use density::DensityFile;
+pub(crate) use density::{AuditedAxis, AxisPoint, DensityStandard};
+pub use mutations::{Mutation, MutationChange, MutationFile};
+pub(crate) use segment::{LadderSegment, SegmentSpacing};
+pub use values::{ModelValues, ValueTable};
+
+use crate::{
+    base::{
+        assets::{AssetError, AssetFile, AssetFiles},
+        suggest::did_you_mean_or,
+        yaml::YamlError,
+    },
+    cases::llm::LlmModel,
+    kernel::{
+        Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat,
+        catalogue::{Catalogue, CompiledExpr, Expr},
+    },
+};
+
+/// The file whose ladders all others may use.
+const SHARED: &str = "ladders.yaml";
+
+/// Separator of a row's origin and the seed.
+const BEFORE_SEED: &str = ", seed ";
+
+/// The candidates of one kernel declared by one pattern, for one model if the pattern uses models.
+#[derive(Clone, Debug)]
+pub struct CandidateSpace {
+    /// The kernel.
+    pub kernel: KernelName,
+    /// The grid file's name, without its folder.
+    pub(crate) grid: String,
+    /// The pattern's name.
+    pub pattern: String,
+    /// The model whose numbers it uses.
+    pub model: Option<String>,
+    /// The axes; the last one moves fastest.
+    pub axes: Vec<GridAxis>,
+    /// Names of all numbers of a candidate: those of the axes, then those derived from them.
+    pub names: Vec<String>,
+    /// Numbers derived from the axes, in an order in which each can be computed.
+    pub(crate) derived: Vec<CompiledExpr>,
+    pub(crate) conditions: Vec<CompiledExpr>,
+    pub(crate) inputs: Vec<SlotTemplate>,
+    pub(crate) outputs: Vec<SlotTemplate>,
+    /// Attributes, which shapes do not contain, by column.
+    pub(crate) attributes: Vec<(String, AttributeTemplate)>,
+    pub(crate) constants: Vec<(String, i64)>,
+}
+
+/// One axis: a name, or several names whose values form rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GridAxis {
+    /// Its names.
+    pub names: Vec<String>,
+    /// Its values: rows of one number per name, one row after the other.
+    pub values: Vec<i64>,
+}
+
+/// A slot of a shape template; `None` if it is empty.
+pub(crate) type SlotTemplate = Option<TensorTemplate>;
+
+/// A tensor whose dimensions are computed from a candidate's numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorTemplate {
+    pub(crate) dims: Vec<CompiledExpr>,
+    pub(crate) dtype: Dtype,
+    pub(crate) format: TensorFormat,
+}
+
+/// Template of an attribute column.
+#[derive(Clone, Debug)]
+pub(crate) enum AttributeTemplate {
+    Text(String),
+    /// A number or a list of numbers computed from the candidate.
+    Expression(Expr),
+}
+
+impl GridAxis {
+    pub(crate) fn len(&self) -> usize {
+        self.values.len() / self.names.len().max(1)
+    }
+}
+
+impl CandidateSpace {
+    /// Returns the number of candidates, including rejected ones.
+    pub fn candidates(&self) -> u64 {
+        self.axes.iter().fold(1, |product, axis| product.saturating_mul(axis.len() as u64))
+    }
+
+    /// Returns a case of its types and formats, with all dimensions equal to `dim` and without attributes.
+    pub(crate) fn blank(&self, dim: u64) -> Case {
+        let slots = |templates: &[SlotTemplate]| -> Vec<Slot> {
+            let slots = templates.iter().map(|template| {
+                template.as_ref().map(|tensor| Tensor {
+                    dims: vec![dim; tensor.dims.len()],
+                    dtype: tensor.dtype.clone(),
+                    format: tensor.format.clone(),
+                })
+            });
+            let mut slots: Vec<Slot> = slots.collect();
+            // As in parsed rows, empty slots at the end are omitted.
+            while slots.last().is_some_and(Option::is_none) {
+                slots.pop();
+            }
+            slots
+        };
+        Case {
+            kernel: self.kernel.clone(),
+            inputs: slots(&self.inputs),
+            outputs: slots(&self.outputs),
+            attributes: CaseAttributes::default(),
+        }
+    }
+
+    /// Returns the origin of its rows: the part of their provenance that is equal for all seeds.
+    pub fn origin(&self) -> String {
+        let model = self.model.as_ref().map_or_else(String::new, |model| format!(" of {model}"));
+        format!("grid {}: {}{model}", self.grid, self.pattern)
+    }
+
+    pub(crate) fn provenance(&self, seed: u64) -> String {
+        Self::with_seed(&self.origin(), seed)
+    }
+
+    /// Returns the provenance of a row of this origin.
+    pub(crate) fn with_seed(origin: &str, seed: u64) -> String {
+        format!("{origin}{BEFORE_SEED}{seed}")
+    }
+
+    /// Returns the [`CandidateSpace::origin`] in a row's provenance.
+    pub(crate) fn origin_in(provenance: &str) -> &str {
+        provenance.rsplit_once(BEFORE_SEED).map_or(provenance, |(origin, _)| origin)
+    }
+}
+
+/// All grid files.
+#[derive(Clone, Debug, Default)]
+pub struct GridFiles {
+    spaces: Vec<CandidateSpace>,
+    /// The kernels of files that are not embedded, each with the error to report if it has no entry.
+    named: Vec<(KernelName, YamlError)>,
+}
+
+/// The models for patterns.
+#[derive(Clone, Debug, Default)]
+pub struct GridModels {
+    /// All models whose names of numbers are valid.
+    known: Vec<ModelValues>,
+    /// The chosen models. Without a choice, patterns with a variant for models use the one without.
+    chosen: Option<Vec<ModelValues>>,
+    /// Notes on unused parts of the chosen models, such as products that no grid has.
+    pub(crate) left_out: Vec<String>,
+}
+
+impl GridModels {
+    /// Returns models with given values.
+    pub const fn new(known: Vec<ModelValues>, chosen: Option<Vec<ModelValues>>) -> Self {
+        Self { known, chosen, left_out: Vec::new() }
+    }
+
+    /// Loads all models, some of which may be chosen by name or by the path of a `config.json`.
+    pub fn load(assets: &AssetFiles, chosen: &[String]) -> Result<Self, YamlError> {
+        let known = LlmModel::all(assets)?.values().map(ModelValues::from_model).collect();
+        let models = chosen.iter().map(|name| LlmModel::load(assets, name));
+        let models = models.collect::<Result<Vec<_>, YamlError>>()?;
+        let left_out = models.iter().flat_map(|model| {
+            let notes = model.left_open.iter().cloned().chain(model_tables::without_table(model));
+            notes.map(|note| format!("{}: {note}", model.model)).collect::<Vec<_>>()
+        });
+        let left_out = left_out.collect();
+        let values = models.iter().map(ModelValues::from_model).collect();
+        Ok(Self { known, chosen: (!chosen.is_empty()).then_some(values), left_out })
+    }
+
+    fn used(&self) -> &[ModelValues] {
+        self.chosen.as_deref().unwrap_or(&self.known)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &ModelValues> {
+        self.known.iter().chain(self.chosen.iter().flatten())
+    }
+}
+
+impl GridFiles {
+    /// Reads all grid files.
+    pub fn load(assets: &AssetFiles, models: &GridModels) -> Result<Self, YamlError> {
+        let mut files = assets.grids()?;
+        let shared = files.remove(SHARED);
+        for other in [density::FILE, mutations::FILE] {
+            files.remove(other);
+        }
+        let ladders = match &shared {
+            Some(asset) => build::parse_ladders(&asset.path, &asset.text)?,
+            None => pattern::LadderValues::new(),
+        };
+        Self::parse_files(files, &build::GridFileContext { ladders: &ladders, models, assets })
+    }
+
+    /// Reads only the given grid files, with the shared ladders.
+    pub(crate) fn load_files(
+        assets: &AssetFiles,
+        models: &GridModels,
+        paths: &[PathBuf],
+    ) -> Result<Self, YamlError> {
+        let shared = assets.grids()?.remove(SHARED);
+        let ladders = shared.map(|asset| build::parse_ladders(&asset.path, &asset.text)).transpose()?;
+        let files = paths.iter().map(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok((name, AssetFile::read(path)?))
+        });
+        let files = files.collect::<Result<BTreeMap<_, _>, AssetError>>();
+        let files = files.map_err(|error| YamlError {
+            hint: "give the path of a grid file, a text in UTF-8".to_owned(),
+            ..error.into()
+        })?;
+        if files.len() < paths.len() {
+            let problem = "two files have the same name, and rows refer to the name of their file";
+            return Err(YamlError::of_file(Path::new("--grids"), problem, "rename one of them"));
+        }
+        Self::parse_files(
+            files,
+            &build::GridFileContext { ladders: &ladders.unwrap_or_default(), models, assets },
+        )
+    }
+
+    fn parse_files(
+        files: BTreeMap<String, AssetFile>,
+        context: &build::GridFileContext<'_>,
+    ) -> Result<Self, YamlError> {
+        let mut grids = Self::default();
+        for (name, asset) in files {
+            let own = build::parse_spaces(&name, &asset.path, &asset.text, context)?;
+            grids.spaces.extend(own.spaces);
+            grids.named.extend(own.named.into_iter().filter(|_| !asset.is_built_in));
+        }
+        Ok(grids)
+    }
+
+    /// Parses one grid file's text, with the ladders of another.
+    pub fn parse(
+        file: &Path,
+        text: &str,
+        shared: (&Path, &str),
+        models: &GridModels,
+    ) -> Result<Self, YamlError> {
+        let ladders = build::parse_ladders(shared.0, shared.1)?;
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let context = build::GridFileContext { ladders: &ladders, models, assets: &AssetFiles::embedded() };
+        let own = build::parse_spaces(&name, file, text, &context)?;
+        Ok(Self { spaces: own.spaces, named: own.named })
+    }
+
+    /// Returns the kernels of the user's files that the catalogue lacks, each with the error to report.
+    pub(crate) fn without_entry(&self, catalogue: &Catalogue) -> Vec<(KernelName, YamlError)> {
+        let unknown = self.named.iter().filter(|(kernel, _)| catalogue.entry(kernel).is_none());
+        let errors = unknown.map(|(kernel, place)| {
+            let hint = did_you_mean_or(kernel.as_str(), catalogue.kernel_names(), || {
+                "docs/adding-a-kernel.md explains how to add a kernel".to_owned()
+            });
+            (kernel.clone(), YamlError { hint, ..place.clone() })
+        });
+        errors.collect()
+    }
+
+    /// Returns all spaces, in the order of files, patterns, kernels and models.
+    pub fn spaces(&self) -> &[CandidateSpace] {
+        &self.spaces
+    }
+
+    /// Returns the kernels of all patterns, each once, in the order of names.
+    pub fn kernels(&self) -> Vec<KernelName> {
+        let mut kernels: Vec<KernelName> = self.spaces.iter().map(|space| space.kernel.clone()).collect();
+        kernels.sort();
+        kernels.dedup();
+        kernels
+    }
+
+    /// Returns the spaces of a kernel.
+    pub fn spaces_of_kernel<'a>(
+        &'a self,
+        kernel: &'a KernelName,
+    ) -> impl Iterator<Item = &'a CandidateSpace> {
+        self.spaces.iter().filter(move |space| space.kernel == *kernel)
+    }
+}

@@ -1,0 +1,30 @@
+//! Rows for kernels that are to be measured: expansion of grids, mutation of cases, selection, writing, and the audit
+//! of their density.
+//!
+//! A candidate is rejected by the first of: a constraint, a dimension without a whole value, the memory it needs, the
+//! catalogue's shape rule, the filter of the command, an existing row, another candidate of the same signature. The rest is sampled.
+
+mod audit;
+mod case_builder;
+pub mod definition;
+mod existing;
+mod expand;
+pub mod mutate;
+mod rejection;
+mod sample;
+mod select;
+mod write;
+
+pub use audit::KernelAudit;
+pub(crate) use audit::{AxisAudit, AxisGap, AxisGroup, GridAuditor, SparseAxis};
+pub use case_builder::CaseBuilder;
+pub use existing::ExistingCases;
+pub use expand::{Candidates, ConstraintViolation};
+pub use rejection::{RejectCount, RejectReason};
+pub(crate) use select::AxisRange;
+pub use select::{
+    CandidateSource, ListedCase, MutationCount, SelectedRow, SelectedRows, SelectionRequest, select_rows,
+};
+pub(crate) use write::{
+    CasesByKernel, ListedCases, MutationCases, MutationCasesError, RowSource, RowWriter, TargetDatabase,
+};

@@ -1,0 +1,139 @@
+//! Reasons why candidates do not become rows, with a count and an example of each.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{ConstraintViolation, definition::CandidateSpace};
+use crate::base::suggest::truncate_for_message;
+
+/// Reason why a candidate does not become a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
+pub enum RejectReason {
+    /// A constraint of the grid does not hold.
+    Constraint(String),
+    /// A derived number or a constraint of the grid has no whole value: an inexact division or an overflow.
+    NoValue(String),
+    /// A dimension has no whole value of at least 1.
+    Dimension(String),
+    /// It needs more memory than the device has.
+    Memory,
+    /// The catalogue has no entry for the kernel.
+    NoEntry,
+    /// The catalogue's shape rule rejects it.
+    ShapeRule,
+    /// It does not match the filter of the command.
+    Filter,
+    /// A row of that signature exists.
+    Existing,
+    /// An earlier candidate has the same signature.
+    Duplicate,
+    /// It is valid, but not part of the sample.
+    NotSelected,
+}
+
+impl RejectReason {
+    /// Returns the stable identifier of the reason in JSON.
+    pub(crate) fn label(&self) -> &'static str {
+        self.into()
+    }
+
+    /// Returns the expression of the grid that rejects the candidate, if the reason is one.
+    pub(crate) fn expression(&self) -> Option<&str> {
+        match self {
+            Self::Constraint(source) | Self::NoValue(source) | Self::Dimension(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Constraint(source) => write!(f, "`{}` does not hold", truncate_for_message(source)),
+            Self::NoValue(source) => write!(f, "`{}` has no whole value", truncate_for_message(source)),
+            Self::Dimension(source) => {
+                write!(f, "`{}` is not a dimension of at least 1", truncate_for_message(source))
+            }
+            Self::Memory => f.write_str("needs more memory than the device has"),
+            Self::NoEntry => f.write_str("the kernel has no catalogue entry"),
+            Self::ShapeRule => f.write_str("rejected by the shape rule"),
+            Self::Filter => f.write_str("does not match the filter"),
+            Self::Existing => f.write_str("a row exists"),
+            Self::Duplicate => f.write_str("the same case as another candidate"),
+            Self::NotSelected => f.write_str("not part of the sample"),
+        }
+    }
+}
+
+/// Number of candidates that a reason rejects, and an example.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RejectCount {
+    /// Number of candidates.
+    pub count: u64,
+    /// Message of the shape rule for the first one; otherwise its axis values or, for a mutant, its origin.
+    pub(crate) example: Option<String>,
+}
+
+impl RejectCount {
+    pub(crate) fn add(&mut self, example: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.count == 1 {
+            self.example = Some(example());
+        }
+    }
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        self.count += other.count;
+        if self.example.is_none() {
+            self.example.clone_from(&other.example);
+        }
+    }
+}
+
+/// Rejected candidates of one space. Expressions are counted by position, without a lookup.
+pub(crate) struct RejectTally<'a> {
+    space: &'a CandidateSpace,
+    /// By position, derived numbers before constraints: candidates without a value, and those that violate it.
+    expressions: Vec<[RejectCount; 2]>,
+    others: BTreeMap<RejectReason, RejectCount>,
+}
+
+impl<'a> RejectTally<'a> {
+    pub(crate) fn new(space: &'a CandidateSpace) -> Self {
+        let expressions = vec![<[RejectCount; 2]>::default(); space.derived.len() + space.conditions.len()];
+        Self { space, expressions, others: BTreeMap::new() }
+    }
+
+    /// Counts a candidate that a derived number or a constraint rejects.
+    pub(crate) fn add_violation(&mut self, violation: ConstraintViolation, numbers: &[i64]) {
+        let space = self.space;
+        self.expressions[violation.position][usize::from(violation.has_value)]
+            .add(|| axis_values(space, numbers));
+    }
+
+    pub(crate) fn add(&mut self, reason: RejectReason, message: Option<String>, numbers: &[i64]) {
+        let space = self.space;
+        self.others.entry(reason).or_default().add(|| message.unwrap_or_else(|| axis_values(space, numbers)));
+    }
+
+    pub(crate) fn finish(self) -> BTreeMap<RejectReason, RejectCount> {
+        let mut all = self.others;
+        let formulas = self.space.derived.iter().chain(&self.space.conditions);
+        for (formula, [no_value, violated]) in formulas.zip(self.expressions) {
+            let source = || formula.source.clone();
+            for (reason, rejected) in
+                [(RejectReason::NoValue(source()), no_value), (RejectReason::Constraint(source()), violated)]
+            {
+                if rejected.count > 0 {
+                    all.entry(reason).or_default().join(&rejected);
+                }
+            }
+        }
+        all
+    }
+}
+
+fn axis_values(space: &CandidateSpace, numbers: &[i64]) -> String {
+    let axes = space.axes.iter().flat_map(|axis| &axis.names).zip(numbers);
+    axes.map(|(name, number)| format!("{name} {number}")).collect::<Vec<_>>().join(", ")
+}

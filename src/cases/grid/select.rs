@@ -1,0 +1,549 @@
+//! Selection of the candidates of one kernel that become rows: candidates of grid patterns, mutants of cases and listed
+//! cases pass the same filters, are counted by the same reasons and end up in one result.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Candidates, CaseBuilder, ExistingCases, RejectCount, RejectReason,
+    definition::{CandidateSpace, Mutation, SlotTemplate},
+    mutate::{CaseMutator, Mutant, MutantStrata, SizedMutant, sample_mutants},
+    rejection::RejectTally,
+    sample::{self, CandidateStratum},
+};
+use crate::kernel::{
+    Case, KernelName, MemoryFootprint,
+    case_filter::{CaseFilter, CaseValues},
+    catalogue::{CatalogueEntry, CompiledExpr, CompiledRule},
+    device_profile::DeviceProfile,
+};
+
+/// Origin of a kernel's candidates.
+#[derive(Clone, Debug)]
+pub enum CandidateSource<'a> {
+    /// Candidates of grid patterns.
+    Grid(Vec<&'a CandidateSpace>),
+    /// Mutants of cases, of this kernel or of those whose work it does in INT8.
+    Mutation {
+        /// Mutations, catalogue and device.
+        mutator: CaseMutator<'a>,
+        /// Cases that are mutated.
+        cases: Vec<&'a Case>,
+    },
+    /// Cases as they are.
+    Listed(Vec<&'a ListedCase>),
+}
+
+/// Case that becomes a row without a change.
+#[derive(Clone, Debug)]
+pub struct ListedCase {
+    /// The case.
+    pub case: Case,
+    /// Origin of the row: its provenance without the seed, which starts with `grid `.
+    pub origin: String,
+}
+
+/// Parameters of a selection.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectionRequest<'a> {
+    /// Catalogue entry of the kernel; without one every candidate is rejected.
+    pub entry: Option<&'a CatalogueEntry>,
+    /// Bytes of device memory that a case may need.
+    pub budget: u64,
+    /// Rows wanted of this source, earlier rows of it included; `None` for all valid candidates.
+    pub rows: Option<usize>,
+    /// Seed of the sample.
+    pub seed: u64,
+    /// Filter of the valid candidates; `None` for all.
+    pub filter: Option<&'a CaseFilter>,
+}
+
+/// Range of an axis over the selected rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AxisRange {
+    pub(crate) least: i64,
+    pub(crate) greatest: i64,
+    pub(crate) values: usize,
+}
+
+/// Mutants of one mutation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MutationCount {
+    pub(crate) candidates: u64,
+    /// Selected mutants.
+    pub rows: u64,
+}
+
+/// Candidates of one kernel, divided into rows and rejected ones.
+#[derive(Debug)]
+pub struct SelectedRows<'a> {
+    pub(crate) kernel: &'a KernelName,
+    /// Origin of the candidates.
+    pub(crate) source: CandidateSource<'a>,
+    /// All candidates.
+    pub candidates: u64,
+    /// Rejected candidates by reason: one item for each space of a grid, or one for all mutants.
+    pub(crate) rejected_by_part: Vec<BTreeMap<RejectReason, RejectCount>>,
+    /// Selected candidates, ascending: one item for each space of a grid, or one for all mutants.
+    pub selected: Vec<Vec<u64>>,
+    /// Cases that the catalogue cannot read, so that they have no mutants, and the first refusal.
+    pub unread: RejectCount,
+    /// Seconds that one launch of each row takes at least, if computed.
+    pub(crate) fastest: Option<f64>,
+    mutation_counts: Vec<MutationCount>,
+    seed: u64,
+}
+
+/// A selected candidate.
+#[derive(Debug)]
+pub struct SelectedRow<'r> {
+    /// Its case.
+    pub case: &'r Case,
+    origin: RowOrigin<'r>,
+    seed: u64,
+}
+
+#[derive(Debug)]
+enum RowOrigin<'r> {
+    Grid { space: &'r CandidateSpace, numbers: &'r [i64], builder: &'r CaseBuilder<'r> },
+    Mutation { mutation: &'r Mutation, mutant: &'r Mutant, source: &'r Case },
+    Listed(&'r str),
+}
+
+/// Selects rows among all candidates of a source. Rows that this source added earlier count among those wanted, so that
+/// the same request a second time adds nothing; rows of other sources, as of other models, do not count.
+#[expect(clippy::needless_pass_by_value, reason = "a source is made for one selection")]
+pub fn select_rows<'a>(
+    kernel: &'a KernelName,
+    source: CandidateSource<'a>,
+    request: &SelectionRequest<'_>,
+    existing: &ExistingCases,
+) -> SelectedRows<'a> {
+    let mut result = SelectedRows {
+        kernel,
+        source: source.clone(),
+        candidates: 0,
+        rejected_by_part: Vec::new(),
+        selected: Vec::new(),
+        unread: RejectCount::default(),
+        fastest: None,
+        mutation_counts: Vec::new(),
+        seed: request.seed,
+    };
+    let filter = CandidateFilter { request, existing, accepted: ExistingCases::default() };
+    let valid = match &source {
+        CandidateSource::Grid(spaces) => result.select_candidates(spaces, filter),
+        CandidateSource::Mutation { mutator, cases } => result.select_mutants(mutator, cases, filter),
+        CandidateSource::Listed(cases) => result.select_listed(cases, filter),
+    };
+    for ((valid, selected), rejected) in valid.iter().zip(&result.selected).zip(&mut result.rejected_by_part)
+    {
+        let count = (valid - selected.len()) as u64;
+        if count > 0 {
+            rejected.insert(RejectReason::NotSelected, RejectCount { count, example: None });
+        }
+    }
+    result
+}
+
+/// Filters that every candidate passes once its dimensions are computed.
+struct CandidateFilter<'a> {
+    request: &'a SelectionRequest<'a>,
+    existing: &'a ExistingCases,
+    accepted: ExistingCases,
+}
+
+impl<'a> CandidateFilter<'a> {
+    /// Accepts a candidate that needs `footprint` and whose case `read` returns if the shape rule accepts it. The
+    /// error is the reason of the rejection with the message of the shape rule.
+    fn check<'c>(
+        &mut self,
+        footprint: MemoryFootprint,
+        read: impl FnOnce(&'a CatalogueEntry) -> Result<&'c Case, String>,
+    ) -> Result<(), (RejectReason, Option<String>)> {
+        if footprint.bytes() > self.request.budget {
+            return Err((RejectReason::Memory, None));
+        }
+        let entry = self.request.entry.ok_or((RejectReason::NoEntry, None))?;
+        let case = read(entry).map_err(|message| (RejectReason::ShapeRule, Some(message)))?;
+        if let Some(filter) = self.request.filter
+            && !filter.matches(&CaseValues { case: Some(case), entry: Some(entry), ..CaseValues::default() })
+        {
+            return Err((RejectReason::Filter, None));
+        }
+        if self.existing.contains(case) {
+            return Err((RejectReason::Existing, None));
+        }
+        if self.accepted.insert(case) { Ok(()) } else { Err((RejectReason::Duplicate, None)) }
+    }
+
+    fn valid_candidates(&mut self, space: &CandidateSpace, tally: &mut RejectTally<'_>) -> Vec<u64> {
+        let mut candidates = Candidates::new(space);
+        let mut builder = CaseBuilder::new(space);
+        let mut validator = self.request.entry.map(|entry| CandidateValidator::new(entry, space));
+        let mut valid = Vec::new();
+        while let Some(index) = candidates.advance() {
+            let numbers = match candidates.check() {
+                Ok(numbers) => numbers,
+                Err(violation) => {
+                    tally.add_violation(violation, candidates.numbers());
+                    continue;
+                }
+            };
+            let checked = match builder.fill(numbers) {
+                Err(formula) => Err((RejectReason::Dimension(formula.source.clone()), None)),
+                Ok(footprint) => self.check(footprint, |_| {
+                    let refusal = validator.as_mut().and_then(|rule| rule.refusal(&mut builder, numbers));
+                    refusal.map_or_else(|| Ok(builder.filled()), Err)
+                }),
+            };
+            match checked {
+                Ok(()) => valid.push(index),
+                Err((reason, message)) => tally.add(reason, message, numbers),
+            }
+        }
+        valid
+    }
+}
+
+/// Shape rule of a space's candidates: compiled where it agreed with the complete one, else the complete one.
+struct CandidateValidator<'a> {
+    entry: &'a CatalogueEntry,
+    compiled: Option<CompiledRule>,
+    /// By form: true once the complete rule has accepted a candidate that the compiled one accepts. What only the
+    /// complete rule checks depends on types, which all candidates share.
+    agreed: Vec<bool>,
+}
+
+impl<'a> CandidateValidator<'a> {
+    fn new(entry: &'a CatalogueEntry, space: &CandidateSpace) -> Self {
+        let compiled = space.compile_rule(entry);
+        let agreed = vec![false; compiled.as_ref().map_or(0, |rule| rule.forms.len())];
+        Self { entry, compiled, agreed }
+    }
+
+    fn refusal(&mut self, builder: &mut CaseBuilder<'_>, numbers: &[i64]) -> Option<String> {
+        let form = self.compiled.as_ref().and_then(|rule| rule.matching_form(numbers));
+        if form.is_some_and(|form| self.agreed[form]) {
+            return None;
+        }
+        let refusal = match builder.case(numbers) {
+            Ok(case) => self.entry.resolve_call(case).err().map(|refusal| refusal.to_string()),
+            Err(problem) => Some(problem),
+        };
+        if let Some(form) = form {
+            self.agreed[form] = refusal.is_none();
+        }
+        refusal
+    }
+}
+
+/// Bits of a mutant's index that hold its number among the mutants of its case; the others hold the case's position.
+const MUTANT_BITS: u32 = 32;
+
+impl<'a> SelectedRows<'a> {
+    /// Selects candidates of spaces; returns the number of valid ones of each space.
+    fn select_candidates(
+        &mut self,
+        spaces: &[&'a CandidateSpace],
+        mut filter: CandidateFilter<'_>,
+    ) -> Vec<usize> {
+        let mut valid = Vec::with_capacity(spaces.len());
+        for space in spaces {
+            let mut tally = RejectTally::new(space);
+            valid.push(filter.valid_candidates(space, &mut tally));
+            self.rejected_by_part.push(tally.finish());
+            self.candidates += space.candidates();
+        }
+        let strata = spaces.iter().zip(&valid).zip(&self.rejected_by_part);
+        let strata = strata.map(|((space, valid), rejected)| CandidateStratum {
+            space,
+            valid,
+            added: filter.existing.rows.get(&space.origin()).copied().unwrap_or_default(),
+            existing: rejected.get(&RejectReason::Existing).map_or(0, |rejected| rejected.count),
+        });
+        let strata: Vec<CandidateStratum<'_>> = strata.collect();
+        self.selected = sample::sample_candidates(&strata, filter.request.rows, filter.request.seed);
+        valid.iter().map(Vec::len).collect()
+    }
+
+    /// Selects mutants of cases; returns the number of valid ones.
+    fn select_mutants(
+        &mut self,
+        mutator: &CaseMutator<'_>,
+        cases: &[&Case],
+        mut filter: CandidateFilter<'_>,
+    ) -> Vec<usize> {
+        self.mutation_counts = vec![MutationCount::default(); mutator.mutations.len()];
+        let mut rejected: BTreeMap<RejectReason, RejectCount> = BTreeMap::new();
+        let mut strata = MutantStrata::default();
+        let mut valid: Vec<(u64, usize)> = Vec::new();
+        let mut sizes: Vec<SizedMutant> = Vec::new();
+        for (source, position) in cases.iter().zip(0_u64..) {
+            let mut index = position << MUTANT_BITS;
+            let visited = mutator.for_each(source, self.kernel, |mutant| {
+                self.candidates += 1;
+                self.mutation_counts[mutant.mutation].candidates += 1;
+                let stratum = strata.number(&mutant);
+                let checked = match &mutant.case {
+                    Err(message) => Err((RejectReason::ShapeRule, Some(message.clone()))),
+                    Ok(case) => filter
+                        .check(MemoryFootprint::from_case(case), |entry| {
+                            entry.resolve_call(case).map(|_| case).map_err(|refusal| refusal.to_string())
+                        })
+                        .map(|()| case.bytes()),
+                };
+                match checked {
+                    Ok(bytes) => {
+                        valid.push((index, mutant.mutation));
+                        sizes.push(SizedMutant { stratum, bytes });
+                    }
+                    Err((reason, message)) => rejected.entry(reason).or_default().add(|| {
+                        message.unwrap_or_else(|| {
+                            let mutation = mutator.mutations[mutant.mutation];
+                            format!(
+                                "{} of case {}",
+                                mutation.origin(&mutant.what, &mutant.change),
+                                source.id()
+                            )
+                        })
+                    }),
+                }
+                index += 1;
+            });
+            if let Err(refusal) = visited {
+                self.unread.add(|| refusal.to_string());
+            }
+        }
+        let existing = strata.existing_rows(mutator.mutations, filter.existing);
+        let places = sample_mutants(&sizes, &existing, filter.request.rows, filter.request.seed);
+        let mut selected = Vec::with_capacity(places.len());
+        for (index, mutation) in places.into_iter().map(|place| valid[place]) {
+            selected.push(index);
+            self.mutation_counts[mutation].rows += 1;
+        }
+        self.selected = vec![selected];
+        self.rejected_by_part = vec![rejected];
+        vec![valid.len()]
+    }
+
+    /// Selects listed cases; returns the number of valid ones. Origins have equal shares, small and large cases too.
+    fn select_listed(&mut self, cases: &[&ListedCase], mut filter: CandidateFilter<'_>) -> Vec<usize> {
+        let origins: BTreeSet<&str> = cases.iter().map(|listed| listed.origin.as_str()).collect();
+        let origins: Vec<&str> = origins.into_iter().collect();
+        let mut rejected: BTreeMap<RejectReason, RejectCount> = BTreeMap::new();
+        let (mut valid, mut sizes) = (Vec::new(), Vec::new());
+        for (ListedCase { case, origin }, index) in cases.iter().zip(0_u64..) {
+            self.candidates += 1;
+            let checked = filter.check(MemoryFootprint::from_case(case), |entry| {
+                entry.resolve_call(case).map(|_| case).map_err(|refusal| refusal.to_string())
+            });
+            match checked {
+                Ok(()) => {
+                    valid.push(index);
+                    let stratum = origins.binary_search(&origin.as_str()).unwrap_or_default();
+                    sizes.push(SizedMutant { stratum, bytes: case.bytes() });
+                }
+                Err((reason, message)) => {
+                    rejected.entry(reason).or_default().add(|| message.unwrap_or_else(|| case.shapes()));
+                }
+            }
+        }
+        let rows_of = |origin: &&str| filter.existing.rows.get(*origin).copied().unwrap_or_default();
+        let existing: Vec<usize> = origins.iter().map(rows_of).collect();
+        let places = sample_mutants(&sizes, &existing, filter.request.rows, filter.request.seed);
+        self.selected = vec![places.into_iter().map(|place| valid[place]).collect()];
+        self.rejected_by_part = vec![rejected];
+        vec![valid.len()]
+    }
+
+    /// Returns all rejected candidates by reason.
+    pub fn rejected(&self) -> BTreeMap<&RejectReason, RejectCount> {
+        let mut all: BTreeMap<&RejectReason, RejectCount> = BTreeMap::new();
+        for (reason, count) in self.rejected_by_part.iter().flatten() {
+            all.entry(reason).or_default().join(count);
+        }
+        all
+    }
+
+    /// Returns the spaces without selected or existing rows, with the reasons, if the kernel has a catalogue entry.
+    pub(crate) fn empty_spaces(&self) -> Vec<(&'a CandidateSpace, &BTreeMap<RejectReason, RejectCount>)> {
+        const MAY_HAVE_ROWS: [RejectReason; 4] = [
+            RejectReason::Existing,
+            RejectReason::Duplicate,
+            RejectReason::NoEntry,
+            RejectReason::NotSelected,
+        ];
+        let CandidateSource::Grid(spaces) = &self.source else { return Vec::new() };
+        let parts = spaces.iter().copied().zip(&self.rejected_by_part).zip(&self.selected);
+        let empty = parts.filter(|((_, rejected), selected)| {
+            selected.is_empty() && !MAY_HAVE_ROWS.iter().any(|reason| rejected.contains_key(reason))
+        });
+        empty.map(|(part, _)| part).collect()
+    }
+
+    /// Returns the mutations that apply and their counts; empty for a grid.
+    pub fn mutations(&self) -> impl Iterator<Item = (&'a str, MutationCount)> {
+        let mutations = match &self.source {
+            CandidateSource::Grid(_) | CandidateSource::Listed(_) => &[],
+            CandidateSource::Mutation { mutator, .. } => mutator.mutations,
+        };
+        let counts = mutations.iter().zip(&self.mutation_counts);
+        counts
+            .map(|(mutation, count)| (mutation.name.as_str(), *count))
+            .filter(|(_, count)| count.candidates > 0)
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(&self) -> usize {
+        self.selected.iter().map(Vec::len).sum()
+    }
+
+    /// Visits the rows in order. Cases are built again, because only their indexes are kept.
+    pub fn for_each(&self, mut visit: impl FnMut(&SelectedRow<'_>)) {
+        match &self.source {
+            CandidateSource::Grid(spaces) => {
+                for (space, selected) in spaces.iter().zip(&self.selected) {
+                    self.for_each_candidate(space, selected, &mut visit);
+                }
+            }
+            CandidateSource::Mutation { mutator, cases } => self.for_each_mutant(mutator, cases, visit),
+            CandidateSource::Listed(cases) => {
+                let indexes = self.selected.iter().flatten().filter_map(|index| usize::try_from(*index).ok());
+                for ListedCase { case, origin } in indexes.filter_map(|index| cases.get(index)) {
+                    visit(&SelectedRow { case, origin: RowOrigin::Listed(origin), seed: self.seed });
+                }
+            }
+        }
+    }
+
+    fn for_each_candidate(
+        &self,
+        space: &CandidateSpace,
+        selected: &[u64],
+        visit: &mut impl FnMut(&SelectedRow<'_>),
+    ) {
+        let mut candidates = Candidates::new(space);
+        let mut builder = CaseBuilder::new(space);
+        for index in selected {
+            candidates.go_to(*index);
+            // Selected candidates were valid before.
+            let Ok(numbers) = candidates.check() else { continue };
+            if builder.fill(numbers).is_ok() && builder.case(numbers).is_ok() {
+                let origin = RowOrigin::Grid { space, numbers, builder: &builder };
+                visit(&SelectedRow { case: builder.filled(), origin, seed: self.seed });
+            }
+        }
+    }
+
+    fn for_each_mutant(
+        &self,
+        mutator: &CaseMutator<'_>,
+        cases: &[&Case],
+        mut visit: impl FnMut(&SelectedRow<'_>),
+    ) {
+        let mut selected = self.selected.iter().flatten().copied().peekable();
+        for (&source, position) in cases.iter().zip(0_u64..) {
+            if selected.peek().is_none_or(|next| next >> MUTANT_BITS != position) {
+                continue;
+            }
+            let mut index = position << MUTANT_BITS;
+            // The case was read during the selection.
+            let _ = mutator.for_each(source, self.kernel, |mutant| {
+                if selected.next_if_eq(&index).is_some()
+                    && let Ok(case) = &mutant.case
+                {
+                    let mutation = mutator.mutations[mutant.mutation];
+                    let origin = RowOrigin::Mutation { mutation, mutant: &mutant, source };
+                    visit(&SelectedRow { case, origin, seed: self.seed });
+                }
+                index += 1;
+            });
+        }
+    }
+
+    /// Returns the least seconds that one launch of each row takes together.
+    pub(crate) fn total_fastest(&self, entry: &CatalogueEntry, device: &DeviceProfile) -> f64 {
+        let mut sum = 0.0;
+        self.for_each(|row| {
+            if let Ok(call) = entry.resolve_call(row.case) {
+                sum += device.fastest(&call.work).seconds();
+            }
+        });
+        sum
+    }
+
+    /// Returns the range of each axis over the rows, in the order of the spaces' axes; empty for mutants.
+    pub(crate) fn ranges(&self) -> Vec<(String, AxisRange)> {
+        let mut values: Vec<(String, BTreeSet<i64>)> = Vec::new();
+        if matches!(self.source, CandidateSource::Grid(_)) {
+            self.for_each(|row| {
+                for (name, number) in row.axes() {
+                    match values.iter_mut().find(|(known, _)| known == name) {
+                        Some((_, values)) => {
+                            values.insert(number);
+                        }
+                        None => values.push((name.to_owned(), [number].into())),
+                    }
+                }
+            });
+        }
+        let range = |values: &BTreeSet<i64>| {
+            Some(AxisRange { least: *values.first()?, greatest: *values.last()?, values: values.len() })
+        };
+        values.iter().filter_map(|(name, values)| Some((name.clone(), range(values)?))).collect()
+    }
+}
+
+impl<'r> SelectedRow<'r> {
+    /// Iterates over the axes of a grid's candidate and their values; empty for a mutant.
+    pub(crate) fn axes(&self) -> impl Iterator<Item = (&'r str, i64)> {
+        let (names, numbers): (&[String], &[i64]) = match &self.origin {
+            RowOrigin::Grid { space, numbers, .. } => {
+                (&space.names[..space.names.len() - space.derived.len()], numbers)
+            }
+            RowOrigin::Mutation { .. } | RowOrigin::Listed(_) => (&[], &[]),
+        };
+        names.iter().map(String::as_str).zip(numbers.iter().copied())
+    }
+
+    /// Returns the cells of the attribute columns, labels included.
+    pub(crate) fn attributes(&self) -> Vec<(&str, String)> {
+        match &self.origin {
+            // A candidate whose attributes have no value was rejected.
+            RowOrigin::Grid { numbers, builder, .. } => builder.cells(numbers).unwrap_or_default(),
+            RowOrigin::Mutation { .. } | RowOrigin::Listed(_) => {
+                self.case.attributes.iter().map(|(column, text)| (column, text.to_owned())).collect()
+            }
+        }
+    }
+
+    /// Returns the text of the provenance column.
+    pub fn provenance(&self) -> String {
+        match &self.origin {
+            RowOrigin::Grid { space, .. } => space.provenance(self.seed),
+            RowOrigin::Listed(origin) => CandidateSpace::with_seed(origin, self.seed),
+            RowOrigin::Mutation { mutation, mutant, source } => {
+                let kernel = if source.kernel == self.case.kernel {
+                    String::new()
+                } else {
+                    format!("{} ", source.kernel)
+                };
+                let case = format!("{kernel}case {}", source.id());
+                mutation.provenance(&mutant.what, &mutant.change, &case, self.seed)
+            }
+        }
+    }
+}
+impl CandidateSpace {
+    /// Compiles the entry's forms for the candidates of this space; `None` if that is not possible.
+    pub fn compile_rule(&self, entry: &CatalogueEntry) -> Option<CompiledRule> {
+        // Attributes are computed for each candidate.
+        if !self.attributes.is_empty() {
+            return None;
+        }
+        fn dims(slots: &[SlotTemplate]) -> Vec<Option<&[CompiledExpr]>> {
+            slots.iter().map(|slot| slot.as_ref().map(|tensor| tensor.dims.as_slice())).collect()
+        }
+        entry.compile_rule(&self.blank(1), &dims(&self.inputs), &dims(&self.outputs))
+    }
+}

@@ -1,0 +1,145 @@
+//! Rows of some kernels, selected and appended to their tables in memory.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use super::{GridRows, MutationCases, read_existing_rows};
+use crate::{
+    cases::grid::{
+        CandidateSource, ExistingCases, ListedCase, SelectedRows, SelectionRequest, definition::GridFiles,
+        mutate::CaseMutator, select_rows,
+    },
+    database::{Database, DatabaseError, KernelCsv},
+    kernel::{
+        Case, KernelName, case_filter::CaseFilter, catalogue::Catalogue, device_profile::DeviceProfile,
+    },
+};
+
+/// Cases that become rows as they are, by kernel.
+pub(crate) type ListedCases = BTreeMap<KernelName, Vec<ListedCase>>;
+
+/// Origin of the candidates of all kernels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum RowSource<'a> {
+    Grids {
+        files: &'a GridFiles,
+        kernels: &'a [KernelName],
+    },
+    Mutations {
+        mutator: CaseMutator<'a>,
+        /// The cases, and the kernels that get rows.
+        cases: &'a MutationCases,
+    },
+    Listed(&'a ListedCases),
+}
+
+/// Request for rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowWriter<'a> {
+    pub(crate) source: RowSource<'a>,
+    pub(crate) catalogue: &'a Catalogue,
+    /// Bytes of device memory that a case may need.
+    pub(crate) budget: u64,
+    /// Rows of each kernel, earlier ones of the source included; `None` for all valid candidates.
+    pub(crate) rows: Option<usize>,
+    pub(crate) seed: u64,
+    /// Filter of the valid candidates; `None` for all.
+    pub(crate) filter: Option<&'a CaseFilter>,
+    /// Device for [`SelectedRows::fastest`], which is not computed for `None`.
+    pub(crate) timed_on: Option<&'a DeviceProfile>,
+}
+
+/// Selected rows of a kernel, and its table if it has new rows that are not written yet.
+pub(super) type ExtendedTable<'a> = (SelectedRows<'a>, Option<KernelCsv>);
+
+impl<'a> RowSource<'a> {
+    fn kernels(&self) -> Vec<&'a KernelName> {
+        match self {
+            Self::Grids { kernels, .. } => kernels.iter().collect(),
+            Self::Mutations { cases, .. } => cases.kernels().collect(),
+            Self::Listed(cases) => cases.keys().collect(),
+        }
+    }
+
+    fn candidates(&self, kernel: &'a KernelName) -> CandidateSource<'a> {
+        match self {
+            Self::Grids { files, .. } => CandidateSource::Grid(files.spaces_of_kernel(kernel).collect()),
+            Self::Mutations { mutator, cases } => {
+                CandidateSource::Mutation { mutator: *mutator, cases: cases.sources(kernel) }
+            }
+            Self::Listed(cases) => CandidateSource::Listed(
+                cases.get(kernel).map(Vec::as_slice).unwrap_or_default().iter().collect(),
+            ),
+        }
+    }
+
+    /// Returns the source cases of a kernel, which no mutant may repeat although a profile's cases have no row.
+    fn source_cases(&self, kernel: &KernelName) -> &'a [Case] {
+        match self {
+            Self::Grids { .. } | Self::Listed(_) => &[],
+            Self::Mutations { cases, .. } => cases.of_kernel(kernel),
+        }
+    }
+}
+
+impl<'a> RowWriter<'a> {
+    /// Selects the rows of all kernels and appends them to the tables in memory, on all cores.
+    pub(super) fn extend_tables(
+        &self,
+        database: Option<&Database>,
+    ) -> Result<Vec<ExtendedTable<'a>>, DatabaseError> {
+        let tables = self.source.kernels().into_par_iter().map(|kernel| {
+            let table = database.map(|database| database.kernel_csv(kernel)).transpose()?;
+            let equal = database.map(|database| self.equal_cases(kernel, database)).transpose()?;
+            self.extend_table(kernel, table, &equal.unwrap_or_default())
+        });
+        // Collected first, so that the error is that of the first kernel in order.
+        tables.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Returns the cases of rows that have the same call under another name, as cases of this kernel. Kernels to which rows
+    /// are added have rows of their own, so that the rows of one do not depend on the order of the tables.
+    fn equal_cases(&self, kernel: &KernelName, database: &Database) -> Result<Vec<Case>, DatabaseError> {
+        let mut cases = Vec::new();
+        let others = self.catalogue.names_with_same_call(kernel).into_iter().skip(1);
+        let extended = self.source.kernels();
+        for name in others.filter(|name| !extended.contains(&name)) {
+            let rows = read_existing_rows(&name, &database.kernel_csv(&name)?)?;
+            cases.extend(rows.cases.into_iter().map(|case| Case { kernel: kernel.clone(), ..case }));
+        }
+        Ok(cases)
+    }
+
+    fn extend_table(
+        &self,
+        kernel: &'a KernelName,
+        table: Option<KernelCsv>,
+        equal_cases: &[Case],
+    ) -> Result<ExtendedTable<'a>, DatabaseError> {
+        let rows = table.as_ref().map(|table| read_existing_rows(kernel, table)).transpose()?;
+        let rows = rows.unwrap_or_default();
+        let mut existing = ExistingCases::with_rows(rows.by_origin);
+        for case in rows.cases.iter().chain(equal_cases).chain(self.source.source_cases(kernel)) {
+            existing.insert(case);
+        }
+        let entry = self.catalogue.entry(kernel);
+        let request = SelectionRequest {
+            entry,
+            budget: self.budget,
+            rows: self.rows,
+            seed: self.seed,
+            filter: self.filter,
+        };
+        let mut selected = select_rows(kernel, self.source.candidates(kernel), &request, &existing);
+        selected.fastest =
+            entry.zip(self.timed_on).map(|(entry, device)| selected.total_fastest(entry, device));
+        let table = table.filter(|_| selected.rows() > 0).map(|mut table| {
+            let recorded_inputs = entry.map_or(0, |entry| entry.recorded_inputs);
+            let mut rows = GridRows::new(kernel, recorded_inputs, &mut table);
+            selected.for_each(|row| rows.append(row.case, &row.attributes(), &row.provenance()));
+            table
+        });
+        Ok((selected, table))
+    }
+}

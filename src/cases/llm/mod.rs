@@ -1,0 +1,271 @@
+//! Language models: sizes of their layers, and the matrix products of a layer on one device after parallel
+//! distribution and quantisation.
+//!
+//! A model comes from `grids/models/<NAME>.yaml` or from a Hugging Face `config.json`; both are checked
+//! by the same rules. Only [`ParallelLayout`] defines the division of sizes among devices.
+
+mod file;
+mod hugging_face;
+mod parallel_layout;
+mod products;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+pub use parallel_layout::{DeviceShare, LayoutError, ParallelDegrees, ParallelLayout};
+pub use products::{ProductKernel, QuantisationScheme, WeightProduct, WeightProductRole};
+use serde::Deserialize;
+
+use crate::base::{
+    assets::{AssetFile, AssetFiles},
+    suggest::nearest_name,
+    yaml,
+    yaml::YamlError,
+};
+
+/// A language model with a decoder of layers, each attention and feed-forward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LlmModel {
+    /// Its id, such as `Qwen/Qwen3-32B`.
+    pub model: String,
+    /// Width of the hidden states.
+    pub hidden_size: u64,
+    /// Layers, without those for multi-token prediction.
+    pub layers: u64,
+    /// Size of the vocabulary; `lm_head` is padded beyond it.
+    pub vocab_size: u64,
+    /// Attention and its projections.
+    pub attention: LlmAttention,
+    /// Width of the dense feed-forward; `None` if all layers have experts.
+    pub intermediate_size: Option<u64>,
+    /// Experts, if it has any.
+    pub experts: Option<ExpertSizes>,
+    /// Parallel degrees of its layouts.
+    pub layouts: ParallelDegrees,
+    /// Number formats of its products.
+    pub quantisation: Vec<QuantisationScheme>,
+    /// Notes on parts of an imported file that are not used.
+    pub left_open: Vec<String>,
+}
+
+/// The two kinds of attention, by their projections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LlmAttention {
+    /// Query heads share key and value heads (MHA and MQA are the extremes).
+    Grouped(GroupedQuery),
+    /// Keys and values come from a common low-rank vector (MLA).
+    Latent(LatentAttention),
+}
+
+/// Sizes of grouped-query attention.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupedQuery {
+    /// Query heads.
+    pub heads: u64,
+    /// Key heads, and as many value heads.
+    pub kv_heads: u64,
+    /// Width of a head; not always `hidden_size` over `heads`.
+    pub head_dim: u64,
+    /// True if queries and keys have a norm over each head.
+    #[serde(default)]
+    pub qk_norm: bool,
+}
+
+/// Sizes of multi-head latent attention.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatentAttention {
+    /// Heads.
+    pub heads: u64,
+    /// Rank of the queries' vector; omitted if queries are projected directly.
+    pub q_lora_rank: Option<u64>,
+    /// Rank of the vector of keys and values.
+    pub kv_lora_rank: u64,
+    /// Width of a head's part without position.
+    pub nope_head_dim: u64,
+    /// Width of a head's part with position.
+    pub rope_head_dim: u64,
+    /// Width of a value head.
+    pub v_head_dim: u64,
+    /// Indexer that selects the keys of sparse attention, if the model has one.
+    pub indexer: Option<SparseIndexer>,
+}
+
+/// Sizes of the indexer of sparse attention (DSA).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SparseIndexer {
+    /// Its heads.
+    pub heads: u64,
+    /// Width of a head.
+    pub head_dim: u64,
+    /// Number of selected keys.
+    pub top_k: u64,
+}
+
+/// Sizes of a mixture of experts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertSizes {
+    /// Experts of a layer.
+    pub experts: u64,
+    /// Experts used by each token.
+    pub top_k: u64,
+    /// Width inside an expert.
+    pub intermediate_size: u64,
+    /// Experts used by every token, computed as one feed-forward of their joint width.
+    #[serde(default)]
+    pub shared_experts: u64,
+    /// Layers that have a dense feed-forward in place of experts (in most models the first ones).
+    #[serde(default)]
+    pub dense_layers: u64,
+}
+
+impl LlmModel {
+    /// Loads a model by its file name or id, regardless of case. The path of a Hugging Face `config.json`, or of its
+    /// folder, is imported. The error for an unknown name has the nearest one.
+    pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
+        let path = Path::new(name);
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return Self::from_hugging_face(path);
+        }
+        if path.join("config.json").is_file() {
+            return Self::from_hugging_face(&path.join("config.json"));
+        }
+        let all = Self::all(assets)?;
+        let is_it = |other: &str| other.eq_ignore_ascii_case(name);
+        let found = all.iter().find(|(file, model)| is_it(file) || is_it(&model.model));
+        found.map(|(_, model)| model.clone()).ok_or_else(|| unknown(name, all.keys().map(String::as_str)))
+    }
+
+    /// Returns all models by file name.
+    pub fn all(assets: &AssetFiles) -> Result<BTreeMap<String, Self>, YamlError> {
+        let files = assets.models()?;
+        let name = |file: &str| file.trim_end_matches(".yaml").to_owned();
+        let parse = |file: &String, asset: &AssetFile| {
+            let (name, model) = (name(file), Self::parse(&asset.path, &asset.text)?);
+            model.check_file_name(&name, asset)?;
+            Ok((name, model))
+        };
+        files.iter().map(|(file, asset)| parse(file, asset)).collect()
+    }
+
+    /// Refuses a file that is not named after its model: the model would have two names, or one id two models.
+    fn check_file_name(&self, name: &str, file: &AssetFile) -> Result<(), YamlError> {
+        let expected = self.model.rsplit('/').next().unwrap_or_default();
+        if name.eq_ignore_ascii_case(expected) {
+            return Ok(());
+        }
+        let owner = self.model.strip_suffix(expected).unwrap_or_default();
+        let problem = format!("the file of `{}` is named `{name}.yaml`", self.model);
+        let hint = format!("rename the file to `{expected}.yaml`, or write `model: {owner}{name}`");
+        Err(YamlError::at(&file.path, yaml::find_value(&file.text, &["model"]), &problem, &hint))
+    }
+
+    /// Returns the number of attention heads.
+    pub const fn heads(&self) -> u64 {
+        match &self.attention {
+            LlmAttention::Grouped(grouped) => grouped.heads,
+            LlmAttention::Latent(latent) => latent.heads,
+        }
+    }
+
+    /// Returns its sizes by name, for expressions, without those that it lacks.
+    pub(crate) fn constants(&self) -> BTreeMap<&'static str, u64> {
+        let mut found = BTreeMap::from([
+            ("hidden_size", self.hidden_size),
+            ("layers", self.layers),
+            ("vocab_size", self.vocab_size),
+            ("heads", self.heads()),
+        ]);
+        match &self.attention {
+            LlmAttention::Grouped(grouped) => {
+                found.extend([("kv_heads", grouped.kv_heads), ("head_dim", grouped.head_dim)]);
+            }
+            LlmAttention::Latent(latent) => {
+                found.extend([
+                    ("kv_lora_rank", latent.kv_lora_rank),
+                    ("nope_head_dim", latent.nope_head_dim),
+                    ("rope_head_dim", latent.rope_head_dim),
+                    ("v_head_dim", latent.v_head_dim),
+                ]);
+                found.extend(latent.q_lora_rank.map(|rank| ("q_lora_rank", rank)));
+                if let Some(indexer) = &latent.indexer {
+                    found.extend([
+                        ("index_heads", indexer.heads),
+                        ("index_head_dim", indexer.head_dim),
+                        ("index_top_k", indexer.top_k),
+                    ]);
+                }
+            }
+        }
+        found.extend(self.intermediate_size.map(|size| ("intermediate_size", size)));
+        if let Some(experts) = &self.experts {
+            found.extend([
+                ("experts", experts.experts),
+                ("top_k", experts.top_k),
+                ("moe_intermediate_size", experts.intermediate_size),
+                ("shared_experts", experts.shared_experts),
+                ("dense_layers", experts.dense_layers),
+            ]);
+        }
+        found
+    }
+
+    /// Returns the distinct products of all layouts and number formats of the file.
+    pub fn all_gemms(&self) -> BTreeSet<WeightProduct> {
+        let layouts = self.layouts.usable(self);
+        let each = layouts.iter().flat_map(|layout| self.quantisation.iter().map(move |q| (*layout, *q)));
+        each.flat_map(|(layout, quantisation)| self.gemms(layout, quantisation).unwrap_or_default()).collect()
+    }
+}
+
+fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> YamlError {
+    let last = name.rsplit('/').next().unwrap_or(name).to_lowercase();
+    let near = nearest_name(&last, known.clone());
+    let listed = known.collect::<Vec<_>>().join(", ");
+    let hint = near.map_or_else(String::new, |other| format!("did you mean `{other}`? "));
+    let hint = format!("{hint}known models: {listed}; or give the path of a Hugging Face config.json");
+    YamlError::of_file(Path::new(""), format!("the model `{name}` does not exist"), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_found_by_file_name_and_id() {
+        let assets = AssetFiles::embedded();
+        for name in ["Qwen3-32B", "qwen3-32b", "Qwen/Qwen3-32B"] {
+            assert_eq!(LlmModel::load(&assets, name).expect("there").model, "Qwen/Qwen3-32B");
+        }
+        let error = LlmModel::load(&assets, "Qwen/Qwen3-23B").expect_err("none of that name");
+        assert!(
+            error.hint.starts_with("did you mean `Qwen3-32B`? known models: DeepSeek-"),
+            "{}",
+            error.hint
+        );
+        let error = LlmModel::load(&assets, "gpt-2").expect_err("none of that name");
+        assert!(error.hint.starts_with("known models: "), "{}", error.hint);
+    }
+
+    #[test]
+    fn model_files_are_named_after_models() {
+        for (file, model) in LlmModel::all(&AssetFiles::embedded()).expect("they load") {
+            assert!(model.model.ends_with(&format!("/{file}")), "{file}: {}", model.model);
+        }
+    }
+
+    #[test]
+    fn constants_of_missing_parts_are_omitted() {
+        let constants = |name| LlmModel::load(&AssetFiles::embedded(), name).expect("there").constants();
+        let (dense, latent) = (constants("Qwen3-32B"), constants("DeepSeek-V2-Lite"));
+        assert_eq!((dense["head_dim"], dense["intermediate_size"]), (128, 25600));
+        assert_eq!((latent["kv_lora_rank"], latent["moe_intermediate_size"]), (512, 1408));
+        assert!(!dense.contains_key("experts") && !latent.contains_key("kv_heads"));
+        assert!(!latent.contains_key("q_lora_rank"), "its queries have no vector of low rank");
+    }
+}

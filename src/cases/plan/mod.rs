@@ -1,0 +1,17 @@
+//! Selection of the cases of a run, with their values and initial costs.
+
+mod collectives;
+mod cost_model;
+mod equal_calls;
+mod recorded_time;
+mod row_filter;
+mod select;
+
+pub(crate) use cost_model::{DEFAULT_LAUNCHES, InitialCosts, LaunchCount};
+pub(crate) use equal_calls::EqualCallEvidence;
+pub(crate) use recorded_time::RecordedTime;
+pub(crate) use row_filter::{FilterEvidence, FilteredTable, RowFilter};
+pub(crate) use select::{
+    CaseSelection, EarlierResult, MissingTable, PlanError, PlannedCase, RefusedCall, RunPlan, UpdateMode,
+    planned_case, select_cases,
+};

@@ -1,0 +1,122 @@
+//! Filters of the rows of a database.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    database::{KernelCsv, RowCells},
+    kernel::{
+        CacheState, Case, CaseId, Nanos,
+        case_filter::{CaseFilter, CaseValues},
+        catalogue::CatalogueEntry,
+    },
+};
+
+/// Evidence of the ledger that filters compare.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FilterEvidence {
+    /// Start of each run.
+    pub(crate) starts: BTreeMap<String, Nanos>,
+    /// Name of the host of each run that states it.
+    pub(crate) hosts: BTreeMap<String, String>,
+    /// Devices that measured each case.
+    pub(crate) devices: BTreeMap<CaseId, Vec<u32>>,
+    pub(crate) now: Nanos,
+}
+
+/// A filter of rows with the evidence of the ledger.
+#[derive(Clone, Debug)]
+pub(crate) struct RowFilter {
+    pub(crate) filter: CaseFilter,
+    pub(crate) evidence: FilterEvidence,
+    /// State of the cache of the results that are compared.
+    pub(crate) cache: CacheState,
+}
+
+impl RowFilter {
+    /// Sets the run of a case with its host and age.
+    pub(crate) fn set_run(&self, values: &mut CaseValues<'_>, run: &str) {
+        values.run = Some(run.to_owned());
+        values.host = self.evidence.hosts.get(run).cloned();
+        let start = self.evidence.starts.get(run);
+        #[expect(clippy::cast_precision_loss, reason = "an age in seconds")]
+        let age = start.map(|start| self.evidence.now.0.saturating_sub(start.0) as f64 / 1e9);
+        values.age = age;
+    }
+}
+
+/// A table whose rows are filtered.
+#[derive(Debug)]
+pub(crate) struct FilteredTable<'a> {
+    filter: &'a RowFilter,
+    table: &'a KernelCsv,
+    entry: Option<&'a CatalogueEntry>,
+    /// Names and indices of the columns that the filter compares.
+    columns: Vec<(&'a str, usize)>,
+    verdict: Option<usize>,
+    reason: Option<usize>,
+}
+
+impl<'a> FilteredTable<'a> {
+    pub(crate) fn new(
+        filter: &'a RowFilter,
+        table: &'a KernelCsv,
+        entry: Option<&'a CatalogueEntry>,
+    ) -> Self {
+        let names = filter.filter.used_names().into_iter();
+        let [verdict, reason] = RowCells::outcome_columns(filter.cache);
+        let index = |column: Option<&str>| column.and_then(|column| table.column_index(column));
+        Self {
+            columns: names.filter_map(|name| Some((name, table.column_index(name)?))).collect(),
+            verdict: index(verdict),
+            reason: index(reason),
+            filter,
+            table,
+            entry,
+        }
+    }
+
+    /// Returns the values of a row: its index, its cells, and the median in production.
+    pub(crate) fn values<'c>(
+        &self,
+        case: &'c Case,
+        id: &'c CaseId,
+        (row, shown, production): (usize, &RowCells, Option<Nanos>),
+    ) -> CaseValues<'c>
+    where
+        'a: 'c,
+    {
+        let cells = self.table.row_byte_cells(row);
+        let text = |index: usize| {
+            let cell = cells.get(index).and_then(|cell| std::str::from_utf8(cell).ok());
+            cell.map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty())
+        };
+        let shown_verdict = shown.shown.as_ref().map(|shown| shown.verdict.as_str().to_owned());
+        let mut values = CaseValues {
+            case: Some(case),
+            id: Some(id),
+            entry: self.entry,
+            verdict: self.verdict.and_then(text).or(shown_verdict),
+            reason: self.reason.and_then(text),
+            devices: self.filter.evidence.devices.get(id).cloned().unwrap_or_default(),
+            median: shown.median,
+            mean: shown.average,
+            #[expect(clippy::cast_precision_loss, reason = "a duration of a kernel")]
+            production: production.map(|median| median.0 as f64 / 1e3),
+            collections: shown.interval.collections,
+            cells: self
+                .columns
+                .iter()
+                .filter_map(|(name, index)| Some(((*name).to_owned(), text(*index)?)))
+                .collect(),
+            ..CaseValues::default()
+        };
+        if let Some(run) = &shown.run {
+            self.filter.set_run(&mut values, run);
+        }
+        values
+    }
+
+    pub(crate) fn matches(&self, values: &CaseValues<'_>) -> bool {
+        self.filter.filter.matches(values)
+    }
+}

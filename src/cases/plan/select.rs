@@ -1,0 +1,576 @@
+//! Selects the cases of a run from the rows of a database.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, iter,
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    EqualCallEvidence, FilteredTable, RecordedTime, RowFilter, collectives::planned_collective,
+    equal_calls::EqualRows,
+};
+use crate::{
+    base::{
+        shell_argument::{host_option, quoted_path},
+        suggest::nearest_name,
+    },
+    database::{Database, DatabaseError, KernelCsv, RowCells, row_cases},
+    kernel::{
+        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, CollectiveKind, DataKind,
+        IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts,
+        catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
+        device_profile::DeviceProfile,
+        render::call_digest,
+    },
+};
+
+/// Reason of cases whose kernel is not in the catalogue.
+const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
+
+/// Rows that a run measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum UpdateMode {
+    /// Rows without an accepted result
+    #[default]
+    Missing,
+    /// All rows; new samples are added to earlier ones
+    All,
+}
+
+/// Criteria for the selection of cases.
+#[derive(Debug)]
+pub(crate) struct CaseSelection<'a> {
+    pub update: UpdateMode,
+    /// State of the cache that is measured; results in another one do not count.
+    pub(crate) cache: CacheState,
+    /// Kernels to measure; all if empty.
+    pub kernels: &'a [KernelName],
+    /// Ids of cases, or their first digits; all cases if empty.
+    pub(crate) cases: &'a [String],
+    /// Filter of the rows; all rows if `None`.
+    pub(crate) filter: Option<&'a RowFilter>,
+    /// Cases whose row is accepted by the ledger.
+    pub measured: &'a BTreeSet<CaseId>,
+    /// Cases whose measurements were all withdrawn. Rows of their runs do not count as measured.
+    pub(crate) withdrawn: &'a BTreeMap<CaseId, WithdrawnAttempts>,
+    /// Measured cases that are measured again, because their intervals are wider than demanded.
+    pub(crate) imprecise: &'a BTreeSet<CaseId>,
+    /// Calls refused by the vendor check, which are not launched, by case. `None` if the plan is not for launches.
+    pub(crate) refused_calls: Option<&'a BTreeMap<CaseId, RefusedCall>>,
+    /// Results of earlier runs for calls that ran as another kernel.
+    pub(crate) equal_calls: &'a EqualCallEvidence,
+    /// Column with the weight of each row; `None` for equal weights.
+    pub weight_column: Option<&'a str>,
+    /// Weights of cases by id, which precede those of rows.
+    pub(crate) case_weights: &'a BTreeMap<String, f64>,
+}
+
+/// A call that the vendor check refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RefusedCall {
+    /// Digest of the call. Another call of the case is not refused.
+    pub(crate) digest: String,
+    pub(crate) outcome: CaseOutcome,
+}
+
+/// A case to measure.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedCase {
+    pub case: IdentifiedCase,
+    /// The call resolved by the catalogue.
+    pub call: ResolvedCall,
+    /// Roofline bound of its duration on the device.
+    pub fastest: Nanos,
+    /// Weight of its result; the greatest is measured first.
+    pub value: f64,
+    /// Number of devices that it needs at once.
+    pub devices: usize,
+    /// Groups of devices, the preferred one first, of which it needs one; any devices if empty.
+    pub(crate) device_groups: Vec<Vec<u32>>,
+    /// True if the row was recorded on an AI CPU, so that the replay may run there.
+    pub(crate) is_on_ai_cpu: bool,
+    /// Cases of other rows with the same call, under another name of the kernel or as another kernel that CANN may choose
+    /// for it. They share its launches.
+    pub(crate) equal_cases: Vec<IdentifiedCase>,
+}
+
+impl PlannedCase {
+    /// Returns all cases that the launches measure: the planned case, then its equal cases.
+    pub(crate) fn cases(&self) -> impl Iterator<Item = &IdentifiedCase> {
+        iter::once(&self.case).chain(&self.equal_cases)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RunPlan {
+    /// Cases to measure.
+    pub cases: Vec<PlannedCase>,
+    /// Cases that are not launched, with their verdict.
+    pub(crate) not_launched: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Rows that cannot be read as cases: file, line and reason.
+    pub unreadable_rows: Vec<String>,
+    /// Tables that do not exist although the ledger has results for them.
+    pub(crate) missing_tables: Vec<MissingTable>,
+    /// Number of cases that have an accepted result already.
+    pub already_measured: usize,
+    /// Time of the production records of all selected rows, also of those that are measured.
+    pub(crate) recorded: RecordedTime,
+    /// Medians in production profiles with which results are compared, by case.
+    pub(crate) production: BTreeMap<CaseId, Nanos>,
+    /// Results that the rows of planned cases show before the run.
+    pub(crate) earlier_results: BTreeMap<CaseId, EarlierResult>,
+    /// Cases with an accepted result in the ledger that their row does not show, by kernel.
+    pub missing_in_csv: BTreeMap<KernelName, Vec<CaseId>>,
+    /// Verdicts of calls that ran as another kernel in an earlier run, which their rows do not show.
+    pub(crate) ran_as_other_verdicts: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Cases of the kernels as which such calls ran, with measurements in the ledger that no row shows. A case without a row
+    /// gets one.
+    pub(crate) rows_to_insert: Vec<IdentifiedCase>,
+}
+
+/// Durations that a row shows, in microseconds. Rows of older tools have a mean alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct EarlierResult {
+    pub(crate) median_us: Option<f64>,
+    pub(crate) average_us: Option<f64>,
+}
+
+/// A table that does not exist although the ledger has results of its kernel: it was deleted or renamed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MissingTable {
+    pub(crate) kernel: String,
+    /// Number of cases that are done.
+    pub(crate) cases: u32,
+}
+
+impl fmt::Display for MissingTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kernel, cases } = self;
+        let cases = if *cases == 1 { "a case".to_owned() } else { format!("{cases} cases") };
+        write!(
+            f,
+            "the ledger has results of {cases} of {kernel}, whose table is missing: restore it or ingest its profile \
+             again, then `npubench run` writes them"
+        )
+    }
+}
+
+impl RunPlan {
+    /// Moves cases that need more devices at once than the run has to those that are not launched.
+    pub(crate) fn refuse_larger_gangs(&mut self, devices: usize) {
+        let (fitting, larger) =
+            std::mem::take(&mut self.cases).into_iter().partition(|planned| planned.devices <= devices);
+        self.cases = fitting;
+        let larger: Vec<PlannedCase> = larger;
+        for planned in &larger {
+            let needed = planned.devices;
+            let reason = format!("it needs {needed} devices of one host at once, the run has {devices}");
+            let outcome = CaseOutcome::new(Verdict::Unsupported, reason);
+            self.not_launched.extend(planned.cases().map(|case| (case.clone(), outcome.clone())));
+        }
+    }
+
+    /// Returns true if the call of a case ran as another kernel in an earlier run and was measured as a case of that, and
+    /// adds what its rows do not show. `is_shown` is true if the case's row shows the verdict.
+    fn add_ran_as_other(
+        &mut self,
+        case: &IdentifiedCase,
+        is_shown: bool,
+        evidence: &EqualCallEvidence,
+        rows: &mut EqualRows<'_>,
+    ) -> Result<bool, DatabaseError> {
+        let earlier = evidence.ran_as_other_outcome(case.id());
+        if !is_shown && earlier.is_none() {
+            return Ok(false);
+        }
+        let Some(measurement) = rows.find(case)? else { return Ok(false) };
+        if !measurement.is_shown {
+            self.rows_to_insert.push(measurement.case);
+        }
+        if let Some(outcome) = earlier.filter(|_| !is_shown) {
+            self.ran_as_other_verdicts.push((case.clone(), outcome));
+        }
+        Ok(true)
+    }
+
+    /// Adds a remark to the notes of all cases.
+    pub(crate) fn note_all(&mut self, remark: &str) {
+        self.cases.iter_mut().for_each(|planned| planned.call.notes.push(remark.to_owned()));
+    }
+
+    /// Adds the skew of expert indices to the notes of cases with routed tokens.
+    pub(crate) fn note_skew(&mut self, skew: f64) {
+        if skew == 0.0 {
+            return;
+        }
+        for PlannedCase { call, .. } in &mut self.cases {
+            let mut tensors = call.arguments.iter().flat_map(|argument| argument.value.tensors());
+            let is_routed = tensors.any(|tensor| {
+                matches!(tensor.fill, Fill::Experts { .. } | Fill::Counts { .. } | Fill::Cumulative { .. })
+            });
+            if is_routed {
+                call.notes.push(format!("expert indices have a skew of {skew}"));
+            }
+        }
+    }
+}
+
+/// Error of a selection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlanError {
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error("the database has no rows of `{kernel}`")]
+    NoSuchKernel { kernel: KernelName, nearest: Option<String>, folder: PathBuf },
+    /// Row of a collective, which another command measures.
+    #[error("`{kernel}` is a collective, which is measured by `npubench comm run`")]
+    Collective { kernel: KernelName, folder: PathBuf, kind: DataKind },
+    #[error("no kernel of the database has a column `{column}`")]
+    NoSuchColumn { column: String },
+    #[error("no row of the database is a case whose id begins with `{case}`")]
+    NoSuchCase { case: String },
+    #[error("no row of the database matches the filter `{filter}`")]
+    NothingMatches { filter: String },
+    #[error("the database has no kernels")]
+    Empty { folder: PathBuf },
+}
+
+impl PlanError {
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Database(error) => error.hint(),
+            Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),
+            Self::Collective { kernel, folder, kind } => {
+                let ops = CollectiveKind::of_kernel(kernel).map_or_else(String::new, |kind| format!(" --ops {kind}"));
+                let (db, host) = (quoted_path(folder), host_option(*kind));
+                format!(
+                    "`npubench comm run --db {db}{ops}{host}` measures a sweep of it; `npubench why {kernel}.csv:2 --db {db}` prints \
+                     the command of one row"
+                )
+            }
+            Self::NoSuchColumn { .. } => {
+                "use the column name of the CSV header; rows without a number in it have weight 0".to_owned()
+            }
+            Self::NoSuchCase { .. } => {
+                "the column `MicroBench Case` and `npubench show` have the ids of cases that were planned"
+                    .to_owned()
+            }
+            Self::NothingMatches { .. } => {
+                "a comparison with a missing value is false, such as of the verdict of a row that was never measured; \
+                 `has NAME` is true for rows with a value"
+                    .to_owned()
+            }
+            Self::NoSuchKernel { folder, .. } | Self::Empty { folder } => {
+                format!("fill the database with `npubench ingest PROFILE --db {}`", quoted_path(folder))
+            }
+        }
+    }
+}
+
+/// Selects cases; a case with several rows is selected once. Fails with [`PlanError`] if the database cannot be read,
+/// or a selected kernel or the weight column does not exist.
+pub(crate) fn select_cases(
+    database: &Database,
+    catalogue: &Catalogue,
+    device: &DeviceProfile,
+    selection: &CaseSelection<'_>,
+) -> Result<RunPlan, PlanError> {
+    let kernels = chosen_kernels(database, selection.kernels, catalogue)?;
+    let mut plan = RunPlan::default();
+    let compares_production = database.has_comparable_production();
+    let mut seen = BTreeSet::new();
+    let mut has_weights = false;
+    let mut selected = CaseIdFilter::new(selection.cases);
+    let mut equal_rows = EqualRows::new(database, catalogue, selection.cache, selection.equal_calls);
+    let mut judge =
+        RowJudge { catalogue, device, selection, refused: BTreeMap::new(), replaced: BTreeSet::new() };
+    let mut has_match = false;
+    for kernel in kernels {
+        let table = database.kernel_csv(&kernel)?;
+        let filter =
+            selection.filter.map(|filter| FilteredTable::new(filter, &table, catalogue.entry(&kernel)));
+        let weights = selection.weight_column.and_then(|column| row_weights(&table, column));
+        has_weights |= weights.is_some();
+        for row in row_cases(&kernel, &table)? {
+            let (shown_cells, recorded_seconds) =
+                (row.cells(selection.cache).clone(), row.recorded_seconds());
+            let default_value = if selection.weight_column.is_some() { 0.0 } else { 1.0 };
+            let case = match row.case {
+                Ok(case) => IdentifiedCase::new(case),
+                Err(problem) => {
+                    plan.unreadable_rows.push(format!("{}:{}: {problem}", table.path().display(), row.line));
+                    continue;
+                }
+            };
+            if !selected.contains(case.id()) {
+                continue;
+            }
+            let row_matches = |filter: &FilteredTable<'_>| {
+                filter.matches(&filter.values(&case, case.id(), (row.row, &shown_cells, row.production)))
+            };
+            if !filter.as_ref().is_none_or(row_matches) {
+                continue;
+            }
+            has_match = true;
+            plan.recorded.add_row(case.id(), recorded_seconds);
+            let value = selection.case_weights.get(case.id().as_str()).copied();
+            let of_row = || weights.as_ref().map_or(default_value, |weights| weights[row.row]);
+            let value = value.unwrap_or_else(of_row);
+            let in_ledger = selection.measured.contains(case.id());
+            let withdrawn = selection.withdrawn.get(case.id());
+            let is_withdrawn = shown_cells
+                .run
+                .as_ref()
+                .is_some_and(|run| withdrawn.is_some_and(|found| found.runs.contains(run)));
+            if let Some(median) = row.production.filter(|_| compares_production) {
+                plan.production.entry(case.id().clone()).or_insert(median);
+            }
+            let shown = shown_cells.shown.as_ref().map(|shown| shown.verdict).filter(|_| !is_withdrawn);
+            let is_unconfirmed = shown == Some(Verdict::Suspicious)
+                && shown_cells.interval.collections.is_none_or(|count| count < CONFIRMING_COLLECTIONS);
+            let is_accepted = shown == Some(Verdict::Ok)
+                || (shown == Some(Verdict::Suspicious) && in_ledger && !is_unconfirmed);
+            if in_ledger && !is_accepted {
+                plan.missing_in_csv.entry(kernel.clone()).or_default().push(case.id().clone());
+            }
+            if !seen.insert(case.id().clone()) {
+                judge.add_another_row(&mut plan, case, value, row.is_on_ai_cpu);
+                continue;
+            }
+            let ran_as_other = !is_accepted
+                && plan.add_ran_as_other(
+                    &case,
+                    shown_cells.ran_as_other,
+                    selection.equal_calls,
+                    &mut equal_rows,
+                )?;
+            let is_imprecise = selection.imprecise.contains(case.id());
+            if selection.update == UpdateMode::Missing
+                && !is_imprecise
+                && !is_unconfirmed
+                && (is_accepted || in_ledger || ran_as_other)
+                && !judge.contradicts_itself(&case)
+            {
+                plan.already_measured += 1;
+                continue;
+            }
+            if shown_cells.shown.is_some() && !is_withdrawn {
+                let RowCells { median: median_us, average: average_us, .. } = shown_cells;
+                plan.earlier_results.insert(case.id().clone(), EarlierResult { median_us, average_us });
+            }
+            judge.add_first_row(&mut plan, case, value, row.is_on_ai_cpu);
+        }
+    }
+    if let Some(case) = selected.unknown_case() {
+        return Err(PlanError::NoSuchCase { case: case.to_owned() });
+    }
+    if let Some(filter) = selection.filter.filter(|_| !has_match) {
+        return Err(PlanError::NothingMatches { filter: filter.filter.as_str().to_owned() });
+    }
+    judge.remove_replaced_refusals(&mut plan);
+    match selection.weight_column {
+        Some(column) if !has_weights => Err(PlanError::NoSuchColumn { column: column.to_owned() }),
+        _ => Ok(plan),
+    }
+}
+
+/// Filter of cases by the first digits of their ids.
+struct CaseIdFilter<'a> {
+    /// Texts, with true if a case has begun with it.
+    wanted: Vec<(&'a str, bool)>,
+}
+
+impl<'a> CaseIdFilter<'a> {
+    fn new(cases: &'a [String]) -> Self {
+        Self { wanted: cases.iter().map(|case| (case.as_str(), false)).collect() }
+    }
+
+    fn contains(&mut self, case: &CaseId) -> bool {
+        let mut is_wanted = self.wanted.is_empty();
+        for (prefix, is_found) in &mut self.wanted {
+            if case.as_str().starts_with(*prefix) {
+                (*is_found, is_wanted) = (true, true);
+            }
+        }
+        is_wanted
+    }
+
+    /// Returns a text with which the id of no case began.
+    fn unknown_case(&self) -> Option<&'a str> {
+        self.wanted.iter().find(|(_, is_found)| !is_found).map(|(case, _)| *case)
+    }
+}
+
+/// Judges the rows of a selection by the catalogue.
+struct RowJudge<'a> {
+    catalogue: &'a Catalogue,
+    device: &'a DeviceProfile,
+    selection: &'a CaseSelection<'a>,
+    /// Cases whose rows so far are refused by the catalogue, with the index of the refusal in [`RunPlan::not_launched`].
+    refused: BTreeMap<CaseId, usize>,
+    /// Indices of refusals of cases of which a later row is a call.
+    replaced: BTreeSet<usize>,
+}
+
+impl RowJudge<'_> {
+    /// Returns true for a row that contradicts itself. An earlier version, or another tool, may have measured another call for
+    /// it: such a row is reported, although it shows a result.
+    fn contradicts_itself(&self, case: &Case) -> bool {
+        let entry = self.catalogue.entry(&case.kernel);
+        entry.is_some_and(|entry| matches!(entry.resolve_call(case), Err(NotReplayable::Contradiction(_))))
+    }
+
+    /// Adds the first row of a case to the cases to measure, or to those that are not launched.
+    fn add_first_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
+        match planned_case(self.catalogue, self.device, case) {
+            Ok(planned) => self.add_planned(plan, PlannedCase { value, is_on_ai_cpu, ..planned }),
+            Err((case, outcome)) => {
+                self.refused.insert(case.id().clone(), plan.not_launched.len());
+                plan.not_launched.push((*case, outcome));
+            }
+        }
+    }
+
+    /// Adds a further row of a case if the rows before it are refused: rows of one case differ in what they record, and a
+    /// complete row counts wherever it stands.
+    fn add_another_row(&mut self, plan: &mut RunPlan, case: IdentifiedCase, value: f64, is_on_ai_cpu: bool) {
+        if let Some(refusal) = self.refused.get(case.id()).copied()
+            && let Ok(planned) = planned_case(self.catalogue, self.device, case)
+        {
+            self.refused.remove(planned.case.id());
+            self.replaced.insert(refusal);
+            self.add_planned(plan, PlannedCase { value, is_on_ai_cpu, ..planned });
+        }
+    }
+
+    fn add_planned(&self, plan: &mut RunPlan, planned: PlannedCase) {
+        match not_launched_outcome(self.catalogue, &planned, self.selection) {
+            Some(outcome) => plan.not_launched.push((planned.case, outcome)),
+            None => plan.cases.push(planned),
+        }
+    }
+
+    /// Removes refusals of cases of which a later row is a call.
+    fn remove_replaced_refusals(&self, plan: &mut RunPlan) {
+        let mut index = 0..;
+        plan.not_launched.retain(|_| index.next().is_none_or(|index| !self.replaced.contains(&index)));
+    }
+}
+
+/// Resolves a case, with a weight of 1. The error is the case with the verdict of one that cannot be replayed.
+pub(crate) fn planned_case(
+    catalogue: &Catalogue,
+    device: &DeviceProfile,
+    case: IdentifiedCase,
+) -> Result<PlannedCase, (Box<IdentifiedCase>, CaseOutcome)> {
+    if case.kernel.is_collective() {
+        return planned_collective(device, case);
+    }
+    match resolve_call(catalogue, device, &case) {
+        Ok((call, fastest)) => {
+            let (devices, device_groups) = (process_count(&call), Vec::new());
+            let (value, is_on_ai_cpu, equal_cases) = (1.0, false, Vec::new());
+            Ok(PlannedCase { case, call, fastest, value, devices, device_groups, is_on_ai_cpu, equal_cases })
+        }
+        Err(outcome) => Err((Box::new(case), outcome)),
+    }
+}
+
+/// Reads the weight of each row from a column; a cell without a finite number has weight 0. `None` if the table does
+/// not have the column.
+fn row_weights(table: &KernelCsv, column: &str) -> Option<Vec<f64>> {
+    let index = table.column_index(column)?;
+    let mut weights = vec![0.0; table.len()];
+    table.for_each_row(|row, cells| {
+        let text = cells.get(index).and_then(|cell| std::str::from_utf8(cell).ok());
+        let weight =
+            text.and_then(|text| text.trim().parse::<f64>().ok()).filter(|weight| weight.is_finite());
+        weights[row] = weight.unwrap_or(0.0);
+    });
+    Some(weights)
+}
+
+/// Returns the number of processes of a call; each has a device of its own.
+fn process_count(call: &ResolvedCall) -> usize {
+    let group = group_size(&call.arguments).and_then(|ranks| usize::try_from(ranks).ok());
+    group.unwrap_or(1).max(1)
+}
+
+/// Returns the verdict of a resolved case that must not be launched: its number of devices is unknown, or the vendor
+/// check refused this call.
+fn not_launched_outcome(
+    catalogue: &Catalogue,
+    planned: &PlannedCase,
+    selection: &CaseSelection<'_>,
+) -> Option<CaseOutcome> {
+    let refused = selection.refused_calls?;
+    let entry = catalogue.entry(&planned.case.kernel);
+    if entry.is_some_and(|entry| !entry.can_be_launched()) {
+        let reason = "it communicates with other devices, and no argument of its entry is a `process_group`";
+        return Some(CaseOutcome::new(Verdict::Unsupported, reason));
+    }
+    let call = refused.get(planned.case.id())?;
+    let digest = call_digest(&planned.case, &planned.call, entry);
+    (call.digest == digest).then(|| call.outcome.clone())
+}
+
+fn chosen_kernels(
+    database: &Database,
+    wanted: &[KernelName],
+    catalogue: &Catalogue,
+) -> Result<Vec<KernelName>, PlanError> {
+    let known = database.kernels()?;
+    let folder = || database.folder().to_owned();
+    if known.is_empty() {
+        return Err(PlanError::Empty { folder: folder() });
+    }
+    if let Some(missing) = wanted.iter().find(|kernel| !known.contains(kernel)) {
+        if missing.is_collective() && database.kernel_path(missing).is_file() {
+            let (kernel, kind) = (missing.clone(), database.kind());
+            return Err(PlanError::Collective { kernel, folder: folder(), kind });
+        }
+        let entry = |kernel: &KernelName| catalogue.entry(kernel).map(|entry| &entry.kernel);
+        let other_name =
+            known.iter().find(|kernel| entry(missing).is_some() && entry(kernel) == entry(missing));
+        let nearest = other_name
+            .map(KernelName::as_str)
+            .or_else(|| nearest_name(missing.as_str(), known.iter().map(KernelName::as_str)));
+        let (kernel, nearest) = (missing.clone(), nearest.map(str::to_owned));
+        return Err(PlanError::NoSuchKernel { kernel, nearest, folder: folder() });
+    }
+    Ok(known.into_iter().filter(|kernel| wanted.is_empty() || wanted.contains(kernel)).collect())
+}
+
+/// Resolves the call of a case and its roofline bound, or returns the verdict of a case that cannot be replayed.
+fn resolve_call(
+    catalogue: &Catalogue,
+    device: &DeviceProfile,
+    case: &Case,
+) -> Result<(ResolvedCall, Nanos), CaseOutcome> {
+    let Some(entry) = catalogue.entry(&case.kernel) else {
+        let reason = match catalogue.not_launchable_reason(case.kernel.as_str()) {
+            Some(reason) => format!("no call launches this kernel alone: {reason}"),
+            None => NO_ENTRY.to_owned(),
+        };
+        return Err(CaseOutcome::new(Verdict::NoEntry, reason));
+    };
+    let call = match entry.resolve_call(case) {
+        Ok(call) => call,
+        Err(NotReplayable::NotCovered(why)) => return Err(CaseOutcome::new(Verdict::Unsupported, why)),
+        Err(NotReplayable::Contradiction(why)) => return Err(CaseOutcome::new(Verdict::InvalidArgs, why)),
+    };
+    if case.bytes() > device.hbm_bytes() {
+        let gib = case.bytes().div_ceil(1 << 30);
+        let reason = format!("needs {gib} GiB, {} has {}", device.device, device.hbm_gib);
+        return Err(CaseOutcome::new(Verdict::Oom, reason));
+    }
+    let fastest = device.fastest(&call.work);
+    Ok((call, fastest))
+}
+
+#[cfg(test)]
+mod tests;

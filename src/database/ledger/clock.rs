@@ -1,0 +1,268 @@
+//! Cycles per time of attempts, and attempts that are withdrawn because their clock was low.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Row, params};
+
+use super::{Ledger, LedgerError, WITH_SAMPLES};
+use crate::{
+    base::stats::CycleRate,
+    kernel::{CacheState, CaseId, CaseOutcome, Verdict, WithdrawnAttempts},
+    profile::COUNTERS,
+};
+
+/// Cycles per time of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StoredCycleRate {
+    /// Key of the attempt.
+    pub(crate) attempt: i64,
+    pub(crate) case: CaseId,
+    /// Key of the collection in the ledger.
+    pub(crate) collection: i64,
+    pub(crate) run: String,
+    /// Number of the collection in its run.
+    pub(crate) number: u32,
+    pub(crate) device: u32,
+    /// Digest of the collection's software; `None` for collections of versions that did not record it.
+    pub(crate) software: Option<String>,
+    pub(crate) verdict: Verdict,
+    pub(crate) rate: CycleRate,
+    /// Mean cycles of all blocks in a launch; `None` without counters.
+    pub(crate) cycles: Option<f64>,
+}
+
+/// A device whose cycles per time were read in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClockOfRun {
+    pub(crate) run: String,
+    pub(crate) device: u32,
+    /// True for the state of the cache with which it is compared: hot and cold kernels differ in cycles per time.
+    pub(crate) is_compared: bool,
+}
+
+/// Returns the query of attempts with cycles, see [`read_cycle_rate`]; `rest` are further conditions and the order.
+fn cycle_rates_sql(rest: &str) -> String {
+    let counter = |name: &str| COUNTERS.iter().position(|counter| *counter == name).unwrap_or_default();
+    let (cube, vector) = (counter("aic_total_cycles"), counter("aiv_total_cycles"));
+    format!(
+        "SELECT a.attempt, a.case_id, a.collection, c.run, c.number, c.device, c.software,
+                                  a.verdict, a.cycle_rate, a.cycle_rate_error,
+                                  iif(json_valid(a.counters), coalesce(json_extract(a.counters, '$[{cube}]'), 0)
+                                      + coalesce(json_extract(a.counters, '$[{vector}]'), 0), 0)
+                           FROM attempts a JOIN collections c USING (collection)
+                           WHERE a.verdict IN ({WITH_SAMPLES}, 'throttled') AND a.cycle_rate IS NOT NULL
+                                 AND a.cycle_rate_error IS NOT NULL {rest}"
+    )
+}
+
+fn read_cycle_rate(row: &Row<'_>) -> rusqlite::Result<StoredCycleRate> {
+    Ok(StoredCycleRate {
+        attempt: row.get(0)?,
+        case: row.get(1)?,
+        collection: row.get(2)?,
+        run: row.get(3)?,
+        number: row.get(4)?,
+        device: row.get(5)?,
+        software: row.get(6)?,
+        verdict: row.get::<_, String>(7)?.parse().unwrap_or(Verdict::Noisy),
+        rate: CycleRate { per_microsecond: row.get(8)?, error: row.get(9)? },
+        cycles: Some(row.get(10)?).filter(|cycles: &f64| *cycles > 0.0),
+    })
+}
+
+impl Ledger {
+    /// Returns the cycles per time of all attempts with recorded launches in one state of the cache, in the order of
+    /// collections and launches.
+    pub(crate) fn cycle_rates(&self, cache: CacheState) -> Result<Vec<StoredCycleRate>, LedgerError> {
+        let sql = cycle_rates_sql("AND c.cache = ?1 ORDER BY a.collection, a.attempt");
+        self.read_rows(&sql, [cache.as_str()], read_cycle_rate)
+    }
+
+    /// Returns those of the collections with the same state of the cache and the same software as this one.
+    pub(crate) fn cycle_rates_of_software(
+        &self,
+        collection: i64,
+    ) -> Result<Vec<StoredCycleRate>, LedgerError> {
+        let sql = cycle_rates_sql(
+            "AND c.software IS (SELECT software FROM collections WHERE collection = ?1)
+             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1)
+             ORDER BY a.collection, a.attempt",
+        );
+        self.read_rows(&sql, [collection], read_cycle_rate)
+    }
+
+    /// Returns the runs and devices with cycles per time in collections with the software of a run's last collection
+    /// with them, in the order of the runs.
+    pub(crate) fn clocks_of_software(&self, run: &str) -> Result<Vec<ClockOfRun>, LedgerError> {
+        const WITH_CYCLES: &str = "EXISTS (SELECT 1 FROM attempts a WHERE a.collection = c.collection AND a.cycle_rate IS NOT NULL)";
+        let sql = format!(
+            "WITH last AS (SELECT c.software, c.cache FROM collections c WHERE c.run = ?1 AND {WITH_CYCLES}
+                           ORDER BY c.collection DESC LIMIT 1)
+             SELECT DISTINCT c.run, c.device, c.cache = last.cache
+             FROM collections c JOIN last ON c.software IS last.software
+             WHERE {WITH_CYCLES} ORDER BY 1, 2, 3"
+        );
+        self.read_rows(&sql, [run], |row| {
+            Ok(ClockOfRun { run: row.get(0)?, device: row.get(1)?, is_compared: row.get(2)? })
+        })
+    }
+
+    /// Returns the number of attempts of a run whose reason has a clause.
+    pub(crate) fn count_attempts_with(&self, run: &str, clause: &str) -> Result<u32, LedgerError> {
+        let sql = "SELECT count(*) FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.run = ?1 AND instr(a.reason, ?2) > 0";
+        let counts: Vec<u32> = self.read_rows(sql, [run, clause], |row| row.get(0))?;
+        Ok(counts.into_iter().sum())
+    }
+
+    /// Replaces the outcomes of attempts that were accepted: their samples do not count any more.
+    pub(crate) fn withdraw_attempts(&mut self, withdrawn: &[(i64, CaseOutcome)]) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            let mut update = tx.prepare(
+                "UPDATE attempts SET verdict = ?2, reason = ?3, is_withdrawn = 1 WHERE attempt = ?1",
+            )?;
+            for (attempt, CaseOutcome { verdict, reason }) in withdrawn {
+                update.execute(params![attempt, verdict.as_str(), reason])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the withdrawn attempts at a case in one state of the cache; `None` without one.
+    pub(crate) fn withdrawn_attempts(
+        &self,
+        case: &CaseId,
+        cache: CacheState,
+    ) -> Result<Option<WithdrawnAttempts>, LedgerError> {
+        let sql = format!("{ATTEMPT_RUNS} WHERE a.case_id = ?1 AND c.cache = ?2 ORDER BY a.attempt");
+        let attempts = self.read_rows(&sql, [case.as_str(), cache.as_str()], read_attempt_run)?;
+        Ok(withdrawn_by_case(attempts).remove(case))
+    }
+
+    /// Returns the withdrawn attempts of each case that has one in this state of the cache.
+    pub(crate) fn all_withdrawn_attempts(
+        &self,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, WithdrawnAttempts>, LedgerError> {
+        let sql = format!(
+            "{ATTEMPT_RUNS} WHERE a.case_id IN (SELECT case_id FROM attempts WHERE is_withdrawn) AND c.cache = ?1
+             ORDER BY a.attempt"
+        );
+        Ok(withdrawn_by_case(self.read_rows(&sql, [cache.as_str()], read_attempt_run)?))
+    }
+
+    /// Returns true if a case has a measurement in this state of the cache that counts: its own, or that of the kernel
+    /// as which it ran.
+    pub(crate) fn has_measurement(&self, case: &CaseId, cache: CacheState) -> Result<bool, LedgerError> {
+        let sql = format!("SELECT 1 FROM attempts a JOIN collections c USING (collection)
+                   WHERE a.case_id = ?1 AND c.cache = ?2 AND a.verdict IN ({WITH_SAMPLES}, 'ran_as_other') LIMIT 1");
+        let found: Vec<i64> = self.read_rows(&sql, [case.as_str(), cache.as_str()], |row| row.get(0))?;
+        Ok(!found.is_empty())
+    }
+
+    /// Returns the accepted attempts of the same collection at cases with the signature of an attempt's case, but for
+    /// the kernel: those that share its launches, and those that ran as another kernel.
+    pub(crate) fn attempts_of_same_signature(&self, attempt: i64) -> Result<Vec<EqualAttempt>, LedgerError> {
+        let sql = format!(
+            "SELECT other.attempt, other.case_id, other.verdict, other.reason, own_case.kernel
+                   FROM attempts own JOIN cases own_case USING (case_id)
+                   JOIN attempts other ON other.collection = own.collection AND other.attempt <> own.attempt
+                   JOIN cases other_case ON other_case.case_id = other.case_id
+                   WHERE own.attempt = ?1
+                   AND substr(own_case.signature, length(own_case.kernel) + 1)
+                       = substr(other_case.signature, length(other_case.kernel) + 1)
+                   AND (other.verdict = 'ran_as_other'
+                        OR (other.verdict IN ({WITH_SAMPLES}) AND other.cycle_rate = own.cycle_rate
+                            AND other.cycle_rate_error = own.cycle_rate_error))"
+        );
+        self.read_rows(&sql, [attempt], |row| {
+            let verdict = row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy);
+            Ok(EqualAttempt {
+                attempt: row.get(0)?,
+                case: row.get(1)?,
+                outcome: CaseOutcome::new(verdict, row.get::<_, String>(3)?),
+                kernel: row.get(4)?,
+            })
+        })
+    }
+}
+
+/// An attempt of the same collection at a case with the same signature, but for the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EqualAttempt {
+    /// Key of the attempt.
+    pub(crate) attempt: i64,
+    pub(crate) case: CaseId,
+    pub(crate) outcome: CaseOutcome,
+    /// Kernel of the case whose launches may be shared.
+    pub(crate) kernel: String,
+}
+
+/// Attempts with their runs, see [`read_attempt_run`].
+const ATTEMPT_RUNS: &str = "SELECT a.case_id, c.run, a.is_withdrawn, a.verdict, a.reason
+                            FROM attempts a JOIN collections c USING (collection)";
+
+/// An attempt with its run; the outcome is that of a withdrawn one.
+type AttemptRun = (CaseId, String, Option<CaseOutcome>);
+
+fn read_attempt_run(row: &Row<'_>) -> rusqlite::Result<AttemptRun> {
+    let verdict = row.get::<_, String>(3)?.parse().unwrap_or(Verdict::Throttled);
+    let is_withdrawn: bool = row.get(2)?;
+    let reason: String = row.get(4)?;
+    let outcome = is_withdrawn.then(|| CaseOutcome::new(verdict, reason));
+    Ok((row.get(0)?, row.get(1)?, outcome))
+}
+
+/// Returns the withdrawn attempts by case, from all attempts in their order.
+fn withdrawn_by_case(attempts: Vec<AttemptRun>) -> BTreeMap<CaseId, WithdrawnAttempts> {
+    let mut by_case: BTreeMap<CaseId, WithdrawnAttempts> = BTreeMap::new();
+    for (case, run, outcome) in attempts {
+        match (by_case.get_mut(&case), outcome) {
+            (Some(found), outcome) => {
+                found.runs.insert(run.clone());
+                if let Some(outcome) = outcome {
+                    (found.last_run, found.outcome) = (run, outcome);
+                }
+            }
+            (None, Some(outcome)) => {
+                let runs = BTreeSet::from([run.clone()]);
+                by_case.insert(case, WithdrawnAttempts { runs, last_run: run, outcome });
+            }
+            (None, None) => {}
+        }
+    }
+    by_case
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_of_a_software_are_those_of_its_collections() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        let ledger = Ledger::open(&path).expect("created");
+        let rows = "INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
+                    INSERT INTO software VALUES ('old', '{}'), ('new', '{}');
+                    INSERT INTO cases VALUES ('00000000000000aa', 'Add', 's');
+                    INSERT INTO collections (collection, run, number, device, started_ns, software, cache) VALUES
+                    (1, 'r', 1, 0, 1, 'old', 'hot'), (2, 'r', 2, 0, 1, NULL, 'hot'), (3, 'r', 3, 0, 1, 'new', 'hot'),
+                    (4, 'r', 4, 0, 1, 'old', 'hot'), (5, 'r', 5, 0, 1, NULL, 'hot'), (6, 'r', 6, 0, 1, 'old', 'cold');
+                    INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, cycle_rate, cycle_rate_error)
+                    SELECT collection, '00000000000000aa', 1, 'ok', '', '[]', 1700.0, 0.001 FROM collections;";
+        rusqlite::Connection::open(&path).and_then(|opened| opened.execute_batch(rows)).expect("rows");
+        let collections = |rates: Result<Vec<StoredCycleRate>, LedgerError>| {
+            rates.expect("rates").iter().map(|stored| stored.collection).collect::<Vec<_>>()
+        };
+        assert_eq!(collections(ledger.cycle_rates(CacheState::Hot)), [1, 2, 3, 4, 5]);
+        let clock = |is_compared: bool| ClockOfRun { run: "r".to_owned(), device: 0, is_compared };
+        assert_eq!(ledger.clocks_of_software("r").expect("clocks"), [clock(false), clock(true)]);
+        assert_eq!(ledger.clocks_of_software("other").expect("clocks"), []);
+        for (collection, same) in
+            [(1, vec![1, 4]), (2, vec![2, 5]), (3, vec![3]), (4, vec![1, 4]), (6, vec![6])]
+        {
+            assert_eq!(collections(ledger.cycle_rates_of_software(collection)), same);
+        }
+    }
+}

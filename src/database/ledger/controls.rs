@@ -1,0 +1,162 @@
+//! Readings of the control kernels of collections.
+
+use rusqlite::{Row, Transaction, params};
+
+use super::{Ledger, LedgerError};
+use crate::{
+    base::stats::CycleRate,
+    kernel::{CacheState, CollectionEnd, ControlKernel, ControlReading},
+};
+
+/// A reading with its collection.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StoredControl {
+    /// Key of the collection in the ledger.
+    pub(crate) collection: i64,
+    pub(crate) run: String,
+    /// Number of the collection in its run.
+    pub(crate) number: u32,
+    /// Digest of the collection's software; `None` if it was not recorded.
+    pub(crate) software: Option<String>,
+    pub(crate) reading: ControlReading,
+}
+
+/// Columns of a reading, see [`read_control`].
+const CONTROL: &str =
+    "o.control, o.position, o.device, o.kernel, o.durations_ns, o.cycle_rate, o.cycle_rate_error";
+
+/// Readings with their collections, see [`read_stored_control`].
+const STORED_CONTROLS: &str =
+    "SELECT o.control, o.position, o.device, o.kernel, o.durations_ns, o.cycle_rate,
+                                      o.cycle_rate_error, o.collection, c.run, c.number, c.software
+                               FROM controls o JOIN collections c USING (collection)";
+const CONTROL_ORDER: &str = "ORDER BY o.collection, o.device, o.control, o.position";
+
+fn read_stored_control(row: &Row<'_>) -> rusqlite::Result<StoredControl> {
+    Ok(StoredControl {
+        collection: row.get(7)?,
+        run: row.get(8)?,
+        number: row.get(9)?,
+        software: row.get(10)?,
+        reading: read_control(row)?,
+    })
+}
+
+fn read_control(row: &Row<'_>) -> rusqlite::Result<ControlReading> {
+    let (rate, error): (Option<f64>, Option<f64>) = (row.get(5)?, row.get(6)?);
+    Ok(ControlReading {
+        control: row.get::<_, String>(0)?.parse().unwrap_or(ControlKernel::Vector),
+        end: row.get::<_, String>(1)?.parse().unwrap_or(CollectionEnd::Begin),
+        device: row.get(2)?,
+        kernel: row.get(3)?,
+        durations: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
+        cycle_rate: rate.zip(error).map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
+    })
+}
+
+impl Ledger {
+    /// Replaces the readings of a collection.
+    pub(crate) fn set_controls(
+        &mut self,
+        collection: i64,
+        readings: &[ControlReading],
+    ) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| store_controls(tx, collection, readings))
+    }
+
+    /// Returns the readings of a collection by device, kernel and end.
+    pub(crate) fn controls(&self, collection: i64) -> Result<Vec<ControlReading>, LedgerError> {
+        let sql = format!(
+            "SELECT {CONTROL} FROM controls o WHERE o.collection = ?1 ORDER BY o.device, o.control, o.position"
+        );
+        self.read_rows(&sql, [collection], read_control)
+    }
+
+    /// Returns the readings of all collections with one state of the cache, in the order of collections.
+    pub(crate) fn all_controls(&self, cache: CacheState) -> Result<Vec<StoredControl>, LedgerError> {
+        let sql = format!("{STORED_CONTROLS} WHERE c.cache = ?1 {CONTROL_ORDER}");
+        self.read_rows(&sql, [cache.as_str()], read_stored_control)
+    }
+
+    /// Returns those of the collections with the same state of the cache and the same software as this one.
+    pub(crate) fn controls_of_software(&self, collection: i64) -> Result<Vec<StoredControl>, LedgerError> {
+        let sql = format!(
+            "{STORED_CONTROLS} WHERE c.software IS (SELECT software FROM collections WHERE collection = ?1)
+             AND c.cache = (SELECT cache FROM collections WHERE collection = ?1) {CONTROL_ORDER}"
+        );
+        self.read_rows(&sql, [collection], read_stored_control)
+    }
+}
+
+pub(super) fn store_controls(
+    tx: &Transaction<'_>,
+    collection: i64,
+    readings: &[ControlReading],
+) -> rusqlite::Result<()> {
+    tx.prepare_cached("DELETE FROM controls WHERE collection = ?1")?.execute([collection])?;
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO controls (collection, device, control, position, kernel, durations_ns, cycle_rate, cycle_rate_error)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    for ControlReading { control, end, device, kernel, durations, cycle_rate } in readings {
+        insert.execute(params![
+            collection,
+            device,
+            control.to_string(),
+            end.to_string(),
+            kernel,
+            serde_json::to_string(durations).unwrap_or_default(),
+            cycle_rate.map(|rate| rate.per_microsecond),
+            cycle_rate.map(|rate| rate.error),
+        ])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::ledger::tests::LAUNCHES_AS_ROWS;
+
+    #[test]
+    fn readings_of_a_collection_are_stored_and_replaced_also_in_a_ledger_of_the_layout_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        let rows = "DROP TABLE controls; ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator; PRAGMA user_version = 8;
+                    INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
+                    INSERT INTO collections (collection, run, number, device, started_ns) VALUES (1, 'r', 1, 5, 1);";
+        let rows = rows.to_owned() + LAUNCHES_AS_ROWS;
+        Ledger::open(&path).expect("created").connection.execute_batch(&rows).expect("the layout before");
+        let mut ledger = Ledger::open(&path).expect("updated");
+        let reading = |end, duration: i64| ControlReading {
+            control: ControlKernel::Matmul,
+            end,
+            device: 5,
+            kernel: "MatMulV2".to_owned(),
+            durations: vec![duration; 3],
+            cycle_rate: Some(CycleRate { per_microsecond: 1650.0, error: 0.001 }),
+        };
+        let first = [reading(CollectionEnd::Begin, 500), reading(CollectionEnd::End, 510)];
+        ledger.set_controls(1, &first).expect("stored");
+        assert_eq!(ledger.controls(1).expect("read"), first);
+        ledger.set_controls(1, &first[..1]).expect("replaced");
+        let all = ledger.all_controls(CacheState::Hot).expect("read");
+        assert_eq!(all.iter().map(|stored| &stored.reading).collect::<Vec<_>>(), [&first[0]]);
+        assert_eq!((all[0].run.as_str(), all[0].number, &all[0].software), ("r", 1, &None));
+        assert_eq!(ledger.controls_of_software(1).expect("read"), all);
+        let rows = "INSERT INTO software VALUES ('new', '{}');
+                    INSERT INTO collections (collection, run, number, device, started_ns, software, cache)
+                    VALUES (2, 'r', 2, 5, 1, NULL, 'cold'), (3, 'r', 3, 5, 1, 'new', 'hot'), (4, 'r', 4, 5, 1, NULL, 'hot');";
+        ledger.connection.execute_batch(rows).expect("rows");
+        for collection in [2, 3, 4] {
+            ledger.set_controls(collection, &first).expect("stored");
+        }
+        let collections = |collection: i64| {
+            let read = ledger.controls_of_software(collection).expect("read");
+            read.iter().map(|stored| stored.collection).collect::<Vec<_>>()
+        };
+        assert_eq!(collections(1), [1, 4, 4]);
+        assert_eq!(collections(2), [2; 2]);
+        assert_eq!(collections(3), [3; 2]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Error type of the ledger.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+use crate::base::{files::disk_space, shell_argument::quoted_path};
+
+/// Ledger that cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    #[error("the ledger `{}`: {source}", .path.display())]
+    Sqlite {
+        path: PathBuf,
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// File that is not an intact SQLite database.
+    #[error("the ledger `{}` is damaged: {problem}", .path.display())]
+    Damaged { path: PathBuf, problem: String },
+    /// Folder, pipe, socket or device in place of the file.
+    #[error("the ledger `{}` is not a regular file", .path.display())]
+    NotAFile { path: PathBuf },
+    #[error("the ledger `{}` has layout {found}, this npubench supports layouts up to {supported}", .path.display())]
+    NewerLayout { path: PathBuf, found: i64, supported: i64 },
+    /// Run whose id npubench did not create: ids are parts of paths and of shell scripts.
+    #[error("the ledger `{}` has a run with the id {run:?}, expected letters, digits and `-`", .path.display())]
+    InvalidRunId { path: PathBuf, run: String },
+    /// File that cannot be copied for a merge.
+    #[error("the ledger `{}` cannot be copied: {problem}", .path.display())]
+    Copy { path: PathBuf, problem: String },
+    /// Ledgers with two histories of one run.
+    #[error("the ledgers `{}` and `{}` contradict each other: {difference}", .path.display(), .other.display())]
+    Contradiction { path: PathBuf, other: PathBuf, difference: String },
+}
+
+impl LedgerError {
+    /// Classifies an error of SQLite.
+    pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match source.sqlite_error_code() {
+            // A missing table, or a cell of another type, is damage as well: the layout is checked before.
+            None | Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::Unknown) => {
+                Self::Damaged { path, problem: source.to_string() }
+            }
+            Some(_) => Self::Sqlite { path, source },
+        }
+    }
+
+    /// Returns the error with the path of the file that the user has named: a copy of it was read.
+    pub(super) fn with_path(mut self, named: &Path) -> Self {
+        match &mut self {
+            Self::Sqlite { path, .. }
+            | Self::Damaged { path, .. }
+            | Self::NotAFile { path }
+            | Self::NewerLayout { path, .. }
+            | Self::InvalidRunId { path, .. }
+            | Self::Copy { path, .. }
+            | Self::Contradiction { path, .. } => named.clone_into(path),
+        }
+        self
+    }
+
+    /// Returns true if the same transaction can succeed later: no disk space is left, or another program uses the
+    /// ledger.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.is_locked() || self.is_disk_full()
+    }
+
+    /// Returns true if another program uses the ledger.
+    fn is_locked(&self) -> bool {
+        let Self::Sqlite { source, .. } = self else { return false };
+        matches!(source.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+    }
+
+    /// Returns true if no disk space is left.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        let Self::Sqlite { path, source } = self else { return false };
+        match source.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => true,
+            // SQLite reports some writes on a full disk as these, without the error of the system.
+            Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
+                path.parent().is_some_and(|folder| !disk_space::has_space(folder))
+            }
+            _ => false,
+        }
+    }
+
+    pub fn hint(&self) -> String {
+        let hint = match self {
+            Self::Sqlite { .. } => {
+                "check free space and permissions; the ledger holds the evidence, do not delete it"
+            }
+            Self::Damaged { path, .. } => {
+                // The ledger is in the state folder of the database.
+                let folder = path.ancestors().nth(2).unwrap_or(path);
+                let folder = quoted_path(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+                return format!(
+                    "`npubench db rebuild {folder}` copies what can be read into a new ledger and keeps the damaged one; the CSVs \
+                     keep their results"
+                );
+            }
+            Self::NotAFile { .. } => "move it away; `npubench run` creates a new ledger",
+            Self::InvalidRunId { .. } => {
+                "no npubench wrote this id: use this ledger only if you trust its origin, and remove the run from it"
+            }
+            Self::Copy { .. } => "check its permissions, and the free space of TMPDIR",
+            Self::Contradiction { .. } => {
+                "a run has one ledger: if a folder was copied and continued in both places, merge the one whose results are to be kept"
+            }
+            Self::NewerLayout { .. } => "use the npubench that wrote it, or a newer one",
+        };
+        hint.to_owned()
+    }
+}

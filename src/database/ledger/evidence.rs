@@ -1,0 +1,328 @@
+//! Queries of the measurements behind rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Row, params};
+
+use super::{
+    DeviceReading, Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_launches, measurements::read_cache,
+    software::stored_fingerprint,
+};
+use crate::{
+    base::stats::CycleRate,
+    kernel::{CacheState, CaseId, CaseOutcome, Launch, Nanos, RecordedTask, SoftwareFingerprint, Verdict},
+};
+
+/// State of the cache of a run `r`, by its options: a run measures one.
+const RUN_CACHE: &str =
+    "CASE WHEN json_valid(r.options) THEN coalesce(json_extract(r.options, '$.cache'), 'hot') ELSE 'hot' END";
+
+/// Query of [`Ledger::readings_during`].
+pub(super) const READINGS_DURING: &str =
+    "SELECT device, at_ns, health, temperature_c, power_w, memory_used_mb FROM device_readings
+     WHERE run = ?1 AND device = ?2 AND at_ns <= ?4 AND at_ns >= coalesce((SELECT max(at_ns)
+     FROM device_readings WHERE run = ?1 AND device = ?2 AND at_ns <= ?3), ?3) ORDER BY at_ns";
+
+impl Ledger {
+    /// Returns the ids of all runs.
+    pub(crate) fn run_ids(&self) -> Result<BTreeSet<String>, LedgerError> {
+        self.read_rows("SELECT run FROM runs", [], |row| row.get(0))
+    }
+
+    /// Returns true if a collection was made in this state of the cache.
+    pub(crate) fn has_collections(&self, cache: CacheState) -> Result<bool, LedgerError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM collections WHERE cache = ?1)";
+        let found: Vec<bool> = self.read_rows(sql, [cache.as_str()], |row| row.get(0))?;
+        Ok(found.contains(&true))
+    }
+
+    /// Returns true if the run of the newest collection has not ended, so that rows may lack results of the ledger.
+    pub(crate) fn has_unfinished_run(&self) -> Result<bool, LedgerError> {
+        let sql = "SELECT r.ended_ns IS NULL FROM collections c JOIN runs r USING (run)
+                   ORDER BY c.collection DESC LIMIT 1";
+        let newest: Vec<bool> = self.read_rows(sql, [], |row| row.get(0))?;
+        Ok(newest.into_iter().any(|is_open| is_open))
+    }
+
+    /// Returns run, case and verdict of the cases without accepted samples in one state of the cache: of the case in the run, and
+    /// of its attempts. `unsampled` are the cases without accepted samples that have attempts with a measurement; of other cases,
+    /// a verdict with samples is left out.
+    pub(crate) fn verdicts_without_samples<'c>(
+        &self,
+        cache: CacheState,
+        has_samples: impl Fn(&CaseId) -> bool,
+        unsampled: impl Iterator<Item = &'c CaseId>,
+    ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
+        let unsampled = serde_json::to_string(&unsampled.collect::<Vec<_>>()).unwrap_or_default();
+        let mut found = BTreeSet::new();
+        let mut add = |row: &Row<'_>| {
+            let case: CaseId = row.get(0)?;
+            if !has_samples(&case) {
+                found.insert((row.get(1)?, case, row.get(2)?));
+            }
+            Ok(())
+        };
+        let runs: Vec<String> = self.read_rows(
+            &format!("SELECT run FROM runs r WHERE {RUN_CACHE} = ?1"),
+            [cache.as_str()],
+            |row| row.get(0),
+        )?;
+        if !runs.is_empty() {
+            let runs = serde_json::to_string(&runs).unwrap_or_default();
+            let sql = format!(
+                "SELECT case_id, run, verdict FROM verdicts WHERE run IN (SELECT value FROM json_each(?1))
+                 AND (verdict NOT IN ({WITH_SAMPLES}) OR case_id IN (SELECT value FROM json_each(?2)))"
+            );
+            let _: Vec<()> = self.read_rows(&sql, [&runs, &unsampled], &mut add)?;
+        }
+        if self.has_collections(cache)? {
+            let sql = format!(
+                "SELECT a.case_id, c.run, a.verdict FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
+                 WHERE c.cache = ?1 AND (a.verdict NOT IN ({WITH_SAMPLES}) OR a.case_id IN (SELECT value FROM json_each(?2)))"
+            );
+            let _: Vec<()> = self.read_rows(&sql, [cache.as_str(), &unsampled], add)?;
+        }
+        Ok(found)
+    }
+}
+
+/// A case of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownCase {
+    pub(crate) case: CaseId,
+    pub(crate) kernel: String,
+    pub(crate) signature: String,
+}
+
+/// An attempt at a case with its collection.
+#[derive(Clone, Debug)]
+pub(crate) struct CaseAttempt {
+    pub(crate) run: String,
+    /// Number of the collection in its run.
+    pub(crate) collection: u32,
+    pub(crate) devices: Vec<u32>,
+    pub(crate) cache: CacheState,
+    pub(crate) started: Nanos,
+    pub(crate) ended: Option<Nanos>,
+    pub(crate) outcome: CaseOutcome,
+    /// Number of launches in the journal of the script.
+    pub(crate) launched: u32,
+    /// Cycles per block and microsecond of the accepted launches.
+    pub(crate) cycle_rate: Option<CycleRate>,
+    pub(crate) software: Option<SoftwareFingerprint>,
+    pub(crate) task: RecordedTask,
+    /// SHA-256 of the collection's compressed evidence.
+    pub(crate) archive: Option<String>,
+    /// Recorded launches, in order.
+    pub(crate) launches: Vec<Launch>,
+}
+
+/// Compressed evidence of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredArchive {
+    pub(crate) run: String,
+    /// Number of the collection in its run.
+    pub(crate) collection: u32,
+    /// SHA-256 in hexadecimal digits.
+    pub(crate) digest: String,
+}
+
+/// Final verdict of a case in a run that planned it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlannedVerdict {
+    pub(crate) run: String,
+    pub(crate) cache: CacheState,
+    pub(crate) started: Nanos,
+    /// `None` while the case is open, and in a run that was killed.
+    pub(crate) outcome: Option<CaseOutcome>,
+}
+
+/// An attempt without an accepted result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FailedAttempt {
+    pub(crate) outcome: CaseOutcome,
+    /// True if its result was accepted first.
+    pub(crate) is_withdrawn: bool,
+}
+
+impl Ledger {
+    /// Returns the newest launched attempt without an accepted result of each case that has one, in one run or in all. Cases that ran as
+    /// another kernel are measured there.
+    pub(crate) fn newest_failures(
+        &self,
+        run: Option<&str>,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, FailedAttempt>, LedgerError> {
+        let sql = format!(
+            "SELECT a.case_id, a.verdict, a.reason, a.is_withdrawn
+                   FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.cache = ?1 AND (?2 IS NULL OR c.run = ?2) AND a.launched > 0
+                   AND a.verdict NOT IN ({WITH_SAMPLES}, '{ran_as_other}') ORDER BY a.attempt",
+            ran_as_other = Verdict::RanAsOther
+        );
+        self.read_rows(&sql, params![cache.as_str(), run], |row| {
+            let verdict = row.get::<_, String>(1)?.parse().unwrap_or(Verdict::NotRun);
+            let outcome = CaseOutcome::new(verdict, row.get::<_, String>(2)?);
+            let attempt = FailedAttempt { outcome, is_withdrawn: row.get(3)? };
+            Ok((row.get(0)?, attempt))
+        })
+    }
+
+    /// Returns the cases whose id begins with a text, in the order of their ids.
+    pub(crate) fn cases_with_prefix(&self, prefix: &str) -> Result<Vec<KnownCase>, LedgerError> {
+        let sql = "SELECT case_id, kernel, signature FROM cases WHERE substr(case_id, 1, length(?1)) = ?1
+                   ORDER BY case_id";
+        self.read_rows(sql, [prefix], |row| {
+            let case: CaseId = row.get(0)?;
+            Ok(KnownCase { case, kernel: row.get(1)?, signature: row.get(2)? })
+        })
+    }
+
+    /// Returns all cases in the order in which they were stored, which takes less time than that of their ids.
+    pub(crate) fn known_cases(&self) -> Result<Vec<KnownCase>, LedgerError> {
+        self.read_rows("SELECT case_id, kernel, signature FROM cases NOT INDEXED", [], |row| {
+            let case: CaseId = row.get(0)?;
+            Ok(KnownCase { case, kernel: row.get(1)?, signature: row.get(2)? })
+        })
+    }
+
+    /// Visits case, kernel and signature of all cases in the order in which they were stored: the texts of 100,000 cases need
+    /// 20 MB.
+    pub(crate) fn for_each_case(&self, mut visit: impl FnMut(CaseId, &str, &str)) -> Result<(), LedgerError> {
+        let _: Vec<()> =
+            self.read_rows("SELECT case_id, kernel, signature FROM cases NOT INDEXED", [], |row| {
+                visit(row.get(0)?, row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
+                Ok(())
+            })?;
+        Ok(())
+    }
+
+    /// Returns the case of each attempt in any state of the cache, and true for a measured one.
+    pub(crate) fn attempt_cases(&self) -> Result<Vec<(CaseId, bool)>, LedgerError> {
+        let sql = format!("SELECT case_id, verdict IN ({WITH_SAMPLES}) FROM attempts NOT INDEXED");
+        self.read_rows(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+
+    /// Returns all attempts at a case with their launches, oldest first.
+    pub(crate) fn case_attempts(&self, case: &CaseId) -> Result<Vec<CaseAttempt>, LedgerError> {
+        let sql =
+            "SELECT a.attempt, c.run, c.number, c.device, c.gang, c.started_ns, c.ended_ns, a.verdict, a.reason,
+                    a.launched, a.cycle_rate, s.fingerprint, c.archive, a.cycle_rate_error, c.cache,
+                    a.op_state, a.core, a.operator, l.states, l.start_ns, l.offsets_ns, l.durations_ns
+             FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
+             LEFT JOIN launch_lists l USING (attempt) WHERE a.case_id = ?1 ORDER BY a.attempt";
+        self.read_rows(sql, [case.as_str()], |row| {
+            let gang: Option<String> = row.get(4)?;
+            let gang = gang.and_then(|list| serde_json::from_str(&list).ok());
+            let device: u32 = row.get(3)?;
+            let verdict = row.get::<_, String>(7)?.parse().unwrap_or(Verdict::NotRun);
+            let (rate, error): (Option<f64>, Option<f64>) = (row.get(10)?, row.get(13)?);
+            Ok(CaseAttempt {
+                run: row.get(1)?,
+                collection: row.get(2)?,
+                devices: gang.unwrap_or_else(|| vec![device]),
+                cache: read_cache(row, 14)?,
+                started: Nanos(row.get(5)?),
+                ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
+                outcome: CaseOutcome::new(verdict, row.get::<_, String>(8)?),
+                launched: row.get(9)?,
+                cycle_rate: rate
+                    .zip(error)
+                    .map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
+                software: stored_fingerprint(row, 11)?,
+                archive: row.get(12)?,
+                task: RecordedTask { state: row.get(15)?, core: row.get(16)?, operator: row.get(17)? },
+                launches: read_launches(row, 18)?,
+            })
+        })
+    }
+
+    /// Returns the compressed evidence of all collections.
+    pub(crate) fn stored_archives(&self) -> Result<Vec<StoredArchive>, LedgerError> {
+        let sql =
+            "SELECT run, number, archive FROM collections WHERE archive IS NOT NULL ORDER BY collection";
+        self.read_rows(sql, [], |row| {
+            Ok(StoredArchive { run: row.get(0)?, collection: row.get(1)?, digest: row.get(2)? })
+        })
+    }
+
+    /// Returns the runs that planned a case with its verdicts, oldest first.
+    pub(crate) fn planned_verdicts(&self, case: &CaseId) -> Result<Vec<PlannedVerdict>, LedgerError> {
+        let sql = format!(
+            "SELECT r.run, r.started_ns, v.verdict, v.reason, {RUN_CACHE} FROM planned p JOIN runs r USING (run)
+             LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
+             WHERE p.case_id = ?1 ORDER BY r.started_ns, r.run"
+        );
+        self.read_rows(&sql, [case.as_str()], |row| {
+            let verdict = row.get::<_, Option<String>>(2)?.and_then(|word| word.parse().ok());
+            let reason: Option<String> = row.get(3)?;
+            let outcome = verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default()));
+            Ok(PlannedVerdict {
+                run: row.get(0)?,
+                cache: read_cache(row, 4)?,
+                started: Nanos(row.get(1)?),
+                outcome,
+            })
+        })
+    }
+
+    /// Returns the newest verdict of each planned case in one state of the cache that its row shows if there is no
+    /// measurement, with its run.
+    pub(crate) fn newest_row_verdicts(
+        &self,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, (String, CaseOutcome)>, LedgerError> {
+        let sql = format!(
+            "SELECT v.case_id, r.run, v.verdict, v.reason FROM verdicts v JOIN runs r USING (run)
+             JOIN planned p ON p.run = v.run AND p.case_id = v.case_id
+             WHERE {RUN_CACHE} = ?1 ORDER BY r.started_ns, r.run"
+        );
+        let mut newest = BTreeMap::new();
+        let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
+            let verdict: Option<Verdict> = row.get::<_, String>(2)?.parse().ok();
+            if let Some(verdict) = verdict.filter(|verdict| !verdict.keeps_the_row()) {
+                let case: CaseId = row.get(0)?;
+                let outcome = CaseOutcome::new(verdict, row.get::<_, String>(3)?);
+                newest.insert(case, (row.get(1)?, outcome));
+            }
+            Ok(())
+        })?;
+        Ok(newest)
+    }
+
+    /// Returns all readings of a run, in the order of their times.
+    pub(crate) fn run_readings(&self, run: &str) -> Result<Vec<DeviceReading>, LedgerError> {
+        let sql = "SELECT device, at_ns, health, temperature_c, power_w, memory_used_mb FROM device_readings
+                   WHERE run = ?1 ORDER BY at_ns";
+        self.read_rows(sql, [run], read_reading)
+    }
+
+    /// Returns the readings of devices from some time before a collection to its end; the last one before it counts, because
+    /// sensors are read every few seconds.
+    pub(crate) fn readings_during(
+        &self,
+        run: &str,
+        devices: &[u32],
+        start: Nanos,
+        end: Nanos,
+    ) -> Result<Vec<DeviceReading>, LedgerError> {
+        let mut readings = Vec::new();
+        for device in devices {
+            let of_device: Vec<DeviceReading> =
+                self.read_rows(READINGS_DURING, params![run, device, start.0, end.0], read_reading)?;
+            readings.extend(of_device);
+        }
+        Ok(readings)
+    }
+}
+
+fn read_reading(row: &Row<'_>) -> rusqlite::Result<DeviceReading> {
+    Ok(DeviceReading {
+        device: row.get(0)?,
+        at: Nanos(row.get(1)?),
+        health: row.get(2)?,
+        temperature: row.get(3)?,
+        power: row.get(4)?,
+        memory_used_mb: row.get::<_, Option<i64>>(5)?.map(i64::cast_unsigned),
+    })
+}

@@ -1,0 +1,207 @@
+//! Launches of an attempt in one row of the ledger: see ledger_launches.sql for the columns.
+
+use rusqlite::{Connection, Error, Row, Transaction, params, types::Type};
+
+use crate::kernel::{Launch, Nanos};
+
+const WARM_UP: u8 = b'w';
+const ACCEPTED: u8 = b'a';
+const OUTLIER: u8 = b'o';
+
+/// Accepted samples of an attempt, in nanoseconds, and the number of the outliers.
+pub(super) struct MeasuredDurations {
+    pub(super) accepted: Vec<i64>,
+    pub(super) outliers: usize,
+}
+
+const fn launch_state(launch: &Launch) -> u8 {
+    match launch {
+        Launch { is_measured: false, .. } => WARM_UP,
+        Launch { is_accepted: true, .. } => ACCEPTED,
+        Launch { .. } => OUTLIER,
+    }
+}
+
+/// Stores the launches of the attempt with this key, numbered from 0; an attempt without launches has no row.
+pub(super) fn insert_launches(
+    tx: &Transaction<'_>,
+    attempt: i64,
+    launches: &[Launch],
+) -> rusqlite::Result<()> {
+    let Some(first) = launches.iter().map(|launch| launch.start).min() else { return Ok(()) };
+    let states: String = launches.iter().map(|launch| char::from(launch_state(launch))).collect();
+    let list = |number: fn(&Launch, Nanos) -> i64| {
+        let numbers: Vec<i64> = launches.iter().map(|launch| number(launch, first)).collect();
+        serde_json::to_string(&numbers).unwrap_or_default()
+    };
+    tx.prepare_cached(
+        "INSERT INTO launch_lists (attempt, states, start_ns, offsets_ns, durations_ns) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?
+    .execute(params![
+        attempt,
+        states,
+        first.0,
+        list(|launch, first| launch.start.0 - first.0),
+        list(|launch, _| launch.duration.0)
+    ])?;
+    Ok(())
+}
+
+/// Reads the launches of an attempt from the columns `states`, `start_ns`, `offsets_ns` and `durations_ns`, which start at this
+/// one; none from NULL.
+pub(super) fn read_launches(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<Launch>> {
+    let Some(states) = row.get_ref(column)?.as_bytes_or_null()? else { return Ok(Vec::new()) };
+    let first: i64 = row.get(column + 1)?;
+    let offsets = read_list(row, column + 2, states.len())?;
+    let durations = read_list(row, column + 3, states.len())?;
+    let launches = states.iter().zip(offsets.into_iter().zip(durations)).zip(0..);
+    launches
+        .map(|((&state, (offset, duration)), number)| {
+            let [is_measured, is_accepted] = state_flags(state, column)?;
+            let (start, duration) = (Nanos(first.saturating_add(offset)), Nanos(duration));
+            Ok(Launch { number, is_measured, is_accepted, start, duration })
+        })
+        .collect()
+}
+
+/// Reads the launches of an attempt as [`read_launches`] does, without a list of them.
+fn check_launches(row: &Row<'_>, column: usize) -> rusqlite::Result<()> {
+    let states = row.get_ref(column)?.as_bytes()?;
+    let _: i64 = row.get(column + 1)?;
+    check_list(row, column + 2, states.len())?;
+    check_list(row, column + 3, states.len())?;
+    states.iter().try_for_each(|state| state_flags(*state, column).map(|_| ()))
+}
+
+/// Reads the samples of an attempt from the columns `states` and `durations_ns`; none from NULL.
+pub(super) fn read_samples(
+    row: &Row<'_>,
+    [states, durations]: [usize; 2],
+) -> rusqlite::Result<MeasuredDurations> {
+    let mut measured = MeasuredDurations { accepted: Vec::new(), outliers: 0 };
+    let Some(letters) = row.get_ref(states)?.as_bytes_or_null()? else { return Ok(measured) };
+    let numbers = read_list(row, durations, letters.len())?;
+    // The exact capacity: a ledger has millions of samples.
+    measured.accepted.reserve_exact(letters.iter().filter(|state| **state == ACCEPTED).count());
+    for (&state, duration) in letters.iter().zip(numbers) {
+        match state_flags(state, states)? {
+            [true, true] => measured.accepted.push(duration),
+            [true, false] => measured.outliers += 1,
+            [false, _] => {}
+        }
+    }
+    Ok(measured)
+}
+
+/// Returns the flags of a launch in this state: measured, accepted.
+fn state_flags(state: u8, column: usize) -> rusqlite::Result<[bool; 2]> {
+    match state {
+        WARM_UP => Ok([false, false]),
+        ACCEPTED => Ok([true, true]),
+        OUTLIER => Ok([true, false]),
+        _ => Err(unreadable(column, format!("unknown state {:?} of a launch", char::from(state)))),
+    }
+}
+
+/// Reads a JSON list with one value for each launch.
+fn read_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<Vec<i64>> {
+    let text = row.get_ref(column)?.as_bytes()?;
+    let list = match parse_plain_list(text, launches) {
+        Some(list) => list,
+        None => serde_json::from_slice(text)
+            .map_err(|error| unreadable(column, format!("a list of an attempt's launches: {error}")))?,
+    };
+    if list.len() == launches {
+        return Ok(list);
+    }
+    Err(unreadable(column, format!("a list of {} values for {launches} launches", list.len())))
+}
+
+/// Checks a list as [`read_list`] does, without its values.
+fn check_list(row: &Row<'_>, column: usize, launches: usize) -> rusqlite::Result<()> {
+    let mut values = 0;
+    match visit_plain_list(row.get_ref(column)?.as_bytes()?, |_| values += 1) {
+        Some(()) if values == launches => Ok(()),
+        _ => read_list(row, column, launches).map(|_| ()),
+    }
+}
+
+/// Parses a list with [`visit_plain_list`]. `expected` is its capacity.
+fn parse_plain_list(text: &[u8], expected: usize) -> Option<Vec<i64>> {
+    let mut list = Vec::with_capacity(expected);
+    visit_plain_list(text, |value| list.push(value))?;
+    Some(list)
+}
+
+/// Parses a JSON list of integers of up to 18 digits without spaces, as ledgers have them: they have millions, and a parser of
+/// any JSON takes twice as long. `None` for any other text, of which some values may have been visited.
+fn visit_plain_list(text: &[u8], mut visit: impl FnMut(i64)) -> Option<()> {
+    let numbers = text.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    if numbers.is_empty() {
+        return Some(());
+    }
+    for number in numbers.split(|byte| *byte == b',') {
+        let (digits, is_negative) = match number {
+            [b'-', digits @ ..] => (digits, true),
+            digits => (digits, false),
+        };
+        // JSON has no leading zeros.
+        if !(1..=18).contains(&digits.len()) || (digits[0] == b'0' && digits.len() > 1) {
+            return None;
+        }
+        let mut value = 0;
+        for digit in digits {
+            if !digit.is_ascii_digit() {
+                return None;
+            }
+            value = value * 10 + i64::from(digit - b'0');
+        }
+        visit(if is_negative { -value } else { value });
+    }
+    Some(())
+}
+
+fn unreadable(column: usize, problem: String) -> Error {
+    Error::FromSqlConversionFailure(column, Type::Text, problem.into())
+}
+
+/// Returns the keys of the attempts whose launches cannot be read, with the problem.
+pub(super) fn unreadable_launches(connection: &Connection) -> rusqlite::Result<Vec<(i64, String)>> {
+    let sql = "SELECT attempt, states, start_ns, offsets_ns, durations_ns FROM launch_lists";
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    let mut unreadable = Vec::new();
+    while let Some(row) = rows.next()? {
+        if let Err(error) = check_launches(row, 1) {
+            unreadable.push((row.get(0)?, error.to_string()));
+        }
+    }
+    Ok(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn plain_lists_are_those_of_json(
+            numbers in prop::collection::vec(any::<i64>().prop_map(|number| number >> (number & 63)), 0..9),
+            damage in prop::option::of((any::<prop::sample::Index>(), "[-+0-9,. e\\[\\]]")),
+        ) {
+            let mut text = serde_json::to_string(&numbers).expect("JSON");
+            let is_plain = numbers.iter().all(|number| number.unsigned_abs() < 1_000_000_000_000_000_000);
+            prop_assert_eq!(parse_plain_list(text.as_bytes(), 0), is_plain.then_some(numbers));
+            if let Some((place, damage)) = damage {
+                let place = place.index(text.len());
+                text.replace_range(place..=place, &damage);
+                let json: Option<Vec<i64>> = serde_json::from_str(&text).ok();
+                if let Some(list) = parse_plain_list(text.as_bytes(), 0) {
+                    prop_assert_eq!(Some(list), json, "{}", text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Merge of ledgers: the union of their objects by identity, written in a canonical form.
+//!
+//! Two states of one object are ordered by a total order of their columns, and the greater one is taken; the file depends on the
+//! union alone. So a merge does not depend on the order of the ledgers, and merging again gives the same bytes:
+//! docs/design/fleet.md.
+
+use std::{collections::BTreeMap, path::Path};
+
+use rusqlite::{Row, types::Value};
+
+use super::{Ledger, LedgerCopy, LedgerError, WITH_SAMPLES, software::stored_fingerprint};
+use crate::kernel::{DataKind, Nanos, SoftwareFingerprint};
+
+#[cfg(test)]
+mod tests;
+
+/// Adds the attached ledger `source` to the union `main`.
+const UNITE: &str = include_str!("merge/unite.sql");
+/// Copies the attached ledger `united` into `main` in canonical form.
+const CANONICAL: &str = include_str!("merge/canonical.sql");
+
+/// Columns that are equal in all ledgers with a run.
+const FIXED_OF_RUN: [&str; 5] = ["kind", "seed", "started_ns", "host", "options"];
+/// Columns that are equal in all ledgers with a collection.
+const FIXED_OF_COLLECTION: [&str; 5] = ["started_ns", "device", "gang", "purpose", "cache"];
+
+/// Numbers of the objects of a ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LedgerSize {
+    pub(crate) runs: u64,
+    pub(crate) collections: u64,
+    pub(crate) attempts: u64,
+    pub(crate) samples: u64,
+}
+
+/// Writes the union of ledgers into the new file `target`; `union` is the path of a temporary file. Fails with
+/// [`LedgerError::Contradiction`] if an object has columns in two of them that cannot differ.
+pub(crate) fn merge_ledgers(
+    sources: &[&LedgerCopy],
+    union: &Path,
+    target: &Path,
+) -> Result<LedgerSize, LedgerError> {
+    let mut united = Ledger::open(union)?;
+    united
+        .connection
+        .execute_batch(
+            "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY; PRAGMA foreign_keys = OFF;
+             CREATE TEMP TABLE origins (run TEXT PRIMARY KEY, ledger INTEGER NOT NULL);",
+        )
+        .map_err(united.sqlite_error())?;
+    for (number, source) in sources.iter().enumerate() {
+        attach(&united, &source.copy, "source")?;
+        if let Some((other, difference)) = find_contradiction(&united)? {
+            let other = sources.get(other).map_or(&source.original, |other| &other.original);
+            let (path, other) = (source.original.clone(), other.clone());
+            return Err(LedgerError::Contradiction { path, other, difference });
+        }
+        united
+            .in_transaction(|tx| {
+                tx.execute(
+                    "INSERT OR IGNORE INTO temp.origins SELECT run, ?1 FROM source.runs",
+                    [i64::try_from(number).unwrap_or(i64::MAX)],
+                )?;
+                tx.execute_batch(UNITE)
+            })
+            .map_err(|error| error.with_path(&source.original))?;
+        united.connection.execute_batch("DETACH source").map_err(united.sqlite_error())?;
+    }
+    drop(united);
+    let mut merged = Ledger::open(target)?;
+    merged.connection.execute_batch("PRAGMA foreign_keys = OFF").map_err(merged.sqlite_error())?;
+    attach(&merged, union, "united")?;
+    merged.in_transaction(|tx| tx.execute_batch(CANONICAL))?;
+    merged.size()
+}
+
+fn attach(ledger: &Ledger, path: &Path, name: &str) -> Result<(), LedgerError> {
+    let attached = ledger.connection.execute(&format!("ATTACH ?1 AS {name}"), [path.to_string_lossy()]);
+    attached.map(|_| ()).map_err(ledger.sqlite_error())
+}
+
+/// Returns the first run or collection of `source` that contradicts the union, with the number of the ledger that has added it.
+fn find_contradiction(united: &Ledger) -> Result<Option<(usize, String)>, LedgerError> {
+    let find = |object: &str, table: &str, key: &str, fixed: [&str; 5]| {
+        let columns = |side: &str| fixed.map(|column| format!("{side}.{column}")).join(", ");
+        let sql = format!(
+            "SELECT o.ledger, {object}, {}, {} FROM source.{table} s JOIN main.{table} m USING ({key})
+             JOIN temp.origins o ON o.run = s.run WHERE ({}) IS NOT ({}) ORDER BY s.run LIMIT 1",
+            columns("s"),
+            columns("m"),
+            columns("s"),
+            columns("m")
+        );
+        let read = |row: &Row<'_>| -> rusqlite::Result<(usize, String)> {
+            let ledger: i64 = row.get(0)?;
+            let name: String = row.get(1)?;
+            let mut difference = format!("{name} differs");
+            for (index, column) in fixed.iter().enumerate() {
+                let (one, other): (Value, Value) = (row.get(2 + index)?, row.get(2 + fixed.len() + index)?);
+                if one != other {
+                    difference =
+                        format!("{name} has {column} {}, not {}", value_text(&one), value_text(&other));
+                    break;
+                }
+            }
+            Ok((usize::try_from(ledger).unwrap_or_default(), difference))
+        };
+        united.read_rows::<_, Vec<(usize, String)>>(&sql, [], read)
+    };
+    let runs = find("'run ' || s.run", "runs", "run", FIXED_OF_RUN)?;
+    if let Some(first) = runs.into_iter().next() {
+        return Ok(Some(first));
+    }
+    let collection = "'collection ' || s.number || ' of run ' || s.run";
+    let collections = find(collection, "collections", "run, number", FIXED_OF_COLLECTION)?;
+    Ok(collections.into_iter().next())
+}
+
+/// Returns a cell as text for a message.
+fn value_text(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::Integer(number) => number.to_string(),
+        Value::Real(number) => number.to_string(),
+        Value::Text(text) => format!("`{}`", text.chars().take(200).collect::<String>()),
+        Value::Blob(bytes) => format!("{} bytes", bytes.len()),
+    }
+}
+
+impl Ledger {
+    /// Returns the numbers of its objects.
+    pub(crate) fn size(&self) -> Result<LedgerSize, LedgerError> {
+        let count = |sql: &str| -> Result<u64, LedgerError> {
+            let counts: Vec<i64> = self.read_rows(sql, [], |row| row.get(0))?;
+            Ok(counts.first().map_or(0, |count| count.cast_unsigned()))
+        };
+        Ok(LedgerSize {
+            runs: count("SELECT count(*) FROM runs")?,
+            collections: count("SELECT count(*) FROM collections")?,
+            attempts: count("SELECT count(*) FROM attempts")?,
+            samples: count("SELECT ifnull(sum(length(replace(states, 'w', ''))), 0) FROM launch_lists")?,
+        })
+    }
+
+    /// Returns the digest of the evidence of each collection, by run and number; `None` for those without compressed evidence.
+    pub(crate) fn collection_archives(&self) -> Result<BTreeMap<(String, u32), Option<String>>, LedgerError> {
+        let sql = "SELECT run, number, archive FROM collections";
+        let archives: Vec<((String, u32), Option<String>)> =
+            self.read_rows(sql, [], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
+        Ok(archives.into_iter().collect())
+    }
+
+    /// Returns the kinds of its runs.
+    pub(crate) fn run_kinds(&self) -> Result<Vec<DataKind>, LedgerError> {
+        let words: Vec<String> = self.read_rows("SELECT DISTINCT kind FROM runs", [], |row| row.get(0))?;
+        Ok(words.iter().filter_map(|word| word.parse().ok()).collect())
+    }
+
+    /// Returns the start and the software of the newest collection with a measurement; `None` without one. The software is unknown
+    /// for collections of versions that did not record it.
+    pub(crate) fn newest_software(&self) -> Result<Option<(Nanos, SoftwareFingerprint)>, LedgerError> {
+        let sql = format!(
+            "SELECT c.started_ns, s.fingerprint FROM collections c LEFT JOIN software s ON s.digest = c.software
+             WHERE EXISTS (SELECT 1 FROM attempts a WHERE a.collection = c.collection AND a.verdict IN ({WITH_SAMPLES}))
+             ORDER BY c.started_ns DESC, c.run DESC, c.number DESC LIMIT 1"
+        );
+        let newest: Vec<(Nanos, Option<SoftwareFingerprint>)> =
+            self.read_rows(&sql, [], |row| Ok((Nanos(row.get(0)?), stored_fingerprint(row, 1)?)))?;
+        Ok(newest.into_iter().next().map(|(start, software)| (start, software.unwrap_or_default())))
+    }
+}

@@ -1,0 +1,373 @@
+//! Ledger: one SQLite file with every run, attempt and launch of a database.
+//!
+//! A result exists when its transaction is committed; CSVs, screens and reports are derived from it. The journal is a
+//! rollback journal, which works on NFS; there is one writer, which holds the lock.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, Transaction, TransactionBehavior, params};
+
+use crate::kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Nanos};
+
+mod attempts;
+mod checks;
+mod clock;
+mod controls;
+mod copy;
+mod error;
+mod evidence;
+mod launch_lists;
+mod measurements;
+mod merge;
+mod reassess;
+pub(crate) mod runs;
+mod salvage;
+mod software;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use attempts::AttemptState;
+pub(crate) use checks::{NewCheck, StoredCheck};
+pub(crate) use clock::{ClockOfRun, EqualAttempt, StoredCycleRate};
+pub(crate) use controls::StoredControl;
+pub(crate) use copy::{LedgerCopy, copy_with_journal, journal_path};
+pub(crate) use error::LedgerError;
+pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};
+use launch_lists::unreadable_launches;
+pub(crate) use merge::{LedgerSize, merge_ledgers};
+pub(crate) use reassess::{AttemptChange, AttemptedCollection, StoredAttempt};
+pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
+pub(crate) use salvage::{SalvagedLedger, SalvagedTable, salvage};
+pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
+
+/// SQL list of the verdicts with samples, see [`Verdict::has_samples`](crate::kernel::Verdict::has_samples).
+const WITH_SAMPLES: &str = "'ok', 'noisy', 'suspicious'";
+
+/// Settings of a connection that reads: temporary tables in memory, and 8 MiB of pages, so that the indexes of 100,000 cases are read
+/// once.
+const READ_PRAGMAS: &str = "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192";
+
+const LAYOUT: i64 = 12;
+const SCHEMA: &str = include_str!("ledger.sql");
+/// Difference of layout 2 from layout 1.
+const CHECKS: &str = include_str!("ledger_checks.sql");
+/// Difference of layout 3 from layout 2.
+const COLLECTIONS: &str = include_str!("ledger_collections.sql");
+/// Difference of layout 4 from layout 3.
+const SOFTWARE: &str = include_str!("ledger_software.sql");
+/// Difference of layout 5 from layout 4.
+const TASKS: &str = include_str!("ledger_tasks.sql");
+/// Difference of layout 6 from layout 5.
+const CLOCK: &str = include_str!("ledger_clock.sql");
+/// Difference of layout 7 from layout 6.
+const ARCHIVES: &str = include_str!("ledger_archives.sql");
+/// Difference of layout 8 from layout 7.
+const READINGS: &str = include_str!("ledger_readings.sql");
+/// Difference of layout 9 from layout 8.
+const CONTROLS: &str = include_str!("ledger_controls.sql");
+/// Difference of layout 10 from layout 9.
+const CACHE: &str = include_str!("ledger_cache.sql");
+/// Difference of layout 11 from layout 10.
+const OPERATORS: &str = include_str!("ledger_operators.sql");
+/// Difference of layout 12 from layout 11.
+const LAUNCHES: &str = concat!(include_str!("ledger_launches.sql"), include_str!("pack_launches.sql"));
+const PACK_LAUNCHES: &str = include_str!("pack_launches.sql");
+
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    connection: Connection,
+}
+
+/// A run at its start.
+#[derive(Clone, Debug)]
+pub struct NewRun<'a> {
+    pub run: &'a str,
+    pub kind: DataKind,
+    pub seed: u64,
+    /// Effective options, as JSON.
+    pub options: &'a str,
+    /// Fingerprint of host and software, as JSON.
+    pub host: &'a str,
+    pub started: Nanos,
+}
+
+/// A collection at its start.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCollection<'a> {
+    pub run: &'a str,
+    pub number: u32,
+    pub devices: &'a [u32],
+    pub purpose: CollectionPurpose,
+    pub(crate) cache: CacheState,
+    /// Predicted duration in seconds.
+    pub predicted: f64,
+    pub started: Nanos,
+}
+
+/// Health and sensor values of one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceReading {
+    pub device: u32,
+    pub at: Nanos,
+    /// `OK`, or the problem.
+    pub health: String,
+    /// Degrees Celsius.
+    pub temperature: Option<i64>,
+    /// Watt.
+    pub power: Option<f64>,
+    /// Device memory in use, MiB.
+    pub memory_used_mb: Option<u64>,
+}
+
+/// Updates an older or empty file to the current layout. Another process may do the same concurrently, so the layout
+/// is read again within the transaction.
+fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let steps = [
+        SCHEMA,
+        CHECKS,
+        COLLECTIONS,
+        SOFTWARE,
+        TASKS,
+        CLOCK,
+        ARCHIVES,
+        READINGS,
+        CONTROLS,
+        CACHE,
+        OPERATORS,
+        LAUNCHES,
+    ];
+    let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
+    for step in &steps[done..] {
+        transaction.execute_batch(step)?;
+    }
+    if done < steps.len() {
+        transaction.execute_batch(&format!("PRAGMA user_version = {LAYOUT}"))?;
+    }
+    transaction.commit()
+}
+
+/// Opens an existing ledger for reading. A transaction that a kill interrupted is rolled back first, which a connection for
+/// reading cannot do; committed content does not change.
+fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
+    let open = |access: OpenFlags| {
+        let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        connection.query_row("PRAGMA user_version", [], |_| Ok(()))?;
+        Ok(connection)
+    };
+    match open(OpenFlags::SQLITE_OPEN_READ_ONLY) {
+        Err(rusqlite::Error::SqliteFailure(error, _)) if error.code == ErrorCode::ReadOnly => {
+            open(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+            open(OpenFlags::SQLITE_OPEN_READ_ONLY)
+        }
+        opened => opened,
+    }
+}
+
+impl Ledger {
+    /// Opens the ledger; creates a missing one.
+    pub fn open(path: &Path) -> Result<Self, LedgerError> {
+        let fail = |source| LedgerError::from_sqlite(path, source);
+        // Opening a pipe would wait for its other end.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(LedgerError::NotAFile { path: path.to_owned() });
+        }
+        let connection = Connection::open(path).map_err(fail)?;
+        // Temporary tables in memory: a read needs no disk space.
+        let pragmas = "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
+                       PRAGMA temp_store = MEMORY;";
+        connection.execute_batch(pragmas).map_err(fail)?;
+        let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
+        if layout > LAYOUT {
+            return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
+        }
+        if layout < LAYOUT {
+            migrate_layout(&connection).map_err(fail)?;
+        }
+        Ok(Self { path: path.to_owned(), connection })
+    }
+
+    /// Opens an existing ledger without changing it. `None` if it has the layout of an earlier version, which only
+    /// [`Self::open`] updates.
+    pub(crate) fn open_unchanged(path: &Path) -> Result<Option<Self>, LedgerError> {
+        let fail = |source| LedgerError::from_sqlite(path, source);
+        let connection = open_read_only(path).map_err(fail)?;
+        connection.execute_batch(READ_PRAGMAS).map_err(fail)?;
+        let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
+        if layout > LAYOUT {
+            return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
+        }
+        Ok((layout == LAYOUT).then(|| Self { path: path.to_owned(), connection }))
+    }
+
+    /// Returns the path of the file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn sqlite_error(&self) -> impl Fn(rusqlite::Error) -> LedgerError + use<> {
+        let path = self.path.clone();
+        move |source| LedgerError::from_sqlite(&path, source)
+    }
+
+    /// Checks the structure of a ledger, if there is one, and the lists of its launches, without changing it; returns the first
+    /// problems. Fails with [`LedgerError`] if it cannot be read at all.
+    pub(crate) fn find_damage(path: &Path) -> Result<Option<String>, LedgerError> {
+        let fail = |source| LedgerError::from_sqlite(path, source);
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(LedgerError::NotAFile { path: path.to_owned() });
+        }
+        if !path.exists() {
+            return Ok(None);
+        }
+        // SQLite reads a file without content as a database without tables.
+        if fs::metadata(path).is_ok_and(|found| found.len() == 0) {
+            return Ok(Some("the file is empty".to_owned()));
+        }
+        let connection = open_read_only(path).map_err(fail)?;
+        connection.execute_batch(READ_PRAGMAS).map_err(fail)?;
+        let check = |pragma: &str| -> rusqlite::Result<Vec<String>> {
+            let mut statement = connection.prepare(pragma)?;
+            statement.query_map([], |row| row.get::<_, String>(0))?.collect()
+        };
+        let mut problems: Vec<String> = check("PRAGMA integrity_check(5)").map_err(fail)?;
+        problems.retain(|problem| problem != "ok");
+        let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
+        if problems.is_empty() && layout == LAYOUT {
+            let unreadable = unreadable_launches(&connection).map_err(fail)?;
+            let shown = unreadable.iter().take(5);
+            problems
+                .extend(shown.map(|(attempt, problem)| format!("launches of attempt {attempt}: {problem}")));
+        }
+        Ok((!problems.is_empty()).then(|| problems.join("; ")))
+    }
+
+    /// Returns the rows of a query, each read by `read`.
+    fn read_rows<T, C: FromIterator<T>>(
+        &self,
+        sql: &str,
+        parameters: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<C, LedgerError> {
+        let rows = || -> rusqlite::Result<C> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            statement.query_map(parameters, read)?.collect()
+        };
+        rows().map_err(self.sqlite_error())
+    }
+
+    fn in_transaction<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, LedgerError> {
+        let error = self.sqlite_error();
+        let transaction = self.connection.transaction().map_err(&error)?;
+        let value = work(&transaction).map_err(&error)?;
+        transaction.commit().map_err(&error)?;
+        Ok(value)
+    }
+
+    /// Returns every run with its options, as JSON.
+    pub fn run_options(&self) -> Result<Vec<(String, String)>, LedgerError> {
+        let sql = "SELECT run, options FROM runs ORDER BY started_ns";
+        self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+
+    /// Stores a run and its plan, in order.
+    pub fn begin_run(&mut self, run: &NewRun<'_>, plan: &[IdentifiedCase]) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            let NewRun { run, kind, seed, options, host, started } = *run;
+            tx.execute(
+                "INSERT INTO runs (run, kind, seed, options, host, started_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                params![run, kind.as_str(), seed.cast_signed(), options, host, started.0],
+            )?;
+            let mut planned = tx.prepare("INSERT INTO planned (run, ordinal, case_id) VALUES (?1, ?2, ?3)")?;
+            for (ordinal, entry) in plan.iter().enumerate() {
+                attempts::insert_case(tx, entry)?;
+                planned.execute(params![run, i64::try_from(ordinal).unwrap_or(i64::MAX), entry.id().as_str()])?;
+            }
+            Ok(())
+        })
+    }
+
+    pub fn end_run(&mut self, run: &str, ended: Nanos, exit: u8) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            tx.execute(
+                "UPDATE runs SET ended_ns = ?2, exit_code = ?3 WHERE run = ?1",
+                params![run, ended.0, exit],
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Stores the start of a collection; returns its key.
+    pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, LedgerError> {
+        let NewCollection { run, number, devices, purpose, cache, predicted, started } = *new;
+        let gang = (devices.len() > 1).then(|| serde_json::to_string(devices).unwrap_or_default());
+        let first = devices.first().copied().unwrap_or_default();
+        self.in_transaction(|tx| {
+            tx.execute(
+                "INSERT INTO collections (run, number, device, gang, purpose, predicted_s, started_ns, cache)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                params![run, number, first, gang, purpose.as_str(), predicted, started.0, cache.as_str()],
+            )?;
+            Ok(tx.last_insert_rowid())
+        })
+    }
+
+    /// Stores the SHA-256 of the compressed evidence of a collection.
+    pub(crate) fn set_archive(&mut self, collection: i64, digest: &str) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            tx.execute(
+                "UPDATE collections SET archive = ?2 WHERE collection = ?1",
+                params![collection, digest],
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Stores the final verdicts of cases in a run.
+    pub fn set_verdicts(
+        &mut self,
+        run: &str,
+        at: Nanos,
+        verdicts: &[(CaseId, CaseOutcome)],
+    ) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            let mut insert = tx.prepare(
+                "INSERT INTO verdicts (run, case_id, verdict, reason, at_ns) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (run, case_id) DO UPDATE
+                 SET verdict = excluded.verdict, reason = excluded.reason, at_ns = excluded.at_ns",
+            )?;
+            for (case, CaseOutcome { verdict, reason }) in verdicts {
+                insert.execute(params![run, case.as_str(), verdict.as_str(), reason, at.0])?;
+            }
+            Ok(())
+        })
+    }
+
+    pub fn add_readings(&mut self, run: &str, readings: &[DeviceReading]) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            let mut insert = tx.prepare(
+                "INSERT INTO device_readings (run, device, at_ns, health, temperature_c, power_w, memory_used_mb)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?;
+            for DeviceReading { device, at, health, temperature, power, memory_used_mb } in readings {
+                let memory = memory_used_mb.map(u64::cast_signed);
+                insert.execute(params![run, device, at.0, health, temperature, power, memory])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the kind of the runs in the ledger; `None` without runs.
+    pub fn run_kind(&self) -> Result<Option<DataKind>, LedgerError> {
+        let words: Vec<String> = self.read_rows("SELECT kind FROM runs LIMIT 1", [], |row| row.get(0))?;
+        Ok(words.first().and_then(|word| word.parse().ok()))
+    }
+}

@@ -1,0 +1,335 @@
+//! Queries of runs, for reports and for resumed runs.
+//!
+//! The ids of cases are digests, so that their order in an index visits pages at random. The queries of all cases of a run select
+//! row ids first, then read the rows in the order of the pages.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use rusqlite::{Error, Row, params, types::Type};
+use serde::Serialize;
+
+use super::{Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_samples};
+use crate::{
+    base::stats::SampleSummary,
+    kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict},
+};
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunRecord {
+    pub run: String,
+    /// `npu` or `rehearsal`.
+    pub kind: String,
+    pub seed: u64,
+    /// The options, as JSON.
+    #[serde(skip)]
+    pub options: String,
+    #[serde(rename = "started_ns")]
+    pub started: Nanos,
+    /// End time; `None` if it is running or was killed.
+    #[serde(rename = "ended_ns")]
+    pub ended: Option<Nanos>,
+    pub exit: Option<i64>,
+    pub planned: usize,
+    pub verdicts: BTreeMap<String, usize>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct CollectionRecord {
+    pub number: u32,
+    pub devices: Vec<u32>,
+    pub purpose: CollectionPurpose,
+    /// Predicted duration in seconds.
+    pub predicted: Option<f64>,
+    pub started: Nanos,
+    /// End time; `None` if it is running or was killed.
+    pub ended: Option<Nanos>,
+    pub outcome: Option<String>,
+    pub cases: Vec<CaseId>,
+}
+
+/// A case of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CaseRecord {
+    pub case: CaseId,
+    pub kernel: KernelName,
+    pub signature: String,
+    pub outcome: Option<CaseOutcome>,
+    /// Time of its verdict.
+    pub concluded: Option<Nanos>,
+    /// Its attempts, oldest first.
+    pub attempts: Vec<AttemptRecord>,
+}
+
+/// Result of one collection for a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptRecord {
+    pub collection: u32,
+    /// Its device, the first of a gang.
+    pub device: u32,
+    pub outcome: CaseOutcome,
+}
+
+impl Ledger {
+    /// Returns the devices that have measured each case in one state of the cache, oldest first.
+    pub(crate) fn measuring_devices(
+        &self,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, Vec<u32>>, LedgerError> {
+        let sql = format!(
+            "SELECT a.case_id, c.device FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
+        );
+        let measured: Vec<(String, u32)> =
+            self.read_rows(&sql, [cache.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut devices: BTreeMap<CaseId, Vec<u32>> = BTreeMap::new();
+        for (case, device) in measured {
+            devices.entry(CaseId::from_stored(case)).or_default().push(device);
+        }
+        Ok(devices)
+    }
+
+    /// Returns every run, the oldest first.
+    pub fn list_runs(&self) -> Result<Vec<RunRecord>, LedgerError> {
+        let sql = "SELECT r.run, r.kind, r.seed, r.options, r.started_ns, r.ended_ns, r.exit_code,
+                          (SELECT count(*) FROM planned p WHERE p.run = r.run)
+                   FROM runs r ORDER BY r.started_ns, r.run";
+        let mut runs: Vec<RunRecord> = self.read_rows(sql, [], run_record)?;
+        let sql = "SELECT verdict, count(*) FROM verdicts
+                   WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1) GROUP BY verdict";
+        if let Some(RunRecord { run, .. }) = runs.iter().find(|record| !is_run_id(&record.run)) {
+            return Err(LedgerError::InvalidRunId { path: self.path.clone(), run: run.clone() });
+        }
+        for run in &mut runs {
+            run.verdicts = self.read_rows(sql, [&run.run], |row| Ok((row.get(0)?, read_count(row, 1)?)))?;
+        }
+        Ok(runs)
+    }
+
+    /// Returns the id of the newest run with measurements in one state of the cache.
+    pub(crate) fn newest_measured_run(&self, cache: CacheState) -> Result<Option<String>, LedgerError> {
+        let sql = format!(
+            "SELECT c.run FROM attempts a JOIN collections c USING (collection) JOIN runs r USING (run)
+             WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})
+             ORDER BY r.started_ns DESC, r.run DESC LIMIT 1"
+        );
+        let newest: Vec<String> = self.read_rows(&sql, [cache.as_str()], |row| row.get(0))?;
+        Ok(newest.into_iter().next())
+    }
+
+    /// Returns the run of each collection, by its key.
+    pub(crate) fn collection_runs(&self) -> Result<BTreeMap<i64, String>, LedgerError> {
+        let pairs: Vec<(i64, String)> =
+            self.read_rows("SELECT collection, run FROM collections", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        Ok(pairs.into_iter().collect())
+    }
+
+    /// Returns the name of the host of each run; runs that do not state it are left out.
+    pub(crate) fn run_hosts(&self) -> Result<BTreeMap<String, String>, LedgerError> {
+        let stored: Vec<(String, String)> =
+            self.read_rows("SELECT run, host FROM runs", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let named = stored.into_iter().filter_map(|(run, fingerprint)| {
+            let fingerprint: serde_json::Value = serde_json::from_str(&fingerprint).ok()?;
+            Some((run, fingerprint.get("host")?.as_str()?.to_owned()))
+        });
+        Ok(named.collect())
+    }
+
+    /// Returns the name of the host of each collection. It is empty for all where each run has another one: containers have a
+    /// name of their own in each run, so that hosts cannot be separated from runs.
+    pub(crate) fn collection_hosts(&self) -> Result<BTreeMap<i64, String>, LedgerError> {
+        let (runs, hosts) = (self.collection_runs()?, self.run_hosts()?);
+        let used: BTreeSet<&String> = runs.values().collect();
+        let names: BTreeSet<&str> =
+            used.iter().map(|run| hosts.get(*run).map_or("", String::as_str)).collect();
+        let is_separable = names.len() < used.len();
+        let host = |run: &String| hosts.get(run).filter(|_| is_separable).cloned().unwrap_or_default();
+        Ok(runs.iter().map(|(collection, run)| (*collection, host(run))).collect())
+    }
+
+    /// Returns the collections of a run, in the order of their numbers.
+    pub fn run_collections(&self, run: &str) -> Result<Vec<CollectionRecord>, LedgerError> {
+        let sql =
+            "SELECT number, device, gang, purpose, predicted_s, started_ns, ended_ns, outcome, collection
+                   FROM collections WHERE run = ?1 ORDER BY number";
+        let mut collections: Vec<(i64, CollectionRecord)> =
+            self.read_rows(sql, [run], |row| Ok((row.get(8)?, collection_record(row)?)))?;
+        let sql = "SELECT case_id FROM attempts WHERE collection = ?1 ORDER BY attempt";
+        for (key, collection) in &mut collections {
+            collection.cases = self.read_rows(sql, [*key], |row| row.get(0))?;
+        }
+        Ok(collections.into_iter().map(|(_, collection)| collection).collect())
+    }
+
+    /// Returns the cases of a run in the order of its plan, with their results.
+    pub fn run_cases(&self, run: &str) -> Result<Vec<CaseRecord>, LedgerError> {
+        let mut attempts = self.run_attempts(run)?;
+        let mut verdicts = self.run_verdicts(run)?;
+        let sql = "SELECT case_id, kernel, signature FROM cases WHERE rowid IN
+                       (SELECT c.rowid FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1)";
+        let mut cases: Vec<CaseRecord> = self.read_rows(sql, [run], |row| {
+            let (id, kernel): (String, String) = (row.get(0)?, row.get(1)?);
+            let invalid = |error| Error::FromSqlConversionFailure(1, Type::Text, Box::new(error));
+            let (concluded, outcome) = verdicts.remove(&id).unzip();
+            Ok(CaseRecord {
+                attempts: attempts.remove(&id).unwrap_or_default(),
+                case: CaseId::from_stored(id),
+                kernel: KernelName::new(&kernel).map_err(invalid)?,
+                signature: row.get(2)?,
+                concluded,
+                outcome: outcome.flatten(),
+            })
+        })?;
+        let sql = "SELECT case_id, ordinal FROM planned
+                   WHERE rowid IN (SELECT rowid FROM planned WHERE run = ?1)";
+        let ordinals: HashMap<CaseId, i64> =
+            self.read_rows(sql, [run], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        cases.sort_by_key(|case| ordinals.get(&case.case).copied());
+        Ok(cases)
+    }
+
+    /// Returns the time and the outcome of each case with a verdict of a run. The outcome is `None` for a verdict that this version
+    /// does not know.
+    fn run_verdicts(&self, run: &str) -> Result<HashMap<String, (Nanos, Option<CaseOutcome>)>, LedgerError> {
+        let sql = "SELECT case_id, verdict, reason, at_ns FROM verdicts
+                   WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1)";
+        self.read_rows(sql, [run], |row| {
+            let verdict = row.get::<_, String>(1)?.parse().ok();
+            let reason: String = row.get(2)?;
+            let outcome = verdict.map(|verdict| CaseOutcome::new(verdict, reason));
+            Ok((row.get(0)?, (Nanos(row.get(3)?), outcome)))
+        })
+    }
+
+    /// Returns the kernels of the plan of a run, in the order of their names.
+    pub(crate) fn run_kernels(&self, run: &str) -> Result<Vec<KernelName>, LedgerError> {
+        let sql = "SELECT DISTINCT c.kernel FROM planned p JOIN cases c USING (case_id) WHERE p.run = ?1 ORDER BY 1";
+        let names: Vec<String> = self.read_rows(sql, [run], |row| row.get(0))?;
+        Ok(names.iter().filter_map(|name| KernelName::new(name).ok()).collect())
+    }
+
+    /// Returns the mean and the median of the samples of some cases in the collections of one run, in microseconds.
+    pub(crate) fn run_durations(
+        &self,
+        run: &str,
+        cases: &HashSet<&CaseId>,
+    ) -> Result<HashMap<CaseId, [f64; 2]>, LedgerError> {
+        let sql = format!(
+            "SELECT a.case_id, l.states, l.durations_ns FROM attempts a JOIN collections c USING (collection)
+             JOIN launch_lists l USING (attempt)
+             WHERE c.run = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
+        );
+        let mut samples: HashMap<CaseId, Vec<i64>> = HashMap::new();
+        let _: Vec<()> = self.read_rows(&sql, [run], |row| {
+            let case: CaseId = row.get(0)?;
+            if cases.contains(&case) {
+                samples.entry(case).or_default().extend(read_samples(row, [1, 2])?.accepted);
+            }
+            Ok(())
+        })?;
+        let summarised = samples.into_iter().filter_map(|(case, mut samples)| {
+            let summary = SampleSummary::from_samples(&mut samples)?;
+            Some((case, [summary.mean / 1e3, summary.median / 1e3]))
+        });
+        Ok(summarised.collect())
+    }
+
+    /// Returns the verdicts of a run's newest attempts at cases that are not in its plan: those of the kernel as which a
+    /// planned call ran.
+    pub(crate) fn unplanned_verdicts(&self, run: &str) -> Result<BTreeSet<Verdict>, LedgerError> {
+        let sql = "SELECT DISTINCT a.verdict FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.run = ?1 AND a.case_id NOT IN (SELECT case_id FROM planned WHERE run = ?1)
+                   AND a.attempt IN (SELECT max(attempt) FROM attempts JOIN collections USING (collection)
+                                     WHERE run = ?1 GROUP BY case_id)";
+        let verdicts: Vec<String> = self.read_rows(sql, [run], |row| row.get(0))?;
+        Ok(verdicts.iter().filter_map(|verdict| verdict.parse().ok()).collect())
+    }
+
+    /// Returns the numbers of planned cases by their newest verdict over all runs. A case that was not run in a later one keeps its verdict.
+    pub(crate) fn newest_verdict_counts(&self) -> Result<BTreeMap<Verdict, usize>, LedgerError> {
+        let sql = "SELECT verdict, count(*) FROM (
+                       SELECT verdict, row_number() OVER (
+                           PARTITION BY case_id ORDER BY verdict = 'not_run', at_ns DESC) AS place
+                       FROM verdicts JOIN planned USING (run, case_id))
+                   WHERE place = 1 GROUP BY verdict";
+        let counts: Vec<(String, i64)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let counts = counts.into_iter();
+        let known =
+            counts.filter_map(|(verdict, count)| Some((verdict.parse().ok()?, usize::try_from(count).ok()?)));
+        Ok(known.collect())
+    }
+
+    fn run_attempts(&self, run: &str) -> Result<HashMap<String, Vec<AttemptRecord>>, LedgerError> {
+        let sql = "SELECT a.case_id, c.number, c.device, a.verdict, a.reason FROM attempts a
+                   JOIN collections c USING (collection)
+                   WHERE a.attempt IN (SELECT attempt FROM attempts JOIN collections USING (collection) WHERE run = ?1)";
+        let rows: Vec<Option<(String, AttemptRecord)>> = self.read_rows(sql, [run], |row| {
+            let Ok(verdict) = row.get::<_, String>(3)?.parse() else { return Ok(None) };
+            let outcome = CaseOutcome::new(verdict, row.get::<_, String>(4)?);
+            let attempt = AttemptRecord { collection: row.get(1)?, device: row.get(2)?, outcome };
+            Ok(Some((row.get(0)?, attempt)))
+        })?;
+        let mut attempts: HashMap<String, Vec<AttemptRecord>> = HashMap::new();
+        for (case, attempt) in rows.into_iter().flatten() {
+            attempts.entry(case).or_default().push(attempt);
+        }
+        attempts.values_mut().for_each(|attempts| attempts.sort_by_key(|attempt| attempt.collection));
+        Ok(attempts)
+    }
+
+    /// Reopens a run that ended before its plan was complete: interrupted collections are closed, and verdicts
+    /// `not_run` are removed.
+    pub fn resume_run(&mut self, run: &str, now: Nanos) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            tx.execute("UPDATE runs SET ended_ns = NULL, exit_code = NULL WHERE run = ?1", [run])?;
+            tx.execute(
+                "UPDATE collections SET ended_ns = ?2, outcome = 'interrupted'
+                 WHERE run = ?1 AND ended_ns IS NULL",
+                params![run, now.0],
+            )?;
+            tx.execute("DELETE FROM verdicts WHERE run = ?1 AND verdict = 'not_run'", [run])
+        })?;
+        Ok(())
+    }
+}
+
+fn read_count(row: &Row<'_>, column: usize) -> rusqlite::Result<usize> {
+    Ok(row.get::<_, i64>(column)?.try_into().unwrap_or_default())
+}
+
+/// Returns true for ids as npubench creates them: a word that is safe in paths and shell scripts.
+fn is_run_id(run: &str) -> bool {
+    (1..=64).contains(&run.len()) && run.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+fn run_record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    Ok(RunRecord {
+        run: row.get(0)?,
+        kind: row.get(1)?,
+        seed: row.get::<_, i64>(2)?.cast_unsigned(),
+        options: row.get(3)?,
+        started: Nanos(row.get(4)?),
+        ended: row.get::<_, Option<i64>>(5)?.map(Nanos),
+        exit: row.get(6)?,
+        planned: read_count(row, 7)?,
+        verdicts: BTreeMap::new(),
+    })
+}
+
+fn collection_record(row: &Row<'_>) -> rusqlite::Result<CollectionRecord> {
+    let device: u32 = row.get(1)?;
+    let gang: Option<String> = row.get(2)?;
+    let gang = gang.and_then(|list| serde_json::from_str(&list).ok());
+    let purpose: String = row.get(3)?;
+    Ok(CollectionRecord {
+        number: row.get(0)?,
+        devices: gang.unwrap_or_else(|| vec![device]),
+        purpose: purpose.parse().unwrap_or(CollectionPurpose::Measure),
+        predicted: row.get(4)?,
+        started: Nanos(row.get(5)?),
+        ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
+        outcome: row.get(7)?,
+        cases: Vec::new(),
+    })
+}

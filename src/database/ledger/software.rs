@@ -1,0 +1,309 @@
+//! Software of collections, and the generations of evidence that follow from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Row, Transaction, params};
+
+use super::{Ledger, LedgerError, WITH_SAMPLES};
+use crate::kernel::{CacheState, CaseId, SoftwareFingerprint, Verdict};
+
+/// Cases whose newest measurement is of one software.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SoftwareGeneration {
+    /// `None` for collections of versions that did not record it.
+    pub(crate) software: Option<SoftwareFingerprint>,
+    /// Cases with an accepted result.
+    pub(crate) cases: BTreeSet<CaseId>,
+}
+
+/// Attempt at a case that ran as another kernel with the same call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OtherKernelAttempt {
+    /// Reason of its verdict, which names the kernel.
+    pub(crate) reason: String,
+    /// `None` for collections of versions that did not record it.
+    pub(crate) software: Option<SoftwareFingerprint>,
+}
+
+/// Stores a fingerprint and returns its digest; an unknown one is not stored.
+pub(super) fn store_software(
+    tx: &Transaction<'_>,
+    software: &SoftwareFingerprint,
+) -> rusqlite::Result<Option<String>> {
+    if software.is_unknown() {
+        return Ok(None);
+    }
+    let (digest, text) = (software.digest(), serde_json::to_string(software).unwrap_or_default());
+    let sql = "INSERT INTO software (digest, fingerprint) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+    tx.execute(sql, params![digest, text])?;
+    Ok(Some(digest))
+}
+
+/// Reads a fingerprint; `None` without one.
+pub(super) fn stored_fingerprint(
+    row: &Row<'_>,
+    column: usize,
+) -> rusqlite::Result<Option<SoftwareFingerprint>> {
+    let text: Option<String> = row.get(column)?;
+    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+}
+
+impl Ledger {
+    /// Returns true if the software of a collection is unknown.
+    pub(crate) fn lacks_software(&self, collection: i64) -> Result<bool, LedgerError> {
+        let sql = "SELECT software IS NULL FROM collections WHERE collection = ?1";
+        let lacks: Vec<bool> = self.read_rows(sql, [collection], |row| row.get(0))?;
+        Ok(lacks.first().is_some_and(|lacks| *lacks))
+    }
+
+    /// Stores the software of a collection.
+    pub(crate) fn set_software(
+        &mut self,
+        collection: i64,
+        software: &SoftwareFingerprint,
+    ) -> Result<(), LedgerError> {
+        self.in_transaction(|tx| {
+            let digest = store_software(tx, software)?;
+            let sql = "UPDATE collections SET software = ?2 WHERE collection = ?1";
+            tx.execute(sql, params![collection, digest]).map(|_| ())
+        })
+    }
+
+    /// Returns the cases with an accepted result in one state of the cache, by the software of their newest
+    /// measurement; suspicious ones count, because measuring them again does not change them. A case whose newest
+    /// measurement is noisy is not among them unless an earlier one of the same software was accepted. A call that ran
+    /// as another kernel counts as the newest measurement, so that a case is of no software if its kernel does not run
+    /// any more.
+    pub(crate) fn measured_generations(
+        &self,
+        cache: CacheState,
+    ) -> Result<Vec<SoftwareGeneration>, LedgerError> {
+        let sql = format!(
+            "SELECT a.case_id, a.verdict, c.software FROM attempts a JOIN collections c USING (collection)
+                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}, 'ran_as_other') ORDER BY a.attempt"
+        );
+        let attempts: Vec<(String, bool, Option<String>)> =
+            self.read_rows(&sql, [cache.as_str()], |row| {
+                let verdict: String = row.get(1)?;
+                let is_accepted =
+                    [Verdict::Ok, Verdict::Suspicious].iter().any(|accepted| accepted.as_str() == verdict);
+                Ok((row.get(0)?, is_accepted, row.get(2)?))
+            })?;
+        let mut newest: BTreeMap<String, Option<String>> = BTreeMap::new();
+        let mut accepted: BTreeSet<(String, Option<String>)> = BTreeSet::new();
+        for (case, is_accepted, software) in attempts {
+            if is_accepted {
+                accepted.insert((case.clone(), software.clone()));
+            }
+            newest.insert(case, software);
+        }
+        let mut cases: BTreeMap<Option<String>, BTreeSet<CaseId>> = BTreeMap::new();
+        for (case, software) in accepted {
+            if newest.get(&case) == Some(&software) {
+                cases.entry(software).or_default().insert(CaseId::from_stored(case));
+            }
+        }
+        let sql = "SELECT digest, fingerprint FROM software";
+        let known: BTreeMap<String, Option<SoftwareFingerprint>> =
+            self.read_rows(sql, [], |row| Ok((row.get(0)?, stored_fingerprint(row, 1)?)))?;
+        let generation = |(software, cases): (Option<String>, _)| {
+            let software = software.and_then(|digest| known.get(&digest).cloned().flatten());
+            SoftwareGeneration { software, cases }
+        };
+        Ok(cases.into_iter().map(generation).collect())
+    }
+
+    /// Returns the software of the newest collection of a run that recorded it.
+    pub(crate) fn run_software(&self, run: &str) -> Result<Option<SoftwareFingerprint>, LedgerError> {
+        let sql = "SELECT s.fingerprint FROM collections c JOIN software s ON s.digest = c.software
+                   WHERE c.run = ?1 AND c.outcome = 'done' ORDER BY c.collection DESC LIMIT 1";
+        let newest: Vec<_> = self.read_rows(sql, [run], |row| stored_fingerprint(row, 0))?;
+        Ok(newest.into_iter().next().flatten())
+    }
+
+    /// Returns the kernels with cases that are done: with accepted results, or run as another kernel; and the number of these
+    /// cases.
+    pub(crate) fn measured_kernels(&self) -> Result<BTreeMap<String, u32>, LedgerError> {
+        let sql = "SELECT c.kernel, count(DISTINCT c.case_id) FROM attempts a JOIN cases c USING (case_id)
+                   WHERE a.verdict IN ('ok', 'suspicious', 'ran_as_other') GROUP BY c.kernel";
+        let counts: Vec<(String, u32)> = self.read_rows(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(counts.into_iter().collect())
+    }
+
+    /// Returns the newest attempt at a case in one state of the cache if it ran as another kernel, as a case of which
+    /// it was measured.
+    pub(crate) fn newest_attempt_as_other(
+        &self,
+        case: &CaseId,
+        cache: CacheState,
+    ) -> Result<Option<OtherKernelAttempt>, LedgerError> {
+        let sql =
+            "SELECT a.verdict, a.reason, s.fingerprint FROM attempts a JOIN collections c USING (collection)
+                   LEFT JOIN software s ON s.digest = c.software
+                   WHERE a.case_id = ?1 AND c.cache = ?2 ORDER BY a.attempt DESC LIMIT 1";
+        let place = [case.as_str(), cache.as_str()];
+        let newest: Vec<(String, OtherKernelAttempt)> = self.read_rows(sql, place, |row| {
+            let attempt = OtherKernelAttempt { reason: row.get(1)?, software: stored_fingerprint(row, 2)? };
+            Ok((row.get(0)?, attempt))
+        })?;
+        let ran_as_other = |(verdict, _): &(String, _)| verdict == Verdict::RanAsOther.as_str();
+        Ok(newest.into_iter().find(ran_as_other).map(|(_, attempt)| attempt))
+    }
+
+    /// Returns the reason of each case whose newest attempt in this state of the cache ran as another kernel, as a case
+    /// of which it was measured.
+    pub(crate) fn ran_as_other_reasons(
+        &self,
+        cache: CacheState,
+    ) -> Result<BTreeMap<CaseId, String>, LedgerError> {
+        let sql = "SELECT case_id, reason FROM attempts JOIN
+                   (SELECT max(a.attempt) AS attempt FROM attempts a JOIN collections c USING (collection)
+                    WHERE c.cache = ?1 AND a.case_id IN (SELECT case_id FROM attempts NOT INDEXED WHERE verdict = 'ran_as_other')
+                    GROUP BY a.case_id) USING (attempt)
+                   WHERE verdict = 'ran_as_other'";
+        self.read_rows(sql, [cache.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+
+    /// Returns every case with samples in one state of the cache.
+    pub(crate) fn cases_with_samples(&self, cache: CacheState) -> Result<BTreeSet<CaseId>, LedgerError> {
+        let sql = format!(
+            "SELECT a.case_id FROM attempts a NOT INDEXED CROSS JOIN collections c USING (collection)
+                   WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES})"
+        );
+        self.read_rows(&sql, [cache.as_str()], |row| row.get(0))
+    }
+
+    /// Returns every case with an accepted measurement of its newest software in one state of the cache.
+    pub(crate) fn measured_cases(&self, cache: CacheState) -> Result<BTreeSet<CaseId>, LedgerError> {
+        Ok(self.measured_generations(cache)?.into_iter().flat_map(|generation| generation.cases).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        database::ledger::{NewCollection, NewRun},
+        kernel::{
+            Attempt, Case, CaseAttributes, CaseOutcome, CollectionPurpose, DataKind, Dtype, IdentifiedCase,
+            KernelName, Nanos, Tensor,
+        },
+    };
+
+    fn case(rows: u64) -> IdentifiedCase {
+        IdentifiedCase::new(Case {
+            kernel: KernelName::new("Add").expect("a name"),
+            inputs: vec![Some(Tensor::new(vec![rows], Dtype::Float))],
+            outputs: Vec::new(),
+            attributes: CaseAttributes::default(),
+        })
+    }
+
+    fn cann(version: &str) -> SoftwareFingerprint {
+        SoftwareFingerprint { cann: Some(version.to_owned()), ..SoftwareFingerprint::default() }
+    }
+
+    /// Stores a collection with one attempt.
+    fn collect(
+        ledger: &mut Ledger,
+        number: u32,
+        case: &IdentifiedCase,
+        verdict: Verdict,
+        software: &SoftwareFingerprint,
+    ) {
+        let (devices, purpose) = (&[0], CollectionPurpose::Measure);
+        let new = NewCollection {
+            run: "r",
+            number,
+            devices,
+            purpose,
+            cache: CacheState::Hot,
+            predicted: 1.0,
+            started: Nanos(1),
+        };
+        let key = ledger.begin_collection(&new).expect("started");
+        let outcome = CaseOutcome::new(verdict, "because");
+        let attempt = Attempt::without_launches(case.id().clone(), 1, outcome);
+        ledger.finish_collection(key, Nanos(2), "done", software, &[attempt]).expect("finished");
+    }
+
+    #[test]
+    fn measured_cases_are_those_of_the_newest_software() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("created");
+        let run = NewRun {
+            run: "r",
+            kind: DataKind::Rehearsal,
+            seed: 1,
+            options: "{}",
+            host: "{}",
+            started: Nanos(1),
+        };
+        let (steady, noisy, unknown) = (case(1), case(2), case(3));
+        let plan = [steady.clone(), noisy.clone(), unknown.clone(), case(4), case(5)];
+        ledger.begin_run(&run, &plan).expect("started");
+        assert_eq!(ledger.run_software("r").expect("read"), None);
+        collect(&mut ledger, 1, &steady, Verdict::Ok, &cann("8.3"));
+        collect(&mut ledger, 2, &noisy, Verdict::Ok, &cann("8.3"));
+        collect(&mut ledger, 3, &unknown, Verdict::Ok, &SoftwareFingerprint::default());
+        // A case whose kernel does not run any more with newer software is of none; the same software changes nothing.
+        let (replaced, mixed) = (case(4), case(5));
+        for (number, case) in [(7, &replaced), (8, &mixed)] {
+            collect(&mut ledger, number, case, Verdict::Ok, &cann("8.3"));
+        }
+        collect(&mut ledger, 9, &replaced, Verdict::RanAsOther, &cann("8.6"));
+        collect(&mut ledger, 10, &mixed, Verdict::RanAsOther, &cann("8.3"));
+        // A noisy result of the same software does not exclude a case, one of newer software does.
+        collect(&mut ledger, 4, &steady, Verdict::Noisy, &cann("8.3"));
+        collect(&mut ledger, 5, &noisy, Verdict::Noisy, &cann("8.5"));
+        collect(&mut ledger, 6, &noisy, Verdict::LostRecords, &cann("8.6"));
+        let generation = |software, case: &IdentifiedCase| SoftwareGeneration {
+            software,
+            cases: BTreeSet::from([case.id().clone()]),
+        };
+        let mut of_83 = generation(Some(cann("8.3")), &steady);
+        of_83.cases.insert(mixed.id().clone());
+        assert_eq!(
+            ledger.measured_generations(CacheState::Hot).expect("read"),
+            [generation(None, &unknown), of_83]
+        );
+        assert_eq!(ledger.measured_cases(CacheState::Hot).expect("read").len(), 3);
+        let newest =
+            |case: &IdentifiedCase| ledger.newest_attempt_as_other(case.id(), CacheState::Hot).expect("read");
+        let attempt = OtherKernelAttempt { reason: "because".to_owned(), software: Some(cann("8.6")) };
+        assert_eq!((newest(&replaced), newest(&steady)), (Some(attempt), None));
+        assert_eq!(ledger.run_software("r").expect("read"), Some(cann("8.6")));
+    }
+
+    /// A ledger of layout 3 keeps its results, whose software is unknown.
+    #[test]
+    fn ledger_of_layout_3_is_updated() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        let earlier = rusqlite::Connection::open(&path).expect("created");
+        for step in [
+            crate::database::ledger::SCHEMA,
+            crate::database::ledger::CHECKS,
+            crate::database::ledger::COLLECTIONS,
+        ] {
+            earlier.execute_batch(step).expect("the layout");
+        }
+        earlier
+            .execute_batch(
+                "PRAGMA user_version = 3;
+                 INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
+                 INSERT INTO cases VALUES ('00000000000000aa', 'Add', 's');
+                 INSERT INTO collections (collection, run, number, device, started_ns) VALUES (1, 'r', 1, 0, 1);
+                 INSERT INTO attempts VALUES (1, 1, '00000000000000aa', 1, 'ok', '', '[]');",
+            )
+            .expect("rows");
+        drop(earlier);
+        let ledger = Ledger::open(&path).expect("updated");
+        let generations = ledger.measured_generations(CacheState::Hot).expect("read");
+        assert_eq!(generations.len(), 1);
+        assert_eq!((generations[0].software.as_ref(), generations[0].cases.len()), (None, 1));
+        let evidence =
+            ledger.attempt_samples(&CaseId::from_stored("00000000000000aa"), CacheState::Hot).expect("read");
+        assert_eq!(evidence[0].software, None);
+    }
+}

@@ -1,0 +1,411 @@
+//! Tests of the ledger as a whole.
+
+use std::{collections::BTreeSet, slice};
+
+use strum::VariantArray as _;
+
+use super::{measurements::MeasuredAttempt, *};
+use crate::kernel::{
+    Attempt, Case, CaseAttributes, CollectionSamples, Dtype, EqualCallAttempt, KernelName, Launch,
+    RecordedTask, SoftwareFingerprint, Tensor, Verdict,
+};
+
+const fn collection_on(device: u32) -> NewCollection<'static> {
+    let devices: &[u32] = match device {
+        3 => &[3],
+        _ => &[0],
+    };
+    let purpose = CollectionPurpose::Measure;
+    let cache = CacheState::Hot;
+    NewCollection { run: "r1", number: 1, devices, purpose, cache, predicted: 1.5, started: Nanos(2) }
+}
+
+#[test]
+fn several_processes_may_open_a_new_ledger_at_once() {
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ledger.db");
+        std::thread::scope(|scope| {
+            for opened in [0; 4].map(|_| scope.spawn(|| Ledger::open(&path).map(drop))) {
+                opened.join().expect("no panic").expect("each finds it complete");
+            }
+        });
+    }
+}
+
+/// Changes a ledger to the launches of layout 11: a row for each.
+pub(super) const LAUNCHES_AS_ROWS: &str = "
+    DROP VIEW samples; DROP VIEW launches; DROP TABLE launch_lists;
+    CREATE TABLE launches (attempt INTEGER NOT NULL REFERENCES attempts, number INTEGER NOT NULL, is_measured INTEGER NOT NULL,
+        is_accepted INTEGER NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL, PRIMARY KEY (attempt, number))
+        STRICT, WITHOUT ROWID;
+    CREATE VIEW samples AS SELECT * FROM launches WHERE is_measured;";
+
+fn case(rows: u64) -> IdentifiedCase {
+    let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));
+    IdentifiedCase::new(Case {
+        kernel: KernelName::new("Add").expect("a name"),
+        inputs: vec![tensor.clone(), tensor.clone()],
+        outputs: vec![tensor],
+        attributes: CaseAttributes::default(),
+    })
+}
+
+fn attempt(case: &IdentifiedCase, verdict: Verdict, durations: &[i64]) -> Attempt {
+    let launches = durations.iter().zip(0..).map(|(&duration, number)| Launch {
+        number,
+        is_measured: number > 0,
+        is_accepted: number > 0 && duration < 1000,
+        start: Nanos(i64::from(number) * 2000),
+        duration: Nanos(duration),
+    });
+    Attempt {
+        case: case.id().clone(),
+        launched: u32::try_from(durations.len()).expect("few"),
+        launches: launches.collect(),
+        fastest_ranks: Vec::new(),
+        counters: vec![Some(1.5), None],
+        task: RecordedTask {
+            state: "dynamic".to_owned(),
+            core: "AI_CORE".to_owned(),
+            operator: "aclnnAdd_AddAiCore_Add".to_owned(),
+        },
+        cycle_rate: None,
+        outcome: CaseOutcome::new(verdict, "because"),
+        of_equal_calls: Vec::new(),
+    }
+}
+
+fn run(id: &str) -> NewRun<'_> {
+    NewRun {
+        run: id,
+        kind: DataKind::Rehearsal,
+        seed: u64::MAX,
+        options: "{}",
+        host: "{}",
+        started: Nanos(1),
+    }
+}
+
+#[test]
+fn committed_results_survive_reopening() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.db");
+    let (first, second) = (case(1), case(2));
+    {
+        let mut ledger = Ledger::open(&path).expect("created");
+        ledger.begin_run(&run("r1"), &[first.clone(), second.clone()]).expect("started");
+        let collection = ledger.begin_collection(&collection_on(3)).expect("started");
+        let attempts =
+            [attempt(&first, Verdict::Ok, &[9, 10, 11, 5000]), attempt(&second, Verdict::LostRecords, &[9])];
+        ledger
+            .finish_collection(collection, Nanos(3), "done", &SoftwareFingerprint::default(), &attempts)
+            .expect("finished");
+        ledger
+            .set_verdicts("r1", Nanos(4), &[(first.id().clone(), CaseOutcome::new(Verdict::Ok, "fine"))])
+            .expect("set");
+    }
+    let ledger = Ledger::open(&path).expect("there");
+    assert_eq!(ledger.run_kind().expect("read"), Some(DataKind::Rehearsal));
+    let evidence = ledger.attempt_samples(first.id(), CacheState::Hot).expect("read");
+    assert_eq!(evidence.len(), 1);
+    assert_eq!(evidence[0].samples.to_vec(), [10, 11], "warm-up and outlier are not samples");
+    assert_eq!(evidence[0].outliers, 1);
+    assert_eq!(evidence[0].counters, vec![Some(1.5), None].into());
+    assert_eq!(*evidence[0].task, attempt(&first, Verdict::Ok, &[]).task);
+    assert!(
+        ledger.attempt_samples(second.id(), CacheState::Hot).expect("read").is_empty(),
+        "no measurement, no evidence"
+    );
+    let mut measurements = Vec::new();
+    ledger
+        .for_each_measurement(CacheState::Hot, |measured| measurements.push(measured.clone()))
+        .expect("read");
+    let expected = CollectionSamples {
+        case: first.id().clone(),
+        collection: 1,
+        software: None,
+        samples: vec![10, 11],
+        device: 3,
+        noise: None,
+    };
+    assert_eq!(measurements, [expected]);
+    let cases = ledger.run_cases("r1").expect("read");
+    assert_eq!(cases[0].outcome, Some(CaseOutcome::new(Verdict::Ok, "fine")));
+    assert_eq!((&cases[1].case, &cases[1].outcome), (second.id(), &None));
+    assert_eq!(ledger.measured_cases(CacheState::Hot).expect("read").len(), 1);
+}
+
+/// A case of another kernel as which planned calls ran may have been noisy first.
+#[test]
+fn unplanned_verdicts_are_those_of_the_newest_attempts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("created");
+    let (planned, repeated, noisy) = (case(1), case(2), case(3));
+    let attempts = [
+        ("r1", 1, vec![(&repeated, Verdict::Noisy), (&noisy, Verdict::Ok)]),
+        ("r1", 2, vec![(&repeated, Verdict::Ok), (&noisy, Verdict::Noisy)]),
+        ("r2", 1, vec![(&repeated, Verdict::Implausible)]),
+    ];
+    for id in ["r1", "r2"] {
+        ledger.begin_run(&run(id), slice::from_ref(&planned)).expect("started");
+    }
+    for (run, number, unplanned) in attempts {
+        let new = NewCollection { run, number, ..collection_on(0) };
+        let collection = ledger.begin_collection(&new).expect("started");
+        let of_equal_calls = unplanned.into_iter().map(|(case, verdict)| EqualCallAttempt {
+            case: case.clone(),
+            attempt: attempt(case, verdict, &[9, 10]),
+        });
+        let of_equal_calls = of_equal_calls.collect();
+        let attempt = Attempt { of_equal_calls, ..attempt(&planned, Verdict::Throttled, &[9, 10]) };
+        let software = SoftwareFingerprint::default();
+        ledger.finish_collection(collection, Nanos(3), "done", &software, &[attempt]).expect("finished");
+    }
+    let verdicts = |run| ledger.unplanned_verdicts(run).expect("read");
+    assert_eq!(verdicts("r1"), BTreeSet::from([Verdict::Ok, Verdict::Noisy]));
+    assert_eq!(verdicts("r2"), BTreeSet::from([Verdict::Implausible]));
+}
+
+/// Each collection of each case on the page of a number reads them, and a night has thousands of readings.
+#[test]
+fn readings_of_a_collection_are_found_by_an_index_also_in_older_ledgers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.db");
+    let older = "DROP INDEX readings_by_device; DROP INDEX withdrawn_attempts; DROP TABLE controls; \
+                 ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator; \
+                 PRAGMA user_version = 7;";
+    let older = older.to_owned() + LAUNCHES_AS_ROWS;
+    Ledger::open(&path).expect("created").connection.execute_batch(&older).expect("the layout before");
+    let ledger = Ledger::open(&path).expect("updated");
+    for (sql, index) in [
+        (evidence::READINGS_DURING, "readings_by_device"),
+        ("SELECT case_id FROM attempts WHERE is_withdrawn", "withdrawn_attempts"),
+    ] {
+        let steps: Vec<String> = ledger
+            .connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .and_then(|mut plan| plan.raw_query().mapped(|row| row.get("detail")).collect())
+            .expect("a plan");
+        let is_used = |step: &String| step.contains(index) || !step.starts_with("SCAN");
+        assert!(steps.iter().all(is_used), "{steps:?}");
+    }
+}
+
+/// A ledger of layout 9 has measured with a hot cache. Each query reads the attempts of one state.
+#[test]
+fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.db");
+    let measured = case(1);
+    {
+        let mut ledger = Ledger::open(&path).expect("created");
+        ledger.begin_run(&run("r1"), slice::from_ref(&measured)).expect("started");
+    }
+    let earlier = "ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator;
+                   PRAGMA user_version = 9;
+                   INSERT INTO collections (run, number, device, started_ns, outcome) VALUES ('r1', 7, 5, 1, 'done')";
+    let opened = Connection::open(&path).expect("opened");
+    opened.execute_batch(earlier).expect("the layout before");
+    opened.execute_batch(LAUNCHES_AS_ROWS).expect("the layout before");
+    let insert = "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, cycle_rate,
+                  cycle_rate_error) VALUES (1, ?1, 2, 'ok', '', '[]', 1700.0, 0.001)";
+    opened.execute(insert, [measured.id().as_str()]).expect("an attempt");
+    opened.execute_batch("INSERT INTO launches VALUES (1, 0, 1, 1, 0, 100)").expect("a launch");
+    drop(opened);
+    let mut ledger = Ledger::open(&path).expect("updated");
+    let states = |ledger: &Ledger| {
+        [CacheState::Hot, CacheState::Cold].map(|cache| {
+            let mut samples = Vec::new();
+            let read = |one: &CollectionSamples| samples.extend(one.samples.clone());
+            ledger.for_each_measurement(cache, read).expect("read");
+            let of_case = ledger.attempt_samples(measured.id(), cache).expect("read");
+            assert!(of_case.iter().all(|attempt| attempt.cache == cache));
+            let mut of_all = Vec::new();
+            let read = |one: MeasuredAttempt| {
+                of_all.extend((one.measured.case == *measured.id()).then_some(one.samples));
+            };
+            ledger.for_each_attempt(cache, read).expect("read");
+            assert_eq!(of_all, of_case);
+            let of_case: Vec<i64> =
+                of_case.into_iter().flat_map(|attempt| attempt.samples.to_vec()).collect();
+            assert_eq!(of_case, samples);
+            let devices = ledger.measuring_devices(cache).expect("read").remove(measured.id());
+            let is_measured = [
+                ledger.measured_cases(cache).expect("read").contains(measured.id()),
+                ledger.cases_with_samples(cache).expect("read").contains(measured.id()),
+                ledger.has_measurement(measured.id(), cache).expect("read"),
+            ];
+            let rates = ledger.cycle_rates(cache).expect("read").len();
+            (samples, devices.unwrap_or_default(), is_measured, rates)
+        })
+    };
+    let none = (vec![], vec![], [false; 3], 0);
+    let hot = (vec![100], vec![5], [true; 3], 1);
+    assert_eq!(states(&ledger), [hot.clone(), none]);
+    let new = NewCollection { cache: CacheState::Cold, ..collection_on(3) };
+    let collection = ledger.begin_collection(&new).expect("started");
+    let software = SoftwareFingerprint::default();
+    let cold = attempt(&measured, Verdict::Ok, &[1, 900, 901]);
+    ledger.finish_collection(collection, Nanos(3), "done", &software, &[cold]).expect("finished");
+    assert_eq!(states(&ledger), [hot, (vec![900, 901], vec![3], [true; 3], 0)]);
+    let unknown = "UPDATE collections SET cache = 'warm'";
+    ledger.connection.execute_batch(unknown).expect_err("no such state");
+}
+
+#[test]
+fn ledger_of_newer_layout_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.db");
+    Ledger::open(&path).expect("created").connection.execute_batch("PRAGMA user_version = 99").expect("set");
+    assert!(matches!(Ledger::open(&path), Err(LedgerError::NewerLayout { found: 99, .. })));
+}
+
+#[test]
+fn failed_transaction_stores_no_attempt() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("created");
+    ledger.begin_run(&run("r1"), &[case(1)]).expect("started");
+    let collection = ledger.begin_collection(&collection_on(0)).expect("started");
+    let unknown = attempt(&case(7), Verdict::Ok, &[1, 2]);
+    let good = attempt(&case(1), Verdict::Ok, &[1, 2]);
+    let software = SoftwareFingerprint::default();
+    let stored = ledger.finish_collection(collection, Nanos(3), "done", &software, &[good, unknown]);
+    stored.expect_err("no such case");
+    assert!(ledger.attempt_samples(case(1).id(), CacheState::Hot).expect("read").is_empty());
+}
+
+#[test]
+fn listed_verdicts_are_those_with_samples() {
+    let with_samples = Verdict::VARIANTS.iter().filter(|verdict| verdict.has_samples());
+    let names: Vec<String> = with_samples.map(|verdict| format!("'{verdict}'")).collect();
+    assert_eq!(names.join(", "), WITH_SAMPLES);
+}
+
+/// Stores one collection with an attempt for each list of durations; the first launch of each is a warm-up, and a duration of 1000
+/// or more is an outlier.
+fn ledger_with_launches(path: &Path, durations: &[Vec<i64>]) -> Vec<Attempt> {
+    let cases: Vec<IdentifiedCase> = (1..).map(case).take(durations.len()).collect();
+    let attempts: Vec<Attempt> =
+        cases.iter().zip(durations).map(|(case, durations)| attempt(case, Verdict::Ok, durations)).collect();
+    let mut ledger = Ledger::open(path).expect("created");
+    ledger.begin_run(&run("r1"), &cases).expect("started");
+    let collection = ledger.begin_collection(&collection_on(0)).expect("started");
+    let software = SoftwareFingerprint::default();
+    ledger.finish_collection(collection, Nanos(2), "done", &software, &attempts).expect("stored");
+    attempts
+}
+
+/// Rows of the view of launches.
+fn launch_rows(path: &Path) -> Vec<[i64; 6]> {
+    let connection = Connection::open(path).expect("a ledger");
+    let sql =
+        "SELECT attempt, number, is_measured, is_accepted, start_ns, duration_ns FROM launches ORDER BY 1, 2";
+    let mut statement = connection.prepare(sql).expect("a query");
+    let rows = statement.query_map([], |row| {
+        Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?])
+    });
+    rows.expect("rows").collect::<rusqlite::Result<Vec<_>>>().expect("numbers")
+}
+
+fn expected_rows(attempts: &[Attempt]) -> Vec<[i64; 6]> {
+    let of_attempt = |(key, attempt): (i64, &Attempt)| {
+        let row = move |launch: &Launch| {
+            let Launch { number, is_measured, is_accepted, start, duration } = *launch;
+            [key, number.into(), is_measured.into(), is_accepted.into(), start.0, duration.0]
+        };
+        attempt.launches.iter().map(row).collect::<Vec<_>>()
+    };
+    (1..).zip(attempts).flat_map(of_attempt).collect()
+}
+
+fn stored_launches(path: &Path, attempts: &[Attempt]) -> Vec<Vec<Launch>> {
+    let ledger = Ledger::open(path).expect("a ledger");
+    let launches = |attempt: &Attempt| {
+        let mut found = ledger.case_attempts(&attempt.case).expect("read");
+        found.pop().expect("an attempt").launches
+    };
+    attempts.iter().map(launches).collect()
+}
+
+/// Layout 11 had a row for each launch. After the update, the lists and the views hold the same launches.
+#[test]
+fn launches_of_layout_11_are_packed_without_a_change() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [new, old] = ["new.db", "old.db"].map(|name| folder.path().join(name));
+    let durations = [vec![100, 120, 5000, 140], vec![], vec![90], vec![7, 2000, 8]];
+    let attempts = ledger_with_launches(&new, &durations);
+    let expected = expected_rows(&attempts);
+    assert_eq!(launch_rows(&new), expected);
+    ledger_with_launches(&old, &durations);
+    let opened = Connection::open(&old).expect("opened");
+    opened.execute_batch(LAUNCHES_AS_ROWS).expect("the layout before");
+    // Later launches first: the order is that of their numbers.
+    for row in expected.iter().rev() {
+        opened.execute("INSERT INTO launches VALUES (?1, ?2, ?3, ?4, ?5, ?6)", *row).expect("a launch");
+    }
+    opened.execute_batch("PRAGMA user_version = 11").expect("set");
+    drop(opened);
+    assert_eq!(stored_launches(&old, &attempts), stored_launches(&new, &attempts));
+    assert_eq!(launch_rows(&old), expected);
+    let lists = |path: &Path| -> Vec<String> {
+        let connection = Connection::open(path).expect("a ledger");
+        let sql = "SELECT concat_ws(' ', attempt, states, start_ns, offsets_ns, durations_ns) FROM launch_lists ORDER BY attempt";
+        let mut statement = connection.prepare(sql).expect("a query");
+        let rows = statement.query_map([], |row| row.get(0)).expect("rows");
+        rows.collect::<rusqlite::Result<Vec<String>>>().expect("text")
+    };
+    assert_eq!(lists(&old), lists(&new), "merged ledgers compare the text");
+}
+
+/// A launch list that is no list, or has another length, is damage that names the attempt; a salvage leaves that attempt out alone.
+#[test]
+fn damaged_launch_lists_are_found_and_left_out_by_a_salvage() {
+    let lists = [
+        ("durations_ns = '[1,2'", "attempt 2"),
+        ("durations_ns = '[1,2]'", "a list of 2 values for 3 launches"),
+        ("offsets_ns = '{}'", "attempt 2"),
+        ("states = 'wax'", "unknown state 'x'"),
+    ];
+    for (change, named) in lists {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [path, salvaged] = ["ledger.db", "salvaged.db"].map(|name| folder.path().join(name));
+        let attempts = ledger_with_launches(&path, &[vec![100, 120], vec![7, 8, 9], vec![90, 80]]);
+        assert_eq!(Ledger::find_damage(&path).expect("read"), None);
+        let opened = Connection::open(&path).expect("opened");
+        opened
+            .execute_batch(&format!("UPDATE launch_lists SET {change} WHERE attempt = 2"))
+            .expect("changed");
+        drop(opened);
+        let problem = Ledger::find_damage(&path).expect("read").expect("damage");
+        assert!(problem.contains(named), "{problem}");
+        let error =
+            Ledger::open(&path).expect("a ledger").case_attempts(&attempts[1].case).expect_err("damage");
+        assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
+        salvage(&path, &salvaged).expect("salvaged");
+        let rest = [attempts[0].clone(), attempts[2].clone()];
+        assert_eq!(stored_launches(&salvaged, &rest), rest.map(|attempt| attempt.launches));
+        let lost = Ledger::open(&salvaged).expect("a ledger").case_attempts(&attempts[1].case).expect("read");
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+}
+
+/// A damaged ledger of an earlier version is salvaged into the current layout.
+#[test]
+fn launches_of_a_damaged_earlier_layout_are_salvaged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [path, salvaged] = ["ledger.db", "salvaged.db"].map(|name| folder.path().join(name));
+    let attempts = ledger_with_launches(&path, &[vec![100, 120], vec![7, 8, 9]]);
+    let opened = Connection::open(&path).expect("opened");
+    opened.execute_batch(LAUNCHES_AS_ROWS).expect("the layout before");
+    // The last launch of the second attempt is lost.
+    for row in expected_rows(&attempts).iter().take(4) {
+        opened.execute("INSERT INTO launches VALUES (?1, ?2, ?3, ?4, ?5, ?6)", *row).expect("a launch");
+    }
+    opened.execute_batch("PRAGMA user_version = 11").expect("set");
+    drop(opened);
+    let result = salvage(&path, &salvaged).expect("salvaged");
+    assert_eq!(stored_launches(&salvaged, &attempts[..1]), [attempts[0].launches.clone()]);
+    let lists = result.tables.iter().find(|table| table.name == "launch_lists").expect("the launches");
+    assert_eq!((lists.rows, lists.incomplete, lists.is_whole), (1, 1, true));
+}

@@ -1,0 +1,223 @@
+//! Cases: one kernel with one signature, with an id that is the same on every machine and day.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::{self, Write as _},
+    ops::Deref,
+};
+
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    CaseAttributes, CollectiveCase, Dims, KernelName, PartWeights, Slot, signature::canonical_signature,
+};
+
+/// One kernel with one signature.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Case {
+    /// The kernel.
+    pub kernel: KernelName,
+    /// Input slots in the profiler's order; `None` is an omitted optional input.
+    pub inputs: Vec<Slot>,
+    /// Output slots; empty for kernels that work in place, whose outputs the profiler does not show.
+    pub outputs: Vec<Slot>,
+    /// Attributes beside the tensors: sequence lengths, layout, EP size.
+    pub attributes: CaseAttributes,
+}
+
+/// A case with its id, which is computed once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentifiedCase {
+    case: Case,
+    id: CaseId,
+}
+
+impl IdentifiedCase {
+    pub(crate) fn new(case: Case) -> Self {
+        let id = case.id();
+        Self { case, id }
+    }
+
+    pub(crate) const fn id(&self) -> &CaseId {
+        &self.id
+    }
+
+    /// A case of a kernel without tensors, for tests.
+    #[cfg(test)]
+    pub(crate) fn without_tensors(kernel: &str) -> Self {
+        Self::new(Case {
+            kernel: KernelName::new(kernel).expect("a name"),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            attributes: CaseAttributes::default(),
+        })
+    }
+}
+
+impl Deref for IdentifiedCase {
+    type Target = Case;
+
+    fn deref(&self) -> &Case {
+        &self.case
+    }
+}
+
+/// Map by case. Ids are digests already, so that a hash without protection against chosen keys suffices; a fixed one iterates
+/// in the same order in each process.
+pub(crate) type CaseMap<V> = HashMap<CaseId, V, foldhash::fast::FixedState>;
+/// Set of cases, as [`CaseMap`].
+pub(crate) type CaseSet = HashSet<CaseId, foldhash::fast::FixedState>;
+
+/// Id of a case: 16 hexadecimal digits of the SHA-256 of its canonical signature.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CaseId(CompactString);
+
+impl Case {
+    /// Returns the canonical signature, equal for equal cases: kernel, slots as `dims:type:format`, attributes.
+    pub fn signature(&self) -> String {
+        canonical_signature(self)
+    }
+
+    /// Returns a key that orders the cases of a kernel by their dimensions, and those with equal ones by their signature.
+    /// Collectives are ordered by environment, that without variables first, parts, equal ones first, group, type and size.
+    pub(crate) fn sort_key(&self) -> (Vec<Vec<u64>>, String) {
+        if let Some(collective) = CollectiveCase::of_case(self) {
+            let CollectiveCase { kind: _, message, ranks, tier, dtype, environment, parts } = collective;
+            let has_variables = u8::from(!environment.is_empty());
+            let group = format!("{ranks:010}|{tier:04}|{dtype}|{message:020}");
+            let has_weights = u8::from(parts != PartWeights::Equal);
+            return (Vec::new(), format!("{has_variables}{environment}|{has_weights}{parts}|{group}"));
+        }
+        let slots = self.inputs.iter().chain(&self.outputs);
+        let dims = slots.map(|slot| slot.as_ref().map(|tensor| tensor.dims.clone()).unwrap_or_default());
+        (dims.collect(), self.signature())
+    }
+
+    /// Computes the id.
+    pub fn id(&self) -> CaseId {
+        CaseId::of_signature(&self.signature())
+    }
+
+    /// Returns the device memory of all inputs and outputs in bytes.
+    pub fn bytes(&self) -> u64 {
+        let slots = self.inputs.iter().chain(&self.outputs).flatten();
+        slots.fold(0, |sum, tensor| sum.saturating_add(tensor.bytes()))
+    }
+
+    /// Formats the shapes of inputs and outputs: `4096,1024;1024 -> 4096,1024`.
+    pub fn shapes(&self) -> String {
+        let side = |slots: &[Slot]| {
+            let shapes = slots
+                .iter()
+                .map(|slot| slot.as_ref().map_or_else(String::new, |tensor| Dims(&tensor.dims).to_string()));
+            shapes.collect::<Vec<_>>().join(";")
+        };
+        format!("{} -> {}", side(&self.inputs), side(&self.outputs))
+    }
+}
+
+impl CaseId {
+    /// Returns the id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        u64::from_str_radix(&self.0, 16).unwrap_or_default()
+    }
+
+    /// Computes the id of the case with this canonical signature.
+    pub(crate) fn of_signature(signature: &str) -> Self {
+        Self(short_hash(signature.as_bytes()).into())
+    }
+
+    /// Creates an id from text that was stored, such as in the ledger.
+    pub(crate) fn from_stored(text: impl Into<CompactString>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for CaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Returns the first 16 hexadecimal digits of a SHA-256.
+pub(crate) fn short_hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(8).fold(String::with_capacity(16), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{CaseAttributes, SignatureCells};
+
+    fn case(shapes: &str, dtypes: &str, formats: &str) -> Case {
+        let inputs = SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells");
+        Case {
+            kernel: KernelName::new("RmsNorm").expect("a name"),
+            inputs,
+            outputs: Vec::new(),
+            attributes: CaseAttributes::default(),
+        }
+    }
+
+    #[test]
+    fn ids_do_not_change() {
+        // Written into users' CSVs: a change here orphans their evidence.
+        let id = case("\"4096,1,1024;1024\"", "DT_BF16;DT_BF16", "ND;ND").id();
+        assert_eq!(id.as_str(), "7ac111b11286573d");
+    }
+
+    #[test]
+    fn ids_of_kernels_with_rules_do_not_change() {
+        let case =
+            |kernel: &str, shapes: &str, formats: &str, output: &str, attribute: Option<(&str, &str)>| {
+                // Slots behind the first one of these kernels are read from the host.
+                let further = if ["Index", "Slice"].contains(&kernel) { "INT64" } else { "DT_BF16" };
+                let dtypes = std::iter::once("DT_BF16").chain(shapes.matches(';').map(|_| further));
+                let dtypes = dtypes.collect::<Vec<_>>().join(";");
+                let mut attributes = CaseAttributes::default();
+                if let Some((column, cell)) = attribute {
+                    attributes.set(column, cell);
+                }
+                let side = |shapes, dtypes, formats| {
+                    SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells")
+                };
+                let kernel = KernelName::new(kernel).expect("a name");
+                let (inputs, outputs) = (side(shapes, &dtypes, formats), side(output, "DT_BF16", "ND"));
+                Case { kernel, inputs, outputs, attributes }.id().as_str().to_owned()
+            };
+        let lengths = ("Runtime actual_seq_lengths_kv_values", "[4096, 100]");
+        let ids = [
+            case("MatMulV2", "1,1024;64,160,16,16", "ND;FRACTAL_NZ", "1,2560", None),
+            case("Index", "4096,128;1;2;77", "ND;ND;ND;ND", "77,128", None),
+            case("Slice", "64,128;2;2", "NCHW;ND;ND", "64,32", None),
+            case("Add", "4096;", "ND;ND", "4096", None),
+            case("DispatchFFNCombine", "64,128", "ND", "64,128", Some(("EP Size", "16"))),
+            case(
+                "FusedInferAttentionScore",
+                "2,4,128;9,128,128;9,128,128",
+                "ND;ND;ND",
+                "2,4,128",
+                Some(lengths),
+            ),
+        ];
+        insta::assert_debug_snapshot!(ids);
+    }
+
+    #[test]
+    fn case_id_ignores_spelling() {
+        let id = case("\"4096,1,1024;1024\"", "DT_BF16;DT_BF16", "ND;ND").id();
+        assert_eq!(case("4096,1,1024;1024;;", "BF16;DT_BF16", "FORMAT_ND;ND").id(), id);
+        assert_ne!(case("4096,1,1024;1024", "FLOAT;DT_BF16", "ND;ND").id(), id);
+        assert_ne!(case("4096,1,1024;1024", "BF16;BF16", "ND;NCL").id(), id);
+    }
+}

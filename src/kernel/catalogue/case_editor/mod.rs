@@ -1,0 +1,294 @@
+//! Changes the dimensions of a case in the form that it fits. Inputs and outputs are rebuilt from the form's terms, and
+//! names that a condition equates with others or that aligned lists share change as well. The result may be invalid;
+//! [`CatalogueEntry::resolve_call`] checks it.
+
+mod variants;
+
+use std::{collections::BTreeSet, fmt};
+
+use super::{
+    Bindings, CatalogueEntry, DimensionRole, EntryForm, ExprValue, InputSlot, NotReplayable, TensorSlot,
+    blocked_layout::{blocked_dims, logical_dims},
+    expr::{AlignedLists, NameEquality},
+    resolve::attribute_bindings,
+    shape_rule::OutputTerm,
+    slot_pattern::PatternTerm,
+};
+use crate::kernel::{Case, CaseAttributes, Dims, Dtype, Slot, Tensor, TensorFormat};
+
+/// A dimension of a form: a name, or an element of a list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FormDimension {
+    name: String,
+    place: Option<usize>,
+}
+
+impl fmt::Display for FormDimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            None => f.write_str(&self.name),
+            Some(place) => write!(f, "{}[{place}]", self.name),
+        }
+    }
+}
+
+/// A case with the form that it fits.
+#[derive(Clone, Debug)]
+pub struct CaseEditor<'a> {
+    pub(crate) entry: &'a CatalogueEntry,
+    form: &'a EntryForm,
+    pub(crate) case: &'a Case,
+    bindings: Bindings,
+    equalities: Vec<NameEquality>,
+    pairs: Vec<AlignedLists>,
+}
+
+impl CatalogueEntry {
+    /// Matches a case to its form in order to change it. An error if it fits no form.
+    pub fn edit_case<'a>(&'a self, case: &'a Case) -> Result<CaseEditor<'a>, NotReplayable> {
+        let (form, bindings) = self.matching_form(case)?;
+        let conditions = form.rule.conditions();
+        let equalities = conditions.clone().flat_map(|condition| condition.equalities(&bindings)).collect();
+        let terms = form.rule.outputs.terms().filter_map(|term| match term {
+            OutputTerm::Expr(expr) => Some(expr),
+            OutputTerm::Sequence(_) => None,
+        });
+        let pairs = conditions.chain(terms).flat_map(super::Expr::aligned_lists).collect();
+        Ok(CaseEditor { entry: self, form, case, bindings, equalities, pairs })
+    }
+}
+
+impl<'a> CaseEditor<'a> {
+    /// Returns the independent dimensions in the form's order, and only one of coupled ones.
+    pub fn dimensions(&self) -> Vec<FormDimension> {
+        let mut found: Vec<FormDimension> = Vec::new();
+        for name in self.free_names() {
+            let places = match self.bindings.get(name) {
+                Some(ExprValue::Number(_)) => vec![None],
+                Some(ExprValue::List(dims)) => (0..dims.len()).map(Some).collect(),
+                _ => continue,
+            };
+            for place in places {
+                let dimension = FormDimension { name: name.to_owned(), place };
+                if !self.coupled_dimensions(&dimension).iter().any(|other| found.contains(other)) {
+                    found.push(dimension);
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns names of the form's tensors that neither follow from a condition nor are inferred.
+    fn free_names(&self) -> Vec<&'a str> {
+        let tensors = self.form.tensors().filter_map(|(index, _)| self.form.rule.inputs.get(index));
+        let inputs = tensors.flatten().flatten().filter_map(|term| match term {
+            PatternTerm::Name(name) | PatternTerm::Rest(name) => Some(name.as_str()),
+            PatternTerm::Number(_) => None,
+        });
+        let outputs = self.form.rule.outputs.terms().filter_map(|term| match term {
+            OutputTerm::Sequence(name) => Some(name.as_str()),
+            OutputTerm::Expr(expr) => expr.bare_name(),
+        });
+        let follows = |name: &str| {
+            self.equalities.iter().any(|equality| equality.name == name && !equality.names().is_empty())
+        };
+        let inferred = |name: &str| self.form.rule.inferred.iter().any(|(inferred, _)| inferred == name);
+        let mut seen = BTreeSet::new();
+        inputs.chain(outputs).filter(|name| !follows(name) && !inferred(name) && seen.insert(*name)).collect()
+    }
+
+    pub(crate) fn dimension_value(&self, dimension: &FormDimension) -> Option<u64> {
+        let value = match (self.bindings.get(&dimension.name)?, dimension.place) {
+            (ExprValue::Number(number), None) => *number,
+            (ExprValue::List(dims), Some(place)) => *dims.get(place)?,
+            _ => return None,
+        };
+        u64::try_from(value).ok()
+    }
+
+    /// Returns the role that the entry declares for a dimension.
+    pub(crate) fn dimension_role(&self, dimension: &FormDimension) -> Option<DimensionRole> {
+        let role = *self.entry.roles.get(&dimension.name)?;
+        (role.is_kept() || matches!(dimension.place, None | Some(0))).then_some(role)
+    }
+
+    /// Returns the bytes of an element of the first tensor whose last dimension this is.
+    pub(crate) fn row_element_bytes(&self, dimension: &FormDimension) -> Option<u64> {
+        let slot = self.form.tensors().map(|(index, _)| index).find(|index| {
+            let terms = self.form.rule.inputs.get(*index).and_then(Option::as_ref);
+            match terms.and_then(|terms| terms.last()) {
+                Some(PatternTerm::Name(name)) => *name == dimension.name,
+                Some(PatternTerm::Rest(name)) => {
+                    let length =
+                        self.bindings.get(name).and_then(|value| value.as_list().ok()).map(<[i64]>::len);
+                    *name == dimension.name && length == dimension.place.map(|place| place + 1)
+                }
+                _ => false,
+            }
+        })?;
+        self.case.inputs.get(slot)?.as_ref()?.dtype.bytes()
+    }
+
+    pub(crate) fn dimension_at(&self, slot: usize, place: usize) -> Option<FormDimension> {
+        match self.form.rule.inputs.get(slot)?.as_ref()?.get(place)? {
+            PatternTerm::Name(name) => Some(FormDimension { name: name.clone(), place: None }),
+            _ => None,
+        }
+    }
+
+    /// Returns the dimensions that are aligned with one, directly or through other lists, and have its value.
+    fn coupled_dimensions(&self, dimension: &FormDimension) -> Vec<FormDimension> {
+        let mut alike = vec![dimension.clone()];
+        let mut next = 0;
+        while let Some(one) = alike.get(next).cloned() {
+            next += 1;
+            let Some(place) = one.place else { continue };
+            for AlignedLists { names: [left, right], from_the_end } in &self.pairs {
+                let other = match (one.name == *left, one.name == *right) {
+                    (true, _) => right,
+                    (_, true) => left,
+                    _ => continue,
+                };
+                let length =
+                    |name: &str| self.bindings.get(name).and_then(|v| v.as_list().ok()).map(<[i64]>::len);
+                let (Some(mine), Some(theirs)) = (length(&one.name), length(other)) else { continue };
+                let place = if *from_the_end { (place + theirs).checked_sub(mine) } else { Some(place) };
+                let Some(place) = place.filter(|place| *place < theirs) else { continue };
+                let other = FormDimension { name: other.clone(), place: Some(place) };
+                if self.dimension_value(&other) == self.dimension_value(&one) && !alike.contains(&other) {
+                    alike.push(other);
+                }
+            }
+        }
+        alike
+    }
+
+    /// Returns the changed case; the error is the reason why a shape cannot be computed.
+    pub fn build_case(
+        &self,
+        changes: &[(FormDimension, u64)],
+        attributes: Option<&CaseAttributes>,
+    ) -> Result<Case, String> {
+        let mut bindings = self.bindings.clone();
+        let attributes = attributes.unwrap_or(&self.case.attributes);
+        for (column, _) in attributes.iter() {
+            let name = CaseAttributes::variable_name(column);
+            if let Some(value) = attribute_bindings(attributes).get(&name) {
+                bindings.set(&name, value.clone());
+            }
+        }
+        for (dimension, value) in changes {
+            let value = i64::try_from(*value).map_err(|_| format!("{dimension} does not fit 63 bits"))?;
+            for FormDimension { name, place } in self.coupled_dimensions(dimension) {
+                match (bindings.get(&name).cloned(), place) {
+                    (Some(ExprValue::List(mut dims)), Some(place)) if place < dims.len() => {
+                        dims[place] = value;
+                        bindings.set(&name, ExprValue::List(dims));
+                    }
+                    _ => bindings.set(&name, ExprValue::Number(value)),
+                }
+            }
+        }
+        self.propagate_equalities(&mut bindings, changes);
+        let shape = |(index, slot): (usize, &Slot)| match (self.form.rule.inputs.get(index), slot) {
+            (Some(Some(terms)), Some(tensor)) => {
+                let dims = input_dims(terms, &bindings)?;
+                let (dtype, format) = (tensor.dtype.clone(), tensor.format.clone());
+                Ok(Some(stored_tensor(tensor_slot(self.form, index), dims, dtype, format, Some(tensor))?))
+            }
+            _ => Ok(slot.clone()),
+        };
+        let inputs = self.case.inputs.iter().enumerate().map(shape).collect::<Result<_, String>>()?;
+        let mut shapes = self.form.rule.outputs.evaluate_shapes(&bindings)?.into_iter();
+        let mut outputs = self.case.outputs.clone();
+        for tensor in outputs.iter_mut().flatten() {
+            tensor.dims = check_positive(shapes.next().ok_or("the case has more outputs than the form")?)?;
+        }
+        let attributes = updated_attributes(attributes, &bindings);
+        Ok(Case { kernel: self.case.kernel.clone(), inputs, outputs, attributes })
+    }
+
+    /// Updates the names that follow from changed ones.
+    fn propagate_equalities(&self, bindings: &mut Bindings, changes: &[(FormDimension, u64)]) {
+        for _ in 0..self.equalities.len() {
+            let mut is_settled = true;
+            for equality in &self.equalities {
+                let is_given = changes.iter().any(|(dimension, _)| dimension.name == equality.name);
+                if let Some(value) = equality.value(bindings).filter(|_| !is_given)
+                    && bindings.get(&equality.name) != Some(&value)
+                {
+                    bindings.set(&equality.name, value);
+                    is_settled = false;
+                }
+            }
+            if is_settled {
+                break;
+            }
+        }
+    }
+}
+
+fn tensor_slot(form: &EntryForm, index: usize) -> Option<&TensorSlot> {
+    match form.inputs.get(index) {
+        Some(InputSlot::Tensor(slot)) => Some(slot),
+        _ => None,
+    }
+}
+
+/// Returns a tensor as the profiler shows it, with blocks if it shows those of `like`, the tensor that it replaces.
+fn stored_tensor(
+    slot: Option<&TensorSlot>,
+    dims: Vec<u64>,
+    dtype: Dtype,
+    format: TensorFormat,
+    like: Option<&Tensor>,
+) -> Result<Tensor, String> {
+    let shows_blocks = match (slot, like) {
+        (Some(slot), Some(tensor)) => logical_dims(slot, tensor).is_ok_and(|logical| logical != tensor.dims),
+        (Some(slot), None) => !slot.shown_whole,
+        (None, _) => false,
+    };
+    let dims = match &format {
+        TensorFormat::Private(_) if shows_blocks => {
+            blocked_dims(&dims, &dtype).ok_or("a blocked format needs a matrix")?
+        }
+        _ => dims,
+    };
+    Ok(Tensor { dims, dtype, format })
+}
+
+fn input_dims(terms: &[PatternTerm], bindings: &Bindings) -> Result<Vec<u64>, String> {
+    let mut dims = Vec::with_capacity(terms.len());
+    for term in terms {
+        match term {
+            PatternTerm::Number(number) => dims.push(*number),
+            PatternTerm::Name(name) | PatternTerm::Rest(name) => match bindings.get(name) {
+                Some(ExprValue::Number(number)) => dims.push(*number),
+                Some(ExprValue::List(list)) => dims.extend(list),
+                _ => return Err(format!("`{name}` has no value")),
+            },
+        }
+    }
+    check_positive(dims.into_iter().map(|dim| u64::try_from(dim).unwrap_or_default()).collect())
+}
+
+fn check_positive(dims: Vec<u64>) -> Result<Vec<u64>, String> {
+    if dims.contains(&0) { Err("a dimension of 0".to_owned()) } else { Ok(dims) }
+}
+
+fn updated_attributes(attributes: &CaseAttributes, bindings: &Bindings) -> CaseAttributes {
+    let mut rewritten = attributes.clone();
+    let before = attribute_bindings(attributes);
+    for (column, _) in attributes.iter() {
+        let name = CaseAttributes::variable_name(column);
+        match (bindings.get(&name), before.get(&name)) {
+            (Some(now), Some(then)) if now != then => {
+                if let Ok(items) = now.to_items() {
+                    rewritten.set(column, &Dims(&items).to_string());
+                }
+            }
+            _ => {}
+        }
+    }
+    rewritten
+}

@@ -1,0 +1,388 @@
+//! One entry of the catalogue: `op_replay/<Kernel>.yaml`, parsed and checked against itself.
+
+mod build;
+mod checks;
+mod error;
+mod example;
+mod fill;
+mod lists;
+mod named_shapes;
+mod names;
+mod not_launchable;
+mod raw;
+mod reference;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+pub(crate) use fill::{Fill, FillKind};
+pub(crate) use not_launchable::UnlaunchableKernel;
+pub(crate) use reference::EntryReference;
+
+use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
+use crate::kernel::{
+    Case, CaseAttributes, CheckMethod, Dtype, KernelName, TensorFormat, device_profile::ComputeUnit,
+};
+
+/// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
+#[derive(Clone, Debug)]
+pub struct CatalogueEntry {
+    /// The kernel, as the profiler names it.
+    pub kernel: KernelName,
+    pub(crate) summary: String,
+    /// The operators that launch it: first the entry's, then those of single forms.
+    pub(crate) operators: Vec<LaunchOperator>,
+    /// Other names under which the profiler shows the same kernel.
+    pub(crate) also_named: Vec<String>,
+    /// The kernel whose entry defines this one; `None` for an entry with a definition of its own.
+    pub(crate) defined_by: Option<KernelName>,
+    /// The unit that bounds its arithmetic.
+    pub(crate) unit: ComputeUnit,
+    /// Requirements of the call besides torch_npu.
+    pub needs: CallRequirements,
+    /// The vendor's code that checks its calls without a device.
+    pub(crate) check_method: CheckMethod,
+    /// The forms of its calls: the first whose shapes fit is taken.
+    pub(crate) forms: Vec<EntryForm>,
+    /// Floating-point operations; one per output element by default.
+    pub(crate) flops: Option<Expr>,
+    /// Bytes that must move; all inputs and outputs once by default.
+    pub(crate) bytes: Option<Expr>,
+    /// Further kernels that the same call launches.
+    pub also_launches: Vec<String>,
+    /// Number of input slots that records show, with those of absent tensors at the end; 0 if the entry does not give it.
+    pub(crate) recorded_inputs: usize,
+    /// Roles of dimensions in the model, by their names in the forms.
+    pub(crate) roles: BTreeMap<String, DimensionRole>,
+    /// A small case that one of the forms fits.
+    pub(crate) example: Option<Case>,
+    pub(crate) file: PathBuf,
+}
+
+/// Forms that give an argument, of all forms of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ArgumentCoverage {
+    NoForm,
+    SomeForms,
+    AllForms,
+}
+
+/// An operator that launches a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LaunchOperator {
+    /// The Python function, such as `torch_npu.npu_rms_norm`.
+    pub(crate) api: String,
+    pub(crate) schema: OperatorSchema,
+    /// The schema as it is written in the file.
+    pub(crate) schema_text: String,
+    /// Schemas of other versions, which need no other arguments. The installed version decides which one is called.
+    pub(crate) other_schemas: Vec<OperatorSchema>,
+}
+
+/// One form of a kernel's call: its shapes, slots and arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct EntryForm {
+    pub(crate) rule: ShapeRule,
+    /// Index of its operator in [`CatalogueEntry::operators`].
+    pub(crate) operator: usize,
+    /// Reason why no call launches the kernel with such tensors; `None` for a form that is replayed.
+    pub(crate) unsupported: Option<String>,
+    /// The profiler's input slots, in their order.
+    pub(crate) inputs: Vec<InputSlot>,
+    pub(crate) output_dtypes: Vec<OutputDtype>,
+    /// Arguments that are not input slots.
+    pub(crate) arguments: BTreeMap<String, DeclaredArgument>,
+    /// Attributes, such as a layout, with the values that the form accepts; `*` is any value.
+    pub(crate) with: BTreeMap<String, Vec<String>>,
+    /// Attributes that follow from the shapes and other attributes, by column.
+    pub(crate) implied: BTreeMap<String, ImpliedValue>,
+    /// Names in the conditions, values and arguments of the call, which may be those of attributes.
+    pub(crate) names: BTreeSet<String>,
+    /// A property that records leave open, with the value that the replay assumes.
+    pub(crate) assumption: Option<String>,
+    /// Shapes returned to Python, where they differ from those that the profiler shows.
+    pub(crate) returns: Option<ReturnShapes>,
+    /// True for a form of one length of a list of tensors.
+    pub(crate) of_list: bool,
+    /// True for a form of some of the cases that lack attributes. A case that does not fit it is judged by the other forms.
+    pub(crate) special_case: bool,
+    /// Floating-point operations, in place of the entry's.
+    pub(crate) flops: Option<Expr>,
+    /// Bytes that must move, in place of the entry's.
+    pub(crate) bytes: Option<Expr>,
+    /// Kernels whose work the form does in INT8.
+    pub(crate) quantises: Vec<KernelName>,
+    /// The kernel whose entry defines the call of such tensors; `None` if this entry does. The call runs as that kernel or
+    /// as one that shares its definition, and never as the kernel of this entry.
+    pub(crate) runs_as: Option<KernelName>,
+}
+
+/// Role of a dimension in the model. For a list such as `*B`, the role of its first dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum DimensionRole {
+    /// Tokens of all sequences of a batch.
+    Tokens,
+    /// Sequences, or other independent items.
+    Batch,
+    Sequence,
+    /// Attention heads, of queries or of keys and values.
+    Heads,
+    /// Size of a head, or of its part that carries positions.
+    HeadSize,
+    /// Tokens in a block of a cache.
+    BlockSize,
+    /// Blocks, of a pool or in a row of a block table.
+    Blocks,
+    /// Fixed by the kernel, or by attributes that shapes do not carry.
+    Fixed,
+}
+
+impl DimensionRole {
+    /// Returns true if mutations keep the dimension unless they name it.
+    pub(crate) const fn is_kept(self) -> bool {
+        !matches!(self, Self::Tokens | Self::Batch | Self::Sequence)
+    }
+}
+
+/// Requirements of a call besides torch and torch_npu.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallRequirements {
+    /// Python modules that register the operator; a name with `()` is a function that must be called.
+    pub(crate) modules: Vec<String>,
+    /// Operators that are not part of CANN: their package must be in the environment.
+    pub custom_operators: bool,
+    /// The eager call runs as another kernel: it must be compiled as a graph.
+    pub(crate) graph: bool,
+    pub(crate) several_devices: bool,
+}
+
+impl CallRequirements {
+    /// Returns the requirements as texts; empty where the call has none.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = self.modules.clone();
+        let flags = [
+            (self.custom_operators, "custom operators"),
+            (self.graph, "graph mode"),
+            (self.several_devices, "several devices"),
+        ];
+        words.extend(flags.into_iter().filter(|(needed, _)| *needed).map(|(_, word)| word.to_owned()));
+        words
+    }
+}
+
+/// Meaning of one input slot of the profiler.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "most slots of an entry are tensors")]
+pub(crate) enum InputSlot {
+    Tensor(TensorSlot),
+    /// A list that the kernel reads from the host; the profiler shows it as a tensor.
+    Host(Dtype),
+    /// A tensor that the call creates and its last kernel reads, such as the order of a sort.
+    Intermediate(Dtype),
+    /// Omitted argument, or a number from the host: the profiler shows a type without dimensions.
+    Omitted(Dtype),
+    /// A slot that no form reads.
+    Ignored,
+}
+
+/// A tensor argument.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorSlot {
+    pub(crate) argument: String,
+    pub(crate) source: TensorSource,
+    /// Types that the kernel takes; any where empty.
+    pub(crate) dtypes: Vec<Dtype>,
+    pub(crate) same_type_as: Option<String>,
+    /// Types for which a slot without dimensions is passed as a Python number.
+    pub(crate) number_for: Vec<Dtype>,
+    /// Blocked formats that the replay can build, besides row-major.
+    pub(crate) formats: Vec<String>,
+    /// True if the profiler shows a blocked matrix without its blocks.
+    pub(crate) shown_whole: bool,
+    /// True if the kernel reads every matrix as a blocked one.
+    pub(crate) only_blocked: bool,
+}
+
+/// Source of a tensor argument.
+#[derive(Clone, Debug)]
+pub(crate) enum TensorSource {
+    Fill(Fill<Expr>),
+    /// The tensor of that other argument, as latent attention passes its keys as values.
+    SameAs(String),
+}
+
+/// Source of an argument that is not an input slot.
+#[derive(Clone, Debug)]
+pub(crate) enum DeclaredArgument {
+    Constant(serde_json::Value),
+    /// A value that follows from the shapes.
+    Expression(Expr),
+    /// 1 over the square root of a value that follows from the shapes, as the scale of attention scores.
+    InverseRoot(Expr),
+    /// A buffer like that output, which the call writes.
+    Destination(usize),
+    /// The element type of that output.
+    DtypeOf {
+        output: usize,
+        /// True for torch's quantised type of that name, such as `qint8`.
+        quantised: bool,
+    },
+    /// The cell of a column of the row, such as `Runtime num_heads`.
+    Attribute(String),
+    /// HCCL's name of the group; the expression is the number of its processes.
+    ProcessGroup(Expr),
+    /// The tensor of that slot's argument again.
+    SameAs(String),
+    /// A tensor that the profiler does not show.
+    Tensor {
+        dims: ReturnShapes,
+        dtype: Dtype,
+        fill: Fill<Expr>,
+        /// True if it stays in the host's memory, where the call reads it.
+        on_host: bool,
+    },
+}
+
+/// Value of an attribute that follows from the shapes and other attributes.
+#[derive(Clone, Debug)]
+pub(crate) enum ImpliedValue {
+    /// A number or a list of numbers.
+    Expression(Expr),
+    /// The mean of a list.
+    Mean(Expr),
+    Text(String),
+    /// The only number or list of numbers that the form covers.
+    Only(Expr),
+    /// Any value: it has no effect on the call.
+    Ignored,
+}
+
+/// The type of an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OutputDtype {
+    /// The type of an input.
+    SameAs(String),
+    /// The type of an input, in a blocked format.
+    Blocked(String, TensorFormat),
+    /// The common type of all tensor inputs, by torch's promotion.
+    Promoted,
+    Fixed(Dtype),
+    /// The recorded type, one of these; the first where none is recorded.
+    Recorded(Vec<Dtype>),
+    /// The recorded type, one of these, and different from the type of an input.
+    RecordedUnlike(Vec<Dtype>, String),
+}
+
+impl CatalogueEntry {
+    /// Returns the input slots from the host or left out, whose records depend on the library that launches.
+    pub fn host_slots(&self) -> Vec<usize> {
+        let slots = self.forms.iter().flat_map(|form| form.inputs.iter().enumerate());
+        let hosts = slots.filter(|(_, slot)| matches!(slot, InputSlot::Host(_) | InputSlot::Omitted(_)));
+        let hosts: BTreeSet<usize> = hosts.map(|(index, _)| index).collect();
+        hosts.into_iter().collect()
+    }
+
+    /// Returns the kernel whose entry has the definition: itself, or that of `same_as:`.
+    pub(crate) fn definition(&self) -> &KernelName {
+        self.defined_by.as_ref().unwrap_or(&self.kernel)
+    }
+
+    /// Returns the kernel whose entry defines the call of a form.
+    pub(crate) fn definition_of<'a>(&'a self, form: &'a EntryForm) -> &'a KernelName {
+        form.runs_as.as_ref().unwrap_or_else(|| self.definition())
+    }
+
+    /// Returns true if a run can launch it: a kernel on several devices needs an argument with the size of its group.
+    pub(crate) fn can_be_launched(&self) -> bool {
+        let mut arguments = self.forms.iter().flat_map(|form| form.arguments.values());
+        !self.needs.several_devices
+            || arguments.any(|given| matches!(given, DeclaredArgument::ProcessGroup(_)))
+    }
+
+    /// Returns the names under which the profiler may show the kernel.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.kernel.as_str()).chain(self.also_named.iter().map(String::as_str))
+    }
+
+    /// Returns the schemas of its operators as they are written in the file.
+    pub fn schema_texts(&self) -> impl Iterator<Item = &str> {
+        self.operators.iter().map(|operator| operator.schema_text.as_str())
+    }
+
+    /// Returns the operator of the entry, which launches each form without one of its own.
+    pub(crate) fn main_operator(&self) -> &LaunchOperator {
+        &self.operators[0]
+    }
+
+    /// Returns the operator that launches a form.
+    pub(crate) fn operator_of(&self, form: &EntryForm) -> &LaunchOperator {
+        self.operators.get(form.operator).unwrap_or_else(|| self.main_operator())
+    }
+
+    /// Returns the operator of a Python function; `None` if it launches no form.
+    pub(crate) fn operator_of_api(&self, api: &str) -> Option<&LaunchOperator> {
+        self.operators.iter().find(|operator| operator.api == api)
+    }
+
+    /// Returns which of the replayed forms of an operator give an argument.
+    pub(crate) fn argument_coverage(&self, operator: &LaunchOperator, argument: &str) -> ArgumentCoverage {
+        let launches = |form: &&EntryForm| self.operator_of(form).api == operator.api && form.is_replayed();
+        let forms: Vec<&EntryForm> = self.forms.iter().filter(launches).collect();
+        match forms.iter().filter(|form| form.gives_argument(argument)).count() {
+            0 => ArgumentCoverage::NoForm,
+            count if count < forms.len() => ArgumentCoverage::SomeForms,
+            _ => ArgumentCoverage::AllForms,
+        }
+    }
+}
+
+impl EntryForm {
+    /// Returns the tensor slots that the form reads, with their numbers.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (usize, &TensorSlot)> {
+        self.inputs.iter().enumerate().filter_map(|(index, slot)| match slot {
+            InputSlot::Tensor(slot) if self.rule.takes_slot(index) => Some((index, slot)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn tensor(&self, argument: &str) -> Option<(usize, &TensorSlot)> {
+        self.tensors().find(|(_, slot)| slot.argument == argument)
+    }
+
+    /// Returns the slots of a list of tensors, in their order.
+    pub(crate) fn list(&self, argument: &str) -> Vec<(usize, &TensorSlot)> {
+        self.tensors().filter(|(_, slot)| slot.argument == argument).collect()
+    }
+
+    /// Returns true if a call launches it.
+    pub(crate) const fn is_replayed(&self) -> bool {
+        self.unsupported.is_none()
+    }
+
+    pub(crate) fn gives_argument(&self, argument: &str) -> bool {
+        self.arguments.contains_key(argument) || self.tensor(argument).is_some()
+    }
+
+    /// Returns true if the value of an attribute's column decides the call or is checked against it.
+    pub(crate) fn uses_attribute(&self, column: &str) -> bool {
+        self.names.contains(&CaseAttributes::variable_name(column))
+            || self.implied.contains_key(column)
+            || self.with.get(column).is_some_and(|values| !values.iter().any(|value| value == "*"))
+    }
+
+    /// Returns true if an argument of the call is the value of an attribute's column.
+    pub(crate) fn gives_attribute(&self, column: &str) -> bool {
+        let is_given = |argument: &DeclaredArgument| matches!(argument, DeclaredArgument::Attribute(given) if given == column);
+        self.arguments.values().any(is_given)
+    }
+
+    pub(crate) fn is_transposed(&self, argument: &str) -> bool {
+        self.rule.transposed.iter().any(|name| name == argument)
+    }
+}

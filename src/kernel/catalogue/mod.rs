@@ -1,0 +1,33 @@
+//! The catalogue: how each kernel is called, as `op_replay/<Kernel>.yaml` declares it; with the shape rules and
+//! expressions of these files, and the resolution of a case to its call.
+
+mod arguments;
+mod blocked_layout;
+mod case_editor;
+mod compiled_rule;
+mod entry;
+mod expr;
+mod loader;
+mod not_replayable;
+mod resolve;
+mod rule_error;
+mod shape_rule;
+mod slot_pattern;
+
+pub use crate::kernel::operator_schema::OperatorSchema;
+pub(crate) use crate::kernel::operator_schema::{SchemaArgument, SchemaType};
+pub(crate) use arguments::{ArgumentValue, CallArgument, TensorArgument, group_size};
+pub use case_editor::{CaseEditor, FormDimension};
+pub use compiled_rule::CompiledRule;
+pub use entry::CatalogueEntry;
+pub(crate) use entry::{
+    ArgumentCoverage, DeclaredArgument, DimensionRole, EntryForm, Fill, ImpliedValue, InputSlot,
+    LaunchOperator, OutputDtype, TensorSlot, TensorSource,
+};
+pub(crate) use expr::{Bindings, ExprError, ExprValue, VariableSlot};
+pub use expr::{CompiledExpr, Expr};
+pub use loader::Catalogue;
+pub use not_replayable::NotReplayable;
+pub use resolve::ResolvedCall;
+pub use shape_rule::{ReturnShapes, ShapeRule};
+pub(crate) use slot_pattern::PatternTerm;

@@ -1,0 +1,280 @@
+//! Device profiles: peak rates and memory of a device, and the roofline bound, the shortest possible time of a kernel.
+
+use std::{collections::BTreeMap, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::{DeviceFacts, Dtype, Nanos, is_of_soc};
+use crate::{
+    base::{assets::AssetFiles, yaml, yaml::YamlError},
+    kernel::comm_network::CommNetwork,
+};
+
+/// Bounds of the recorded clock in relation to the rated one. Devices with a rated clock of 1800 MHz are known at 1650.
+const LOWEST_CLOCK: f64 = 0.85;
+const HIGHEST_CLOCK: f64 = 1.01;
+
+/// The unit of the device that bounds a kernel's arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ComputeUnit {
+    /// Matrix unit.
+    Cube,
+    /// Vector unit.
+    Vector,
+    /// Data movement only.
+    Mte,
+}
+
+/// The least work of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelWork {
+    pub(crate) flops: f64,
+    /// Bytes that must be read and written once.
+    pub(crate) bytes: f64,
+    pub(crate) unit: ComputeUnit,
+    pub(crate) dtype: Dtype,
+}
+
+/// Peak rates of one device, from `grids/devices/<NAME>.yaml`; docs/device-profiles.md describes the format and the sources.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceProfile {
+    /// Name, as performance models use it.
+    pub(crate) device: String,
+    /// SoC names of the chips with these values, as `torch.npu.get_device_name()` returns them; a name may end in `*`.
+    /// Without names the device is compared with no host.
+    #[serde(default)]
+    pub(crate) soc: Vec<String>,
+    /// Peak of the matrix unit in tera-operations per second, by type.
+    pub(crate) cube_tflops: BTreeMap<String, f64>,
+    /// Peak of the vector unit in tera-operations per second, by type.
+    pub(crate) vector_tflops: BTreeMap<String, f64>,
+    pub(crate) hbm_gib: u64,
+    /// Bandwidth of device memory in TiB/s.
+    pub(crate) hbm_tib_per_s: f64,
+    /// Cache shared by all cores, in MiB.
+    pub(crate) l2_mib: u64,
+    /// Upper bound of the bandwidth of that cache in TB/s, for plausibility checks only.
+    pub(crate) l2_ceiling_tb_per_s: f64,
+    /// Matrix cores.
+    pub(crate) cube_cores: u32,
+    /// Vector cores.
+    pub vector_cores: u32,
+    pub(crate) clock_mhz: u32,
+    /// Network between devices; `None` if it is not declared.
+    #[serde(default)]
+    pub(crate) comm: Option<CommNetwork>,
+}
+
+impl DeviceProfile {
+    /// Returns the name of the default profile.
+    pub const fn default_name() -> &'static str {
+        "ATLAS_800_A3_752T_128G_DIE"
+    }
+
+    /// Loads a profile by name. The error for an unknown name lists the existing ones.
+    pub fn load(assets: &AssetFiles, name: &str) -> Result<Self, YamlError> {
+        let files = assets.device_profiles()?;
+        let Some(asset) = files.get(&format!("{name}.yaml")) else {
+            let names: Vec<&str> = files.keys().map(|file| file.trim_end_matches(".yaml")).collect();
+            let problem = format!("the device profile `{name}` does not exist");
+            let hint = format!("known profiles: {}", names.join(", "));
+            return Err(YamlError::of_file(Path::new(""), problem, hint));
+        };
+        Self::parse(&asset.path, &asset.text)
+    }
+
+    /// Loads every profile, sorted by name.
+    pub(crate) fn load_all(assets: &AssetFiles) -> Result<Vec<Self>, YamlError> {
+        let files = assets.device_profiles()?;
+        files.values().map(|asset| Self::parse(&asset.path, &asset.text)).collect()
+    }
+
+    /// Parses the text of a profile and checks its network.
+    pub(super) fn parse(file: &Path, text: &str) -> Result<Self, YamlError> {
+        let profile: Self = yaml::parse(file, text)?;
+        profile.comm.as_ref().map_or(Ok(()), |network| network.check(file, text))?;
+        Ok(profile)
+    }
+
+    /// Returns the name of a chip of the profile; `None` without names.
+    pub(crate) fn first_soc(&self) -> Option<&str> {
+        self.soc.first().map(|soc| soc.trim_end_matches('*'))
+    }
+
+    /// Returns true if a SoC name, or the name of its family, is one of the profile; also for a profile without names.
+    pub(crate) fn is_of_soc(&self, stated: &str) -> bool {
+        self.soc.is_empty() || self.soc.iter().any(|soc| is_of_soc(stated, soc))
+    }
+
+    /// Returns true if nothing that is known of a device contradicts the profile. A device may be set to a lower clock than
+    /// the rated one, but not to a much lower one.
+    pub(crate) fn fits(&self, facts: &DeviceFacts) -> bool {
+        let is_equal = |known: Option<u32>, own: u32| known.is_none_or(|known| known == own);
+        let own_clock = f64::from(self.clock_mhz);
+        let is_clock = |clock: u32| (LOWEST_CLOCK..=HIGHEST_CLOCK).contains(&(f64::from(clock) / own_clock));
+        facts.soc.as_ref().is_none_or(|soc| self.is_of_soc(soc))
+            && is_equal(facts.cube_cores, self.cube_cores)
+            && is_equal(facts.vector_cores, self.vector_cores)
+            && facts.clock_mhz.is_none_or(is_clock)
+    }
+
+    /// Returns true if a profile shows more cores or a higher clock than the device has.
+    pub(crate) fn is_exceeded_by(&self, shown: &DeviceFacts) -> bool {
+        let is_more = |shown: Option<u32>, own: u32| shown.is_some_and(|shown| shown > own);
+        let clock = shown.clock_mhz.map_or(0.0, f64::from);
+        is_more(shown.cube_cores, self.cube_cores)
+            || is_more(shown.vector_cores, self.vector_cores)
+            || clock > f64::from(self.clock_mhz) * HIGHEST_CLOCK
+    }
+
+    /// Sets other numbers of matrix cores and another clock; rates and the bound of the cache are proportional to them.
+    pub(crate) fn scale_rates(&mut self, cube_cores: u32, clock_mhz: u32) {
+        let cores = f64::from(cube_cores) / f64::from(self.cube_cores.max(1));
+        let factor = cores * f64::from(clock_mhz) / f64::from(self.clock_mhz.max(1));
+        if factor == 1.0 {
+            return;
+        }
+        self.cube_tflops.values_mut().chain(self.vector_tflops.values_mut()).for_each(|rate| *rate *= factor);
+        self.l2_ceiling_tb_per_s *= factor;
+        self.vector_cores = (f64::from(self.vector_cores) * cores).round() as u32;
+        (self.cube_cores, self.clock_mhz) = (cube_cores, clock_mhz);
+    }
+
+    /// Returns the device memory in bytes.
+    pub const fn hbm_bytes(&self) -> u64 {
+        self.hbm_gib << 30
+    }
+
+    /// Returns the shortest possible time of the work, which no recorded duration is below: arithmetic at peak rate, all
+    /// traffic at the bound of the cache, only the bytes beyond the cache's size at the bandwidth of device memory.
+    pub(crate) fn fastest(&self, work: &KernelWork) -> Nanos {
+        let (rates, fallback) = match work.unit {
+            ComputeUnit::Cube => (&self.cube_tflops, self.cube_tflops.values().copied().fold(0.0, f64::max)),
+            ComputeUnit::Vector | ComputeUnit::Mte => {
+                (&self.vector_tflops, self.vector_tflops.values().copied().fold(0.0, f64::max))
+            }
+        };
+        let peak = rates.get(work.dtype.as_str()).copied().unwrap_or(fallback) * 1e12;
+        let compute = if peak > 0.0 { work.flops / peak } else { 0.0 };
+        #[expect(clippy::cast_precision_loss, reason = "a few hundred MiB")]
+        let l2_bytes = (self.l2_mib << 20) as f64;
+        let cached = work.bytes / (self.l2_ceiling_tb_per_s * 1e12);
+        let hbm = (work.bytes - l2_bytes).max(0.0) / self.hbm_bytes_per_second();
+        Nanos::from_seconds(compute.max(cached).max(hbm))
+    }
+
+    pub(crate) fn hbm_bytes_per_second(&self) -> f64 {
+        self.hbm_tib_per_s * 1024_f64.powi(4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> DeviceProfile {
+        DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name())
+            .expect("the default profile")
+    }
+
+    fn work(flops: f64, bytes: f64, unit: ComputeUnit) -> KernelWork {
+        KernelWork { flops, bytes, unit, dtype: Dtype::Bf16 }
+    }
+
+    #[test]
+    fn arithmetic_bounds_large_matmuls() {
+        // 4096 x 4096 x 4096 in bf16 at 363.7 TFLOPS.
+        let fastest = profile().fastest(&work(2.0 * 4096_f64.powi(3), 1e8, ComputeUnit::Cube));
+        assert_eq!(fastest, Nanos::from_seconds(2.0 * 4096_f64.powi(3) / 363.7e12));
+    }
+
+    #[test]
+    fn only_traffic_beyond_the_cache_needs_device_memory() {
+        let profile = profile();
+        let small = profile.fastest(&work(0.0, 50e6, ComputeUnit::Mte));
+        let large = profile.fastest(&work(0.0, 2e9, ComputeUnit::Mte));
+        assert!(small.seconds() < 50e6 / profile.hbm_bytes_per_second());
+        let beyond = 2e9 - f64::from(192 << 20);
+        assert_eq!(large, Nanos::from_seconds(beyond / profile.hbm_bytes_per_second()));
+    }
+
+    /// The formulas of docs/device-profiles.md: operations per cycle and core by type, and 110 bytes per cycle and core
+    /// from the cache with a margin of 1.5.
+    #[test]
+    fn rates_follow_cores_and_clock() {
+        let profiles = DeviceProfile::load_all(&AssetFiles::embedded()).expect("the built-in profiles");
+        assert_eq!(profiles.len(), 10);
+        let mut socs: Vec<&String> = profiles.iter().flat_map(|profile| &profile.soc).collect();
+        socs.sort();
+        socs.dedup();
+        assert_eq!(
+            socs.len(),
+            profiles.iter().map(|profile| profile.soc.len()).sum::<usize>(),
+            "a SoC is in two"
+        );
+        for profile in &profiles {
+            let assert_near = |value: f64, expected: f64, name: &str| {
+                let device = &profile.device;
+                assert!(
+                    (value / expected - 1.0).abs() < 0.002,
+                    "{device} {name}: {value} instead of {expected}"
+                );
+            };
+            let rate = |cores: u32, operations: f64| {
+                f64::from(cores) * operations * f64::from(profile.clock_mhz) * 1e-6
+            };
+            let operations = [
+                ("FLOAT", 4096.0),
+                ("DT_BF16", 8192.0),
+                ("FLOAT16", 8192.0),
+                ("INT8", 16384.0),
+                ("INT4", 32768.0),
+            ];
+            for (dtype, operations) in operations {
+                if let Some(value) = profile.cube_tflops.get(dtype) {
+                    assert_near(*value, rate(profile.cube_cores, operations), dtype);
+                }
+            }
+            assert!(profile.cube_tflops.contains_key("FLOAT16"));
+            if profile.device.starts_with("ATLAS_800") {
+                assert_near(profile.vector_tflops["DT_BF16"], rate(profile.vector_cores, 256.0), "vector");
+                assert_near(
+                    profile.vector_tflops["FLOAT"],
+                    rate(profile.vector_cores, 128.0),
+                    "vector FLOAT",
+                );
+                assert_near(profile.l2_ceiling_tb_per_s, rate(profile.cube_cores, 110.0 * 1.5), "cache");
+                assert_eq!(profile.vector_cores, 2 * profile.cube_cores);
+            }
+        }
+    }
+
+    #[test]
+    fn facts_about_a_device_select_profiles() {
+        let profiles = DeviceProfile::load_all(&AssetFiles::embedded()).expect("the built-in profiles");
+        let fitting = |soc: &str, cores: u32, clock: u32| {
+            let facts = DeviceFacts {
+                soc: Some(soc.to_owned()),
+                cube_cores: Some(cores),
+                vector_cores: Some(2 * cores),
+                clock_mhz: Some(clock),
+            };
+            let fitting = profiles.iter().filter(|profile| profile.fits(&facts));
+            fitting.map(|profile| profile.device.as_str()).collect::<Vec<_>>()
+        };
+        let large = ["ATLAS_800_A2_376T_64G", "ATLAS_800_A2_910B1_64G", "ATLAS_800_A3_752T_128G_DIE"];
+        assert_eq!(fitting("Ascend910B", 24, 1800), large);
+        assert_eq!(fitting("Ascend910B", 20, 1650), ["ATLAS_800_A2_313T_64G", "ATLAS_800_A3_910_9372_DIE"]);
+        assert_eq!(fitting("Ascend910", 24, 1850), ["ATLAS_800_A3_752T_128G_DIE"]);
+        assert_eq!(fitting("Ascend910B3", 20, 1800), ["ATLAS_800_A2_313T_64G"]);
+        assert_eq!(fitting("Ascend910B3", 24, 1800), [""; 0]);
+    }
+
+    #[test]
+    fn a_wrong_name_lists_the_right_ones() {
+        let error = DeviceProfile::load(&AssetFiles::embedded(), "ATLAS").expect_err("no such profile");
+        assert!(error.hint.contains(DeviceProfile::default_name()), "{}", error.hint);
+    }
+}

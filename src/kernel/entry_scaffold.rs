@@ -1,0 +1,224 @@
+//! Generates a first entry for a kernel from its recorded cases and its schema. Guesses and gaps are marked with TODO.
+//! Dimensions that are equal in every case get one name.
+
+use std::collections::BTreeMap;
+
+use crate::kernel::{
+    Case, Dtype, KernelName, Slot, Tensor, TensorFormat,
+    catalogue::{OperatorSchema, SchemaType},
+};
+
+/// Returns the text of an entry. `schema` is as PyTorch prints it, `api` the function's path in Python.
+pub(crate) fn scaffold_entry(
+    kernel: &KernelName,
+    cases: &[Case],
+    api: Option<&str>,
+    schema: Option<&str>,
+) -> String {
+    let parsed = schema.and_then(|text| OperatorSchema::parse(text).ok());
+    let arguments = parsed.as_ref().map(tensor_arguments).unwrap_or_default();
+    let slots = cases.iter().map(|case| case.inputs.len()).max().unwrap_or_default();
+    let outputs = cases.iter().map(|case| case.outputs.len()).max().unwrap_or_default();
+    let mut text = format!("kernel: {kernel}\nsummary: TODO, in one line\n");
+    text.push_str(&format!("api: {}\n", api.unwrap_or("torch_npu.TODO")));
+    text.push_str(&format!(
+        "schema: \"{}\"\n",
+        schema.unwrap_or("npu::TODO(Tensor self) -> Tensor").replace('"', "\\\"")
+    ));
+    text.push_str("unit: vector  # TODO: cube, vector or mte\n\
+         # TODO: which slot is which argument; here they stand in the schema's order, which is a guess.\ninputs:\n");
+    for index in 0..slots {
+        text.push_str(&input_entry(index, cases, &arguments));
+    }
+    let dtypes: Vec<String> = (0..outputs).map(|index| output_dtype(index, cases, &arguments)).collect();
+    text.push_str(&format!("outputs: [{}]\nforms:\n", dtypes.join(", ")));
+    for (number, (form, example)) in scaffold_forms(cases, slots, outputs).into_iter().enumerate() {
+        text.push_str(&format!(
+            "  # such as {example}\n  - {{name: form {}, shapes: \"{form}\"}}\n",
+            number + 1
+        ));
+    }
+    let required = parsed.iter().flat_map(|schema| &schema.arguments);
+    let required: Vec<&str> = required
+        .filter(|argument| !argument.has_default && !is_tensor(argument.kind))
+        .map(|argument| argument.name.as_str())
+        .collect();
+    if !required.is_empty() {
+        text.push_str("arguments:\n");
+        for name in required {
+            text.push_str(&format!("  {name}: {{constant: TODO}}\n"));
+        }
+    }
+    text.push_str("# cost: {flops: TODO, bytes: TODO}  # the least that the kernel cannot do without\n");
+    text
+}
+
+fn is_tensor(kind: SchemaType) -> bool {
+    matches!(kind, SchemaType::Tensor | SchemaType::TensorList)
+}
+
+fn tensor_arguments(schema: &OperatorSchema) -> Vec<String> {
+    let tensors = schema.arguments.iter().filter(|argument| is_tensor(argument.kind));
+    tensors.map(|argument| argument.name.clone()).collect()
+}
+
+fn slot_tensors<'a>(index: usize, cases: &'a [Case], side: fn(&'a Case) -> &'a [Slot]) -> Vec<&'a Tensor> {
+    cases.iter().filter_map(|case| side(case).get(index)?.as_ref()).collect()
+}
+
+fn dtype_list(tensors: &[&Tensor]) -> String {
+    let mut names: Vec<&str> = tensors.iter().map(|tensor| tensor.dtype.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+fn input_entry(index: usize, cases: &[Case], arguments: &[String]) -> String {
+    let tensors = slot_tensors(index, cases, |case| &case.inputs);
+    if tensors.is_empty() {
+        return "  - ~\n".to_owned();
+    }
+    let name = arguments.get(index).map_or_else(|| format!("TODO_{index}"), Clone::clone);
+    let mut formats: Vec<&str> = tensors
+        .iter()
+        .filter_map(|tensor| match &tensor.format {
+            TensorFormat::Private(name) => Some(name.as_str()),
+            TensorFormat::Base(_) => None,
+        })
+        .collect();
+    formats.sort_unstable();
+    formats.dedup();
+    let formats =
+        if formats.is_empty() { String::new() } else { format!(", formats: [{}]", formats.join(", ")) };
+    let is_whole = tensors.iter().all(|t| matches!(t.dtype, Dtype::Int32 | Dtype::Int64));
+    let values = if is_whole { "index, below: TODO" } else { "activation" };
+    format!("  - {{argument: {name}, values: {values}, dtypes: [{}]{formats}}}\n", dtype_list(&tensors))
+}
+
+fn output_dtype(index: usize, cases: &[Case], arguments: &[String]) -> String {
+    let same = cases.iter().all(|case| {
+        let of = |slots: &[Slot], at: usize| slots.get(at).cloned().flatten().map(|tensor| tensor.dtype);
+        of(&case.inputs, 0).is_some() && of(&case.outputs, index) == of(&case.inputs, 0)
+    });
+    match arguments.first() {
+        Some(first) if same => first.clone(),
+        None if same => "TODO_0".to_owned(),
+        _ => format!("{{recorded: [{}]}}", dtype_list(&slot_tensors(index, cases, |case| &case.outputs))),
+    }
+}
+
+/// Dimensions of every slot; `None` for an empty one.
+type SlotShapes = Vec<Option<Vec<u64>>>;
+
+/// Returns a rule, with an example, for each combination of present slots and ranks.
+fn scaffold_forms(cases: &[Case], slots: usize, outputs: usize) -> Vec<(String, String)> {
+    let mut by_ranks: BTreeMap<Vec<Option<usize>>, Vec<(SlotShapes, String)>> = BTreeMap::new();
+    for case in cases {
+        let dims = |slots: &[Slot], count: usize| -> SlotShapes {
+            (0..count).map(|at| slots.get(at).cloned().flatten().map(|tensor| tensor.dims)).collect()
+        };
+        let shape = [dims(&case.inputs, slots), dims(&case.outputs, outputs)].concat();
+        let ranks = shape.iter().map(|dims| dims.as_ref().map(Vec::len)).collect();
+        by_ranks.entry(ranks).or_default().push((shape, case.shapes()));
+    }
+    by_ranks
+        .into_values()
+        .map(|shapes| {
+            let example = shapes[0].1.clone();
+            (common_rule(&shapes.into_iter().map(|(shape, _)| shape).collect::<Vec<_>>(), slots), example)
+        })
+        .collect()
+}
+
+fn common_rule(shapes: &[SlotShapes], slots: usize) -> String {
+    let mut names: Vec<(Vec<u64>, String)> = Vec::new();
+    let mut cells = Vec::new();
+    for (at, first) in shapes[0].iter().enumerate() {
+        let Some(first) = first else {
+            // An output without dimensions is an empty text, an empty input is `-`.
+            cells.push(if at < slots { "-".to_owned() } else { String::new() });
+            continue;
+        };
+        let terms = (0..first.len()).map(|dim| {
+            let values: Vec<u64> =
+                shapes.iter().filter_map(|shape| shape[at].as_ref()?.get(dim).copied()).collect();
+            shape_term(&values, &mut names, at < slots)
+        });
+        cells.push(terms.collect::<Vec<_>>().join(","));
+    }
+    let (left, right) = cells.split_at(slots);
+    format!("{} -> {}", left.join("; "), right.join("; "))
+}
+
+/// Returns a name or 1; in an output, also the double or half of a known name.
+fn shape_term(values: &[u64], names: &mut Vec<(Vec<u64>, String)>, is_input: bool) -> String {
+    if values.iter().all(|value| *value == 1) {
+        return "1".to_owned();
+    }
+    if let Some((_, name)) = names.iter().find(|(known, _)| known == values) {
+        return name.clone();
+    }
+    if !is_input {
+        let by = |of: fn(u64) -> Option<u64>| {
+            let is =
+                |known: &[u64]| known.iter().zip(values).all(|(known, value)| of(*known) == Some(*value));
+            names.iter().find(|(known, _)| is(known)).map(|(_, name)| name.clone())
+        };
+        if let Some(name) = by(|known| known.checked_mul(2)) {
+            return format!("2 * {name}");
+        }
+        if let Some(name) = by(|known| known.is_multiple_of(2).then_some(known / 2)) {
+            return format!("{name}/2");
+        }
+    }
+    let letter = char::from(b'A' + u8::try_from(names.len() % 26).unwrap_or_default());
+    let name = if names.len() < 26 { letter.to_string() } else { format!("{letter}{}", names.len() / 26) };
+    names.push((values.to_vec(), name.clone()));
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{CaseAttributes, SignatureCells};
+
+    fn case(inputs: [&str; 2], outputs: [&str; 2]) -> Case {
+        let side = |[shapes, dtypes]: [&str; 2]| {
+            SignatureCells { shapes, dtypes, formats: "" }.parse().expect("cells")
+        };
+        Case {
+            kernel: KernelName::new("SwiGlu").expect("a name"),
+            inputs: side(inputs),
+            outputs: side(outputs),
+            attributes: CaseAttributes::default(),
+        }
+    }
+
+    #[test]
+    fn scaffold_names_equal_dimensions_alike() {
+        let cases = [
+            case(["512,6144", "DT_BF16"], ["512,3072", "DT_BF16"]),
+            case(["512,1024", "FLOAT16"], ["512,512", "FLOAT16"]),
+            case(["64,1,128", "DT_BF16"], ["64,1,64", "DT_BF16"]),
+        ];
+        let schema = "npu::npu_swiglu(Tensor self, int dim=-1) -> Tensor";
+        let kernel = KernelName::new("SwiGlu").expect("a name");
+        insta::assert_snapshot!(scaffold_entry(&kernel, &cases, Some("torch_npu.npu_swiglu"), Some(schema)), @r#"
+        kernel: SwiGlu
+        summary: TODO, in one line
+        api: torch_npu.npu_swiglu
+        schema: "npu::npu_swiglu(Tensor self, int dim=-1) -> Tensor"
+        unit: vector  # TODO: cube, vector or mte
+        # TODO: which slot is which argument; here they stand in the schema's order, which is a guess.
+        inputs:
+          - {argument: self, values: activation, dtypes: [DT_BF16, FLOAT16]}
+        outputs: [self]
+        forms:
+          # such as 512,6144 -> 512,3072
+          - {name: form 1, shapes: "A,B -> A,B/2"}
+          # such as 64,1,128 -> 64,1,64
+          - {name: form 2, shapes: "A,1,B -> A,1,A"}
+        # cost: {flops: TODO, bytes: TODO}  # the least that the kernel cannot do without
+        "#);
+    }
+}

@@ -1,0 +1,118 @@
+//! The shell script that starts msprof on a collection. A person can run it again by hand.
+
+use std::net::IpAddr;
+
+use super::{PinnedEnvironment, RenderError, files, render_template, replay::REPLAY_TEMPLATE};
+use crate::{
+    base::assets::{AssetError, AssetFiles},
+    kernel::ProfilerSettings,
+};
+
+/// Values of the script.
+#[derive(Clone, Debug)]
+pub(crate) struct CollectScript<'a> {
+    pub(crate) run: &'a str,
+    pub(crate) collection: u32,
+    pub(crate) python: &'a str,
+    /// Environment variables; `PATH` is put in front of the present one.
+    pub(crate) environment: &'a [(String, String)],
+    /// Variables with fixed values, which follow those of `environment`.
+    pub(crate) pinned: &'a PinnedEnvironment,
+    pub(crate) profiler: &'a ProfilerSettings,
+    /// Processes that torchrun starts; `None` for a script without torchrun.
+    pub(crate) gang: Option<GangLaunch<'a>>,
+    /// True if the processes communicate on the host, without msprof.
+    pub(crate) is_gloo: bool,
+}
+
+/// Processes that torchrun starts on a host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GangLaunch<'a> {
+    /// Number of processes on this host.
+    pub(crate) ranks: usize,
+    /// Hosts of the gang; `None` for one.
+    pub(crate) rendezvous: Option<GangRendezvous<'a>>,
+}
+
+/// Place at which the torchruns of several hosts meet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GangRendezvous<'a> {
+    pub(crate) hosts: usize,
+    /// Place of this host among them.
+    pub(crate) host: usize,
+    /// Address and port of the store on the first host.
+    pub(crate) address: &'a str,
+    pub(crate) port: u16,
+}
+
+impl GangLaunch<'_> {
+    /// Returns the options of torchrun.
+    fn options(&self) -> String {
+        let place = self.rendezvous.map_or_else(
+            || "--standalone --nnodes 1 --local-addr 127.0.0.1".to_owned(),
+            |GangRendezvous { hosts, host, address, port }| {
+                let address = shell_quoted(address);
+                format!("--nnodes {hosts} --node-rank {host} --master-addr {address} --master-port {port}")
+            },
+        );
+        format!("{place} --nproc_per_node {}", self.ranks)
+    }
+
+    /// Returns true if all processes communicate by the loopback interface.
+    fn is_local(&self) -> bool {
+        self.rendezvous.is_none_or(|rendezvous| {
+            let address = rendezvous.address;
+            address == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        })
+    }
+}
+
+const TEMPLATE: &str = "collect.sh.hbs";
+
+/// Returns the texts of the templates of a collection's scripts.
+pub(crate) fn script_templates(assets: &AssetFiles) -> Result<String, AssetError> {
+    let [collect, replay] = [TEMPLATE, REPLAY_TEMPLATE].map(|name| assets.template(name));
+    Ok(collect? + &replay?)
+}
+
+pub(crate) fn collect_script(assets: &AssetFiles, script: &CollectScript<'_>) -> Result<String, RenderError> {
+    let exports = script.environment.iter().map(|(name, value)| match name.as_str() {
+        "PATH" => format!("export PATH={}:\"$PATH\"", shell_quoted(value)),
+        name => format!("export {name}={}", shell_quoted(value)),
+    });
+    let exports = exports.chain(script.pinned.shell_lines());
+    let context = serde_json::json!({
+        "run": script.run,
+        "collection": script.collection,
+        "python": shell_quoted(script.python),
+        "exports": exports.collect::<Vec<_>>(),
+        "profile": files::PROFILE,
+        "profiler": script.profiler.options().join(" "),
+        "replay": files::REPLAY,
+        "manifest": files::MANIFEST,
+        "torchrun": script.gang.map(|gang| gang.options()),
+        "is_local": script.gang.is_none_or(|gang| gang.is_local()),
+        "is_gloo": script.is_gloo,
+    });
+    render_template(assets, TEMPLATE, &context)
+}
+
+pub(crate) fn shell_quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_the_shell_as_they_are() {
+        for word in ["plain", "with blank", "it's", "$(reboot)", "`x`", "a\"b", "\\"] {
+            let output = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(format!("printf %s {}", shell_quoted(word)))
+                .output();
+            assert_eq!(output.expect("sh runs").stdout, word.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The manifest: every launch of a collection as data, written by npubench and read by the script.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::PinnedEnvironment;
+use crate::kernel::{
+    CacheState, CaseId, CollectionEnd, ControlKernel, DataKind, Dtype, IdentifiedCase, LogicalDeviceId,
+    ProfilerSettings, Tensor, TensorFormat,
+    catalogue::{CallArgument, ResolvedCall, group_size},
+};
+
+/// Everything that one collection launches.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    pub(crate) run: String,
+    pub(crate) collection: u32,
+    /// Measured or rehearsed.
+    pub(crate) kind: DataKind,
+    /// The device, for `torch.npu.set_device`.
+    pub device: LogicalDeviceId,
+    /// The devices of the processes that torchrun starts, by rank; `device` is the first. Empty without torchrun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) gang: Vec<LogicalDeviceId>,
+    /// Hosts of the ranks, in the order of the ranks; empty for one host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hosts: Vec<GangHost>,
+    /// Place of the host with this file among the hosts.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub(crate) host: usize,
+    /// The devices as the host numbers them, and the number of devices that torch must count.
+    #[serde(default, skip_serializing_if = "HostNumbers::is_unknown")]
+    pub(crate) host_numbers: HostNumbers,
+    /// Seed of the run; each case mixes its id into it.
+    pub(crate) seed: u64,
+    /// Launches of a case before its samples.
+    pub(crate) warm_up: u32,
+    /// Launches of a case that are samples, unless the case has a number of its own.
+    pub(crate) measured: u32,
+    /// Size of a tensor that is read before each launch, so that the cache has none of the launch's tensors; `None` for
+    /// launches with a warm cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) flush_bytes: Option<u64>,
+    /// Skew of tokens over experts: the n-th expert has a share of n^-skew; 0 is even.
+    #[serde(default, skip_serializing_if = "is_even")]
+    pub(crate) expert_skew: f64,
+    /// Settings of msprof.
+    #[serde(default)]
+    pub(crate) profiler: ProfilerSettings,
+    /// Variables and switches of torch_npu with fixed values.
+    #[serde(default)]
+    pub(crate) environment: PinnedEnvironment,
+    /// The launches that bracket each case.
+    pub(crate) sentinels: SentinelLengths,
+    /// Kernels that are launched before the first and after the last case; `None` for a script without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) controls: Option<ControlLaunches>,
+    /// The cases, in launch order.
+    pub cases: Vec<ManifestCase>,
+}
+
+impl Manifest {
+    /// Returns the devices, one per process that launches.
+    pub(crate) fn devices(&self) -> &[LogicalDeviceId] {
+        if self.gang.is_empty() { std::slice::from_ref(&self.device) } else { &self.gang }
+    }
+
+    /// Returns the place of the host of a rank; 0 for one host.
+    pub(crate) fn host_of_rank(&self, rank: usize) -> usize {
+        (0..self.hosts.len()).find(|host| self.ranks_of_host(*host).contains(&rank)).unwrap_or_default()
+    }
+
+    /// Returns the ranks of a host; all ranks for one host.
+    pub(crate) fn ranks_of_host(&self, host: usize) -> Range<usize> {
+        let Some(of_host) = self.hosts.get(host) else { return 0..self.devices().len() };
+        let first = self.hosts[..host].iter().map(|before| before.ranks).sum::<usize>();
+        first..first + of_host.ranks
+    }
+
+    /// Returns true if the ranks are on several hosts, whose clocks differ.
+    pub(crate) const fn spans_hosts(&self) -> bool {
+        self.hosts.len() > 1
+    }
+
+    /// Sets the devices of the processes that torchrun starts, if a case needs a group of processes.
+    pub(crate) fn set_gang(&mut self, devices: &[LogicalDeviceId]) {
+        if self.group_size().is_some() {
+            self.gang = devices.to_vec();
+        }
+    }
+
+    /// Sets the least size of the tensor that is read before each launch. It gets a shape that no case reads, so that
+    /// the records of flushes are known by kernel and shape, also beside a case of the same kernel.
+    pub(crate) fn set_flush(&mut self, bytes: Option<u64>) {
+        self.flush_bytes = bytes;
+        while let Some(dims) = self.flush_dims().filter(|dims| self.has_input(dims)) {
+            self.flush_bytes = Some(dims[0] * (dims[1] + 1) * 4);
+        }
+    }
+
+    /// Returns true if a case reads a tensor of these dimensions.
+    fn has_input(&self, dims: &[u64]) -> bool {
+        let inputs = self.cases.iter().flat_map(|case| &case.record.inputs);
+        inputs.flatten().any(|tensor| tensor.dims == dims)
+    }
+
+    /// Returns the state of the cache before each launch.
+    pub(crate) const fn cache(&self) -> CacheState {
+        if self.flush_bytes.is_some() { CacheState::Cold } else { CacheState::Hot }
+    }
+
+    /// Returns the dimensions of the tensor of int32 that is read before each launch. It has two dimensions, unlike
+    /// those of sentinels. `None` for launches with a warm cache.
+    pub(crate) fn flush_dims(&self) -> Option<[u64; 2]> {
+        self.flush_bytes.map(|bytes| [2, bytes / 8])
+    }
+
+    /// Returns the ordinal in the lengths of the sentinels around a control kernel, by its place among them. Ordinals
+    /// of controls follow those of the cases, so that their records are never between the sentinels of a case.
+    pub(crate) fn control_ordinal(&self, end: CollectionEnd, place: usize) -> u32 {
+        let kernels = self.controls.as_ref().map_or(0, |controls| controls.kernels.len());
+        let before = match end {
+            CollectionEnd::Begin => 0,
+            CollectionEnd::End => kernels,
+        };
+        u32::try_from(self.cases.len() + before + place).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the size of the largest group of processes of a case; `None` without such a case.
+    pub(crate) fn group_size(&self) -> Option<i64> {
+        self.cases.iter().filter_map(|case| group_size(&case.arguments)).max()
+    }
+}
+
+/// Devices of a collection as `npu-smi` and the host number them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HostNumbers {
+    /// Physical numbers by rank; empty if they are unknown.
+    pub(crate) devices: Vec<u32>,
+    /// Number of devices that `npu-smi` lists; 0 if it is unknown.
+    pub(crate) listed: u32,
+    /// True if torch must count exactly the listed devices; else it may count more.
+    pub(crate) is_exact: bool,
+}
+
+impl HostNumbers {
+    fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Launches of the control kernels at one end of a collection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ControlLaunches {
+    /// Launches of each kernel before those that are read.
+    pub(crate) warm_up: u32,
+    /// Launches of each kernel that are read.
+    pub(crate) measured: u32,
+    /// The kernels in launch order.
+    pub(crate) kernels: Vec<ControlCall>,
+    /// Launches of the first of these kernels before each case; `None` without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) settling: Option<ClockSettling>,
+}
+
+/// Launches of a product before a case until the clock of the device has settled, because it falls while the device
+/// waits for the host. Their time is read by events of the device: the profiler's records exist only after the
+/// collection.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ClockSettling {
+    /// Relative difference from the median of the last settled readings up to which a reading is settled.
+    pub(crate) tolerance: f64,
+    /// Device time in milliseconds over which readings that do not fall count as settled at another clock.
+    pub(crate) steady_ms: f64,
+    /// Greatest device time in milliseconds; a launch counts at least 0.1 ms.
+    pub(crate) most_ms: f64,
+    /// Device time in milliseconds of the first readings of a collection, which find a clock that rises late.
+    #[serde(default)]
+    pub(crate) first_ms: f64,
+    /// Relative difference from the fastest readings of the collection above which readings are not settled.
+    #[serde(default)]
+    pub(crate) excess: f64,
+}
+
+impl Default for ClockSettling {
+    /// One launch of 0.5 ms at the clock of the case before; 20 launches after a longer pause. The excess is above
+    /// the effect of a busy host, whose launches are part of the readings.
+    fn default() -> Self {
+        Self { tolerance: 0.02, steady_ms: 10.0, most_ms: 50.0, first_ms: 100.0, excess: 0.04 }
+    }
+}
+
+/// Call of a control kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ControlCall {
+    pub(crate) control: ControlKernel,
+    /// The Python function that launches it.
+    pub(crate) api: String,
+    /// Shapes of its tensors, in the order of the arguments.
+    pub(crate) tensors: Vec<Vec<u64>>,
+    /// Their type, by torch's name.
+    pub(crate) dtype: String,
+}
+
+impl Default for ControlLaunches {
+    /// A product of about 0.5 ms, a copy of 64 MiB and a kernel of a few microseconds. With eight readings of kernels
+    /// that vary by 1 %, a change of 4 % between the ends is significant. All devices have half precision, but not
+    /// all have bfloat16.
+    fn default() -> Self {
+        let call = |control, api: &str, tensors: &[&[u64]]| ControlCall {
+            control,
+            api: api.to_owned(),
+            tensors: tensors.iter().map(|dims| dims.to_vec()).collect(),
+            dtype: "float16".to_owned(),
+        };
+        let kernels = vec![
+            call(ControlKernel::Matmul, "torch.mm", &[&[4096, 4096], &[4096, 4096]]),
+            call(ControlKernel::Copy, "torch.Tensor.copy_", &[&[4096, 8192], &[4096, 8192]]),
+            call(ControlKernel::Vector, "torch.abs", &[&[64, 4096]]),
+        ];
+        Self { warm_up: 3, measured: 8, kernels, settling: Some(ClockSettling::default()) }
+    }
+}
+
+impl ControlLaunches {
+    /// Returns the number of all launches at both ends, with the sentinels.
+    pub(crate) fn launch_count(&self) -> u32 {
+        let kernels = u32::try_from(self.kernels.len()).unwrap_or_default();
+        2 * kernels * (self.warm_up + self.measured + 2)
+    }
+}
+
+/// A host with ranks of a gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GangHost {
+    pub(crate) name: String,
+    pub(crate) ranks: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_first(host: &usize) -> bool {
+    *host == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_even(skew: &f64) -> bool {
+    *skew == 0.0
+}
+
+/// Launches of `torch.neg` on an int32 vector whose length is the position in the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SentinelLengths {
+    pub(crate) kernel: String,
+    /// Launches of length 1 at both ends, which a profiler that drops the first or last records may lose.
+    pub(crate) padding: u32,
+}
+
+impl Default for SentinelLengths {
+    fn default() -> Self {
+        Self { kernel: "Neg".to_owned(), padding: 16 }
+    }
+}
+
+impl SentinelLengths {
+    /// Length of the vector in front of a case.
+    pub(crate) fn opening(&self, ordinal: u32) -> u64 {
+        2 * u64::from(ordinal) + 2
+    }
+
+    /// Length of the vector behind a case.
+    pub(crate) fn closing_length(&self, ordinal: u32) -> u64 {
+        2 * u64::from(ordinal) + 3
+    }
+}
+
+/// One case of a collection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ManifestCase {
+    /// Position in the collection, from 0; the lengths of the sentinels contain it.
+    pub(crate) ordinal: u32,
+    /// The case.
+    pub case: CaseId,
+    pub(crate) seed: u64,
+    /// The kernel that must run.
+    pub(crate) kernel: String,
+    /// Its shapes as text, for people.
+    #[serde(default)]
+    pub(crate) shapes: String,
+    pub(crate) form: String,
+    /// The Python function that launches it.
+    pub(crate) api: String,
+    pub(crate) arguments: Vec<CallArgument>,
+    /// Shapes of the tensors that the call returns.
+    pub(crate) returns: Vec<Vec<u64>>,
+    /// The profiler's record of each launch.
+    pub(crate) record: ExpectedRecord,
+    /// Launches that are samples; those of the collection by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) measured: Option<u32>,
+}
+
+/// The profiler's record of a launch, and the least work that the kernel does in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ExpectedRecord {
+    /// Input slots; `None` for one without a tensor.
+    pub(crate) inputs: Vec<Option<RecordedTensor>>,
+    pub(crate) outputs: Vec<RecordedTensor>,
+    pub(crate) flops: f64,
+    pub(crate) bytes: f64,
+}
+
+/// A tensor by the profiler's names of type and format.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RecordedTensor {
+    /// Dimensions in memory, of blocks too.
+    pub(crate) dims: Vec<u64>,
+    /// Type, such as `DT_BF16`.
+    pub(crate) dtype: String,
+    /// Format, such as `ND`.
+    pub(crate) format: String,
+}
+
+impl From<&Tensor> for RecordedTensor {
+    fn from(tensor: &Tensor) -> Self {
+        let Tensor { dims, dtype, format } = tensor;
+        Self { dims: dims.clone(), dtype: dtype.as_str().to_owned(), format: format.as_str().to_owned() }
+    }
+}
+
+impl RecordedTensor {
+    /// The tensor; `None` where type or format stand for an empty slot.
+    pub(crate) fn tensor(&self) -> Option<Tensor> {
+        let (dtype, format) = (Dtype::parse(&self.dtype)?, TensorFormat::parse(&self.format)?);
+        Some(Tensor { dims: self.dims.clone(), dtype, format })
+    }
+}
+
+impl ManifestCase {
+    pub(crate) fn new(ordinal: u32, case: &IdentifiedCase, call: &ResolvedCall, run_seed: u64) -> Self {
+        Self {
+            ordinal,
+            // Torch accepts seeds of 63 bits.
+            seed: (run_seed ^ case.id().seed()) >> 1,
+            case: case.id().clone(),
+            kernel: case.kernel.as_str().to_owned(),
+            shapes: case.shapes(),
+            form: call.form.clone(),
+            api: call.api.clone(),
+            arguments: call.arguments.clone(),
+            returns: call.returns.clone(),
+            record: ExpectedRecord {
+                inputs: case.inputs.iter().map(|slot| slot.as_ref().map(RecordedTensor::from)).collect(),
+                outputs: call.outputs.iter().map(RecordedTensor::from).collect(),
+                flops: call.work.flops,
+                bytes: call.work.bytes,
+            },
+            measured: None,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Environment variables and settings of torch_npu that change the results of a collection. Each has one value, which
+//! does not depend on the shell that starts the run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// An environment variable or a switch of torch_npu with a fixed value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PinnedSetting {
+    /// Name of the variable; of a switch the attribute below `torch.npu`, or the argument of `set_compile_mode`.
+    pub(crate) name: &'static str,
+    /// Value, of a switch `true` or `false`; `None` for a variable that must not be set.
+    pub(crate) value: Option<&'static str>,
+    pub(crate) reason: &'static str,
+}
+
+/// Variables of torch_npu, of CANN's runtime and of HCCL. Names, defaults and effects are those of the vendor's
+/// references of environment variables; docs/runs.md has the same table.
+pub(crate) const PINNED_VARIABLES: [PinnedSetting; 5] = [
+    PinnedSetting {
+        name: "TASK_QUEUE_ENABLE",
+        value: Some("1"),
+        reason: "the default; with 2, errors of a call and its workspace memory arise in another thread, and the error \
+                 is raised at the next synchronize",
+    },
+    PinnedSetting {
+        name: "TORCH_NPU_COMPACT_ERROR_OUTPUT",
+        value: Some("0"),
+        reason: "the default; with 1, error messages have no error code, which distinguishes faults of the device from \
+                 wrong calls",
+    },
+    PinnedSetting {
+        name: "HCCL_BUFFSIZE",
+        value: Some("200"),
+        reason: "the default, in MB; kernels that communicate exchange data in this buffer",
+    },
+    PinnedSetting {
+        name: "TORCH_NPU_LAZY_FUSION",
+        value: None,
+        reason: "fuses adjacent small operators, also the sentinels, into other kernels",
+    },
+    PinnedSetting {
+        name: "ASCEND_LAUNCH_BLOCKING",
+        value: None,
+        reason: "waits after each launch and disables the task queue, which changes the gaps between launches",
+    },
+];
+
+/// Switches of torch_npu, which the replay script sets after it has opened its device. The values are its defaults,
+/// with which inference engines run.
+pub(crate) const PINNED_SWITCHES: [PinnedSetting; 3] = [
+    PinnedSetting {
+        name: "matmul.allow_hf32",
+        value: Some("false"),
+        reason: "the default; products of FLOAT in HF32 take half the time",
+    },
+    PinnedSetting {
+        name: "conv.allow_hf32",
+        value: Some("true"),
+        reason: "the default; convolutions of FLOAT in HF32 take half the time",
+    },
+    PinnedSetting {
+        name: "jit_compile",
+        value: Some("false"),
+        reason: "kernels of the installed binaries, instead of kernels compiled for each shape",
+    },
+];
+
+/// The pinned values, as the manifest of a collection and the options of a run record them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinnedEnvironment {
+    /// Value of each variable; `None` for one that is not set.
+    pub(crate) variables: BTreeMap<String, Option<String>>,
+    /// Value of each switch of torch_npu.
+    pub(crate) switches: BTreeMap<String, bool>,
+}
+
+impl Default for PinnedEnvironment {
+    fn default() -> Self {
+        let variable = |pin: &PinnedSetting| (pin.name.to_owned(), pin.value.map(str::to_owned));
+        Self {
+            variables: PINNED_VARIABLES.iter().map(variable).collect(),
+            switches: PINNED_SWITCHES
+                .iter()
+                .map(|pin| (pin.name.to_owned(), pin.value == Some("true")))
+                .collect(),
+        }
+    }
+}
+
+impl PinnedEnvironment {
+    /// Returns the values of all variables and switches by name; those that are not set are left out.
+    pub(crate) fn values(&self) -> BTreeMap<String, String> {
+        let variables =
+            self.variables.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
+        let switches = self.switches.iter().map(|(name, value)| (name.clone(), value.to_string()));
+        variables.chain(switches).collect()
+    }
+
+    /// Returns the lines of a shell script that set the variables.
+    pub(super) fn shell_lines(&self) -> Vec<String> {
+        let line = |(name, value): (&String, &Option<String>)| match value {
+            Some(value) => format!("export {name}={}", super::shell_quoted(value)),
+            None => format!("unset {name}"),
+        };
+        self.variables.iter().map(line).collect()
+    }
+}
+
+/// Returns a sentence for each variable of the user's environment that differs from its pinned value. `variable` returns
+/// the value of a variable.
+pub(crate) fn overridden_variables(variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let overridden = PINNED_VARIABLES.iter().filter_map(|pin| {
+        let own = variable(pin.name)?;
+        let is_same = match pin.value {
+            Some(value) => own == value,
+            // The values with which these variables have no effect.
+            None => own.is_empty() || own == "0" || own.eq_ignore_ascii_case("false"),
+        };
+        let used = pin.value.map_or_else(|| "it is unset".to_owned(), |value| format!("it is {value}"));
+        (!is_same)
+            .then(|| format!("{}={own} of your environment is not used, {used}: {}", pin.name, pin.reason))
+    });
+    overridden.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_variables_with_another_effect_are_reported() {
+        let variable = |name: &str| match name {
+            "TASK_QUEUE_ENABLE" => Some("2".to_owned()),
+            "TORCH_NPU_COMPACT_ERROR_OUTPUT" => Some("0".to_owned()),
+            "TORCH_NPU_LAZY_FUSION" => Some("False".to_owned()),
+            "ASCEND_LAUNCH_BLOCKING" => Some("1".to_owned()),
+            _ => None,
+        };
+        let found = overridden_variables(variable);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("TASK_QUEUE_ENABLE=2 of your environment is not used, it is 1:"));
+        assert!(
+            found[1].starts_with("ASCEND_LAUNCH_BLOCKING=1 of your environment is not used, it is unset:")
+        );
+    }
+
+    /// The table in docs/runs.md has a line for each variable and switch, with its value.
+    #[test]
+    fn documentation_lists_every_pinned_setting() {
+        let text = include_str!("../../../docs/runs.md");
+        for PinnedSetting { name, value, reason } in PINNED_VARIABLES.iter().chain(&PINNED_SWITCHES) {
+            let line = format!("| `{name}` | {} | {reason} |", value.unwrap_or("not set"));
+            assert!(text.contains(&line), "docs/runs.md lacks `{line}`");
+        }
+    }
+}

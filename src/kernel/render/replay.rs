@@ -1,0 +1,161 @@
+//! The replay script: one function per kernel, around a body that is the same for all.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use super::{RenderError, template::render_template};
+use crate::{
+    base::assets::AssetFiles,
+    kernel::{
+        IdentifiedCase, KernelName,
+        catalogue::{ArgumentCoverage, CatalogueEntry, LaunchOperator, OperatorSchema, ResolvedCall},
+    },
+};
+
+/// Template of the script of the ranks.
+pub(super) const REPLAY_TEMPLATE: &str = "replay.py.hbs";
+
+/// Processes that communicate in a script.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ScriptCommunication {
+    /// Kernels only.
+    #[default]
+    Kernels,
+    /// Collectives of HCCL.
+    Hccl,
+    /// Collectives of gloo, on the host and without msprof.
+    Gloo,
+}
+
+/// Renders the script of these entries, which also launches collectives if it has a backend for them.
+pub(crate) fn replay_script<'a>(
+    assets: &AssetFiles,
+    communication: ScriptCommunication,
+    entries: impl IntoIterator<Item = (&'a KernelName, &'a CatalogueEntry)>,
+) -> Result<String, RenderError> {
+    // One function per kernel, in the order of names.
+    let entries: BTreeMap<&KernelName, &CatalogueEntry> = entries.into_iter().collect();
+    let kernels = entries.into_iter().map(|(kernel, entry)| {
+        let modules = &entry.needs.modules;
+        let operators = entry.operators.iter().enumerate();
+        json!({
+            "name": json!(kernel).to_string(),
+            "summary": entry.summary.replace(['\n', '"', '\\'], " "),
+            "graph": entry.needs.graph,
+            "operators": operators
+                .map(|(index, operator)| json!({
+                    "api": json!(operator.api).to_string(),
+                    "versions": rendered_versions(kernel, entry, index),
+                }))
+                .collect::<Vec<_>>(),
+            "modules": (!modules.is_empty()).then(|| json!(modules).to_string()),
+        })
+    });
+    let version = env!("CARGO_PKG_VERSION");
+    let context = json!({
+        "version": version,
+        "has_collectives": communication != ScriptCommunication::Kernels,
+        "is_gloo": communication == ScriptCommunication::Gloo,
+        "kernels": kernels.collect::<Vec<_>>(),
+    });
+    render_template(assets, REPLAY_TEMPLATE, &context)
+}
+
+/// Renders the script of a selftest's experiments.
+pub(crate) fn selftest_script(assets: &AssetFiles) -> Result<String, RenderError> {
+    render_template(assets, "selftest.py.hbs", &json!({ "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// Digest of a rendered call. A stored check result is valid while it is unchanged.
+pub(crate) fn call_digest(
+    case: &IdentifiedCase,
+    resolved: &ResolvedCall,
+    entry: Option<&CatalogueEntry>,
+) -> String {
+    let (call, needs) = entry.map(|entry| (resolved_call(entry, &resolved.api), &entry.needs)).unzip();
+    let described = json!([case.id(), resolved.form, resolved.arguments, resolved.returns]);
+    let text = format!("{}\n{call:?}\n{needs:?}\n{described}", env!("CARGO_PKG_VERSION"));
+    Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Renders the calls of an operator, one for each version of its schema, with the names of the version's arguments.
+fn rendered_versions(kernel: &KernelName, entry: &CatalogueEntry, operator: usize) -> Vec<serde_json::Value> {
+    let safe = kernel.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+    let safe: String = safe.collect();
+    let launcher = &entry.operators[operator];
+    let schemas = std::iter::once(&launcher.schema).chain(&launcher.other_schemas).enumerate();
+    let versions = schemas.map(|(version, schema)| {
+        let numbers = [("operator", operator), ("version", version)].into_iter();
+        let suffix =
+            numbers.filter(|(_, number)| *number > 0).map(|(word, number)| format!("_{word}_{number}"));
+        json!({
+            "function": format!("launch_{safe}{}", suffix.collect::<String>()),
+            "call": call(entry, launcher, schema),
+            "schema": schema_names(schema),
+        })
+    });
+    versions.collect()
+}
+
+/// Returns the calls of the operator that launches a resolved case, for its digest.
+fn resolved_call(entry: &CatalogueEntry, api: &str) -> Vec<String> {
+    let launcher = entry.operator_of_api(api).unwrap_or_else(|| entry.main_operator());
+    let schemas = std::iter::once(&launcher.schema).chain(&launcher.other_schemas);
+    schemas.map(|schema| call(entry, launcher, schema)).collect()
+}
+
+/// The operator's name and its arguments' names, those that can be passed by place first.
+fn schema_names(schema: &OperatorSchema) -> String {
+    let names = |keyword_only: bool| -> Vec<&str> {
+        let arguments = schema.arguments.iter();
+        arguments.filter(|a| a.keyword_only == keyword_only).map(|a| a.name.as_str()).collect()
+    };
+    json!([schema.name, names(false), names(true)]).to_string()
+}
+
+/// Renders the Python call: positional until an argument is left out or keyword-only; arguments that only some forms
+/// give are passed where the case has them.
+fn call(entry: &CatalogueEntry, operator: &LaunchOperator, schema: &OperatorSchema) -> String {
+    let mut positional = true;
+    let mut arguments = Vec::new();
+    let mut some = Vec::new();
+    for argument in &schema.arguments {
+        let name = &argument.name;
+        let coverage = entry.argument_coverage(operator, name);
+        positional &= !argument.keyword_only && coverage == ArgumentCoverage::AllForms;
+        match coverage {
+            ArgumentCoverage::AllForms if positional => arguments.push(format!("a[\"{name}\"]")),
+            ArgumentCoverage::AllForms => arguments.push(format!("{name}=a[\"{name}\"]")),
+            ArgumentCoverage::SomeForms => some.push(format!("\"{name}\"")),
+            ArgumentCoverage::NoForm => {}
+        }
+    }
+    if !some.is_empty() {
+        arguments.push(format!("**given(a, {})", some.join(", ")));
+    }
+    format!("{}({})", operator.api, arguments.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::catalogue::Catalogue;
+
+    fn main_call(entry: &CatalogueEntry) -> String {
+        call(entry, entry.main_operator(), &entry.main_operator().schema)
+    }
+
+    #[test]
+    fn calls_are_written_as_a_person_would() {
+        let catalogue = Catalogue::load(&AssetFiles::embedded()).expect("the built-in catalogue");
+        let calls: BTreeMap<&str, String> =
+            catalogue.entries().map(|entry| (entry.kernel.as_str(), main_call(entry))).collect();
+        assert_eq!(calls["MatMulV3"], "torch.mm(a[\"self\"], a[\"mat2\"])");
+        assert_eq!(calls["TensorMove"], "torch.Tensor.copy_(a[\"self\"], a[\"src\"])");
+        assert_eq!(calls["Slice"], "torch_npu.npu_slice(a[\"input\"], a[\"offsets\"], a[\"size\"])");
+    }
+}

@@ -1,0 +1,61 @@
+//! Handlebars templates in strict mode: a name that a template uses and the context lacks is an error.
+
+use handlebars::{Handlebars, html_escape, no_escape};
+use serde::Serialize;
+
+use crate::base::assets::{AssetError, AssetFiles};
+
+/// A template that cannot be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// The template is wrong, or uses a name that it does not have.
+    #[error("template `{template}`: {message}")]
+    Template {
+        /// Its file name.
+        template: &'static str,
+        /// Line, column and the missing name.
+        message: String,
+    },
+    /// The template's file cannot be read.
+    #[error(transparent)]
+    Assets(#[from] AssetError),
+}
+
+impl RenderError {
+    pub(crate) const fn hint(&self) -> &'static str {
+        "the template comes from the folder given with `--assets`; compare it with the built-in one"
+    }
+}
+
+/// Renders a script or a manifest: values are inserted as they are.
+pub(crate) fn render_template(
+    assets: &AssetFiles,
+    template: &'static str,
+    context: &impl Serialize,
+) -> Result<String, RenderError> {
+    render(assets, template, context, no_escape)
+}
+
+/// Renders a page: values are escaped for HTML.
+pub(crate) fn render_page(
+    assets: &AssetFiles,
+    template: &'static str,
+    context: &impl Serialize,
+) -> Result<String, RenderError> {
+    render(assets, template, context, html_escape)
+}
+
+fn render(
+    assets: &AssetFiles,
+    template: &'static str,
+    context: &impl Serialize,
+    escape: fn(&str) -> String,
+) -> Result<String, RenderError> {
+    let mut handlebars = Handlebars::new();
+    handlebars.set_strict_mode(true);
+    handlebars.register_escape_fn(escape);
+    let failed = |message: String| RenderError::Template { template, message };
+    let text = assets.template(template)?;
+    handlebars.register_template_string(template, text).map_err(|error| failed(error.to_string()))?;
+    handlebars.render(template, context).map_err(|error| failed(error.to_string()))
+}

@@ -1,0 +1,368 @@
+//! Results of cases: launches of one collection, their accepted samples, and the content of a row.
+
+use std::{cmp::Ordering, collections::BTreeSet, iter, sync::Arc};
+
+use serde::{Serialize, Serializer};
+
+use super::{
+    CacheState, CaseId, CaseOutcome, DurationList, IdentifiedCase, IdentifiedSoftware, Nanos, Verdict,
+};
+use crate::base::stats::{CycleRate, SampleSummary};
+
+/// One launch in the profiler's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Index in its case, from 0, warm-up launches first.
+    pub(crate) number: u32,
+    /// True if the launch is not a warm-up, so that its duration is a sample.
+    pub(crate) is_measured: bool,
+    /// True if the sample is accepted: measured and inside the severe outlier fence.
+    pub(crate) is_accepted: bool,
+    /// Start of the kernel.
+    pub start: Nanos,
+    /// Duration on the device.
+    pub duration: Nanos,
+}
+
+/// Number of collections that agree from which an unusual median is that of the case, which is not measured again for it.
+pub(crate) const CONFIRMING_COLLECTIONS: usize = 2;
+
+/// Operator, state and unit of a kernel's task, as the profiler shows them; empty if it does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RecordedTask {
+    /// `OP State`: `dynamic` or `static`.
+    pub(crate) state: String,
+    /// `Accelerator Core`, or `Task Type` in `op_summary`: `AI_CORE`, `AI_VECTOR_CORE`, `MIX_AIC` …
+    pub(crate) core: String,
+    /// `Op Name` without numbers, such as `aclnnAdd_AddAiCore_Add`.
+    pub(crate) operator: String,
+}
+
+impl RecordedTask {
+    /// Unit of kernels that run on the host-like cores of the device.
+    pub(crate) const AI_CPU: &str = "AI_CPU";
+
+    /// Returns the name of an operator without its parts that are numbers, and without numbers behind the kernel's type and
+    /// behind other parts than the last, except versions (`V2`): a graph numbers its operators, and torch_npu those that it
+    /// compiles (`Conv2D7`, `Conv2DBackpropFilter6_MemSet`), in the order of the process.
+    pub(crate) fn unnumbered_operator(name: &str, kernel: &str) -> String {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_numbered_kernel = |part: &str| part.strip_prefix(kernel).is_some_and(is_number);
+        let parts = name.split('_').filter(|part| !is_number(part));
+        let mut parts: Vec<&str> =
+            parts.map(|part| if is_numbered_kernel(part) { kernel } else { part }).collect();
+        if let Some((_, before)) = parts.split_last_mut() {
+            for part in before {
+                let name = part.trim_end_matches(|end: char| end.is_ascii_digit());
+                *part = if name.ends_with(['V', 'v']) { part } else { name };
+            }
+        }
+        parts.join("_")
+    }
+
+    /// Returns true if it ran on the vector cores alone.
+    pub(crate) fn is_on_vector_cores(&self) -> bool {
+        matches!(self.core.as_str(), "AI_VECTOR_CORE" | "MIX_AIV")
+    }
+
+    /// Returns true if it ran on an AI CPU instead of the AI cores.
+    pub(crate) fn is_on_ai_cpu(&self) -> bool {
+        self.core == Self::AI_CPU
+    }
+}
+
+/// Result of one collection for one case.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    pub(crate) case: CaseId,
+    /// Number of launches in the journal of the script.
+    pub(crate) launched: u32,
+    /// The recorded launches; of a gang, each with the duration of its slowest rank.
+    pub launches: Vec<Launch>,
+    /// Duration of the fastest rank of each launch; empty without a gang.
+    pub fastest_ranks: Vec<Nanos>,
+    /// Means of the profiler's counters over the accepted launches.
+    pub counters: Vec<Option<f64>>,
+    /// Operator, state and unit of the first accepted launch.
+    pub(crate) task: RecordedTask,
+    /// Cycles per time of the accepted launches; `None` if the profile does not show them, and for gangs.
+    pub(crate) cycle_rate: Option<CycleRate>,
+    /// Verdict of this attempt.
+    pub outcome: CaseOutcome,
+    /// Results of the same launches for other cases with the same call.
+    pub(crate) of_equal_calls: Vec<EqualCallAttempt>,
+}
+
+/// Result of launches for a case other than the planned one: that of the kernel that ran, or a row of the same call under
+/// another name or kernel.
+#[derive(Clone, Debug)]
+pub struct EqualCallAttempt {
+    pub(crate) case: IdentifiedCase,
+    pub(crate) attempt: Attempt,
+}
+
+impl Attempt {
+    /// Returns the attempt, then the results of its launches for other cases with the same call.
+    pub(crate) fn with_equal_calls(&self) -> impl Iterator<Item = &Self> {
+        iter::once(self).chain(self.of_equal_calls.iter().map(|other| &other.attempt))
+    }
+
+    /// Creates an attempt without recorded launches.
+    pub(crate) fn without_launches(case: CaseId, launched: u32, outcome: CaseOutcome) -> Self {
+        Self {
+            case,
+            launched,
+            launches: Vec::new(),
+            fastest_ranks: Vec::new(),
+            counters: Vec::new(),
+            task: RecordedTask::default(),
+            cycle_rate: None,
+            outcome,
+            of_equal_calls: Vec::new(),
+        }
+    }
+}
+
+/// Means of counters in half of the memory of optional numbers: a ledger has some of each attempt.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CounterMeans {
+    /// A counter that was not recorded is NaN.
+    means: Box<[f64]>,
+}
+
+impl CounterMeans {
+    /// Returns the mean of the counter with an index; `None` if it was not recorded.
+    pub(crate) fn get(&self, index: usize) -> Option<f64> {
+        self.means.get(index).copied().filter(|mean| !mean.is_nan())
+    }
+
+    /// Returns the number of counters, recorded or not.
+    pub(crate) const fn len(&self) -> usize {
+        self.means.len()
+    }
+}
+
+impl From<Vec<Option<f64>>> for CounterMeans {
+    fn from(means: Vec<Option<f64>>) -> Self {
+        Self { means: means.into_iter().map(|mean| mean.unwrap_or(f64::NAN)).collect() }
+    }
+}
+
+impl PartialEq for CounterMeans {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && (0..self.len()).all(|index| self.get(index) == other.get(index))
+    }
+}
+
+/// The accepted samples of one attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttemptSamples {
+    pub(crate) run: Arc<str>,
+    pub(crate) cache: CacheState,
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: Arc<str>,
+    /// Accepted durations in nanoseconds, in launch order.
+    pub(crate) samples: DurationList,
+    /// Number of measured launches that are left out as severe outliers.
+    pub(crate) outliers: usize,
+    /// Means of the counters over the same launches.
+    pub(crate) counters: CounterMeans,
+    /// Operator, state and unit; empty for attempts of versions that did not record them.
+    pub(crate) task: Arc<RecordedTask>,
+    /// Software of the collection; `None` for collections of versions that did not record it.
+    pub(crate) software: Option<Arc<IdentifiedSoftware>>,
+}
+
+/// Accepted samples of one attempt, for the fit of all cases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CollectionSamples {
+    pub(crate) case: CaseId,
+    /// Key of the collection in the ledger.
+    pub(crate) collection: i64,
+    /// Device of the collection, the first of a gang.
+    pub(crate) device: u32,
+    /// Digest of the collection's software; `None` for collections of versions that did not record it.
+    pub(crate) software: Option<Arc<str>>,
+    /// Reason of a collection with verdict `noisy`.
+    pub(crate) noise: Option<Arc<str>>,
+    /// Durations in nanoseconds, in launch order.
+    pub(crate) samples: Vec<i64>,
+}
+
+/// Method of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString, strum::IntoStaticStr)]
+pub(crate) enum IntervalMethod {
+    /// Ranks of the launches of one collection: differences between collections are not included.
+    #[strum(to_string = "launches")]
+    Launches,
+    /// Hierarchical bootstrap of two collections.
+    #[strum(to_string = "bootstrap")]
+    Bootstrap,
+    /// Student's t distribution over the medians of at least three collections.
+    #[strum(to_string = "collections")]
+    Collections,
+    /// Joint fit of all cases and collections of the same software.
+    #[strum(to_string = "joint fit")]
+    JointFit,
+    /// The same over collections of one device: how it differs from others is not included.
+    #[strum(to_string = "collections on one device")]
+    CollectionsOnOneDevice,
+    #[strum(to_string = "joint fit on one device")]
+    JointFitOnOneDevice,
+    /// Joint fit over devices that differ: the interval contains the uncertainty of their mean.
+    #[strum(to_string = "joint fit of unequal devices")]
+    JointFitOfUnequalDevices,
+}
+
+impl IntervalMethod {
+    /// Returns true for an estimate from all collections of the ledger: measurements of other cases can change the
+    /// interval, or its method.
+    pub(crate) const fn depends_on_other_cases(self) -> bool {
+        match self {
+            Self::Launches | Self::Bootstrap => false,
+            Self::Collections
+            | Self::JointFit
+            | Self::CollectionsOnOneDevice
+            | Self::JointFitOnOneDevice
+            | Self::JointFitOfUnequalDevices => true,
+        }
+    }
+
+    /// Returns true for a joint fit, which removes effects of collections.
+    pub(crate) const fn is_joint_fit(self) -> bool {
+        matches!(self, Self::JointFit | Self::JointFitOnOneDevice | Self::JointFitOfUnequalDevices)
+    }
+
+    /// Returns the origin of the interval as a phrase.
+    pub(crate) const fn explanation(self) -> &'static str {
+        match self {
+            Self::Launches => {
+                "the launches of one collection (differences between collections are not included)"
+            }
+            Self::Bootstrap => "the bootstrap of its collections",
+            Self::Collections => "Student's t over its collections",
+            Self::JointFit => "the joint fit of all cases and collections",
+            Self::CollectionsOnOneDevice => "Student's t over its collections, all on one device",
+            Self::JointFitOnOneDevice => "the joint fit of all cases and collections, all on one device",
+            Self::JointFitOfUnequalDevices => {
+                "the joint fit of all cases and collections, around the mean of devices that differ"
+            }
+        }
+    }
+}
+
+impl Serialize for IntervalMethod {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// 95 % confidence interval of a median, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MedianInterval {
+    /// Estimate of the median.
+    pub(crate) estimate: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) method: IntervalMethod,
+    /// Effect of the collections that the joint fit removed: the mean of the measured medians is larger than the estimate by
+    /// this factor less 1.
+    pub(crate) correction: Option<f64>,
+}
+
+/// Statistics of the accepted samples of a case; durations in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Measurement {
+    pub(crate) summary: SampleSummary,
+    pub(crate) interval: Option<MedianInterval>,
+    pub(crate) samples: usize,
+    pub(crate) collections: usize,
+    /// Means of the profiler's counters over the same launches.
+    pub(crate) counters: Vec<Option<f64>>,
+    /// Operator, state and unit of the newest of these launches that shows them.
+    pub(crate) task: RecordedTask,
+}
+
+/// Result for the row of a case: a verdict with its reason, and a measurement if there is one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowResult {
+    pub(crate) case: CaseId,
+    pub(crate) cache: CacheState,
+    pub(crate) run: String,
+    pub(crate) outcome: CaseOutcome,
+    /// The numbers; `None` for verdicts without a measurement.
+    pub(crate) measurement: Option<Measurement>,
+    /// Software of the measurement; `None` without a measurement, or where it was not recorded.
+    pub(crate) software: Option<Arc<IdentifiedSoftware>>,
+    /// Runs whose rows of the case may show samples that were withdrawn, see [`WithdrawnAttempts`].
+    pub(crate) withdrawn_runs: BTreeSet<String>,
+}
+
+/// Attempts at a case that were accepted and do not count any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WithdrawnAttempts {
+    /// Runs with attempts at the case from the first withdrawn one on: their rows may show its samples.
+    pub(crate) runs: BTreeSet<String>,
+    /// Run and outcome of the last withdrawn attempt.
+    pub(crate) last_run: String,
+    pub(crate) outcome: CaseOutcome,
+}
+
+/// Result that a row shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShownResult {
+    /// Run of the newest samples; `None` if the row does not record it.
+    pub(crate) run: Option<String>,
+    pub(crate) verdict: Verdict,
+    /// Number of samples; `None` if an older tool wrote the result.
+    pub(crate) samples: Option<usize>,
+    /// Digest of the software; `None` if the row does not record it.
+    pub(crate) software: Option<String>,
+}
+
+impl RowResult {
+    /// Returns the result of a case whose measurements were all withdrawn.
+    pub(crate) fn of_withdrawn(case: CaseId, cache: CacheState, withdrawn: WithdrawnAttempts) -> Self {
+        let WithdrawnAttempts { runs: withdrawn_runs, last_run: run, outcome } = withdrawn;
+        Self { case, cache, run, outcome, measurement: None, software: None, withdrawn_runs }
+    }
+
+    /// Returns true if the result replaces the shown one: the shown one is of a run whose evidence may be withdrawn, or
+    /// the result has a measurement of other software, whose samples are not comparable; a better verdict; the same and
+    /// no fewer samples; or a worse one and more samples, because the better verdict came from a part of the evidence.
+    /// A worse verdict on the same samples of the same run replaces as well: the estimate of all collections is newer
+    /// than that of the row. A row of another ledger, as in a clone of the folder, can have more samples than this one.
+    pub(crate) fn replaces_shown(&self, shown: &ShownResult) -> bool {
+        if shown.run.as_ref().is_some_and(|run| self.withdrawn_runs.contains(run)) {
+            return true;
+        }
+        self.measurement.as_ref().is_some_and(|measured| {
+            let more = measured.samples.cmp(&shown.samples.unwrap_or_default());
+            let is_of_other_software = shown.samples.is_some()
+                && self.software.as_ref().map(|software| software.digest()) != shown.software.as_deref();
+            match self.outcome.verdict.cmp(&shown.verdict) {
+                _ if is_of_other_software => true,
+                Ordering::Less => true,
+                Ordering::Equal => more.is_ge(),
+                Ordering::Greater if shown.run.as_ref() == Some(&self.run) => more.is_ge(),
+                Ordering::Greater => shown.samples.is_some() && more.is_gt(),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_follow_the_order_of_a_process_are_no_part_of_an_operator() {
+        let name = RecordedTask::unnumbered_operator;
+        assert_eq!(name("aclnnMm_MatMulV3Common_MatMulV3", "MatMulV3"), "aclnnMm_MatMulV3Common_MatMulV3");
+        assert_eq!(name("Conv2D7", "Conv2D"), "Conv2D");
+        assert_eq!(name("Conv2DBackpropFilter10_MemSet", "MemSet"), "Conv2DBackpropFilter_MemSet");
+        assert_eq!(name("aclnnAddV3_Add", "Add"), "aclnnAddV3_Add");
+        assert_eq!(name("Add_12", "Add"), name("Add_3", "Add"));
+        assert_eq!(name("12", ""), "");
+    }
+}

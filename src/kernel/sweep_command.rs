@@ -1,0 +1,151 @@
+//! Command that measures collectives.
+
+use std::{fmt, path::Path};
+
+use super::{CollectiveKind, DataKind, Dtype, PartWeights, hccl_variables};
+use crate::base::shell_argument::{host_option, quoted_argument};
+
+/// Smallest message of a ladder, if the ranks can share it.
+const LADDER_START: u64 = 1024;
+/// Largest message of the ladder that `comm run` has by default.
+const DEFAULT_LADDER_END: u64 = 512 << 20;
+
+/// `npubench comm run` for one collective, which a shell accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SweepCommand<'c> {
+    /// Folder of the database.
+    pub(crate) database: &'c Path,
+    pub(crate) data_kind: DataKind,
+    pub(crate) collective: CollectiveKind,
+    pub(crate) ranks: u64,
+    /// Tier of the groups; all if it is `None`.
+    pub(crate) tier: Option<u64>,
+    /// Element type; the default if it is `None`.
+    pub(crate) dtype: Option<&'c Dtype>,
+    /// Variables of HCCL, as a row has them.
+    pub(crate) environment: &'c str,
+    pub(crate) parts: &'c PartWeights,
+    pub(crate) sizes: CommandSizes,
+    /// True if sizes that the ledger has are measured, too.
+    pub(crate) measures_again: bool,
+}
+
+/// Message sizes of a [`SweepCommand`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CommandSizes {
+    /// Those of `comm run` without an option.
+    Default,
+    /// A list.
+    Listed(Vec<u64>),
+    /// Doubled sizes from the first to the second.
+    Ladder(u64, u64),
+}
+
+impl CommandSizes {
+    /// Returns the size itself if it is a multiple of `granularity`, else the multiples beside it.
+    pub(crate) fn around(bytes: u64, granularity: u64) -> Self {
+        let below = bytes - bytes % granularity.max(1);
+        let above = below.checked_add(granularity).filter(|_| below < bytes);
+        Self::Listed([below].into_iter().filter(|size| *size > 0).chain(above).collect())
+    }
+
+    /// Returns doubled sizes, multiples of `granularity`, on both sides of a size; `None` above 2^64.
+    pub(crate) fn ladder_to(bytes: u64, granularity: u64) -> Option<Self> {
+        let doubled = |from: u64| std::iter::successors(Some(from), |size: &u64| size.checked_mul(2));
+        let first = granularity.max(1);
+        let from = doubled(first).take_while(|size| *size <= bytes.min(LADDER_START)).last().unwrap_or(first);
+        doubled(from).find(|size| *size >= bytes).map(|to| Self::Ladder(from, to))
+    }
+
+    /// Returns the sizes of a lookup whose message is unknown: the default ones, or such as are multiples of `granularity`.
+    pub(crate) fn default_of(granularity: u64) -> Self {
+        if LADDER_START.is_multiple_of(granularity.max(1)) {
+            return Self::Default;
+        }
+        Self::ladder_to(DEFAULT_LADDER_END, granularity).unwrap_or(Self::Default)
+    }
+}
+
+impl fmt::Display for SweepCommand<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let variables = hccl_variables(self.environment);
+        if !variables.is_empty() {
+            f.write_str("env ")?;
+        }
+        for (name, value) in variables {
+            write!(f, "{} ", quoted_argument(&format!("{name}={value}")))?;
+        }
+        let folder = quoted_argument(&self.database.to_string_lossy());
+        let host = host_option(self.data_kind);
+        write!(f, "npubench comm run --db {folder}{host} --ops {} --ranks {}", self.collective, self.ranks)?;
+        if let Some(tier) = self.tier {
+            write!(f, " --tiers {tier}")?;
+        }
+        if let Some(name) = self.dtype.and_then(Dtype::torch_name) {
+            write!(f, " --dtypes {name}")?;
+        }
+        if *self.parts != PartWeights::Equal {
+            write!(f, " --parts {}", quoted_argument(&self.parts.to_string()))?;
+        }
+        match &self.sizes {
+            CommandSizes::Default => {}
+            CommandSizes::Listed(sizes) => {
+                let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+                write!(f, " --sizes {}", sizes.join(","))?;
+            }
+            CommandSizes::Ladder(from, to) => write!(f, " --from {from} --to {to}")?,
+        }
+        f.write_str(if self.measures_again { " --update all" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_such_as_the_ranks_can_share() {
+        use CommandSizes::{Default, Ladder, Listed};
+        assert_eq!(CommandSizes::around(4096, 2), Listed(vec![4096]));
+        for (ranks, expected) in [(3, vec![996, 1002]), (6, vec![996, 1008]), (12, vec![984, 1008])] {
+            let granularity = CollectiveKind::AllToAll.size_granularity(2, ranks);
+            assert_eq!(CommandSizes::around(1000, granularity), Listed(expected), "{ranks} ranks");
+            let Some(Ladder(from, to)) = CommandSizes::ladder_to(50_000, granularity) else {
+                panic!("a ladder of {ranks} ranks")
+            };
+            assert_eq!((from, to), (768, 98_304), "{ranks} ranks");
+            assert_eq!(CommandSizes::default_of(granularity), Ladder(768, 768 << 20), "{ranks} ranks");
+        }
+        assert_eq!(CommandSizes::around(3, 32), Listed(vec![32]));
+        assert_eq!(CommandSizes::around(u64::MAX, 4), Listed(vec![u64::MAX - 3]));
+        assert_eq!(CommandSizes::ladder_to(655_360, 2), Some(Ladder(1024, 1 << 20)));
+        assert_eq!(CommandSizes::ladder_to(128, 2), Some(Ladder(128, 128)));
+        assert_eq!(CommandSizes::ladder_to(u64::MAX, 2), None);
+        assert_eq!(CommandSizes::default_of(32), Default);
+    }
+
+    #[test]
+    fn a_command_has_the_key_of_its_rows_for_a_shell() {
+        let command = SweepCommand {
+            database: Path::new("my db"),
+            data_kind: DataKind::Rehearsal,
+            collective: CollectiveKind::AllGather,
+            ranks: 8,
+            tier: Some(1),
+            dtype: Some(&Dtype::Float),
+            environment: "HCCL_ALGO=level0:ring;level1:H-D_R;HCCL_BUFFSIZE=400",
+            parts: &PartWeights::Equal,
+            sizes: CommandSizes::Listed(vec![1024, 1536]),
+            measures_again: true,
+        };
+        assert_eq!(
+            command.to_string(),
+            "env 'HCCL_ALGO=level0:ring;level1:H-D_R' HCCL_BUFFSIZE=400 npubench comm run --db 'my db' --host rehearsal \
+             --ops all_gather --ranks 8 --tiers 1 --dtypes float32 --sizes 1024,1536 --update all"
+        );
+        let parts: PartWeights = "0,2/3,1".parse().expect("weights");
+        let unequal =
+            SweepCommand { collective: CollectiveKind::AllToAllV, ranks: 2, parts: &parts, ..command };
+        assert!(unequal.to_string().contains(" --parts 0,2/3,1 --sizes"), "{unequal}");
+    }
+}

@@ -1,0 +1,239 @@
+//! Analysis of raw profiles by torch_npu, one process for each rank, and the check of what came out.
+//!
+//! torch_npu's `analyse` swallows its errors, ends with 0 and writes `analyse.done` after a failure as well, so that only the
+//! kernels of a rank show that its profile is complete. An analysis that was interrupted leaves tables without it, which may lack
+//! rows.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use super::stop_signals::StopSignals;
+use crate::{
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        process::{CommandSpec, ExitKind, run_command},
+    },
+    profile::timeline::read_runs,
+};
+
+/// Script of an analysis.
+const ANALYSE: &str = include_str!("../../../templates/analyse_profile.py");
+
+/// Script that fails if there is no torch_npu.
+const FIND_TORCH_NPU: &str =
+    "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch_npu') is None)";
+/// Time limit of this script.
+const QUERY_LIMIT: Duration = Duration::from_secs(60);
+/// File that torch_npu writes when an analysis has ended, with or without success.
+const END_MARK: &str = "ASCEND_PROFILER_OUTPUT/analyse.done";
+
+/// Settings of an analysis.
+#[derive(Debug)]
+pub(crate) struct AnalysisSettings {
+    /// Python interpreter with torch_npu.
+    pub(crate) python: String,
+    /// Forms of the output: `db`, `text` or `db,text`.
+    pub(crate) export: String,
+    /// Number of ranks that are analysed at the same time.
+    pub(crate) workers: usize,
+    /// Time limit of one rank.
+    pub(crate) limit: Duration,
+    /// Folder for the output of the analyses; absolute.
+    pub(crate) logs: PathBuf,
+}
+
+impl AnalysisSettings {
+    /// Creates the folder for the output of programs.
+    pub(crate) fn create_log_folder(&self) -> Result<(), CommandError> {
+        let parents = self.logs.parent().map_or(Ok(()), fs::create_dir_all);
+        parents.and_then(|()| fs::create_dir(&self.logs)).map_err(|error| {
+            CommandError::bad_input(
+                format!("cannot create the folder `{}`: {error}", self.logs.display()),
+                "give a new folder with `--logs`",
+            )
+        })
+    }
+
+    /// Checks that the interpreter has torch_npu, without an import, which takes seconds.
+    pub(super) fn check_python(&self, signals: &StopSignals) -> Result<(), CommandError> {
+        let log = self.logs.join("python.log");
+        let job = CommandSpec {
+            command: vec![self.python.clone().into(), "-c".into(), FIND_TORCH_NPU.into()],
+            folder: &self.logs,
+            environment: &[],
+            log: &log,
+            limit: QUERY_LIMIT,
+            cut_off: None,
+            stdin: None,
+            record: None,
+        };
+        let reason = match run_command(&job, signals.flag()) {
+            Ok(ExitKind::Exited(0) | ExitKind::Stopped) => return Ok(()),
+            Ok(_) => format!("`{}` has no torch_npu, which analyses the profiles", self.python),
+            Err(error) => error.to_string(),
+        };
+        Err(CommandError {
+            message: reason,
+            hint: "give the interpreter of the server's environment with `--python`; nothing was started"
+                .to_owned(),
+            exit: ExitStatus::CannotMeasure,
+        })
+    }
+}
+
+/// State of a rank's profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RankState {
+    /// It has kernels or collectives.
+    Complete { kernels: usize, collectives: usize },
+    /// It cannot be used, with the reason.
+    Failed(String),
+    /// The analysis was interrupted, or not begun.
+    Raw,
+}
+
+/// Profile of one rank.
+#[derive(Clone, Debug)]
+pub(crate) struct AnalysedRank {
+    pub(crate) folder: PathBuf,
+    pub(crate) state: RankState,
+}
+
+/// Reads the profile of a rank; `Err` with the reason if it has neither kernels nor collectives.
+fn check_folder(folder: &Path) -> Result<RankState, String> {
+    let runs = read_runs(folder).map_err(|error| error.to_string())?;
+    let kernels = runs.iter().map(|run| run.kernels().count()).sum();
+    let collectives = runs.iter().map(|run| run.collectives.len()).sum();
+    match kernels + collectives {
+        0 => Err("the analysed profile has no kernel".to_owned()),
+        _ => Ok(RankState::Complete { kernels, collectives }),
+    }
+}
+
+/// Analyses the folders that are not analysed yet, and checks all. A failure affects its rank alone.
+pub(crate) fn analyse_folders(
+    folders: &BTreeSet<PathBuf>,
+    settings: &AnalysisSettings,
+    signals: &StopSignals,
+) -> Vec<AnalysedRank> {
+    let queue: Mutex<VecDeque<&PathBuf>> = Mutex::new(folders.iter().collect());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let done: Mutex<Vec<AnalysedRank>> = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..settings.workers.clamp(1, folders.len().max(1)) {
+            scope.spawn(|| {
+                while let Some(folder) = next() {
+                    let state = analyse_folder(folder, settings, signals);
+                    let rank = AnalysedRank { folder: folder.clone(), state };
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push(rank);
+                }
+            });
+        }
+    });
+    let mut ranks = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ranks.sort_by(|a, b| a.folder.cmp(&b.folder));
+    ranks
+}
+
+fn analyse_folder(folder: &Path, settings: &AnalysisSettings, signals: &StopSignals) -> RankState {
+    let mark = folder.join(END_MARK);
+    // torch_npu removes the tables before it reads raw records: without these the tables are all there is.
+    let has_raw_records = has_raw_records(folder);
+    if mark.is_file() || !has_raw_records {
+        match check_folder(folder) {
+            Ok(state) => return state,
+            Err(reason) if !has_raw_records => {
+                return RankState::Failed(format!("it has no raw records, and {reason}"));
+            }
+            Err(_) => {}
+        }
+    }
+    if signals.is_set() {
+        return RankState::Raw;
+    }
+    // The mark of an earlier analysis must not stand beside the tables of one that is interrupted.
+    if let Err(reason) = remove_mark(&mark) {
+        return RankState::Failed(reason);
+    }
+    let state = run_analysis(folder, settings, signals);
+    if matches!(state, RankState::Complete { .. }) {
+        return state;
+    }
+    match remove_mark(&mark) {
+        Ok(()) => state,
+        Err(reason) => RankState::Failed(reason),
+    }
+}
+
+/// Checks whether a folder has the records of a profiler, of the framework or of the device.
+fn has_raw_records(folder: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(folder) else { return true };
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.any(|name| name == "FRAMEWORK" || name.to_string_lossy().starts_with("PROF_"))
+}
+
+fn remove_mark(mark: &Path) -> Result<(), String> {
+    match fs::remove_file(mark) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("cannot remove `{}`: {error}", mark.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Analyses a folder and checks it.
+fn run_analysis(folder: &Path, settings: &AnalysisSettings, signals: &StopSignals) -> RankState {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let log = settings.logs.join(format!("analyse-{name}.log"));
+    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let job = CommandSpec {
+        command: vec![
+            settings.python.clone().into(),
+            "-c".into(),
+            ANALYSE.into(),
+            folder.clone().into(),
+            "1".into(),
+            settings.export.clone().into(),
+        ],
+        folder: &settings.logs,
+        environment: &[],
+        log: &log,
+        limit: settings.limit,
+        cut_off: None,
+        stdin: None,
+        record: None,
+    };
+    let end = match run_command(&job, signals.flag()) {
+        Ok(ExitKind::Stopped) => return RankState::Raw,
+        Ok(ExitKind::Exited(0)) => String::new(),
+        Ok(ExitKind::Exited(status)) => format!("the analysis ended with exit code {status}"),
+        Ok(ExitKind::Signalled(signal)) => format!("the analysis was ended by signal {signal}"),
+        Ok(ExitKind::TimedOut | ExitKind::CutOff) => {
+            format!("the analysis did not end within {} s", settings.limit.as_secs())
+        }
+        Err(error) => error.to_string(),
+    };
+    match check_folder(&folder) {
+        Ok(state) if end.is_empty() => state,
+        // The tables of an analysis that died may be cut off at a row.
+        Ok(_) => RankState::Failed(format!("{end}; see `{}`", log.display())),
+        Err(reason) => {
+            let end = if end.is_empty() { reason } else { end };
+            let last = last_line(&log).map(|line| format!(": {line}")).unwrap_or_default();
+            RankState::Failed(format!("{end}{last}; see `{}`", log.display()))
+        }
+    }
+}
+
+/// Returns the last line of a log that is not blank.
+fn last_line(log: &Path) -> Option<String> {
+    let text = String::from_utf8_lossy(&fs::read(log).ok()?).into_owned();
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}

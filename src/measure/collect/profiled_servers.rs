@@ -1,0 +1,139 @@
+//! Servers whose profilers are started together, and stopped exactly once whatever happens between.
+
+use std::{
+    mem,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    stop_signals::StopSignals,
+    vllm_server::{RequestError, VllmServer, cannot_collect},
+};
+use crate::{base::command_error::CommandError, show::report::print_note};
+
+/// Interval at which a wait for answers checks for signals.
+const POLL: Duration = Duration::from_millis(100);
+/// Interval between lines about a stop that takes long.
+const PROGRESS: Duration = Duration::from_secs(30);
+
+/// State of a server's profiler, as far as this program has changed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProfilerState {
+    Idle,
+    /// Started, or possibly: the request has no answer.
+    Started,
+    /// The one request to stop was sent.
+    Stopped,
+}
+
+/// Servers with the states of their profilers. Those that run are stopped on drop.
+#[derive(Debug)]
+pub(super) struct ProfiledServers {
+    servers: Vec<(VllmServer, ProfilerState)>,
+    stop_limit: Duration,
+    signals: StopSignals,
+}
+
+impl ProfiledServers {
+    pub(super) fn new(servers: &[VllmServer], stop_limit: Duration, signals: StopSignals) -> Self {
+        let servers = servers.iter().map(|server| (server.clone(), ProfilerState::Idle)).collect();
+        Self { servers, stop_limit, signals }
+    }
+
+    /// Starts all profilers one after another, until a signal. After a failure those that run are stopped. `folder` is that
+    /// of the profiler.
+    pub(super) fn start_all(&mut self, limit: Duration, folder: &str) -> Result<(), CommandError> {
+        for place in 0..self.servers.len() {
+            if self.signals.is_set() {
+                return Ok(());
+            }
+            let (server, state) = &mut self.servers[place];
+            let started = server.start_profiler(limit);
+            if matches!(started, Ok(()) | Err(RequestError::NoAnswer { .. })) {
+                *state = ProfilerState::Started;
+            }
+            let Err(error) = started else { continue };
+            let missing = matches!(error, RequestError::Status { status: 404, .. })
+                .then(|| server.missing_profiler(None, folder).hint);
+            let mut message = format!("the profiler was not started: {error}");
+            for problem in self.stop_all() {
+                message = format!("{message}; {problem}");
+            }
+            return Err(cannot_collect(
+                message,
+                missing.unwrap_or_else(|| {
+                    "see the log of the server; profilers that had been started were stopped".to_owned()
+                }),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Stops the profilers that run, all at the same time, and waits for the answers. Returns what failed; no request is
+    /// repeated.
+    pub(super) fn stop_all(&mut self) -> Vec<String> {
+        let (sender, answers) = mpsc::channel();
+        let mut waiting: Vec<String> = Vec::new();
+        for (server, state) in &mut self.servers {
+            if mem::replace(state, ProfilerState::Stopped) != ProfilerState::Started {
+                continue;
+            }
+            waiting.push(server.url().to_owned());
+            let (server, sender, limit) = (server.clone(), sender.clone(), self.stop_limit);
+            thread::spawn(move || {
+                let answer = server.stop_profiler(limit);
+                let _ = sender.send((server.url().to_owned(), answer));
+            });
+        }
+        drop(sender);
+        let (mut problems, started) = (Vec::new(), Instant::now());
+        let (mut shown, mut signals_seen) = (Instant::now(), self.signals.count());
+        // The signal that led here does not end the wait, and neither does the first one within it.
+        let last_signal = signals_seen.max(1) + 1;
+        while !waiting.is_empty() {
+            match answers.recv_timeout(POLL) {
+                Ok((url, answer)) => {
+                    waiting.retain(|own| *own != url);
+                    if let Err(error) = answer {
+                        problems.push(format!(
+                            "the profiler may still run: {error}; a second request to stop can end the server, so that none was sent"
+                        ));
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let signals = self.signals.count();
+            if signals > mem::replace(&mut signals_seen, signals) && signals < last_signal {
+                print_note(&format!(
+                    "{} received the request to stop and writes its profile; a further Ctrl-C ends the wait",
+                    waiting.join(", ")
+                ));
+            }
+            if signals >= last_signal && !waiting.is_empty() {
+                let urls = mem::take(&mut waiting).join(", ");
+                problems.push(format!("{urls} received the request to stop and has not answered yet"));
+            }
+            if !waiting.is_empty() && shown.elapsed() >= PROGRESS {
+                shown = Instant::now();
+                print_note(&format!(
+                    "{} writes its profile since {} s; the limit is {} s, Ctrl-C ends the wait",
+                    waiting.join(", "),
+                    started.elapsed().as_secs(),
+                    self.stop_limit.as_secs()
+                ));
+            }
+        }
+        problems
+    }
+}
+
+impl Drop for ProfiledServers {
+    fn drop(&mut self) {
+        for problem in self.stop_all() {
+            print_note(&problem);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! One collection: probe, start, work, stop, folders, analysis.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use super::{
+    offline_analysis::{AnalysedRank, AnalysisSettings, RankState, analyse_folders},
+    profile_folders::{await_new_folders, profile_folders},
+    profiled_servers::ProfiledServers,
+    stop_signals::StopSignals,
+    vllm_server::VllmServer,
+};
+use crate::{
+    base::{
+        command_error::CommandError,
+        process::{CommandSpec, ExitKind, run_command},
+    },
+    show::report::{print_note, print_output},
+};
+
+/// Longest work while the profiler runs; a benchmark has a limit of its own.
+const LONGEST_WORK: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Interval at which new output of a command is shown.
+const OUTPUT_POLL: Duration = Duration::from_millis(100);
+
+/// Work of the servers while their profilers run.
+#[derive(Debug)]
+pub(crate) enum VllmWork {
+    /// Program with arguments, such as `vllm bench serve`.
+    Command(Vec<OsString>),
+    /// Bodies of requests to the first server, one after another.
+    Requests(Vec<Value>),
+}
+
+/// Time limits of a collection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CollectionLimits {
+    /// Of the answer to a start, and of one request.
+    pub(crate) start: Duration,
+    /// Of the answer to a stop, in which workers write their profiles.
+    pub(crate) stop: Duration,
+    /// Of the wait for folders.
+    pub(crate) folders: Duration,
+    /// Time without a change after which folders are complete.
+    pub(crate) still: Duration,
+}
+
+/// Collection of the profiles of a server of vLLM on one or more nodes.
+#[derive(Debug)]
+pub(crate) struct VllmCollection {
+    pub(crate) servers: Vec<VllmServer>,
+    /// Folders of the profiler as this host has them.
+    pub(crate) folders: Vec<PathBuf>,
+    pub(crate) work: VllmWork,
+    /// Whether the work runs once before the profiler starts.
+    pub(crate) warm_up: bool,
+    pub(crate) ranks: Option<usize>,
+    pub(crate) limits: CollectionLimits,
+    pub(crate) analysis: AnalysisSettings,
+    /// Whether a server that records call stacks is profiled, and a command with `--profile` runs.
+    pub(crate) is_forced: bool,
+}
+
+/// Ranks of a collection, and what failed beside them.
+#[derive(Debug, Default)]
+pub(crate) struct CollectedRanks {
+    pub(crate) ranks: Vec<AnalysedRank>,
+    pub(crate) problems: Vec<String>,
+}
+
+impl VllmCollection {
+    /// Collects the profiles. Errors come before the first profiler runs; whatever fails later is in the result.
+    pub(crate) fn collect(&self, signals: &StopSignals) -> Result<CollectedRanks, CommandError> {
+        let folder = self.folders.first().map(|folder| folder.display().to_string()).unwrap_or_default();
+        self.check_input()?;
+        for server in &self.servers {
+            let version = server.probe(&folder, self.is_forced)?;
+            let version = version.unwrap_or_else(|| "of unknown version".to_owned());
+            print_note(&format!("{}: vLLM {version}, started with a profiler", server.url()));
+        }
+        self.analysis.create_log_folder()?;
+        self.analysis.check_python(signals)?;
+        let known = profile_folders(&self.folders);
+        if self.warm_up {
+            self.work("warm-up", signals).map_err(|problem| {
+                CommandError::bad_input(
+                    format!("{problem}, in the warm-up"),
+                    "correct the command or the requests",
+                )
+            })?;
+        }
+        let mut collected = CollectedRanks::default();
+        let mut profiled = ProfiledServers::new(&self.servers, self.limits.stop, signals.clone());
+        if signals.is_set() {
+            return Ok(collected);
+        }
+        profiled.start_all(self.limits.start, &folder)?;
+        print_note(&format!("profilers of {} started", count_text(self.servers.len(), "server")));
+        // An interruption while the profilers are started leaves no work to do.
+        if !signals.is_set()
+            && let Err(problem) = self.work("work", signals)
+        {
+            collected.problems.push(problem);
+        }
+        print_note("stopping the profilers, which can take minutes");
+        collected.problems.extend(profiled.stop_all());
+        let CollectionLimits { folders: limit, still, .. } = self.limits;
+        let new = await_new_folders(&self.folders, &known, self.ranks, still, limit, signals);
+        if signals.is_set() {
+            let raw = |folder: PathBuf| AnalysedRank { folder, state: RankState::Raw };
+            collected.ranks = new.into_iter().map(raw).collect();
+            return Ok(collected);
+        }
+        match self.ranks {
+            Some(ranks) if new.len() != ranks => {
+                collected.problems.push(format!("{} of {ranks} ranks have written a profile", new.len()));
+            }
+            None if new.is_empty() => {
+                collected.problems.push(format!("no profile appeared below {}", folders_text(&self.folders)));
+            }
+            _ => {}
+        }
+        if !new.is_empty() {
+            print_note(&format!("analysis of {} by torch_npu", count_text(new.len(), "new profile")));
+        }
+        collected.ranks = analyse_folders(&new, &self.analysis, signals);
+        Ok(collected)
+    }
+
+    /// Checks what would be noticed only when the profilers run, or after them.
+    fn check_input(&self) -> Result<(), CommandError> {
+        let is_repeated = |place: usize, server: &VllmServer| {
+            self.servers[..place].iter().any(|other| other.url().eq_ignore_ascii_case(server.url()))
+        };
+        if let Some((_, server)) =
+            self.servers.iter().enumerate().find(|(place, server)| is_repeated(*place, server))
+        {
+            return Err(CommandError::bad_input(
+                format!("{} is given twice, and a second stop can end a server", server.url()),
+                "give the address of each node once",
+            ));
+        }
+        if let Some(folder) = self.folders.iter().find(|folder| !folder.is_dir()) {
+            return Err(CommandError::bad_input(
+                format!("`{}` is no folder on this host", folder.display()),
+                "give the folder of the profiler (`torch_profiler_dir`) as this host has it, and create it before the server starts",
+            ));
+        }
+        let VllmWork::Command(command) = &self.work else { return Ok(()) };
+        let command = command.iter().map(|word| word.to_string_lossy());
+        if !self.is_forced
+            && command.into_iter().any(|word| word.split_whitespace().any(|own| own == "--profile"))
+        {
+            return Err(CommandError::bad_input(
+                "the command has `--profile`, by which `vllm bench` starts and stops the profiler itself",
+                "leave `--profile` out, since a second stop can end the server; `--force` if it means something else",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Runs the command or sends the requests. Returns what failed.
+    fn work(&self, name: &str, signals: &StopSignals) -> Result<(), String> {
+        match &self.work {
+            VllmWork::Command(command) => {
+                let log = self.analysis.logs.join(format!("{name}.log"));
+                run_work(command, &log, signals)
+            }
+            VllmWork::Requests(bodies) => {
+                let Some(server) = self.servers.first() else { return Ok(()) };
+                for (number, body) in (1..).zip(bodies) {
+                    if signals.is_set() {
+                        return Err("interrupted".to_owned());
+                    }
+                    server
+                        .send_request(body, self.limits.start)
+                        .map_err(|error| format!("request {number} of {}: {error}", bodies.len()))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn run_work(command: &[OsString], log: &Path, signals: &StopSignals) -> Result<(), String> {
+    let here = std::env::current_dir().map_err(|error| format!("the current folder is unknown: {error}"))?;
+    let job = CommandSpec {
+        command: command.to_vec(),
+        folder: &here,
+        environment: &[],
+        log,
+        limit: LONGEST_WORK,
+        cut_off: None,
+        stdin: None,
+        record: None,
+    };
+    // The file of an earlier command would be shown.
+    fs::File::create(log).map_err(|error| format!("cannot write `{}`: {error}", log.display()))?;
+    let has_ended = AtomicBool::new(false);
+    let end = thread::scope(|scope| {
+        scope.spawn(|| show_output(log, &has_ended));
+        let end = run_command(&job, signals.flag());
+        has_ended.store(true, Ordering::Relaxed);
+        end
+    });
+    let end = end.map_err(|error| error.to_string())?;
+    let log = log.display();
+    match end {
+        ExitKind::Exited(0) => Ok(()),
+        ExitKind::Exited(status) => Err(format!("the command ended with exit code {status}; see `{log}`")),
+        ExitKind::Signalled(signal) => Err(format!("the command was ended by signal {signal}; see `{log}`")),
+        ExitKind::Stopped => Err("interrupted".to_owned()),
+        ExitKind::TimedOut | ExitKind::CutOff => Err(format!("the command did not end; see `{log}`")),
+    }
+}
+
+/// Copies the output of a command from its log while it runs.
+fn show_output(log: &Path, has_ended: &AtomicBool) {
+    let Ok(mut log) = fs::File::open(log) else { return };
+    let mut is_in_line = false;
+    loop {
+        let is_last = has_ended.load(Ordering::Relaxed);
+        let mut output = Vec::new();
+        let is_read = log.read_to_end(&mut output).is_ok();
+        is_in_line = output.last().map_or(is_in_line, |last| *last != b'\n');
+        if is_last && is_in_line {
+            output.push(b'\n');
+        }
+        print_output(&output);
+        if is_last || !is_read {
+            return;
+        }
+        thread::sleep(OUTPUT_POLL);
+    }
+}
+
+fn count_text(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+fn folders_text(folders: &[PathBuf]) -> String {
+    folders.iter().map(|folder| format!("`{}`", folder.display())).collect::<Vec<_>>().join(", ")
+}

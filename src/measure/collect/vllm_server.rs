@@ -1,0 +1,232 @@
+//! HTTP interface of one server of vLLM: its version, its profiler, and requests to its model.
+//!
+//! The paths are those of vLLM's API server. `/start_profile` and `/stop_profile` exist only if the server was started with
+//! a profiler: since version 0.13 by `--profiler-config`, before by the variable `VLLM_TORCH_PROFILER_DIR`.
+
+use std::{io, time::Duration};
+
+use serde::Deserialize;
+use serde_json::Value;
+use ureq::Agent;
+
+use crate::base::{command_error::CommandError, exit::ExitStatus};
+
+/// Time limit of questions that a server answers at once.
+const PROBE_LIMIT: Duration = Duration::from_secs(20);
+const START: &str = "/start_profile";
+const STOP: &str = "/stop_profile";
+/// First version with `--profiler-config`.
+const PROFILER_CONFIG_VERSION: (u32, u32) = (0, 13);
+/// Longest text of an answer in an error.
+const SHOWN_TEXT: usize = 300;
+
+/// Request without a usable answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    /// The request did not reach the server.
+    #[error("{url} cannot be reached: {source}")]
+    NotSent {
+        url: String,
+        #[source]
+        source: Box<ureq::Error>,
+    },
+    /// The request may have reached the server.
+    #[error("{url} has not answered: {source}")]
+    NoAnswer {
+        url: String,
+        #[source]
+        source: Box<ureq::Error>,
+    },
+    #[error("{url} answered with {status}{}", text_of(.text))]
+    Status { url: String, status: u16, text: String },
+}
+
+fn text_of(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(SHOWN_TEXT) {
+        _ if text.is_empty() => String::new(),
+        Some((end, _)) => format!(": {}…", &text[..end]),
+        None => format!(": {text}"),
+    }
+}
+
+/// Answer of a server.
+struct Answer {
+    status: u16,
+    text: String,
+}
+
+/// Server of vLLM on one node.
+#[derive(Clone, Debug)]
+pub(crate) struct VllmServer {
+    /// Address without a slash at its end.
+    url: String,
+    agent: Agent,
+}
+
+impl VllmServer {
+    /// Creates a server from its address, such as `http://node0:8000`.
+    pub(crate) fn parse(url: &str) -> Result<Self, String> {
+        let url = url.trim_end_matches('/');
+        let host = url.strip_prefix("http://").unwrap_or_default();
+        if host.is_empty() || host.contains(['/', '?', '#', ' ']) {
+            return Err(format!("`{url}` is not the address of a server; write it as http://HOST:PORT"));
+        }
+        // A proxy of the environment is for other networks, and a stop must not wait for one.
+        // A redirected stop would be a second one. A kept connection that the server closes meanwhile loses a request, and
+        // whether it arrived is unknown.
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .max_idle_connections(0)
+            .build()
+            .into();
+        Ok(Self { url: url.to_owned(), agent })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn get(&self, path: &str) -> Result<Answer, RequestError> {
+        let request = self.agent.get(self.path(path)).config().timeout_global(Some(PROBE_LIMIT)).build();
+        self.answer(path, request.call())
+    }
+
+    fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    fn answer(
+        &self,
+        path: &str,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Answer, RequestError> {
+        let mut answer = answer.map_err(|source| {
+            let is_unsent = match &source {
+                ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
+                ureq::Error::Timeout(limit) => {
+                    matches!(limit, ureq::Timeout::Resolve | ureq::Timeout::Connect)
+                }
+                ureq::Error::Io(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+                _ => false,
+            };
+            let (url, source) = (self.path(path), Box::new(source));
+            if is_unsent {
+                RequestError::NotSent { url, source }
+            } else {
+                RequestError::NoAnswer { url, source }
+            }
+        })?;
+        let status = answer.status().as_u16();
+        // The status is the answer; a text that breaks off changes nothing.
+        Ok(Answer { status, text: answer.body_mut().read_to_string().unwrap_or_default() })
+    }
+
+    /// Checks that the server answers and was started with a profiler, without a change. Returns its version.
+    pub(super) fn probe(&self, folder: &str, accept_stacks: bool) -> Result<Option<String>, CommandError> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: String,
+        }
+        let unreachable = |error: RequestError| {
+            cannot_collect(
+                error.to_string(),
+                "check the address and that the server is up: `curl ADDRESS/health`; nothing was started"
+                    .to_owned(),
+            )
+        };
+        let answer = self.get("/version").map_err(unreachable)?;
+        let version: Option<Version> = serde_json::from_str(&answer.text).ok();
+        let version = version.map(|version| version.version).filter(|version| !version.is_empty());
+        // A path that takes only POST answers GET with 405.
+        if self.get(START).map_err(unreachable)?.status == 404 {
+            return Err(self.missing_profiler(version.as_deref(), folder));
+        }
+        if !accept_stacks && self.records_stacks() {
+            return Err(cannot_collect(
+                format!("{} was started with `torch_profiler_with_stack`", self.url),
+                "call stacks end workers of vLLM-Ascend with a segmentation fault when the profiler stops: start the server \
+                 with `\"torch_profiler_with_stack\":false`, or go on with `--force`"
+                    .to_owned(),
+            ));
+        }
+        Ok(version)
+    }
+
+    /// Returns true if the server's settings, which it shows in development mode, have call stacks.
+    fn records_stacks(&self) -> bool {
+        let Ok(answer) = self.get("/server_info") else { return false };
+        let text: String =
+            answer.text.to_lowercase().chars().filter(|letter| !" '\"\\".contains(*letter)).collect();
+        answer.status == 200
+            && ["torch_profiler_with_stack=true", "torch_profiler_with_stack:true"]
+                .iter()
+                .any(|setting| text.contains(setting))
+    }
+
+    /// Creates the error of a server that was started without a profiler.
+    pub(super) fn missing_profiler(&self, version: Option<&str>, folder: &str) -> CommandError {
+        let new = format!(
+            "`--profiler-config '{{\"profiler\":\"torch\",\"torch_profiler_dir\":\"{folder}\",\"torch_profiler_with_stack\":false}}'`"
+        );
+        let old = format!("`VLLM_TORCH_PROFILER_DIR={folder}` in its environment");
+        let is_new = version.and_then(number_of).map(|number| number >= PROFILER_CONFIG_VERSION);
+        let hint = match is_new {
+            Some(true) => format!(
+                "start the server with {new}; with vLLM-Ascend the variable VLLM_TORCH_PROFILER_DIR has no effect since 2026"
+            ),
+            Some(false) => format!("start the server with {old}; versions from 0.13 on need {new}"),
+            None => format!("start the server with {new}; versions before 0.13 need {old}"),
+        };
+        let version = version.map(|version| format!(" (vLLM {version})")).unwrap_or_default();
+        cannot_collect(
+            format!("{}{version} has no {START}: it was started without a profiler", self.url),
+            format!("{hint}; of servers behind a proxy give the address of each node"),
+        )
+    }
+
+    fn post(&self, path: &str, limit: Duration) -> Result<(), RequestError> {
+        let request = self.agent.post(self.path(path)).config().timeout_global(Some(limit)).build();
+        let answer = self.answer(path, request.send_empty())?;
+        self.require_success(path, answer).map(drop)
+    }
+
+    fn require_success(&self, path: &str, answer: Answer) -> Result<Answer, RequestError> {
+        let Answer { status, text } = answer;
+        if (200..300).contains(&status) {
+            return Ok(Answer { status, text });
+        }
+        Err(RequestError::Status { url: self.path(path), status, text })
+    }
+
+    pub(super) fn start_profiler(&self, limit: Duration) -> Result<(), RequestError> {
+        self.post(START, limit)
+    }
+
+    /// Stops the profiler. A second request ends workers of the server, so that this is called once.
+    pub(super) fn stop_profiler(&self, limit: Duration) -> Result<(), RequestError> {
+        self.post(STOP, limit)
+    }
+
+    /// Sends a request to the model: to its chat interface if it has messages.
+    pub(super) fn send_request(&self, body: &Value, limit: Duration) -> Result<(), RequestError> {
+        let path = if body.get("messages").is_some() { "/v1/chat/completions" } else { "/v1/completions" };
+        let request = self.agent.post(self.path(path)).header("Content-Type", "application/json");
+        let request = request.config().timeout_global(Some(limit)).build();
+        let answer = self.answer(path, request.send(body.to_string()))?;
+        self.require_success(path, answer).map(drop)
+    }
+}
+
+/// Returns major and minor number of a version such as `0.13.0rc1`.
+fn number_of(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.trim_start_matches('v').split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Creates the error of a server that cannot be profiled.
+pub(super) fn cannot_collect(message: String, hint: String) -> CommandError {
+    CommandError { message, hint, exit: ExitStatus::CannotMeasure }
+}

@@ -1,0 +1,292 @@
+//! The fit of one sweep, and the comparison of the fits of several group sizes.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{
+    line::{LineFit, SizeDuration},
+    refine::{is_located, refining_sizes},
+    scaling::{GroupLine, ScalingComparison, compare_algorithms},
+    segments::{FittedRange, divide_sizes},
+};
+use crate::{
+    kernel::{CollectiveKind, Dtype, PartWeights, comm_network::CommNetwork},
+    measure::collective::{
+        analytic::peak_bus_bandwidth,
+        sweep::{Sweep, SweepKey, SweepPoint},
+    },
+};
+
+/// Ratio of two lines from which a change is a jump of the duration.
+const LEAST_JUMP: f64 = 0.02;
+
+/// Line over a range of sizes.
+#[derive(Clone, Debug)]
+pub(crate) struct RangeLine {
+    /// Indices of the points: the first one, and the first one behind.
+    pub(crate) first: usize,
+    pub(crate) end: usize,
+    pub(crate) line: LineFit,
+    /// Algorithm that the profiler shows; empty without one.
+    pub(crate) algorithm: String,
+}
+
+/// Source of the knowledge of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SwitchEvidence {
+    /// The profiler shows another algorithm.
+    #[strum(serialize = "algorithm type")]
+    AlgorithmType,
+    /// Two lines fit much better than one.
+    #[strum(serialize = "fit")]
+    Fit,
+}
+
+/// Change of the algorithm between two sizes, across which nothing may be interpolated.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct AlgorithmSwitch {
+    /// The last message size before the change, and the first one behind it.
+    pub(crate) before: u64,
+    pub(crate) behind: u64,
+    /// Sizes between which the change is at 95 %.
+    pub(crate) at_least: u64,
+    pub(crate) at_most: u64,
+    pub(crate) evidence: SwitchEvidence,
+    /// Ratio of the durations behind and before the change, between the two sizes; `None` without two lines.
+    pub(crate) jump: Option<f64>,
+    /// True if the sizes between which it is differ by at most a quarter.
+    #[serde(skip)]
+    pub(crate) is_located: bool,
+    /// Message sizes whose measurement locates it.
+    pub(crate) refining_sizes: Vec<u64>,
+}
+
+impl AlgorithmSwitch {
+    /// Returns true if the duration jumps at the change.
+    pub(crate) fn is_discontinuity(&self) -> bool {
+        self.jump.is_some_and(|jump| (jump - 1.0).abs() > LEAST_JUMP)
+    }
+}
+
+/// Lines and changes of a sweep.
+#[derive(Clone, Debug)]
+pub(crate) struct SweepFit {
+    pub(crate) sweep: Sweep,
+    /// None for a sweep with too few sizes.
+    pub(crate) ranges: Vec<RangeLine>,
+    pub(crate) switches: Vec<AlgorithmSwitch>,
+}
+
+impl SweepFit {
+    /// Fits a sweep. Where the profiler shows the algorithm of every size, it divides the sizes; each part is divided further
+    /// by the fit.
+    #[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
+    pub(crate) fn from_sweep(sweep: Sweep) -> Self {
+        let points: Vec<SizeDuration> = sweep
+            .points
+            .iter()
+            .map(|point| SizeDuration { bytes: point.bandwidth_bytes as f64, micros: point.micros })
+            .collect();
+        let mut ranges: Vec<(RangeLine, (usize, usize))> = Vec::new();
+        for (first, end) in algorithm_runs(&sweep.points) {
+            let algorithm = &sweep.points[first].algorithm;
+            for FittedRange { first: start, end: stop, line, possible_ends } in
+                divide_sizes(&points[first..end])
+            {
+                let range =
+                    RangeLine { first: first + start, end: first + stop, line, algorithm: algorithm.clone() };
+                ranges.push((range, (first + possible_ends.0, first + possible_ends.1)));
+            }
+        }
+        let switches = find_switches(&sweep, &ranges);
+        Self { sweep, ranges: ranges.into_iter().map(|(range, _)| range).collect(), switches }
+    }
+
+    /// Returns the peak of the links of the group in bus bandwidth; `None` without a network that has the tier.
+    pub(crate) fn peak(&self, network: Option<&CommNetwork>) -> Option<f64> {
+        peak_bus_bandwidth(network?, self.sweep.key.ranks, self.sweep.key.tier?)
+    }
+
+    /// Returns the line of a point; `None` for a point in a part with too few sizes.
+    pub(crate) fn line_of_point(&self, index: usize) -> Option<&LineFit> {
+        let range = self.ranges.iter().find(|range| (range.first..range.end).contains(&index))?;
+        Some(&range.line)
+    }
+}
+
+/// Returns the runs of points with one algorithm; one run if a point has none.
+fn algorithm_runs(points: &[SweepPoint]) -> Vec<(usize, usize)> {
+    let is_known = points.iter().all(|point| !point.algorithm.is_empty());
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (index, point) in points.iter().enumerate() {
+        match runs.last_mut() {
+            Some((first, end)) if !is_known || points[*first].algorithm == point.algorithm => {
+                *end = index + 1;
+            }
+            _ => runs.push((index, index + 1)),
+        }
+    }
+    runs
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of messages are below 2^53")]
+fn find_switches(sweep: &Sweep, ranges: &[(RangeLine, (usize, usize))]) -> Vec<AlgorithmSwitch> {
+    let points = &sweep.points;
+    let sizes: Vec<u64> = points.iter().map(|point| point.message).collect();
+    let element = sweep.key.dtype.as_ref().and_then(Dtype::bytes).unwrap_or(1);
+    let granularity = sweep.kind.size_granularity(element, sweep.key.ranks);
+    let switch = |end: usize, possible_ends: (usize, usize), evidence: SwitchEvidence| {
+        let before = ranges.iter().find(|(range, _)| range.end == end);
+        let behind = ranges.iter().find(|(range, _)| range.first == end);
+        let [left, right] = [end - 1, end].map(|index| points[index].bandwidth_bytes as f64);
+        let middle = (left * right).sqrt();
+        let jump = before
+            .zip(behind)
+            .map(|((before, _), (behind, _))| behind.line.micros(middle) / before.line.micros(middle));
+        AlgorithmSwitch {
+            before: sizes[end - 1],
+            behind: sizes[end],
+            at_least: sizes[possible_ends.0 - 1],
+            at_most: sizes[possible_ends.1],
+            evidence,
+            jump,
+            is_located: is_located(&sizes, possible_ends),
+            refining_sizes: refining_sizes(&sizes, end, possible_ends, granularity),
+        }
+    };
+    let runs = algorithm_runs(points);
+    let mut switches: BTreeMap<usize, AlgorithmSwitch> = BTreeMap::new();
+    for (_, end) in &runs[..runs.len().saturating_sub(1)] {
+        switches.insert(*end, switch(*end, (*end, *end), SwitchEvidence::AlgorithmType));
+    }
+    for (range, possible_ends) in ranges {
+        // The end of a run is no result of the fit.
+        if range.end < points.len() && !switches.contains_key(&range.end) {
+            switches.insert(range.end, switch(range.end, *possible_ends, SwitchEvidence::Fit));
+        }
+    }
+    switches.into_values().collect()
+}
+
+/// Algorithms by the lines of several group sizes, for small and for large messages.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ScalingOfGroups {
+    pub(crate) collective: CollectiveKind,
+    pub(crate) tier: Option<u64>,
+    pub(crate) dtype: Option<String>,
+    pub(crate) environment: String,
+    pub(crate) ranks: Vec<u64>,
+    /// By the lines of the smallest sizes.
+    pub(crate) small_messages: ScalingComparison,
+    /// By those of the largest sizes.
+    pub(crate) large_messages: ScalingComparison,
+}
+
+/// Compares the algorithms of each collective over its group sizes, where there are several. The factors of the algorithms are those
+/// of equal parts, so sweeps with other parts are left out.
+pub(crate) fn compare_group_sizes(fits: &[SweepFit]) -> Vec<ScalingOfGroups> {
+    let mut groups: BTreeMap<(CollectiveKind, SweepKey), Vec<&SweepFit>> = BTreeMap::new();
+    let has_equal_parts = |fit: &&SweepFit| fit.sweep.key.parts == PartWeights::Equal;
+    for fit in fits.iter().filter(has_equal_parts).filter(|fit| !fit.ranges.is_empty()) {
+        let key = SweepKey { ranks: 0, ..fit.sweep.key.clone() };
+        groups.entry((fit.sweep.kind, key)).or_default().push(fit);
+    }
+    let several = groups.into_iter().filter(|(_, fits)| fits.len() > 1);
+    several
+        .map(|((collective, key), fits)| {
+            let compared = |line_of: fn(&SweepFit) -> Option<&RangeLine>| {
+                let lines: Vec<GroupLine<'_>> = fits
+                    .iter()
+                    .filter_map(|fit| {
+                        Some(GroupLine { ranks: fit.sweep.key.ranks, line: &line_of(fit)?.line })
+                    })
+                    .collect();
+                compare_algorithms(collective, &lines)
+            };
+            ScalingOfGroups {
+                collective,
+                tier: key.tier,
+                dtype: key.dtype.map(|dtype| dtype.as_str().to_owned()),
+                environment: key.environment,
+                ranks: fits.iter().map(|fit| fit.sweep.key.ranks).collect(),
+                small_messages: compared(|fit| fit.ranges.first()),
+                large_messages: compared(|fit| fit.ranges.last()),
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sweep(algorithm: impl Fn(u64) -> &'static str, micros: impl Fn(f64) -> f64) -> Sweep {
+        let points = (10..26)
+            .map(|bits| {
+                let message = 1_u64 << bits;
+                SweepPoint {
+                    message,
+                    bandwidth_bytes: message,
+                    micros: micros(message as f64),
+                    interval: None,
+                    algorithm: algorithm(message).to_owned(),
+                    rows: 1,
+                    is_foreign: false,
+                }
+            })
+            .collect();
+        let key = SweepKey {
+            tier: Some(1),
+            ranks: 8,
+            dtype: Some(Dtype::Bf16),
+            environment: String::new(),
+            parts: PartWeights::Equal,
+        };
+        Sweep { kind: CollectiveKind::AllReduce, key, points }
+    }
+
+    #[test]
+    fn a_jump_is_a_discontinuity_with_sizes_that_locate_it() {
+        let micros = |bytes: f64| match bytes < 100_000.0 {
+            true => 10.0 + bytes * 1e-3 / 20.0,
+            false => 40.0 + bytes * 1e-3 / 90.0,
+        };
+        let fit = SweepFit::from_sweep(sweep(|_| "", micros));
+        let [switch] = fit.switches.as_slice() else { panic!("{:?}", fit.switches) };
+        assert_eq!((switch.before, switch.behind), (65_536, 131_072));
+        assert_eq!((switch.at_least, switch.at_most), (65_536, 131_072));
+        assert!(switch.is_discontinuity() && !switch.is_located, "{switch:?}");
+        // Both lines at 92682 bytes, between the two sizes.
+        assert!((switch.jump.expect("lines") - (40.0 + 1.0298) / (10.0 + 4.6341)).abs() < 0.01, "{switch:?}");
+        assert!(switch.refining_sizes.contains(&81_920) && switch.refining_sizes.len() == 8, "{switch:?}");
+        assert_eq!(switch.evidence, SwitchEvidence::Fit);
+    }
+
+    /// A change that the profiler shows is one, even if the durations do not.
+    #[test]
+    fn the_profilers_algorithm_divides_the_sizes() {
+        let named = |message: u64| if message < 65_536 { "RING-RING" } else { "HD-RING" };
+        let fit = SweepFit::from_sweep(sweep(named, |bytes| 10.0 + bytes * 1e-3 / 20.0));
+        let [switch] = fit.switches.as_slice() else { panic!("{:?}", fit.switches) };
+        assert_eq!((switch.before, switch.behind), (32_768, 65_536));
+        assert_eq!(switch.evidence, SwitchEvidence::AlgorithmType);
+        assert!(!switch.is_discontinuity(), "{switch:?}");
+        assert_eq!(fit.ranges.len(), 2);
+        assert_eq!(fit.ranges[1].algorithm, "HD-RING");
+        // One row without the algorithm: the fit decides.
+        let partly = |message: u64| if message == 1024 { "" } else { named(message) };
+        let fit = SweepFit::from_sweep(sweep(partly, |bytes| 10.0 + bytes * 1e-3 / 20.0));
+        assert_eq!((fit.switches.len(), fit.ranges.len()), (0, 1));
+    }
+
+    #[test]
+    fn an_algorithm_of_few_sizes_has_no_line_but_a_change() {
+        let named = |message: u64| if message < 4096 { "TREE" } else { "RING" };
+        let fit = SweepFit::from_sweep(sweep(named, |bytes| 10.0 + bytes * 1e-3 / 20.0));
+        assert_eq!((fit.ranges.len(), fit.switches.len()), (1, 1));
+        assert_eq!(fit.switches[0].jump, None);
+        assert!(fit.line_of_point(0).is_none() && fit.line_of_point(3).is_some());
+    }
+}

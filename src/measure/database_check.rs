@@ -1,0 +1,198 @@
+//! Check of a database's cases by the vendor's code. Stored outcomes are reused, new ones are stored before they are
+//! reported.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use signal_hook::consts;
+
+use crate::{base::command_error::CommandError, measure::filtered_cases::row_filter};
+use crate::{
+    base::{assets::AssetFiles, files::FolderLock},
+    cases::plan::{CaseSelection, EqualCallEvidence, PlannedCase, RunPlan, UpdateMode, select_cases},
+    database::{
+        Database,
+        ledger::{Ledger, NewCheck, StoredCheck},
+    },
+    kernel::{
+        CacheState, CaseId, CheckOutcome, IdentifiedCase, KernelName, catalogue::Catalogue,
+        device_profile::DeviceProfile,
+    },
+    measure::vendor_check::{CheckSettings, check_cases, installed_software, planned_call_digest},
+    show::report::Timestamp,
+};
+
+/// Outcomes stored in one transaction.
+const TRANSACTION_SIZE: usize = 256;
+/// Longest time between an outcome and its transaction.
+const TRANSACTION_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) type CheckSink<'a> = dyn FnMut(&IdentifiedCase, &CheckOutcome) + 'a;
+
+/// The cases of a database that are to be checked. The database is locked while this exists.
+pub(crate) struct DatabaseCheck {
+    settings: CheckSettings,
+    ledger: Ledger,
+    pub(crate) plan: RunPlan,
+    digests: Vec<String>,
+    /// Outcomes of earlier checks.
+    stored: HashMap<CaseId, StoredCheck>,
+    pub(crate) versions: String,
+    _lock: FolderLock,
+}
+
+impl DatabaseCheck {
+    /// Plans the check. `recheck` ignores stored outcomes.
+    pub(crate) fn prepare(
+        db: &Path,
+        assets: AssetFiles,
+        kernels: &[KernelName],
+        filter: Option<&str>,
+        python: String,
+        processes: usize,
+        recheck: bool,
+    ) -> Result<Self, CommandError> {
+        let catalogue = Catalogue::load(&assets)?;
+        let database = Database::open(db)?;
+        let device = DeviceProfile::load(&assets, database.device())?;
+        let filter = row_filter(filter, &database, &catalogue, CacheState::Hot)?;
+        let versions = installed_software(&python)?.to_string();
+        let mut lock = database.lock()?;
+        let none = BTreeSet::new();
+        let selection = CaseSelection {
+            withdrawn: &BTreeMap::new(),
+            update: UpdateMode::All,
+            cache: CacheState::Hot,
+            kernels,
+            cases: &[],
+            filter: filter.as_ref(),
+            measured: &none,
+            imprecise: &none,
+            refused_calls: None,
+            equal_calls: &EqualCallEvidence::default(),
+            weight_column: None,
+            case_weights: &BTreeMap::new(),
+        };
+        let plan = select_cases(&database, &catalogue, &device, &selection)?;
+        database.initialise(&mut lock)?;
+        let ledger = database.ledger()?;
+        let stored = if recheck { HashMap::new() } else { ledger.stored_checks()? };
+        let digests = plan.cases.iter().map(|planned| planned_call_digest(planned, &catalogue)).collect();
+        let settings = CheckSettings { python, processes, catalogue, assets };
+        Ok(Self { settings, ledger, plan, digests, stored, versions, _lock: lock })
+    }
+
+    /// Number of cases, including those that are not called because of the catalogue.
+    pub(crate) fn total(&self) -> usize {
+        self.plan.cases.len() + self.plan.not_launched.len()
+    }
+
+    /// Number of cases whose outcome is known without a call.
+    pub(crate) fn known(&self) -> usize {
+        let planned = self.plan.cases.iter().zip(&self.digests);
+        let stored = planned.filter(|(planned, digest)| {
+            valid_outcome(&self.stored, planned, digest, &self.versions).is_some()
+        });
+        self.plan.not_launched.len() + stored.count()
+    }
+
+    /// Reports every case, and checks those without a valid stored outcome. Returns true if a signal stopped it.
+    pub(crate) fn run(&mut self, report: &mut CheckSink<'_>) -> Result<bool, CommandError> {
+        let by_rule: Vec<(&IdentifiedCase, CheckOutcome)> = self
+            .plan
+            .not_launched
+            .iter()
+            .map(|(case, outcome)| (case, CheckOutcome::by_rule(outcome)))
+            .collect();
+        let checks: Vec<NewCheck<'_>> = by_rule
+            .iter()
+            .map(|(case, outcome)| NewCheck { case: case.id().clone(), digest: "", outcome })
+            .collect();
+        self.ledger.add_checks(&self.versions, Timestamp::now().0, &checks)?;
+        by_rule.iter().for_each(|(case, outcome)| report(case, outcome));
+        let mut open = Vec::new();
+        for (planned, digest) in self.plan.cases.iter().zip(&self.digests) {
+            match valid_outcome(&self.stored, planned, digest, &self.versions) {
+                Some(outcome) => report(&planned.case, outcome),
+                None => open.push((planned.clone(), digest.as_str())),
+            }
+        }
+        check_open(&self.settings, open, &self.versions, &mut self.ledger, report)
+    }
+}
+
+/// The stored outcome of a call, if neither the call nor the software has changed since.
+fn valid_outcome<'a>(
+    stored: &'a HashMap<CaseId, StoredCheck>,
+    planned: &PlannedCase,
+    digest: &str,
+    versions: &str,
+) -> Option<&'a CheckOutcome> {
+    let check = stored.get(planned.case.id())?;
+    (check.digest == digest && check.software == versions).then_some(&check.outcome)
+}
+
+/// Checks cases; every outcome is in the ledger before it is reported. Returns true if a signal stopped the check.
+fn check_open(
+    settings: &CheckSettings,
+    open: Vec<(PlannedCase, &str)>,
+    versions: &str,
+    ledger: &mut Ledger,
+    report: &mut CheckSink<'_>,
+) -> Result<bool, CommandError> {
+    if open.is_empty() {
+        return Ok(false);
+    }
+    let (cases, digests): (Vec<PlannedCase>, Vec<&str>) = open.into_iter().unzip();
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [consts::SIGINT, consts::SIGTERM, consts::SIGHUP] {
+        // If the handler cannot be installed, the signal ends the program and only outcomes that are not yet in the
+        // ledger are lost.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
+    }
+    let mut failure = None;
+    let mut store = |waiting: &mut Vec<(usize, CheckOutcome)>, report: &mut CheckSink<'_>| {
+        let checks: Vec<NewCheck<'_>> = waiting
+            .iter()
+            .map(|(index, outcome)| NewCheck {
+                case: cases[*index].case.id().clone(),
+                digest: digests[*index],
+                outcome,
+            })
+            .collect();
+        match ledger.add_checks(versions, Timestamp::now().0, &checks) {
+            Ok(()) => {
+                for (index, outcome) in waiting.drain(..) {
+                    report(&cases[index].case, &outcome);
+                }
+            }
+            Err(error) => {
+                failure.get_or_insert(error);
+                stop.store(true, Ordering::Relaxed);
+                waiting.clear();
+            }
+        }
+    };
+    let mut waiting = Vec::new();
+    let mut last_transaction = Instant::now();
+    let checked = check_cases(settings, &cases, &stop, &mut |index, outcome| {
+        waiting.push((index, outcome));
+        if waiting.len() >= TRANSACTION_SIZE || last_transaction.elapsed() >= TRANSACTION_INTERVAL {
+            store(&mut waiting, report);
+            last_transaction = Instant::now();
+        }
+    });
+    store(&mut waiting, report);
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
+    checked?;
+    Ok(stop.load(Ordering::Relaxed))
+}

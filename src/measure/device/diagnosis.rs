@@ -1,0 +1,233 @@
+//! Checks of `npubench doctor`: conditions for measuring on this host. They change nothing.
+
+use std::{io, path::Path};
+
+use super::{CustomOperators, DeviceError, DeviceNumbering, HostDevices, VISIBLE, describe_health};
+use crate::kernel::{LogicalDeviceId, SoftwareFingerprint};
+
+/// Result of a check, with its text in output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+pub(crate) enum CheckStatus {
+    #[strum(serialize = "ok")]
+    Passed,
+    /// Measuring works with a limitation.
+    #[strum(serialize = "warning")]
+    Warning,
+    /// Measuring is impossible.
+    #[strum(serialize = "missing")]
+    Missing,
+}
+
+/// One check of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DoctorCheck {
+    /// Checked condition.
+    pub(crate) name: &'static str,
+    pub(crate) status: CheckStatus,
+    /// Observed state.
+    pub(crate) found: String,
+    /// Required action; empty if the check passed.
+    pub(crate) fix: String,
+}
+
+pub(super) fn doctor_check(
+    name: &'static str,
+    status: CheckStatus,
+    found: impl Into<String>,
+    fix: &str,
+) -> DoctorCheck {
+    let fix = if status == CheckStatus::Passed { String::new() } else { fix.to_owned() };
+    DoctorCheck { name, status, found: found.into(), fix }
+}
+
+/// Free bytes recommended for a run of ten hours; msprof needs twenty times the size of its raw data.
+const FREE_DISK: u64 = 50 << 30;
+
+/// Checks the devices listed by `npu-smi`.
+pub(crate) fn check_devices(host: &Result<HostDevices, DeviceError>) -> DoctorCheck {
+    let info = match host {
+        Ok(host) => &host.info,
+        Err(error) => return doctor_check("devices", CheckStatus::Missing, error.to_string(), &error.hint()),
+    };
+    let Some(first) = info.chips.first() else {
+        let fix = "load the driver, or map devices into the container";
+        return doctor_check("devices", CheckStatus::Missing, "none", fix);
+    };
+    let version = if info.version.is_empty() { "of unknown version" } else { &info.version };
+    let mut found = format!("{} of {}, npu-smi {version}", info.chips.len(), first.name);
+    let unhealthy = info.chips.iter().filter(|chip| chip.health != "OK").map(describe_health);
+    let unhealthy: Vec<String> = unhealthy.collect();
+    if unhealthy.is_empty() {
+        return doctor_check("devices", CheckStatus::Passed, found, "");
+    }
+    found.push_str(&format!("; {}", unhealthy.join(", ")));
+    doctor_check("devices", CheckStatus::Warning, found, "they are left out; reset them")
+}
+
+const DEVICES_OF_TORCH: &str = "devices of torch";
+const MAP_SAME_DEVICES: &str = "map the same devices for `npu-smi` and torch, and compare `npu-smi info -m`";
+
+/// Compares the numbers that a run gives to devices with the number of devices that torch counts.
+pub(crate) fn check_device_count(numbering: &DeviceNumbering, counted: u32) -> DoctorCheck {
+    match numbering.mismatch(counted) {
+        Some(problem) => doctor_check(DEVICES_OF_TORCH, CheckStatus::Missing, problem, MAP_SAME_DEVICES),
+        None => doctor_check(DEVICES_OF_TORCH, CheckStatus::Passed, counted.to_string(), ""),
+    }
+}
+
+/// Compares the logical numbers of the listed devices with the number of devices that torch counts.
+pub(crate) fn check_numbering(host: &HostDevices, counted: Result<u32, String>) -> DoctorCheck {
+    const NAME: &str = DEVICES_OF_TORCH;
+    let numbering = DeviceNumbering::of_listed(&host.info);
+    let count = match counted {
+        Ok(count) => count,
+        Err(error) => {
+            let fix = import_fix(&error).unwrap_or("check the driver and CANN");
+            return doctor_check(NAME, CheckStatus::Missing, error, fix);
+        }
+    };
+    let resolved = if numbering.has_gaps() {
+        numbering.resolve_gaps(count).map_err(|error| error.to_string())
+    } else {
+        numbering.mismatch(count).map_or(Ok(numbering), Err)
+    };
+    match resolved {
+        Err(problem) => doctor_check(NAME, CheckStatus::Missing, problem, MAP_SAME_DEVICES),
+        Ok(numbering) => {
+            let remark = numbering.remark(host);
+            let remark = remark.unwrap_or_else(|| "numbered as in `npu-smi info`".to_owned());
+            let status =
+                if host.without_chip_map.is_some() { CheckStatus::Warning } else { CheckStatus::Passed };
+            doctor_check(NAME, status, format!("{count}; {remark}"), "update the driver's npu-smi")
+        }
+    }
+}
+
+/// Returns what to do if a Python package is missing; `None` for other errors.
+fn import_fix(error: &str) -> Option<&'static str> {
+    let is_missing = error.contains("ModuleNotFoundError");
+    is_missing.then_some("install torch and torch_npu, or give the Python that has them with `--python`")
+}
+
+/// Checks that torch_npu could use a device: the first usable one of those that are free, if any is free.
+pub(crate) fn check_device_use(
+    usable: Result<Result<Option<LogicalDeviceId>, String>, String>,
+) -> DoctorCheck {
+    const NAME: &str = "device use";
+    match usable {
+        Ok(Ok(Some(device))) => {
+            doctor_check(NAME, CheckStatus::Passed, format!("torch_npu uses device {device} of torch"), "")
+        }
+        Ok(Ok(None)) => doctor_check(
+            NAME,
+            CheckStatus::Warning,
+            "not tried, because all devices are in use",
+            "repeat the command when a device is free",
+        ),
+        Ok(Err(problem)) | Err(problem) => {
+            let fix = import_fix(&problem).unwrap_or(
+                "compare the driver with the version that CANN's release notes require, and check that this user may open \
+                 /dev/davinci*",
+            );
+            doctor_check(NAME, CheckStatus::Missing, problem, fix)
+        }
+    }
+}
+
+/// Checks that the versions of driver and firmware are known. No file of an installation lists the drivers that its CANN
+/// supports, so that the versions are printed for comparison with its release notes.
+pub(crate) fn check_driver(software: &SoftwareFingerprint) -> DoctorCheck {
+    let version = |version: &Option<String>| version.clone().unwrap_or_else(|| "unknown".to_owned());
+    let found = format!("{}, firmware {}", version(&software.driver), version(&software.firmware));
+    let is_known = software.driver.is_some() && software.firmware.is_some();
+    let status = if is_known { CheckStatus::Passed } else { CheckStatus::Warning };
+    let fix = "its version.info is not readable; inside a container, map the driver's folder, so that rows record it";
+    doctor_check("driver", status, found, fix)
+}
+
+/// Checks that no variable renumbers the devices.
+pub(crate) fn check_visible_devices(variable: impl Fn(&str) -> Option<String>) -> DoctorCheck {
+    let Some(value) = variable(VISIBLE) else {
+        return doctor_check("device numbers", CheckStatus::Passed, format!("{VISIBLE} is not set"), "");
+    };
+    let found = format!("{VISIBLE}={value} renumbers the devices for torch, but not for the profiler");
+    let fix = "unset it, and select devices with `--devices` and the numbers of `npu-smi info`";
+    doctor_check("device numbers", CheckStatus::Missing, found, fix)
+}
+
+/// Checks for packages of custom operators.
+pub(crate) fn check_operators(packages: &[CustomOperators], kernels: &[&str]) -> DoctorCheck {
+    if packages.is_empty() {
+        let fix = "install the package that brings them, such as vllm-ascend, or set ASCEND_CUSTOM_OPP_PATH";
+        let found = format!("none; {} need them", kernels.join(", "));
+        return doctor_check("custom operators", CheckStatus::Warning, found, fix);
+    }
+    let named = packages.iter().map(|package| {
+        let how = if package.is_set { "" } else { " (set for the replays)" };
+        format!("{}{how}", package.folder.display())
+    });
+    doctor_check("custom operators", CheckStatus::Passed, named.collect::<Vec<_>>().join(", "), "")
+}
+
+/// Checks the mode of new files and the free disk space.
+pub(crate) fn check_files(folder: &Path) -> Vec<DoctorCheck> {
+    let umask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+    nix::sys::stat::umask(umask);
+    let bits = umask.bits();
+    let state = if bits & 0o027 == 0o027 { CheckStatus::Passed } else { CheckStatus::Warning };
+    let mode =
+        doctor_check("umask", state, format!("{bits:04o}"), "msprof requires 0027 or stricter: `umask 0027`");
+    // A folder that does not exist yet will be on the disk of the folder above.
+    let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    let disk = match nix::sys::statvfs::statvfs(existing) {
+        Err(error) => {
+            let found = format!("`{}`: {}", folder.display(), io::Error::from(error));
+            doctor_check("disk", CheckStatus::Warning, found, "check the folder")
+        }
+        Ok(disk) => {
+            let free = disk.blocks_available() * disk.fragment_size();
+            let state = if free >= FREE_DISK { CheckStatus::Passed } else { CheckStatus::Warning };
+            let found = format!("{} GiB free below `{}`", free >> 30, folder.display());
+            let fix = "a run of one night needs tens of GiB of raw data; free some, or use another disk";
+            doctor_check("disk", state, found, fix)
+        }
+    };
+    vec![mode, disk]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::device::npu_smi::parse_info;
+
+    #[test]
+    fn unknown_version_of_npu_smi_is_named() {
+        let table = "\
+            | NPU   Name   | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+            | Chip         | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
+            | 0     910B3  | OK            | 97.5        41                0    / 0             |
+            | 0            | 0000:C1:00.0  | 12          0    / 0          3379 / 65536         |
+            ";
+        let info = parse_info(table).expect("a chip");
+        let check = check_devices(&Ok(HostDevices { info, without_chip_map: None }));
+        assert!(check.found.contains("npu-smi of unknown version"), "{check:?}");
+    }
+
+    #[test]
+    fn each_failed_check_names_a_fix() {
+        let check = check_visible_devices(|name| (name == VISIBLE).then(|| "3".to_owned()));
+        assert!(check.status == CheckStatus::Missing && check.fix.contains("--devices"), "{check:?}");
+        assert_eq!(check_visible_devices(|_| None).status, CheckStatus::Passed);
+        let missing = check_device_use(Err("ModuleNotFoundError: No module named 'torch'".to_owned()));
+        assert!(missing.fix.contains("--python"), "{missing:?}");
+        let refused = check_device_use(Ok(Err("error code is 107001".to_owned())));
+        assert!(
+            refused.status == CheckStatus::Missing && refused.fix.contains("/dev/davinci"),
+            "{refused:?}"
+        );
+        assert_eq!(check_device_use(Ok(Ok(Some(LogicalDeviceId(2))))).status, CheckStatus::Passed);
+        assert_eq!(check_device_use(Ok(Ok(None))).status, CheckStatus::Warning);
+        assert_eq!(check_driver(&SoftwareFingerprint::default()).status, CheckStatus::Warning);
+        assert_eq!(check_operators(&[], &["X"]).found, "none; X need them");
+    }
+}

@@ -1,0 +1,347 @@
+//! Devices of a host: discovery by `npu-smi`, selection, leases, software fingerprint, checks of `doctor`.
+
+mod custom_operators;
+pub(crate) mod diagnosis;
+mod installation;
+mod lease;
+mod lease_folder;
+pub mod npu_smi;
+mod numbering;
+mod platform_config;
+mod software;
+
+use std::{
+    collections::BTreeMap,
+    fs, io, iter,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+pub(crate) use custom_operators::{CustomOperators, custom_operators, operator_environment};
+pub(crate) use diagnosis::{CheckStatus, DoctorCheck};
+pub(crate) use installation::check_installation;
+pub use lease::DeviceLease;
+pub(crate) use lease::DeviceLeases;
+pub(crate) use lease_folder::LeaseFolder;
+pub(crate) use numbering::DeviceNumbering;
+pub(crate) use platform_config::PlatformConfig;
+use serde::Serialize;
+pub(crate) use software::{HostSoftware, SoftwareLocations};
+
+use crate::{
+    base::process::{self, CommandSpec, ExitKind, ProcessError},
+    kernel::SoftwareFingerprint,
+    measure::device::npu_smi::{NpuChip, NpuSmiError, NpuSmiInfo, parse_chip_map, parse_info},
+};
+
+/// Time limit of `npu-smi`: it takes seconds, and hangs if the driver does.
+const NPU_SMI_LIMIT: Duration = Duration::from_secs(60);
+
+/// Error of device discovery, selection or leasing.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// `npu-smi` cannot be run.
+    #[error("the devices of this host are not known: {0}")]
+    Process(#[from] ProcessError),
+    /// `npu-smi` failed or timed out.
+    #[error("`npu-smi info` failed: {0}")]
+    Failed(String),
+    /// The output of `npu-smi` cannot be parsed.
+    #[error("`npu-smi info` cannot be read: {0}")]
+    Unreadable(#[from] NpuSmiError),
+    /// No selected device is healthy.
+    #[error("no device can be used: {0}")]
+    Unhealthy(String),
+    /// Every selected device is in use by other programs.
+    #[error("no device is free: {0}")]
+    Busy(String),
+    /// The environment renumbers devices for torch.
+    #[error("`{VISIBLE}={value}` renumbers the devices for torch, but not for the profiler")]
+    Renumbered {
+        /// Value of the variable.
+        value: String,
+        /// Option that selects the same devices.
+        option: String,
+    },
+    /// The lease of the device is held.
+    #[error("device {device} is in use by another run of npubench; `{}` is locked", .lease.display())]
+    InUse {
+        /// The device.
+        device: u32,
+        /// The file whose lock its processes hold.
+        lease: PathBuf,
+    },
+    /// The folder of leases is unsafe or cannot be created.
+    #[error("the folder of leases `{}` cannot be used: {problem}", .folder.display())]
+    LeaseFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason.
+        problem: String,
+    },
+    /// The lease file cannot be created or locked.
+    #[error("cannot lock `{}`: {source}", .lease.display())]
+    Lease {
+        /// The file.
+        lease: PathBuf,
+        /// Error of the operating system.
+        #[source]
+        source: io::Error,
+    },
+    /// `npu-smi` and torch count different devices, so that the numbers of the devices are not known.
+    #[error("`npu-smi` lists {listed} devices with gaps in their logic ids, and torch counts {counted}")]
+    Miscounted {
+        /// Devices that torch counts.
+        counted: u32,
+        /// Devices that `npu-smi` lists.
+        listed: u32,
+    },
+    /// A selected device does not exist.
+    #[error("this host has no device {device}; it has {known}")]
+    Unknown {
+        /// The device.
+        device: u32,
+        /// Devices of the host.
+        known: String,
+    },
+}
+
+impl DeviceError {
+    /// Returns the advice printed with the error.
+    pub fn hint(&self) -> String {
+        let advice = match self {
+            Self::Renumbered { option, .. } => return format!("unset it, and select devices with {option}"),
+            Self::Unknown { .. } => {
+                "select from these with `--devices`; they are numbered as in `npu-smi info`"
+            }
+            Self::Busy(_) => "wait for them with `--busy wait`, or name others with `--devices`",
+            Self::Unhealthy(_) => "see `npu-smi info`; reset or replace the device",
+            Self::InUse { .. } => "`fuser` on that file names the processes; wait for them or end them",
+            Self::Lease { .. } => "check permissions and free space there",
+            Self::LeaseFolder { .. } => {
+                "give a folder of your own, or one that containers share, with `--leases`"
+            }
+            Self::Miscounted { .. } => {
+                "compare `npu-smi info -m` with `torch.npu.device_count()`; map the same devices for both"
+            }
+            _ => "measure on a host with the NPU driver, or rehearse with `--host rehearsal`",
+        };
+        advice.to_owned()
+    }
+}
+
+/// Variable that renumbers devices for programs. The runtime numbers the devices of its list from 0 for
+/// `set_device`, and reports the number before that to the profiler (`MsprofNotifySetDevice` has the driver's number),
+/// so that a record's `Device_id` is not the number of torch.
+const VISIBLE: &str = "ASCEND_RT_VISIBLE_DEVICES";
+
+/// Rejects an environment in which torch and the profiler number devices differently.
+pub(crate) fn check_environment(numbering: &DeviceNumbering) -> Result<(), DeviceError> {
+    match std::env::var(VISIBLE) {
+        Err(std::env::VarError::NotPresent) => Ok(()),
+        value => {
+            let value = value.unwrap_or_default();
+            let option = numbering.option_for_visible(&value);
+            Err(DeviceError::Renumbered { value, option })
+        }
+    }
+}
+
+/// Runs `npu-smi info`; its output is written to the folder `scratch`. The logical numbers of the chips are their
+/// positions in the table.
+pub(crate) fn query_npu_smi(
+    environment: &[(String, String)],
+    scratch: &Path,
+) -> Result<NpuSmiInfo, DeviceError> {
+    query_npu_smi_until(environment, scratch, &AtomicBool::new(false))
+}
+
+/// Runs `npu-smi info` as [`query_npu_smi`], until `stop` is set.
+pub(crate) fn query_npu_smi_until(
+    environment: &[(String, String)],
+    scratch: &Path,
+    stop: &AtomicBool,
+) -> Result<NpuSmiInfo, DeviceError> {
+    Ok(parse_info(&run_npu_smi(&["info"], environment, scratch, stop)?)?)
+}
+
+/// Chips of the host with their logical numbers.
+#[derive(Debug)]
+pub(crate) struct HostDevices {
+    pub(crate) info: NpuSmiInfo,
+    /// Reason why `npu-smi info -m` gives no logical numbers; `None` if it does.
+    pub(crate) without_chip_map: Option<String>,
+}
+
+/// Runs `npu-smi info` and `npu-smi info -m`. Without a usable answer of the second, the positions of the chips in the
+/// table are their logical numbers.
+pub(crate) fn query_host_devices(
+    environment: &[(String, String)],
+    scratch: &Path,
+) -> Result<HostDevices, DeviceError> {
+    let mut info = query_npu_smi(environment, scratch)?;
+    let mut apply = || {
+        let text = run_npu_smi(&["info", "-m"], environment, scratch, &AtomicBool::new(false))?;
+        Ok::<_, DeviceError>(info.apply_chip_map(&parse_chip_map(&text)?)?)
+    };
+    let without_chip_map = apply().err().map(|error| match error {
+        DeviceError::Unreadable(error) => error.to_string(),
+        DeviceError::Failed(reason) => reason,
+        other => other.to_string(),
+    });
+    Ok(HostDevices { info, without_chip_map })
+}
+
+/// Runs `npu-smi` until it ends or `stop` is set, and returns its output, which is written to the folder `scratch`, too.
+fn run_npu_smi(
+    arguments: &[&str],
+    environment: &[(String, String)],
+    scratch: &Path,
+    stop: &AtomicBool,
+) -> Result<String, DeviceError> {
+    run_host_program("npu-smi", arguments, environment, scratch, stop)
+}
+
+/// Runs a program that prints a short text, and returns its output, which is also written to `scratch`.
+fn run_host_program(
+    name: &str,
+    arguments: &[&str],
+    environment: &[(String, String)],
+    scratch: &Path,
+    stop: &AtomicBool,
+) -> Result<String, DeviceError> {
+    let log = scratch.join(format!("{name}.txt"));
+    // The PATH of the collection scripts comes before our own.
+    let path = search_path(environment);
+    let program = process::find_program(name, &path);
+    let program = program.ok_or_else(|| ProcessError::NotFound { program: name.to_owned() })?;
+    let mut environment = environment.to_vec();
+    environment.retain(|(name, _)| name != "PATH");
+    environment.push(("PATH".to_owned(), path));
+    let job = CommandSpec {
+        command: iter::once(program.into_os_string()).chain(arguments.iter().map(Into::into)).collect(),
+        folder: scratch,
+        environment: &environment,
+        log: &log,
+        limit: NPU_SMI_LIMIT,
+        cut_off: None,
+        stdin: None,
+        record: None,
+    };
+    let ended = process::run_query(&job, stop)?;
+    let text = fs::read_to_string(&log).unwrap_or_default();
+    match ended {
+        ExitKind::Exited(0) => Ok(text),
+        ExitKind::TimedOut => Err(DeviceError::Failed(format!("no answer in {} s", NPU_SMI_LIMIT.as_secs()))),
+        other => {
+            let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
+            Err(DeviceError::Failed(format!("{other:?}: {}", last.trim())))
+        }
+    }
+}
+
+/// Returns the PATH of programs: the one in `environment`, followed by our own.
+pub(crate) fn search_path(environment: &[(String, String)]) -> String {
+    let own = std::env::var("PATH").unwrap_or_default();
+    let front = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
+    front.map_or_else(|| own.clone(), |front| format!("{front}:{own}"))
+}
+
+/// Devices to use.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SelectedDevices {
+    /// Selected devices, sorted by number.
+    pub(crate) chips: Vec<NpuChip>,
+    /// Reason for each device that was left out.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// Selects the wanted devices, or all; unhealthy ones are left out. It is an error if none is left.
+pub(crate) fn select_devices(
+    info: &NpuSmiInfo,
+    wanted: Option<&[u32]>,
+) -> Result<SelectedDevices, DeviceError> {
+    let devices: Vec<u32> = info.chips.iter().map(|chip| chip.physical_id).collect();
+    if let Some(&device) = wanted.unwrap_or_default().iter().find(|device| !devices.contains(device)) {
+        let known: Vec<String> = devices.iter().map(u32::to_string).collect();
+        return Err(DeviceError::Unknown { device, known: known.join(", ") });
+    }
+    let mut chips = info.chips.clone();
+    chips.retain(|chip| wanted.is_none_or(|wanted| wanted.contains(&chip.physical_id)));
+    chips.sort_by_key(|chip| chip.physical_id);
+    let (chips, unhealthy): (Vec<NpuChip>, Vec<NpuChip>) =
+        chips.into_iter().partition(|chip| chip.health == "OK");
+    let left_out: Vec<String> = unhealthy.iter().map(describe_health).collect();
+    if chips.is_empty() {
+        return Err(DeviceError::Unhealthy(left_out.join(", ")));
+    }
+    Ok(SelectedDevices { chips, left_out })
+}
+
+fn describe_health(chip: &NpuChip) -> String {
+    format!("the health of device {} is `{}`", chip.physical_id, chip.health)
+}
+
+/// Leaves out devices on which other processes run. It is an error if none is left.
+pub(crate) fn leave_out_busy(
+    info: &NpuSmiInfo,
+    chosen: SelectedDevices,
+) -> Result<SelectedDevices, DeviceError> {
+    let SelectedDevices { chips, mut left_out } = chosen;
+    let user = |chip: &NpuChip| info.processes_on(chip).next();
+    let (busy, chips): (Vec<NpuChip>, Vec<NpuChip>) =
+        chips.into_iter().partition(|chip| user(chip).is_some());
+    left_out.extend(busy.iter().filter_map(|chip| {
+        let process = user(chip)?;
+        Some(format!("device {} is used by process {} ({})", chip.physical_id, process.pid, process.name))
+    }));
+    if chips.is_empty() {
+        return Err(DeviceError::Busy(left_out.join(", ")));
+    }
+    Ok(SelectedDevices { chips, left_out })
+}
+
+/// Host, chips and software on which measurements depend.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HostFingerprint {
+    host: String,
+    /// Version of the driver's tools.
+    npu_smi: String,
+    /// Name of each chip, by device.
+    chips: BTreeMap<u32, String>,
+    environment: BTreeMap<String, String>,
+    /// Software that is known before a script has run.
+    software: SoftwareFingerprint,
+    /// Version of npubench.
+    npubench: &'static str,
+}
+
+/// Environment variables that affect measurements and that collections do not set themselves.
+const FINGERPRINT_VARIABLES: [&str; 3] = ["ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_CUSTOM_OPP_PATH"];
+
+impl HostFingerprint {
+    pub(crate) fn host_name(&self) -> &str {
+        &self.host
+    }
+
+    /// Returns the fingerprint as one line, equal for equal hosts.
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(crate) fn of_host(info: &NpuSmiInfo, chips: &[NpuChip], software: SoftwareFingerprint) -> Self {
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        Self {
+            host: host.to_string_lossy().into_owned(),
+            npu_smi: info.version.clone(),
+            chips: chips.iter().map(|chip| (chip.physical_id, chip.name.clone())).collect(),
+            environment: FINGERPRINT_VARIABLES
+                .into_iter()
+                .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+                .collect(),
+            software,
+            npubench: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Choice of the device profile of a new database, and comparison of a database's device with a profile or a host.
+
+use std::path::Path;
+
+use crate::base::command_error::CommandError;
+use crate::{
+    base::{assets::AssetFiles, files::ScratchFolder},
+    database::Database,
+    kernel::{DataKind, device_profile::DeviceProfile, soc_of_chip},
+    measure::{
+        device::{self, PlatformConfig, npu_smi::NpuChip},
+        vendor_check::first_device_soc,
+    },
+    profile::DeviceEvidence,
+    show::report::print_note,
+};
+
+/// Variable with the device of new databases.
+const DEVICE_VARIABLE: &str = "NPUBENCH_DEVICE";
+/// SoC name by npu-smi of every A3.
+const A3_FAMILY: &str = "Ascend910";
+
+/// Device profile of a new database, with its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceChoice {
+    pub(crate) name: String,
+    /// Source for messages, such as `given with --device`.
+    pub(crate) source: String,
+}
+
+/// How to correct a wrong device of a database.
+pub(crate) const CORRECT_DEVICE: &str = "use another folder for another device; if the device of the database is \
+    wrong, correct `device` in its database.yaml: the profiling columns do not depend on it, and `run --update all` \
+    assesses measured rows again";
+
+/// Chooses the device of a new database: the given one, else the one that the profile shows, else the host's. A database
+/// of kind `rehearsal` may have an assumed device. `chip` returns the name of the host's chips by npu-smi.
+pub(crate) fn choose_device(
+    assets: &AssetFiles,
+    kind: DataKind,
+    given: Option<&str>,
+    evidence: &DeviceEvidence,
+    chip: impl FnOnce() -> Option<String>,
+) -> Result<DeviceChoice, CommandError> {
+    let profiles = DeviceProfile::load_all(assets)?;
+    let fitting: Vec<&str> = profiles
+        .iter()
+        .filter(|profile| profile.fits(&evidence.facts))
+        .map(|profile| profile.device.as_str())
+        .collect();
+    let variable = std::env::var(DEVICE_VARIABLE).ok().filter(|name| !name.is_empty());
+    let given = given.map(|name| (name.to_owned(), "given with --device"));
+    if let Some((name, source)) = given.or_else(|| variable.map(|name| (name, "given by NPUBENCH_DEVICE"))) {
+        let profile = DeviceProfile::load(assets, &name)?;
+        check_evidence(&profile, evidence, &fitting)?;
+        return Ok(DeviceChoice { name, source: source.to_owned() });
+    }
+    let choice = |name: &str, source: String| Ok(DeviceChoice { name: name.to_owned(), source });
+    let sources = evidence.sources.join(", ");
+    if let ([name], false) = (fitting.as_slice(), evidence.facts.is_empty()) {
+        return choice(name, format!("from the profile: {} by {sources}", evidence.facts));
+    }
+    if kind == DataKind::Rehearsal {
+        let default = DeviceProfile::default_name();
+        let name =
+            if fitting.contains(&default) { default } else { fitting.first().copied().unwrap_or(default) };
+        return choice(name, "assumed; `--device` gives another one".to_owned());
+    }
+    let soc = chip().map(|chip| soc_of_chip(&chip));
+    if let Some(soc) = soc.filter(|soc| !soc.is_empty()) {
+        let of_host = profiles.iter().filter(|profile| profile.is_of_soc(&soc));
+        let of_host: Vec<&str> =
+            of_host.map(|profile| profile.device.as_str()).filter(|name| fitting.contains(name)).collect();
+        if let [name] = of_host.as_slice() {
+            return choice(name, format!("of this host: {soc} by npu-smi"));
+        }
+    }
+    let problem = if evidence.facts.is_empty() {
+        "the profile does not contain its device, and this host has none".to_owned()
+    } else {
+        format!("the device of the profile is ambiguous: {} by {sources}", evidence.facts)
+    };
+    let names = if fitting.is_empty() {
+        profiles.iter().map(|profile| profile.device.as_str()).collect()
+    } else {
+        fitting
+    };
+    let fits = if evidence.facts.is_empty() { "known profiles" } else { "these fit" };
+    Err(CommandError::bad_input(
+        problem,
+        format!("give the device with `--device`; {fits}: {}", names.join(", ")),
+    ))
+}
+
+/// Refuses a device that contradicts what the profiler states, or that has fewer cores or a lower clock than the records
+/// show: kernels may use a part of the cores, and a device may be set to any clock below its rating.
+fn check_evidence(
+    device: &DeviceProfile,
+    evidence: &DeviceEvidence,
+    fitting: &[&str],
+) -> Result<(), CommandError> {
+    let mut stated = evidence.facts.clone();
+    // A device may be set to any clock, and the records may be of kernels that use a part of the cores.
+    stated.clock_mhz = None;
+    if evidence.are_cores_inferred {
+        (stated.cube_cores, stated.vector_cores) = (None, None);
+    }
+    if device.fits(&stated) && !device.is_exceeded_by(&evidence.facts) {
+        return Ok(());
+    }
+    let hint = match fitting {
+        [] => "see docs/device-profiles.md for a device profile of your own".to_owned(),
+        names => format!("these profiles fit: {}", names.join(", ")),
+    };
+    let facts = &evidence.facts;
+    let problem =
+        format!("the profile is of {facts} by {}, not of `{}`", evidence.sources.join(", "), device.device);
+    Err(CommandError::bad_input(problem, hint))
+}
+
+/// Refuses a profile of another device than that of a database.
+pub(crate) fn check_profile_device(
+    database: &Database,
+    device: &DeviceProfile,
+    evidence: &DeviceEvidence,
+) -> Result<(), CommandError> {
+    check_evidence(device, evidence, &[]).map_err(|error| {
+        let message = format!("{}, the device of `{}`", error.message, database.folder().display());
+        CommandError::bad_input(message, CORRECT_DEVICE)
+    })
+}
+
+/// Describes the contradiction between the chips of a host and the device of a database; `None` without one.
+pub(crate) fn host_contradiction(device: &DeviceProfile, chips: &[NpuChip]) -> Option<String> {
+    let other = chips.iter().find(|chip| !device.is_of_soc(&soc_of_chip(&chip.name)))?;
+    let socs = device.soc.join(", ");
+    Some(format!(
+        "device {} of this host is {}, the device of the database is `{}` ({socs})",
+        other.physical_id, other.name, device.device
+    ))
+}
+
+/// As [`host_contradiction`]; chips of which npu-smi has one name for several SoCs are named by torch_npu.
+pub(crate) fn soc_contradiction(
+    device: &DeviceProfile,
+    chips: &[NpuChip],
+    python: &str,
+    environment: &[(String, String)],
+) -> Option<String> {
+    host_contradiction(device, chips).or_else(|| {
+        let soc = soc_of_host(chips, python, environment)?;
+        other_soc(device, &soc)
+    })
+}
+
+fn other_soc(device: &DeviceProfile, soc: &str) -> Option<String> {
+    (!device.is_of_soc(soc)).then(|| {
+        let (name, socs) = (&device.device, device.soc.join(", "));
+        format!("the devices of this host are {soc}, the device of the database is `{name}` ({socs})")
+    })
+}
+
+/// Compares the devices of a run with the device of the database, and sets values of the profile that CANN's
+/// platform_config has for this host. Fails if the host has another chip.
+pub(super) fn adapt_to_host(
+    device: &mut DeviceProfile,
+    database: &Database,
+    chips: &[NpuChip],
+    python: &str,
+    environment: &[(String, String)],
+) -> Result<(), CommandError> {
+    let variable =
+        |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+    let (soc, cann) = match database.kind() {
+        // The rehearsal host has the device of the database; its npu-smi prints the table of an A3.
+        DataKind::Rehearsal => (device.first_soc().map(str::to_owned), variable("ASCEND_HOME_PATH")),
+        DataKind::Npu => {
+            if let Some(problem) = host_contradiction(device, chips) {
+                return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
+            }
+            let soc = soc_of_host(chips, python, environment);
+            if let Some(problem) = soc.as_ref().and_then(|soc| other_soc(device, soc)) {
+                return Err(CommandError::bad_input(problem, CORRECT_DEVICE));
+            }
+            (soc, std::env::var("ASCEND_HOME_PATH").ok())
+        }
+    };
+    let config = soc.zip(cann).and_then(|(soc, cann)| PlatformConfig::read(Path::new(&cann), &soc));
+    config.iter().flat_map(|config| config.apply_to(device)).for_each(|note| print_note(&note));
+    Ok(())
+}
+
+/// Returns the SoC name of the devices. npu-smi has one name for all A3, so torch_npu is imported for theirs.
+fn soc_of_host(chips: &[NpuChip], python: &str, environment: &[(String, String)]) -> Option<String> {
+    let soc = soc_of_chip(&chips.first()?.name);
+    if soc != A3_FAMILY {
+        return Some(soc);
+    }
+    first_device_soc(python, environment).ok()
+}
+
+/// Returns the chips of this host by npu-smi; `None` without them, and for rehearsals.
+pub(crate) fn host_chips(kind: DataKind) -> Option<Vec<NpuChip>> {
+    if kind == DataKind::Rehearsal {
+        return None;
+    }
+    let scratch = ScratchFolder::create().ok()?;
+    device::query_npu_smi(&[], scratch.path()).ok().map(|info| info.chips)
+}
+
+/// Returns the name of the chips of this host by npu-smi, if all have the same.
+pub(crate) fn chip_of_host() -> Option<String> {
+    let chips = host_chips(DataKind::Npu)?;
+    let first = chips.first()?.name.clone();
+    chips.iter().all(|chip| chip.name == first).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::DeviceFacts;
+
+    fn evidence(soc: Option<&str>, cores: Option<u32>, clock_mhz: Option<u32>) -> DeviceEvidence {
+        DeviceEvidence {
+            facts: DeviceFacts {
+                soc: soc.map(str::to_owned),
+                cube_cores: cores,
+                vector_cores: cores.map(|cores| 2 * cores),
+                clock_mhz,
+            },
+            are_cores_inferred: false,
+            sources: vec!["NPU_INFO", "info.json"],
+        }
+    }
+
+    fn choose(
+        kind: DataKind,
+        given: Option<&str>,
+        evidence: &DeviceEvidence,
+        chip: Option<&str>,
+    ) -> Result<(String, String), CommandError> {
+        let choice =
+            choose_device(&AssetFiles::embedded(), kind, given, evidence, || chip.map(str::to_owned));
+        choice.map(|choice| (choice.name, choice.source))
+    }
+
+    #[test]
+    fn device_follows_from_the_profile_where_it_is_unique() {
+        let b4 = evidence(Some("Ascend910B"), Some(20), Some(1500));
+        let error = choose(DataKind::Npu, None, &b4, None).expect_err("several have 20 cores");
+        assert!(
+            error
+                .message
+                .contains("Ascend910B, 20 cube cores, 40 vector cores, 1500 MHz by NPU_INFO, info.json")
+        );
+        assert!(
+            error.hint.contains("ATLAS_800_A2_280T_32G_PCIE, ") && !error.hint.contains("752T"),
+            "{}",
+            error.hint
+        );
+        let (name, source) = choose(DataKind::Npu, None, &evidence(Some("Ascend310P"), None, None), None)
+            .expect("one profile");
+        assert_eq!(name, "ASCEND_310P3");
+        assert!(source.starts_with("from the profile: Ascend310P by"), "{source}");
+    }
+
+    #[test]
+    fn given_device_with_fewer_cores_or_a_lower_clock_than_the_records_show_is_refused() {
+        let mut shown = evidence(None, Some(24), Some(1650));
+        shown.are_cores_inferred = true;
+        let given = |name, shown: &DeviceEvidence| {
+            choose(DataKind::Npu, Some(name), shown, None).map(|_| ()).map_err(|error| error.message)
+        };
+        assert_eq!(given("ATLAS_800_A3_752T_128G_DIE", &shown), Ok(()), "1850 MHz, set lower");
+        let error = given("ATLAS_800_A2_313T_64G", &shown).expect_err("20 cores");
+        assert!(
+            error.contains("24 cube cores") && error.contains("not of `ATLAS_800_A2_313T_64G`"),
+            "{error}"
+        );
+        shown.facts.cube_cores = Some(16);
+        shown.facts.vector_cores = Some(32);
+        assert_eq!(given("ATLAS_800_A2_313T_64G", &shown), Ok(()), "kernels that use a part of the cores");
+        let error = given("ATLAS_800_A2_280T_32G_PCIE", &shown).expect_err("1500 MHz");
+        assert!(error.contains("1650 MHz"), "{error}");
+    }
+
+    #[test]
+    fn chip_of_the_host_decides_between_candidates() {
+        let b = evidence(Some("Ascend910B"), Some(20), Some(1800));
+        let chosen =
+            |chip| choose(DataKind::Npu, None, &b, chip).map(|(name, _)| name).map_err(|error| error.message);
+        assert_eq!(chosen(Some("910B3")).as_deref(), Ok("ATLAS_800_A2_313T_64G"));
+        assert!(chosen(Some("910B2")).is_err(), "the profile was taken on another host");
+        assert!(chosen(None).is_err());
+        let unknown = DeviceEvidence::default();
+        let (name, source) = choose(DataKind::Npu, None, &unknown, Some("910B4")).expect("the host's chip");
+        assert_eq!(
+            (&*name, &*source),
+            ("ATLAS_800_A2_280T_32G_PCIE", "of this host: Ascend910B4 by npu-smi")
+        );
+        // npu-smi has one name for all models of A3.
+        let error = choose(DataKind::Npu, None, &unknown, Some("Ascend910")).expect_err("ambiguous");
+        assert_eq!(error.message, "the profile does not contain its device, and this host has none");
+    }
+
+    #[test]
+    fn only_rehearsals_may_assume_a_device() {
+        let unknown = DeviceEvidence::default();
+        let (name, source) = choose(DataKind::Rehearsal, None, &unknown, None).expect("assumed");
+        assert_eq!(name, DeviceProfile::default_name());
+        assert!(source.starts_with("assumed"), "{source}");
+        let (name, _) =
+            choose(DataKind::Rehearsal, None, &evidence(Some("Ascend910B"), Some(20), Some(1800)), None)
+                .expect("one");
+        assert_ne!(name, DeviceProfile::default_name(), "it has 24 cores");
+        assert!(choose(DataKind::Npu, None, &unknown, None).is_err());
+    }
+
+    #[test]
+    fn given_device_must_not_contradict_the_profile() {
+        let given = Some("ATLAS_800_A2_313T_64G");
+        let b = evidence(Some("Ascend910B"), Some(24), Some(1800));
+        let error = choose(DataKind::Npu, given, &b, None).expect_err("24 cores");
+        assert!(error.message.contains("not of `ATLAS_800_A2_313T_64G`"), "{}", error.message);
+        let inferred = DeviceEvidence { are_cores_inferred: true, ..evidence(None, Some(18), Some(1800)) };
+        assert!(choose(DataKind::Npu, given, &inferred, None).is_ok(), "kernels may use a part of the cores");
+        assert!(choose(DataKind::Npu, Some("A2"), &DeviceEvidence::default(), None).is_err());
+    }
+}

@@ -1,0 +1,519 @@
+//! Runs one collection on the thread of a lane: renders its folder, runs its script, assesses its records. The result
+//! goes to the dispatcher, which stores it in the ledger.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::Path,
+    sync::atomic::AtomicBool,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    CollectionSettings, EngineError,
+    assess::{CollectionOutput, expected_launches},
+    conditions::{CollectionConditions, LaunchedCase},
+    gang_parts::{GangEnd, GangParts, common_text},
+    lane_context::LaneContext,
+};
+use crate::{
+    base::{
+        files::write_archive,
+        process::{self, CommandSpec, ExitKind},
+    },
+    cases::plan::{DEFAULT_LAUNCHES, LaunchCount, PlannedCase},
+    database::collection_path,
+    kernel::{
+        Attempt, ControlReading, LogicalDeviceId, SoftwareFingerprint,
+        render::{
+            CollectScript, ControlLaunches, GangHost, GangLaunch, GangRendezvous, HostNumbers, Manifest,
+            ManifestCase, ScriptCommunication, SentinelLengths, collect_script, files, replay_script,
+        },
+    },
+    measure::{
+        device::DeviceLeases,
+        evidence::files_to_archive,
+        nodes::PartOrder,
+        sched::{CollectionExit, StartCollection},
+        verify::{CollectionTermination, ExpectedLaunches, LaunchJournal, RawRecord, read_journal},
+    },
+};
+
+#[derive(Debug)]
+pub(super) struct CollectionResult {
+    pub(super) attempts: Vec<Attempt>,
+    /// Seconds of each case, in the order of the attempts; `None` if it did not end.
+    pub(super) seconds: Vec<Option<f64>>,
+    /// Seconds until the script could use its device; `None` if it could not.
+    pub(super) startup: Option<f64>,
+    pub(super) exit: CollectionExit,
+    /// True if its profile has records and can be read.
+    pub(super) has_readable_profile: bool,
+    /// Devices of the ranks that failed first, if torchrun names them; else empty.
+    pub(super) failed_devices: Vec<u32>,
+    /// Description of the end, for the ledger and for reasons.
+    pub(super) message: String,
+    /// Software of the host and of the script.
+    pub(super) software: SoftwareFingerprint,
+    /// Readings of the control kernels.
+    pub(super) controls: Vec<ControlReading>,
+    /// SHA-256 of the compressed evidence; `None` if it could not be written.
+    pub(super) archive: Option<String>,
+}
+
+pub(super) fn run_collection(
+    context: &LaneContext,
+    start: &StartCollection,
+) -> Result<CollectionResult, EngineError> {
+    let settings = &context.settings;
+    let cases: Vec<&PlannedCase> = start.cases.iter().map(|&index| &context.cases[index]).collect();
+    let folder = settings.folder.join(collection_path(start.collection));
+    let parts = GangParts::find(settings.nodes.as_ref(), start);
+    let devices = parts.as_ref().map_or_else(|| start.devices.clone(), |parts| parts.devices(start));
+    let request = ManifestRequest {
+        run: &settings.run,
+        collection: start.collection,
+        devices: &devices,
+        hosts: parts.as_ref().map(GangParts::manifest_hosts).unwrap_or_default(),
+        host: 0,
+    };
+    let manifest = collection_manifest(settings, request, &cases);
+    let rendezvous = parts.as_ref().map(|parts| {
+        let (address, port) = parts.address();
+        GangRendezvous { hosts: manifest.hosts.len(), host: 0, address, port }
+    });
+    write_folder(settings, &folder, &manifest, &cases, rendezvous)?;
+    let software = settings.host_software.read_fingerprint();
+    let started = SystemTime::now();
+    let job = CollectionScript {
+        settings,
+        leases: &context.leases,
+        run: &settings.run,
+        collection: start.collection,
+        devices: &start.devices,
+        limit: start.limit,
+        cut_off: start.cut_off,
+        folder: &folder,
+    };
+    let own_ranks = manifest.ranks_of_host(0);
+    let GangEnd { exit: ended, cause } = job.run_with_parts(context, parts.as_ref(), &manifest, &cases)?;
+    let collection_end = match ended {
+        ExitKind::Exited(_) | ExitKind::Signalled(_) => CollectionTermination::Exited,
+        ExitKind::TimedOut => CollectionTermination::TimedOut,
+        ExitKind::CutOff | ExitKind::Stopped => CollectionTermination::Stopped,
+    };
+    let expected: Vec<ExpectedLaunches<'_>> =
+        cases.iter().map(|planned| expected_launches(&settings.catalogue, planned)).collect();
+    let mut output = CollectionOutput::read(&folder, &manifest);
+    // msprof may exit with 0 without exporting tables; a second export of its raw data mostly succeeds.
+    let is_silent = output.unreadable.is_none() && lacks_a_device(&manifest, &output.records);
+    let is_silent = is_silent && !output.journal().lines.is_empty();
+    let profile = folder.join(files::PROFILE);
+    if is_silent && collection_end == CollectionTermination::Exited && has_profile(&profile) {
+        job.run_script(Some("export"), files::EXPORT_LOG, &context.stop)?;
+        output = CollectionOutput::read(&folder, &manifest);
+    }
+    let conditions = CollectionConditions {
+        termination: collection_end,
+        software_checked: settings.software.clone(),
+        software_at_start: software.clone(),
+        software_at_end: settings.host_software.read_fingerprint(),
+        cases: cases.iter().map(|planned| LaunchedCase::new(planned)).collect(),
+    };
+    conditions.write(&folder);
+    let attempts = output.assess(&manifest, &expected, &conditions);
+    let controls = output.controls(&manifest);
+    write_rank_durations(&folder, &attempts);
+    let journal = output.journal();
+    // The clocks of other hosts differ.
+    let of_host = output.journals.get(own_ranks).map(LaunchJournal::merge_all).unwrap_or_default();
+    let CollectionOutput { journals, records, unreadable, damaged: _ } = output;
+    let miscounted = journals.iter().find_map(|journal| settings.numbering.mismatch(journal.device_count?));
+    let has_readable_profile = unreadable.is_none() && !records.is_empty();
+    let outcome = cause.or(miscounted).or(unreadable).unwrap_or_else(|| match ended {
+        ExitKind::Exited(0) if journal.is_done && !has_readable_profile => {
+            format!("msprof left no records in {}", profile.display())
+        }
+        ExitKind::Exited(0) if journal.is_done => "done".to_owned(),
+        ExitKind::Exited(_) if journal.is_done => {
+            format!("the script failed after its last case: {}", last_line(&folder.join(files::LOG)))
+        }
+        ExitKind::Exited(_) => {
+            format!("the script did not finish: {}", last_line(&folder.join(files::LOG)))
+        }
+        ExitKind::Signalled(signal) => format!("ended by signal {signal}"),
+        ExitKind::CutOff => "ended by npubench at the deadline".to_owned(),
+        ExitKind::TimedOut => format!("ended by npubench at its time limit of {:.0} s", start.limit),
+        ExitKind::Stopped => "stopped".to_owned(),
+    });
+    let seconds = manifest.cases.iter().map(|case| journal.lines.get(&case.ordinal)?.seconds);
+    Ok(CollectionResult {
+        attempts,
+        seconds: seconds.collect(),
+        startup: of_host.started_at.filter(|_| journal.is_started).and_then(|at| seconds_since(started, at)),
+        exit: collection_exit(&journal, collection_end),
+        has_readable_profile,
+        failed_devices: failed_devices(&manifest, &start.devices, &folder),
+        message: outcome,
+        software: software.with_imported(journal.imported.clone().unwrap_or_default()),
+        controls,
+        archive: write_archive(&folder.join(files::EVIDENCE), &folder, &files_to_archive(&folder)).ok(),
+    })
+}
+
+/// Writes the durations of the fastest and of the slowest rank of a gang: a line for each case, in nanoseconds, in the
+/// order of the launches, of which the first are warm-ups. The ledger has those of the slowest rank, so that a failed
+/// write loses no sample.
+fn write_rank_durations(folder: &Path, attempts: &[Attempt]) {
+    let attempts = attempts.iter().flat_map(Attempt::with_equal_calls);
+    let lines = attempts.filter(|attempt| !attempt.fastest_ranks.is_empty()).map(|attempt| {
+        let slowest: Vec<i64> = attempt.launches.iter().map(|launch| launch.duration.0).collect();
+        let fastest: Vec<i64> = attempt.fastest_ranks.iter().map(|duration| duration.0).collect();
+        let line = serde_json::json!({
+            "case": attempt.case.as_str(), "fastest_ns": fastest, "slowest_ns": slowest,
+        });
+        format!("{line}\n")
+    });
+    let text: String = lines.collect();
+    if !text.is_empty() {
+        let _ = fs::write(folder.join(files::RANKS), text);
+    }
+}
+
+/// The script of a collection in its rendered folder.
+pub(super) struct CollectionScript<'a> {
+    pub(super) settings: &'a CollectionSettings,
+    pub(super) leases: &'a DeviceLeases,
+    pub(super) run: &'a str,
+    pub(super) collection: u32,
+    /// Devices whose leases the programs hold.
+    pub(super) devices: &'a [u32],
+    /// Time limit in seconds.
+    pub(super) limit: f64,
+    /// Wall time in seconds after which the script is ended in any case.
+    pub(super) cut_off: Option<f64>,
+    pub(super) folder: &'a Path,
+}
+
+impl CollectionScript<'_> {
+    /// Runs the script together with the parts of other nodes, if there are some, until all have ended.
+    fn run_with_parts(
+        &self,
+        context: &LaneContext,
+        parts: Option<&GangParts<'_>>,
+        manifest: &Manifest,
+        cases: &[&PlannedCase],
+    ) -> Result<GangEnd, EngineError> {
+        let Some(parts) = parts else {
+            let exit = self.run_script(None, files::LOG, &context.stop)?;
+            return Ok(GangEnd { exit, cause: None });
+        };
+        parts.start(&PartOrder {
+            run: self.run.to_owned(),
+            collection: self.collection,
+            cases: cases.iter().map(|planned| planned.case.id().as_str().to_owned()).collect(),
+            devices: manifest.host_numbers.devices.clone(),
+            hosts: Vec::new(),
+            place: 0,
+            store_port: parts.address().1,
+            limit: self.limit,
+            cut_off: self.cut_off,
+            digest: rendered_digest(self.settings, manifest, cases)?,
+        });
+        let mut own_ranks = manifest.ranks_of_host(0);
+        let is_done = || own_ranks.all(|rank| read_journal(&self.folder.join(files::journal(rank))).is_done);
+        let run = |stop: &AtomicBool| self.run_script(None, files::LOG, stop);
+        parts.run(self.folder, &context.stop, run, is_done)
+    }
+
+    /// Runs the script to its end, its time limit, or until `stop` is set.
+    pub(super) fn run_script(
+        &self,
+        argument: Option<&str>,
+        log: &str,
+        stop: &AtomicBool,
+    ) -> Result<ExitKind, EngineError> {
+        let settings = self.settings;
+        let record = format!("{}-{:05}.json", self.run, self.collection);
+        let stdin = self
+            .leases
+            .share_files(self.devices)
+            .map_err(|source| EngineError::System { what: "a file descriptor", source })?;
+        let job = CommandSpec {
+            command: ["sh", files::COLLECT].into_iter().chain(argument).map(Into::into).collect(),
+            folder: self.folder,
+            environment: &[],
+            log: &self.folder.join(log),
+            limit: Duration::try_from_secs_f64(self.limit).unwrap_or(Duration::MAX),
+            cut_off: self.cut_off.and_then(|cut_off| Duration::try_from_secs_f64(cut_off).ok()),
+            stdin: Some(stdin),
+            record: Some(&settings.processes.join(record)),
+        };
+        Ok(process::run_command(&job, stop)?)
+    }
+}
+
+fn lacks_a_device(manifest: &Manifest, records: &[RawRecord]) -> bool {
+    let is_silent = |(rank, device): (usize, &LogicalDeviceId)| {
+        let host = manifest.host_of_rank(rank);
+        !records.iter().any(|record| record.host == host && record.device == Some(*device))
+    };
+    records.is_empty()
+        || (manifest.devices().len() > 1 && manifest.devices().iter().enumerate().any(is_silent))
+}
+
+/// Returns the devices of the ranks that the torchruns of all hosts name as failed; empty for a collection on one
+/// device.
+fn failed_devices(manifest: &Manifest, devices: &[u32], folder: &Path) -> Vec<u32> {
+    let hosts = (0..manifest.hosts.len().max(1)).map(|host| {
+        let place = if host == 0 { folder.to_owned() } else { folder.join(files::host_folder(host)) };
+        (manifest.ranks_of_host(host), place.join(files::LOG))
+    });
+    let hosts: Vec<_> = hosts.filter(|_| devices.len() > 1).collect();
+    hosts
+        .into_iter()
+        .flat_map(|(ranks, log)| named_devices(devices.get(ranks).unwrap_or_default(), &log))
+        .collect()
+}
+
+/// Returns the devices of the ranks that torchrun names as failed in a log, such as `failed (exitcode: 1) local_rank:
+/// 5`.
+fn named_devices(devices: &[u32], log: &Path) -> Vec<u32> {
+    let ranks = |line: &str| -> Option<usize> {
+        let (_, rest) = line.split_once("failed (exitcode:")?;
+        let (_, rest) = rest.split_once("local_rank: ")?;
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let ranks: BTreeSet<usize> = end_of_log(log).lines().filter_map(ranks).collect();
+    ranks.into_iter().filter_map(|rank| devices.get(rank).copied()).collect()
+}
+
+fn has_profile(folder: &Path) -> bool {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_string_lossy().starts_with("PROF_"))
+}
+
+/// Derives how the collection ended from the journal; exit codes of msprof are unreliable.
+fn collection_exit(journal: &LaunchJournal, end: CollectionTermination) -> CollectionExit {
+    match end {
+        CollectionTermination::Stopped => CollectionExit::Stopped,
+        _ if !journal.is_started => CollectionExit::NothingLaunched,
+        CollectionTermination::Exited if journal.is_done => CollectionExit::Completed,
+        CollectionTermination::Exited | CollectionTermination::TimedOut => CollectionExit::Broken,
+    }
+}
+
+/// Returns the seconds from `started` to `at` (seconds since the epoch); `None` if the clock was set back meanwhile.
+fn seconds_since(started: SystemTime, at: f64) -> Option<f64> {
+    let started = started.duration_since(UNIX_EPOCH).ok()?.as_secs_f64();
+    Some(at - started).filter(|seconds| *seconds >= 0.0)
+}
+
+/// Size of the end of a log in which [`last_line`] searches; a script that fails in a loop writes gigabytes.
+const LOG_END: u64 = 64 << 10;
+/// Greatest length of a quoted log line in characters.
+const LOG_LINE: usize = 300;
+
+/// Returns the last [`LOG_END`] bytes of a log; empty if it cannot be read.
+fn end_of_log(log: &Path) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let start = file.metadata()?.len().saturating_sub(LOG_END);
+        file.seek(SeekFrom::Start(start))?;
+        let mut end = Vec::new();
+        // The log may still grow.
+        file.take(LOG_END).read_to_end(&mut end)?;
+        Ok(end)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+/// Returns the most informative last line of a log, and the path of the log.
+pub(super) fn last_line(log: &Path) -> String {
+    let text = end_of_log(log);
+    // torchrun draws frames around its summary.
+    let has_text = |line: &&str| line.contains(char::is_alphanumeric);
+    let lines = || text.lines().rev().map(str::trim).filter(has_text);
+    // Lines of msprof follow those of the script and are less informative, except for its warnings and errors.
+    let own = |line: &&str| ["[INFO]", "[WARNING]", "[ERROR]"].iter().any(|mark| line.starts_with(mark));
+    let warns = |line: &&str| line.starts_with("[WARNING]") || line.starts_with("[ERROR]");
+    // The summary of torchrun is long; one line of it names the rank that was ended by a signal.
+    let of_torchrun = || lines().find_map(|line| line.find("failed (exitcode: -").map(|at| &line[at..]));
+    let line = of_torchrun().or_else(|| lines().find(|line| !own(line)));
+    let line = line.or_else(|| lines().find(warns)).or_else(|| lines().next());
+    let line = line.unwrap_or("no output");
+    let cut = line.char_indices().nth(LOG_LINE).map_or(line.len(), |(at, _)| at);
+    let mark = if cut < line.len() { "…" } else { "" };
+    format!("{}{mark} ({})", &line[..cut], log.display())
+}
+
+/// Place and devices of a collection.
+pub(super) struct ManifestRequest<'a> {
+    pub(super) run: &'a str,
+    pub(super) collection: u32,
+    /// Devices by rank, each by the number on its host.
+    pub(super) devices: &'a [u32],
+    /// Hosts of the ranks; empty for one host.
+    pub(super) hosts: Vec<GangHost>,
+    /// Place of this host among them.
+    pub(super) host: usize,
+}
+
+pub(super) fn collection_manifest(
+    settings: &CollectionSettings,
+    request: ManifestRequest<'_>,
+    cases: &[&PlannedCase],
+) -> Manifest {
+    let ManifestRequest { run, collection, devices: numbers, hosts, host } = request;
+    let listed = cases.iter().zip(0..).map(|(planned, ordinal)| {
+        let measured = match settings.costs.launches {
+            LaunchCount::Adaptive => Some(settings.costs.sample_count(planned.predicted_launch())),
+            LaunchCount::Fixed(_) => None,
+        };
+        let case = ManifestCase::new(ordinal, &planned.case, &planned.call, settings.seed);
+        ManifestCase { measured, ..case }
+    });
+    let numbering = &settings.numbering;
+    let devices: Vec<LogicalDeviceId> = numbers.iter().map(|id| numbering.logical_id(*id)).collect();
+    let mut manifest = Manifest {
+        run: run.to_owned(),
+        collection,
+        kind: settings.kind,
+        device: devices.first().copied().unwrap_or_default(),
+        gang: Vec::new(),
+        hosts,
+        host,
+        host_numbers: HostNumbers {
+            devices: numbers.to_vec(),
+            listed: numbering.listed(),
+            is_exact: numbering.is_exact(),
+        },
+        seed: settings.seed,
+        warm_up: settings.costs.warm_up,
+        measured: match settings.costs.launches {
+            LaunchCount::Adaptive => DEFAULT_LAUNCHES,
+            LaunchCount::Fixed(number) => number,
+        },
+        flush_bytes: None,
+        expert_skew: settings.expert_skew,
+        profiler: settings.profiler.clone(),
+        environment: settings.pinned.clone(),
+        sentinels: SentinelLengths::default(),
+        // Collectives are bound by links, which control kernels do not use.
+        controls: (!has_collectives(cases)).then(ControlLaunches::default),
+        cases: listed.collect(),
+    };
+    manifest.set_gang(&devices);
+    manifest.set_flush(settings.costs.flush.map(|flush| flush.bytes));
+    manifest
+}
+
+fn has_collectives(cases: &[&PlannedCase]) -> bool {
+    cases.iter().any(|planned| planned.case.kernel.is_collective())
+}
+
+fn communication_of(settings: &CollectionSettings, cases: &[&PlannedCase]) -> ScriptCommunication {
+    if has_collectives(cases) { settings.communication } else { ScriptCommunication::Kernels }
+}
+
+fn rendered_replay(settings: &CollectionSettings, cases: &[&PlannedCase]) -> Result<String, EngineError> {
+    let entries = cases
+        .iter()
+        .filter_map(|planned| Some((&planned.case.kernel, settings.catalogue.entry(&planned.case.kernel)?)));
+    Ok(replay_script(&settings.assets, communication_of(settings, cases), entries)?)
+}
+
+/// Returns the digest of manifest and script, which is the same on all hosts of a gang.
+pub(super) fn rendered_digest(
+    settings: &CollectionSettings,
+    manifest: &Manifest,
+    cases: &[&PlannedCase],
+) -> Result<String, EngineError> {
+    let text = format!("{}\n{}", common_text(manifest), rendered_replay(settings, cases)?);
+    Ok(Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Writes the folder of a collection; a gang on several hosts has a rendezvous.
+pub(super) fn write_folder(
+    settings: &CollectionSettings,
+    folder: &Path,
+    manifest: &Manifest,
+    cases: &[&PlannedCase],
+    rendezvous: Option<GangRendezvous<'_>>,
+) -> Result<(), EngineError> {
+    let communication = communication_of(settings, cases);
+    let replay = rendered_replay(settings, cases)?;
+    let ranks = manifest.ranks_of_host(manifest.host).len();
+    let script = CollectScript {
+        run: &manifest.run,
+        collection: manifest.collection,
+        python: &settings.python,
+        // The stand-ins of a rehearsal host have no torch that communicates.
+        environment: if communication == ScriptCommunication::Gloo { &[] } else { &settings.environment },
+        pinned: &manifest.environment,
+        profiler: &manifest.profiler,
+        gang: (!manifest.gang.is_empty()).then_some(GangLaunch { ranks, rendezvous }),
+        is_gloo: communication == ScriptCommunication::Gloo,
+    };
+    let collect = collect_script(&settings.assets, &script)?;
+    let manifest = serde_json::to_string_pretty(manifest).unwrap_or_default();
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| EngineError::Io { path, source }
+    };
+    let profile = folder.join(files::PROFILE);
+    fs::create_dir_all(&profile).map_err(io(&profile))?;
+    for (name, text) in [(files::REPLAY, replay), (files::COLLECT, collect), (files::MANIFEST, manifest)] {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(io(&path))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_end_of_a_log_is_read_and_quoted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("collect.log");
+        let lines = |text: String| {
+            fs::write(&log, text).expect("written");
+            let line = last_line(&log);
+            line.strip_suffix(&format!(" ({})", log.display())).expect("the path").to_owned()
+        };
+        assert_eq!(
+            lines(format!("{}\nRuntimeError: é\n[INFO] bye\n", "x".repeat(1 << 20))),
+            "RuntimeError: é"
+        );
+        let quoted = lines("ü".repeat(1 << 20));
+        assert_eq!(quoted, format!("{}…", "ü".repeat(LOG_LINE)));
+        assert_eq!(lines(String::new()), "no output");
+        assert!(end_of_log(&log).is_empty());
+    }
+
+    #[test]
+    fn failed_ranks_are_read_from_the_log_of_torchrun() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("collect.log");
+        let text = "E1122 torch/distributed/elastic/multiprocessing/api.py:882] failed (exitcode: 1) local_rank: 5 \
+            (pid: 71) of binary: /usr/bin/python3\nfailed (exitcode: -9) local_rank: 99 (pid: 7)\n";
+        fs::write(&log, text).expect("written");
+        let devices: Vec<u32> = (8..16).collect();
+        assert_eq!(named_devices(&devices, &log), [13]);
+        assert!(named_devices(&devices, &folder.path().join("none")).is_empty());
+    }
+
+    /// A sparse file of a terabyte is read in no time.
+    #[test]
+    fn a_log_larger_than_memory_is_no_problem() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("collect.log");
+        File::create(&log).expect("created").set_len(1 << 40).expect("a sparse file");
+        assert!(last_line(&log).starts_with("no output"));
+    }
+}

@@ -1,0 +1,652 @@
+//! The dispatcher: passes reports, device readings, timers and stop requests to the scheduler, carries out its actions,
+//! stores results in the ledger, writes rows and emits events.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    time::{self, Instant},
+};
+
+use super::{
+    EngineError, RunOutcome,
+    collect::CollectionResult,
+    device_monitor::{DeviceSnapshot, device_reading},
+    disk_failures::DiskFailures,
+    equal_calls::EqualCallOutcomes,
+    host_monitor::HostMonitor,
+    lane::{CollectionStarter, LaneReport},
+    lane_context::{LaneContext, unix_time},
+    ledger_writer::{WriteWait, commit},
+    stop_requests::StopRequests,
+    write_back::{NewlySuspicious, WriteBack},
+};
+use crate::{
+    base::exit::ExitStatus,
+    database::{
+        Database, DatabaseError, WriteBackReport,
+        ledger::{DeviceReading, Ledger, LedgerError, NewCollection},
+    },
+    kernel::{Attempt, CaseId, CaseOutcome, CollectionPurpose, IdentifiedCase, KernelName, Nanos, Verdict},
+    measure::{
+        events::RunEvent,
+        evidence::LedgerComparison,
+        sched::{
+            CaseResult, CollectionExit, CollectionFinished, KernelCounts, RunForecast, SchedAction,
+            SchedEvent, SchedulerState, Seconds, StartCollection,
+        },
+    },
+};
+
+mod low_clock;
+mod rounds;
+
+/// Interval at which timers, free disk space and paused devices are checked.
+const TICK: Duration = Duration::from_millis(500);
+/// Interval at which rows of kernels with open cases are written, so that a user sees results during a long run.
+const WRITE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Database and ledger of a run, and the rows to write.
+pub(super) struct RunStore<'a> {
+    pub(super) database: &'a Database,
+    pub(super) ledger: &'a mut Ledger,
+    pub(super) rows: WriteBack,
+    /// Cases whose verdict is settled without another launch.
+    pub(super) predecided: Vec<(IdentifiedCase, CaseOutcome)>,
+    /// Medians in production profiles with which results are compared, by case.
+    pub(super) production: BTreeMap<CaseId, Nanos>,
+    /// True if rows of the database cannot be read or their table is missing, so that they are not measured.
+    pub(super) has_lost_rows: bool,
+}
+
+pub(super) struct DispatcherInbox {
+    pub(super) reports: UnboundedReceiver<LaneReport>,
+    pub(super) snapshots: UnboundedReceiver<DeviceSnapshot>,
+    pub(super) stops: StopRequests,
+}
+
+pub(super) struct Dispatcher<'a> {
+    store: RunStore<'a>,
+    inbox: DispatcherInbox,
+    emit: &'a mut dyn FnMut(&RunEvent),
+    context: Arc<LaneContext>,
+    devices: Vec<u32>,
+    lanes: Box<dyn CollectionStarter + 'a>,
+    state: SchedulerState,
+    host_monitor: HostMonitor,
+    disk_failures: DiskFailures,
+    /// Ledger keys of running collections, by collection number.
+    ledger_keys: BTreeMap<u32, i64>,
+    /// Time at which the last collection of each device ended.
+    released_at: BTreeMap<u32, std::time::Instant>,
+    outcomes: Vec<Option<CaseOutcome>>,
+    equal_calls: EqualCallOutcomes,
+    /// Kernels with rows that keep an earlier measurement, each reported once.
+    kept: BTreeSet<KernelName>,
+    /// True if rows of any table were written.
+    has_written_rows: bool,
+    /// Problems of the tables that could not be written.
+    unwritten: BTreeMap<KernelName, String>,
+    /// True if a table could not be written for lack of disk space since the last pass over all tables.
+    lacks_space: bool,
+    rows_written_at: Instant,
+    started: Instant,
+    timer_at: Option<Seconds>,
+    /// Number of the round: all cases are measured in the first, cases with wide intervals in further ones.
+    round: u32,
+    /// Cases that the interrupted run has measured.
+    measured_before: BTreeSet<usize>,
+    /// Measured cases that failed in a later round.
+    failed_again: BTreeSet<usize>,
+    /// Measured cases whose repetition a stop request ended.
+    stopped_again: BTreeSet<usize>,
+    /// Cases that were measured again after all their attempts were `throttled`.
+    throttled_again: BTreeSet<usize>,
+    /// True if all cases of the round are concluded.
+    has_round_ended: bool,
+    is_finished: bool,
+}
+
+impl<'a> Dispatcher<'a> {
+    pub(super) fn new(
+        context: Arc<LaneContext>,
+        devices: Vec<u32>,
+        lanes: Box<dyn CollectionStarter + 'a>,
+        state: SchedulerState,
+        store: RunStore<'a>,
+        inbox: DispatcherInbox,
+        emit: &'a mut dyn FnMut(&RunEvent),
+    ) -> Self {
+        Self {
+            host_monitor: HostMonitor::new(store.database, &context.settings, devices.clone()),
+            disk_failures: DiskFailures::default(),
+            store,
+            inbox,
+            emit,
+            outcomes: vec![None; context.cases.len()],
+            equal_calls: EqualCallOutcomes::default(),
+            context,
+            devices,
+            lanes,
+            state,
+            ledger_keys: BTreeMap::new(),
+            released_at: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            has_written_rows: false,
+            unwritten: BTreeMap::new(),
+            lacks_space: false,
+            rows_written_at: Instant::now(),
+            started: Instant::now(),
+            timer_at: None,
+            round: 1,
+            measured_before: BTreeSet::new(),
+            failed_again: BTreeSet::new(),
+            stopped_again: BTreeSet::new(),
+            throttled_again: BTreeSet::new(),
+            has_round_ended: false,
+            is_finished: false,
+        }
+    }
+
+    /// Returns the seconds since the start of the run.
+    fn elapsed(&self) -> Seconds {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Executes a transaction; waits while it cannot be stored.
+    async fn commit<T>(
+        &mut self,
+        write: impl FnMut(&mut Ledger) -> Result<T, LedgerError>,
+    ) -> Result<T, EngineError> {
+        let wait = WriteWait {
+            stop: &self.context.stop,
+            stops: &mut self.inbox.stops,
+            reports: &self.inbox.reports,
+            running: self.ledger_keys.len(),
+            emit: &mut *self.emit,
+        };
+        let committed = commit(self.store.ledger, wait, write).await?;
+        if committed.has_lacked_space {
+            self.host_monitor.report_full_disk();
+        }
+        Ok(committed.value)
+    }
+
+    /// Handles messages until the scheduler has finished, then ends the run in the ledger. Fails with [`EngineError`]
+    /// if the ledger or the database fails, or a lane reports an error of the run itself.
+    pub(super) async fn run_to_end(&mut self) -> Result<RunOutcome, EngineError> {
+        self.judge_earlier_clocks().await?;
+        self.finish_predecided().await?;
+        self.poll_host().await?;
+        self.on_event(SchedEvent::Started).await?;
+        let mut ticks = time::interval(TICK);
+        ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+        while !self.is_finished {
+            if std::mem::take(&mut self.has_round_ended) {
+                self.start_next_round().await?;
+                continue;
+            }
+            // A request that arrived while a transaction waited has been reported already.
+            if self.inbox.stops.take_unhandled() {
+                self.on_event(SchedEvent::StopRequested).await?;
+                continue;
+            }
+            tokio::select! {
+                Some(report) = self.inbox.reports.recv() => self.on_report(report).await?,
+                Some(snapshot) = self.inbox.snapshots.recv() => self.on_device_snapshot(&snapshot).await?,
+                at_once = self.inbox.stops.next() => self.report_stop_request(at_once),
+                _ = ticks.tick() => self.on_tick().await?,
+            }
+        }
+        self.finish_run().await
+    }
+
+    /// Stores the readings of the devices, and updates which devices are in use by other processes.
+    pub(super) async fn on_device_snapshot(&mut self, snapshot: &DeviceSnapshot) -> Result<(), EngineError> {
+        let DeviceSnapshot { info, queried_at } = snapshot;
+        let chips = info.chips.iter().filter(|chip| self.devices.contains(&chip.physical_id));
+        let readings: Vec<DeviceReading> = chips.map(device_reading).collect();
+        let context = Arc::clone(&self.context);
+        self.commit(|ledger| ledger.add_readings(&context.settings.run, &readings)).await?;
+        for reading in readings {
+            (self.emit)(&RunEvent::DeviceRead {
+                device: reading.device,
+                health: reading.health,
+                temperature_c: reading.temperature,
+                power_w: reading.power,
+                memory_used_mb: reading.memory_used_mb,
+            });
+        }
+        // Processes of a collection that has ended since the query are in its output, too.
+        let mut busy = self.state.busy_devices();
+        busy.extend(self.released_at.iter().filter(|(_, at)| *at >= queried_at).map(|(device, _)| *device));
+        self.host_monitor.update_devices(info, &busy);
+        Ok(())
+    }
+
+    async fn on_tick(&mut self) -> Result<(), EngineError> {
+        self.poll_host().await?;
+        if self.rows_written_at.elapsed() >= WRITE_INTERVAL {
+            self.write_pending_rows()?;
+        }
+        if self.timer_at.is_some_and(|at| at <= self.elapsed()) {
+            self.timer_at = None;
+            self.on_event(SchedEvent::TimerFired).await?;
+        }
+        Ok(())
+    }
+
+    /// Passes changes of the disk and of reserved devices to the scheduler.
+    async fn poll_host(&mut self) -> Result<(), EngineError> {
+        let running = self.state.running_collections();
+        let changes = self.host_monitor.poll_changes(running, &self.context.leases);
+        changes.run_events.iter().for_each(|event| (self.emit)(event));
+        let has_changed = !changes.sched_events.is_empty();
+        for event in changes.sched_events {
+            self.on_event(event).await?;
+        }
+        if has_changed {
+            self.emit_progress();
+        }
+        Ok(())
+    }
+
+    fn emit_progress(&mut self) {
+        let RunForecast { open, in_time, seconds } = self.state.forecast(self.elapsed());
+        (self.emit)(&RunEvent::Progress { open, in_time, seconds });
+    }
+
+    /// Stores the verdicts of cases that are settled without another launch.
+    async fn finish_predecided(&mut self) -> Result<(), EngineError> {
+        let predecided = self.store.predecided.iter();
+        let verdicts: Vec<_> =
+            predecided.map(|(case, outcome)| (case.id().clone(), outcome.clone())).collect();
+        self.set_verdicts(&verdicts).await?;
+        for (case, outcome) in &self.store.predecided {
+            self.store.rows.finish_case(&case.kernel, case.id(), outcome);
+            (self.emit)(&case_finished(case, outcome));
+        }
+        Ok(())
+    }
+
+    async fn set_verdicts(&mut self, verdicts: &[(CaseId, CaseOutcome)]) -> Result<(), EngineError> {
+        let context = Arc::clone(&self.context);
+        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), verdicts)).await
+    }
+
+    async fn on_report(&mut self, report: LaneReport) -> Result<(), EngineError> {
+        let LaneReport { start, seconds, result } = report;
+        let now = std::time::Instant::now();
+        self.released_at.extend(start.devices.iter().map(|&device| (device, now)));
+        let mut result = match result {
+            Ok(result) => result,
+            // An error of one device or one folder ends that collection, not the run.
+            Err(error @ (EngineError::Io { .. } | EngineError::Process(_) | EngineError::System { .. })) => {
+                if error.is_disk_full() {
+                    self.host_monitor.report_full_disk();
+                }
+                self.failed_to_start(&start.cases, &error)
+            }
+            Err(error) => return Err(error),
+        };
+        // The disk may be full since the last tick; no collection is started before there is space.
+        self.poll_host().await?;
+        if self.host_monitor.was_full_within(Duration::try_from_secs_f64(seconds).unwrap_or_default()) {
+            self.disk_failures.excuse(&start.cases, &mut result);
+        }
+        let CollectionResult {
+            mut attempts,
+            seconds: case_seconds,
+            startup,
+            exit,
+            has_readable_profile,
+            failed_devices,
+            message,
+            software,
+            controls,
+            archive,
+        } = result;
+        if let Some(key) = self.ledger_keys.remove(&start.collection) {
+            // Control collections test the device; their cases have samples already.
+            let stored =
+                if start.purpose == CollectionPurpose::Control { &mut [] } else { attempts.as_mut_slice() };
+            self.commit(|ledger| {
+                ledger.set_controls(key, &controls)?;
+                // Before the results: results without the digest of their evidence could never be compared with it.
+                archive.as_ref().map_or(Ok(()), |digest| ledger.set_archive(key, digest))?;
+                ledger.finish_collection(key, unix_time(), &message, &software, stored)
+            })
+            .await?;
+            self.judge_clocks(key, stored).await?;
+            for Attempt { case, outcome, .. } in stored.iter().flat_map(Attempt::with_equal_calls) {
+                (self.emit)(&RunEvent::CaseAttempted {
+                    case: case.clone(),
+                    collection: start.collection,
+                    outcome: outcome.clone(),
+                });
+            }
+            self.equal_calls.add_attempts(stored, &mut self.store.rows);
+        }
+        (self.emit)(&RunEvent::CollectionFinished {
+            collection: start.collection,
+            devices: start.devices,
+            purpose: start.purpose,
+            outcome: message.clone(),
+            seconds,
+        });
+        let results = start.cases.into_iter().zip(attempts).zip(case_seconds);
+        let results =
+            results.map(|((case, attempt), seconds)| CaseResult { case, outcome: attempt.outcome, seconds });
+        self.on_event(SchedEvent::Finished(CollectionFinished {
+            collection: start.collection,
+            results: results.collect(),
+            exit,
+            has_readable_profile,
+            startup,
+            total: seconds,
+            failed_devices,
+            message,
+        }))
+        .await?;
+        self.emit_progress();
+        Ok(())
+    }
+
+    /// Returns the result of a collection that could not be started: no case was launched.
+    fn failed_to_start(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
+        let outcome = CaseOutcome::new(Verdict::NotRun, error.to_string());
+        let attempts = cases.iter().map(|&case| {
+            Attempt::without_launches(self.context.cases[case].case.id().clone(), 0, outcome.clone())
+        });
+        CollectionResult {
+            attempts: attempts.collect(),
+            seconds: vec![None; cases.len()],
+            startup: None,
+            exit: CollectionExit::NothingLaunched,
+            has_readable_profile: false,
+            failed_devices: Vec::new(),
+            message: error.to_string(),
+            software: self.context.settings.host_software.read_fingerprint(),
+            controls: Vec::new(),
+            archive: None,
+        }
+    }
+
+    /// Stops new collections at the first request, and ends running ones at the second.
+    fn report_stop_request(&mut self, at_once: bool) {
+        if at_once {
+            self.context.stop.store(true, Ordering::Relaxed);
+        }
+        (self.emit)(&RunEvent::StopRequested { running: self.state.running_collections(), at_once });
+    }
+
+    async fn on_event(&mut self, event: SchedEvent) -> Result<(), EngineError> {
+        let actions = self.state.on_event(self.elapsed(), event);
+        let mut verdicts = Vec::new();
+        for action in &actions {
+            let SchedAction::Conclude { case, outcome } = action else { continue };
+            let concluded = self.concluded_outcomes(*case, outcome);
+            verdicts.extend(concluded.into_iter().map(|(case, outcome)| (case.id().clone(), outcome)));
+        }
+        if !verdicts.is_empty() {
+            self.set_verdicts(&verdicts).await?;
+        }
+        for action in actions {
+            match action {
+                SchedAction::Start(start) => self.start_collection(start).await?,
+                SchedAction::Conclude { case, outcome } => self.conclude_case(case, outcome)?,
+                SchedAction::Pause { device, reason, until } => {
+                    let retry_in_s = until.map(|until| until - self.elapsed());
+                    (self.emit)(&RunEvent::DevicePaused { device, reason, retry_in_s });
+                }
+                SchedAction::Readmit { device } => (self.emit)(&RunEvent::DeviceReadmitted { device }),
+                SchedAction::SetTimer(at) => self.timer_at = Some(at),
+                SchedAction::Finish => self.has_round_ended = true,
+            }
+        }
+        Ok(())
+    }
+
+    async fn start_collection(&mut self, start: StartCollection) -> Result<(), EngineError> {
+        let context = Arc::clone(&self.context);
+        let new = NewCollection {
+            cache: self.context.settings.cache(),
+            run: &context.settings.run,
+            number: start.collection,
+            devices: &start.devices,
+            purpose: start.purpose,
+            predicted: start.predicted,
+            started: unix_time(),
+        };
+        let key = self.commit(|ledger| ledger.begin_collection(&new)).await?;
+        self.ledger_keys.insert(start.collection, key);
+        let case = match start.cases.as_slice() {
+            [case] => Some(self.context.cases[*case].case.id().clone()),
+            _ => None,
+        };
+        let kernels = start.cases.iter().map(|case| &self.context.cases[*case].case.kernel);
+        let kernels: BTreeSet<&KernelName> = kernels.collect();
+        (self.emit)(&RunEvent::CollectionStarted {
+            collection: start.collection,
+            devices: start.devices.clone(),
+            cases: start.cases.len(),
+            case,
+            kernels: kernels.into_iter().cloned().collect(),
+            purpose: start.purpose,
+            predicted_s: start.predicted,
+        });
+        self.lanes.start_collection(start);
+        Ok(())
+    }
+
+    /// Returns the new outcomes of a planned case and its equal cases. A case that keeps an earlier verdict has none,
+    /// and of its equal cases those whose measurements were withdrawn.
+    fn concluded_outcomes(
+        &mut self,
+        index: usize,
+        outcome: &CaseOutcome,
+    ) -> Vec<(IdentifiedCase, CaseOutcome)> {
+        let is_kept = self.keeps_verdict(index, outcome);
+        let planned = &self.context.cases[index];
+        let mut cases = self.equal_calls.outcomes_of(planned, outcome);
+        if is_kept {
+            cases.retain(|(case, _)| self.equal_calls.is_reopened(case.id()));
+        } else {
+            cases.insert(0, (planned.case.clone(), outcome.clone()));
+        }
+        cases
+    }
+
+    /// Reports the verdict of a case, which the ledger has stored, and writes the kernel's rows after its last case.
+    fn conclude_case(&mut self, index: usize, outcome: CaseOutcome) -> Result<(), EngineError> {
+        let cases = self.concluded_outcomes(index, &outcome);
+        if !self.keeps_verdict(index, &outcome) {
+            self.outcomes[index] = Some(outcome);
+        }
+        for (case, outcome) in cases {
+            self.equal_calls.close(case.id());
+            (self.emit)(&case_finished(&case, &outcome));
+            if self.store.rows.finish_case(&case.kernel, case.id(), &outcome) {
+                self.write_rows(&case.kernel)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the rows of a kernel. A table that cannot be written does not end the run: its results are in the ledger,
+    /// and it is tried again later.
+    fn write_rows(&mut self, kernel: &KernelName) -> Result<(), EngineError> {
+        let RunStore { database, ledger, rows, .. } = &mut self.store;
+        let path = database.kernel_path(kernel);
+        let report = match rows.write_kernel(kernel, database, ledger) {
+            Ok(report) => report,
+            Err(error) if is_temporary(&error) => {
+                self.lacks_space |= error.is_disk_full();
+                self.report_unwritten(kernel, path, error.to_string());
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let WriteBackReport { changed: rows, kept, missing } = report;
+        self.has_written_rows |= rows > 0;
+        if rows > 0 || (kept > 0 && self.kept.insert(kernel.clone())) {
+            (self.emit)(&RunEvent::RowsWritten { kernel: kernel.clone(), rows, kept, path: path.clone() });
+        }
+        if missing > 0 {
+            let problem = format!("`{}` has no row of {missing} of the cases", path.display());
+            self.report_unwritten(kernel, path, format!("{problem} that the run measured"));
+        } else {
+            self.unwritten.remove(kernel);
+        }
+        Ok(())
+    }
+
+    /// Emits an event for a table that cannot be written, once per problem.
+    fn report_unwritten(&mut self, kernel: &KernelName, path: PathBuf, problem: String) {
+        if self.unwritten.get(kernel) != Some(&problem) {
+            self.unwritten.insert(kernel.clone(), problem.clone());
+            (self.emit)(&RunEvent::RowsNotWritten { kernel: kernel.clone(), path, problem });
+        }
+    }
+
+    /// Writes the results of all kernels that have some.
+    fn write_pending_rows(&mut self) -> Result<(), EngineError> {
+        self.rows_written_at = Instant::now();
+        self.lacks_space = false;
+        self.store.rows.pending_kernels().iter().try_for_each(|kernel| self.write_rows(kernel))
+    }
+
+    /// Writes the rows of all kernels; waits while the disk is full, unless a stop was requested.
+    async fn write_last_rows(&mut self) -> Result<(), EngineError> {
+        loop {
+            self.write_pending_rows()?;
+            if !self.lacks_space {
+                return Ok(());
+            }
+            let mut wait = WriteWait {
+                stop: &self.context.stop,
+                stops: &mut self.inbox.stops,
+                reports: &self.inbox.reports,
+                running: 0,
+                emit: &mut *self.emit,
+            };
+            if !wait.wait_for_retry().await {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn finish_run(&mut self) -> Result<RunOutcome, EngineError> {
+        self.write_last_rows().await?;
+        // A second pass has the estimates of all collections, and finds tables that were replaced, damaged or deleted since
+        // their rows were written.
+        let (database, cache) = (self.store.database, self.context.settings.cache());
+        let ledger = self.commit(|ledger| LedgerComparison::read(ledger, database, cache)).await?;
+        let settled = self.settle_row_verdicts(&ledger).await?;
+        let imprecise = self.report_precision(ledger.ledger_rows().estimates());
+        self.store.rows.reopen_written(ledger);
+        let NewlySuspicious { cases, open } = self.store.rows.add_outdated(self.store.database);
+        if cases > 0 {
+            (self.emit)(&RunEvent::EarlierResultsSuspicious { cases, open, cache });
+        }
+        self.write_last_rows().await?;
+        for (device, KernelCounts { right, wrong }) in self.state.wrong_kernel_devices() {
+            (self.emit)(&RunEvent::DeviceRunsOtherKernels { device, wrong, right });
+        }
+        let planned = self.context.cases.iter().zip(std::mem::take(&mut self.outcomes));
+        let mut outcomes: Vec<(IdentifiedCase, CaseOutcome)> = Vec::new();
+        // Settled cases, such as those that an interrupted run measured, are no evidence that the host can measure now.
+        let mut has_measured = false;
+        for (index, (planned, outcome)) in planned.enumerate() {
+            let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
+            let outcome = outcome.unwrap_or_else(open);
+            let equal = self.equal_calls.outcomes_of(planned, &outcome);
+            let is_measured = |verdict: Verdict| verdict.is_recorded() || verdict.is_done();
+            has_measured |= !self.measured_before.contains(&index)
+                && equal
+                    .iter()
+                    .map(|(_, outcome)| outcome)
+                    .chain([&outcome])
+                    .any(|outcome| is_measured(outcome.verdict));
+            outcomes.push((planned.case.clone(), outcome));
+            outcomes.extend(equal);
+        }
+        outcomes.extend(std::mem::take(&mut self.store.predecided));
+        for (case, outcome) in &mut outcomes {
+            if let Some(judged) = settled.get(case.id()) {
+                *outcome = judged.clone();
+            }
+        }
+        let context = Arc::clone(&self.context);
+        let settings = &context.settings;
+        // Of cases that are not planned: the kernels as which planned calls ran.
+        let unplanned = self.commit(|ledger| ledger.unplanned_verdicts(&settings.run)).await?;
+        let count =
+            |verdict: Verdict| outcomes.iter().filter(|(_, outcome)| outcome.verdict == verdict).count();
+        let open = count(Verdict::NotRun) + imprecise + self.stopped_again.len();
+        let exit = if self.inbox.stops.has_any() && open > 0 {
+            ExitStatus::Interrupted
+        } else if self.state.gave_up() && !has_measured {
+            ExitStatus::CannotMeasure
+        } else if !outcomes.iter().any(|(_, outcome)| settings.failing.contains(outcome.verdict))
+            && !unplanned.iter().any(|verdict| settings.failing.contains(*verdict))
+            && !self.store.has_lost_rows
+            && self.unwritten.is_empty()
+        {
+            ExitStatus::Done
+        } else {
+            ExitStatus::SomeNotOk
+        };
+        self.commit(|ledger| ledger.end_run(&settings.run, unix_time(), exit.code())).await?;
+        let verdicts = Verdict::ALL.iter().map(|&verdict| (verdict, count(verdict)));
+        let seconds = self.started.elapsed().as_secs_f64();
+        (self.emit)(&RunEvent::RunFinished {
+            run: settings.run.clone(),
+            verdicts: verdicts.filter(|(_, count)| *count > 0).collect(),
+            seconds,
+            folder: settings.folder.clone(),
+        });
+        Ok(RunOutcome {
+            outcomes,
+            exit,
+            is_stopped: self.inbox.stops.has_any(),
+            has_written_rows: self.has_written_rows,
+            unwritten: std::mem::take(&mut self.unwritten).into_keys().collect(),
+        })
+    }
+}
+
+impl Drop for Dispatcher<'_> {
+    /// Ends running collections, so that a failed run does not wait for them.
+    fn drop(&mut self) {
+        self.context.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns true for an error of a table that does not end the run.
+fn is_temporary(error: &EngineError) -> bool {
+    match error {
+        EngineError::Database(DatabaseError::Ledger(error)) | EngineError::Ledger(error) => {
+            error.is_temporary()
+        }
+        EngineError::Database(_) => true,
+        _ => false,
+    }
+}
+
+fn case_finished(case: &IdentifiedCase, outcome: &CaseOutcome) -> RunEvent {
+    RunEvent::CaseFinished {
+        case: case.id().clone(),
+        kernel: case.kernel.clone(),
+        shapes: case.shapes(),
+        outcome: outcome.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

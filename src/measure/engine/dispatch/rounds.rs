@@ -1,0 +1,227 @@
+//! Rounds of a run with a demanded precision: after each, the cases whose intervals are too wide are measured in another
+//! collection.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::{Dispatcher, EngineError, case_finished, unix_time};
+use crate::{
+    base::stats::PrecisionAim,
+    database::{Database, DatabaseError, row_cases},
+    kernel::{CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict},
+    measure::{events::RunEvent, evidence::LedgerComparison, sched::SchedEvent, verify::JointEstimates},
+};
+
+impl Dispatcher<'_> {
+    /// Sets the outcomes of planned cases that the interrupted run has measured. They need no launch; later rounds may repeat
+    /// them.
+    pub(in crate::measure::engine) async fn resume_measured(
+        &mut self,
+        indices: &BTreeSet<usize>,
+        outcomes: &BTreeMap<CaseId, CaseOutcome>,
+    ) -> Result<(), EngineError> {
+        let context = Arc::clone(&self.context);
+        let mut verdicts = Vec::new();
+        for &index in indices {
+            let planned = &context.cases[index];
+            self.outcomes[index] = outcomes.get(planned.case.id()).cloned();
+            self.equal_calls.add_outcomes(planned, outcomes);
+            let cases = planned.cases().filter_map(|case| Some((case, outcomes.get(case.id())?)));
+            verdicts.extend(cases);
+        }
+        self.measured_before.extend(indices);
+        let stored: Vec<_> =
+            verdicts.iter().map(|&(case, outcome)| (case.id().clone(), outcome.clone())).collect();
+        self.set_verdicts(&stored).await?;
+        for (case, outcome) in verdicts {
+            self.store.rows.finish_case(&case.kernel, case.id(), outcome);
+            (self.emit)(&case_finished(case, outcome));
+        }
+        Ok(())
+    }
+
+    /// Measures cases again whose intervals are wider than demanded, or finishes the run without such cases.
+    pub(super) async fn start_next_round(&mut self) -> Result<(), EngineError> {
+        let cases = self.cases_to_repeat().await?;
+        if cases.is_empty() {
+            self.is_finished = true;
+            return Ok(());
+        }
+        self.round += 1;
+        (self.emit)(&RunEvent::MeasurementRepeated { cases: cases.len(), round: self.round });
+        self.on_event(SchedEvent::MeasureAgain(cases)).await
+    }
+
+    async fn cases_to_repeat(&mut self) -> Result<Vec<usize>, EngineError> {
+        let context = Arc::clone(&self.context);
+        if self.inbox.stops.has_any() {
+            return Ok(Vec::new());
+        }
+        let throttled = self.throttled_cases();
+        let Some(aim) = context.settings.aim.filter(|aim| self.round as usize <= aim.max_collections) else {
+            return Ok(throttled);
+        };
+        let cache = context.settings.cache();
+        let estimates = self.commit(|ledger| JointEstimates::from_ledger(ledger, cache)).await?;
+        let mut cases = throttled;
+        cases.extend(self.imprecise_cases(&estimates, aim));
+        if aim.max_collections > 1 {
+            cases.extend(self.unconfirmed_cases(&estimates));
+        }
+        cases.sort_unstable();
+        cases.dedup();
+        Ok(cases)
+    }
+
+    /// Cases that ended as `throttled`, once in a run: their attempts may have been on devices that are excluded now, or judged before
+    /// a majority of devices showed the right clock. Without a single case at such a clock, the host is at fault.
+    fn throttled_cases(&mut self) -> Vec<usize> {
+        let verdict = |case: usize| self.outcomes[case].as_ref().map(|outcome| outcome.verdict);
+        let cases = 0..self.outcomes.len();
+        if !cases.clone().filter_map(verdict).any(Verdict::has_samples) {
+            return Vec::new();
+        }
+        let mut throttled: Vec<usize> =
+            cases.filter(|case| verdict(*case) == Some(Verdict::Throttled)).collect();
+        throttled.retain(|case| self.throttled_again.insert(*case));
+        throttled
+    }
+
+    /// Cases of the run with a suspicious duration that another collection is to confirm.
+    fn unconfirmed_cases(&self, estimates: &JointEstimates) -> Vec<usize> {
+        let mut cases = self.repeatable_cases();
+        cases.retain(|index| {
+            let planned = &self.context.cases[*index];
+            let outcome = self.outcomes[*index].as_ref();
+            let is_contradicted = outcome.is_some_and(|outcome| outcome.verdict == Verdict::Suspicious)
+                && estimates.collection_count(planned.case.id()) == 1;
+            let production = |case: &CaseId| self.store.production.get(case).copied();
+            let mut cases = planned.cases().map(IdentifiedCase::id);
+            is_contradicted || cases.any(|case| estimates.needs_confirmation(case, production(case)))
+        });
+        cases
+    }
+
+    /// Stores the verdicts of the rows of cases that the run has measured as those of the cases, and reports the suspicious ones:
+    /// collections that are each steady may differ, or contradict other durations. Returns the stored outcomes.
+    pub(super) async fn settle_row_verdicts(
+        &mut self,
+        ledger: &LedgerComparison,
+    ) -> Result<BTreeMap<CaseId, CaseOutcome>, EngineError> {
+        let context = Arc::clone(&self.context);
+        let planned = context.cases.iter().enumerate();
+        let measured = planned.flat_map(|(index, planned)| planned.cases().map(move |case| (index, case)));
+        let measured: BTreeMap<&CaseId, (&IdentifiedCase, Verdict)> = measured
+            .filter_map(|(index, case)| {
+                let verdict = self.concluded_verdict(index, case.id())?;
+                verdict.has_samples().then_some((case.id(), (case, verdict)))
+            })
+            .collect();
+        let kernels: BTreeSet<&KernelName> = measured.values().map(|(case, _)| &case.kernel).collect();
+        let settled: BTreeMap<CaseId, CaseOutcome> = kernels
+            .into_iter()
+            .flat_map(|kernel| judged_rows(self.store.database, kernel, ledger).unwrap_or_default())
+            .filter(|(case, judged)| {
+                let concluded = measured.get(case).map(|(_, verdict)| *verdict);
+                let is_suspicious = judged.verdict == Verdict::Suspicious;
+                concluded.is_some_and(|verdict| verdict != judged.verdict || is_suspicious)
+            })
+            .collect();
+        if settled.is_empty() {
+            return Ok(settled);
+        }
+        let verdicts: Vec<(CaseId, CaseOutcome)> =
+            settled.iter().map(|(case, outcome)| (case.clone(), outcome.clone())).collect();
+        self.commit(|ledger| ledger.set_verdicts(&context.settings.run, unix_time(), &verdicts)).await?;
+        let mut suspicious = settled.iter().filter(|(_, outcome)| outcome.verdict == Verdict::Suspicious);
+        let count = suspicious.clone().count();
+        if let Some((first, outcome)) = suspicious.next() {
+            let (case, _) = measured[first];
+            (self.emit)(&RunEvent::ResultsSuspicious {
+                cases: count,
+                kernel: case.kernel.clone(),
+                shapes: case.shapes(),
+                reason: outcome.reason.clone(),
+            });
+        }
+        Ok(settled)
+    }
+
+    /// Measured cases of the run that have not failed in a later round.
+    fn repeatable_cases(&self) -> Vec<usize> {
+        let is_measured =
+            |case: &usize| self.outcomes[*case].as_ref().is_some_and(|outcome| outcome.verdict.is_recorded());
+        let cases = 0..self.context.cases.len();
+        cases.filter(|case| is_measured(case) && !self.failed_again.contains(case)).collect()
+    }
+
+    /// Cases of the run that another collection can bring to a precision.
+    fn imprecise_cases(&self, estimates: &JointEstimates, aim: PrecisionAim) -> Vec<usize> {
+        let indices = self.repeatable_cases();
+        let cases: Vec<&CaseId> = indices.iter().map(|&index| self.context.cases[index].case.id()).collect();
+        estimates.cases_to_repeat(&cases, aim).into_iter().map(|case| indices[case]).collect()
+    }
+
+    /// Reports how many cases have the demanded precision at the end of a run; returns the number of those that further
+    /// collections can bring to it.
+    pub(super) fn report_precision(&mut self, estimates: &JointEstimates) -> usize {
+        let cases: Vec<&CaseId> =
+            self.repeatable_cases().into_iter().map(|index| self.context.cases[index].case.id()).collect();
+        let devices = estimates.unequal_devices(&cases);
+        if !devices.is_empty() {
+            (self.emit)(&RunEvent::DevicesDiffer { devices: devices.to_vec() });
+        }
+        let Some(aim) = self.context.settings.aim else { return 0 };
+        let open = self.imprecise_cases(estimates, aim).len();
+        let has_samples =
+            |case: &usize| self.outcomes[*case].as_ref().is_some_and(|outcome| outcome.verdict.has_samples());
+        let of_run = self.repeatable_cases().into_iter().filter(has_samples);
+        let cases: Vec<&CaseId> = of_run.map(|index| self.context.cases[index].case.id()).collect();
+        let measured = cases.iter().filter(|case| estimates.collection_count(case) > 0).count();
+        if measured > 0 {
+            let precise = estimates.count_precise(&cases, aim);
+            (self.emit)(&RunEvent::PrecisionReached {
+                percent: aim.half_width * 100.0,
+                max_collections: aim.max_collections,
+                measured,
+                precise,
+                open,
+            });
+        }
+        open
+    }
+
+    /// Returns true if a case that is measured again keeps its earlier verdict. A case that fails is not repeated any more.
+    pub(super) fn keeps_verdict(&mut self, case: usize, outcome: &CaseOutcome) -> bool {
+        let Some(earlier) = &self.outcomes[case] else { return false };
+        if outcome.verdict.has_samples() {
+            self.failed_again.remove(&case);
+        } else if outcome.verdict == Verdict::NotRun && self.inbox.stops.has_any() {
+            self.stopped_again.insert(case);
+        } else {
+            self.failed_again.insert(case);
+        }
+        // A measurement as another kernel is better than none at the rated clock.
+        let is_measured_at_last =
+            (earlier.verdict, outcome.verdict) == (Verdict::Throttled, Verdict::RanAsOther);
+        earlier.verdict <= outcome.verdict && !is_measured_at_last
+    }
+}
+
+/// Returns the rows of a table with samples by the whole ledger, each as it is written.
+fn judged_rows(
+    database: &Database,
+    kernel: &KernelName,
+    ledger: &LedgerComparison,
+) -> Result<Vec<(CaseId, CaseOutcome)>, DatabaseError> {
+    let table = database.kernel_csv(kernel)?;
+    let rows = row_cases(kernel, &table)?.into_iter();
+    let judged = rows.filter_map(|row| {
+        let case = row.case.ok()?.id();
+        let outcome = ledger.judged_row(&case, row.production)?.outcome;
+        outcome.verdict.has_samples().then_some((case, outcome))
+    });
+    Ok(judged.collect())
+}

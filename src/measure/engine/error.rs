@@ -1,0 +1,103 @@
+//! Errors that end a run early.
+
+use std::{io, path::PathBuf};
+
+use crate::{
+    base::{
+        exit::ExitStatus,
+        files::{FileError, disk_space},
+        process::ProcessError,
+    },
+    database::{DatabaseError, ledger::LedgerError},
+    kernel::render::RenderError,
+    measure::{device::DeviceError, nodes::NodeError},
+    profile::ProfileError,
+};
+
+/// A failure of the run itself; a case that fails gets a verdict instead.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EngineError {
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error("cannot write `{}`: {source}", .path.display())]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    #[error("the lane of device {device} panicked; this is a defect of npubench")]
+    Panicked { device: u32 },
+    #[error("the run was stopped before its last results could be stored: {source}")]
+    StoppedWaiting {
+        #[source]
+        source: LedgerError,
+    },
+    #[error("the system refused {what}: {source}")]
+    System {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl EngineError {
+    /// Returns the exit code: bad templates and a damaged ledger are bad input; after most other errors the run can be
+    /// resumed.
+    pub(crate) const fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::Render(_)
+            | Self::Ledger(LedgerError::Damaged { .. })
+            | Self::Database(DatabaseError::Ledger(LedgerError::Damaged { .. })) => ExitStatus::BadInput,
+            Self::Device(_) | Self::System { .. } => ExitStatus::CannotMeasure,
+            Self::Panicked { .. } => ExitStatus::Bug,
+            _ => ExitStatus::Interrupted,
+        }
+    }
+
+    /// Returns true if no disk space is left.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. }
+            | Self::System { source, .. }
+            | Self::Process(ProcessError::Io { source, .. }) => disk_space::is_disk_full(source),
+            Self::File(error) | Self::Database(DatabaseError::File(error)) => error.is_disk_full(),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Database(error) => error.hint(),
+            Self::File(error) => error.hint(),
+            Self::Ledger(error) => error.hint(),
+            Self::Render(error) => error.hint().to_owned(),
+            Self::Profile(error) => error.hint().to_owned(),
+            Self::Io { .. } => "check free space and permissions; committed results are kept".to_owned(),
+            Self::Device(error) => error.hint(),
+            Self::Node(error) => error.hint().to_owned(),
+            Self::Panicked { .. } => "report it with the lines above; committed results are kept".to_owned(),
+            Self::Process(_) => "committed results are kept; `npubench resume` continues the run".to_owned(),
+            Self::StoppedWaiting { .. } => {
+                "free disk space, then `npubench resume` continues the run; committed results are kept".to_owned()
+            }
+            Self::System { .. } => {
+                "raise the limits of open files (`ulimit -n`) and processes (`ulimit -u`); committed results are kept"
+                    .to_owned()
+            }
+        }
+    }
+}

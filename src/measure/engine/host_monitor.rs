@@ -1,0 +1,363 @@
+//! Conditions of the host that keep collections from starting: a full disk, paused devices, devices that other
+//! processes use, and devices that are unhealthy or no longer listed.
+//!
+//! The monitor observes and reports changes; the scheduler decides.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{CollectionSettings, PausedDevices, pause_file};
+use crate::{
+    base::{
+        files::disk_space::{free_bytes, has_space},
+        process::{ProcessOrigin, process_origin},
+    },
+    database::Database,
+    kernel::DataKind,
+    measure::{
+        device::{
+            DeviceLeases,
+            npu_smi::{NpuChip, NpuProcess, NpuSmiInfo},
+        },
+        events::RunEvent,
+        sched::SchedEvent,
+    },
+};
+
+/// Free bytes below which no collection is started: the parsed form of a profile is twenty times its size.
+const RESERVE: u64 = 4 << 30;
+/// Free bytes needed for each running collection: msprof may write 50 MB/s for a minute.
+const PER_COLLECTION: u64 = 3 << 30;
+/// The same on the rehearsal host, whose profiles are small.
+const REHEARSAL_RESERVE: u64 = 32 << 20;
+const REHEARSAL_PER_COLLECTION: u64 = 2 << 20;
+
+/// Time after which a device that is not listed is not expected to come back.
+const LOST_AFTER: Duration = Duration::from_secs(30 * 60);
+
+/// Returns the free bytes below which no collection is started, and those that each running one needs.
+const fn disk_limits(kind: DataKind) -> (u64, u64) {
+    match kind {
+        DataKind::Npu => (RESERVE, PER_COLLECTION),
+        DataKind::Rehearsal => (REHEARSAL_RESERVE, REHEARSAL_PER_COLLECTION),
+    }
+}
+
+/// Describes the lack of space for a collection in a folder; `None` if there is enough.
+pub(super) fn missing_space(kind: DataKind, folder: &Path) -> Option<String> {
+    let (reserve, per_collection) = disk_limits(kind);
+    let needed = reserve + per_collection;
+    let free = free_bytes(folder)?;
+    let mib = |bytes: u64| bytes >> 20;
+    (free < needed || !has_space(folder)).then(|| {
+        format!("{} MiB are free in {}, a collection needs {} MiB", mib(free), folder.display(), mib(needed))
+    })
+}
+
+/// Changes of the host, for the scheduler and for the user.
+#[derive(Default)]
+pub(super) struct HostChanges {
+    pub(super) sched_events: Vec<SchedEvent>,
+    pub(super) run_events: Vec<RunEvent>,
+}
+
+/// A device that `npu-smi` does not list.
+struct UnlistedDevice {
+    since: Instant,
+    /// True if an output after [`LOST_AFTER`] lacks it, too.
+    is_lost: bool,
+    is_reported: bool,
+}
+
+impl UnlistedDevice {
+    fn new() -> Self {
+        Self { since: Instant::now(), is_lost: false, is_reported: false }
+    }
+}
+
+pub(super) struct HostMonitor {
+    pause_file: PathBuf,
+    processes: PathBuf,
+    /// True if the ids of processes that `npu-smi` lists are those of the processes that this program sees.
+    sees_host_processes: bool,
+    folder: PathBuf,
+    paused: PausedDevices,
+    /// Reasons why devices cannot be used, other than pauses.
+    unusable: BTreeMap<u32, String>,
+    /// Reasons why devices have no lease.
+    unleased: BTreeMap<u32, String>,
+    reserved: BTreeSet<u32>,
+    devices: Vec<u32>,
+    /// Devices that `npu-smi` does not list, with the time since when.
+    unlisted: BTreeMap<u32, UnlistedDevice>,
+    is_full: bool,
+    /// Time of the last observation of a full disk.
+    full_at: Option<Instant>,
+    /// True if a write failed for lack of space since the last poll.
+    has_failed_write: bool,
+    reserve: u64,
+    per_collection: u64,
+}
+
+impl HostMonitor {
+    pub(super) fn new(database: &Database, settings: &CollectionSettings, devices: Vec<u32>) -> Self {
+        let (reserve, per_collection) = disk_limits(settings.kind);
+        Self {
+            pause_file: pause_file(database),
+            processes: settings.processes.clone(),
+            sees_host_processes: settings.sees_host_processes,
+            folder: database.state_folder(),
+            paused: PausedDevices::default(),
+            unusable: BTreeMap::new(),
+            unleased: BTreeMap::new(),
+            reserved: BTreeSet::new(),
+            devices,
+            unlisted: BTreeMap::new(),
+            is_full: false,
+            full_at: None,
+            has_failed_write: false,
+            reserve,
+            per_collection,
+        }
+    }
+
+    /// Records that a write failed for lack of space. The next poll stops new collections; a later one, which finds
+    /// enough space, allows them again.
+    pub(super) fn report_full_disk(&mut self) {
+        self.has_failed_write = true;
+    }
+
+    /// Returns true if the disk was full at an observation in this time until now.
+    pub(super) fn was_full_within(&self, time: Duration) -> bool {
+        // Space that was missing when a process wrote is found missing at the next observation.
+        self.full_at.is_some_and(|at| at.elapsed() <= time)
+    }
+
+    /// Returns the changes since the last call; `running` is the number of running collections, `leases` those of the
+    /// run, to which leases that other processes have released meanwhile are added.
+    pub(super) fn poll_changes(&mut self, running: usize, leases: &DeviceLeases) -> HostChanges {
+        // A file that is being written is read at the next call.
+        if let Ok(paused) = PausedDevices::load(&self.pause_file) {
+            self.paused = paused;
+        }
+        self.unleased = leases.acquire_missing(&self.devices);
+        let mut changes = HostChanges::default();
+        self.add_reservations(&mut changes);
+        self.add_lost_devices(&mut changes);
+        self.add_disk_change(running, &mut changes);
+        changes
+    }
+
+    /// Updates the usable devices from the output of `npu-smi`; collections of this run are, or were during the query,
+    /// on the `busy` devices.
+    pub(super) fn update_devices(&mut self, info: &NpuSmiInfo, busy: &BTreeSet<u32>) {
+        for device in &self.devices {
+            let chip = info.chips.iter().find(|chip| chip.physical_id == *device);
+            // A device that a user has paused may be in repair.
+            if chip.is_some() || self.paused.contains(*device) {
+                self.unlisted.remove(device);
+            } else {
+                let unlisted = self.unlisted.entry(*device).or_insert_with(UnlistedDevice::new);
+                unlisted.is_lost = unlisted.since.elapsed() >= LOST_AFTER;
+            }
+            let reason = match chip {
+                None => Some("`npu-smi` no longer lists it".to_owned()),
+                Some(chip) if chip.health != "OK" => Some(format!("its health is `{}`", chip.health)),
+                Some(chip) => self.foreign_process(info, chip, busy.contains(device)),
+            };
+            match reason {
+                Some(reason) => self.unusable.insert(*device, reason),
+                None => self.unusable.remove(device),
+            };
+        }
+    }
+
+    /// Returns the reason if another program uses the device. While a collection of this run is on it, a process whose
+    /// origin is unknown may be the collection's own.
+    fn foreign_process(&self, info: &NpuSmiInfo, chip: &NpuChip, is_busy: bool) -> Option<String> {
+        let is_foreign = |process: &&NpuProcess| match self.origin(process) {
+            ProcessOrigin::Own | ProcessOrigin::Ended => false,
+            ProcessOrigin::Foreign => true,
+            ProcessOrigin::Unknown => !is_busy,
+        };
+        let process = info.processes_on(chip).find(is_foreign)?;
+        let place =
+            if self.sees_host_processes || process.container_pid.is_some() { "" } else { " of the host" };
+        let pid = process.container_pid.unwrap_or(process.pid);
+        Some(format!("process {pid}{place} ({}) uses it", process.name))
+    }
+
+    /// Returns the origin of a listed process. An id of the host means another process inside a container, so that only
+    /// the id inside the container, which newer drivers list, identifies one there.
+    fn origin(&self, process: &NpuProcess) -> ProcessOrigin {
+        match process.container_pid {
+            Some(pid) => process_origin(pid, &self.processes),
+            None if self.sees_host_processes => process_origin(process.pid, &self.processes),
+            None => ProcessOrigin::Unknown,
+        }
+    }
+
+    /// All reservations of one call are one event: no collection is started on a device that is reserved after it in
+    /// the order of numbers.
+    fn add_reservations(&mut self, changes: &mut HostChanges) {
+        let (mut reserved, mut released) = (Vec::new(), Vec::new());
+        for &device in &self.devices {
+            let reason = if self.paused.contains(device) {
+                Some("it is reserved by `npubench pause` until `npubench unpause`".to_owned())
+            } else {
+                self.unleased.get(&device).or_else(|| self.unusable.get(&device)).cloned()
+            };
+            match reason {
+                Some(reason) if self.reserved.insert(device) => {
+                    reserved.push(device);
+                    changes.run_events.push(RunEvent::DeviceReserved { device, reason });
+                }
+                None if self.reserved.remove(&device) => {
+                    released.push(device);
+                    changes.run_events.push(RunEvent::DeviceReleased { device });
+                }
+                _ => {}
+            }
+        }
+        if !reserved.is_empty() || !released.is_empty() {
+            changes.sched_events.push(SchedEvent::ReservationsChanged { reserved, released });
+        }
+    }
+
+    /// Reports each device once that was not listed for [`LOST_AFTER`]; a reset by an administrator takes minutes.
+    fn add_lost_devices(&mut self, changes: &mut HostChanges) {
+        for (&device, unlisted) in &mut self.unlisted {
+            if unlisted.is_lost && !std::mem::replace(&mut unlisted.is_reported, true) {
+                let minutes = LOST_AFTER.as_secs() / 60;
+                let reason = format!("`npu-smi` has not listed it for {minutes} minutes");
+                changes.sched_events.push(SchedEvent::DeviceLost { device, reason });
+            }
+        }
+    }
+
+    fn add_disk_change(&mut self, running: usize, changes: &mut HostChanges) {
+        let has_failed_write = std::mem::take(&mut self.has_failed_write);
+        let Some(free) = free_bytes(&self.folder) else { return };
+        let running = u64::try_from(running).unwrap_or_default();
+        let needed = self.reserve + running.saturating_add(1).saturating_mul(self.per_collection);
+        // Running collections have their share already; a pause ends only if there is space for another one, which a
+        // quota may limit further.
+        let is_full = has_failed_write
+            || free < if self.is_full { needed } else { self.reserve + self.per_collection }
+            || (self.is_full && !has_space(&self.folder));
+        if is_full {
+            self.full_at = Some(Instant::now());
+        }
+        if is_full == std::mem::replace(&mut self.is_full, is_full) {
+            return;
+        }
+        let folder = self.folder.clone();
+        let (sched_event, run_event) = if is_full {
+            (SchedEvent::NewWorkPaused, RunEvent::DiskFull { folder, free, needed })
+        } else {
+            (SchedEvent::NewWorkResumed, RunEvent::DiskFreed { folder })
+        };
+        changes.sched_events.push(sched_event);
+        changes.run_events.push(run_event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{runtime, time};
+
+    use super::*;
+
+    fn monitor(folder: &Path) -> HostMonitor {
+        HostMonitor {
+            pause_file: folder.join("paused"),
+            processes: folder.join("processes"),
+            sees_host_processes: true,
+            folder: folder.to_owned(),
+            paused: PausedDevices::default(),
+            unusable: BTreeMap::new(),
+            unleased: BTreeMap::new(),
+            reserved: BTreeSet::new(),
+            devices: vec![0, 1],
+            unlisted: BTreeMap::new(),
+            is_full: false,
+            full_at: None,
+            has_failed_write: false,
+            reserve: 0,
+            per_collection: 0,
+        }
+    }
+
+    fn listed(devices: &[u32]) -> NpuSmiInfo {
+        let chip = |device: &u32| NpuChip {
+            npu: *device,
+            chip: 0,
+            physical_id: *device,
+            logical_id: crate::kernel::LogicalDeviceId(*device),
+            name: "910B3".to_owned(),
+            health: "OK".to_owned(),
+            power_w: None,
+            temperature_c: None,
+            aicore_percent: None,
+            memory_used_mb: None,
+            memory_total_mb: None,
+            bus_id: None,
+            host_id: None,
+        };
+        NpuSmiInfo { chips: devices.iter().map(chip).collect(), ..NpuSmiInfo::without_chips() }
+    }
+
+    #[test]
+    fn device_that_is_not_listed_for_long_is_lost_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut monitor = monitor(folder.path());
+        let lost_after = |monitor: &mut HostMonitor, devices: Option<&[u32]>| -> Vec<u32> {
+            if let Some(devices) = devices {
+                monitor.update_devices(&listed(devices), &BTreeSet::new());
+            }
+            let mut changes = HostChanges::default();
+            monitor.add_lost_devices(&mut changes);
+            let lost = changes.sched_events.into_iter().filter_map(|event| match event {
+                SchedEvent::DeviceLost { device, .. } => Some(device),
+                _ => None,
+            });
+            lost.collect()
+        };
+        let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime").block_on(async {
+            let mut found = Vec::new();
+            // Device 1 is reset within the time, then device 0 is lost, then all are without an output for a while, in which the
+            // user pauses device 1.
+            let outputs: [Option<&[u32]>; 13] = [
+                Some(&[0, 1]),
+                Some(&[0]),
+                Some(&[0, 1]),
+                Some(&[1]),
+                Some(&[1]),
+                Some(&[1]),
+                Some(&[0, 1]),
+                Some(&[]),
+                None,
+                None,
+                None,
+                Some(&[]),
+                Some(&[]),
+            ];
+            for (step, devices) in outputs.into_iter().enumerate() {
+                if step == 8 {
+                    monitor.paused =
+                        PausedDevices { devices: BTreeSet::from([1]), ..PausedDevices::default() };
+                }
+                found.push(lost_after(&mut monitor, devices));
+                time::advance(LOST_AFTER / 2).await;
+            }
+            let expected: [&[u32]; 13] = [&[], &[], &[], &[], &[], &[0], &[], &[], &[], &[], &[], &[0], &[]];
+            assert_eq!(found, expected);
+        });
+    }
+}

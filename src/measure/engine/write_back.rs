@@ -1,0 +1,322 @@
+//! Writes the rows of a kernel once all its cases have a verdict, and those of all kernels from time to time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::EngineError;
+use crate::{
+    cases::plan::{PlannedCase, RunPlan},
+    database::{
+        Database, DatabaseError, RowCase, ShownInterval, TableRow, WriteBackReport, ledger::Ledger,
+        row_cases, write_back_kernel,
+    },
+    kernel::{
+        CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseOutcome, IdentifiedCase, KernelName, RowResult,
+        Verdict,
+    },
+    measure::evidence::{LedgerComparison, RowComparison, case_row},
+};
+
+/// A case whose row is to be written.
+#[derive(Clone, Debug)]
+struct FinishedCase {
+    case: CaseId,
+    /// Verdict of a row without a measurement; `None` for a result of the ledger that the row does not show.
+    verdict: Option<RunVerdict>,
+}
+
+/// Numbers of the cases whose rows of earlier runs become suspicious.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NewlySuspicious {
+    pub(super) cases: usize,
+    /// Those that the next run measures again.
+    pub(super) open: usize,
+}
+
+/// Verdict of a case in a run.
+#[derive(Clone, Debug)]
+struct RunVerdict {
+    run: String,
+    outcome: CaseOutcome,
+}
+
+/// Open and finished cases of each kernel.
+#[derive(Debug)]
+pub(super) struct WriteBack {
+    run: String,
+    /// State of the cache whose results are written.
+    cache: CacheState,
+    open: BTreeMap<KernelName, BTreeSet<CaseId>>,
+    /// Cases whose rows are to be written.
+    finished: BTreeMap<KernelName, Vec<FinishedCase>>,
+    /// Cases whose rows were written.
+    written: BTreeMap<KernelName, Vec<FinishedCase>>,
+    /// All measurements of the ledger with their estimates; `None` until the run ends, so that rows written before have the
+    /// intervals of their own samples.
+    ledger: Option<LedgerComparison>,
+    /// Cases as which calls of other kernels were measured; they get a row if they have none.
+    insertable: BTreeMap<CaseId, IdentifiedCase>,
+}
+
+impl WriteBack {
+    /// Registers the cases of a plan: cases to measure, and results of the ledger that the rows do not show.
+    pub(super) fn for_plan(run: &str, cache: CacheState, plan: &RunPlan) -> Self {
+        let mut rows = Self {
+            run: run.to_owned(),
+            cache,
+            open: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            written: BTreeMap::new(),
+            ledger: None,
+            insertable: BTreeMap::new(),
+        };
+        for case in plan.cases.iter().flat_map(PlannedCase::cases) {
+            // Cases of sweeps have no row before they are measured.
+            if case.kernel.is_collective() {
+                rows.insertable.insert(case.id().clone(), case.clone());
+            }
+            rows.open.entry(case.kernel.clone()).or_default().insert(case.id().clone());
+        }
+        for (kernel, cases) in &plan.missing_in_csv {
+            cases.iter().for_each(|case| rows.add_finished(kernel, case, None));
+        }
+        for (case, outcome) in &plan.ran_as_other_verdicts {
+            rows.add_finished(&case.kernel, case.id(), Some((run, outcome)));
+        }
+        plan.rows_to_insert.iter().for_each(|case| rows.add_unplanned(case));
+        rows
+    }
+
+    /// Registers a case whose row is to be written, with a run and its verdict for a row without a measurement.
+    fn add_finished(&mut self, kernel: &KernelName, case: &CaseId, verdict: Option<(&str, &CaseOutcome)>) {
+        let verdict =
+            verdict.map(|(run, outcome)| RunVerdict { run: run.to_owned(), outcome: outcome.clone() });
+        let finished = FinishedCase { case: case.clone(), verdict };
+        self.finished.entry(kernel.clone()).or_default().push(finished);
+    }
+
+    /// Returns true if the case is planned and has no verdict yet.
+    pub(super) fn is_open(&self, case: &IdentifiedCase) -> bool {
+        self.open.get(&case.kernel).is_some_and(|open| open.contains(case.id()))
+    }
+
+    /// Registers a case that is measured in the ledger but not planned.
+    pub(super) fn add_unplanned(&mut self, case: &IdentifiedCase) {
+        self.add_finished(&case.kernel, case.id(), None);
+        self.insertable.insert(case.id().clone(), case.clone());
+    }
+
+    /// Registers the verdict of a case. Returns true if it was the kernel's last open case.
+    pub(super) fn finish_case(&mut self, kernel: &KernelName, case: &CaseId, outcome: &CaseOutcome) -> bool {
+        // The result of a case that was not launched does not change its row.
+        if !outcome.verdict.keeps_the_row() {
+            let run = self.run.clone();
+            self.add_finished(kernel, case, Some((&run, outcome)));
+        }
+        let Some(open) = self.open.get_mut(kernel) else { return false };
+        open.remove(case) && open.is_empty()
+    }
+
+    /// Returns the kernels with results that are not written yet.
+    pub(super) fn pending_kernels(&self) -> Vec<KernelName> {
+        self.finished.keys().cloned().collect()
+    }
+
+    /// Writes the rows of a kernel from the ledger. After an error its results are still pending.
+    pub(super) fn write_kernel(
+        &mut self,
+        kernel: &KernelName,
+        database: &Database,
+        ledger: &Ledger,
+    ) -> Result<WriteBackReport, EngineError> {
+        let mut results = HashMap::new();
+        for FinishedCase { case, verdict } in self.finished.get(kernel).into_iter().flatten() {
+            results.extend(self.row_result(case, verdict.as_ref(), ledger)?.map(|row| (case.clone(), row)));
+        }
+        let report = write_back_kernel(database, kernel, &results, &self.insertable_of(kernel))?;
+        let finished = self.finished.remove(kernel).unwrap_or_default();
+        self.written.entry(kernel.clone()).or_default().extend(finished);
+        Ok(report)
+    }
+
+    /// Returns the result for the row of a case: its measurement, else its verdict, else that of its withdrawn attempts.
+    /// `None` without any of them.
+    fn row_result(
+        &self,
+        case: &CaseId,
+        verdict: Option<&RunVerdict>,
+        ledger: &Ledger,
+    ) -> Result<Option<RowResult>, EngineError> {
+        let (measured, withdrawn) = match &self.ledger {
+            Some(all) => (all.ledger_rows().row(case), all.ledger_rows().withdrawn(case).cloned()),
+            None => (case_row(ledger, case, self.cache)?, ledger.withdrawn_attempts(case, self.cache)?),
+        };
+        let withdrawn_runs = withdrawn.as_ref().map(|withdrawn| withdrawn.runs.clone()).unwrap_or_default();
+        // The measurement of such a verdict was withdrawn by a later run, which did not plan the case.
+        let verdict = verdict.filter(|verdict| !verdict.outcome.verdict.has_samples());
+        let row = match (measured, verdict, withdrawn) {
+            (Some(row), ..) => Some(RowResult { withdrawn_runs, ..row }),
+            (None, Some(RunVerdict { run, outcome }), _) => Some(RowResult {
+                case: case.clone(),
+                cache: self.cache,
+                run: run.clone(),
+                outcome: outcome.clone(),
+                measurement: None,
+                software: None,
+                withdrawn_runs,
+            }),
+            (None, None, withdrawn) => {
+                withdrawn.map(|withdrawn| RowResult::of_withdrawn(case.clone(), self.cache, withdrawn))
+            }
+        };
+        Ok(row)
+    }
+
+    fn insertable_of(&self, kernel: &KernelName) -> BTreeMap<CaseId, IdentifiedCase> {
+        let cases = self.insertable.iter().filter(|(_, case)| case.kernel == *kernel);
+        cases.map(|(id, case)| (id.clone(), case.clone())).collect()
+    }
+
+    /// Registers rows of other runs that differ from the ledger, such as those of a killed run. Tables that cannot be read are
+    /// left out. Returns the numbers of those that become suspicious.
+    pub(super) fn add_outdated(&mut self, database: &Database) -> NewlySuspicious {
+        let mut suspicious = NewlySuspicious::default();
+        for kernel in database.kernels_and_collectives().unwrap_or_default() {
+            let Some(ledger) = &self.ledger else { break };
+            let outdated = outdated_rows(database, &kernel, ledger).unwrap_or_default();
+            let of_other_runs = outdated.iter().filter(|row| row.run.as_ref() != Some(&self.run));
+            for collections in of_other_runs.filter_map(|row| row.suspicious_collections) {
+                suspicious.cases += 1;
+                suspicious.open += usize::from(collections < CONFIRMING_COLLECTIONS);
+            }
+            outdated.iter().for_each(|row| self.add_finished(&kernel, &row.case, None));
+        }
+        suspicious
+    }
+
+    /// Returns the cases whose rows may be of another ledger, such as that of another host. Tables that cannot be read are left
+    /// out.
+    fn cases_of_other_ledgers(&self, database: &Database) -> BTreeSet<CaseId> {
+        let mut cases = BTreeSet::new();
+        let Some(ledger) = &self.ledger else { return cases };
+        for kernel in database.kernels_and_collectives().unwrap_or_default() {
+            let Ok(table) = database.kernel_csv(&kernel) else { continue };
+            let rows = row_cases(&kernel, &table).unwrap_or_default().into_iter();
+            cases.extend(rows.filter_map(|row| {
+                let case = row.case.as_ref().ok()?.id();
+                let compared = ledger.compare_row(&TableRow::read_cells(&table, row), &case);
+                matches!(compared, RowComparison::OtherLedger | RowComparison::UnknownRun { .. })
+                    .then_some(case)
+            }));
+        }
+        cases
+    }
+
+    /// Makes the written cases pending again, with the estimates of the whole ledger. A table may have been replaced, or lost
+    /// rows, after they were written.
+    pub(super) fn reopen_written(&mut self, ledger: LedgerComparison) {
+        self.ledger = Some(ledger);
+        for (kernel, cases) in std::mem::take(&mut self.written) {
+            self.finished.entry(kernel).or_default().extend(cases);
+        }
+    }
+}
+
+/// Rows that were written from the ledger.
+#[derive(Debug, Default)]
+pub(crate) struct RewriteReport {
+    pub(crate) rows: usize,
+    /// Tables that could not be written, each with the problem.
+    pub(crate) unwritten: BTreeMap<KernelName, String>,
+}
+
+/// Writes the rows of all cases of the ledger that differ from it, and new rows for the measured cases among
+/// `insertable` that have none. No row is replaced by something worse, except by withdrawn measurements; rows that may be of
+/// another ledger are kept.
+pub(crate) fn rewrite_rows(
+    database: &Database,
+    ledger: &Ledger,
+    insertable: &[IdentifiedCase],
+) -> Result<RewriteReport, EngineError> {
+    let mut report = RewriteReport::default();
+    for &cache in CacheState::ALL {
+        let mut rows = WriteBack::for_plan("", cache, &RunPlan::default());
+        rows.ledger = Some(LedgerComparison::read(ledger, database, cache)?);
+        rows.add_outdated(database);
+        let verdicts = ledger.newest_row_verdicts(cache)?;
+        let foreign = rows.cases_of_other_ledgers(database);
+        let attempted = ledger.attempted_cases(cache)?.into_iter();
+        for (case, kernel) in attempted.filter(|(case, _)| !foreign.contains(case)) {
+            let Ok(kernel) = KernelName::new(&kernel) else { continue };
+            let verdict = verdicts.get(&case).map(|(run, outcome)| (run.as_str(), outcome));
+            rows.add_finished(&kernel, &case, verdict);
+        }
+        insertable.iter().for_each(|case| rows.add_unplanned(case));
+        for kernel in rows.pending_kernels() {
+            match rows.write_kernel(&kernel, database, ledger) {
+                Ok(written) => report.rows += written.changed,
+                Err(EngineError::Database(error)) => {
+                    report.unwritten.insert(kernel, error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// A row that differs from the ledger.
+#[derive(Debug)]
+struct OutdatedRow {
+    case: CaseId,
+    /// Run that wrote the row.
+    run: Option<String>,
+    /// Number of its collections if it is `ok` and suspicious by the ledger: newer measurements of other cases contradict it.
+    suspicious_collections: Option<usize>,
+}
+
+/// Returns the measured rows of a table that differ from the ledger. Rows of other ledgers and of earlier versions differ only if
+/// they lack the estimate from several collections.
+fn outdated_rows(
+    database: &Database,
+    kernel: &KernelName,
+    ledger: &LedgerComparison,
+) -> Result<Vec<OutdatedRow>, DatabaseError> {
+    let table = database.kernel_csv(kernel)?;
+    let rows = row_cases(kernel, &table)?.into_iter();
+    let rows = rows.filter(|row| row.cells(ledger.cache()).shown.is_some());
+    let outdated = rows.filter_map(|row| {
+        let row = TableRow::read_cells(&table, row);
+        let cells = row.parsed.cells(ledger.cache());
+        let shown = cells.shown.as_ref()?;
+        let case = row.parsed.case.as_ref().ok()?.id();
+        let is_outdated = match ledger.compare_row(&row, &case) {
+            RowComparison::Behind | RowComparison::Different { .. } => true,
+            RowComparison::OtherLedger | RowComparison::UnknownRun { .. } | RowComparison::EarlierVersion => {
+                lacks_estimate(ledger, &row.parsed, &case)
+            }
+            _ => false,
+        };
+        if !is_outdated {
+            return None;
+        }
+        let suspicious_collections = || {
+            let judged = ledger.judged_row(&case, row.parsed.production)?;
+            let measured = judged.measurement.filter(|_| judged.outcome.verdict == Verdict::Suspicious)?;
+            Some(measured.collections)
+        };
+        let suspicious_collections = (shown.verdict == Verdict::Ok).then(suspicious_collections).flatten();
+        Some(OutdatedRow { case, run: cells.run.clone(), suspicious_collections })
+    });
+    Ok(outdated.collect())
+}
+
+/// Returns true if the ledger has an estimate from several collections, and the row another one or none.
+fn lacks_estimate(ledger: &LedgerComparison, row: &RowCase, case: &CaseId) -> bool {
+    ledger.ledger_rows().estimates().of_case(case).is_some_and(|estimated| {
+        let current = ShownInterval {
+            method: Some(estimated.method),
+            collections: Some(estimated.estimate.collections),
+        };
+        row.cells(ledger.cache()).interval != current
+    })
+}

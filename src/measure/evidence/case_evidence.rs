@@ -1,0 +1,556 @@
+//! Evidence of one case: its rows, the ledger's result, and every collection that contributed to it or was left out.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::{
+    ClockEvidence, ControlEvidence, LedgerComparison, RowComparison, control_evidence, raw_records,
+    repeat_command::{repeat_command, repeat_sweep},
+};
+use crate::{
+    base::stats::SampleSummary,
+    cases::plan::planned_case,
+    database::{
+        CellDifference, Database, DatabaseError, ProductionRow, RowCase, TableRow,
+        collective_rows::DURATION,
+        columns,
+        ledger::{CaseAttempt, DeviceReading, KnownCase, Ledger, StoredControl},
+        production_rows, row_cases,
+    },
+    kernel::{
+        CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, IdentifiedSoftware, IntervalMethod,
+        KernelName, Nanos, RecordedTask, RowResult, SoftwareFingerprint, Verdict, catalogue::Catalogue,
+        device_profile::DeviceProfile, reason_remarks,
+    },
+    measure::verify::{CaseReferences, RowNumbers, RuleResult, judge_row_rules},
+};
+
+/// Everything that is known of a case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CaseEvidence {
+    pub(crate) case: CaseId,
+    /// State of the cache of result, collections and runs.
+    pub(crate) cache: CacheState,
+    pub(crate) kernel: String,
+    /// Shapes of inputs and outputs; the canonical signature of a case without a row.
+    pub(crate) shapes: String,
+    /// Rows of the case.
+    pub(crate) rows: Vec<RowEvidence>,
+    /// Result that the ledger gives the case.
+    pub(crate) result: Option<ResultEvidence>,
+    /// Result in the other state of the cache.
+    pub(crate) other_state: Option<StateEvidence>,
+    pub(crate) collections: Vec<CollectionEvidence>,
+    /// Verdicts of the runs that planned the case, oldest first.
+    pub(crate) runs: Vec<RunVerdict>,
+    pub(crate) roofline: Option<RooflineEvidence>,
+    pub(crate) production: Option<ProductionEvidence>,
+    /// Results of the rules for the row; empty without a measurement.
+    pub(crate) rules: Vec<RuleResult>,
+    /// Command that measures the case again.
+    pub(crate) command: String,
+}
+
+/// Result of the case in another state of the cache.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct StateEvidence {
+    pub(crate) cache: CacheState,
+    pub(crate) result: ResultEvidence,
+    /// Median of the replay divided by that of production.
+    pub(crate) production_ratio: Option<f64>,
+}
+
+/// A row of the case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RowEvidence {
+    pub(crate) file: PathBuf,
+    pub(crate) line: u64,
+    pub(crate) average_us: String,
+    pub(crate) verdict: String,
+    /// Relation to the ledger, in a sentence.
+    pub(crate) ledger: String,
+}
+
+/// Result of a case by the ledger; durations in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ResultEvidence {
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: String,
+    pub(crate) average_us: f64,
+    pub(crate) median_us: f64,
+    pub(crate) std_us: Option<f64>,
+    pub(crate) min_us: f64,
+    pub(crate) p95_us: f64,
+    pub(crate) samples: usize,
+    pub(crate) collections: usize,
+    pub(crate) interval: Option<IntervalEvidence>,
+    pub(crate) software: Option<String>,
+    /// The ranks' view of a collective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ranks: Option<RankEvidence>,
+}
+
+/// Means of the accepted launches of a collective over its ranks.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RankEvidence {
+    pub(crate) shortest_us: f64,
+    pub(crate) longest_us: f64,
+    pub(crate) skew_percent: f64,
+    /// Rank that started last in most launches.
+    pub(crate) latest: Option<f64>,
+    /// Share of the launches whose time is that by the clocks of the ranks; else it is that of the shortest rank.
+    pub(crate) by_clocks: f64,
+}
+
+impl RankEvidence {
+    /// Reads the counters of a collective.
+    fn of_counters(counters: &[Option<f64>]) -> Option<Self> {
+        let [shortest, _, longest, skew, latest, by_clocks] = *counters else { return None };
+        Some(Self {
+            shortest_us: shortest? / 1e3,
+            longest_us: longest? / 1e3,
+            skew_percent: skew?,
+            latest,
+            by_clocks: by_clocks?,
+        })
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct IntervalEvidence {
+    pub(crate) estimate_us: f64,
+    pub(crate) low_us: f64,
+    pub(crate) high_us: f64,
+    pub(crate) method: IntervalMethod,
+    /// Effect of the collections that the joint fit removed.
+    pub(crate) correction_percent: Option<f64>,
+}
+
+/// An attempt at the case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CollectionEvidence {
+    pub(crate) run: String,
+    pub(crate) number: u32,
+    pub(crate) devices: Vec<u32>,
+    pub(crate) started_ns: Nanos,
+    pub(crate) seconds: Option<f64>,
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: String,
+    pub(crate) launched: u32,
+    pub(crate) recorded: usize,
+    pub(crate) median_us: Option<f64>,
+    /// True if its samples are part of the row.
+    pub(crate) is_used: bool,
+    /// Reason why its samples are not part of the row.
+    pub(crate) left_out: Option<String>,
+    pub(crate) software: Option<String>,
+    /// Operator, state and unit of its launches.
+    pub(crate) task: RecordedTask,
+    pub(crate) clock: Option<ClockEvidence>,
+    /// Control kernels at the ends of the collection.
+    pub(crate) controls: Vec<ControlEvidence>,
+    pub(crate) readings: Vec<ReadingEvidence>,
+    /// Accepted samples in nanoseconds, in launch order.
+    pub(crate) samples_ns: Vec<i64>,
+    /// Severe outliers in nanoseconds, which are left out.
+    pub(crate) outliers_ns: Vec<i64>,
+    pub(crate) folder: PathBuf,
+    /// Launches between which the records of the case are; `None` if it is not planned in the collection, as a case of
+    /// an equal call, or the manifest cannot be read.
+    pub(crate) bracket: Option<BracketEvidence>,
+    /// SHA-256 of the compressed evidence when the collection ended.
+    pub(crate) archive_sha256: Option<String>,
+    /// State of the compressed evidence.
+    pub(crate) archive: Option<String>,
+    /// Files with the raw records that exist.
+    pub(crate) records: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ReadingEvidence {
+    pub(crate) device: u32,
+    pub(crate) at_ns: Nanos,
+    pub(crate) health: String,
+    pub(crate) temperature_c: Option<i64>,
+    pub(crate) power_w: Option<f64>,
+}
+
+/// Sentinels around the launches of a case, by their kernel and numbers of elements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct BracketEvidence {
+    pub(crate) kernel: String,
+    pub(crate) opening: u64,
+    pub(crate) closing: u64,
+}
+
+/// Verdict of a run that planned the case.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RunVerdict {
+    pub(crate) run: String,
+    /// `None` while the case is open.
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) reason: String,
+}
+
+/// Shortest possible time of the call on the device.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RooflineEvidence {
+    pub(crate) device: String,
+    pub(crate) bound_us: Option<f64>,
+    /// Bound divided by the median, in percent.
+    pub(crate) share_percent: Option<f64>,
+    /// Reason why there is no bound.
+    pub(crate) problem: Option<String>,
+}
+
+/// Duration of the row in production profiles.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ProductionEvidence {
+    pub(crate) median_us: f64,
+    pub(crate) records: u64,
+    /// Median of the replay divided by that of production.
+    pub(crate) ratio: Option<f64>,
+}
+
+/// The files from which evidence is collected.
+pub(crate) struct EvidenceSources<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) ledger: Option<&'a Ledger>,
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) device: &'a DeviceProfile,
+}
+
+impl EvidenceSources<'_> {
+    /// Collects the evidence of a case in one state of the cache. Fails with [`DatabaseError`] if its table or the
+    /// ledger cannot be read.
+    pub(crate) fn collect(
+        &self,
+        known: &KnownCase,
+        cache: CacheState,
+    ) -> Result<CaseEvidence, DatabaseError> {
+        let kernel = KernelName::new(&known.kernel).ok();
+        let read = |cache| {
+            self.ledger.map(|ledger| LedgerComparison::read(ledger, self.database, cache)).transpose()
+        };
+        let comparison = read(cache)?;
+        let production_row = match &kernel {
+            Some(kernel) => self.production_row(kernel, &known.case)?,
+            None => None,
+        };
+        let production = production_row.as_ref().map(|row| row.median);
+        let result = comparison.as_ref().and_then(|ledger| ledger.judged_row(&known.case, production));
+        let (rows, case) = match &kernel {
+            Some(kernel) => self.rows(kernel, &known.case, cache, comparison.as_ref())?,
+            None => (Vec::new(), None),
+        };
+        let (mut collections, mut runs) = (Vec::new(), Vec::new());
+        if let Some(ledger) = self.ledger {
+            let mut attempts = ledger.case_attempts(&known.case)?;
+            attempts.retain(|attempt| attempt.cache == cache);
+            let controls = ledger.all_controls(cache)?;
+            for attempt in &attempts {
+                let place = (attempt, controls.as_slice());
+                collections.push(self.collection(ledger, &known.case, place, result.as_ref())?);
+            }
+            let software = attempts.into_iter().map(|attempt| attempt.software);
+            let clocks = software.zip(&mut collections);
+            let clocks = clocks.filter_map(|(software, one)| Some((software, one.clock.as_mut()?)));
+            ClockEvidence::compare_all(&mut clocks.collect::<Vec<_>>());
+            runs = ledger.planned_verdicts(&known.case)?;
+            runs.retain(|planned| planned.cache == cache);
+        }
+        let median = result.as_ref().and_then(|row| Some(row.measurement.as_ref()?.summary.median));
+        let roofline = case.as_ref().map(|case| self.roofline(case.clone(), median));
+        let references = comparison
+            .as_ref()
+            .and_then(|ledger| ledger.ledger_rows().estimates().references_of(&known.case));
+        let comparable = production.filter(|_| self.database.has_comparable_production());
+        let rules = result
+            .as_ref()
+            .and_then(|row| rule_results(row, &collections, references, comparable, roofline.as_ref()));
+        let other_cache = if cache.is_hot() { CacheState::Cold } else { CacheState::Hot };
+        let other = read(other_cache)?.and_then(|ledger| ledger.judged_row(&known.case, production));
+        let other_state = other.as_ref().and_then(ResultEvidence::from_row).map(|result| StateEvidence {
+            cache: other_cache,
+            production_ratio: production.map(|production| result.median_us / production.micros()),
+            result,
+        });
+        let hosts = collections.iter().rev().map(|one| raw_records::collection_hosts(&one.folder));
+        let hosts = hosts.into_iter().find(|hosts| !hosts.is_empty()).unwrap_or_default();
+        Ok(CaseEvidence {
+            case: known.case.clone(),
+            cache,
+            kernel: known.kernel.clone(),
+            shapes: case.as_ref().map_or_else(|| known.signature.clone(), Case::shapes),
+            rows,
+            result: result.as_ref().and_then(ResultEvidence::from_row),
+            other_state,
+            collections,
+            runs: runs.into_iter().map(RunVerdict::from).collect(),
+            roofline,
+            production: production_row.map(|row| ProductionEvidence::new(&row, median)),
+            rules: rules.unwrap_or_default(),
+            command: match case.as_ref().and_then(CollectiveCase::of_case) {
+                Some(collective) => repeat_sweep(self.database, &collective, &hosts),
+                None => repeat_command(self.database, cache, known.case.as_str()),
+            },
+        })
+    }
+
+    /// Returns the rows of a case with their relation to the ledger, and the case as its first row has it.
+    fn rows(
+        &self,
+        kernel: &KernelName,
+        id: &CaseId,
+        cache: CacheState,
+        comparison: Option<&LedgerComparison>,
+    ) -> Result<(Vec<RowEvidence>, Option<Case>), DatabaseError> {
+        let table = self.database.kernel_csv(kernel)?;
+        let is_case = |row: &RowCase| row.case.as_ref().is_ok_and(|case| case.id() == *id);
+        let found = row_cases(kernel, &table)?.into_iter().filter(is_case);
+        let found: Vec<TableRow<'_>> = found.map(|row| TableRow::read_cells(&table, row)).collect();
+        let rows = found.iter().map(|row| {
+            let cell = |column| {
+                let column = columns::result_column(cache, column);
+                column.map_or_else(String::new, |column| row.cell(column).into_owned())
+            };
+            let compared = comparison.map(|ledger| ledger.compare_row(row, id));
+            RowEvidence {
+                file: table.path().to_owned(),
+                line: row.parsed.line,
+                average_us: match kernel.is_collective() {
+                    true => row.cell(DURATION).into_owned(),
+                    false => cell(columns::AVERAGE),
+                },
+                verdict: cell(columns::VERDICT),
+                ledger: compared.map_or_else(
+                    || "the database has no ledger".to_owned(),
+                    |compared| relation_text(compared, cache),
+                ),
+            }
+        });
+        let rows = rows.collect();
+        Ok((rows, found.into_iter().next().and_then(|row| row.parsed.case.ok())))
+    }
+
+    fn collection(
+        &self,
+        ledger: &Ledger,
+        case: &CaseId,
+        (attempt, controls): (&CaseAttempt, &[StoredControl]),
+        result: Option<&RowResult>,
+    ) -> Result<CollectionEvidence, DatabaseError> {
+        let CaseAttempt {
+            run,
+            collection,
+            devices,
+            started,
+            ended,
+            outcome,
+            launched,
+            software,
+            archive,
+            ..
+        } = attempt;
+        let measured = attempt.launches.iter().filter(|launch| launch.is_measured);
+        let (accepted, outliers): (Vec<_>, Vec<_>) = measured.partition(|launch| launch.is_accepted);
+        let durations = |launches: Vec<&crate::kernel::Launch>| {
+            launches.into_iter().map(|launch| launch.duration.0).collect::<Vec<i64>>()
+        };
+        let (samples_ns, outliers_ns) = (durations(accepted), durations(outliers));
+        let summary = SampleSummary::from_samples(&mut samples_ns.clone());
+        let left_out = reason_left_out(attempt, samples_ns.is_empty(), result);
+        let until = ended.unwrap_or(*started);
+        let readings = ledger.readings_during(run, devices, *started, until)?;
+        let folder = self.database.collection_folder(run, *collection);
+        Ok(CollectionEvidence {
+            run: run.clone(),
+            number: *collection,
+            devices: devices.clone(),
+            started_ns: *started,
+            seconds: ended.map(|ended| Nanos(ended.0.saturating_sub(started.0)).seconds()),
+            verdict: outcome.verdict,
+            reason: outcome.reason.clone(),
+            launched: *launched,
+            recorded: attempt.launches.len(),
+            median_us: summary.as_ref().map(|summary| summary.median / 1e3),
+            is_used: left_out.is_none(),
+            left_out,
+            software: software.as_ref().map(SoftwareFingerprint::cell_text),
+            task: attempt.task.clone(),
+            clock: attempt.cycle_rate.map(ClockEvidence::from),
+            controls: control_evidence(controls, run, *collection),
+            readings: readings.into_iter().map(ReadingEvidence::from).collect(),
+            samples_ns,
+            outliers_ns,
+            bracket: raw_records::case_bracket(&folder, case),
+            archive: archive.as_ref().map(|digest| raw_records::archive_state(&folder, digest).to_string()),
+            archive_sha256: archive.clone(),
+            records: raw_records::record_files(&folder),
+            folder,
+        })
+    }
+
+    fn roofline(&self, case: Case, median: Option<f64>) -> RooflineEvidence {
+        let device = self.device.device.clone();
+        match planned_case(self.catalogue, self.device, IdentifiedCase::new(case)) {
+            Ok(planned) => {
+                let bound = planned.fastest.micros();
+                let share = median.map(|median| 100.0 * bound * 1e3 / median);
+                RooflineEvidence { device, bound_us: Some(bound), share_percent: share, problem: None }
+            }
+            Err((_, outcome)) => RooflineEvidence {
+                device,
+                bound_us: None,
+                share_percent: None,
+                problem: Some(format!("{}: {}", outcome.verdict, outcome.reason)),
+            },
+        }
+    }
+
+    fn production_row(
+        &self,
+        kernel: &KernelName,
+        id: &CaseId,
+    ) -> Result<Option<ProductionRow>, DatabaseError> {
+        let table = self.database.kernel_csv(kernel)?;
+        Ok(production_rows(kernel, &table)?.into_iter().find(|row| row.case.id() == *id))
+    }
+}
+
+/// Returns the relation of a row to the ledger.
+fn relation_text(compared: RowComparison, cache: CacheState) -> String {
+    match compared {
+        RowComparison::Equal => "the row is that of the ledger".to_owned(),
+        RowComparison::Behind => {
+            let run = match cache {
+                CacheState::Hot => "run",
+                CacheState::Cold => "run with `--cache cold`",
+            };
+            format!("the row lacks the newest result of the ledger; the next {run} writes it")
+        }
+        RowComparison::EarlierVersion => {
+            "the row is of an earlier version of npubench and not compared with the ledger".to_owned()
+        }
+        RowComparison::OtherLedger => "the row is of a run that is not in the ledger".to_owned(),
+        RowComparison::UnknownRun { .. } => {
+            "the row names no run of the ledger, which has a result of this case".to_owned()
+        }
+        RowComparison::Different { cells, .. } => {
+            let cells = cells.iter().map(|CellDifference { column, found, expected }| {
+                format!("`{column}` is `{found}`, the ledger has `{expected}`")
+            });
+            format!("the row differs from the ledger: {}", cells.collect::<Vec<_>>().join("; "))
+        }
+        RowComparison::NoMeasurement { .. } => "the ledger has no measurement of this case".to_owned(),
+        RowComparison::NoSuchVerdict { run, verdict } => {
+            format!("`{verdict}` is not a verdict of this case in run {run}")
+        }
+    }
+}
+
+/// Returns the reason why an attempt is not part of the row; `None` if it is.
+fn reason_left_out(attempt: &CaseAttempt, is_empty: bool, result: Option<&RowResult>) -> Option<String> {
+    if !attempt.outcome.verdict.has_samples() {
+        return Some(format!("{}: {}", attempt.outcome.verdict, attempt.outcome.reason));
+    }
+    if is_empty {
+        return Some("it has no accepted samples".to_owned());
+    }
+    let newest = result.and_then(|row| row.software.as_deref()).map(IdentifiedSoftware::fingerprint);
+    (attempt.software.as_ref() != newest).then(|| match (newest, &attempt.software) {
+        (Some(newest), Some(own)) => {
+            format!("measured with other software: {}", own.differences_from(newest))
+        }
+        _ => "measured with software that is not known to be the same".to_owned(),
+    })
+}
+
+/// Returns the results of the rules for a row; `None` without a measurement.
+fn rule_results(
+    row: &RowResult,
+    collections: &[CollectionEvidence],
+    references: Option<&CaseReferences>,
+    production: Option<Nanos>,
+    roofline: Option<&RooflineEvidence>,
+) -> Option<Vec<RuleResult>> {
+    let measured = row.measurement.as_ref()?;
+    let used = || collections.iter().filter(|one| one.is_used);
+    let samples: Vec<&[i64]> = used().map(|one| one.samples_ns.as_slice()).collect();
+    let left_out =
+        collections.iter().filter(|one| !one.is_used).map(|one| (one.verdict, one.reason.as_str()));
+    let clocks =
+        used().filter_map(|one| one.clock.as_ref()?.difference_percent.map(|percent| percent / 100.0));
+    #[expect(clippy::cast_possible_truncation, reason = "durations of kernels")]
+    let fastest = roofline.and_then(|roofline| Some(Nanos((roofline.bound_us? * 1e3).round() as i64)));
+    Some(judge_row_rules(&RowNumbers {
+        cache: row.cache,
+        left_out: &left_out.collect::<Vec<_>>(),
+        collections: &samples,
+        reasons: &used().map(|one| one.reason.as_str()).collect::<Vec<_>>(),
+        tasks: &used().map(|one| &one.task).collect::<Vec<_>>(),
+        outliers: used().map(|one| one.outliers_ns.len()).sum(),
+        median: measured.summary.median,
+        interval: measured.interval.map(|interval| (interval.low, interval.high)),
+        method: measured.interval.map(|interval| interval.method),
+        references,
+        production,
+        fastest,
+        clocks: &clocks.collect::<Vec<_>>(),
+    }))
+}
+
+impl ProductionEvidence {
+    fn new(row: &ProductionRow, median: Option<f64>) -> Self {
+        let median_us = row.median.micros();
+        let ratio = median.map(|median| median / 1e3 / median_us);
+        Self { median_us, records: row.records, ratio }
+    }
+}
+
+impl ResultEvidence {
+    fn from_row(row: &RowResult) -> Option<Self> {
+        let measured = row.measurement.as_ref()?;
+        let interval = measured.interval.map(|interval| IntervalEvidence {
+            estimate_us: interval.estimate / 1e3,
+            low_us: interval.low / 1e3,
+            high_us: interval.high / 1e3,
+            method: interval.method,
+            correction_percent: interval.correction.map(|factor| 100.0 * factor),
+        });
+        Some(Self {
+            verdict: row.outcome.verdict,
+            reason: row.outcome.reason.clone(),
+            average_us: measured.summary.mean / 1e3,
+            median_us: measured.summary.median / 1e3,
+            std_us: measured.summary.std.map(|std| std / 1e3),
+            min_us: measured.summary.min / 1e3,
+            p95_us: measured.summary.p95 / 1e3,
+            samples: measured.samples,
+            collections: measured.collections,
+            interval,
+            software: row.software.as_deref().map(|software| software.cell_text().to_owned()),
+            ranks: RankEvidence::of_counters(&measured.counters),
+        })
+    }
+
+    /// Returns the properties of call and host that the reason states.
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = &str> {
+        reason_remarks(&self.reason)
+    }
+}
+
+impl From<DeviceReading> for ReadingEvidence {
+    fn from(reading: DeviceReading) -> Self {
+        let DeviceReading { device, at, health, temperature, power, .. } = reading;
+        Self { device, at_ns: at, health, temperature_c: temperature, power_w: power }
+    }
+}
+
+impl From<crate::database::ledger::PlannedVerdict> for RunVerdict {
+    fn from(planned: crate::database::ledger::PlannedVerdict) -> Self {
+        let (verdict, reason) = planned.outcome.map(|outcome| (outcome.verdict, outcome.reason)).unzip();
+        Self { run: planned.run, verdict, reason: reason.unwrap_or_default() }
+    }
+}

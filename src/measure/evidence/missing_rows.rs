@@ -1,0 +1,163 @@
+//! Cases with results in the ledger that have no row: their table was deleted, or the row.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use crate::{
+    database::{
+        Database, DatabaseError, FileIssues, KernelCsv, LintIssue, LintIssueKind, columns, for_each_row_case,
+        ledger::{Ledger, LedgerError},
+    },
+    kernel::{Case, CaseId, KernelName, split_signature},
+};
+
+/// Cases of one kernel without a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MissingRows {
+    pub(crate) kernel: KernelName,
+    /// False if the table of the kernel is missing.
+    pub(crate) has_table: bool,
+    /// Measured ones; of a missing table, also those that were attempted without a result.
+    pub(crate) cases: BTreeSet<CaseId>,
+    /// Number of measured ones.
+    pub(crate) measured: usize,
+}
+
+/// Attempted cases of a kernel, and those of them that were measured.
+#[derive(Debug, Default)]
+struct AttemptedCases {
+    cases: Vec<CaseId>,
+    measured: HashSet<CaseId>,
+}
+
+/// Returns the cases of the ledger without a row, by kernel. A row with the shapes, types and formats of a case stands for it,
+/// whatever its attributes: these are added to rows of attention. A row whose shapes were edited after a run stands for the
+/// case of its result. Tables that cannot be read are left out. Until the newest run has ended, cases that it did not plan are
+/// left out: they get their rows at its end.
+pub(crate) fn missing_rows(database: &Database, ledger: &Ledger) -> Result<Vec<MissingRows>, LedgerError> {
+    let mut by_kernel: BTreeMap<KernelName, AttemptedCases> = BTreeMap::new();
+    let planned = if ledger.has_unfinished_run()? { Some(ledger.planned_cases()?) } else { None };
+    let mut attempted: HashMap<CaseId, bool> = HashMap::new();
+    for (case, is_measured) in ledger.attempt_cases()? {
+        *attempted.entry(case).or_default() |= is_measured;
+    }
+    ledger.for_each_case(|case, kernel, _| {
+        let Some(&is_measured) = attempted.get(&case) else { return };
+        let Ok(kernel) = KernelName::new(kernel) else { return };
+        if planned.as_ref().is_some_and(|planned| !planned.contains(&case)) {
+            return;
+        }
+        let of_kernel = by_kernel.entry(kernel).or_default();
+        if is_measured {
+            of_kernel.measured.insert(case.clone());
+        }
+        of_kernel.cases.push(case);
+    })?;
+    drop(attempted);
+    let present: BTreeSet<KernelName> =
+        database.kernels_and_collectives().unwrap_or_default().into_iter().collect();
+    let mut missing = Vec::new();
+    for (kernel, AttemptedCases { cases, measured }) in by_kernel {
+        let has_table = present.contains(&kernel);
+        let (cases, measured) = if has_table {
+            let Ok(unnamed) = cases_that_no_row_names(database, &kernel, measured) else { continue };
+            if unnamed.is_empty() {
+                continue;
+            }
+            let signatures = signatures_of(ledger, &unnamed)?;
+            let Ok(cases) = cases_without_row(database, &kernel, &signatures) else { continue };
+            let measured = cases.len();
+            (cases, measured)
+        } else {
+            (cases.into_iter().collect(), measured.len())
+        };
+        if measured > 0 {
+            missing.push(MissingRows { kernel, has_table, cases, measured });
+        }
+    }
+    Ok(missing)
+}
+
+/// Returns the measured cases whose results no row of a table has. A row with the result of a case under other shapes was
+/// edited, which is an issue of the row.
+fn cases_that_no_row_names(
+    database: &Database,
+    kernel: &KernelName,
+    mut measured: HashSet<CaseId>,
+) -> Result<HashSet<CaseId>, DatabaseError> {
+    for_each_part_or_whole(database, kernel, |table| {
+        if let Some(column) = table.column_index(columns::CASE) {
+            table.for_each_cell(column, |_, cell| {
+                let id = String::from_utf8_lossy(cell);
+                measured.remove(&CaseId::from_stored(id.trim_matches('"')));
+            });
+        }
+        Ok(())
+    })?;
+    Ok(measured)
+}
+
+/// Returns the signatures of some cases.
+fn signatures_of(ledger: &Ledger, cases: &HashSet<CaseId>) -> Result<HashMap<CaseId, String>, LedgerError> {
+    let mut signatures = HashMap::new();
+    ledger.for_each_case(|case, _, signature| {
+        if cases.contains(&case) {
+            signatures.insert(case, signature.to_owned());
+        }
+    })?;
+    Ok(signatures)
+}
+
+/// Returns the cases that no row of a table stands for, by their signatures.
+fn cases_without_row(
+    database: &Database,
+    kernel: &KernelName,
+    signatures: &HashMap<CaseId, String>,
+) -> Result<BTreeSet<CaseId>, DatabaseError> {
+    let mut of_rows: Vec<String> = Vec::new();
+    for_each_part_or_whole(database, kernel, |table| {
+        for_each_row_case(kernel, table, |row| of_rows.extend(row.case.as_ref().ok().map(Case::signature)))
+    })?;
+    let slots: BTreeSet<(&str, &str)> =
+        of_rows.iter().map(|signature| split_signature(kernel, signature)).collect();
+    // Groups of collectives with the same shapes differ in attributes, which no one adds to rows.
+    let is_missing =
+        |signature: &str| kernel.is_collective() || !slots.contains(&split_signature(kernel, signature));
+    let missing = signatures.iter().filter(|(_, signature)| is_missing(signature));
+    Ok(missing.map(|(case, _)| case.clone()).collect())
+}
+
+/// Visits a table in parts, and once more as a whole if it cannot be read so.
+fn for_each_part_or_whole(
+    database: &Database,
+    kernel: &KernelName,
+    mut visit: impl FnMut(&KernelCsv) -> Result<(), DatabaseError> + Send,
+) -> Result<(), DatabaseError> {
+    database.for_each_part(kernel, &mut visit).or_else(|_| visit(&database.kernel_csv(kernel)?))
+}
+
+/// Returns an issue for each table of which rows are missing.
+pub(super) fn missing_row_issues(database: &Database, missing: &[MissingRows]) -> Vec<LintIssue> {
+    let issues = missing.iter().filter_map(|MissingRows { kernel, has_table, measured, .. }| {
+        let path = database.kernel_path(kernel);
+        let mut issues = FileIssues::new(&path.file_name().unwrap_or_default().to_string_lossy());
+        let cases = match measured {
+            1 => "1 case".to_owned(),
+            count => format!("{count} cases"),
+        };
+        let rebuild = "`npubench reparse --write` rebuilds the rows from the evidence of their runs, or `npubench db rebuild` from \
+                       the ledger alone, and `npubench ingest PROFILE` fills the `Profiling` columns";
+        if *has_table {
+            let text = format!(
+                "the table has no row of {cases} with results in the ledger: restore the rows from a backup, or {rebuild}"
+            );
+            issues.add_issue(1, LintIssueKind::MissingRow, text);
+        } else {
+            let text = format!(
+                "the table is missing, and the ledger has results of {cases}: restore it from a backup, or {rebuild}"
+            );
+            issues.add_issue(1, LintIssueKind::MissingTable, text);
+        }
+        issues.list.pop()
+    });
+    issues.collect()
+}

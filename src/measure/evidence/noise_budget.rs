@@ -1,0 +1,158 @@
+//! Noise budget of a ledger: which source of variance the intervals of its rows come from, and what would reduce it most.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::Serialize;
+
+use super::{ControlLevel, control_levels};
+use crate::{
+    base::stats::{
+        CollectionMedian, CollectionPlace, MeasurementDesign, VarianceSources, median_of_floats,
+        median_of_sorted,
+    },
+    database::ledger::{Ledger, LedgerError},
+    kernel::{CacheState, CaseId, CollectionSamples},
+    measure::verify::TIMER_QUANTUM_NS,
+};
+
+/// Number of collections of which the newest are used: the fit solves equations with two effects of each.
+const MOST_COLLECTIONS: usize = 1_000;
+
+/// Launch noise of the cases of a kernel. The fields are in the order of the JSON keys.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct KernelNoise {
+    pub(crate) kernel: String,
+    pub(crate) cases: usize,
+    /// Median over collections of 1.4826 MAD / median, in percent.
+    pub(crate) launch_percent: f64,
+}
+
+/// Variance of the rows of a ledger by source.
+#[derive(Clone, Debug)]
+pub(crate) struct NoiseBudget {
+    pub(crate) sources: VarianceSources,
+    /// Design of a typical row: medians over its cases.
+    pub(crate) design: MeasurementDesign,
+    /// Numbers of the measurements behind it.
+    pub(crate) cases: usize,
+    pub(crate) collections: usize,
+    pub(crate) devices: usize,
+    pub(crate) runs: usize,
+    pub(crate) hosts: usize,
+    /// Number of older collections that were left out.
+    pub(crate) left_out: usize,
+    /// Kernels, the noisiest first.
+    pub(crate) kernels: Vec<KernelNoise>,
+    /// Levels of devices and runs by their control kernels.
+    pub(crate) controls: Vec<ControlLevel>,
+}
+
+/// A measurement with its place.
+struct PlacedMeasurement {
+    samples: CollectionSamples,
+    run: String,
+    /// Name of the host; empty if the run does not state it, or if hosts cannot be separated from runs.
+    host: String,
+}
+
+impl NoiseBudget {
+    /// Fits the measurements in one state of the cache with the software of the newest collection. `None` if no case
+    /// has two collections. Fails with [`LedgerError`] if the ledger cannot be read.
+    pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Option<Self>, LedgerError> {
+        let (runs, hosts) = (ledger.collection_runs()?, ledger.collection_hosts()?);
+        let mut all: Vec<PlacedMeasurement> = Vec::new();
+        ledger.for_each_measurement(cache, |measured| {
+            let run = runs.get(&measured.collection).cloned().unwrap_or_default();
+            let host = hosts.get(&measured.collection).cloned().unwrap_or_default();
+            all.push(PlacedMeasurement { samples: measured.clone(), run, host });
+        })?;
+        let Some(newest) = all.last().map(|last| last.samples.software.clone()) else { return Ok(None) };
+        all.retain(|measured| measured.samples.software == newest);
+        let used: BTreeSet<i64> = all.iter().map(|measured| measured.samples.collection).collect();
+        let left_out = used.len().saturating_sub(MOST_COLLECTIONS);
+        if let Some(first) = used.iter().nth(left_out) {
+            all.retain(|measured| measured.samples.collection >= *first);
+        }
+        let kernels: HashMap<CaseId, String> =
+            ledger.cases_with_prefix("")?.into_iter().map(|known| (known.case, known.kernel)).collect();
+        let controls = control_levels(&ledger.all_controls(cache)?);
+        Ok(budget_of(&all, &kernels, left_out).map(|budget| Self { controls, ..budget }))
+    }
+}
+
+/// Numbers distinct values from 0 in the order in which they occur.
+fn numbered<T: Ord>(numbers: &mut BTreeMap<T, usize>, value: T) -> usize {
+    let next = numbers.len();
+    *numbers.entry(value).or_insert(next)
+}
+
+fn budget_of(
+    all: &[PlacedMeasurement],
+    kernels: &HashMap<CaseId, String>,
+    left_out: usize,
+) -> Option<NoiseBudget> {
+    let (mut cases, mut collections) = (BTreeMap::new(), BTreeMap::new());
+    let (mut devices, mut runs, mut hosts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut medians, mut places) = (Vec::new(), Vec::new());
+    let mut of_cases: BTreeMap<usize, Vec<CollectionPlace>> = BTreeMap::new();
+    let mut by_kernel: BTreeMap<&str, (BTreeSet<usize>, Vec<f64>)> = BTreeMap::new();
+    let mut launches = Vec::new();
+    for PlacedMeasurement { samples, run, host } in all {
+        let case = numbered(&mut cases, &samples.case);
+        let collection = numbered(&mut collections, samples.collection);
+        let place = CollectionPlace {
+            device: numbered(&mut devices, (host, samples.device)),
+            run: numbered(&mut runs, run),
+            host: numbered(&mut hosts, host),
+        };
+        if collection == places.len() {
+            places.push(place);
+        }
+        let median = CollectionMedian::from_samples(case, collection, &samples.samples, TIMER_QUANTUM_NS);
+        let Some(median) = median else { continue };
+        medians.push(median);
+        of_cases.entry(case).or_default().push(place);
+        launches.push(samples.samples.len());
+        let kernel = kernels.get(&samples.case).map_or("", String::as_str);
+        let (of_kernel, noise) = by_kernel.entry(kernel).or_default();
+        of_kernel.insert(case);
+        noise.push(median.launch_noise);
+    }
+    let distinct = |number: fn(&CollectionPlace) -> usize| {
+        of_cases.values().map(|places| places.iter().map(number).collect::<BTreeSet<_>>().len()).collect()
+    };
+    let design = MeasurementDesign {
+        launches: median_count(launches)?,
+        collections: median_count(of_cases.values().map(Vec::len).collect())?,
+        devices: median_count(distinct(|place| place.device))?,
+        runs: median_count(distinct(|place| place.run))?,
+        hosts: median_count(distinct(|place| place.host))?,
+    };
+    let sources = VarianceSources::fit(&medians, cases.len(), &places, design.launches)?;
+    let kernel_noise = |(kernel, (cases, mut noise)): (&str, (BTreeSet<usize>, Vec<f64>))| {
+        let launch_percent = 100.0 * median_of_floats(&mut noise)?;
+        Some(KernelNoise { kernel: kernel.to_owned(), cases: cases.len(), launch_percent })
+    };
+    let mut kernels: Vec<KernelNoise> = by_kernel.into_iter().filter_map(kernel_noise).collect();
+    kernels.sort_by(|one, other| other.launch_percent.total_cmp(&one.launch_percent));
+    Some(NoiseBudget {
+        sources,
+        design,
+        cases: cases.len(),
+        collections: collections.len(),
+        devices: devices.len(),
+        runs: runs.len(),
+        hosts: hosts.len(),
+        left_out,
+        kernels,
+        controls: Vec::new(),
+    })
+}
+
+/// Returns the median of counts; `None` without one.
+fn median_count(counts: Vec<usize>) -> Option<f64> {
+    let mut counts: Vec<i64> =
+        counts.into_iter().map(|count| i64::try_from(count).unwrap_or(i64::MAX)).collect();
+    counts.sort_unstable();
+    median_of_sorted(&counts)
+}

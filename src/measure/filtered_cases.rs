@@ -1,0 +1,231 @@
+//! Filters of cases for a database: names of its tables, evidence of its ledger, and the cases of runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{base::command_error::CommandError, cli::run_options::RunOptions};
+use crate::{
+    base::exit::ExitStatus,
+    cases::plan::{FilterEvidence, FilteredTable, RowFilter},
+    database::{
+        Database,
+        ledger::{CaseRecord, KnownCase, RunRecord},
+        row_cases,
+    },
+    kernel::{
+        CacheState, Case, CaseAttributes, CaseId, KernelName, SignatureCells, Slot,
+        case_filter::{CaseFilter, CaseValues, FilterError, FilterNames},
+        catalogue::Catalogue,
+        signature_attributes, split_signature,
+    },
+    measure::evidence::MeasuredSide,
+    show::{case_report::RunNumbers, report::Timestamp},
+};
+
+impl From<FilterError> for CommandError {
+    fn from(error: FilterError) -> Self {
+        Self { message: error.to_string(), hint: error.hint(), exit: ExitStatus::Usage }
+    }
+}
+
+/// Prepares the filter of a database's rows; `None` without a filter.
+pub(crate) fn row_filter(
+    text: Option<&str>,
+    database: &Database,
+    catalogue: &Catalogue,
+    cache: CacheState,
+) -> Result<Option<RowFilter>, CommandError> {
+    let Some(text) = text else { return Ok(None) };
+    let filter = CaseFilter::parse(text)?;
+    let mut names = FilterNames::default();
+    for kernel in database.kernels_and_collectives()? {
+        names.add_columns(database.kernel_csv(&kernel)?.column_names().iter().map(String::as_str));
+        catalogue.entry(&kernel).into_iter().for_each(|entry| names.add_dimensions(entry));
+    }
+    if filter.check_names(&names).is_err() {
+        // A dimension of kernels that this database does not have. Parsing all entries takes time.
+        let mut all = names.clone();
+        catalogue.entries().for_each(|entry| all.add_dimensions(entry));
+        filter.check_names(&all)?;
+    }
+    let mut evidence = FilterEvidence { now: Timestamp::now().0, ..FilterEvidence::default() };
+    if let Some(ledger) = database.existing_ledger()? {
+        evidence.starts = ledger.list_runs()?.into_iter().map(|run| (run.run, run.started)).collect();
+        evidence.hosts = ledger.run_hosts()?;
+        evidence.devices = ledger.measuring_devices(cache)?;
+    }
+    Ok(Some(RowFilter { filter, evidence, cache }))
+}
+
+/// Prepares the filter of candidates, which have no values but those of the case.
+pub(crate) fn candidate_filter(
+    text: Option<&str>,
+    catalogue: &Catalogue,
+) -> Result<Option<CaseFilter>, CommandError> {
+    let Some(text) = text else { return Ok(None) };
+    let filter = CaseFilter::parse(text)?;
+    let mut names = FilterNames::default();
+    let columns: Vec<String> = CaseAttributes::grid_columns().collect();
+    names.add_columns(columns.iter().map(String::as_str));
+    catalogue.entries().for_each(|entry| names.add_dimensions(entry));
+    filter.check_names(&names)?;
+    Ok(Some(filter))
+}
+
+/// Returns the state of the cache in which a run measured; runs of earlier versions measured with a hot one.
+pub(crate) fn run_cache(run: &RunRecord) -> CacheState {
+    serde_json::from_str(&run.options).map_or(CacheState::Hot, |options: RunOptions| options.cache)
+}
+
+/// Keeps the cases of a run that a filter selects. Their verdict, reason, devices, age and durations are those of the run.
+pub(crate) fn filter_run_cases(
+    text: &str,
+    database: &Database,
+    catalogue: &Catalogue,
+    run: &RunRecord,
+    (cases, numbers): (&mut Vec<CaseRecord>, &RunNumbers),
+) -> Result<(), CommandError> {
+    let Some(filter) = row_filter(Some(text), database, catalogue, run_cache(run))? else { return Ok(()) };
+    let records: BTreeMap<&CaseId, &CaseRecord> = cases.iter().map(|case| (&case.case, case)).collect();
+    let set_values_of_run = |id: &CaseId, values: &mut CaseValues<'_>| {
+        let Some(record) = records.get(id) else { return };
+        let outcome = record.outcome.as_ref();
+        values.verdict = outcome.map(|outcome| outcome.verdict.as_str().to_owned());
+        values.reason = outcome.map(|outcome| outcome.reason.clone());
+        let of_run = numbers.of_case(id);
+        (values.median, values.mean) = (of_run.median_us, of_run.average_us);
+        values.devices = record.attempts.iter().map(|attempt| attempt.device).collect();
+        filter.set_run(values, &run.run);
+    };
+    let ledger_cases = cases.iter().map(|record| LedgerCase {
+        id: &record.case,
+        kernel: &record.kernel,
+        signature: &record.signature,
+    });
+    let selected = filter_ledger_cases(&filter, database, catalogue, ledger_cases, &set_values_of_run)?;
+    cases.retain(|case| selected.contains(&case.case));
+    Ok(())
+}
+
+/// Keeps the cases of both sides of a comparison that a filter selects by the rows of the second side.
+pub(crate) fn filter_sides(
+    text: &str,
+    database: &Database,
+    catalogue: &Catalogue,
+    cache: CacheState,
+    [first, second]: [&mut MeasuredSide; 2],
+) -> Result<(), CommandError> {
+    let Some(filter) = row_filter(Some(text), database, catalogue, cache)? else { return Ok(()) };
+    let known: BTreeMap<&CaseId, &KnownCase> =
+        first.known_cases().chain(second.known_cases()).map(|known| (&known.case, known)).collect();
+    let kernels: BTreeMap<&str, KernelName> = known
+        .values()
+        .filter_map(|known| Some((known.kernel.as_str(), KernelName::new(known.kernel.as_str()).ok()?)))
+        .collect();
+    let cases = known.values().filter_map(|known| {
+        let kernel = kernels.get(known.kernel.as_str())?;
+        Some(LedgerCase { id: &known.case, kernel, signature: &known.signature })
+    });
+    let selected = filter_ledger_cases(&filter, database, catalogue, cases, &|_, _| ())?;
+    [first, second].into_iter().for_each(|side| side.keep_cases(&selected));
+    Ok(())
+}
+
+/// A case of a run, as the ledger has it.
+struct LedgerCase<'a> {
+    id: &'a CaseId,
+    kernel: &'a KernelName,
+    signature: &'a str,
+}
+
+/// Returns the cases that a filter selects. They have the values of their rows, changed by `adjust`; a case without a row has
+/// those of its signature only.
+fn filter_ledger_cases<'a>(
+    filter: &RowFilter,
+    database: &Database,
+    catalogue: &Catalogue,
+    cases: impl IntoIterator<Item = LedgerCase<'a>>,
+    adjust: &dyn Fn(&CaseId, &mut CaseValues<'_>),
+) -> Result<BTreeSet<CaseId>, CommandError> {
+    let mut selected = BTreeSet::new();
+    let mut open: BTreeMap<&KernelName, BTreeMap<&CaseId, &str>> = BTreeMap::new();
+    for LedgerCase { id, kernel, signature } in cases {
+        open.entry(kernel).or_default().insert(id, signature);
+    }
+    let tables = database.kernels_and_collectives()?;
+    for (kernel, mut cases) in open {
+        let entry = catalogue.entry(kernel);
+        if tables.contains(kernel) {
+            let table = database.kernel_csv(kernel)?;
+            let filtered = FilteredTable::new(filter, &table, entry);
+            for row in row_cases(kernel, &table)? {
+                let Ok(case) = &row.case else { continue };
+                let id = case.id();
+                if cases.remove(&id).is_none() {
+                    continue;
+                }
+                let mut values =
+                    filtered.values(case, &id, (row.row, row.cells(filter.cache), row.production));
+                adjust(&id, &mut values);
+                if filtered.matches(&values) {
+                    selected.insert(id.clone());
+                }
+            }
+        }
+        for (id, signature) in cases {
+            let case = case_of_signature(kernel, signature);
+            let devices = filter.evidence.devices.get(id).cloned().unwrap_or_default();
+            let mut values =
+                CaseValues { case: Some(&case), id: Some(id), entry, devices, ..CaseValues::default() };
+            adjust(id, &mut values);
+            if filter.filter.matches(&values) {
+                selected.insert(id.clone());
+            }
+        }
+    }
+    Ok(selected)
+}
+
+/// Returns the case of a canonical signature, which has no slots where they cannot be read.
+fn case_of_signature(kernel: &KernelName, signature: &str) -> Case {
+    let (inputs, outputs) = split_signature(kernel, signature);
+    let mut attributes = CaseAttributes::default();
+    for (column, value) in
+        signature_attributes(kernel, signature).split(';').filter_map(|text| text.split_once('='))
+    {
+        attributes.set(column, value);
+    }
+    Case {
+        kernel: kernel.clone(),
+        inputs: signature_slots(inputs),
+        outputs: signature_slots(outputs),
+        attributes,
+    }
+}
+
+/// Parses slots such as `64,1024:DT_BF16:ND;1024:DT_BF16:ND`.
+fn signature_slots(side: &str) -> Vec<Slot> {
+    let part = |index: usize| -> String {
+        // `-` is an omitted input.
+        let slots = side.split(';').map(|slot| if slot == "-" { "" } else { slot });
+        let parts = slots.map(|slot| slot.split(':').nth(index).unwrap_or_default());
+        parts.collect::<Vec<_>>().join(";")
+    };
+    let (shapes, dtypes, formats) = (part(0), part(1), part(2));
+    SignatureCells { shapes: &shapes, dtypes: &dtypes, formats: &formats }.parse().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_read_from_its_signature() {
+        let inputs =
+            SignatureCells { shapes: "64,1024;;8", dtypes: "DT_BF16;;INT8", formats: "ND;;NCHW" }.parse();
+        let mut attributes = CaseAttributes::default();
+        attributes.set("EP Size", "16");
+        let kernel = KernelName::new("Some|Kernel").expect("a name");
+        let case = Case { kernel, inputs: inputs.expect("slots"), outputs: Vec::new(), attributes };
+        assert_eq!(case_of_signature(&case.kernel, &case.signature()), case);
+    }
+}

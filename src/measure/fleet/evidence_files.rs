@@ -1,0 +1,161 @@
+//! Copies of the scripts, logs and compressed evidence of runs from one database into another.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use crate::{base::command_error::CommandError, database::Database};
+
+/// Folder of a run with its collections.
+const COLLECTIONS: &str = "collections";
+/// Folder of a run with the programs of the rehearsal host.
+const PROGRAMS: &str = "host";
+/// Prefix of a folder that is being copied.
+const DRAFT: &str = ".merging-";
+
+/// Digest of the evidence of each collection, by run and number.
+pub(super) type Archives = BTreeMap<(String, u32), Option<String>>;
+
+/// Evidence that a database may lack.
+pub(super) struct EvidenceCopy<'a> {
+    pub(super) source: &'a Database,
+    pub(super) target: &'a Database,
+    /// Of the source, of the target before the merge, and of the union.
+    pub(super) of_source: &'a Archives,
+    pub(super) of_target: &'a Archives,
+    pub(super) of_union: &'a Archives,
+}
+
+impl EvidenceCopy<'_> {
+    /// Copies the evidence; returns the number of copied collections. A folder of a collection becomes visible when it is
+    /// complete.
+    pub(super) fn copy(&self) -> Result<usize, CommandError> {
+        let mut copied = 0;
+        let mut runs: Vec<&str> = self.of_source.keys().map(|(run, _)| run.as_str()).collect();
+        runs.dedup();
+        for run in runs {
+            let (from, into) = (self.source.run_folder(run), self.target.run_folder(run));
+            if from.is_dir() {
+                copy_longer_files(&from, &into).map_err(|error| copy_error(&from, &error))?;
+            }
+        }
+        for (place, archive) in self.of_source {
+            let (run, number) = place;
+            let from = self.source.collection_folder(run, *number);
+            let into = self.target.collection_folder(run, *number);
+            let is_taken = archive.is_some() && self.of_union.get(place) == Some(archive);
+            let is_known = self.of_target.get(place) == Some(archive);
+            if !from.is_dir() || into.exists() && (is_known || !is_taken) {
+                continue;
+            }
+            replace_folder(&from, &into).map_err(|error| copy_error(&from, &error))?;
+            copied += 1;
+        }
+        Ok(copied)
+    }
+}
+
+fn copy_error(path: &Path, error: &io::Error) -> CommandError {
+    CommandError::bad_input(
+        format!("cannot copy `{}`: {error}", path.display()),
+        "check free space and permissions; no result and no row was changed, and the same command continues",
+    )
+}
+
+/// Copies the files of a run outside of its collections that the other folder lacks, or has with fewer bytes: logs grow.
+fn copy_longer_files(from: &Path, into: &Path) -> io::Result<()> {
+    fs::create_dir_all(into)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, target) = (entry.file_type()?, into.join(entry.file_name()));
+        let name = entry.file_name();
+        if kind.is_dir() && name != COLLECTIONS && name != PROGRAMS {
+            copy_longer_files(&entry.path(), &target)?;
+        } else if kind.is_file() && is_greater(&entry.path(), &target)? {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a file has more bytes than another, or as many and greater ones. A missing file is the least.
+fn is_greater(file: &Path, other: &Path) -> io::Result<bool> {
+    let Ok(found) = fs::metadata(other) else { return Ok(true) };
+    let length = fs::metadata(file)?.len();
+    if length != found.len() {
+        return Ok(length > found.len());
+    }
+    Ok(fs::read(file)? > fs::read(other)?)
+}
+
+fn replace_folder(from: &Path, into: &Path) -> io::Result<()> {
+    let parent = into.parent().unwrap_or(into);
+    let name = into.file_name().unwrap_or_default().to_string_lossy();
+    let draft: PathBuf = parent.join(format!("{DRAFT}{name}"));
+    if draft.exists() {
+        fs::remove_dir_all(&draft)?;
+    }
+    copy_tree(from, &draft)?;
+    if into.exists() {
+        fs::remove_dir_all(into)?;
+    }
+    fs::rename(&draft, into)
+}
+
+/// Copies all regular files. Links are left out: they may lead anywhere on another host.
+fn copy_tree(from: &Path, into: &Path) -> io::Result<()> {
+    fs::create_dir_all(into)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, target) = (entry.file_type()?, into.join(entry.file_name()));
+        if kind.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the file system has written all copies.
+pub(super) fn sync_file_system(folder: &Path) -> io::Result<()> {
+    nix::unistd::syncfs(File::open(folder)?).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_files_the_longer_one_is_kept_in_either_order() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = |name: &str, events: &str, log: Option<&str>| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.join("logs")).expect("created");
+            fs::write(path.join("events.jsonl"), events).expect("written");
+            if let Some(log) = log {
+                fs::write(path.join("logs/one.log"), log).expect("written");
+            }
+            fs::create_dir_all(path.join("host")).expect("created");
+            fs::write(path.join("host/program"), "a program").expect("written");
+            path
+        };
+        let read = |path: &Path| fs::read_to_string(path.join("events.jsonl")).expect("text");
+        let (one, other) = (folder("one", "a\nb\n", None), folder("other", "a\n", Some("log")));
+        for order in [[&one, &other], [&other, &one]] {
+            let into = root.path().join(format!("into-{}", read(order[0]).len()));
+            for from in order {
+                copy_longer_files(from, &into).expect("copied");
+            }
+            assert_eq!(read(&into), "a\nb\n");
+            assert_eq!(fs::read_to_string(into.join("logs/one.log")).expect("text"), "log");
+            assert!(
+                !into.join("host").exists(),
+                "programs of the rehearsal host belong to a run in progress"
+            );
+        }
+    }
+}

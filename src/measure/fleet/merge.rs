@@ -1,0 +1,477 @@
+//! `npubench db merge`: the results of several databases in one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    ShardPlan,
+    evidence_files::{Archives, EvidenceCopy, sync_file_system},
+    shard_folders::all_shards,
+};
+use crate::{
+    base::{
+        assets::AssetFiles,
+        command_error::CommandError,
+        files::{ScratchFolder, file_digest, write_atomic_by},
+        shell_argument::quoted_path,
+    },
+    database::{
+        Database, DatabaseError, ShardIdentity,
+        database_file::DatabaseFile,
+        ledger::{Ledger, LedgerCopy, LedgerError, LedgerSize, merge_ledgers},
+    },
+    kernel::{
+        CacheState, CaseId, DataKind, KernelName, Nanos, SoftwareFingerprint, case_of_signature,
+        catalogue::Catalogue,
+    },
+    measure::{
+        engine::rewrite_rows,
+        evidence::{HostLevel, host_levels},
+        rebuild::{LostRows, add_lost_rows},
+        run_plan::{expert_skew_of, run_with_other_skew},
+    },
+    show::report::{MergeReport, WrittenRows},
+};
+
+/// Databases to merge.
+#[derive(Debug)]
+pub(crate) struct MergeRequest<'a> {
+    /// Folder of the database that gets all results; it is created if it does not exist.
+    pub(crate) into: &'a Path,
+    pub(crate) from: &'a [PathBuf],
+    pub(crate) assets: &'a AssetFiles,
+    /// False for a preview.
+    pub(crate) writes: bool,
+    /// True if databases in use are left out; else they are refused.
+    pub(crate) skips_used: bool,
+}
+
+/// A database with its ledger.
+struct MergeSource {
+    database: Database,
+    copy: LedgerCopy,
+    size: LedgerSize,
+    archives: Archives,
+}
+
+/// Merges the results of databases into one. Everything is checked before the first write; then the evidence is copied, then the
+/// ledger is replaced, then rows are written. Each step can be repeated.
+pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport, CommandError> {
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+    let target = match Database::is_new(request.into)? {
+        true => None,
+        false => Some(Database::open(request.into)?),
+    };
+    let mut lock = target.as_ref().map(Database::lock).transpose()?;
+    let found = open_sources(request, target.as_ref())?;
+    check_alike(target.iter().chain(&found.databases))?;
+    check_plans(target.as_ref(), &found.databases)?;
+    let mut report = MergeReport {
+        ledgers: Vec::new(),
+        without_ledger: Vec::new(),
+        in_use: found.in_use,
+        before: LedgerSize::default(),
+        after: LedgerSize::default(),
+        is_unchanged: false,
+        copied: 0,
+        missing: Vec::new(),
+        written: None,
+        hosts: Vec::new(),
+    };
+    let of_target = match &target {
+        Some(target) => read_source(target, &scratch.path().join("target.db"))?,
+        None => None,
+    };
+    report.before = of_target.as_ref().map_or_else(LedgerSize::default, |source| source.size);
+    let mut sources = Vec::new();
+    for (number, database) in found.databases.iter().enumerate() {
+        let source = read_source(database, &scratch.path().join(format!("{number}.db")))?;
+        // A run that started while the ledger was copied.
+        if let Some(owner) = owner_of(database) {
+            leave_out(request, database, owner, &mut report.in_use)?;
+        } else if let Some(source) = source {
+            sources.push(source);
+        } else {
+            report.without_ledger.push(database.folder().to_owned());
+        }
+    }
+    if sources.is_empty() && report.in_use.is_empty() && !request.from.is_empty() {
+        return Err(nothing_to_merge(request));
+    }
+    check_results(of_target.as_ref(), &sources)?;
+    sources.splice(0..0, of_target);
+    report.ledgers =
+        sources.iter().map(|source| (source.database.folder().to_owned(), source.size)).collect();
+    let merged = scratch.path().join("merged.db");
+    let copies: Vec<&LedgerCopy> = sources.iter().map(|source| &source.copy).collect();
+    report.after = merge_ledgers(&copies, &scratch.path().join("union.db"), &merged)?;
+    let target = match target {
+        Some(target) => target,
+        None if request.writes => {
+            let target = create_target(request.into, &found.databases)?;
+            lock = Some(target.lock()?);
+            target
+        }
+        None => {
+            report.hosts = all_host_levels(&Ledger::open(&merged)?)?;
+            return Ok(report);
+        }
+    };
+    let path = target.ledger_path();
+    report.is_unchanged = path.exists() && has_same_bytes(&path, &merged);
+    if request.writes {
+        if let Some(lock) = &mut lock {
+            target.initialise(lock)?;
+        }
+        report.copied = copy_evidence(&target, &sources, &Ledger::open(&merged)?.collection_archives()?)?;
+        if !report.is_unchanged && !sources.is_empty() {
+            replace_ledger(&path, &merged)?;
+        }
+        if path.exists() {
+            write_rows(&target, request.assets, &mut report)?;
+        }
+    }
+    report.hosts = all_host_levels(&Ledger::open(&merged)?)?;
+    drop(lock);
+    Ok(report)
+}
+
+/// Databases whose results are merged.
+struct FoundSources {
+    databases: Vec<Database>,
+    in_use: Vec<(PathBuf, String)>,
+}
+
+/// Opens the databases, each once, and without the target. Fails if one is in use, unless these are left out.
+fn open_sources(request: &MergeRequest<'_>, target: Option<&Database>) -> Result<FoundSources, CommandError> {
+    let mut seen: BTreeSet<PathBuf> = target.iter().map(|target| target.folder().to_owned()).collect();
+    let mut found = FoundSources { databases: Vec::new(), in_use: Vec::new() };
+    for folder in request.from {
+        let database = Database::open(folder)?;
+        if !seen.insert(database.folder().to_owned()) {
+            continue;
+        }
+        match owner_of(&database) {
+            Some(owner) => leave_out(request, &database, owner, &mut found.in_use)?,
+            None => found.databases.push(database),
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the process that writes a database; `None` without one.
+pub(super) fn owner_of(database: &Database) -> Option<String> {
+    let state = database.lock_state();
+    let owner = || state.owner.map_or_else(|| "another npubench".to_owned(), |owner| owner.to_string());
+    state.is_held.then(owner)
+}
+
+/// Adds a database in use to those that are left out. Fails if they are not.
+fn leave_out(
+    request: &MergeRequest<'_>,
+    database: &Database,
+    owner: String,
+    in_use: &mut Vec<(PathBuf, String)>,
+) -> Result<(), CommandError> {
+    if !request.skips_used {
+        return Err(CommandError::bad_input(
+            format!("`{}` is in use by {owner}", database.folder().display()),
+            format!(
+                "merge it when its run has ended; `npubench status --db {}` shows the run",
+                quoted_path(database.folder())
+            ),
+        ));
+    }
+    in_use.push((database.folder().to_owned(), owner));
+    Ok(())
+}
+
+fn nothing_to_merge(request: &MergeRequest<'_>) -> CommandError {
+    let from: Vec<String> = request.from.iter().map(|folder| format!("`{}`", folder.display())).collect();
+    CommandError::bad_input(
+        format!("no ledger to merge into `{}`: {}", request.into.display(), from.join(", ")),
+        "give databases in which `npubench run` has measured, other than the target",
+    )
+}
+
+/// Refuses databases of different kinds or device profiles.
+fn check_alike<'a>(databases: impl Iterator<Item = &'a Database>) -> Result<(), CommandError> {
+    let mut databases = databases;
+    let Some(first) = databases.next() else { return Ok(()) };
+    for database in databases {
+        let (one, other) = (first.folder().display(), database.folder().display());
+        if database.kind() != first.kind() {
+            return Err(CommandError::bad_input(
+                format!("`{one}` is of kind `{}`, and `{other}` of kind `{}`", first.kind(), database.kind()),
+                "simulated and measured durations are never merged; give databases of one kind",
+            ));
+        }
+        if database.device() != first.device() {
+            return Err(CommandError::bad_input(
+                format!(
+                    "the device of `{one}` is `{}`, and that of `{other}` is `{}`",
+                    first.device(),
+                    database.device()
+                ),
+                "results of different devices are databases of their own; if a name is wrong, correct `device:` in its \
+                 `database.yaml`",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses shards of another plan than that of the target, and of different plans.
+fn check_plans(target: Option<&Database>, databases: &[Database]) -> Result<(), CommandError> {
+    let plan = target.map(ShardPlan::load).transpose()?.flatten();
+    let mut expected: Option<(&Database, String)> =
+        target.and_then(|target| Some((target, plan.as_ref()?.id())));
+    for database in databases {
+        let Some(ShardIdentity { plan, shard }) = database.shard()? else { continue };
+        match &expected {
+            Some((other, known)) if *known != plan => {
+                return Err(CommandError::bad_input(
+                    format!(
+                        "`{}` is shard {shard} of plan {plan}, and the plan of `{}` is {known}",
+                        database.folder().display(),
+                        other.folder().display()
+                    ),
+                    "merge shards into the database that was divided, before its plan is replaced, or into a new folder",
+                ));
+            }
+            Some(_) => {}
+            None => expected = Some((database, plan)),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the folders of the started shards of a database's plan, and the number of those that were not started.
+pub(crate) fn started_shards(database: &Database) -> Result<(Vec<PathBuf>, usize), CommandError> {
+    let plan = ShardPlan::load_existing(database)?;
+    let folders = (1..=plan.shards.len()).map(|number| database.shard_folder(&plan.identity(number)));
+    let (started, open): (Vec<PathBuf>, Vec<PathBuf>) = folders.partition(|folder| folder.is_dir());
+    Ok((started, open.len()))
+}
+
+/// Refuses to replace the plan of a database while its shards have results that the database lacks, or are measured. Of a plan that
+/// cannot be read, these are all shards in the folder. The caller holds the lock of the database.
+pub(crate) fn require_merged_shards(database: &Database) -> Result<(), CommandError> {
+    let db = quoted_path(database.folder());
+    let plan = ShardPlan::load(database);
+    let (folders, hint) = match &plan {
+        Ok(None) => return Ok(()),
+        Ok(Some(_)) => (
+            started_shards(database)?.0,
+            format!("`npubench db merge {db} --shards` merges them; or give `--discard-results`"),
+        ),
+        Err(error) => (all_shards(database), format!("{}; or give `--discard-results`", error.hint)),
+    };
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+    let mut sources = Vec::new();
+    for (number, folder) in folders.iter().enumerate() {
+        let shard = Database::open(folder)?;
+        if let Some(owner) = owner_of(&shard) {
+            return Err(CommandError::bad_input(
+                format!("`{}`, a shard of the plan, is in use by {owner}", folder.display()),
+                format!("wait for its end, then merge it: {hint}"),
+            ));
+        }
+        sources.extend(read_source(&shard, &scratch.path().join(format!("{number}.db")))?);
+    }
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let of_target = read_source(database, &scratch.path().join("target.db"))?;
+    let before = of_target.as_ref().map_or_else(LedgerSize::default, |source| source.size);
+    sources.splice(0..0, of_target);
+    let copies: Vec<&LedgerCopy> = sources.iter().map(|source| &source.copy).collect();
+    let after = merge_ledgers(&copies, &scratch.path().join("union.db"), &scratch.path().join("merged.db"))?;
+    if after == before {
+        return Ok(());
+    }
+    Err(CommandError::bad_input(
+        format!("shards of `{}` have results that are not merged", database.folder().display()),
+        hint,
+    ))
+}
+
+/// Reads the ledger of a database from a copy; `None` without one.
+fn read_source(database: &Database, copy: &Path) -> Result<Option<MergeSource>, CommandError> {
+    let path = database.ledger_path();
+    if !path.exists() {
+        return Ok(None);
+    }
+    let copy = LedgerCopy::create(&path, copy)?;
+    let ledger = copy.open()?;
+    if let Some(found) = ledger.run_kinds()?.into_iter().find(|kind| *kind != database.kind()) {
+        let (path, stated) = (database.folder().to_owned(), database.kind());
+        return Err(DatabaseError::LedgerKind { path, stated, found }.into());
+    }
+    let (size, archives) = (ledger.size()?, ledger.collection_archives()?);
+    Ok(Some(MergeSource { database: database.clone(), copy, size, archives }))
+}
+
+/// Refuses results of different software, and of different skews of experts. The target may have results of other software than the
+/// sources if all of theirs are newer, as after an upgrade: the newest results of a case become its row.
+fn check_results(target: Option<&MergeSource>, sources: &[MergeSource]) -> Result<(), CommandError> {
+    // The source whose newest results are the oldest: those of the target must be older than all of them.
+    let mut earliest: Option<(&MergeSource, Nanos, SoftwareFingerprint)> = None;
+    for source in sources {
+        let Some((start, software)) = source.copy.open()?.newest_software()? else { continue };
+        earliest = Some(match earliest {
+            Some((first, _, known)) if known != software => {
+                return Err(other_software((first, &known), (source, &software)));
+            }
+            Some((first, earlier, known)) if earlier <= start => (first, earlier, known),
+            _ => (source, start, software),
+        });
+    }
+    if let Some((target, (source, earliest, known))) = target.zip(earliest)
+        && let Some((start, software)) = target.copy.open()?.newest_software()?
+        && software != known
+        && start >= earliest
+    {
+        return Err(other_software((target, &software), (source, &known)));
+    }
+    let mut skewed: Option<(&MergeSource, f64)> = None;
+    for source in target.into_iter().chain(sources) {
+        let runs = source.copy.open()?.run_options()?;
+        let skew = match skewed {
+            Some((_, skew)) => Some(skew),
+            None => runs.iter().find_map(|(_, options)| expert_skew_of(options)),
+        };
+        let Some(skew) = skew else { continue };
+        let (first, _) = *skewed.get_or_insert((source, skew));
+        if let Some((run, other)) = run_with_other_skew(&runs, skew) {
+            return Err(CommandError::bad_input(
+                format!(
+                    "`{}` has the expert skew {skew}, and run {run} of `{}` has {other}",
+                    first.database.folder().display(),
+                    source.database.folder().display()
+                ),
+                "samples of different routings are not of one case; merge databases of one skew",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn other_software(
+    (first, known): (&MergeSource, &SoftwareFingerprint),
+    (other, software): (&MergeSource, &SoftwareFingerprint),
+) -> CommandError {
+    CommandError::bad_input(
+        format!(
+            "the newest results of `{}` and `{}` are of different software: {}",
+            first.database.folder().display(),
+            other.database.folder().display(),
+            known.differences_from(software)
+        ),
+        "results of different versions are databases of their own; `npubench diff` compares them",
+    )
+}
+
+/// Creates the database of the kind and device of the others.
+fn create_target(folder: &Path, sources: &[Database]) -> Result<Database, CommandError> {
+    let Some(first) = sources.first() else {
+        return Err(CommandError::bad_input(
+            format!("`{}` does not exist, and no database to merge is free", folder.display()),
+            "merge again when a run has ended",
+        ));
+    };
+    let kind: DataKind = first.kind();
+    let file = DatabaseFile { device: first.device().to_owned(), ..DatabaseFile::new(kind) };
+    Database::create(folder, &file, |_| Ok::<(), DatabaseError>(()))?;
+    Ok(Database::open(folder)?)
+}
+
+fn has_same_bytes(one: &Path, other: &Path) -> bool {
+    let digests = (file_digest(one), file_digest(other));
+    matches!(digests, (Ok(one), Ok(other)) if one == other)
+}
+
+fn copy_evidence(
+    target: &Database,
+    sources: &[MergeSource],
+    of_union: &Archives,
+) -> Result<usize, CommandError> {
+    let is_target = |source: &&MergeSource| source.database.folder() == target.folder();
+    let none = Archives::new();
+    let of_target = sources.iter().find(is_target).map_or(&none, |source| &source.archives);
+    let mut copied = 0;
+    for source in sources.iter().filter(|source| !is_target(source)) {
+        let (source, of_source) = (&source.database, &source.archives);
+        copied += EvidenceCopy { source, target, of_source, of_target, of_union }.copy()?;
+    }
+    if copied > 0 {
+        sync_file_system(target.folder()).map_err(write_error(target.folder()))?;
+    }
+    Ok(copied)
+}
+
+fn write_error(path: &Path) -> impl Fn(io::Error) -> CommandError + use<> {
+    let path = path.to_owned();
+    move |error| {
+        CommandError::bad_input(
+            format!("cannot write `{}`: {error}", path.display()),
+            "check free space and permissions; the ledger was not changed, and the same command continues",
+        )
+    }
+}
+
+/// Puts the merged ledger in the place of that of the target.
+fn replace_ledger(path: &Path, merged: &Path) -> Result<(), CommandError> {
+    if path.exists() {
+        // Ends an interrupted transaction: its journal must not be applied to the new file.
+        drop(Ledger::open(path)?);
+    }
+    let mut merged = fs::File::open(merged).map_err(write_error(merged))?;
+    Ok(write_atomic_by(path, |out| io::copy(&mut merged, out).map(|_| ())).map_err(DatabaseError::from)?)
+}
+
+/// Writes the rows that differ from the ledger, and adds those of results without a row.
+fn write_rows(target: &Database, assets: &AssetFiles, report: &mut MergeReport) -> Result<(), CommandError> {
+    let catalogue = Catalogue::load(assets)?;
+    let ledger = target.ledger()?;
+    let order = order_of_cases(&ledger)?;
+    let LostRows { missing, insertable } = add_lost_rows(target, &ledger, &catalogue, &order, true)?;
+    let written = rewrite_rows(target, &ledger, &insertable)?;
+    let unwritten = written.unwritten.into_iter();
+    let unwritten = unwritten.map(|(kernel, problem)| (kernel.as_str().to_owned(), problem)).collect();
+    report.missing = missing;
+    report.written = Some(WrittenRows { rows: written.rows, withdrawn: 0, unwritten });
+    Ok(())
+}
+
+/// Returns the places of planned cases in an order that does not depend on the runs that have planned them, so that rows have
+/// the same places whichever ledger is merged first.
+fn order_of_cases(ledger: &Ledger) -> Result<BTreeMap<CaseId, usize>, LedgerError> {
+    let planned = ledger.planned_cases()?;
+    let mut cases: Vec<_> = ledger
+        .cases_with_prefix("")?
+        .into_iter()
+        .filter(|known| planned.contains(&known.case))
+        .map(|known| {
+            let kernel = KernelName::new(&known.kernel).ok();
+            let case = kernel.and_then(|kernel| case_of_signature(&kernel, &known.signature));
+            (case.map(|case| case.sort_key()), known.case)
+        })
+        .collect();
+    cases.sort();
+    Ok(cases.into_iter().enumerate().map(|(place, (_, case))| (case, place)).collect())
+}
+
+fn all_host_levels(ledger: &Ledger) -> Result<Vec<(CacheState, Vec<HostLevel>)>, CommandError> {
+    let mut all = Vec::new();
+    for &cache in CacheState::ALL {
+        let levels = host_levels(ledger, cache)?;
+        if !levels.is_empty() {
+            all.push((cache, levels));
+        }
+    }
+    Ok(all)
+}

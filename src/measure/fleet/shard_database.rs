@@ -1,0 +1,115 @@
+//! Database of a shard: its creation, and how far its run has come.
+
+use std::{collections::BTreeSet, path::PathBuf};
+
+use super::ShardPlan;
+use crate::{
+    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    cli::run_options::RunOptions,
+    database::{Database, DatabaseError, ShardIdentity, ShardNumber, copy_rows},
+    kernel::{CaseId, Verdict},
+};
+
+/// State of the work on a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ShardProgress {
+    /// Cases are to be measured in a new run.
+    Open,
+    /// A run of this host on the same devices was interrupted.
+    Interrupted { run: String },
+    /// Every case has its verdict.
+    Complete { run: String, exit: ExitStatus },
+}
+
+/// Opens the database of a shard, and creates it if it does not exist. Fails for a shard of another plan.
+pub(crate) fn open_shard(
+    divided: &Database,
+    plan: &ShardPlan,
+    shard: ShardNumber,
+) -> Result<Database, CommandError> {
+    let identity = plan.identity(shard.number);
+    if identity.shard != shard {
+        let (db, count) = (quoted_path(divided.folder()), plan.shards.len());
+        return Err(CommandError::bad_input(
+            format!(
+                "the plan {} of `{}` has {count} shards, so shard {shard} is of another plan",
+                identity.plan,
+                divided.folder().display()
+            ),
+            format!(
+                "give `--shard {}/{count}`, or divide again: `npubench shard --db {db} --shards {} --replace`",
+                shard.number.min(count),
+                shard.count
+            ),
+        ));
+    }
+    let folder = divided.shard_folder(&identity);
+    if Database::is_new(&folder)? {
+        create_shard(divided, plan, &identity, &folder)?;
+    }
+    let database = Database::open_as(&folder, divided.kind())?;
+    if database.shard()?.as_ref() != Some(&identity) {
+        return Err(CommandError::bad_input(
+            format!("`{}` is not shard {shard} of plan {}", folder.display(), identity.plan),
+            "move the folder away; the same command creates it again",
+        ));
+    }
+    // Its rows would count as measured, but a merge takes results from ledgers.
+    let has_runs =
+        std::fs::read_dir(database.state_folder().join("runs")).is_ok_and(|mut runs| runs.next().is_some());
+    if has_runs && !database.ledger_path().exists() {
+        return Err(CommandError::bad_input(
+            format!("shard {shard} in `{}` has lost its ledger", folder.display()),
+            "restore `.npubench/ledger.db` from a backup, or move the folder away: the same command measures the shard again",
+        ));
+    }
+    Ok(database)
+}
+
+fn create_shard(
+    divided: &Database,
+    plan: &ShardPlan,
+    identity: &ShardIdentity,
+    folder: &PathBuf,
+) -> Result<(), CommandError> {
+    let cases = &plan.shards[identity.shard.number - 1].cases;
+    let cases: BTreeSet<CaseId> = cases.iter().cloned().map(CaseId::from_stored).collect();
+    // An empty folder is what a killed creation may leave.
+    let _ = std::fs::remove_dir(folder);
+    let copied = copy_rows(divided, folder, divided.kind(), Some(&cases), |draft| {
+        identity.store_in(draft)?;
+        plan.store_checks(&cases, &draft.join(".npubench").join("ledger.db"))
+    });
+    match copied {
+        // Another process has created it.
+        Ok(_) | Err(DatabaseError::CreatedConcurrently { .. } | DatabaseError::Exists { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the state of a shard for a run on these devices. A run of another host, or on other devices, is not continued: all
+/// collections of a run are of one host.
+pub(crate) fn shard_progress(
+    database: &Database,
+    devices: Option<&[u32]>,
+) -> Result<ShardProgress, CommandError> {
+    let Some(ledger) = database.existing_ledger()? else { return Ok(ShardProgress::Open) };
+    let Some(last) = ledger.list_runs()?.pop() else { return Ok(ShardProgress::Open) };
+    let exit = [ExitStatus::Done, ExitStatus::SomeNotOk].into_iter();
+    let mut exit = exit.filter(|exit| last.ended.is_some() && last.exit == Some(i64::from(exit.code())));
+    if let Some(exit) = exit.next() {
+        return Ok(match last.verdicts.contains_key(Verdict::NotRun.as_str()) {
+            true => ShardProgress::Open,
+            false => ShardProgress::Complete { run: last.run, exit },
+        });
+    }
+    let is_interrupted = last.ended.is_none() || last.exit == Some(i64::from(ExitStatus::Interrupted.code()));
+    let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let is_same_host = ledger.run_hosts()?.get(&last.run) == Some(&host);
+    let options: Option<RunOptions> = serde_json::from_str(&last.options).ok();
+    let is_same = options.is_some_and(|options| options.chosen_devices.as_deref() == devices);
+    Ok(match is_interrupted && is_same_host && is_same {
+        true => ShardProgress::Interrupted { run: last.run },
+        false => ShardProgress::Open,
+    })
+}

@@ -1,0 +1,345 @@
+//! Jobs of Slurm for the shards of a plan: submission and cancellation.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ShardPlan,
+    shard_states::{ShardState, shard_states},
+    slurm_output::{MissingDevices, QueuedTask, parse_devices_of_job},
+    slurm_programs::SlurmPrograms,
+};
+use crate::{
+    base::{
+        assets::AssetFiles,
+        command_error::CommandError,
+        files::{FolderLock, read_regular_text, write_atomic},
+        shell_argument::quoted_path,
+    },
+    database::{Database, DatabaseError},
+    kernel::render::{SlurmJob, SlurmShardScripts, slurm_sweep_script},
+    measure::environment::check_path,
+    show::report::{Timestamp, device_ranges},
+};
+
+/// Files in the folder of a plan.
+const SUBMISSION_FILE: &str = "slurm.json";
+const ARRAY_SCRIPT: &str = "slurm_array.sh";
+const MERGE_SCRIPT: &str = "slurm_merge.sh";
+/// Folder of the logs of the jobs, in the folder of a plan.
+const LOGS: &str = "logs";
+
+/// Jobs to submit.
+#[derive(Debug)]
+pub(crate) struct SlurmRequest<'a> {
+    pub(crate) database: &'a Database,
+    pub(crate) plan: &'a ShardPlan,
+    pub(crate) assets: &'a AssetFiles,
+    pub(crate) job: SlurmJob,
+    /// Maximum number of shards that run at the same time.
+    pub(crate) max_running: Option<u32>,
+    /// Options of `npubench run`.
+    pub(crate) run_options: Vec<String>,
+    /// Options of `npubench db merge`.
+    pub(crate) merge_options: Vec<String>,
+    pub(crate) merges: bool,
+}
+
+/// Rendered jobs.
+#[derive(Clone, Debug)]
+pub(crate) struct SlurmJobScripts {
+    pub(crate) array: String,
+    pub(crate) merge: Option<String>,
+    /// Shards of the array, in ascending order.
+    pub(crate) shards: Vec<u32>,
+    /// One of them that another process measures, with its name.
+    used: Option<(usize, String)>,
+}
+
+/// Stored submission of a plan, the last one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SlurmSubmission {
+    pub(crate) plan: String,
+    /// Number of the array.
+    pub(crate) array_job: String,
+    /// Number of the merge, which starts when the array has ended.
+    pub(crate) merge_job: Option<String>,
+    /// Shards of the array.
+    pub(crate) shards: Vec<u32>,
+    pub(crate) submitted: Timestamp,
+}
+
+/// Returns the folder of a plan.
+fn plan_folder(database: &Database, plan: &str) -> PathBuf {
+    database.shards_folder().join(plan)
+}
+
+impl SlurmRequest<'_> {
+    /// Renders the jobs of all shards that are not complete; `None` if all are.
+    pub(crate) fn render(&self) -> Result<Option<SlurmJobScripts>, CommandError> {
+        check_path(self.database.folder(), self.database.kind())?;
+        check_sbatch_values(&self.job)?;
+        let states = shard_states(self.database, self.plan)?;
+        let open: Vec<&ShardState> = states.iter().filter(|state| !state.is_complete).collect();
+        let used = open.iter().find_map(|state| Some((state.number, state.used_by.clone()?)));
+        let shards: Vec<u32> = open.iter().filter_map(|state| u32::try_from(state.number).ok()).collect();
+        if shards.is_empty() {
+            return Ok(None);
+        }
+        let id = self.plan.id();
+        let limit = self.max_running.map_or_else(String::new, |most| format!("%{most}"));
+        let array = device_ranges(&shards) + &limit;
+        let logs = plan_folder(self.database, &id).join(LOGS);
+        let scripts = SlurmShardScripts {
+            job: &self.job,
+            plan: &id,
+            count: self.plan.shards.len(),
+            array: &array,
+            db: self.database.folder(),
+            logs: &logs,
+            run_options: &self.run_options,
+            merge_options: &self.merge_options,
+        };
+        let merge = self.merges.then(|| scripts.merge_script(self.assets)).transpose()?;
+        Ok(Some(SlurmJobScripts { array: scripts.array_script(self.assets)?, merge, shards, used }))
+    }
+
+    /// Submits the jobs. The array may not start until the plan, the scripts and the numbers of the jobs are stored; if one of these steps
+    /// fails, it is cancelled, and if Slurm refuses it, nothing was written.
+    pub(crate) fn submit(
+        &self,
+        scripts: &SlurmJobScripts,
+        lock: &mut FolderLock,
+    ) -> Result<SlurmSubmission, CommandError> {
+        let slurm = SlurmPrograms::new()?;
+        if let Some(earlier) = SlurmSubmission::load(self.database, self.plan)? {
+            refuse_queued(&slurm, self.database, &earlier)?;
+        }
+        if let Some((number, owner)) = &scripts.used {
+            return Err(CommandError::bad_input(
+                format!("shard {number} is being measured by {owner}"),
+                "submit the shards when it has ended; one shard is never measured by two runs at a time",
+            ));
+        }
+        // Slurm accepts held jobs that no node can ever run, but not those that begin later.
+        let begins_later =
+            self.job.options.iter().any(|option| option.starts_with("--begin") || option.starts_with("-b"));
+        let begin: &[&str] = if begins_later { &[] } else { &["--begin=now+1hour"] };
+        let array_job = slurm.submit(&scripts.array, begin)?;
+        let stored = self.store_and_start(&slurm, scripts, lock, &array_job, begins_later);
+        if stored.is_err() {
+            // The first error is the one to report.
+            let _ = slurm.cancel(&[], &array_job);
+        }
+        stored
+    }
+
+    fn store_and_start(
+        &self,
+        slurm: &SlurmPrograms,
+        scripts: &SlurmJobScripts,
+        lock: &mut FolderLock,
+        array_job: &str,
+        begins_later: bool,
+    ) -> Result<SlurmSubmission, CommandError> {
+        self.plan.store(self.database, lock, false)?;
+        let id = self.plan.id();
+        let folder = plan_folder(self.database, &id);
+        let logs = folder.join(LOGS);
+        fs::create_dir_all(&logs).map_err(DatabaseError::io("create", &logs))?;
+        write_atomic(&folder.join(ARRAY_SCRIPT), scripts.array.as_bytes())?;
+        let mut merge_job = None;
+        if let Some(merge) = &scripts.merge {
+            write_atomic(&folder.join(MERGE_SCRIPT), merge.as_bytes())?;
+            merge_job = Some(slurm.submit(merge, &[&format!("--dependency=afterany:{array_job}")])?);
+        }
+        let submission = SlurmSubmission {
+            plan: id,
+            array_job: array_job.to_owned(),
+            merge_job: merge_job.clone(),
+            shards: scripts.shards.clone(),
+            submitted: Timestamp::now(),
+        };
+        let text = serde_json::to_string(&submission).unwrap_or_default() + "\n";
+        let stored = write_atomic(&folder.join(SUBMISSION_FILE), text.as_bytes())
+            .map_err(CommandError::from)
+            .and_then(|()| if begins_later { Ok(()) } else { slurm.start_now(array_job) });
+        if let (Err(_), Some(job)) = (&stored, &merge_job) {
+            let _ = slurm.cancel(&[], job);
+        }
+        stored.map(|()| submission)
+    }
+}
+
+/// Refuses a second submission while tasks of the first one may still run.
+fn refuse_queued(
+    slurm: &SlurmPrograms,
+    database: &Database,
+    earlier: &SlurmSubmission,
+) -> Result<(), CommandError> {
+    let tasks = slurm.list_jobs(&[&earlier.array_job])?;
+    let Some(QueuedTask { task, state, .. }) = tasks.iter().find(|task| !task.has_ended()) else {
+        return Ok(());
+    };
+    let db = quoted_path(database.folder());
+    Err(CommandError::bad_input(
+        format!(
+            "job {} of this plan is still in the queue: task {} is {}",
+            earlier.array_job,
+            task.unwrap_or_default(),
+            state.to_lowercase()
+        ),
+        format!("`npubench slurm status --db {db}` shows it, `npubench slurm cancel --db {db}` cancels it"),
+    ))
+}
+
+impl SlurmSubmission {
+    /// Reads the last submission of a plan; `None` without one.
+    pub(crate) fn load(database: &Database, plan: &ShardPlan) -> Result<Option<Self>, CommandError> {
+        let path = plan_folder(database, &plan.id()).join(SUBMISSION_FILE);
+        let text = match read_regular_text(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(DatabaseError::io("read", &path)(error).into()),
+        };
+        let parsed = serde_json::from_str(&text);
+        parsed.map(Some).map_err(|error| {
+            CommandError::bad_input(
+                format!("`{}` is no submission to Slurm: {error}", path.display()),
+                "check with `squeue --me` that no job of the plan is in the queue, then remove the file",
+            )
+        })
+    }
+
+    /// Reads the last submission of a database, for commands that need one.
+    pub(crate) fn require(database: &Database, plan: &ShardPlan) -> Result<Self, CommandError> {
+        Self::load(database, plan)?.ok_or_else(|| {
+            let db = quoted_path(database.folder());
+            CommandError::bad_input(
+                format!("no job of plan {} of `{}` was submitted", plan.id(), database.folder().display()),
+                format!("`npubench slurm submit --db {db} --gres npu:8` submits its shards"),
+            )
+        })
+    }
+
+    /// Cancels the waiting tasks of the array, and stops the running ones: at once, or after their running collections. The merge is left
+    /// in the queue, and merges what was measured.
+    ///
+    /// Returns false if no task is left in the queue.
+    pub(crate) fn cancel(&self, at_once: bool) -> Result<bool, CommandError> {
+        let slurm = SlurmPrograms::new()?;
+        if slurm.list_jobs(&[&self.array_job])?.iter().all(QueuedTask::has_ended) {
+            return Ok(false);
+        }
+        if at_once {
+            slurm.cancel(&[], &self.array_job)?;
+        } else {
+            slurm.cancel(&["--state=PENDING"], &self.array_job)?;
+            slurm.cancel(&["--state=RUNNING", "--batch", "--signal=USR2"], &self.array_job)?;
+        }
+        Ok(true)
+    }
+}
+
+/// Returns the devices of a generic resource that the job of this process has on its node.
+pub(crate) fn devices_of_job(resource: &str) -> Result<Vec<u32>, CommandError> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (Some(job), Some(node)) = (variable("SLURM_JOB_ID"), variable("SLURMD_NODENAME")) else {
+        return Err(CommandError::bad_input(
+            "SLURM_JOB_ID or SLURMD_NODENAME is not set, so this process is not part of a job of Slurm",
+            "use the command in a batch script, or behind `srun`",
+        ));
+    };
+    let text = SlurmPrograms::new()?.describe_job(&job)?;
+    parse_devices_of_job(&text, &job, &node, resource).map_err(|problem| {
+        let command = format!("`scontrol show job -d {job}`");
+        match problem {
+            MissingDevices::Allocation => CommandError::bad_input(
+                format!("{command} shows no resources of the job on node {node}"),
+                "the devices of a job are shown only while it runs",
+            ),
+            MissingDevices::Resource(found) => CommandError::bad_input(
+                format!("{command} shows no `{resource}` on node {node}, but `{found}`"),
+                format!("request devices with `--gres {resource}:8`, or give their name with `--gres`"),
+            ),
+            MissingDevices::Numbers(found) => CommandError::bad_input(
+                format!("{command} shows `{found}` without the numbers of the devices"),
+                "name the device files in Slurm's gres.conf, such as `File=/dev/davinci[0-7]`; or request whole nodes and give the devices \
+                 of `npubench run`: `npubench slurm submit … --sbatch=--exclusive -- --devices 0-7`",
+            ),
+        }
+    })
+}
+
+/// Returns the path of this program, which the nodes must have as well.
+pub(crate) fn own_program() -> Result<PathBuf, CommandError> {
+    let failed = |error: io::Error| {
+        CommandError::bad_input(
+            format!("the path of npubench cannot be read: {error}"),
+            "give it with `--npubench PATH`",
+        )
+    };
+    std::env::current_exe().map_err(failed)
+}
+
+/// Options of sbatch that the scripts set or need as they are, in their long and short forms.
+const OPTIONS_OF_SCRIPTS: [(&str, &str); 8] = [
+    ("--array", "-a"),
+    ("--nodes", "-N"),
+    ("--ntasks", "-n"),
+    ("--output", "-o"),
+    ("--wait", "-W"),
+    ("--signal", "--signal"),
+    ("--wrap", "--wrap"),
+    ("--test-only", "--test-only"),
+];
+
+/// Refuses values of `#SBATCH` lines that would begin another line, and options that contradict the scripts.
+fn check_sbatch_values(job: &SlurmJob) -> Result<(), CommandError> {
+    let contradicts = |option: &&String| {
+        OPTIONS_OF_SCRIPTS.iter().any(|(long, short)| {
+            let is_short = !short.starts_with("--") && option.starts_with(short) && !option.starts_with("--");
+            is_short || option.split('=').next() == Some(long)
+        })
+    };
+    if let Some(option) = job.options.iter().find(contradicts) {
+        return Err(CommandError::bad_input(
+            format!("`--sbatch={option}` contradicts the script of the jobs"),
+            "leave it out; the templates `slurm_array.sh.hbs` and `slurm_comm.sh.hbs` can be replaced with `--assets`",
+        ));
+    }
+    let mut values = [&job.gres, &job.partition, &job.time].into_iter().flatten().chain(&job.options);
+    match values.find(|value| value.chars().any(char::is_control)) {
+        None => Ok(()),
+        Some(value) => Err(CommandError::bad_input(
+            format!("the value {value:?} contains a control character"),
+            "give each option of sbatch on its own, as `--sbatch=--account=NAME`",
+        )),
+    }
+}
+
+/// Renders the script of a sweep of collectives over nodes; `arguments` are those of `npubench comm run`.
+pub(crate) fn render_slurm_sweep(
+    assets: &AssetFiles,
+    job: &SlurmJob,
+    nodes: u16,
+    arguments: &[String],
+) -> Result<String, CommandError> {
+    check_sbatch_values(job)?;
+    Ok(slurm_sweep_script(assets, job, nodes, arguments)?)
+}
+
+/// Submits a rendered script and returns the number of its job.
+pub(crate) fn submit_script(script: &str) -> Result<String, CommandError> {
+    SlurmPrograms::new()?.submit(script, &[])
+}
+
+/// Path of the log of a shard's jobs, or of the merge without a number.
+pub(crate) fn log_of_job(database: &Database, plan: &str, shard: Option<usize>) -> PathBuf {
+    let name = shard.map_or_else(|| "merge.log".to_owned(), |number| format!("{number}.log"));
+    Path::new(&plan_folder(database, plan)).join(LOGS).join(name)
+}

@@ -1,0 +1,216 @@
+//! Job manifest of Volcano for the shards of a plan: one pod for each shard.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::ShardPlan;
+use crate::{
+    base::{
+        assets::{AssetFile, AssetFiles},
+        command_error::CommandError,
+        shell_argument::{host_option, quoted_argument},
+        yaml::{YamlError, find_value, parse as parse_yaml},
+    },
+    database::Database,
+    kernel::render::render_template,
+};
+
+const TEMPLATE: &str = "volcano.yaml.hbs";
+/// Default values, with their explanation.
+pub(crate) const VOLCANO_VALUES: &str = "volcano_values.yaml";
+/// Length limit of a job's name: names of pods add the task and a number, and have at most 63 characters.
+const LONGEST_NAME: usize = 50;
+/// Actions of Volcano's policies that start a lost pod again.
+const RESTARTS: [&str; 3] = ["RestartJob", "RestartTask", "RestartPod"];
+
+/// Values of a site.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VolcanoValues {
+    job: String,
+    namespace: String,
+    queue: String,
+    image: String,
+    image_pull_policy: String,
+    image_pull_secrets: Vec<String>,
+    /// Folder of the divided database in the container.
+    database: String,
+    volumes: Vec<VolcanoVolume>,
+    device_resource: String,
+    /// Number of devices of one shard.
+    devices: u32,
+    cpu: String,
+    memory: String,
+    node_selector: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    tolerations: Vec<Value>,
+    host_network: bool,
+    on_eviction: String,
+    max_retry: u32,
+    grace_seconds: u32,
+    run_options: Vec<String>,
+}
+
+/// Volume of all pods.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct VolcanoVolume {
+    name: String,
+    mount_path: String,
+    /// Source of the volume in the keys of Kubernetes.
+    source: BTreeMap<String, Value>,
+}
+
+/// Renders the manifest for all shards of a database's plan, with the values of a file over the default ones.
+pub(crate) fn volcano_manifest(
+    database: &Database,
+    assets: &AssetFiles,
+    values: &Path,
+) -> Result<String, CommandError> {
+    let plan = ShardPlan::load_existing(database)?;
+    let file = AssetFile::read(values).map_err(YamlError::from)?;
+    let site = VolcanoValues::parse(assets, &file)?;
+    // A value is JSON, which is YAML: quoted texts, lists and mappings on one line.
+    let text = |value: &Value| Value::String(value.to_string());
+    let mut resources = BTreeMap::from([("cpu", json!(site.cpu)), ("memory", json!(site.memory))]);
+    resources.insert(&site.device_resource, json!(site.devices));
+    let mounts =
+        site.volumes.iter().map(|volume| json!({"name": volume.name, "mountPath": volume.mount_path}));
+    let sources = site.volumes.iter().map(|volume| {
+        let mut source = json!(volume.source);
+        source["name"] = json!(volume.name);
+        source
+    });
+    let secrets = site.image_pull_secrets.iter().map(|name| json!({"name": name}));
+    let mut run =
+        format!("npubench run --db {}{}", quoted_argument(&site.database), host_option(database.kind()));
+    for option in &site.run_options {
+        run.push(' ');
+        run.push_str(&quoted_argument(option));
+    }
+    let context = json!({
+        "plan": plan.id(),
+        "count": plan.shards.len(),
+        "database": site.database,
+        "run": run,
+        "job": text(&json!(site.job)),
+        "namespace": text(&json!(site.namespace)),
+        "queue": text(&json!(site.queue)),
+        "image": text(&json!(site.image)),
+        "image_pull_policy": text(&json!(site.image_pull_policy)),
+        "image_pull_secrets": text(&secrets.collect()),
+        "labels": text(&json!(site.labels)),
+        "annotations": text(&json!(site.annotations)),
+        "node_selector": text(&json!(site.node_selector)),
+        "tolerations": text(&json!(site.tolerations)),
+        "resources": text(&json!(resources)),
+        "volume_mounts": text(&mounts.collect()),
+        "volumes": text(&sources.collect()),
+        "host_network": site.host_network,
+        "on_eviction": site.on_eviction,
+        "max_retry": site.max_retry,
+        "grace_seconds": site.grace_seconds,
+    });
+    Ok(render_template(assets, TEMPLATE, &context)?)
+}
+
+impl VolcanoValues {
+    /// Parses a file of values; keys that it leaves out have those of the default file.
+    fn parse(assets: &AssetFiles, file: &AssetFile) -> Result<Self, CommandError> {
+        let defaults: BTreeMap<String, Value> =
+            parse_yaml(Path::new(VOLCANO_VALUES), &assets.template(VOLCANO_VALUES)?)?;
+        // Defaults are appended as lines of their own.
+        let is_content = |line: &&str| !line.trim().is_empty() && !line.starts_with('#') && *line != "---";
+        let first = file.text.lines().find(is_content).unwrap_or_default();
+        if first.starts_with(['{', ' ', '\t']) || file.text.lines().any(|line| line.trim_end() == "...") {
+            let hint = "write a line for each key, as `npubench volcano values` prints them";
+            let problem = "has keys that do not start at the first column, or an end mark";
+            return Err(YamlError::of_file(&file.path, problem, hint).into());
+        }
+        let given: Option<BTreeMap<String, Value>> = parse_yaml(&file.path, &file.text)?;
+        let given = given.unwrap_or_default();
+        // Behind the given keys, so that errors have the line of the file.
+        let mut text = file.text.clone();
+        for (key, value) in defaults.iter().filter(|(key, _)| !given.contains_key(*key)) {
+            let _ = write!(text, "\n{key}: {value}");
+        }
+        let values: Self = parse_yaml(&file.path, &text)?;
+        values.check(file)?;
+        Ok(values)
+    }
+
+    /// Checks what Kubernetes would refuse only after the job was submitted, or what would fail in every pod.
+    fn check(&self, file: &AssetFile) -> Result<(), YamlError> {
+        let wrong = |path: &[&str], problem: String, hint: &str| {
+            Err(YamlError::at(&file.path, find_value(&file.text, path), &problem, hint))
+        };
+        if !is_dns_label(&self.job) || self.job.len() > LONGEST_NAME {
+            let problem = format!("`job: {}` is no name of a job", self.job);
+            return wrong(
+                &["job"],
+                problem,
+                "use up to 50 lower-case letters, digits and `-`, a letter first",
+            );
+        }
+        if self.image.is_empty() {
+            return wrong(
+                &["image"],
+                "`image` is missing".to_owned(),
+                "give the image with npubench and CANN",
+            );
+        }
+        if !self.database.starts_with('/') {
+            let problem = format!("`database: {}` is no absolute path", self.database);
+            return wrong(
+                &["database"],
+                problem,
+                "give the folder of the database in the container, such as /data/a3",
+            );
+        }
+        if self.devices == 0 {
+            return wrong(
+                &["devices"],
+                "`devices` is 0".to_owned(),
+                "give the number of devices of one shard",
+            );
+        }
+        if !RESTARTS.contains(&self.on_eviction.as_str()) {
+            let problem = format!("`on_eviction: {}` starts no lost pod again", self.on_eviction);
+            return wrong(&["on_eviction"], problem, "expected RestartJob, RestartTask or RestartPod");
+        }
+        for (place, volume) in self.volumes.iter().enumerate() {
+            let place = place.to_string();
+            if !is_dns_label(&volume.name) {
+                let problem = format!("`name: {}` is no name of a volume", volume.name);
+                return wrong(
+                    &["volumes", &place, "name"],
+                    problem,
+                    "use lower-case letters, digits and `-`, a letter first",
+                );
+            }
+            if !volume.mount_path.starts_with('/') {
+                let problem = format!("`mount_path: {}` is no absolute path", volume.mount_path);
+                return wrong(&["volumes", &place, "mount_path"], problem, "give a path in the container");
+            }
+        }
+        if !self.volumes.iter().any(|volume| Path::new(&self.database).starts_with(&volume.mount_path)) {
+            let problem = format!("no volume contains `database: {}`", self.database);
+            return wrong(
+                &["database"],
+                problem,
+                "add a volume that all nodes share to `volumes`; results in a container alone are lost with it",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Returns true for a label of RFC 1123 that starts with a letter.
+fn is_dns_label(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}

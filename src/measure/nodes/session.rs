@@ -1,0 +1,396 @@
+//! Sweeps over several nodes: the place of this process among them, what they must have in common, and the followers.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    base::command_error::CommandError,
+    cli::run_options::RunOptions,
+    measure::{
+        collective::sweep_session::{CollectiveSweep, SweepPart},
+        environment::{
+            ProgramEnvironment, RehearsedDurations, lease_folder, lease_free_devices, program_environment,
+        },
+        run_context::RunContext,
+    },
+};
+use crate::{
+    base::{assets::AssetFiles, exit::ExitStatus, files::ScratchFolder, shell_argument::quoted_argument},
+    cases::plan::{PlannedCase, RunPlan, UpdateMode},
+    database::{Database, DatabaseError, database_file::DatabaseFile},
+    kernel::{
+        DataKind, SoftwareFingerprint, hccl_variables,
+        render::{ScriptCommunication, script_templates},
+    },
+    measure::{
+        engine::{EngineError, FollowerRun, SweepNodes},
+        nodes::{
+            AdmissionTerms, LeaderAddress, LeaderConnection, NodeAgreement, NodeError, NodeListener,
+            NodeRefusal,
+        },
+        vendor_check::{installed_software, installed_torch},
+    },
+    show::report::print_note,
+};
+
+/// Versions of a host that all nodes have, by the names of its fingerprint.
+const HOST_VERSIONS: [&str; 3] = ["CANN", "driver", "firmware"];
+/// Value of a version that cannot be read.
+const UNKNOWN: &str = "unknown";
+
+/// Place of this process among the nodes of a sweep.
+#[derive(Clone, Debug)]
+pub(crate) struct NodePlace {
+    pub(crate) nodes: usize,
+    /// Number of this node; 0 starts the collections.
+    pub(crate) node: usize,
+    /// Address and control port of node 0.
+    pub(crate) leader: LeaderAddress,
+    /// Time in which all nodes must have connected.
+    pub(crate) timeout: Duration,
+    /// True if a step of Slurm has started the nodes.
+    pub(crate) is_slurm_step: bool,
+}
+
+impl NodePlace {
+    /// Returns the command of this node for a shell: its arguments after the name of the program, with the variables of
+    /// HCCL by their key, and with `srun` in a step of Slurm.
+    pub(crate) fn command(&self, arguments: &[String], environment: &str) -> String {
+        let variables = hccl_variables(environment).into_iter();
+        let variables = variables.map(|(name, value)| quoted_argument(&format!("{name}={value}")));
+        let shell = (!environment.is_empty()).then(|| "env".to_owned());
+        let launcher = self.is_slurm_step.then(|| format!("srun --nodes={} --ntasks-per-node=1", self.nodes));
+        let arguments = arguments.iter().map(|argument| quoted_argument(argument));
+        let words = shell
+            .into_iter()
+            .chain(variables)
+            .chain(launcher)
+            .chain(["npubench".to_owned()])
+            .chain(arguments);
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Returns the error of a run over several nodes, which `resume` does not continue.
+pub(crate) fn resume_on_all_nodes(run: &str, options: &RunOptions) -> CommandError {
+    let what = match options.update {
+        UpdateMode::Missing => "it measures what is missing",
+        UpdateMode::All => "with `--update missing` in place of `--update all` it measures what is missing",
+    };
+    let message = format!("run {run} is a sweep over several nodes");
+    let hint = match &options.command {
+        Some(command) if command.contains("--node-rank") => {
+            format!("start its command again on all nodes, each with its `--node-rank`; {what}: {command}")
+        }
+        Some(command) => format!("start its command again; {what}: {command}"),
+        None => format!("start its `npubench comm run` command again on all nodes; {what}"),
+    };
+    CommandError::bad_input(message, hint)
+}
+
+impl From<NodeError> for CommandError {
+    fn from(error: NodeError) -> Self {
+        let exit = match error {
+            NodeError::Refused(_) | NodeError::Port { .. } => ExitStatus::BadInput,
+            _ => ExitStatus::CannotMeasure,
+        };
+        Self { message: error.to_string(), hint: error.hint().to_owned(), exit }
+    }
+}
+
+/// Returns the name of this host for messages: the one of Slurm, which a machine may have several of, else that of
+/// the system.
+fn host_name(options: &RunOptions) -> String {
+    let rehearsed = options.faults.host.as_ref().and_then(|host| host.name.clone());
+    let of_slurm = || std::env::var("SLURMD_NODENAME").ok();
+    let of_system = || nix::unistd::gethostname().ok()?.into_string().ok();
+    rehearsed.or_else(of_slurm).or_else(of_system).unwrap_or_else(|| "a host without a name".to_owned())
+}
+
+/// Returns 16 hexadecimal digits of the SHA-256 of a text.
+fn digest(text: &str) -> String {
+    Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Lists each item once, in the order of the first.
+fn list_unique<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    let mut unique: Vec<String> = Vec::new();
+    for item in items {
+        let item = item.to_string();
+        if !unique.contains(&item) {
+            unique.push(item);
+        }
+    }
+    list(unique)
+}
+
+impl RunContext {
+    /// Returns what the nodes of a sweep must have in common.
+    fn node_agreement(
+        &self,
+        options: &RunOptions,
+        sweep: &CollectiveSweep,
+    ) -> Result<NodeAgreement, CommandError> {
+        let mut values = NodeAgreement::default();
+        let is_gloo = sweep.communication == ScriptCommunication::Gloo;
+        values.set("host", if self.database.kind() == DataKind::Npu { "npu" } else { "rehearsal" });
+        values.set("backend", if is_gloo { "gloo" } else { "hccl" });
+        let parts = || sweep.parts.iter();
+        values.set("collectives", list_unique(parts().flat_map(|part| &part.kinds)));
+        values.set("types", list_unique(parts().flat_map(|part| &part.dtypes)));
+        values.set("sizes", list_unique(parts().flat_map(|part| &part.sizes)));
+        let groups = parts().flat_map(|part| &part.groups);
+        let groups = groups.map(|group| format!("{} ranks on tier {}", group.ranks, group.tier));
+        values.set("groups", list_unique(groups));
+        values.set("HCCL variables", sweep.environment.as_str());
+        values.set("warm-up", options.warm_up.to_string());
+        values.set("launches", options.launches.to_string());
+        values.set("seed", options.seed.to_string());
+        values.set("options of msprof", options.profiler.options().join(" "));
+        values.set("number of devices", self.chips.len().to_string());
+        values.set("devices", list(self.chips.iter().map(|chip| chip.physical_id)));
+        let numbers = self.chips.iter().map(|chip| self.numbering.logical_id(chip.physical_id));
+        values.set("devices by torch's numbers", list(numbers));
+        values.set("listed devices", self.numbering.listed().to_string());
+        let mut chips: Vec<&str> = self.chips.iter().map(|chip| chip.name.as_str()).collect();
+        chips.dedup();
+        values.set("chips", list(chips));
+        // The environment of the collections is that of HCCL's variables and the version of npubench.
+        let software =
+            SoftwareFingerprint { profiler: None, environment: BTreeMap::new(), ..self.software.clone() };
+        for name in HOST_VERSIONS {
+            values.set(name, UNKNOWN);
+        }
+        for (name, version) in software.values() {
+            values.set(name, version.into_owned());
+        }
+        // Versions that cannot be read would be equal on all nodes. The rehearsal host needs no torch.
+        match (is_gloo, self.database.kind()) {
+            (true, _) => values.set("installed torch", installed_torch(&options.python)?),
+            (false, DataKind::Npu) => {
+                values.set("installed torch", installed_software(&options.python)?.to_string());
+            }
+            (false, DataKind::Rehearsal) => {}
+        }
+        let cases = sweep.cases()?;
+        let ids: Vec<&str> = cases.iter().map(|(case, _)| case.id().as_str()).collect();
+        values.set("cases", format!("{} with digest {}", ids.len(), digest(&ids.join("\n"))));
+        // Builds of the same version and files of `--assets` may differ.
+        values.set("templates of scripts by digest", digest(&script_templates(&self.assets)?));
+        let profile = format!("{}.yaml", self.profile.device);
+        let text = self.assets.device_profiles()?.remove(&profile).map(|file| digest(&file.text));
+        values.set("device profile by digest", text.unwrap_or_default());
+        Ok(values)
+    }
+
+    /// Waits for the other nodes, and compares them with this one.
+    pub(crate) fn admit_nodes(
+        &self,
+        listener: NodeListener,
+        place: &NodePlace,
+        options: &RunOptions,
+        received: &std::path::Path,
+    ) -> Result<SweepNodes, CommandError> {
+        let Some((sweep, layout)) = options.sweep.as_ref().and_then(|sweep| Some((sweep, sweep.nodes?)))
+        else {
+            return Err(CommandError::bad_input(
+                "the run is no sweep over several nodes",
+                "start it on one host",
+            ));
+        };
+        let agreement = self.node_agreement(options, sweep)?;
+        let unknown: Vec<&str> =
+            HOST_VERSIONS.into_iter().filter(|name| agreement.has(name, UNKNOWN)).collect();
+        if self.database.kind() == DataKind::Npu && !unknown.is_empty() {
+            print_note(&format!(
+                "not compared between the nodes, because this one cannot read them: {}",
+                list(&unknown)
+            ));
+        }
+        let (others, word) = (place.nodes - 1, if place.nodes == 2 { "node" } else { "nodes" });
+        let LeaderAddress { address, port } = &place.leader;
+        print_note(&format!("waiting for {others} other {word} at {address} port {port}"));
+        let cluster = listener.admit(AdmissionTerms {
+            nodes: place.nodes,
+            host: host_name(options),
+            device_profile: self.database.device().to_owned(),
+            agreement,
+            timeout: place.timeout,
+            folder: received.to_owned(),
+        })?;
+        Ok(SweepNodes { layout, cluster: Arc::new(cluster) })
+    }
+}
+
+/// A sweep in which this process takes part as another node than the first. Nothing is written but a temporary folder.
+#[derive(Debug)]
+pub(crate) struct SweepFollower<'a> {
+    pub(crate) kind: DataKind,
+    pub(crate) assets: AssetFiles,
+    pub(crate) options: &'a RunOptions,
+    /// The sweep without its parts.
+    pub(crate) sweep: &'a CollectiveSweep,
+    pub(crate) place: &'a NodePlace,
+}
+
+/// A follower that can run its parts.
+struct PreparedFollower {
+    context: RunContext,
+    options: RunOptions,
+    run: FollowerRun,
+    agreement: NodeAgreement,
+}
+
+impl SweepFollower<'_> {
+    /// Takes part in the sweep until node 0 ends it. `find_parts` finds the parts of the sweep.
+    pub(crate) fn follow(
+        self,
+        find_parts: impl Fn(&RunContext) -> Result<Vec<SweepPart>, CommandError>,
+    ) -> Result<ExitStatus, CommandError> {
+        let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+        let host = host_name(self.options);
+        let NodePlace { nodes, node, leader, timeout, .. } = self.place;
+        let (mut connection, device) =
+            LeaderConnection::open(leader.clone(), *node, *nodes, &host, *timeout, scratch.path())?;
+        let prepared = match self.prepare(find_parts, &device, &scratch) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                connection.refuse(NodeRefusal::new(&error.message, &error.hint));
+                return Err(error);
+            }
+        };
+        let PreparedFollower { context, options, run, agreement } = prepared;
+        connection.agree(&agreement)?;
+        print_note(&format!("node {node} ({host}) takes part in the sweep of {}", leader.address));
+        let plan = move |sweep: &str| context.plan_further_cases(&options, sweep);
+        match run.follow(connection, plan, |line: &str| print_note(&format!("node: {line}"))) {
+            Ok(exit) => {
+                let exit = ExitStatus::from_code(exit);
+                if !matches!(exit, ExitStatus::Done | ExitStatus::SomeNotOk) {
+                    print_note("the sweep is not complete; the output of node 0 has the reason");
+                }
+                Ok(exit)
+            }
+            Err(EngineError::Node(error)) => Err(CommandError {
+                message: error.to_string(),
+                hint: "the results that node 0 has stored are kept; the same command on all nodes measures the others"
+                    .to_owned(),
+                exit: ExitStatus::Interrupted,
+            }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn prepare(
+        &self,
+        find_parts: impl Fn(&RunContext) -> Result<Vec<SweepPart>, CommandError>,
+        device: &str,
+        scratch: &ScratchFolder,
+    ) -> Result<PreparedFollower, CommandError> {
+        let Self { kind, assets, place, .. } = self;
+        // Results are in the database of node 0; this one is empty, so that the plan has all cases.
+        let db = scratch.path().join("db");
+        let file = DatabaseFile { device: device.to_owned(), ..DatabaseFile::new(*kind) };
+        Database::create(&db, &file, |_| Ok::<(), DatabaseError>(()))?;
+        // The selftest is that of node 0.
+        let base = RunOptions { without_selftest: true, ..self.options.clone() };
+        let mut context = RunContext::find(&db, *kind, assets.clone(), &base)?;
+        context.set_node_count(place.nodes)?;
+        let parts = find_parts(&context)?;
+        let sweep = CollectiveSweep { parts, nodes: context.layout, ..self.sweep.clone() };
+        let options = RunOptions { sweep: Some(sweep.clone()), ..base };
+        context.require_host(&options)?;
+        let RunPlan { cases, .. } = context.plan(&options, &[])?;
+        let agreement = context.node_agreement(&options, &sweep)?;
+        let folder = context.database.run_folder("part");
+        let lease_folder = lease_folder(&context.database, &options, &context.info.chips);
+        lease_folder.prepare()?;
+        let (leases, free) = lease_free_devices(&lease_folder, &context.info, &context.chips)?;
+        let devices = context.chips.iter().map(|chip| chip.physical_id);
+        let used: Vec<u32> = devices.filter(|device| !free.contains(device)).collect();
+        if !used.is_empty() {
+            return Err(CommandError {
+                message: format!("other programs use the devices {}", list(&used)),
+                hint: "end them, or give other devices on all nodes with `--devices`".to_owned(),
+                exit: ExitStatus::CannotMeasure,
+            });
+        }
+        let environment: ProgramEnvironment = program_environment(
+            &options,
+            &folder.join("host"),
+            &context.database,
+            RehearsedDurations::default,
+        )?;
+        let settings = context.collection_settings("part", &folder, &options, environment, lease_folder);
+        let run = FollowerRun { settings, cases, leases, address: place.leader.address.clone() };
+        if let Some(problem) = run.missing_space() {
+            return Err(CommandError {
+                message: problem,
+                hint: "free space there, or set TMPDIR to a folder of a larger disk".to_owned(),
+                exit: ExitStatus::CannotMeasure,
+            });
+        }
+        Ok(PreparedFollower { context, options, run, agreement })
+    }
+}
+
+impl RunContext {
+    /// Plans further cases of a sweep, as node 0 sends them.
+    fn plan_further_cases(&self, options: &RunOptions, sweep: &str) -> Result<Vec<PlannedCase>, String> {
+        let sweep: CollectiveSweep = serde_json::from_str(sweep).map_err(|error| error.to_string())?;
+        let options = RunOptions { sweep: Some(sweep), ..options.clone() };
+        self.plan(&options, &[]).map(|plan| plan.cases).map_err(|error| error.message)
+    }
+}
+
+/// Returns the first host of a list of Slurm, such as `node03` of `node[03-05,9],other`.
+pub(crate) fn first_slurm_host(list: &str) -> String {
+    let (mut name, mut rest) = (String::new(), list.trim());
+    while let Some(at) = rest.find(['[', ',']) {
+        name.push_str(&rest[..at]);
+        if rest.as_bytes()[at] == b',' {
+            return name;
+        }
+        let (inside, behind) = rest[at + 1..].split_once(']').unwrap_or((&rest[at + 1..], ""));
+        name.push_str(inside.split([',', '-']).next().unwrap_or_default());
+        rest = behind;
+    }
+    name + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_of_a_sweep_is_one_that_a_shell_accepts() {
+        let leader = LeaderAddress { address: "atlas07".to_owned(), port: 29480 };
+        let timeout = Duration::from_secs(300);
+        let place = NodePlace { nodes: 2, node: 0, leader, timeout, is_slurm_step: true };
+        let arguments = ["comm", "run", "--db", "my db"].map(str::to_owned);
+        assert_eq!(
+            place.command(&arguments, "HCCL_ALGO=level0:NA;level1:ring"),
+            "env 'HCCL_ALGO=level0:NA;level1:ring' srun --nodes=2 --ntasks-per-node=1 npubench comm run --db 'my db'"
+        );
+        let by_hand = NodePlace { is_slurm_step: false, ..place };
+        assert_eq!(by_hand.command(&arguments[..2], ""), "npubench comm run");
+    }
+
+    #[test]
+    fn first_host_of_a_list_of_slurm() {
+        for (list, first) in [
+            ("node1", "node1"),
+            ("node[1-2]", "node1"),
+            ("node[03-05,9],other", "node03"),
+            ("a,b[1-2]", "a"),
+            ("rack[2,4]n[7-8]-x", "rack2n7-x"),
+        ] {
+            assert_eq!(first_slurm_host(list), first);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `npubench reparse`: the collections of the ledger, assessed again from their artefacts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
+
+use crate::base::command_error::CommandError;
+use crate::{
+    base::{assets::AssetFiles, files::ScratchFolder},
+    database::{
+        AbsentRows, Database, LintIssue,
+        ledger::{AttemptChange, AttemptedCollection, Ledger},
+    },
+    kernel::{
+        CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, catalogue::Catalogue,
+        device_profile::DeviceProfile,
+    },
+    measure::{
+        engine::{AssessmentRules, ReassessedCollection, find_changes, rewrite_rows},
+        evidence::{MissingRows, missing_rows},
+        verify::LowClocks,
+    },
+    show::report::{AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows},
+};
+
+/// Number of collections whose assessments are in memory at once.
+const AT_ONCE: usize = 64;
+
+/// Compares the attempts of a run, or of all runs, with their artefacts by the rules of this version. If it `writes`,
+/// it replaces those that differ and writes all rows that differ from the ledger, also those that an interrupted call
+/// left; else it writes nothing. The caller holds the lock of the database.
+pub(crate) fn reparse_runs(
+    database: &Database,
+    ledger: &mut Ledger,
+    assets: &AssetFiles,
+    run: Option<&str>,
+    writes: bool,
+) -> Result<ReparseReport, CommandError> {
+    let collections = ledger.attempted_collections(run)?;
+    let catalogue = Catalogue::load(assets)?;
+    let missing = missing_rows(database, ledger)?;
+    let lost: BTreeSet<CaseId> = missing.iter().flat_map(|rows| &rows.cases).cloned().collect();
+    let EvidenceComparison { mut report, found, unplanned } =
+        compare_with_evidence(database, ledger, &catalogue, assets, (&collections, &lost), writes)?;
+    report.missing = missing
+        .iter()
+        .map(|rows| MissingKernelRows {
+            kernel: rows.kernel.to_string(),
+            has_table: rows.has_table,
+            cases: rows.cases.len(),
+            rebuilt: 0,
+        })
+        .collect();
+    if writes {
+        let order = ledger.planned_order()?;
+        for (missing, report) in missing.iter().zip(&mut report.missing) {
+            report.rebuilt = rebuild_rows(database, &catalogue, missing, &found, &order)?;
+        }
+        // Rows of sweeps are inserted with their results.
+        let collectives = found.values().filter(|case| case.kernel.is_collective());
+        let unplanned: Vec<IdentifiedCase> = unplanned.into_values().chain(collectives.cloned()).collect();
+        report.written = Some(write_rows(database, ledger, &catalogue, &unplanned)?);
+    }
+    Ok(report)
+}
+
+/// Assesses the evidence of all collections again and returns the results of the ledger that do not follow from it; none without a
+/// ledger, or for one of an earlier layout, which is not changed. Fails with [`CommandError`] if the database is in use or the
+/// ledger cannot be read.
+pub(crate) fn check_evidence(
+    database: &Database,
+    assets: &AssetFiles,
+) -> Result<Vec<LintIssue>, CommandError> {
+    if !database.ledger_path().is_file() {
+        return Ok(Vec::new());
+    }
+    let _lock = database.lock_for_reading()?;
+    let Some(mut ledger) = Ledger::open_unchanged(&database.ledger_path())? else { return Ok(Vec::new()) };
+    Ok(reparse_runs(database, &mut ledger, assets, None, false)?.issues(database))
+}
+
+/// Comparison of a ledger with the evidence of its collections.
+pub(super) struct EvidenceComparison {
+    /// Differences; nothing of rows.
+    pub(super) report: ReparseReport,
+    /// Cases of the evidence whose rows are lost.
+    found: BTreeMap<CaseId, IdentifiedCase>,
+    /// Cases of equal calls that no run planned.
+    unplanned: BTreeMap<CaseId, IdentifiedCase>,
+}
+
+/// Compares the attempts of collections with their evidence. If it `writes`, it replaces those of the ledger that differ. `lost` are
+/// the cases whose rows are lost. No table is written.
+pub(super) fn compare_with_evidence(
+    database: &Database,
+    ledger: &mut Ledger,
+    catalogue: &Catalogue,
+    assets: &AssetFiles,
+    (collections, lost): (&[AttemptedCollection], &BTreeSet<CaseId>),
+    writes: bool,
+) -> Result<EvidenceComparison, CommandError> {
+    let device = DeviceProfile::load(assets, database.device())?;
+    let rules = AssessmentRules { catalogue, device: &device };
+    let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+    let mut report = ReparseReport::default();
+    let planned = ledger.planned_cases()?;
+    let mut found: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
+    let mut unplanned: BTreeMap<CaseId, IdentifiedCase> = BTreeMap::new();
+    for collections in collections.chunks(AT_ONCE) {
+        let assessed: Vec<Option<Result<ReassessedCollection, String>>> = collections
+            .par_iter()
+            .map(|collection| reassess(rules, database, collection, &scratch))
+            .collect();
+        for (collection, assessed) in collections.iter().zip(assessed) {
+            let changes = match assessed {
+                None => {
+                    report.not_launched += 1;
+                    continue;
+                }
+                Some(Ok(assessed)) => {
+                    let attempted = assessed.attempts.iter().map(|(case, _)| case);
+                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
+                    let all = attempted.chain(equal.map(|equal| &equal.case));
+                    let all = all.filter(|case| lost.contains(case.id()));
+                    found.extend(all.map(|case| (case.id().clone(), case.clone())));
+                    compare_controls(&mut report, ledger, collection, &assessed.controls, writes)?;
+                    if ledger.lacks_software(collection.collection)? && !assessed.software.is_unknown() {
+                        report.other_software += 1;
+                        if writes {
+                            ledger.set_software(collection.collection, &assessed.software)?;
+                        }
+                    }
+                    let equal = assessed.attempts.iter().flat_map(|(_, attempt)| &attempt.of_equal_calls);
+                    let equal = equal.map(|equal| &equal.case).filter(|case| !planned.contains(case.id()));
+                    unplanned.extend(equal.map(|case| (case.id().clone(), case.clone())));
+                    add_assessed(&mut report, ledger, collection, assessed)?
+                }
+                Some(Err(problem)) => {
+                    report.left.push(left(collection, None, problem));
+                    continue;
+                }
+            };
+            if writes && !changes.is_empty() {
+                ledger.replace_attempts(collection, &changes)?;
+            }
+        }
+    }
+    Ok(EvidenceComparison { report, found, unplanned })
+}
+
+/// Assesses a collection; `None` if it launched nothing, so that it may have no evidence.
+fn reassess(
+    rules: AssessmentRules<'_>,
+    database: &Database,
+    collection: &AttemptedCollection,
+    scratch: &ScratchFolder,
+) -> Option<Result<ReassessedCollection, String>> {
+    let AttemptedCollection { collection: key, run, number, cache, archive, has_launches } = collection;
+    let Some(digest) = archive else {
+        let problem =
+            "the ledger has no SHA-256 of its evidence, which was not written or is of an earlier version";
+        return has_launches.then(|| Err(problem.to_owned()));
+    };
+    let unpacked = scratch.path().join(key.to_string());
+    let assessed = rules.reassess(&database.collection_folder(run, *number), digest, *cache, &unpacked);
+    // The scratch folder is removed in any case.
+    let _ = std::fs::remove_dir_all(&unpacked);
+    Some(assessed)
+}
+
+fn left(collection: &AttemptedCollection, case: Option<CaseId>, problem: String) -> LeftEvidence {
+    LeftEvidence { run: collection.run.clone(), collection: collection.number, case, problem }
+}
+
+/// Counts a collection whose control kernels have other readings in the ledger, and replaces them if it `writes`.
+fn compare_controls(
+    report: &mut ReparseReport,
+    ledger: &mut Ledger,
+    collection: &AttemptedCollection,
+    assessed: &[ControlReading],
+    writes: bool,
+) -> Result<(), CommandError> {
+    let key = |reading: &ControlReading| (reading.device, reading.control, reading.end);
+    let mut stored = ledger.controls(collection.collection)?;
+    let mut assessed = assessed.to_vec();
+    stored.sort_by_key(key);
+    assessed.sort_by_key(key);
+    if stored != assessed {
+        report.other_controls += 1;
+        if writes {
+            ledger.set_controls(collection.collection, &assessed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the differences of an assessment to the report; returns the changes of the ledger.
+fn add_assessed(
+    report: &mut ReparseReport,
+    ledger: &Ledger,
+    collection: &AttemptedCollection,
+    assessed: ReassessedCollection,
+) -> Result<Vec<AttemptChange>, CommandError> {
+    let stored = ledger.collection_attempts(collection.collection)?;
+    report.collections += 1;
+    report.attempts += stored.len();
+    let ReassessedCollection { attempts, left: cases, .. } = assessed;
+    let changes = find_changes(stored, &attempts, cases.is_empty());
+    report.left.extend(cases.into_iter().map(|(case, problem)| left(collection, Some(case), problem)));
+    let AttemptedCollection { run, number, .. } = collection;
+    report.differences.extend(changes.iter().map(|change| AttemptDifference::new(run, *number, change)));
+    Ok(changes)
+}
+
+/// Adds rows without results for the cases that were found; returns their number. Cases that no run planned get their rows
+/// with their results.
+pub(super) fn rebuild_rows(
+    database: &Database,
+    catalogue: &Catalogue,
+    missing: &MissingRows,
+    found: &BTreeMap<CaseId, IdentifiedCase>,
+    order: &BTreeMap<CaseId, usize>,
+) -> Result<usize, CommandError> {
+    let kernel = &missing.kernel;
+    let cases: Vec<&IdentifiedCase> = missing.cases.iter().filter_map(|case| found.get(case)).collect();
+    let planned: Vec<&IdentifiedCase> =
+        cases.iter().copied().filter(|case| order.contains_key(case.id())).collect();
+    if !planned.is_empty() && !kernel.is_collective() {
+        let recorded_inputs = catalogue.entry(kernel).map_or(0, |entry| entry.recorded_inputs);
+        AbsentRows { kernel, cases: planned, recorded_inputs, order }.add_to(database)?;
+    }
+    Ok(cases.len())
+}
+
+/// Compares the clocks of all collections, as the next run would, and writes the rows that differ from the ledger.
+/// Measured cases of `unplanned` get a row. A call that was interrupted after it changed the ledger has the same work
+/// left, so nothing here depends on what this call has changed.
+pub(super) fn write_rows(
+    database: &Database,
+    ledger: &mut Ledger,
+    catalogue: &Catalogue,
+    unplanned: &[IdentifiedCase],
+) -> Result<WrittenRows, CommandError> {
+    let mut withdrawn = 0;
+    for &cache in CacheState::ALL {
+        let withdrawals = LowClocks::from_ledger(ledger, cache)?.withdrawals(ledger, catalogue)?;
+        withdrawn += withdrawals.len();
+        let outcomes: Vec<(i64, CaseOutcome)> =
+            withdrawals.into_iter().map(|withdrawal| (withdrawal.attempt, withdrawal.outcome)).collect();
+        if !outcomes.is_empty() {
+            ledger.withdraw_attempts(&outcomes)?;
+        }
+    }
+    let written = rewrite_rows(database, ledger, unplanned)?;
+    let unwritten = written.unwritten.into_iter();
+    let unwritten = unwritten.map(|(kernel, problem)| (kernel.as_str().to_owned(), problem)).collect();
+    Ok(WrittenRows { rows: written.rows, withdrawn, unwritten })
+}

@@ -1,0 +1,462 @@
+//! A host with a database that can be measured, and the start of a run on it.
+
+use std::{
+    collections::BTreeSet,
+    mem,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    base::command_error::CommandError,
+    cli::run_options::{BusyArg, RunOptions},
+    measure::{
+        device_choice::adapt_to_host,
+        environment::{
+            ProgramEnvironment, RehearsedDurations, check_path, lease_folder, lease_free_devices,
+            program_environment,
+        },
+        generations::{other_host_software, other_imported_software},
+        resume::ResumeState,
+        run_plan::{check_expert_skew, plan_of_sweep, unmerged_plan},
+        selftest::command::WITHOUT_SELFTEST,
+    },
+};
+use crate::{
+    base::{
+        assets::AssetFiles, exit::ExitStatus, files::ScratchFolder, process::sees_host_processes,
+        shell_argument::quoted_path,
+    },
+    cases::plan::{InitialCosts, RecordedTime, RunPlan, UpdateMode},
+    database::{Database, ledger::Ledger},
+    kernel::{
+        CaseId, DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint,
+        catalogue::Catalogue,
+        device_profile::DeviceProfile,
+        render::{ScriptCommunication, overridden_variables},
+    },
+    measure::{
+        collective::NodeLayout,
+        device::{
+            self, CheckStatus, DeviceNumbering, DoctorCheck, HostDevices, HostFingerprint, LeaseFolder,
+            diagnosis::{check_device_count, check_device_use},
+            npu_smi::{NpuChip, NpuSmiInfo},
+        },
+        engine::{self, CollectionSettings, ResumedRun, SweepNodes},
+        events::RunEvent,
+        evidence::{ProductionStates, clock_limits},
+        vendor_check::torch_devices,
+    },
+    show::{
+        case_report::{failure_lines, run_end_tables, write_earlier_rows},
+        report::{
+            EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, WaitingLine, format_clock,
+            print_data, print_note,
+        },
+    },
+};
+
+/// A host that can measure a database. Nothing has been written yet.
+pub(crate) struct RunContext {
+    pub(crate) database: Database,
+    pub(crate) assets: AssetFiles,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) profile: DeviceProfile,
+    pub(crate) info: NpuSmiInfo,
+    pub(crate) chips: Vec<NpuChip>,
+    pub(crate) numbering: DeviceNumbering,
+    /// Software of the host, as far as it is known before a script has run.
+    pub(crate) software: SoftwareFingerprint,
+    /// Variables of the host's programs.
+    variables: Vec<(String, String)>,
+    /// Set by signals that come before a run; `None` where these end the program.
+    pub(crate) stop: Option<Arc<AtomicBool>>,
+    /// Nodes of a sweep over several hosts.
+    pub(crate) nodes: Option<SweepNodes>,
+    /// Devices of these nodes; `None` for one host.
+    pub(crate) layout: Option<NodeLayout>,
+}
+
+/// End of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndedRun {
+    pub(crate) exit: ExitStatus,
+    /// True if a stop was requested.
+    pub(crate) is_stopped: bool,
+}
+
+/// Returns the logical numbers of the listed devices, and prints a note if they need one. Torch is imported for the
+/// number of its devices only if the logic ids have gaps, because that takes seconds; every collection compares it.
+fn device_numbering(
+    host: &HostDevices,
+    kind: DataKind,
+    python: &str,
+    environment: &[(String, String)],
+) -> Result<DeviceNumbering, CommandError> {
+    let mut numbering = DeviceNumbering::of_listed(&host.info);
+    if kind == DataKind::Npu {
+        device::check_environment(&numbering)?;
+    }
+    if numbering.has_gaps() {
+        let waiting = WaitingLine::for_stderr(&format!("torch_npu of {python}"));
+        numbering = numbering.resolve_gaps(torch_devices(python, environment, &[])?.count)?;
+        drop(waiting);
+    }
+    if let Some(remark) = numbering.remark(host) {
+        print_note(&remark);
+    }
+    Ok(numbering)
+}
+
+/// Refuses a host whose check is [`CheckStatus::Missing`].
+fn require_check(check: DoctorCheck) -> Result<(), CommandError> {
+    let DoctorCheck { name, status, found, fix } = check;
+    if status != CheckStatus::Missing {
+        return Ok(());
+    }
+    Err(CommandError {
+        message: format!("this host cannot measure: {name}: {found}"),
+        hint: format!("{fix}; `npubench doctor` lists all checks"),
+        exit: ExitStatus::CannotMeasure,
+    })
+}
+
+/// Prints the variables of the user's environment that the run does not use. A sweep uses those of HCCL, and its rows
+/// state them.
+fn print_overridden_variables(options: &RunOptions) {
+    let is_used = |name: &str| options.sweep.is_some() && HCCL_VARIABLES.contains(&name);
+    let variable = |name: &str| std::env::var(name).ok().filter(|_| !is_used(name));
+    overridden_variables(variable).iter().for_each(|line| print_note(line));
+}
+
+impl RunContext {
+    pub(crate) fn find(
+        db: &Path,
+        kind: DataKind,
+        assets: AssetFiles,
+        options: &RunOptions,
+    ) -> Result<Self, CommandError> {
+        let catalogue = Catalogue::load(&assets)?;
+        let database = Database::open_as(db, kind)?;
+        let mut profile = DeviceProfile::load(&assets, database.device())?;
+        check_path(database.folder(), kind)?;
+        // The database is not written before the plan is known, so npu-smi runs in a temporary folder.
+        let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+        let ProgramEnvironment { variables, software } =
+            program_environment(options, scratch.path(), &database, RehearsedDurations::default)?;
+        let software = software.read_fingerprint();
+        let waiting = WaitingLine::for_stderr("npu-smi");
+        let host = device::query_host_devices(&variables, scratch.path())?;
+        drop(waiting);
+        let numbering = device_numbering(&host, kind, &options.python, &variables)?;
+        let info = host.info;
+        let mut selected = device::select_devices(&info, options.chosen_devices.as_deref())?;
+        if options.busy == BusyArg::Skip {
+            selected = device::leave_out_busy(&info, selected)?;
+        }
+        for line in selected.left_out {
+            print_note(&format!("left out: {line}"));
+        }
+        let chips = selected.chips;
+        adapt_to_host(&mut profile, &database, &chips, &options.python, &variables)?;
+        Ok(Self {
+            database,
+            assets,
+            catalogue,
+            profile,
+            info,
+            chips,
+            numbering,
+            software,
+            variables,
+            stop: None,
+            nodes: None,
+            layout: None,
+        })
+    }
+
+    /// Refuses a host that cannot measure, or that has no passed selftest although the run requires one. The rehearsal
+    /// host brings its own installation.
+    pub(crate) fn require_host(&self, options: &RunOptions) -> Result<(), CommandError> {
+        if self.database.kind() == DataKind::Rehearsal {
+            return Ok(());
+        }
+        self.require_installation()?;
+        if !options.without_selftest {
+            self.require_selftest(&options.python)?;
+        }
+        self.require_usable_device(options)
+    }
+
+    /// Refuses a host without CANN, msprof, or a Python for the export; each collection would fail there. The checks
+    /// are those of `doctor` that take no time.
+    fn require_installation(&self) -> Result<(), CommandError> {
+        let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
+        let variable = |name: &str| std::env::var(name).ok();
+        let checks = device::check_installation(variable, self.software.cann.as_deref(), scratch.path());
+        checks.into_iter().try_for_each(require_check)
+    }
+
+    /// Refuses a host whose torch counts other devices than npu-smi lists, or can use none of the selected devices
+    /// that are free. Importing torch_npu takes seconds, which is less than the collections that would fail.
+    fn require_usable_device(&self, options: &RunOptions) -> Result<(), CommandError> {
+        let folder = lease_folder(&self.database, options, &self.info.chips);
+        folder.prepare()?;
+        let (leases, free) = lease_free_devices(&folder, &self.info, &self.chips)?;
+        let free: Vec<LogicalDeviceId> =
+            free.into_iter().map(|device| self.numbering.logical_id(device)).collect();
+        let waiting = WaitingLine::for_stderr(&format!("torch_npu of {}", options.python));
+        let found = torch_devices(&options.python, &self.variables, &free);
+        drop((leases, waiting));
+        let found = found.map_err(|error| error.to_string());
+        if let Ok(devices) = &found {
+            require_check(check_device_count(&self.numbering, devices.count))?;
+        }
+        require_check(check_device_use(found.map(|devices| devices.usable)))
+    }
+
+    /// Plans a new run.
+    pub(crate) fn plan(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
+        let mut plan = self.plan_on_host(options, kernels)?;
+        plan.merge_equal_calls();
+        Ok(plan)
+    }
+
+    /// Plans what an interrupted run has left open, and returns it with what the run has done. Cases with the same
+    /// call are merged afterwards: of those, some may have their verdict, or be in rows that were added since.
+    pub(crate) fn resumed_plan(
+        &self,
+        options: &RunOptions,
+        kernels: &[KernelName],
+        ledger: &Ledger,
+        run: &str,
+    ) -> Result<ResumeState, CommandError> {
+        // Rows that the run has measured already are excluded by means of the ledger, not by the update mode.
+        let all = RunOptions { update: UpdateMode::All, filter: None, ..options.clone() };
+        let mut plan = self.plan_on_host(&all, kernels)?;
+        let recorded = ledger.run_cases(run)?;
+        if options.filter.is_some() {
+            // The run itself changes the verdicts, medians and ages that its filter compared when it started.
+            let planned: BTreeSet<&CaseId> = recorded.iter().map(|case| &case.case).collect();
+            plan.cases.retain(|case| planned.contains(case.case.id()));
+            plan.not_launched.retain(|(case, _)| planned.contains(case.id()));
+        }
+        let last = ledger.run_collections(run)?.last().map_or(0, |collection| collection.number);
+        let mut state = ResumeState::new(plan, &recorded, last, options.precision_aim().is_some());
+        state.plan.merge_equal_calls();
+        Ok(state)
+    }
+
+    /// Plans the rows of the database with a planned case for each row. Refuses an expert skew other than that of
+    /// earlier runs and calls that need more devices than are selected; prints notes on measurements with other
+    /// software.
+    fn plan_on_host(&self, options: &RunOptions, kernels: &[KernelName]) -> Result<RunPlan, CommandError> {
+        check_expert_skew(&self.database, options.expert_skew)?;
+        let mut plan = match &options.sweep {
+            Some(sweep) => plan_of_sweep(&self.database, &self.catalogue, &self.profile, options, sweep)?,
+            None => unmerged_plan(&self.database, &self.catalogue, &self.profile, options, kernels)?,
+        };
+        let nodes = options.sweep.as_ref().and_then(|sweep| sweep.nodes).map_or(1, |nodes| nodes.nodes);
+        plan.refuse_larger_gangs(self.chips.len().saturating_mul(nodes));
+        if let Some(ledger) = self.database.existing_ledger()? {
+            let generations = ledger.measured_generations(options.cache)?;
+            let notes = other_host_software(&generations, &self.software, options.update);
+            notes.iter().for_each(|note| print_note(note));
+        }
+        if options.without_selftest && self.database.kind() == DataKind::Npu {
+            plan.note_all(WITHOUT_SELFTEST);
+        }
+        Ok(plan)
+    }
+
+    /// Returns the settings of the collections of a run in this folder.
+    pub(super) fn collection_settings(
+        &self,
+        run: &str,
+        folder: &Path,
+        options: &RunOptions,
+        environment: ProgramEnvironment,
+        leases: LeaseFolder,
+    ) -> CollectionSettings {
+        let database = &self.database;
+        let costs = InitialCosts::new(options.warm_up, options.launches);
+        CollectionSettings {
+            kind: database.kind(),
+            environment: environment.variables,
+            software: environment.software.read_fingerprint(),
+            host_software: environment.software,
+            run: run.to_owned(),
+            folder: folder.to_owned(),
+            seed: options.seed,
+            python: options.python.clone(),
+            profiler: options.profiler.clone(),
+            pinned: options.pinned_environment(),
+            communication: options.sweep.as_ref().map(|sweep| sweep.communication).unwrap_or_default(),
+            leases,
+            sees_host_processes: database.kind() == DataKind::Npu && sees_host_processes(),
+            numbering: self.numbering.clone(),
+            processes: database.state_folder().join("processes"),
+            failing: options.failing.clone(),
+            expert_skew: options.expert_skew,
+            aim: options.precision_aim(),
+            costs: costs.with_cache(options.cache, &self.profile),
+            nodes: self.nodes.clone(),
+            catalogue: self.catalogue.clone(),
+            assets: self.assets.clone(),
+        }
+    }
+
+    /// Carries a plan out and prints the closing table.
+    pub(crate) fn measure(
+        self,
+        run: &str,
+        mut options: RunOptions,
+        mut plan: RunPlan,
+        resumed: Option<ResumedRun>,
+        budget: Option<f64>,
+        format: OutputFormat,
+    ) -> Result<EndedRun, CommandError> {
+        let (database, info, chips) = (&self.database, &self.info, &self.chips);
+        let folder = database.run_folder(run);
+        // All listed chips, so that the names do not depend on the selection.
+        let leases = lease_folder(database, &options, &info.chips);
+        leases.prepare()?;
+        let mut ledger = database.ledger()?;
+        options.environment = Some(options.pinned_environment());
+        print_overridden_variables(&options);
+        options.devices = chips.iter().map(|chip| chip.physical_id).collect();
+        let runs = ledger.run_options()?;
+        let earlier_runs = runs.iter().take_while(|(earlier, _)| earlier != run).count() as u64;
+        let durations = || RehearsedDurations { earlier_runs, ..RehearsedDurations::default() };
+        let environment = program_environment(&options, &folder.join("host"), database, durations)?;
+        let host = HostFingerprint::of_host(info, chips, environment.software.read_fingerprint());
+        let settings = self.collection_settings(run, &folder, &options, environment, leases);
+        let Self { database, info, nodes, stop, .. } = self;
+        // A run that goes on has them from its start.
+        if resumed.is_none()
+            && let Err(error) = write_earlier_rows(&folder, &plan.earlier_results)
+        {
+            print_note(&format!(
+                "warning: {error}; the run continues, `show` will not show changes against the rows"
+            ));
+        }
+        let recorded = mem::take(&mut plan.recorded);
+        let attempted = resumed.as_ref().map(|resumed| resumed.attempted.clone()).unwrap_or_default();
+        let request = engine::RunRequest {
+            database: &database,
+            ledger: &mut ledger,
+            plan,
+            devices: options.devices.clone(),
+            options: serde_json::to_string(&options).unwrap_or_default(),
+            host: serde_json::to_string(&host).unwrap_or_default(),
+            info,
+            settings,
+            budget,
+            resumed,
+            stop,
+        };
+        let screen: Box<dyn EventSink> = match format {
+            OutputFormat::Plain => Box::new(TextReporter::for_stderr()),
+            OutputFormat::Json => Box::new(JsonLines),
+        };
+        let mut sink = RunRecorder::new(screen, &folder, &attempted);
+        let started = Instant::now();
+        let outcome = engine::execute_run(request, &mut |event: &RunEvent| sink.on_event(event))?;
+        if options.update == UpdateMode::Missing
+            && let Some(used) = ledger.run_software(run)?
+        {
+            let generations = ledger.measured_generations(options.cache)?;
+            other_imported_software(&generations, &used).iter().for_each(|note| print_note(note));
+        }
+        if format == OutputFormat::Plain {
+            let end = RunEnd {
+                recorded: &recorded,
+                database: &database,
+                ledger: &ledger,
+                run,
+                folder: &folder,
+                options: &options,
+                outcome: &outcome,
+                nodes: nodes.as_ref(),
+            };
+            end.print(started.elapsed());
+        }
+        Ok(EndedRun { exit: outcome.exit, is_stopped: outcome.is_stopped })
+    }
+}
+
+/// End of a run, for the screen.
+struct RunEnd<'a> {
+    recorded: &'a RecordedTime,
+    database: &'a Database,
+    ledger: &'a Ledger,
+    run: &'a str,
+    folder: &'a Path,
+    options: &'a RunOptions,
+    outcome: &'a engine::RunOutcome,
+    nodes: Option<&'a SweepNodes>,
+}
+
+impl RunEnd<'_> {
+    /// Prints the tables of the cases, the place of the rows, and what is left to do.
+    fn print(&self, elapsed: Duration) {
+        let Self { recorded, database, ledger, run, folder, options, outcome, nodes } = *self;
+        if !outcome.outcomes.is_empty() {
+            match run_end_tables(database, ledger, (run, folder, options.cache), &outcome.outcomes) {
+                Ok(tables) => print_data(&tables),
+                // The results are stored.
+                Err(error) => print_note(&format!("warning: the cases cannot be shown: {error}")),
+            }
+        }
+        if !outcome.outcomes.is_empty() || !outcome.is_stopped {
+            let lines = failure_lines(&outcome.outcomes, &options.failing, recorded);
+            lines.iter().for_each(|line| print_note(line));
+        }
+        print_note(&format!("{} elapsed", format_clock(elapsed.as_secs_f64())));
+        let is_gloo =
+            options.sweep.as_ref().is_some_and(|sweep| sweep.communication == ScriptCommunication::Gloo);
+        let mark = match database.kind() {
+            DataKind::Rehearsal if is_gloo => " (rehearsal: times of the CPU of this host)",
+            kind => kind.mark(),
+        };
+        if outcome.has_written_rows {
+            print_note(&format!("rows are in {}{mark}", database.folder().display()));
+        }
+        let db = quoted_path(database.folder());
+        if !outcome.unwritten.is_empty() {
+            let tables: Vec<&str> = outcome.unwritten.iter().map(KernelName::as_str).collect();
+            print_note(&format!(
+                "rows of {} could not be written: repair or restore the tables, then `npubench run --db {db}` \
+                 writes the results from the ledger",
+                tables.join(", ")
+            ));
+        }
+        if let Ok(Some(states)) = ProductionStates::read(database) {
+            print_note(&states.to_string());
+        }
+        if let Ok(limits) = clock_limits(ledger, run) {
+            limits.iter().for_each(|line| print_note(line));
+        }
+        print_note(&format!("scripts, logs and raw output are in {}", folder.display()));
+        let again = match options.sweep {
+            Some(_) => format!("`npubench resume --db {db}`"),
+            None => format!("`npubench run --db {db}`"),
+        };
+        match (outcome.exit, nodes) {
+            (ExitStatus::Interrupted, Some(nodes)) => {
+                nodes.cluster.node_failures().iter().for_each(|line| print_note(line));
+                print_note("the same command on all nodes measures what is missing");
+            }
+            (ExitStatus::Interrupted, None) => {
+                print_note(&format!("`npubench resume --db {db}` continues this run"));
+            }
+            (ExitStatus::CannotMeasure, _) => print_note(&format!(
+                "this host cannot measure: no collection launched a case and left a readable profile; the last \
+                 reasons are above, the scripts' output is in `collections` of that folder, and `npubench doctor \
+                 --db {db}` checks the host. After a repair, {again} measures what is missing"
+            )),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The plan of a run from a database and its ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    base::command_error::CommandError,
+    cli::run_options::RunOptions,
+    measure::{collective::sweep_session::CollectiveSweep, filtered_cases::row_filter},
+};
+use crate::{
+    base::stats::PrecisionAim,
+    cases::plan::{CaseSelection, EqualCallEvidence, MissingTable, RefusedCall, RunPlan, select_cases},
+    database::{
+        Database,
+        ledger::{Ledger, StoredCheck},
+    },
+    kernel::{
+        CacheState, CaseId, CaseOutcome, CheckMethod, CheckOutcome, CheckVerdict, IdentifiedCase, KernelName,
+        Verdict, catalogue::Catalogue, device_profile::DeviceProfile,
+    },
+    measure::{evidence::LedgerRows, vendor_check::installed_software, verify::JointEstimates},
+};
+
+/// Plans the rows of a database; cases with the same call are merged. Cases with accepted results in the ledger count as
+/// measured, even if their CSV was not written.
+pub(crate) fn plan_of_database(
+    database: &Database,
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    options: &RunOptions,
+    kernels: &[KernelName],
+) -> Result<RunPlan, CommandError> {
+    let mut plan = unmerged_plan(database, catalogue, profile, options, kernels)?;
+    plan.merge_equal_calls();
+    Ok(plan)
+}
+
+/// Plans the rows of a database, with a planned case for each row. A run needs merged cases
+/// ([`RunPlan::merge_equal_calls`]), so that it launches each call once.
+pub(crate) fn unmerged_plan(
+    database: &Database,
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    options: &RunOptions,
+    kernels: &[KernelName],
+) -> Result<RunPlan, CommandError> {
+    let existing = database.existing_ledger()?;
+    let rows = match &existing {
+        Some(ledger) => Some(LedgerRows::read(ledger, options.cache)?),
+        None => None,
+    };
+    let measured: BTreeSet<_> = match (&existing, &rows) {
+        (Some(ledger), Some(rows)) => accepted_cases(ledger, rows, options.cache)?,
+        _ => BTreeSet::new(),
+    };
+    let imprecise = match (&rows, options.precision_aim()) {
+        (Some(rows), Some(aim)) => imprecise_cases(rows.estimates(), aim),
+        _ => BTreeSet::new(),
+    };
+    let equal_calls = match &existing {
+        Some(ledger) => EqualCallEvidence {
+            ran_as_other_reasons: ledger.ran_as_other_reasons(options.cache)?,
+            cases_with_samples: ledger.cases_with_samples(options.cache)?,
+        },
+        None => EqualCallEvidence::default(),
+    };
+    let mut withdrawn = match &existing {
+        Some(ledger) => ledger.all_withdrawn_attempts(options.cache)?,
+        None => BTreeMap::new(),
+    };
+    withdrawn.retain(|case, _| !equal_calls.cases_with_samples.contains(case));
+    let refused = match &existing {
+        Some(ledger) if !options.ignore_check => {
+            let installed = || installed_software(&options.python).ok().map(|software| software.to_string());
+            refused_calls(ledger, installed)?
+        }
+        _ => BTreeMap::new(),
+    };
+    let filter = row_filter(options.filter.as_deref(), database, catalogue, options.cache)?;
+    let selection = CaseSelection {
+        update: options.update,
+        cache: options.cache,
+        kernels,
+        cases: &options.cases,
+        filter: filter.as_ref(),
+        measured: &measured,
+        withdrawn: &withdrawn,
+        imprecise: &imprecise,
+        refused_calls: Some(&refused),
+        equal_calls: &equal_calls,
+        weight_column: options.weight_column.as_deref(),
+        case_weights: &options.case_weights,
+    };
+    let mut plan = select_cases(database, catalogue, profile, &selection)?;
+    if let Some(ledger) = &existing {
+        plan.missing_tables = missing_tables(database, ledger, kernels, &plan.rows_to_insert)?;
+    }
+    plan.note_skew(options.expert_skew);
+    Ok(plan)
+}
+
+/// Plans the cases of a sweep.
+pub(crate) fn plan_of_sweep(
+    database: &Database,
+    catalogue: &Catalogue,
+    profile: &DeviceProfile,
+    options: &RunOptions,
+    sweep: &CollectiveSweep,
+) -> Result<RunPlan, CommandError> {
+    let measured = match database.existing_ledger()? {
+        Some(ledger) => accepted_cases(&ledger, &LedgerRows::read(&ledger, options.cache)?, options.cache)?,
+        None => BTreeSet::new(),
+    };
+    sweep.plan(database, catalogue, profile, options, &measured)
+}
+
+/// Returns the cases whose row is accepted: a row can be noisy although one of its collections is not, where they disagree
+/// or some have a pattern.
+fn accepted_cases(
+    ledger: &Ledger,
+    rows: &LedgerRows,
+    cache: CacheState,
+) -> Result<BTreeSet<CaseId>, CommandError> {
+    let mut cases = ledger.measured_cases(cache)?;
+    cases.retain(|case| rows.row(case).is_none_or(|row| row.outcome.verdict != Verdict::Noisy));
+    Ok(cases)
+}
+
+/// Returns the measured cases that another collection can bring to a precision, or is to confirm.
+fn imprecise_cases(estimates: &JointEstimates, aim: PrecisionAim) -> BTreeSet<CaseId> {
+    let mut cases: Vec<&CaseId> = estimates.measured_cases().collect();
+    cases.sort();
+    let repeated = estimates.cases_to_repeat(&cases, aim).into_iter().map(|case| cases[case]);
+    let unconfirmed = cases.iter().copied().filter(|case| estimates.needs_confirmation(case, None));
+    repeated.chain(unconfirmed).cloned().collect()
+}
+
+/// Returns the tables that are missing although the ledger has results of their kernels: deleted or renamed files. The run
+/// creates the table of `rows_to_insert`.
+fn missing_tables(
+    database: &Database,
+    ledger: &Ledger,
+    selected: &[KernelName],
+    rows_to_insert: &[IdentifiedCase],
+) -> Result<Vec<MissingTable>, CommandError> {
+    let present = database.kernels_and_collectives()?;
+    let is_missing = |kernel: &str| {
+        let is_selected = selected.is_empty() || selected.iter().any(|name| name.as_str() == kernel);
+        is_selected && !present.iter().any(|name| name.as_str() == kernel)
+    };
+    let lost = |(kernel, count): (String, u32)| {
+        let written = rows_to_insert.iter().filter(|case| case.kernel.as_str() == kernel).count();
+        let count = count.saturating_sub(u32::try_from(written).unwrap_or(u32::MAX));
+        (count > 0 && is_missing(&kernel)).then_some(MissingTable { kernel, cases: count })
+    };
+    Ok(ledger.measured_kernels()?.into_iter().filter_map(lost).collect())
+}
+
+/// Outcome and digest of each call that the installed torch_npu refused in `npubench check`, or whose operator has another
+/// schema there. Outcomes of other versions do not count; without an installed torch_npu (on the rehearsal host) all
+/// outcomes count.
+fn refused_calls(
+    ledger: &Ledger,
+    installed: impl Fn() -> Option<String>,
+) -> Result<BTreeMap<CaseId, RefusedCall>, CommandError> {
+    let checks = ledger.stored_checks()?;
+    if checks.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let installed = installed();
+    let counts = |check: &StoredCheck| {
+        let is_refused = matches!(check.outcome.verdict, CheckVerdict::Rejected | CheckVerdict::Unsupported);
+        is_refused
+            && check.outcome.by != CheckMethod::Rule
+            && installed.as_ref().is_none_or(|installed| *installed == check.software)
+    };
+    let refused = checks.into_iter().filter(|(_, check)| counts(check)).filter_map(|(case, check)| {
+        let CheckOutcome { verdict, message, .. } = check.outcome;
+        let reason = format!("{verdict} by {} when it was checked: {message}", check.software);
+        let outcome = CaseOutcome::new(verdict.run_verdict()?, reason);
+        Some((case, RefusedCall { digest: check.digest, outcome }))
+    });
+    Ok(refused.collect())
+}
+
+/// Refuses a skew that differs from that of earlier runs: samples of different routings are not of one case.
+pub(crate) fn check_expert_skew(database: &Database, skew: f64) -> Result<(), CommandError> {
+    let Some(ledger) = database.existing_ledger()? else { return Ok(()) };
+    match run_with_other_skew(&ledger.run_options()?, skew) {
+        None => Ok(()),
+        Some((run, earlier)) => Err(CommandError::bad_input(
+            format!("run {run} of this database used an expert skew of {earlier}, not {skew}"),
+            "measure another skew in a copy: `npubench db copy DIR NEW --kind KIND`",
+        )),
+    }
+}
+
+/// Returns the first run with another skew of experts, from the options of runs as JSON.
+pub(crate) fn run_with_other_skew(runs: &[(String, String)], skew: f64) -> Option<(&str, f64)> {
+    runs.iter().find_map(|(run, options)| {
+        let earlier = expert_skew_of(options)?;
+        (earlier != skew).then_some((run.as_str(), earlier))
+    })
+}
+
+/// Returns the skew of experts from the options of a run as JSON; `None` if they cannot be read.
+pub(crate) fn expert_skew_of(options: &str) -> Option<f64> {
+    let options: serde_json::Value = serde_json::from_str(options).ok()?;
+    Some(options["expert_skew"].as_f64().unwrap_or(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_different_skew_of_any_earlier_run_is_found() {
+        let runs = [("a".to_owned(), "{}".to_owned()), ("b".to_owned(), r#"{"expert_skew":0.8}"#.to_owned())];
+        assert_eq!(run_with_other_skew(&runs, 0.0), Some(("b", 0.8)));
+        assert_eq!(run_with_other_skew(&runs, 0.8), Some(("a", 0.0)));
+        assert_eq!(run_with_other_skew(&runs[..1], 0.0), None);
+        assert_eq!(run_with_other_skew(&[("a".to_owned(), "not JSON".to_owned())], 1.0), None);
+    }
+}

@@ -1,0 +1,35 @@
+//! The scheduler: a pure state machine from events to actions.
+//!
+//! A case is in exactly one state: waiting ([`queue`]), queued to run alone, waiting for a bisection ([`bisect`]),
+//! running, or concluded.
+
+mod bisect;
+mod costs;
+mod device;
+mod forecast;
+mod on_finished;
+mod queue;
+mod rounds;
+mod simulate;
+mod start;
+mod state;
+mod types;
+mod wrong_kernels;
+
+use bisect::Bisection;
+use costs::LearnedCosts;
+use device::DeviceRecord;
+pub(crate) use forecast::RunForecast;
+use queue::{CaseQueue, CollectionBudget};
+pub use simulate::{SimulatedHost, simulate};
+pub use state::SchedulerState;
+use types::GangKey;
+pub use types::{
+    CaseResult, CollectionExit, CollectionFinished, SchedAction, SchedCase, SchedLimits, Seconds,
+    StartCollection,
+};
+pub(crate) use types::{PriorCosts, SchedEvent};
+pub(crate) use wrong_kernels::KernelCounts;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Priority queue of waiting cases: by kernel, the most valuable first, the cheaper of two equals first.
+//!
+//! It also holds the limit of cases per kernel and collection: 8 at first, one more per successful case, halved when a
+//! case breaks a collection; `costs.rs` limits all kernels together.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use super::{LearnedCosts, SchedCase, Seconds};
+
+/// Cases of a kernel in its first collections: a kernel that always crashes must not break a full collection.
+const INITIAL_BATCH: usize = 8;
+/// Number of cases of a kernel that are examined if the first is too long for the remaining time.
+const LOOK_AHEAD: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct OrderedFloat(f64);
+
+impl Eq for OrderedFloat {}
+
+impl PartialOrd for OrderedFloat {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for OrderedFloat {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+type QueueKey = (Reverse<OrderedFloat>, OrderedFloat, usize);
+
+/// Waiting cases of one kernel.
+#[derive(Clone, Debug)]
+struct KernelQueue {
+    waiting: BTreeSet<QueueKey>,
+    /// Maximum number of its cases in one collection.
+    batch_limit: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct CaseQueue {
+    kernels: Vec<KernelQueue>,
+    count: usize,
+    /// Initially predicted seconds of the waiting cases by kernel; a learned factor per kernel corrects them.
+    seconds: Vec<Seconds>,
+    records: Vec<u64>,
+}
+
+/// Limits of one collection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CollectionBudget {
+    /// Predicted seconds of its cases.
+    pub(super) seconds: Seconds,
+    /// Maximum predicted seconds of its first case: the remaining time of the run.
+    pub(super) first_case_seconds: Seconds,
+    pub(super) cases: usize,
+    pub(super) records: u32,
+}
+
+fn queue_key(jobs: &[SchedCase], case: usize) -> QueueKey {
+    (Reverse(OrderedFloat(jobs[case].value)), OrderedFloat(jobs[case].seconds), case)
+}
+
+impl CaseQueue {
+    pub(super) fn new(kernels: usize) -> Self {
+        let empty = KernelQueue { waiting: BTreeSet::new(), batch_limit: INITIAL_BATCH };
+        Self {
+            kernels: vec![empty; kernels],
+            count: 0,
+            seconds: vec![0.0; kernels],
+            records: vec![0; kernels],
+        }
+    }
+
+    /// Creates a queue of cases that were measured before: none of their kernels is new, so that their number is not limited.
+    pub(super) fn of_measured_cases(kernels: usize) -> Self {
+        let mut queue = Self::new(kernels);
+        queue.kernels.iter_mut().for_each(|kernel| kernel.batch_limit = usize::MAX);
+        queue
+    }
+
+    pub(super) fn insert_case(&mut self, jobs: &[SchedCase], case: usize) {
+        let job = &jobs[case];
+        if self.kernels[job.kernel].waiting.insert(queue_key(jobs, case)) {
+            self.count += 1;
+            self.seconds[job.kernel] += job.seconds;
+            self.records[job.kernel] += u64::from(job.records);
+        }
+    }
+
+    fn remove_case(&mut self, jobs: &[SchedCase], case: usize) {
+        let job = &jobs[case];
+        if self.kernels[job.kernel].waiting.remove(&queue_key(jobs, case)) {
+            self.count -= 1;
+            self.seconds[job.kernel] = (self.seconds[job.kernel] - job.seconds).max(0.0);
+            self.records[job.kernel] -= u64::from(job.records);
+        }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn predicted_seconds(&self, costs: &LearnedCosts) -> Seconds {
+        let kernels = self.seconds.iter().zip(&self.records).enumerate();
+        kernels.map(|(kernel, (seconds, records))| costs.kernel_seconds(kernel, *seconds, *records)).sum()
+    }
+
+    /// Removes and returns all cases, in the order of their indices.
+    pub(super) fn take_all(&mut self) -> Vec<usize> {
+        let mut cases: Vec<usize> = Vec::with_capacity(self.count);
+        for (kernel, waiting) in self.kernels.iter_mut().enumerate() {
+            cases.extend(std::mem::take(&mut waiting.waiting).into_iter().map(|(_, _, case)| case));
+            (self.seconds[kernel], self.records[kernel]) = (0.0, 0);
+        }
+        self.count = 0;
+        cases.sort_unstable();
+        cases
+    }
+
+    /// Returns all cases in the order of value and initially predicted costs.
+    pub(super) fn in_order(&self) -> Vec<usize> {
+        let mut keys: Vec<&QueueKey> = self.kernels.iter().flat_map(|kernel| &kernel.waiting).collect();
+        keys.sort_unstable();
+        keys.into_iter().map(|(_, _, case)| *case).collect()
+    }
+
+    /// Removes the cases of one collection, the best first; returns them in the order of the plan with their predicted
+    /// seconds. Only cases for which `is_suitable` is true are taken.
+    pub(super) fn take_batch(
+        &mut self,
+        jobs: &[SchedCase],
+        costs: &LearnedCosts,
+        budget: CollectionBudget,
+        is_suitable: impl Fn(usize) -> bool,
+    ) -> (Vec<usize>, Seconds) {
+        let mut taken = Vec::new();
+        let mut seconds = 0.0;
+        let mut records = 0;
+        let mut counts = vec![0; self.kernels.len()];
+        while taken.len() < budget.cases {
+            let fits = |case: usize| {
+                let longer = costs.case_seconds(&jobs[case]);
+                let is_first = taken.is_empty() && longer <= budget.first_case_seconds;
+                (is_first || seconds + longer <= budget.seconds)
+                    && is_suitable(case)
+                    && (taken.is_empty() || records + jobs[case].records <= budget.records)
+            };
+            let Some(case) = self.best_case(&counts, fits) else { break };
+            self.remove_case(jobs, case);
+            counts[jobs[case].kernel] += 1;
+            seconds += costs.case_seconds(&jobs[case]);
+            records += jobs[case].records;
+            taken.push(case);
+        }
+        taken.sort_unstable();
+        (taken, seconds)
+    }
+
+    fn best_case(&self, counts: &[usize], fits: impl Fn(usize) -> bool) -> Option<usize> {
+        let open = self.kernels.iter().zip(counts).filter(|(kernel, count)| **count < kernel.batch_limit);
+        let heads = open.filter_map(|(kernel, _)| {
+            kernel.waiting.iter().take(LOOK_AHEAD).find(|(_, _, case)| fits(*case))
+        });
+        heads.min().map(|(_, _, case)| *case)
+    }
+
+    /// Raises the batch limit of a kernel by one after a successful case.
+    pub(super) fn grow_batch(&mut self, kernel: usize, most: usize) {
+        let trusted = &mut self.kernels[kernel].batch_limit;
+        *trusted = (*trusted + 1).min(most.max(INITIAL_BATCH));
+    }
+
+    /// Halves the batch limit of a kernel after one of its cases broke a collection.
+    pub(super) fn shrink_batch(&mut self, kernel: usize) {
+        let trusted = &mut self.kernels[kernel].batch_limit;
+        *trusted = (*trusted / 2).max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::measure::sched::PriorCosts;
+
+    fn job(kernel: usize, value: f64, seconds: Seconds) -> SchedCase {
+        SchedCase {
+            kernel,
+            seconds,
+            records: 0,
+            equal_cases: 0,
+            value,
+            devices: 1,
+            device_groups: Arc::default(),
+            memory: 0,
+        }
+    }
+
+    fn ready(jobs: &[SchedCase]) -> CaseQueue {
+        let mut ready = CaseQueue::new(3);
+        (0..jobs.len()).for_each(|case| ready.insert_case(jobs, case));
+        ready
+    }
+
+    const BUDGET: CollectionBudget =
+        CollectionBudget { seconds: 100.0, first_case_seconds: 100.0, cases: 100, records: 1000 };
+
+    #[test]
+    fn most_valuable_cases_are_taken_first_and_the_cheaper_of_equals() {
+        let jobs = [job(0, 1.0, 1.0), job(1, 5.0, 9.0), job(0, 1.0, 0.5), job(2, 5.0, 2.0), job(2, 0.0, 0.1)];
+        let mut all = ready(&jobs);
+        assert_eq!(all.in_order(), [3, 1, 2, 0, 4]);
+        let (taken, seconds) = all.take_batch(
+            &jobs,
+            &LearnedCosts::new(3, &PriorCosts::default()),
+            CollectionBudget { cases: 3, ..BUDGET },
+            |_| true,
+        );
+        assert_eq!(taken, [1, 2, 3]);
+        assert!((seconds - 11.5).abs() < 1e-9, "{seconds}");
+        assert_eq!(all.take_all(), [0, 4]);
+        assert!(
+            all.is_empty()
+                && all.predicted_seconds(&LearnedCosts::new(3, &PriorCosts::default())).abs() < 1e-9
+        );
+    }
+
+    #[test]
+    fn case_that_does_not_fit_is_passed_over() {
+        let jobs = [job(0, 9.0, 50.0), job(0, 1.0, 3.0), job(1, 1.0, 4.0)];
+        let mut all = ready(&jobs);
+        let budget = CollectionBudget { seconds: 8.0, first_case_seconds: 8.0, ..BUDGET };
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget, |_| true).0,
+            [1, 2]
+        );
+        // The first case may be longer than the planned length.
+        let budget = CollectionBudget { seconds: 8.0, first_case_seconds: 60.0, ..BUDGET };
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), budget, |_| true).0,
+            [0]
+        );
+    }
+
+    #[test]
+    fn batch_limit_of_a_kernel_grows_with_successes_and_halves_after_a_break() {
+        let jobs: Vec<SchedCase> = (0..100).map(|_| job(0, 1.0, 0.1)).collect();
+        let mut all = ready(&jobs);
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET, |_| true).0.len(),
+            INITIAL_BATCH
+        );
+        (0..24).for_each(|_| all.grow_batch(0, 64));
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET, |_| true).0.len(),
+            4 * INITIAL_BATCH
+        );
+        all.shrink_batch(0);
+        assert_eq!(
+            all.take_batch(&jobs, &LearnedCosts::new(3, &PriorCosts::default()), BUDGET, |_| true).0.len(),
+            2 * INITIAL_BATCH
+        );
+    }
+}

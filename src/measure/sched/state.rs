@@ -1,0 +1,403 @@
+//! State of the scheduler, and its transitions on events.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{
+    Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, GangKey, KernelCounts,
+    LearnedCosts, SchedAction, SchedCase, SchedEvent, SchedLimits, Seconds,
+};
+use crate::kernel::{CaseOutcome, CollectionPurpose, Verdict};
+
+/// Number of collections in a row without evidence on each device, and none with a profile that was read in the run,
+/// after which the run gives up: the host is at fault.
+const MAX_EMPTY_COLLECTIONS: u32 = 3;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct CaseProgress {
+    /// Number of attempts that are evidence about the case.
+    pub(super) tries: u32,
+    /// Number of collections that ended before its turn.
+    pub(super) skipped: u32,
+    /// Device and number of each collection that broke while the case was the suspect.
+    pub(super) broken_on: Vec<(u32, u32)>,
+    /// True if a suspect named by the journal was cleared in a bisection with this case: names are ignored from then on.
+    pub(super) was_misnamed: bool,
+    /// Devices that have measured it, once for each collection.
+    pub(super) measured_on: Vec<u32>,
+    /// Devices of the attempts in this run that are evidence about the case.
+    pub(super) tried_on: BTreeSet<u32>,
+    /// Number of times that its only measurements were withdrawn.
+    pub(super) withdrawals: u32,
+    /// Devices on which its launches ran as another kernel.
+    pub(super) wrong_on: Vec<u32>,
+    /// Result of the last attempt.
+    pub(super) last: Option<CaseOutcome>,
+    pub(super) is_concluded: bool,
+}
+
+impl CaseProgress {
+    /// Returns the number of collections in which a device has measured it.
+    pub(super) fn times_on(&self, device: u32) -> usize {
+        self.measured_on.iter().filter(|had| **had == device).count()
+    }
+}
+
+/// Cases queued for a collection of their own.
+#[derive(Clone, Debug)]
+pub(super) struct QueuedCollection {
+    pub(super) cases: Vec<usize>,
+    pub(super) purpose: CollectionPurpose,
+    /// Devices on which they failed already.
+    pub(super) avoid: Vec<u32>,
+    pub(super) bisection: Option<u32>,
+}
+
+impl QueuedCollection {
+    pub(super) const fn new(cases: Vec<usize>, purpose: CollectionPurpose) -> Self {
+        Self { cases, purpose, avoid: Vec::new(), bisection: None }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct RunningCases {
+    pub(super) devices: Vec<u32>,
+    pub(super) cases: Vec<usize>,
+    pub(super) purpose: CollectionPurpose,
+    pub(super) bisection: Option<u32>,
+    pub(super) predicted: Seconds,
+    pub(super) since: Seconds,
+}
+
+/// State of the scheduler.
+#[derive(Clone, Debug)]
+pub struct SchedulerState {
+    pub(super) jobs: Vec<SchedCase>,
+    pub(super) limits: SchedLimits,
+    pub(super) costs: LearnedCosts,
+    pub(super) progress: Vec<CaseProgress>,
+    pub(super) ready: CaseQueue,
+    /// Cases of a round by the device that is to measure them.
+    pub(super) dealt: BTreeMap<u32, CaseQueue>,
+    /// Cases that need several devices, by the number of devices and their groups.
+    pub(super) gangs: BTreeMap<GangKey, CaseQueue>,
+    pub(super) queued: VecDeque<QueuedCollection>,
+    pub(super) bisections: BTreeMap<u32, Bisection>,
+    pub(super) next_bisection: u32,
+    pub(super) devices: BTreeMap<u32, DeviceRecord>,
+    pub(super) running: BTreeMap<u32, RunningCases>,
+    /// Launched cases of each device, by whether their kernel ran.
+    pub(super) kernels: BTreeMap<u32, KernelCounts>,
+    /// Number of the last collection.
+    pub(super) collections: u32,
+    /// Successful cases for control collections, the cheapest first.
+    pub(super) control_cases: Vec<usize>,
+    /// Smallest predicted memory of a case that ran out of memory alone.
+    pub(super) smallest_oom: Option<u64>,
+    /// Largest predicted memory of a successful case.
+    pub(super) largest_ok: u64,
+    /// True once the profile of a collection of the run was read.
+    pub(super) has_read_profile: bool,
+    /// False until the first reservations are known.
+    has_started: bool,
+    pub(super) is_paused: bool,
+    pub(super) is_stopping: bool,
+    /// True if a user or the system stopped the run, which can be resumed.
+    has_stop_request: bool,
+    pub(super) open: usize,
+    /// Number of events that have reopened cases.
+    pub(super) repetitions: u64,
+    timer_at: Option<Seconds>,
+    pub(super) has_ended: bool,
+}
+
+impl SchedulerState {
+    /// Creates a scheduler for these cases and devices. `collections` is the number of the last collection of the
+    /// interrupted run, or 0.
+    pub fn new(jobs: Vec<SchedCase>, devices: &[u32], limits: SchedLimits, collections: u32) -> Self {
+        let kernels = jobs.iter().map(|job| job.kernel + 1).max().unwrap_or(0);
+        let mut ready = CaseQueue::new(kernels);
+        let mut gangs: BTreeMap<GangKey, CaseQueue> = BTreeMap::new();
+        for (case, job) in jobs.iter().enumerate() {
+            if job.devices > 1 {
+                gangs
+                    .entry(job.gang_key())
+                    .or_insert_with(|| CaseQueue::new(kernels))
+                    .insert_case(&jobs, case);
+            } else {
+                ready.insert_case(&jobs, case);
+            }
+        }
+        Self {
+            progress: vec![CaseProgress::default(); jobs.len()],
+            open: jobs.len(),
+            costs: LearnedCosts::new(kernels, &limits.prior),
+            jobs,
+            limits,
+            ready,
+            dealt: BTreeMap::new(),
+            gangs,
+            queued: VecDeque::new(),
+            bisections: BTreeMap::new(),
+            next_bisection: 0,
+            devices: devices.iter().map(|device| (*device, DeviceRecord::default())).collect(),
+            running: BTreeMap::new(),
+            kernels: BTreeMap::new(),
+            collections,
+            control_cases: Vec::new(),
+            smallest_oom: None,
+            largest_ok: 0,
+            has_read_profile: false,
+            has_started: false,
+            is_paused: false,
+            is_stopping: false,
+            has_stop_request: false,
+            repetitions: 0,
+            timer_at: None,
+            has_ended: false,
+        }
+    }
+
+    /// Sets the devices that have measured a case in earlier runs.
+    pub(crate) fn set_measured_on(&mut self, case: usize, devices: &[u32]) {
+        self.progress[case].measured_on = devices.to_vec();
+    }
+
+    /// Concludes cases that an interrupted run has measured, before the start; [`SchedEvent::MeasureAgain`] reopens them.
+    pub(crate) fn set_concluded(&mut self, cases: &BTreeSet<usize>) {
+        for case in self.take_waiting() {
+            if cases.contains(&case) {
+                self.progress[case].is_concluded = true;
+                self.open -= 1;
+            } else {
+                self.requeue_case(case);
+            }
+        }
+    }
+
+    /// Returns the number of running collections.
+    pub fn running_collections(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Returns the devices with running collections.
+    pub fn busy_devices(&self) -> BTreeSet<u32> {
+        self.running.values().flat_map(|running| running.devices.iter().copied()).collect()
+    }
+
+    /// Returns true if collections gave no evidence and no profile was ever read: the host cannot measure.
+    pub fn gave_up(&self) -> bool {
+        !self.has_read_profile && self.devices.values().any(|device| device.empty_collections > 0)
+    }
+
+    /// Updates the state by an event at time `now` and returns the actions to execute, in order.
+    pub fn on_event(&mut self, now: Seconds, event: SchedEvent) -> Vec<SchedAction> {
+        let mut actions = Vec::new();
+        match event {
+            SchedEvent::Started => self.has_started = true,
+            SchedEvent::TimerFired => {}
+            SchedEvent::Finished(ended) => self.on_finished(now, &ended, &mut actions),
+            SchedEvent::StopRequested => {
+                self.has_stop_request = true;
+                self.stop_new_work("the run was stopped before its turn", &mut actions);
+            }
+            SchedEvent::MeasureAgain(cases) => self.start_round(cases),
+            SchedEvent::MeasurementsWithdrawn(cases) => self.reopen_withdrawn(cases),
+            SchedEvent::DeviceDeviates { device, reason } => {
+                actions.extend(self.exclude_device(device, reason));
+            }
+            SchedEvent::DeviceLost { device, reason } => {
+                if self.may_exclude() {
+                    actions.extend(self.exclude_any_device(device, reason));
+                }
+            }
+            SchedEvent::NewWorkPaused => self.is_paused = true,
+            SchedEvent::NewWorkResumed => self.is_paused = false,
+            SchedEvent::ReservationsChanged { reserved, released } => {
+                reserved.into_iter().for_each(|device| self.set_reserved(device, true));
+                released.into_iter().for_each(|device| self.set_reserved(device, false));
+            }
+        }
+        if !self.has_started {
+            return actions;
+        }
+        for device in self.devices.values_mut() {
+            device.end_quarantine(now);
+        }
+        if self.limits.deadline.is_some_and(|deadline| now >= deadline) {
+            self.stop_new_work("the deadline came before its turn", &mut actions);
+        }
+        self.fill_devices(now, &mut actions);
+        self.give_up_what_cannot_run(&mut actions);
+        self.set_timer(&mut actions);
+        if self.open == 0 && self.running.is_empty() && !self.has_ended {
+            self.has_ended = true;
+            actions.push(SchedAction::Finish);
+        }
+        actions
+    }
+
+    /// Excludes a device for the rest of the run, unless no other one is left.
+    fn exclude_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
+        let is_left = |(other, record): (&u32, &DeviceRecord)| *other != device && !record.is_excluded();
+        self.devices.iter().any(is_left).then(|| self.exclude_any_device(device, reason)).flatten()
+    }
+
+    /// Excludes a device for the rest of the run, also the last one.
+    fn exclude_any_device(&mut self, device: u32, reason: String) -> Option<SchedAction> {
+        let record = self.devices.get_mut(&device).filter(|record| !record.is_excluded())?;
+        record.exclude();
+        Some(SchedAction::Pause { device, reason, until: None })
+    }
+
+    /// Returns true if a device can be used that has not launched the case in this run.
+    pub(super) fn has_untried_device(&self, case: usize) -> bool {
+        let tried = &self.progress[case].tried_on;
+        self.devices.iter().any(|(id, device)| device.is_usable() && !tried.contains(id))
+    }
+
+    fn set_reserved(&mut self, device: u32, is_reserved: bool) {
+        if let Some(device) = self.devices.get_mut(&device) {
+            device.is_reserved = is_reserved;
+        }
+    }
+
+    /// Stops new collections and concludes all waiting cases.
+    pub(super) fn stop_new_work(&mut self, reason: &str, actions: &mut Vec<SchedAction>) {
+        self.is_stopping = true;
+        for case in self.take_waiting() {
+            let last = self.progress[case].last.take().filter(|last| last.verdict != Verdict::NotRun);
+            let outcome = last.map_or_else(
+                || CaseOutcome::new(Verdict::NotRun, reason),
+                |last| self.outcome_without_retry(&last),
+            );
+            self.conclude_case(case, outcome, actions);
+        }
+    }
+
+    /// Returns the outcome of a case that a stop keeps from being tried again. After a stop request it was not run, so that `resume`
+    /// tries it again: a signal to all processes of a job, such as that of `scancel`, ends the collections as well.
+    pub(super) fn outcome_without_retry(&self, last: &CaseOutcome) -> CaseOutcome {
+        let CaseOutcome { verdict, reason, .. } = last;
+        if !self.has_stop_request || !verdict.is_worth_a_retry() || *verdict == Verdict::NotRun {
+            return last.clone();
+        }
+        let reason = format!(
+            "the run was stopped before it was tried again; the last attempt was {verdict}: {reason}"
+        );
+        CaseOutcome::new(Verdict::NotRun, reason)
+    }
+
+    /// Removes and returns all waiting cases, each once, in the order of their indices.
+    fn take_waiting(&mut self) -> Vec<usize> {
+        let mut cases = self.ready.take_all();
+        cases.extend(self.dealt.values_mut().flat_map(CaseQueue::take_all));
+        cases.extend(self.gangs.values_mut().flat_map(CaseQueue::take_all));
+        cases.extend(self.queued.drain(..).flat_map(|task| task.cases));
+        cases.extend(std::mem::take(&mut self.bisections).into_values().flat_map(Bisection::into_waiting));
+        cases.sort_unstable();
+        cases
+    }
+
+    pub(super) fn conclude_case(
+        &mut self,
+        case: usize,
+        outcome: CaseOutcome,
+        actions: &mut Vec<SchedAction>,
+    ) {
+        if !std::mem::replace(&mut self.progress[case].is_concluded, true) {
+            self.open -= 1;
+            actions.push(SchedAction::Conclude { case, outcome });
+        }
+    }
+
+    /// Puts a case back into its queue.
+    pub(super) fn requeue_case(&mut self, case: usize) {
+        match self.jobs[case].devices {
+            0 | 1 => self.ready.insert_case(&self.jobs, case),
+            _ => {
+                let kernels = self.costs.kernel_count();
+                self.gangs
+                    .entry(self.jobs[case].gang_key())
+                    .or_insert_with(|| CaseQueue::new(kernels))
+                    .insert_case(&self.jobs, case);
+            }
+        }
+    }
+
+    /// Stops if no collection runs and no event can free a device: the remaining cases cannot run.
+    fn give_up_what_cannot_run(&mut self, actions: &mut Vec<SchedAction>) {
+        let may_change = self.is_paused
+            || !self.running.is_empty()
+            || self.devices.values().any(DeviceRecord::may_be_freed);
+        if may_change || self.open == 0 {
+            return;
+        }
+        let all_excluded = self.devices.values().all(DeviceRecord::is_excluded);
+        let reason = if all_excluded {
+            "no working device was left"
+        } else if self.limits.deadline.is_some() {
+            "it would not have ended before the deadline"
+        } else {
+            "it needs more devices than the run has"
+        };
+        self.stop_new_work(reason, actions);
+    }
+
+    fn set_timer(&mut self, actions: &mut Vec<SchedAction>) {
+        let quarantines = self.devices.values().filter_map(DeviceRecord::quarantine_end);
+        let deadline = self.limits.deadline.filter(|_| self.open > 0);
+        let next = quarantines.chain(deadline).min_by(f64::total_cmp).filter(|_| !self.is_stopping);
+        if next != self.timer_at {
+            self.timer_at = next;
+            actions.extend(next.map(SchedAction::SetTimer));
+        }
+    }
+
+    /// Returns true if devices may be excluded. A run with a deadline tries them again until then.
+    pub(super) const fn may_exclude(&self) -> bool {
+        self.limits.deadline.is_none()
+    }
+
+    /// Records whether a collection gave evidence. If it did not, its devices are paused, or those of the failed ranks
+    /// if they are known; the run gives up if no device ever gives any.
+    pub(super) fn record_evidence(
+        &mut self,
+        now: Seconds,
+        devices: &[u32],
+        ended: &CollectionFinished,
+        actions: &mut Vec<SchedAction>,
+    ) {
+        self.has_read_profile |= ended.has_readable_profile;
+        let has_evidence = match ended.exit {
+            CollectionExit::NothingLaunched => false,
+            // Once a profile of the run was read, an unreadable one is a fault of its device.
+            CollectionExit::Completed => self.has_read_profile,
+            _ => true,
+        };
+        let may_exclude = self.may_exclude();
+        let is_failed =
+            |device: &u32| ended.failed_devices.is_empty() || ended.failed_devices.contains(device);
+        for id in devices.iter().filter(|device| has_evidence || is_failed(device)) {
+            let Some(device) = self.devices.get_mut(id) else { continue };
+            if has_evidence {
+                actions.extend(device.record_evidence().then_some(SchedAction::Readmit { device: *id }));
+            } else {
+                let until = device.start_pause(now, self.limits.first_pause, may_exclude);
+                actions.push(SchedAction::Pause { device: *id, reason: ended.message.clone(), until });
+            }
+        }
+        let is_hopeless =
+            |device: &DeviceRecord| !device.is_reserved && device.empty_collections >= MAX_EMPTY_COLLECTIONS;
+        if !self.has_read_profile && self.running.is_empty() && self.devices.values().all(is_hopeless) {
+            let what = match ended.exit {
+                CollectionExit::NothingLaunched => "launched nothing",
+                _ => "left no readable profile",
+            };
+            let reason = format!(
+                "{MAX_EMPTY_COLLECTIONS} collections in a row {what} on each device: {}",
+                ended.message
+            );
+            self.stop_new_work(&reason, actions);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Input and output types of the scheduler, with the limits of collections.
+
+use std::sync::Arc;
+
+use crate::kernel::{CaseOutcome, CollectionPurpose};
+
+/// Seconds since the start of the run, or a duration in seconds.
+pub type Seconds = f64;
+
+/// A case as the scheduler sees it, identified by its index.
+#[derive(Clone, Debug)]
+pub struct SchedCase {
+    /// Number of its kernel. Costs are learned per kernel.
+    pub kernel: usize,
+    /// Initial prediction of the seconds for building its tensors and launching it.
+    pub seconds: Seconds,
+    /// Records of its launches in the profile, with warm-up and flushes of the cache.
+    pub records: u32,
+    /// Number of other cases with the same call: its launches measure them too.
+    pub equal_cases: usize,
+    /// Priority: the greatest value comes first.
+    pub value: f64,
+    /// Number of devices that it needs at once.
+    pub devices: usize,
+    /// Groups of devices, the preferred one first, of which it needs one; any devices if empty.
+    pub device_groups: Arc<[Vec<u32>]>,
+    /// Predicted bytes of device memory.
+    pub memory: u64,
+}
+
+/// Number of devices of a gang, and the groups among which it chooses. Cases with the same key share collections.
+pub(super) type GangKey = (usize, Arc<[Vec<u32>]>);
+
+impl SchedCase {
+    /// Returns the key of the case's gang.
+    pub(super) fn gang_key(&self) -> GangKey {
+        (self.devices, Arc::clone(&self.device_groups))
+    }
+}
+
+/// Limits of collections and of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct SchedLimits {
+    /// Time at which everything must have ended.
+    pub deadline: Option<Seconds>,
+    /// Planned maximum length of a collection; a single longer case has a collection of its own.
+    pub longest_collection: Seconds,
+    /// Maximum number of cases of a collection.
+    pub max_cases: usize,
+    /// Maximum number of records of the launches of a collection's cases: the profiler's output grows with them.
+    pub max_records: u32,
+    /// Pause of a device after a collection without evidence: nothing was launched, or its profile is unreadable and no
+    /// profile of the run has been read. Each further one in a row triples it.
+    pub first_pause: Seconds,
+    /// Predicted costs before the first collection has ended.
+    pub prior: PriorCosts,
+}
+
+/// Predicted costs of a collection before the first has completed.
+#[derive(Clone, Copy, Debug)]
+pub struct PriorCosts {
+    /// Time until its script can use the device: start of Python, torch, CANN and msprof.
+    pub startup: Seconds,
+    /// Export and reading of the profile, without the part that grows with the records.
+    pub export: Seconds,
+    /// Export and reading per record.
+    pub export_record: Seconds,
+    /// Time beyond the prediction after which a collection counts as hung: a first start loads libraries from a cold
+    /// disk, and a first launch may compile.
+    pub hang_timeout: Seconds,
+}
+
+impl Default for PriorCosts {
+    /// Values for an Atlas host with its libraries on a local disk.
+    fn default() -> Self {
+        Self { startup: 10.0, export: 5.0, export_record: 1e-3, hang_timeout: 300.0 }
+    }
+}
+
+impl Default for SchedLimits {
+    /// msprof recommends collections under five minutes; a failed one should cost less than that.
+    fn default() -> Self {
+        Self {
+            deadline: None,
+            longest_collection: 240.0,
+            max_cases: 256,
+            max_records: 50_000,
+            first_pause: 10.0,
+            prior: PriorCosts::default(),
+        }
+    }
+}
+
+/// Input of the scheduler.
+#[derive(Clone, Debug)]
+pub enum SchedEvent {
+    Started,
+    Finished(CollectionFinished),
+    /// No new collection may be started.
+    StopRequested,
+    /// No new collection may be started for now, such as on a full disk.
+    NewWorkPaused,
+    /// The reason for [`SchedEvent::NewWorkPaused`] is gone.
+    NewWorkResumed,
+    /// Devices that others use after the end of their running collections, and devices that can be used again. All
+    /// changes of one observation come in one event, so that no collection is started on a device between two of them.
+    ReservationsChanged {
+        reserved: Vec<u32>,
+        released: Vec<u32>,
+    },
+    /// A device that the host does not list any more, for so long that it is not expected to come back.
+    DeviceLost {
+        device: u32,
+        reason: String,
+    },
+    /// Concluded cases that are measured in another collection: each on a device that it has not had, as far as there is one,
+    /// and beside other cases than before. Handled like cases of the plan; each is concluded again.
+    MeasureAgain(Vec<usize>),
+    /// Concluded cases whose only measurements were withdrawn: measured again likewise, a limited number of times.
+    MeasurementsWithdrawn(Vec<usize>),
+    /// The device is slower or faster than others: no further collection is started on it, unless it is the last one
+    /// that can be used.
+    DeviceDeviates {
+        device: u32,
+        reason: String,
+    },
+    /// The time of [`SchedAction::SetTimer`] has passed.
+    TimerFired,
+}
+
+/// End of a collection.
+#[derive(Clone, Debug)]
+pub struct CollectionFinished {
+    /// Number of the collection.
+    pub collection: u32,
+    /// Results of its cases.
+    pub results: Vec<CaseResult>,
+    /// Exit of its process.
+    pub exit: CollectionExit,
+    /// True if its profile has records and can be read.
+    pub has_readable_profile: bool,
+    /// Devices of the ranks that failed first, if the launcher of a gang names them; else empty.
+    pub failed_devices: Vec<u32>,
+    /// Seconds until its script could use the device; `None` if it could not.
+    pub startup: Option<Seconds>,
+    /// Seconds from start to results.
+    pub total: Seconds,
+    /// Description, for reasons.
+    pub message: String,
+}
+
+/// Result of a case in a collection.
+#[derive(Clone, Debug)]
+pub struct CaseResult {
+    /// The case.
+    pub case: usize,
+    /// Verdict and reason.
+    pub outcome: CaseOutcome,
+    /// Seconds including the construction of its tensors; `None` if it did not end.
+    pub seconds: Option<Seconds>,
+}
+
+/// Exit of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollectionExit {
+    /// Its script finished.
+    Completed,
+    /// It crashed, hung, or was ended by another program.
+    Broken,
+    /// No case was launched.
+    NothingLaunched,
+    /// It was ended by a stop request or the deadline, which is no evidence against its cases.
+    Stopped,
+    /// It failed while the disk was full, which is no evidence against its cases or devices.
+    DiskFull,
+}
+
+/// Output of the scheduler.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SchedAction {
+    /// Start a collection.
+    Start(StartCollection),
+    /// Conclude a case; emitted once for every case, and once more each time it is measured again.
+    Conclude {
+        /// The case.
+        case: usize,
+        /// Its verdict; of a case that is measured again, that of the new collection.
+        outcome: CaseOutcome,
+    },
+    /// Report that a device is paused after faults.
+    Pause {
+        /// The device.
+        device: u32,
+        /// Reason.
+        reason: String,
+        /// Time of the next try; `None` if it is excluded for the rest of the run.
+        until: Option<Seconds>,
+    },
+    /// Report that a paused device is used again.
+    Readmit {
+        /// The device.
+        device: u32,
+    },
+    /// Send [`SchedEvent::TimerFired`] at this time; replaces an earlier timer.
+    SetTimer(Seconds),
+    /// All cases are concluded and no collection runs.
+    Finish,
+}
+
+/// A collection to start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StartCollection {
+    /// Number of the collection, from 1.
+    pub collection: u32,
+    /// Its devices, which are free: one, or those of a gang.
+    pub devices: Vec<u32>,
+    /// Its cases.
+    pub cases: Vec<usize>,
+    /// Purpose of the collection.
+    pub purpose: CollectionPurpose,
+    /// Predicted seconds.
+    pub predicted: Seconds,
+    /// Seconds after which it is ended, without the time in which it waits for a core of a busy host.
+    pub limit: Seconds,
+    /// Seconds of wall time until the deadline of the run, at which it is ended in any case; no evidence against its
+    /// cases.
+    pub cut_off: Option<Seconds>,
+}

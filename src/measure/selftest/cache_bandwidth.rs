@@ -1,0 +1,284 @@
+//! Experiment 6: the shared cache has the size of the device profile, and no launch is faster than the roofline bound.
+//!
+//! Copies of growing size are launched in three ways: on the same tensors (hot), on another pair of tensors each time,
+//! which together exceed the cache twice (rotated), and after a kernel that moves more than the cache holds (flushed).
+//! Products of few rows with weights of growing size, as of a decode step, are launched hot and flushed.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::{
+    evidence::{ScriptRequest, SelftestContext},
+    finding::{EvidenceError, ExperimentFinding},
+    kernel_steps::{LaunchStep, PREHEAT, StepCache, StepKernel, StepRecords, WARM_UP},
+};
+use crate::kernel::{Nanos, device_profile::DeviceProfile};
+
+/// Sizes of the copied tensors in MiB.
+const COPY_MIB: [u64; 12] = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512];
+/// Sizes of the weights in MiB.
+const WEIGHT_MIB: [u64; 4] = [8, 32, 64, 256];
+/// Rows of the products.
+const ROWS: u64 = 16;
+/// Inner dimension of the products; a weight of one MiB has 128 columns.
+const INNER: u64 = 4_096;
+const COLUMNS_PER_MIB: u64 = 128;
+/// Number of launches of each step, without the warm-up.
+const MEASURED: u32 = 8;
+/// Share of the highest bandwidth below which a copy counts as beyond the cache.
+const KNEE_SHARE: f64 = 0.8;
+/// Largest factor between the knee and the size of the cache in the device profile.
+const KNEE_FACTOR: f64 = 2.0;
+/// Share of the roofline bound below which a duration is implausible, as for runs.
+const PLAUSIBLE: f64 = 0.95;
+/// Share and nanoseconds by which a cold median may be below a hot one.
+const NOISE_SHARE: f64 = 0.03;
+const NOISE_NANOS: f64 = 200.0;
+const EXPECTED: &str = "the bandwidth of hot copies falls where source and destination together exceed the cache of the \
+     device profile (within a factor of 2); cold launches are not faster than hot ones; none beneath the roofline bound";
+
+/// Runs the experiment.
+pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<ExperimentFinding, EvidenceError> {
+    let devices = [context.first_device()];
+    let cache_mib = context.profile.l2_mib;
+    let steps = launch_steps(cache_mib);
+    let parameters = json!({
+        "steps": steps,
+        "preheat": PREHEAT,
+        "flush_mib": 2 * cache_mib,
+        "warm_up": WARM_UP,
+        "events": false,
+    });
+    let request = ScriptRequest { function: "steps", parameters, devices: &devices };
+    let evidence = context.collect(folder, &request)?;
+    evidence.require_completed()?;
+    let records = evidence.readable_records()?;
+    let measured: Result<Vec<MeasuredStep>, String> = (0..)
+        .zip(steps)
+        .map(|(number, step)| Ok(MeasuredStep { step, records: StepRecords::find(records, number, &step)? }))
+        .collect();
+    let bandwidths = CacheBandwidths { measured: measured.map_err(EvidenceError::Missing)? };
+    let problems = [bandwidths.order_problems(), bandwidths.bound_problems(&context.profile)].concat();
+    let (seen, knee_problem) = bandwidths.compare_knee(cache_mib);
+    let problems: Vec<String> = knee_problem.into_iter().chain(problems).collect();
+    Ok(ExperimentFinding::from_problems(EXPECTED, seen, &problems))
+}
+
+/// Returns the steps; rotated tensors together exceed the cache twice.
+fn launch_steps(cache_mib: u64) -> Vec<LaunchStep> {
+    let launches = WARM_UP + MEASURED;
+    let copies = COPY_MIB.into_iter().flat_map(|mib| {
+        let hot = LaunchStep::hot(StepKernel::Copy { mib }, launches);
+        // No more sets than launches: a kernel that flushes the cache precedes the step.
+        let sets = ((2 * cache_mib).div_ceil(2 * mib) + 1).min(u64::from(launches));
+        [
+            hot,
+            LaunchStep { cache: StepCache::Rotated, sets, ..hot },
+            LaunchStep { cache: StepCache::Flushed, ..hot },
+        ]
+    });
+    let products = WEIGHT_MIB.into_iter().flat_map(|mib| {
+        let kernel = StepKernel::Matmul { rows: ROWS, inner: INNER, columns: mib * COLUMNS_PER_MIB };
+        let hot = LaunchStep::hot(kernel, launches);
+        [hot, LaunchStep { cache: StepCache::Flushed, ..hot }]
+    });
+    copies.chain(products).collect()
+}
+
+/// Returns the name of a step for messages.
+fn step_name(step: &LaunchStep) -> String {
+    let cache = step.cache;
+    match step.kernel {
+        StepKernel::Copy { mib } => format!("{cache} copy of {mib} MiB"),
+        StepKernel::Matmul { columns, .. } => {
+            format!("{cache} product with {} MiB of weights", columns / COLUMNS_PER_MIB)
+        }
+        StepKernel::RmsNorm { rows, .. } => format!("{cache} normalisation of {rows} rows"),
+    }
+}
+
+/// A step with its records.
+#[derive(Clone, Debug)]
+struct MeasuredStep {
+    step: LaunchStep,
+    records: StepRecords,
+}
+
+impl MeasuredStep {
+    /// Returns the bandwidth of the median launch in TB/s.
+    fn bandwidth(&self) -> f64 {
+        self.step.kernel.work().bytes / self.records.median().max(1.0) / 1e3
+    }
+}
+
+/// Durations of all steps.
+#[derive(Clone, Debug)]
+struct CacheBandwidths {
+    measured: Vec<MeasuredStep>,
+}
+
+impl CacheBandwidths {
+    /// Returns the copies in one state of the cache, by MiB of source and destination, with their bandwidths in TB/s.
+    fn copies(&self, cache: StepCache) -> Vec<(u64, f64)> {
+        let copy = |measured: &MeasuredStep| match measured.step.kernel {
+            StepKernel::Copy { mib } if measured.step.cache == cache => Some((2 * mib, measured.bandwidth())),
+            _ => None,
+        };
+        self.measured.iter().filter_map(copy).collect()
+    }
+
+    /// Returns the hot step of a kernel.
+    fn hot_step(&self, kernel: StepKernel) -> Option<&MeasuredStep> {
+        let is_hot = |measured: &&MeasuredStep| {
+            measured.step.kernel == kernel && measured.step.cache == StepCache::Hot
+        };
+        self.measured.iter().find(is_hot)
+    }
+
+    /// Returns the steps that are faster than the hot one of the same kernel.
+    fn order_problems(&self) -> Vec<String> {
+        let problem = |measured: &MeasuredStep| {
+            let (hot, cold) =
+                (self.hot_step(measured.step.kernel)?.records.median(), measured.records.median());
+            let is_faster = cold < hot * (1.0 - NOISE_SHARE) - NOISE_NANOS;
+            let name = step_name(&measured.step);
+            is_faster.then(|| format!("{name} takes {:.2} us, hot {:.2} us", cold / 1e3, hot / 1e3))
+        };
+        self.measured.iter().filter_map(problem).collect()
+    }
+
+    /// Returns the steps with a launch that is faster than the roofline bound.
+    fn bound_problems(&self, profile: &DeviceProfile) -> Vec<String> {
+        let problem = |measured: &MeasuredStep| {
+            let shortest = Nanos(measured.records.durations.iter().min().copied()?);
+            let bound = profile.fastest(&measured.step.kernel.work());
+            let name = step_name(&measured.step);
+            let is_implausible = shortest.seconds() < bound.seconds() * PLAUSIBLE;
+            is_implausible.then(|| format!("{name} takes {shortest} us, the roofline bound is {bound} us"))
+        };
+        self.measured.iter().filter_map(problem).collect()
+    }
+
+    /// Compares the size at which the bandwidth of hot copies falls with a cache of this size; returns a description of
+    /// the bandwidths, and the problem.
+    fn compare_knee(&self, cache_mib: u64) -> (String, Option<String>) {
+        let (hot, rotated, flushed) =
+            (self.copies(StepCache::Hot), self.copies(StepCache::Rotated), self.copies(StepCache::Flushed));
+        let best = highest(&hot);
+        let knee = hot.iter().find(|(mib, rate)| *mib > best.0 && *rate < KNEE_SHARE * best.1);
+        #[expect(clippy::cast_precision_loss, reason = "hundreds of MiB")]
+        let ratio = knee.map(|(mib, _)| *mib as f64 / cache_mib as f64);
+        let seen = format!(
+            "copies up to {:.2} TB/s hot (at {} MiB), falling at {} MiB with a cache of {cache_mib} MiB; up to {:.2} \
+             TB/s rotated and {:.2} TB/s flushed, {:.2} TB/s at {} MiB; {}",
+            best.1,
+            best.0,
+            knee.map_or_else(|| "no".to_owned(), |(mib, _)| mib.to_string()),
+            highest(&rotated).1,
+            highest(&flushed).1,
+            hot.last().map_or(0.0, |(_, rate)| *rate),
+            hot.last().map_or(0, |(mib, _)| *mib),
+            self.product_bandwidths(),
+        );
+        let problem = match ratio {
+            Some(ratio) if (1.0 / KNEE_FACTOR..=KNEE_FACTOR).contains(&ratio) => None,
+            Some(ratio) => Some(format!(
+                "the bandwidth of hot copies falls at {ratio:.2} times the {cache_mib} MiB of the device profile's cache"
+            )),
+            None => Some(format!(
+                "the bandwidth of hot copies does not fall up to {} MiB, the device profile has a cache of {cache_mib} MiB",
+                hot.last().map_or(0, |(mib, _)| *mib)
+            )),
+        };
+        (seen, problem)
+    }
+
+    /// Returns the highest bandwidths of products, hot and flushed.
+    fn product_bandwidths(&self) -> String {
+        let highest_of = |cache: StepCache| {
+            let is_product = |measured: &&MeasuredStep| {
+                matches!(measured.step.kernel, StepKernel::Matmul { .. }) && measured.step.cache == cache
+            };
+            self.measured.iter().filter(is_product).map(MeasuredStep::bandwidth).fold(0.0, f64::max)
+        };
+        let [hot, flushed] = [StepCache::Hot, StepCache::Flushed].map(highest_of);
+        format!("products up to {hot:.2} TB/s hot, {flushed:.2} TB/s flushed")
+    }
+}
+
+/// Returns the size with the highest bandwidth.
+fn highest(rates: &[(u64, f64)]) -> (u64, f64) {
+    rates.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::assets::AssetFiles;
+
+    fn profile() -> DeviceProfile {
+        DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name()).expect("built in")
+    }
+
+    /// Durations of a device whose cache has a size in MiB: 2.5 TB/s in the cache, 1 TB/s beyond it, and 2 us for the
+    /// start of a kernel.
+    fn device(cache_mib: u64) -> CacheBandwidths {
+        let measured = |step: LaunchStep| {
+            let work = step.kernel.work();
+            let is_cached = step.cache == StepCache::Hot && work.bytes <= (cache_mib << 20) as f64;
+            let seconds = work.bytes / if is_cached { 2.5e12 } else { 1e12 } + 2e-6;
+            let durations = vec![Nanos::from_seconds(seconds).0; 8];
+            MeasuredStep { step, records: StepRecords { kernel: String::new(), durations } }
+        };
+        CacheBandwidths { measured: launch_steps(profile().l2_mib).into_iter().map(measured).collect() }
+    }
+
+    #[test]
+    fn knee_at_the_cache_of_the_profile_passes() {
+        let profile = profile();
+        let device = device(profile.l2_mib);
+        let (seen, problem) = device.compare_knee(profile.l2_mib);
+        assert_eq!(problem, None, "{seen}");
+        insta::assert_snapshot!(seen, @"copies up to 2.44 TB/s hot (at 192 MiB), falling at 256 MiB with a cache of 192 MiB; up to 1.00 TB/s rotated and 1.00 TB/s flushed, 1.00 TB/s at 1024 MiB; products up to 2.33 TB/s hot, 0.99 TB/s flushed");
+        assert_eq!(device.order_problems(), [""; 0]);
+        assert_eq!(device.bound_problems(&profile), [""; 0]);
+    }
+
+    #[test]
+    fn other_cache_sizes_fail() {
+        let cache_mib = profile().l2_mib;
+        let problem = |size: u64| device(size).compare_knee(cache_mib).1.expect("another size");
+        assert!(problem(cache_mib / 4).contains("falls at 0.33 times"), "{}", problem(cache_mib / 4));
+        assert!(problem(cache_mib * 3).contains("falls at 5.33 times"), "{}", problem(cache_mib * 3));
+        assert!(problem(cache_mib * 100).contains("does not fall up to 1024 MiB"));
+    }
+
+    #[test]
+    fn launches_beneath_the_bound_or_faster_than_hot_ones_fail() {
+        let profile = profile();
+        let mut device = device(profile.l2_mib);
+        let step = LaunchStep {
+            cache: StepCache::Flushed,
+            ..LaunchStep::hot(StepKernel::Copy { mib: 64 }, WARM_UP + MEASURED)
+        };
+        let place = device.measured.iter().position(|measured| measured.step == step).expect("a step");
+        device.measured[place].records.durations = vec![1_000; 8];
+        let order = device.order_problems();
+        assert_eq!(order, ["flushed copy of 64 MiB takes 1.00 us, hot 55.69 us"]);
+        let bound = device.bound_problems(&profile);
+        assert_eq!(bound.len(), 1);
+        assert!(
+            bound[0].starts_with("flushed copy of 64 MiB takes 1.000 us, the roofline bound is"),
+            "{bound:?}"
+        );
+    }
+
+    #[test]
+    fn rotated_tensors_exceed_the_cache_twice_or_are_used_once() {
+        for step in launch_steps(192).iter().filter(|step| step.cache == StepCache::Rotated) {
+            let StepKernel::Copy { mib } = step.kernel else { panic!("{step:?}") };
+            assert!(step.sets * 2 * mib > 2 * 192 || step.sets == u64::from(step.launches), "{step:?}");
+        }
+    }
+}

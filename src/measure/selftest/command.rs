@@ -1,0 +1,224 @@
+//! Selftests of a host: preparation, execution, and the requirement of a passed selftest for runs on devices.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use nix::sys::signal::Signal;
+
+use crate::{
+    base::command_error::CommandError,
+    cli::run_options::RunOptions,
+    measure::{
+        environment::{RehearsedDurations, lease_folder, program_environment},
+        run_context::RunContext,
+    },
+};
+use crate::{
+    base::{assets::AssetFiles, exit::ExitStatus, process::sees_host_processes, shell_argument::quoted_path},
+    database::Database,
+    kernel::{DataKind, ImportedVersions, SoftwareFingerprint},
+    measure::{
+        device::{DeviceError, DeviceLeases, HostFingerprint},
+        engine::{PausedDevices, pause_file},
+        selftest::{
+            COMPARED_ROWS, EvidenceError, ExperimentReport, ExperimentStatus, SelftestContext,
+            SelftestDescription, append_report, heaviest_rows, markdown_report, missing_selftest,
+            new_selftest_folder, run_experiments, store_description, stored_selftests,
+        },
+        vendor_check::{CheckSoftware, installed_software},
+    },
+    show::report::print_note,
+};
+
+/// Remark of the rows of a run without the required selftest.
+pub(crate) const WITHOUT_SELFTEST: &str = "measured on a host without a passed selftest";
+
+/// Options of a selftest.
+#[derive(Debug)]
+pub(crate) struct SelftestRequest {
+    pub(crate) db: PathBuf,
+    pub(crate) kind: DataKind,
+    pub(crate) assets: AssetFiles,
+    pub(crate) options: RunOptions,
+    /// Numbers of the experiments.
+    pub(crate) experiments: Vec<u32>,
+}
+
+/// Reports of a selftest.
+#[derive(Debug)]
+pub(crate) struct SelftestOutcome {
+    pub(crate) folder: PathBuf,
+    pub(crate) reports: Vec<ExperimentReport>,
+    pub(crate) exit: ExitStatus,
+}
+
+/// Runs a selftest. `on_report` receives each report after it was stored.
+pub(crate) fn run_selftest(
+    request: SelftestRequest,
+    mut on_report: impl FnMut(&ExperimentReport),
+) -> Result<SelftestOutcome, CommandError> {
+    let SelftestRequest { db, kind, assets, options, experiments } = request;
+    let host = RunContext::find(&db, kind, assets, &options)?;
+    let mut lock = host.database.lock()?;
+    host.database.initialise(&mut lock)?;
+    let (leases, devices) = lease_devices(&host, &options)?;
+    let fingerprint = host.selftest_fingerprint(&options.python);
+    let description = SelftestDescription {
+        host: fingerprint.host_name().to_owned(),
+        kind,
+        started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string(),
+        fingerprint: fingerprint.to_text(),
+        devices,
+        npubench: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let folder = new_selftest_folder(&host.database, &description.host, &time);
+    store_description(&folder, &description)?;
+    let context = selftest_context(host, &options, &folder, description.devices, leases)?;
+    let mut reports = Vec::new();
+    let is_complete = run_experiments(&context, &folder, &experiments, |report| {
+        append_report(&folder, &report)?;
+        on_report(&report);
+        reports.push(report);
+        Ok(())
+    })?;
+    let is_passed = reports.iter().all(|report| report.status == ExperimentStatus::Pass);
+    let exit = match (is_complete, is_passed) {
+        (false, _) => ExitStatus::Interrupted,
+        (true, false) => ExitStatus::SomeNotOk,
+        (true, true) => ExitStatus::Done,
+    };
+    Ok(SelftestOutcome { folder, reports, exit })
+}
+
+/// Leases the devices of the host. Those that are paused or that another run uses are left out; it is an error if none is
+/// left.
+fn lease_devices(host: &RunContext, options: &RunOptions) -> Result<(DeviceLeases, Vec<u32>), CommandError> {
+    let paused = PausedDevices::load(&pause_file(&host.database)).unwrap_or_default();
+    let all = host.chips.iter().map(|chip| chip.physical_id);
+    let (reserved, mut devices): (Vec<u32>, Vec<u32>) = all.partition(|device| paused.contains(*device));
+    // All listed chips, so that the names of the leases are those of runs.
+    let folder = lease_folder(&host.database, options, &host.info.chips);
+    let leases = DeviceLeases::acquire(&folder, &devices, Duration::ZERO)?;
+    let in_use = leases.acquire_missing(&devices);
+    devices.retain(|device| !in_use.contains_key(device));
+    let reserved = reserved.into_iter().map(|device| format!("device {device} is paused"));
+    let reasons: Vec<String> = reserved.chain(in_use.into_values()).collect();
+    if devices.is_empty() {
+        return Err(DeviceError::Busy(reasons.join("; ")).into());
+    }
+    reasons.iter().for_each(|reason| print_note(&format!("left out: {reason}")));
+    Ok((leases, devices))
+}
+
+/// Installs the stand-ins of a rehearsal host, and registers the signals that stop the selftest.
+fn selftest_context(
+    host: RunContext,
+    options: &RunOptions,
+    folder: &Path,
+    devices: Vec<u32>,
+    leases: DeviceLeases,
+) -> Result<SelftestContext, CommandError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        signal_hook::flag::register(signal as i32, Arc::clone(&stop)).map_err(|error| {
+            CommandError::bad_input(format!("cannot register signal handlers: {error}"), "repeat the command")
+        })?;
+    }
+    let durations =
+        || RehearsedDurations { recorded_medians: recorded_medians(&host), ..RehearsedDurations::default() };
+    let environment =
+        program_environment(options, &folder.join("host"), &host.database, durations)?.variables;
+    let RunContext { database, assets, catalogue, profile, numbering, software, info, .. } = host;
+    let first = info.chips.iter().find(|chip| devices.first() == Some(&chip.physical_id));
+    let first_card = first.map(|chip| chip.npu).unwrap_or_default();
+    let kind = database.kind();
+    Ok(SelftestContext {
+        database,
+        assets,
+        catalogue,
+        profile,
+        software,
+        // npu-smi of the rehearsal host shows ids of this namespace, unless a fault plan has others.
+        sees_host_processes: kind == DataKind::Rehearsal || sees_host_processes(),
+        python: options.python.clone(),
+        environment,
+        devices,
+        first_card,
+        numbering,
+        leases,
+        stop,
+    })
+}
+
+/// Returns the production medians of the rows that a selftest compares, in nanoseconds by case id. A database that cannot
+/// be read has none; its experiment reports the reason.
+fn recorded_medians(host: &RunContext) -> BTreeMap<String, i64> {
+    let rows = heaviest_rows(&host.database, &host.catalogue, &host.profile, COMPARED_ROWS);
+    let rows = rows.unwrap_or_default().into_iter();
+    rows.map(|row| (row.planned.case.id().as_str().to_owned(), row.median.0)).collect()
+}
+
+impl RunContext {
+    /// Returns the fingerprint of the host with the packages installed for an interpreter. Neither the chosen devices nor
+    /// the settings of the profiler have an influence on it.
+    fn selftest_fingerprint(&self, python: &str) -> HostFingerprint {
+        let imported = match self.database.kind() {
+            // The stand-ins are not installed as packages.
+            DataKind::Rehearsal => ImportedVersions::default(),
+            // Experiment 0 reports missing packages.
+            DataKind::Npu => installed_software(python).map(imported_versions).unwrap_or_default(),
+        };
+        let software = SoftwareFingerprint { profiler: None, ..self.software.with_imported(imported) };
+        HostFingerprint::of_host(&self.info, &self.info.chips, software)
+    }
+
+    /// Refuses a host whose selected devices have no passed selftest with the present software.
+    pub(crate) fn require_selftest(&self, python: &str) -> Result<(), CommandError> {
+        let fingerprint = self.selftest_fingerprint(python).to_text();
+        let devices: Vec<u32> = self.chips.iter().map(|chip| chip.physical_id).collect();
+        // Selftests are of the host, and the database of a shard has none of its own.
+        let divided = self.database.divided_folder().map(Database::open).transpose()?;
+        let database = divided.as_ref().unwrap_or(&self.database);
+        match missing_selftest(&stored_selftests(database), &fingerprint, &devices) {
+            None => Ok(()),
+            Some(problem) => Err(CommandError {
+                message: problem,
+                hint: format!(
+                    "`npubench selftest --db {} --experiments 0-4` runs the required experiments on all free devices; \
+                     `--without-selftest` measures without them and marks the rows",
+                    quoted_path(database.folder())
+                ),
+                exit: ExitStatus::CannotMeasure,
+            }),
+        }
+    }
+}
+
+fn imported_versions(software: CheckSoftware) -> ImportedVersions {
+    let CheckSoftware { torch, torch_npu, mut further } = software;
+    ImportedVersions {
+        torch: Some(torch),
+        torch_npu: Some(torch_npu),
+        vllm_ascend: further.remove("vllm_ascend"),
+        ..ImportedVersions::default()
+    }
+}
+
+/// Returns the Markdown table of the assumptions of a database's selftests.
+pub(crate) fn selftest_report(database: &Database) -> String {
+    markdown_report(&stored_selftests(database))
+}
+
+impl From<EvidenceError> for CommandError {
+    fn from(error: EvidenceError) -> Self {
+        Self::bad_input(
+            format!("the results of the selftest cannot be stored: {error}"),
+            "check free space and permissions of the database folder",
+        )
+    }
+}

@@ -1,0 +1,224 @@
+//! Results of selftests in the state folder of a database: `selftest/<host>-<time>/` with `selftest.json` and
+//! `results.jsonl`, one line for each experiment.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    finding::{EvidenceError, ExperimentReport, ExperimentStatus},
+    suite::required_experiments,
+};
+use crate::{database::Database, kernel::DataKind};
+
+const FOLDER: &str = "selftest";
+const DESCRIPTION_FILE: &str = "selftest.json";
+const RESULTS_FILE: &str = "results.jsonl";
+
+/// Description of a selftest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SelftestDescription {
+    pub(crate) host: String,
+    /// Measured or rehearsed: the evidence of a rehearsal is no evidence about a device.
+    pub(crate) kind: DataKind,
+    /// Start, UTC.
+    pub(crate) started: String,
+    /// Host and software, as text that is equal for equal hosts.
+    pub(crate) fingerprint: String,
+    pub(crate) devices: Vec<u32>,
+    pub(crate) npubench: String,
+}
+
+/// A stored selftest.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredSelftest {
+    pub(crate) description: SelftestDescription,
+    pub(crate) reports: Vec<ExperimentReport>,
+}
+
+/// Returns a new folder for a selftest of the host at a time.
+pub(crate) fn new_selftest_folder(database: &Database, host: &str, time: &str) -> PathBuf {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let name: String = host.chars().map(safe).collect();
+    database.state_folder().join(FOLDER).join(format!("{name}-{time}-{}", std::process::id()))
+}
+
+/// Writes the description into a folder, which is created.
+pub(crate) fn store_description(
+    folder: &Path,
+    description: &SelftestDescription,
+) -> Result<(), EvidenceError> {
+    fs::create_dir_all(folder).map_err(EvidenceError::io(folder))?;
+    let path = folder.join(DESCRIPTION_FILE);
+    let text = serde_json::to_string_pretty(description).unwrap_or_default();
+    fs::write(&path, text).map_err(EvidenceError::io(&path))
+}
+
+/// Appends a line to the results of a selftest.
+pub(crate) fn append_report(folder: &Path, report: &ExperimentReport) -> Result<(), EvidenceError> {
+    let path = folder.join(RESULTS_FILE);
+    let line = serde_json::to_string(report).unwrap_or_default();
+    let append = || {
+        let mut file = fs::File::options().create(true).append(true).open(&path)?;
+        writeln!(file, "{line}")?;
+        file.sync_all()
+    };
+    append().map_err(EvidenceError::io(&path))
+}
+
+/// Returns the stored selftests of a database, the earliest first. Folders that cannot be read are left out.
+pub(crate) fn stored_selftests(database: &Database) -> Vec<StoredSelftest> {
+    let entries = fs::read_dir(database.state_folder().join(FOLDER)).into_iter().flatten().flatten();
+    let mut found: Vec<StoredSelftest> = entries.filter_map(|entry| read_selftest(&entry.path())).collect();
+    found.sort_by(|one, other| one.description.started.cmp(&other.description.started));
+    found
+}
+
+fn read_selftest(folder: &Path) -> Option<StoredSelftest> {
+    let description = serde_json::from_str(&fs::read_to_string(folder.join(DESCRIPTION_FILE)).ok()?).ok()?;
+    let lines = fs::read_to_string(folder.join(RESULTS_FILE)).unwrap_or_default();
+    let reports = lines.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
+    Some(StoredSelftest { description, reports })
+}
+
+/// Number of the experiment that proves the numbers of each device of its selftest.
+const DEVICE_NUMBERS: u32 = 1;
+
+/// Returns the reason why the stored selftests do not allow measurements on devices of a host with this fingerprint;
+/// `None` if the last result of each required experiment is a pass, and the last result of each device's numbers, too.
+pub(crate) fn missing_selftest(
+    stored: &[StoredSelftest],
+    fingerprint: &str,
+    devices: &[u32],
+) -> Option<String> {
+    let same = |selftest: &&StoredSelftest| {
+        selftest.description.kind == DataKind::Npu && selftest.description.fingerprint == fingerprint
+    };
+    let mut last: BTreeMap<u32, &ExperimentReport> = BTreeMap::new();
+    let mut numbered = BTreeSet::new();
+    for StoredSelftest { description, reports } in stored.iter().filter(same) {
+        for report in reports {
+            last.insert(report.number, report);
+            if report.number == DEVICE_NUMBERS && report.status == ExperimentStatus::Pass {
+                numbered.extend(description.devices.iter().copied());
+            } else if report.number == DEVICE_NUMBERS {
+                numbered.retain(|device| !description.devices.contains(device));
+            }
+        }
+    }
+    if last.is_empty() {
+        return Some("this host has no selftest with its present software".to_owned());
+    }
+    let problems: Vec<String> = required_experiments()
+        .filter_map(|number| match last.get(&number) {
+            None => Some(format!("experiment {number} was not run")),
+            Some(report) if report.status == ExperimentStatus::Pass => None,
+            Some(report) => {
+                Some(format!("experiment {number} ({}) ended with {}", report.name, report.status))
+            }
+        })
+        .collect();
+    if !problems.is_empty() {
+        return Some(format!("the selftest of this host did not pass: {}", problems.join(", ")));
+    }
+    let untested: Vec<String> =
+        devices.iter().filter(|device| !numbered.contains(device)).map(u32::to_string).collect();
+    (!untested.is_empty()).then(|| {
+        format!("experiment {DEVICE_NUMBERS} of the selftest did not pass for device {}", untested.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selftest(kind: DataKind, statuses: &[(u32, ExperimentStatus)]) -> StoredSelftest {
+        let report = |&(number, status): &(u32, ExperimentStatus)| ExperimentReport {
+            number,
+            name: format!("n{number}"),
+            assumption: String::new(),
+            expected: String::new(),
+            seen: String::new(),
+            status,
+            seconds: 0.0,
+            evidence: PathBuf::new(),
+            fix: String::new(),
+        };
+        StoredSelftest {
+            description: SelftestDescription {
+                host: "h".to_owned(),
+                kind,
+                started: "2026-03-01T00:00:00Z".to_owned(),
+                fingerprint: "f".to_owned(),
+                devices: vec![0],
+                npubench: String::new(),
+            },
+            reports: statuses.iter().map(report).collect(),
+        }
+    }
+
+    const PASSED: [(u32, ExperimentStatus); 5] = [
+        (0, ExperimentStatus::Pass),
+        (1, ExperimentStatus::Pass),
+        (2, ExperimentStatus::Pass),
+        (3, ExperimentStatus::Pass),
+        (4, ExperimentStatus::Pass),
+    ];
+
+    #[test]
+    fn the_last_result_of_each_required_experiment_counts() {
+        let passed = selftest(DataKind::Npu, &PASSED);
+        assert_eq!(missing_selftest(std::slice::from_ref(&passed), "f", &[0]), None);
+        assert!(
+            missing_selftest(std::slice::from_ref(&passed), "other software", &[0])
+                .is_some_and(|why| why.contains("no selftest"))
+        );
+        let later = selftest(DataKind::Npu, &[(3, ExperimentStatus::Fail), (7, ExperimentStatus::Fail)]);
+        let why = missing_selftest(&[passed.clone(), later.clone()], "f", &[0]).expect("a later failure");
+        assert!(why.contains("experiment 3 (n3) ended with fail") && !why.contains('7'), "{why}");
+        assert_eq!(missing_selftest(&[later, passed], "f", &[0]), None);
+        let partial = selftest(DataKind::Npu, &PASSED[..1]);
+        assert!(missing_selftest(&[partial], "f", &[0]).is_some_and(|why| why.contains("was not run")));
+    }
+
+    #[test]
+    fn every_device_of_a_run_needs_proven_numbers() {
+        let first = selftest(DataKind::Npu, &PASSED);
+        let mut second = selftest(DataKind::Npu, &[(1, ExperimentStatus::Pass)]);
+        second.description.devices = vec![2, 3];
+        let why = missing_selftest(std::slice::from_ref(&first), "f", &[0, 2, 3]).expect("untested devices");
+        assert_eq!(why, "experiment 1 of the selftest did not pass for device 2, 3");
+        assert_eq!(missing_selftest(&[first.clone(), second.clone()], "f", &[0, 2, 3]), None);
+        let mut failed = selftest(DataKind::Npu, &[(1, ExperimentStatus::Fail)]);
+        failed.description.devices = vec![2];
+        let later = [second, failed, first];
+        let why = missing_selftest(&later, "f", &[0, 2, 3]).expect("the last proof of device 2 failed");
+        assert_eq!(why, "experiment 1 of the selftest did not pass for device 2");
+    }
+
+    #[test]
+    fn a_rehearsal_never_allows_measurements() {
+        assert!(missing_selftest(&[selftest(DataKind::Rehearsal, &PASSED)], "f", &[0]).is_some());
+    }
+
+    #[test]
+    fn results_are_read_back_and_damaged_lines_end_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let example = selftest(DataKind::Npu, &PASSED[..2]);
+        store_description(folder.path(), &example.description).expect("written");
+        for report in &example.reports {
+            append_report(folder.path(), report).expect("written");
+        }
+        let path = folder.path().join(RESULTS_FILE);
+        let mut text = fs::read_to_string(&path).expect("readable");
+        text.push_str("{\"number\":2,\"na");
+        fs::write(&path, text).expect("written");
+        let read = read_selftest(folder.path()).expect("a selftest");
+        assert_eq!((read.description, read.reports.len()), (example.description, 2));
+    }
+}

@@ -1,0 +1,256 @@
+//! Checks a batch of cases in one Python process; if the process ends early, the remaining cases are checked in
+//! another.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::{BufRead as _, BufReader},
+    os::fd::OwnedFd,
+    path::Path,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::Sender,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::Deserialize;
+
+use super::{
+    CheckError, CheckSettings,
+    python::{END_WITH_PARENT, last_line},
+};
+use crate::{
+    base::{
+        files::scratch::{ScratchFolder, temporary_folder},
+        process::{self, CommandSpec, ExitKind},
+    },
+    cases::plan::PlannedCase,
+    kernel::{
+        CheckMethod, CheckOutcome, CheckVerdict, DataKind, LogicalDeviceId, ProfilerSettings,
+        render::{
+            HostNumbers, Manifest, ManifestCase, PinnedEnvironment, ScriptCommunication, SentinelLengths,
+            replay_script,
+        },
+    },
+};
+
+/// Time without output after which a process is ended; a case takes about a millisecond.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same before the first line, while torch_npu is imported.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
+/// Time limit of a process, longer than any batch.
+const LIMIT: Duration = Duration::from_secs(24 * 3600);
+/// Interval at which the journal is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Runs the script that is the first argument, with the others, as Python itself would.
+const RUN_SCRIPT: &str =
+    "import runpy, sys\nsys.argv.pop(0)\nrunpy.run_path(sys.argv[0], run_name='__main__')";
+
+/// A line of the journal that the script writes.
+#[derive(Deserialize)]
+struct JournalEntry {
+    #[serde(default)]
+    started: bool,
+    ordinal: Option<u32>,
+    verdict: Option<String>,
+    by: Option<String>,
+    #[serde(default)]
+    message: String,
+}
+
+/// Checks the cases at `indices` and sends each outcome with the index of its case. If the process fails, its current
+/// case is checked alone; if the process fails again, the case is rejected.
+pub(super) fn check_batch(
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
+    indices: Vec<usize>,
+    stop: &AtomicBool,
+    outcomes: &Sender<(usize, CheckOutcome)>,
+) -> Result<(), CheckError> {
+    let mut batches = vec![indices];
+    while let Some(indices) = batches.pop() {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let (done, failure) = run_process(settings, cases, &indices, stop, outcomes)?;
+        let Some(failure) = failure else { continue };
+        match &indices[done..] {
+            [] => {}
+            [only] if done == 0 => {
+                // The case is at fault only if Python works without it.
+                run_process(settings, cases, &[], stop, outcomes)?;
+                let outcome =
+                    CheckOutcome { verdict: CheckVerdict::Rejected, by: CheckMethod::Meta, message: failure };
+                // The receiver is dropped only after the check.
+                let _ = outcomes.send((*only, outcome));
+            }
+            [suspect, others @ ..] => batches.extend([others.to_vec(), vec![*suspect]]),
+        }
+    }
+    Ok(())
+}
+
+/// Runs one process. Returns the number of checked cases and, if the process failed, the reason.
+fn run_process(
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
+    indices: &[usize],
+    stop: &AtomicBool,
+    outcomes: &Sender<(usize, CheckOutcome)>,
+) -> Result<(usize, Option<String>), CheckError> {
+    let folder =
+        ScratchFolder::create().map_err(|source| CheckError::Io { path: temporary_folder(), source })?;
+    let folder = folder.path();
+    write_scripts(settings, cases, indices, folder)?;
+    let (journal, log) = (folder.join("checked.jsonl"), folder.join("log"));
+    let environment = [
+        ("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()),
+        ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
+    ];
+    let script = format!("{END_WITH_PARENT}{RUN_SCRIPT}");
+    let arguments = ["-c", &script, "replay.py", "manifest.json", "--mode", "check"];
+    let arguments = arguments.into_iter().chain(["--journal", "checked.jsonl", "--until-stdin-ends"]);
+    // Python ends when the other end of the pipe is closed, also if this program is killed.
+    let (reader, writer) =
+        std::io::pipe().map_err(|source| CheckError::Io { path: folder.to_owned(), source })?;
+    let job = CommandSpec {
+        command: std::iter::once(&*settings.python).chain(arguments).map(Into::into).collect(),
+        folder,
+        environment: &environment,
+        log: &log,
+        limit: LIMIT,
+        cut_off: None,
+        stdin: Some(File::from(OwnedFd::from(reader))),
+        record: None,
+    };
+    let mut follower = JournalFollower::new(&journal);
+    let halt = AtomicBool::new(false);
+    let mut is_stalled = false;
+    let ended = thread::scope(|scope| {
+        let process = scope.spawn(|| process::run_command(&job, &halt));
+        let mut last_output = Instant::now();
+        while !process.is_finished() {
+            thread::sleep(POLL_INTERVAL);
+            if follower.read_new_lines(indices, outcomes) > 0 {
+                last_output = Instant::now();
+            }
+            let timeout = if follower.has_started { OUTPUT_TIMEOUT } else { START_TIMEOUT };
+            is_stalled |= last_output.elapsed() > timeout;
+            halt.store(is_stalled || stop.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        process.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    drop(writer);
+    follower.read_new_lines(indices, outcomes);
+    let failure = match ended {
+        ExitKind::Stopped if !is_stalled => return Ok((indices.len(), None)),
+        _ if follower.has_started && follower.checked.len() == indices.len() => None,
+        ExitKind::Stopped | ExitKind::TimedOut | ExitKind::CutOff => {
+            Some(format!("Python printed nothing for {} s", OUTPUT_TIMEOUT.as_secs()))
+        }
+        ExitKind::Exited(status) => Some(format!("Python ended with status {status}: {}", last_line(&log))),
+        ExitKind::Signalled(signal) => {
+            Some(format!("Python was ended by signal {signal}: {}", last_line(&log)))
+        }
+    };
+    if !follower.has_started {
+        let reason = failure.unwrap_or_else(|| last_line(&log));
+        return Err(CheckError::Python { python: settings.python.clone(), reason });
+    }
+    Ok((follower.checked.len(), failure))
+}
+
+fn write_scripts(
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
+    indices: &[usize],
+    folder: &Path,
+) -> Result<(), CheckError> {
+    let kernels: BTreeSet<_> = indices.iter().map(|&index| &cases[index].case.kernel).collect();
+    let entries = kernels.into_iter().filter_map(|kernel| Some((kernel, settings.catalogue.entry(kernel)?)));
+    let manifest = Manifest {
+        run: "check".to_owned(),
+        collection: 0,
+        kind: DataKind::Npu,
+        device: LogicalDeviceId(0),
+        gang: Vec::new(),
+        hosts: Vec::new(),
+        host: 0,
+        host_numbers: HostNumbers::default(),
+        seed: 0,
+        warm_up: 0,
+        measured: 1,
+        flush_bytes: None,
+        expert_skew: 0.0,
+        profiler: ProfilerSettings::default(),
+        environment: PinnedEnvironment::default(),
+        sentinels: SentinelLengths::default(),
+        controls: None,
+        cases: indices
+            .iter()
+            .zip(0..)
+            .map(|(&index, ordinal)| ManifestCase::new(ordinal, &cases[index].case, &cases[index].call, 0))
+            .collect(),
+    };
+    let files = [
+        ("replay.py", replay_script(&settings.assets, ScriptCommunication::Kernels, entries)?),
+        ("manifest.json", serde_json::to_string(&manifest).unwrap_or_default()),
+    ];
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|source| CheckError::Io { path, source })?;
+    }
+    Ok(())
+}
+
+/// Reader of a journal that is still being written.
+struct JournalFollower<'a> {
+    path: &'a Path,
+    input: Option<BufReader<File>>,
+    partial: String,
+    has_started: bool,
+    /// Ordinals of the checked cases.
+    checked: BTreeSet<u32>,
+}
+
+impl<'a> JournalFollower<'a> {
+    fn new(path: &'a Path) -> Self {
+        Self { path, input: None, partial: String::new(), has_started: false, checked: BTreeSet::new() }
+    }
+
+    /// Sends the outcomes added since the last call; returns the number of lines read.
+    fn read_new_lines(&mut self, indices: &[usize], outcomes: &Sender<(usize, CheckOutcome)>) -> usize {
+        let mut lines = 0;
+        if self.input.is_none() {
+            self.input = File::open(self.path).ok().map(BufReader::new);
+        }
+        let Some(input) = &mut self.input else { return 0 };
+        while input.read_line(&mut self.partial).is_ok_and(|read| read > 0) && self.partial.ends_with('\n') {
+            let line: Result<JournalEntry, _> = serde_json::from_str(&self.partial);
+            self.partial.clear();
+            lines += 1;
+            let Ok(line) = line else { continue };
+            self.has_started |= line.started;
+            let (Some(ordinal), Some(verdict), Some(by)) = (line.ordinal, line.verdict, line.by) else {
+                continue;
+            };
+            let index = usize::try_from(ordinal).ok().and_then(|ordinal| indices.get(ordinal));
+            if let (Some(index), Ok(verdict), Ok(by)) = (index, verdict.parse(), by.parse())
+                && self.checked.insert(ordinal)
+            {
+                // The receiver is dropped only after the check.
+                let message = without_advice(&line.message).to_owned();
+                let _ = outcomes.send((*index, CheckOutcome { verdict, by, message }));
+            }
+        }
+        lines
+    }
+}
+
+/// Returns torch's message about an operator without a Meta kernel without its advice for authors of operators.
+fn without_advice(message: &str) -> &str {
+    message.split_once(". You may have run into this message").map_or(message, |(fault, _)| fault)
+}

@@ -1,0 +1,128 @@
+//! Checks every case by the vendor's own torch_npu, without a device: on meta tensors, or under FakeTensorMode if an
+//! operator has no Meta kernel.
+//!
+//! A few Python processes check many cases each, by the same script that a device runs. Nothing is launched, and no
+//! case counts as measured.
+
+mod batch;
+mod python;
+
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use crate::{
+    base::{assets::AssetFiles, process::ProcessError},
+    cases::plan::PlannedCase,
+    kernel::{
+        CheckOutcome, Slot,
+        catalogue::Catalogue,
+        render::{RenderError, call_digest},
+    },
+};
+pub(crate) use python::{
+    CheckSoftware, first_device_soc, installed_software, installed_torch, operator_schemas, package_folders,
+    require_gloo, torch_devices,
+};
+
+/// Error that stops a check.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckError {
+    #[error("`{python}` cannot be used for checks: {reason}")]
+    Python { python: String, reason: String },
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error("cannot use `{}`: {source}", .path.display())]
+    Io {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl CheckError {
+    pub(crate) const fn hint(&self) -> &'static str {
+        match self {
+            Self::Python { .. } => {
+                "give a Python with torch and torch_npu by `--python`; it needs no NPU, but may need the libraries of CANN"
+            }
+            Self::Render(error) => error.hint(),
+            Self::Process(_) => "check the program given with `--python`",
+            Self::Io { .. } => "check free space and permissions of the temporary folder",
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct CheckSettings {
+    /// Python program with the vendor's torch_npu.
+    pub python: String,
+    /// Number of concurrent Python processes.
+    pub processes: usize,
+    pub catalogue: Catalogue,
+    pub assets: AssetFiles,
+}
+
+/// Largest number of cases of one process: large compared with its start, small enough to occupy all processes.
+const LARGEST_BATCH: usize = 20_000;
+
+/// Checks cases and passes each outcome to `report` as it arrives, with the index of the case in `cases`. Ends early if
+/// `stop` is set. Fails with [`CheckError`]; outcomes reported before remain valid.
+pub(crate) fn check_cases(
+    settings: &CheckSettings,
+    cases: &[PlannedCase],
+    stop: &AtomicBool,
+    report: &mut dyn FnMut(usize, CheckOutcome),
+) -> Result<(), CheckError> {
+    let size = cases.len().div_ceil(settings.processes.max(1)).clamp(1, LARGEST_BATCH);
+    let indices: Vec<usize> = (0..cases.len()).collect();
+    let batches: Mutex<VecDeque<Vec<usize>>> =
+        Mutex::new(indices.chunks(size).map(<[usize]>::to_vec).collect());
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..settings.processes.max(1))
+            .map(|_| {
+                let (sender, batches) = (sender.clone(), &batches);
+                scope.spawn(move || {
+                    let next = || batches.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    while let Some(batch) = next().filter(|_| !stop.load(Ordering::Relaxed)) {
+                        if let Err(error) = batch::check_batch(settings, cases, batch, stop, &sender) {
+                            // The others stop at their next batch.
+                            batches.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                            return Err(error);
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        drop(sender);
+        for (index, outcome) in receiver {
+            report(index, outcome);
+        }
+        let ended = workers.into_iter().map(|worker| match worker.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        ended.collect::<Result<Vec<()>, CheckError>>().map(drop)
+    })
+}
+
+/// Returns the digest of a rendered call. A stored check result is valid while it is unchanged.
+pub(crate) fn planned_call_digest(planned: &PlannedCase, catalogue: &Catalogue) -> String {
+    call_digest(&planned.case, &planned.call, catalogue.entry(&planned.case.kernel))
+}
+
+/// Returns the text of each slot; empty for an omitted optional tensor.
+pub(crate) fn slot_texts(slots: &[Slot]) -> Vec<String> {
+    slots.iter().map(|slot| slot.as_ref().map_or_else(String::new, ToString::to_string)).collect()
+}

@@ -1,0 +1,199 @@
+//! Queries of a Python installation: versions, operator schemas and package folders.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::CheckError;
+use crate::{
+    base::{
+        files::ScratchFolder,
+        process::{self, CommandSpec, ExitKind},
+    },
+    kernel::LogicalDeviceId,
+};
+
+/// Versions of the software behind a check.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct CheckSoftware {
+    pub torch: String,
+    pub torch_npu: String,
+    /// Versions of installed packages with further operators.
+    #[serde(default)]
+    pub further: BTreeMap<String, String>,
+}
+
+/// `torch 2.9.0, torch_npu 2.9.0.post9`.
+impl fmt::Display for CheckSoftware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "torch {}, torch_npu {}", self.torch, self.torch_npu)?;
+        self.further.iter().try_for_each(|(name, version)| write!(f, ", {name} {version}"))
+    }
+}
+
+/// Start of a script that is killed when the thread that started it ends, such as with a killed npubench: importing torch
+/// takes seconds, in which nothing else can end it. 1 is `PR_SET_PDEATHSIG` of prctl(2), 9 is SIGKILL.
+pub(super) const END_WITH_PARENT: &str =
+    "try:\n    import ctypes\n    ctypes.CDLL(None).prctl(1, 9)\nexcept Exception:\n    pass\n";
+
+/// Script that prints the versions without importing the packages, which would take seconds.
+const VERSIONS_SCRIPT: &str = "
+import json
+from importlib.metadata import PackageNotFoundError, version
+def optional(name):
+    try: return {name: version(name)}
+    except PackageNotFoundError: return {}
+versions = {name: version(name) for name in ('torch', 'torch_npu')}
+print(json.dumps(dict(versions, further=optional('vllm_ascend'))))";
+
+/// Returns the versions of torch, torch_npu and packages with further operators. Fails with [`CheckError::Python`] if
+/// torch or torch_npu is missing.
+pub(crate) fn installed_software(python: &str) -> Result<CheckSoftware, CheckError> {
+    let output = run_python(python, VERSIONS_SCRIPT)?;
+    serde_json::from_str(&output)
+        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+}
+
+/// Returns the version of torch alone, which suffices for gloo. Fails with [`CheckError::Python`] if it is missing.
+pub(crate) fn installed_torch(python: &str) -> Result<String, CheckError> {
+    let output = run_python(
+        python,
+        "import json\nfrom importlib.metadata import version\nprint(json.dumps(version('torch')))",
+    )?;
+    serde_json::from_str(&output)
+        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+}
+
+const SCHEMAS_SCRIPT: &str = "import json, sys, torch, torch_npu\n\
+    schemas = torch._C._jit_get_all_schemas()\n\
+    print(json.dumps([str(s) for s in schemas if s.name.split('::')[-1] == NAME]))";
+
+/// Returns the schemas of the operators of a name, as PyTorch prints them. Importing torch_npu takes seconds.
+pub(crate) fn operator_schemas(python: &str, function: &str) -> Result<Vec<String>, CheckError> {
+    let name = serde_json::to_string(function).unwrap_or_default();
+    let output = run_python(python, &format!("NAME = {name}\n{SCHEMAS_SCRIPT}"))?;
+    serde_json::from_str(&output)
+        .map_err(|_| CheckError::Python { python: python.to_owned(), reason: output })
+}
+
+/// Returns the folders of an installed Python package; none if it is not installed.
+pub(crate) fn package_folders(python: &str, package: &str) -> Vec<PathBuf> {
+    let name = serde_json::to_string(package).unwrap_or_default();
+    let script = format!(
+        "import importlib.util, json\nspec = importlib.util.find_spec({name})\n\
+         print(json.dumps(list(spec.submodule_search_locations or []) if spec else []))"
+    );
+    let output = run_python(python, &script).unwrap_or_default();
+    serde_json::from_str(&output).unwrap_or_default()
+}
+
+/// Devices of torch_npu in an environment.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct TorchDevices {
+    /// Number of devices that torch counts.
+    pub(crate) count: u32,
+    /// The first of the given devices that can be used, or the last line of the error of the last one.
+    pub(crate) usable: Result<Option<LogicalDeviceId>, String>,
+}
+
+/// Script that prints the number of devices and uses the first device of a list on which that works.
+const DEVICES_SCRIPT: &str = "import json, torch, torch_npu
+usable = {'Ok': None}
+for index in INDICES:
+    try:
+        torch.npu.set_device(index)
+        torch.npu.synchronize()
+        usable = {'Ok': index}
+        break
+    except Exception as error:
+        usable = {'Err': ' '.join((str(error) or repr(error)).split())[:400]}
+print(json.dumps({'count': torch.npu.device_count(), 'usable': usable}))";
+
+/// Returns the number of devices that torch counts in this environment, and the first of some devices that it can use.
+/// Importing torch_npu takes seconds.
+pub(crate) fn torch_devices(
+    python: &str,
+    environment: &[(String, String)],
+    devices: &[LogicalDeviceId],
+) -> Result<TorchDevices, CheckError> {
+    let indices = serde_json::to_string(devices).unwrap_or_default();
+    let output = run_python_text(python, &format!("INDICES = {indices}\n{DEVICES_SCRIPT}"), environment)?;
+    last_json_line(python, &output)
+}
+
+/// Imports torch.distributed with gloo; the error names the Python and the reason.
+pub(crate) fn require_gloo(python: &str) -> Result<(), CheckError> {
+    let script = "import torch.distributed as d; print('gloo' if d.is_available() and d.is_gloo_available() else 'none')";
+    let found = run_python(python, script)?;
+    let has_gloo = found == "gloo";
+    let reason = if found == "none" { "its torch has no gloo".to_owned() } else { found };
+    if has_gloo { Ok(()) } else { Err(CheckError::Python { python: python.to_owned(), reason }) }
+}
+
+/// Returns the SoC name of the first device by torch_npu, such as `Ascend910_9391`. Importing torch_npu takes seconds.
+pub(crate) fn first_device_soc(python: &str, environment: &[(String, String)]) -> Result<String, CheckError> {
+    let script = "import json, torch, torch_npu; print(json.dumps({'soc': torch.npu.get_device_name(0)}))";
+    let output = run_python_text(python, script, environment)?;
+    last_json_line(python, &output).map(|DeviceSoc { soc }| soc)
+}
+
+/// Name of a device by torch_npu.
+#[derive(Deserialize)]
+struct DeviceSoc {
+    soc: String,
+}
+
+/// Parses the last line that is JSON of this form: torch_npu may print warnings when it is finalised.
+fn last_json_line<T: DeserializeOwned>(python: &str, output: &str) -> Result<T, CheckError> {
+    let found = output.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    found.ok_or_else(|| CheckError::Python { python: python.to_owned(), reason: last_text_line(output) })
+}
+
+/// Runs a Python script; returns the last line that it prints.
+fn run_python(python: &str, script: &str) -> Result<String, CheckError> {
+    run_python_text(python, script, &[]).map(|text| last_text_line(&text))
+}
+
+/// Runs a Python script with variables in addition to those of this process, except for `PATH`; returns all that it prints,
+/// on both outputs.
+fn run_python_text(python: &str, script: &str, variables: &[(String, String)]) -> Result<String, CheckError> {
+    let unusable = |reason: String| CheckError::Python { python: python.to_owned(), reason };
+    let folder = ScratchFolder::create()
+        .map_err(|error| unusable(format!("cannot create a temporary folder: {error}")))?;
+    let log = folder.path().join("log");
+    let mut environment: Vec<(String, String)> =
+        variables.iter().filter(|(name, _)| name != "PATH").cloned().collect();
+    environment.push(("TORCH_DEVICE_BACKEND_AUTOLOAD".to_owned(), "0".to_owned()));
+    let job = CommandSpec {
+        command: vec![python.into(), "-c".into(), format!("{END_WITH_PARENT}{script}").into()],
+        folder: folder.path(),
+        environment: &environment,
+        log: &log,
+        limit: Duration::from_secs(180),
+        cut_off: None,
+        stdin: None,
+        record: None,
+    };
+    let ended = process::run_command(&job, &AtomicBool::new(false))?;
+    let text = log_text(&log);
+    if ended == ExitKind::Exited(0) { Ok(text) } else { Err(unusable(last_text_line(&text))) }
+}
+
+/// Returns the last line of a log that is not blank, for messages.
+pub(super) fn last_line(log: &Path) -> String {
+    last_text_line(&log_text(log))
+}
+
+fn log_text(log: &Path) -> String {
+    std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+fn last_text_line(text: &str) -> String {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it printed nothing").trim().to_owned()
+}

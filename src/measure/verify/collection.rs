@@ -1,0 +1,482 @@
+//! Reads the records of a collection and assesses every case by them.
+
+use std::{collections::BTreeSet, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    JournalLine, LaunchJournal,
+    cache_flushes::CacheFlushes,
+    controls::ControlFindings,
+    equal_calls::{EqualKernel, KernelRecords, is_kernel_name, share_attempt},
+    ranks::{
+        RankLaunches, RankOutput, collective_launches, fastest_durations, merge_ranks, rank_spread,
+        slowest_records, split_by_rank,
+    },
+    record_rules::{CaseRecords, broken_rule},
+    recorded_clock::{cycle_rate, throttling},
+    samples::{accepted_samples, noise_reason, pattern_reason, published_interval},
+    sentinels::sentinel_brackets,
+    software_change::SoftwareChange,
+};
+use crate::{
+    base::stats::median_of_sorted,
+    kernel::{
+        Attempt, CLAUSE_SEPARATOR, Case, CaseOutcome, CollectiveKind, DataKind, IdentifiedCase, KernelName,
+        Launch, LogicalDeviceId, Nanos, RecordedTask, Slot, Verdict, find_clause, reason_remarks,
+        render::{Manifest, ManifestCase},
+    },
+    profile::{
+        COUNTERS, CoreClock, KernelRow, LowClock, ProfileError, RecordReader, collection_summaries,
+        only_device,
+    },
+};
+
+/// A kernel record of a collection.
+#[derive(Clone, Debug)]
+pub struct RawRecord {
+    pub kernel: String,
+    pub start: Nanos,
+    /// Device time.
+    pub duration: Nanos,
+    /// Device by the runtime's number; `None` if the record does not name it.
+    pub device: Option<LogicalDeviceId>,
+    /// Place of the host of its device in a gang of several hosts; 0 for one host.
+    pub host: usize,
+    /// True if the table has a column for the device, so that a record without one is damaged.
+    pub has_device_column: bool,
+    /// Input slots; empty if the profiler shows none.
+    pub inputs: Vec<Slot>,
+    pub outputs: Vec<Slot>,
+    /// Operator, state and unit.
+    pub task: RecordedTask,
+    /// Values of [`COUNTERS`].
+    pub counters: Vec<Option<f64>>,
+    /// Number of blocks of the kernel; `None` if it is not recorded.
+    pub blocks: Option<u32>,
+    /// Stream; `None` if it is not recorded.
+    pub stream: Option<u32>,
+    /// Clock of the cores, if it was below the set one; `None` also if the profile does not show it.
+    pub low_clock: Option<LowClock>,
+}
+
+/// Expected records of a case.
+#[derive(Clone, Debug)]
+pub struct ExpectedLaunches<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// Names of the kernel in profiles, its type first; the row's name may be any of them.
+    pub names: Vec<&'a str>,
+    /// Other kernels as which the same call may run.
+    pub equal_kernels: Vec<EqualKernel<'a>>,
+    /// Other cases with the same call, which share its launches.
+    pub equal_cases: &'a [IdentifiedCase],
+    /// Other kernels that the same call launches.
+    pub also_launched: &'a [String],
+    /// Roofline bound of the duration.
+    pub fastest: Nanos,
+    /// Assumptions about values that shapes do not determine, added to the reason.
+    pub notes: &'a [String],
+    /// True if the recorded kernel ran on an AI CPU.
+    pub is_on_ai_cpu: bool,
+    /// Input slots that the kernel reads from the host: their form in the profile depends on the launching library, not
+    /// on the work.
+    pub host_slots: Vec<usize>,
+}
+
+/// Termination of the process of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CollectionTermination {
+    /// It exited; its exit status is unreliable.
+    Exited,
+    /// It was ended at its time limit.
+    TimedOut,
+    /// It was ended by a stop request or at the deadline.
+    Stopped,
+}
+
+/// Greatest ratio of the median of a case to its roofline bound and [`LAUNCH_PART`] together. Recorded profiles reach
+/// 11.
+pub(super) const MOST_BOUNDS: i64 = 100;
+/// Size of the tensors of a case on the vector cores from which it should run on several blocks. Kernels on one block
+/// in recorded profiles have tensors of 48 KiB at most; those that treat a row of a vocabulary on one core may have
+/// more.
+pub(super) const ONE_BLOCK_BYTES: u64 = 4 << 20;
+/// Beginning of the clause of a reason that states that a large case ran on one block.
+const ON_ONE_BLOCK: &str = "it ran on one block";
+/// Part of any duration that does not depend on the work.
+pub(super) const LAUNCH_PART: Nanos = Nanos(10_000);
+
+/// Kernel records of a collection.
+#[derive(Debug, Default)]
+pub struct CollectionRecords {
+    /// Records that can be read, sorted by start time.
+    pub records: Vec<RawRecord>,
+    /// First row that is no record, and the number of such rows; `None` without one. A case whose record is such a
+    /// row lacks it, so that it is lost by the count of its launches.
+    pub damaged: Option<(String, usize)>,
+}
+
+impl CollectionRecords {
+    /// Returns the records; the error is the first row that is none.
+    pub(crate) fn into_complete(self) -> Result<Vec<RawRecord>, String> {
+        self.damaged.map_or(Ok(self.records), |(problem, _)| Err(problem))
+    }
+}
+
+/// Reads all kernel records below the profile folder. Fails with [`ProfileError`] if a table is none, or cannot be
+/// read.
+pub fn read_records(profile: &Path) -> Result<CollectionRecords, ProfileError> {
+    let mut read = CollectionRecords::default();
+    if !profile.is_dir() {
+        return Ok(read);
+    }
+    for table in collection_summaries(profile)? {
+        let mut reader = RecordReader::open(&table.0)?;
+        let folder = table.0.ancestors().nth(2);
+        let clock = folder.map(CoreClock::read).unwrap_or_default();
+        let only_device = folder.and_then(only_device);
+        loop {
+            let record = match reader.read_record() {
+                Ok(None) => break,
+                Ok(Some(row)) => raw_record(&row, &clock, only_device),
+                Err(error) => Err(error),
+            };
+            match record {
+                Ok(record) => read.records.extend(record),
+                Err(error @ (ProfileError::Ragged { .. } | ProfileError::Cell { .. })) => {
+                    read.damaged.get_or_insert_with(|| (error.to_string(), 0)).1 += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    // The profiler sorts devices and start times as text.
+    read.records.sort_by_key(|record| record.start);
+    Ok(read)
+}
+
+/// Returns the record of a row; `None` for a row without start or duration. `only_device` is the device of the
+/// profile, which is that of the records of a table without a column for it.
+fn raw_record(
+    row: &KernelRow<'_>,
+    clock: &CoreClock,
+    only_device: Option<u32>,
+) -> Result<Option<RawRecord>, ProfileError> {
+    let (Some(start), Some(duration)) = (row.start()?, row.duration()?) else { return Ok(None) };
+    Ok(Some(RawRecord {
+        kernel: kernel_name(row.kernel()),
+        start,
+        duration,
+        host: 0,
+        device: row.device().or(only_device.filter(|_| !row.has_device_column())).map(LogicalDeviceId),
+        task: row.task(),
+        has_device_column: row.has_device_column(),
+        // A helper whose cells cannot be read is still a record; it matches no case.
+        inputs: row.input_cells()?.parse().unwrap_or_default(),
+        outputs: row.output_cells()?.parse().unwrap_or_default(),
+        counters: row.counters().collect(),
+        blocks: row.blocks(),
+        stream: row.stream(),
+        low_clock: clock.low_clock(start, duration),
+    }))
+}
+
+/// Returns the kernel's name in the form of cases, which shorten long names.
+fn kernel_name(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    KernelName::new(&text).map_or_else(|_| text.clone().into_owned(), |name| name.as_str().to_owned())
+}
+
+/// Assesses every case of a manifest. `expected` has the cases in the order of the manifest, `journals` one journal per
+/// process, by rank. The launches of every process must be recorded. `software` is the change of the host's software.
+pub fn assess_collection(
+    manifest: &Manifest,
+    expected: &[ExpectedLaunches<'_>],
+    journals: &[LaunchJournal],
+    records: &[RawRecord],
+    end: CollectionTermination,
+    software: &SoftwareChange,
+) -> Vec<Attempt> {
+    let (flushes, records) = CacheFlushes::split(manifest, records);
+    let ranks = split_by_rank(manifest, journals, &records);
+    let brackets: Vec<_> = ranks.iter().map(|rank| sentinel_brackets(manifest, &rank.records)).collect();
+    let all = LaunchJournal::merge_all(journals);
+    let mut left = manifest.cases.iter().map(|case| case.ordinal).filter(|o| !all.lines.contains_key(o));
+    let running = left.next().filter(|_| !all.has_ended);
+    let controls = ControlFindings::of_collection(manifest, journals, &all, &records);
+    let cases = manifest.cases.iter().zip(expected).map(|(case, expected)| {
+        let ordinal = case.ordinal;
+        let evidence = ranks.iter().zip(&brackets).map(|(rank, brackets)| {
+            let Some(line) = rank.journal.lines.get(&ordinal) else {
+                return Err(not_launched(ordinal, running, all.is_started, end));
+            };
+            if let Some(outcome) = exception_outcome(line) {
+                return Err(outcome);
+            }
+            match brackets.get(&ordinal) {
+                Some(&(from, to)) => {
+                    let of_case = CollectedCase { kind: manifest.kind, expected, line, flushes: &flushes };
+                    rank_launches(rank, &of_case, &rank.records[from..to])
+                }
+                None => Err(without_bracket(line, &rank.records, end)),
+            }
+        });
+        let evidence: Vec<Result<RankLaunches<'_>, CaseOutcome>> = evidence.collect();
+        match merge_ranks(ordinal, &ranks, evidence) {
+            Ok(evidence) => {
+                let evidence = CaseEvidence { ranks: &ranks, launches: &evidence };
+                assess_case(manifest, case, expected, &evidence, software, &controls)
+            }
+            Err(outcome) => {
+                let launched = all.lines.get(&ordinal).map_or(0, |line| line.launched);
+                Attempt::without_launches(case.case.clone(), launched, outcome)
+            }
+        }
+    });
+    cases.collect()
+}
+
+fn not_launched(
+    ordinal: u32,
+    running: Option<u32>,
+    is_started: bool,
+    end: CollectionTermination,
+) -> CaseOutcome {
+    if Some(ordinal) != running {
+        return CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn");
+    }
+    let (verdict, reason) = match end {
+        CollectionTermination::Stopped => (Verdict::NotRun, "the run was stopped while it ran"),
+        _ if !is_started => (Verdict::NotRun, "the script could not use its device; see its log"),
+        CollectionTermination::TimedOut => {
+            (Verdict::Hung, "the collection did not end within its time limit while it ran")
+        }
+        CollectionTermination::Exited => (Verdict::Crashed, "the process ended while it ran"),
+    };
+    CaseOutcome::new(verdict, reason)
+}
+
+/// Returns the outcome of a launched case whose sentinels are not in the profile.
+fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionTermination) -> CaseOutcome {
+    let (verdict, reason) = match (end, records.is_empty()) {
+        (CollectionTermination::Exited, true) => (Verdict::LostRecords, "msprof left no records".to_owned()),
+        (CollectionTermination::Exited, false) => {
+            let launched = line.launched;
+            (Verdict::LostRecords, format!("{launched} launches, but their sentinels are not in the profile"))
+        }
+        // Its records were not exported, which is not a fault of the case.
+        (CollectionTermination::TimedOut, _) => {
+            (Verdict::NotRun, "the collection was ended before its records were exported".to_owned())
+        }
+        (CollectionTermination::Stopped, _) => {
+            (Verdict::NotRun, "the run was stopped before its records were exported".to_owned())
+        }
+    };
+    CaseOutcome::new(verdict, reason)
+}
+
+fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
+    let error = line.error.as_ref()?;
+    let verdict = if error.is_of_another_rank() {
+        Verdict::NotRun
+    } else if error.is_installation_mismatch() {
+        return Some(CaseOutcome::new(Verdict::Unsupported, error.message.clone()));
+    } else if error.is_wrong_result() {
+        return Some(CaseOutcome::new(Verdict::WrongResult, error.message.clone()));
+    } else if error.is_out_of_memory() {
+        Verdict::Oom
+    } else if error.is_device_fault() || (error.is_compact() && !line.usable) {
+        Verdict::Crashed
+    } else {
+        Verdict::Rejected
+    };
+    // The whole message is the cause, which ends at the first separator of clauses.
+    let message = error.message.replace(CLAUSE_SEPARATOR, ", ");
+    Some(CaseOutcome::new(verdict, format!("{}: {message}", error.class)))
+}
+
+/// Returns the launches of a case by one process, or the reason why its records do not match.
+fn rank_launches<'a>(
+    rank: &RankOutput<'_>,
+    case: &CollectedCase<'_>,
+    records: &'a [RawRecord],
+) -> Result<RankLaunches<'a>, CaseOutcome> {
+    let CollectedCase { kind, expected, line, flushes } = *case;
+    let KernelRecords { launches: own, ran_as } = KernelRecords::find(expected, records)?;
+    match broken_rule(&CaseRecords { kind, rank, expected, line, records, own: &own, flushes }) {
+        Some(outcome) => Err(outcome),
+        None => Ok(RankLaunches { launched: line.launched, records, own, ran_as }),
+    }
+}
+
+/// A case of a collection with its line in the journal of a process.
+#[derive(Clone, Copy)]
+struct CollectedCase<'a> {
+    kind: DataKind,
+    expected: &'a ExpectedLaunches<'a>,
+    line: &'a JournalLine,
+    flushes: &'a CacheFlushes,
+}
+
+/// Launches of a case by all processes.
+struct CaseEvidence<'a> {
+    ranks: &'a [RankOutput<'a>],
+    launches: &'a [RankLaunches<'a>],
+}
+
+fn assess_case(
+    manifest: &Manifest,
+    case: &ManifestCase,
+    expected: &ExpectedLaunches<'_>,
+    evidence: &CaseEvidence<'_>,
+    software: &SoftwareChange,
+    controls: &ControlFindings,
+) -> Attempt {
+    let CaseEvidence { ranks, launches: evidence } = *evidence;
+    let collective = CollectiveKind::of_kernel(&expected.case.kernel)
+        .map(|kind| collective_launches(evidence, kind, manifest.spans_hosts()));
+    let own: Vec<&RawRecord> = match &collective {
+        Some(collective) => collective.records.iter().collect(),
+        None => slowest_records(evidence),
+    };
+    let launched = evidence.first().map_or(0, |first| first.launched);
+    let is_sample = |number: usize| number >= manifest.warm_up as usize;
+    let samples: Vec<i64> = own.iter().skip(manifest.warm_up as usize).map(|r| r.duration.0).collect();
+    let mut keep = accepted_samples(&samples).into_iter();
+    let launches: Vec<Launch> = own
+        .iter()
+        .enumerate()
+        .map(|(number, record)| Launch {
+            number: u32::try_from(number).unwrap_or(u32::MAX),
+            is_measured: is_sample(number),
+            is_accepted: is_sample(number) && keep.next().unwrap_or(false),
+            start: record.start,
+            duration: record.duration,
+        })
+        .collect();
+    let used: Vec<&RawRecord> = own
+        .iter()
+        .zip(&launches)
+        .filter(|(_, launch)| launch.is_accepted)
+        .map(|(record, _)| *record)
+        .collect();
+    let durations: Vec<i64> = used.iter().map(|record| record.duration.0).collect();
+    let counters = match &collective {
+        Some(collective) => collective.counters(&launches),
+        None => counter_means(&used),
+    };
+    // Ranks of a gang wait for each other on devices with clocks of their own.
+    let cycle_rate = if evidence.len() == 1 { cycle_rate(&used) } else { None };
+    let task = used.first().map(|record| record.task.clone()).unwrap_or_default();
+    let outliers = samples.len() - durations.len();
+    let fastest_ranks = fastest_durations(evidence);
+    let mut outcome = noise_outcome(&durations, outliers, expected, evidence);
+    let spread = match &collective {
+        Some(collective) => collective.remarks(&launches, ranks),
+        None => rank_spread(&launches, &fastest_ranks),
+    };
+    if let Some(remark) = spread {
+        outcome.reason = format!("{}; {remark}", outcome.reason);
+    }
+    let contradictions = [far_above_roofline(&durations, expected), on_one_block(&used, expected.case)];
+    for contradiction in contradictions.into_iter().flatten() {
+        outcome = outcome.of_contradicted_attempt(&contradiction);
+    }
+    if let Some(cause) = throttling(&used) {
+        outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
+    }
+    let outcome = software.judge_outcome(controls.judge_outcome(case.ordinal, &outcome));
+    let of_equal_calls = Vec::new();
+    let case = case.case.clone();
+    let measured = Attempt {
+        case,
+        launched,
+        launches,
+        fastest_ranks,
+        counters,
+        task,
+        cycle_rate,
+        outcome,
+        of_equal_calls,
+    };
+    share_attempt(measured, expected, evidence.first().and_then(|first| first.ran_as))
+}
+
+/// Returns the size of the tensors of a case that ran on one block of the vector cores although they are large;
+/// `None` for other cases. The blocks of matrix products follow from the tiles of their output, which may be one.
+fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<String> {
+    let is_on_one = used.iter().all(|record| record.blocks == Some(1) && record.task.is_on_vector_cores());
+    let tensors = case.inputs.iter().chain(&case.outputs).flatten();
+    let bytes = tensors.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
+    (is_on_one && bytes >= ONE_BLOCK_BYTES)
+        .then(|| format!("{ON_ONE_BLOCK}, although its tensors have {} MiB", bytes >> 20))
+}
+
+/// Returns the clause of a reason that states that a large case ran on one block.
+pub(super) fn one_block(reason: &str) -> Option<&str> {
+    find_clause(reason, ON_ONE_BLOCK)
+}
+
+/// Returns how the median of a case exceeds what its work explains; `None` if it does not, and for kernels on an AI
+/// CPU, which have no roofline.
+fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Option<String> {
+    let mut sorted = durations.to_vec();
+    sorted.sort_unstable();
+    let median = median_of_sorted(&sorted)?;
+    let explained = Nanos(expected.fastest.0.saturating_add(LAUNCH_PART.0));
+    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+    let ratio = median / explained.0 as f64;
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let is_far = ratio > MOST_BOUNDS as f64;
+    // The links of a collective are much slower than the memory of the roofline.
+    (is_far && !expected.is_on_ai_cpu && !expected.case.kernel.is_collective()).then(|| {
+        format!("the median is {ratio:.0} times the roofline bound and {LAUNCH_PART} us for the launch, {explained} us together")
+    })
+}
+
+fn counter_means(used: &[&RawRecord]) -> Vec<Option<f64>> {
+    let mean = |index: usize| {
+        let values: Vec<f64> =
+            used.iter().filter_map(|record| record.counters.get(index).copied().flatten()).collect();
+        #[expect(clippy::cast_precision_loss, reason = "a count of launches")]
+        let count = values.len() as f64;
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / count)
+    };
+    (0..COUNTERS.len()).map(mean).collect()
+}
+
+fn noise_outcome(
+    durations: &[i64],
+    outliers: usize,
+    expected: &ExpectedLaunches<'_>,
+    evidence: &[RankLaunches<'_>],
+) -> CaseOutcome {
+    let mut remarks: Vec<String> = expected.notes.to_vec();
+    if outliers > 0 {
+        remarks.push(format!("{outliers} severe outlier{} left out", if outliers == 1 { "" } else { "s" }));
+    }
+    let ran_as = evidence.first().and_then(|first| first.ran_as);
+    let names = expected.names_of(ran_as);
+    let is_own_name = |kernel: &str| is_kernel_name(names, kernel);
+    let foreign: BTreeSet<&str> = evidence
+        .iter()
+        .flat_map(|evidence| evidence.records)
+        .map(|record| record.kernel.as_str())
+        .filter(|kernel| !is_own_name(kernel) && !expected.also_launched.iter().any(|known| known == kernel))
+        .collect();
+    if !foreign.is_empty() {
+        let kernels: Vec<&str> = foreign.into_iter().collect();
+        remarks.push(format!("the call also launched {}", kernels.join(", ")));
+    }
+    let noise = || noise_reason(durations, published_interval(&[durations.to_vec()], 0), None, outliers);
+    let (verdict, first) = match pattern_reason(durations).or_else(noise) {
+        Some(why) => (Verdict::Noisy, why),
+        None => (Verdict::Ok, "every launch recorded".to_owned()),
+    };
+    CaseOutcome::with_remarks(verdict, &first, remarks.iter().map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests;

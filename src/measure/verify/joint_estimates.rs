@@ -1,0 +1,470 @@
+//! Estimates of the cases of a ledger from all collections of the same software together.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    controls::control_change,
+    references::{CaseMedian, CaseReferences, find_references, judge_contradiction},
+    row_patterns::{MedianAgreement, is_mostly_patterned},
+    samples::{TIMER_QUANTUM_NS, pattern_reason},
+};
+use crate::{
+    base::stats::{
+        CaseEstimate, CollectionMedian, DeviceEffects, EffectModel, MIN_OWN_COLLECTIONS, MIN_REPEATED_CASES,
+        PrecisionAim, estimate_median, fit_medians, hash_numbers, repeated_cases,
+    },
+    database::ledger::{KnownCase, Ledger, LedgerError},
+    kernel::{
+        CONFIRMING_COLLECTIONS, CacheState, CaseId, CaseMap, CaseOutcome, CollectionSamples, DeviceDeviation,
+        HostDevice, IntervalMethod, Nanos, production_contradiction,
+    },
+};
+
+/// Medians of one software, with numbers for its cases and collections.
+#[derive(Clone, Debug, Default)]
+struct SoftwareMedians {
+    cases: CaseMap<usize>,
+    /// Number of collections with a pattern, by the number of the case; none for a case without one.
+    patterned: BTreeMap<usize, usize>,
+    collections: BTreeMap<i64, usize>,
+    /// Numbers of the devices of all hosts.
+    devices: BTreeMap<HostDevice, usize>,
+    /// Number of the device of each collection, by its number.
+    device_of_collection: Vec<usize>,
+    medians: Vec<CollectionMedian>,
+}
+
+/// Estimates of the cases of one software.
+#[derive(Clone, Debug, Default)]
+struct SoftwareEstimates {
+    by_case: Vec<Option<EstimatedMedian>>,
+    devices: Vec<DeviceDeviation>,
+}
+
+impl SoftwareMedians {
+    fn add(&mut self, measured: &CollectionSamples, host: &str) {
+        let next = self.cases.len();
+        let case = *self.cases.entry(measured.case.clone()).or_insert(next);
+        let next = self.collections.len();
+        let collection = *self.collections.entry(measured.collection).or_insert(next);
+        if collection == self.device_of_collection.len() {
+            let next = self.devices.len();
+            let device = HostDevice { host: host.to_owned(), device: measured.device };
+            self.device_of_collection.push(*self.devices.entry(device).or_insert(next));
+        }
+        let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
+        self.medians.extend(median);
+        let has_changed = || measured.noise.as_deref().and_then(control_change).is_some();
+        if pattern_reason(&measured.samples).is_some() || has_changed() {
+            *self.patterned.entry(case).or_default() += 1;
+        }
+    }
+
+    /// Returns the logarithms of the medians of each case.
+    fn by_case(&self) -> Vec<Vec<f64>> {
+        let mut by_case = vec![Vec::new(); self.cases.len()];
+        self.medians.iter().for_each(|median| by_case[median.case].push(median.log_median));
+        by_case
+    }
+
+    /// Estimates all cases: jointly if enough of them have several collections, else those with at least three collections
+    /// from their own medians. `by_case` has these, see [`Self::by_case`].
+    fn estimate_cases(&self, by_case: &[Vec<f64>]) -> SoftwareEstimates {
+        let resolutions: Vec<f64> = by_case.iter().map(|medians| timer_resolution(medians)).collect();
+        let has_one_device = self.devices.len() == 1;
+        let repeated = by_case.iter().filter(|medians| medians.len() > 1).count();
+        if repeated < MIN_REPEATED_CASES {
+            let own = by_case.iter().zip(resolutions).map(|(medians, resolution)| {
+                let is_enough = medians.len() >= MIN_OWN_COLLECTIONS;
+                let estimate = is_enough.then(|| estimate_median(medians, resolution))?;
+                let method = match has_one_device {
+                    true => IntervalMethod::CollectionsOnOneDevice,
+                    false => IntervalMethod::Collections,
+                };
+                Some(EstimatedMedian { estimate, method })
+            });
+            return SoftwareEstimates { by_case: own.collect(), devices: Vec::new() };
+        }
+        let model = EffectModel::JointWithDevices(&self.device_of_collection);
+        let fit = fit_medians(&self.medians, &resolutions, model, None);
+        let method = match (&fit.devices, has_one_device) {
+            (Some(_), _) => IntervalMethod::JointFitOfUnequalDevices,
+            (None, true) => IntervalMethod::JointFitOnOneDevice,
+            (None, false) => IntervalMethod::JointFit,
+        };
+        let estimated = |estimate| EstimatedMedian { estimate, method };
+        SoftwareEstimates {
+            by_case: fit.estimates.into_iter().map(|estimate| estimate.map(estimated)).collect(),
+            devices: fit.devices.map_or_else(Vec::new, |found| self.device_deviations(&found)),
+        }
+    }
+
+    fn device_deviations(&self, found: &DeviceEffects) -> Vec<DeviceDeviation> {
+        let deviation = |(place, &number): (&HostDevice, &usize)| DeviceDeviation {
+            place: place.clone(),
+            deviation: found.effects[number].exp_m1(),
+        };
+        self.devices.iter().map(deviation).collect()
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Returns the step of the timer relative to the mean of medians.
+pub(crate) fn timer_resolution(log_medians: &[f64]) -> f64 {
+    TIMER_QUANTUM_NS as f64 / mean(log_medians).exp()
+}
+
+/// Estimate of a case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct EstimatedMedian {
+    pub(crate) estimate: CaseEstimate,
+    pub(crate) method: IntervalMethod,
+}
+
+/// A measured case with what the collections of its newest software show.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct EstimatedCase {
+    /// `None` with too few collections.
+    pub(super) median: Option<EstimatedMedian>,
+    /// Number of collections.
+    pub(super) collections: usize,
+    /// Number of the collections whose durations have a pattern, or in which the control kernels show a change of the device.
+    pub(super) patterned: usize,
+    /// True if the collections disagree.
+    pub(super) disagrees: bool,
+    /// Number of the software.
+    pub(super) software: usize,
+    pub(super) references: Option<CaseReferences>,
+}
+
+impl EstimatedCase {
+    /// Judges the outcome of the row of the case by the other measurements of the ledger.
+    pub(crate) fn judge_row(&self, outcome: CaseOutcome) -> CaseOutcome {
+        match self.references.as_ref().and_then(CaseReferences::contradiction) {
+            Some(contradiction) => judge_contradiction(&outcome, &contradiction, self.collections),
+            None => outcome,
+        }
+    }
+}
+
+/// Estimates by case, from the collections of the case's newest software.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JointEstimates {
+    cache: CacheState,
+    cases: CaseMap<EstimatedCase>,
+    /// Devices that differ, by number of the software; none where they do not.
+    devices: BTreeMap<usize, Vec<DeviceDeviation>>,
+}
+
+/// Measurements of a ledger for the fit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EstimateInput {
+    by_software: BTreeMap<Option<Arc<str>>, SoftwareMedians>,
+    newest: CaseMap<Option<Arc<str>>>,
+    /// Software of each case before the newest one.
+    earlier: CaseMap<Option<Arc<str>>>,
+    /// Name of the host of each collection.
+    hosts: BTreeMap<i64, String>,
+}
+
+impl EstimateInput {
+    /// Creates an input without measurements. Fails with [`LedgerError`] if the hosts of the ledger's collections cannot be read.
+    pub(crate) fn new(ledger: &Ledger) -> Result<Self, LedgerError> {
+        Ok(Self { hosts: ledger.collection_hosts()?, ..Self::default() })
+    }
+
+    /// Adds a measurement; one without an accepted sample is none. They come in the order of their attempts.
+    pub(crate) fn add(&mut self, measured: &CollectionSamples) {
+        if measured.samples.is_empty() {
+            return;
+        }
+        let host = self.hosts.get(&measured.collection).map_or("", String::as_str);
+        self.by_software.entry(measured.software.clone()).or_default().add(measured, host);
+        let earlier = self.newest.insert(measured.case.clone(), measured.software.clone());
+        if let Some(earlier) = earlier.filter(|earlier| *earlier != measured.software) {
+            self.earlier.insert(measured.case.clone(), earlier);
+        }
+    }
+
+    /// Estimates all cases; `cases` has their signatures.
+    fn estimate_cases(&self, cases: &[KnownCase]) -> JointEstimates {
+        let mut all = JointEstimates::default();
+        let log_medians: BTreeMap<&Option<Arc<str>>, Vec<Vec<f64>>> =
+            self.by_software.iter().map(|(software, medians)| (software, medians.by_case())).collect();
+        let mut of_cases = Vec::new();
+        for (number, (software, medians)) in self.by_software.iter().enumerate() {
+            let SoftwareEstimates { by_case: estimates, devices } =
+                medians.estimate_cases(&log_medians[software]);
+            if !devices.is_empty() {
+                all.devices.insert(number, devices);
+            }
+            for (case, &index) in &medians.cases {
+                if self.newest.get(case) == Some(software) {
+                    let of_case = &log_medians[software][index];
+                    let estimated = EstimatedCase {
+                        median: estimates[index],
+                        collections: of_case.len(),
+                        patterned: medians.patterned.get(&index).copied().unwrap_or_default(),
+                        disagrees: disagree(of_case),
+                        software: number,
+                        references: None,
+                    };
+                    all.cases.insert(case.clone(), estimated);
+                    let log_median = mean(of_case);
+                    let earlier = self.earlier.get(case).and_then(|earlier| {
+                        let index = self.by_software.get(earlier)?.cases.get(case)?;
+                        Some(mean(&log_medians.get(earlier)?[*index]))
+                    });
+                    of_cases.push(CaseMedian { case: case.clone(), log_median, earlier, software: number });
+                }
+            }
+        }
+        for (case, references) in find_references(of_cases, cases) {
+            if let Some(estimated) = all.cases.get_mut(&case) {
+                estimated.references = Some(references);
+            }
+        }
+        all
+    }
+}
+
+impl JointEstimates {
+    /// Estimates all cases of a ledger in one state of the cache. Fails with [`LedgerError`] if it cannot be read.
+    pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
+        let mut input = EstimateInput::new(ledger)?;
+        ledger.for_each_measurement(cache, |measured| input.add(measured))?;
+        Self::from_input(&input, ledger, cache)
+    }
+
+    /// Estimates all cases from measurements of a ledger in one state of the cache. Fails with [`LedgerError`] if the signatures of
+    /// the cases cannot be read.
+    pub(crate) fn from_input(
+        input: &EstimateInput,
+        ledger: &Ledger,
+        cache: CacheState,
+    ) -> Result<Self, LedgerError> {
+        if input.by_software.is_empty() {
+            return Ok(Self { cache, ..Self::default() });
+        }
+        Ok(Self { cache, ..input.estimate_cases(&ledger.known_cases()?) })
+    }
+
+    /// Returns the number of collections of a case, 0 without a measurement.
+    pub(crate) fn collection_count(&self, case: &CaseId) -> usize {
+        self.cases.get(case).map_or(0, |found| found.collections)
+    }
+
+    /// Returns the cases with measurements.
+    pub(crate) fn measured_cases(&self) -> impl Iterator<Item = &CaseId> {
+        self.cases.keys()
+    }
+
+    /// Returns the devices that differ, with their deviations, in the measurements with the newest software of any of the cases;
+    /// none if they do not.
+    pub(crate) fn unequal_devices(&self, cases: &[&CaseId]) -> &[DeviceDeviation] {
+        let software = cases.iter().filter_map(|case| Some(self.cases.get(*case)?.software)).max();
+        software.and_then(|number| self.devices.get(&number)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns what the collections of a case show; `None` without a measurement.
+    pub(crate) fn estimated_case(&self, case: &CaseId) -> Option<&EstimatedCase> {
+        self.cases.get(case)
+    }
+
+    /// Returns the estimate of a case; `None` if the ledger has too few collections for one.
+    pub(crate) fn of_case(&self, case: &CaseId) -> Option<&EstimatedMedian> {
+        self.cases.get(case)?.median.as_ref()
+    }
+
+    /// Returns the durations with which the median of a case is compared; `None` without a measurement.
+    pub(crate) fn references_of(&self, case: &CaseId) -> Option<&CaseReferences> {
+        self.cases.get(case)?.references.as_ref()
+    }
+
+    /// Returns true if the median of a case contradicts other measurements or production, and another collection is to
+    /// confirm it.
+    pub(crate) fn needs_confirmation(&self, case: &CaseId, production: Option<Nanos>) -> bool {
+        let Some(references) = self.references_of(case) else { return false };
+        let by_production = production.and_then(|production| {
+            production_contradiction(references.log_median.exp(), production, self.cache)
+        });
+        (1..CONFIRMING_COLLECTIONS).contains(&self.collection_count(case))
+            && (by_production.is_some() || references.contradiction().is_some())
+    }
+
+    /// Returns the number of the cases whose interval is as narrow as demanded.
+    pub(crate) fn count_precise(&self, cases: &[&CaseId], aim: PrecisionAim) -> usize {
+        let estimates = cases.iter().filter_map(|case| self.of_case(case)).map(|median| median.estimate);
+        estimates
+            .filter(|estimate| aim.is_reached(estimate, timer_resolution(&[estimate.log_median])))
+            .count()
+    }
+
+    /// Returns true if another collection of the case is to show whether the pattern of its durations is its own or one of a
+    /// collection, or which of its collections is right.
+    fn has_open_pattern(&self, case: &CaseId, aim: PrecisionAim) -> bool {
+        let Some(&EstimatedCase { collections, patterned, disagrees, .. }) = self.cases.get(case) else {
+            return false;
+        };
+        (is_mostly_patterned(patterned, collections) || disagrees)
+            && collections < MIN_OWN_COLLECTIONS.min(aim.max_collections)
+    }
+
+    /// Returns the indices of the cases that another collection is to measure for a precision. Until the variance between
+    /// collections is known, these are cases of one collection: all of a small plan, else a fifth; then the cases whose
+    /// intervals are too wide and can reach the precision. Cases whose durations have a pattern, or whose collections disagree,
+    /// are measured in up to three collections. A case without measurements is not among them.
+    pub(crate) fn cases_to_repeat(&self, cases: &[&CaseId], aim: PrecisionAim) -> Vec<usize> {
+        let count = |index: &usize| self.collection_count(cases[*index]);
+        let measured: Vec<usize> = (0..cases.len()).filter(|index| count(index) > 0).collect();
+        let goal = repeated_cases(measured.len());
+        let repeated = measured.iter().filter(|index| count(index) > 1).count();
+        if repeated < goal {
+            let mut single: Vec<usize> = measured.into_iter().filter(|index| count(index) == 1).collect();
+            // A random part that does not depend on the order of the plan or on an interruption.
+            single.sort_by_key(|index| hash_numbers(&[cases[*index].seed()]));
+            let chosen = single.iter().enumerate();
+            let is_chosen = |(place, index): &(usize, &usize)| {
+                *place < goal - repeated || self.has_open_pattern(cases[**index], aim)
+            };
+            let mut chosen: Vec<usize> = chosen.filter(is_chosen).map(|(_, index)| *index).collect();
+            chosen.sort_unstable();
+            return chosen;
+        }
+        let can_be_more_precise = |index: &usize| match self.of_case(cases[*index]) {
+            None => count(index) < MIN_OWN_COLLECTIONS.min(aim.max_collections),
+            Some(median) => {
+                let estimate = &median.estimate;
+                aim.needs_another_collection(estimate, timer_resolution(&[estimate.log_median]))
+            }
+        };
+        let is_open = |index: &usize| can_be_more_precise(index) || self.has_open_pattern(cases[*index], aim);
+        measured.into_iter().filter(is_open).collect()
+    }
+}
+
+/// Returns true if the logarithms of the medians of a case's collections disagree.
+fn disagree(log_medians: &[f64]) -> bool {
+    let medians: Vec<f64> = log_medians.iter().map(|median| median.exp()).collect();
+    MedianAgreement::of_medians(&medians).is_some_and(|agreement| agreement.is_poor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(case: u32, collection: i64, software: &str, median: i64) -> CollectionSamples {
+        let samples = (-5..=5).map(|step| median + 20 * step).collect();
+        let software = Some(software.into());
+        let case = CaseId::from_stored(format!("{case:016x}"));
+        let device = u32::try_from(collection % 3).expect("a device");
+        CollectionSamples { case, collection, device, software, noise: None, samples }
+    }
+
+    fn estimates(measurements: &[CollectionSamples]) -> JointEstimates {
+        let mut input = EstimateInput::default();
+        measurements.iter().for_each(|measured| input.add(measured));
+        input.estimate_cases(&[])
+    }
+
+    /// Precise cases, two collections of one of which are 10 % apart.
+    #[test]
+    fn cases_whose_collections_disagree_are_measured_in_three_collections() {
+        let aim = PrecisionAim { half_width: 0.5, max_collections: 8 };
+        let cases: Vec<CaseId> = (0..30).map(|case| CaseId::from_stored(format!("{case:016x}"))).collect();
+        let cases: Vec<&CaseId> = cases.iter().collect();
+        let median = |case, collection| if (case, collection) == (7, 2) { 110_000 } else { 100_000 };
+        let all = |collections| -> Vec<CollectionSamples> {
+            let each = (1..=collections).flat_map(|collection| (0..30).map(move |case| (case, collection)));
+            each.map(|(case, collection)| measured(case, collection, "8.5", median(case, collection)))
+                .collect()
+        };
+        assert_eq!(estimates(&all(2)).cases_to_repeat(&cases, aim), [7]);
+        assert_eq!(estimates(&all(3)).cases_to_repeat(&cases, aim), [0; 0]);
+    }
+
+    /// Precise cases: the collections of one of them had another clock at their end, and the last one shows that it was theirs.
+    #[test]
+    fn cases_of_a_device_that_changed_are_measured_in_three_collections() {
+        let aim = PrecisionAim { half_width: 0.05, max_collections: 8 };
+        let cases: Vec<CaseId> = (0..30).map(|case| CaseId::from_stored(format!("{case:016x}"))).collect();
+        let cases: Vec<&CaseId> = cases.iter().collect();
+        let mut all: Vec<CollectionSamples> = Vec::new();
+        for collection in 1..=3 {
+            all.extend((0..30).map(|case| measured(case, collection, "8.5", 100_000)));
+            let reason = "the control kernel copy of device 1 took +4.0 % at the end of the collection";
+            all.iter_mut()
+                .filter(|one| one.case == *cases[7])
+                .for_each(|one| one.noise = Some(reason.into()));
+            let repeated = estimates(&all).cases_to_repeat(&cases, aim);
+            match collection {
+                1 => assert_eq!(repeated.len(), 30, "few cases are measured twice"),
+                2 => assert_eq!(repeated, [7]),
+                _ => assert_eq!(repeated, [0; 0]),
+            }
+        }
+    }
+
+    /// An attempt whose samples are all outliers does not make its software the newest.
+    #[test]
+    fn attempts_without_an_accepted_sample_do_not_count() {
+        let all = [1, 2, 3].map(|collection| measured(1, collection, "8.3", 100_000));
+        let empty = CollectionSamples { samples: Vec::new(), ..measured(1, 4, "8.5", 100_000) };
+        let case = all[0].case.clone();
+        let of = |measurements: &[CollectionSamples]| {
+            let found = estimates(measurements);
+            (found.of_case(&case).copied(), found.collection_count(&case), found.cases[&case].software)
+        };
+        assert_eq!(of(&[&all[..], &[empty]].concat()), of(&all));
+        assert!(of(&all).0.is_some());
+    }
+
+    #[test]
+    fn few_cases_need_three_collections() {
+        let case = CaseId::from_stored(format!("{:016x}", 1));
+        let mut all = vec![measured(1, 1, "8.5", 100_000), measured(1, 2, "8.5", 101_000)];
+        assert_eq!(estimates(&all).of_case(&case), None);
+        all.push(measured(1, 3, "8.5", 99_000));
+        let Some(EstimatedMedian { estimate, method: IntervalMethod::Collections }) =
+            estimates(&all).of_case(&case).copied()
+        else {
+            panic!("an estimate from its own medians");
+        };
+        all.iter_mut().for_each(|measured| measured.device = 1);
+        let on_one = estimates(&all).of_case(&case).map(|median| median.method);
+        assert_eq!(on_one, Some(IntervalMethod::CollectionsOnOneDevice));
+        assert_eq!(estimate.collections, 3);
+        assert!((0.01..0.05).contains(&estimate.half_width), "{estimate:?}");
+    }
+
+    #[test]
+    fn cases_of_one_collection_are_estimated_from_repeated_ones() {
+        let median = |case: u32, collection: i64| 100_000 + i64::from(case) * 1000 + collection * 300;
+        let mut all: Vec<_> = (0..40).map(|case| measured(case, 1, "8.5", median(case, 1))).collect();
+        all.extend((0..25).map(|case| measured(case, 2, "8.5", median(case, 2))));
+        // Cases of other software are estimated apart.
+        all.extend((50..60).map(|case| measured(case, 9, "8.3", 5_000)));
+        let estimates = estimates(&all);
+        let count = |number: u32| {
+            let case = CaseId::from_stored(format!("{number:016x}"));
+            estimates
+                .of_case(&case)
+                .map(|median| (median.method == IntervalMethod::JointFit, median.estimate.collections))
+        };
+        assert_eq!((count(3), count(30), count(55)), (Some((true, 2)), Some((true, 1)), None));
+    }
+
+    #[test]
+    fn only_collections_of_the_newest_software_count() {
+        let mut all: Vec<_> = (0..30).map(|case| measured(case, 1, "8.3", 50_000)).collect();
+        all.extend((0..30).map(|case| measured(case, 2, "8.3", 50_100)));
+        all.push(measured(4, 3, "8.5", 40_000));
+        let estimates = estimates(&all);
+        let of = |number: u32| estimates.of_case(&CaseId::from_stored(format!("{number:016x}"))).copied();
+        assert_eq!(of(4), None, "one collection of the newest software");
+        assert_eq!(of(5).map(|median| median.estimate.collections), Some(2));
+    }
+}

@@ -1,0 +1,284 @@
+//! Journal of the replay script: the launches of each case.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use serde::Deserialize;
+
+use crate::kernel::{CollectionEnd, ImportedVersions};
+
+/// Line of one case.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct JournalLine {
+    /// Position of the case in its collection.
+    pub ordinal: u32,
+    /// Number of calls that returned.
+    pub launched: u32,
+    /// Exception raised by the call.
+    pub error: Option<PythonException>,
+    /// False if the exception was raised when the device was synchronised, so that the device cannot be used any more.
+    #[serde(default = "is_usable")]
+    pub usable: bool,
+    /// Seconds of the case, including the construction of its tensors.
+    #[serde(default)]
+    pub seconds: Option<f64>,
+    /// Part by which the product before the case took longer than the fastest of the collection, if its clock had not risen
+    /// again.
+    #[serde(default)]
+    pub unsettled: Option<f64>,
+}
+
+/// Greatest number of characters of an exception in a remark.
+const MOST_SUMMARY: usize = 160;
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct PythonException {
+    #[serde(rename = "type")]
+    pub class: String,
+    pub message: String,
+}
+
+impl PythonException {
+    /// Returns true if device memory ran out: torch's own error, or the runtime's error 207001, whose text names the
+    /// allocation that failed (EL0004 in CANN's list).
+    pub fn is_out_of_memory(&self) -> bool {
+        let message = self.message.to_ascii_lowercase();
+        self.class.ends_with("OutOfMemoryError")
+            || message.contains("out of memory")
+            || self.message.contains("EL0004")
+            || self.error_codes().any(|code| code == 207_001)
+    }
+
+    /// Returns true if the catalogue's call does not fit the installed packages, which the script checks before it
+    /// launches anything.
+    pub fn is_installation_mismatch(&self) -> bool {
+        self.class == "InstallationMismatch"
+    }
+
+    /// Returns true if a collective returned wrong data, which the script compares before it launches samples.
+    pub fn is_wrong_result(&self) -> bool {
+        self.class == "WrongResult"
+    }
+
+    /// Returns true if this process skipped the case because another rank could not launch it.
+    pub fn is_of_another_rank(&self) -> bool {
+        self.class == "OtherRank"
+    }
+
+    /// Returns true if the device failed, not the call: error codes 107xxx and 507xxx of the runtime.
+    pub fn is_device_fault(&self) -> bool {
+        self.error_codes().any(|code| matches!(code / 1000, 107 | 507))
+    }
+
+    /// Returns the class and the beginning of the message without details, which differ between equal errors, as one clause of
+    /// a reason.
+    fn summary(&self) -> String {
+        let text = format!("{}: {}", self.class, self.message);
+        let end = [";", " ("].iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
+        text[..end].chars().take(MOST_SUMMARY).collect::<String>().trim_end().to_owned()
+    }
+
+    /// Returns true for an error of CANN without a code, as torch_npu prints it with compact error output.
+    pub fn is_compact(&self) -> bool {
+        self.message.contains("CANN error:")
+    }
+
+    /// Error codes of CANN's functions: numbers of six digits after `error code is` or `error code:`, the wordings of
+    /// torch_npu.
+    fn error_codes(&self) -> impl Iterator<Item = u32> {
+        self.message.split("error code").skip(1).filter_map(|rest| {
+            let rest = rest.strip_prefix(" is").unwrap_or(rest);
+            let rest = rest.strip_prefix(':').unwrap_or(rest).trim_start();
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            rest.get(..digits).filter(|code| code.len() == 6)?.parse().ok()
+        })
+    }
+}
+
+const fn is_usable() -> bool {
+    true
+}
+
+/// Journal of a process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LaunchJournal {
+    /// Lines by ordinal; a case without a line was not reached.
+    pub lines: BTreeMap<u32, JournalLine>,
+    /// Devices that torch counts, once the script has imported it.
+    pub device_count: Option<u32>,
+    /// True if the script could use its device.
+    pub is_started: bool,
+    /// Time at which it could, in seconds since the epoch by the host's clock.
+    pub started_at: Option<f64>,
+    /// Versions of the script's process; `None` if it could not use its device, or was rendered by an earlier npubench.
+    pub imported: Option<ImportedVersions>,
+    /// True if the script launched all its cases.
+    pub is_done: bool,
+    /// True if the script ended by itself, also after a case left the device unusable; no case was running then.
+    pub has_ended: bool,
+    /// Exception that prevented the launches of the control kernels.
+    pub controls_error: Option<PythonException>,
+    /// Exception that ended the launches that settle the clock before each case.
+    pub settling_error: Option<PythonException>,
+}
+
+impl LaunchJournal {
+    /// Merges the journals of several processes: what all of them did, with the time of the last.
+    pub fn merge_all(journals: &[Self]) -> Self {
+        let [first, others @ ..] = journals else { return Self::default() };
+        let mut all = first.clone();
+        for journal in others {
+            all.lines.retain(|ordinal, _| journal.lines.contains_key(ordinal));
+            for (ordinal, line) in &mut all.lines {
+                let other = journal.lines.get(ordinal).and_then(|line| line.seconds);
+                line.seconds = line.seconds.zip(other).map(|(one, other)| one.max(other));
+                let other = journal.lines.get(ordinal).and_then(|line| line.unsettled);
+                line.unsettled = line.unsettled.into_iter().chain(other).reduce(f64::max);
+            }
+            all.is_started &= journal.is_started;
+            all.started_at = all.started_at.zip(journal.started_at).map(|(one, other)| one.max(other));
+            all.is_done &= journal.is_done;
+            all.has_ended &= journal.has_ended;
+            all.controls_error = all.controls_error.or_else(|| journal.controls_error.clone());
+            all.settling_error = all.settling_error.or_else(|| journal.settling_error.clone());
+        }
+        all
+    }
+
+    /// Returns the remark on a case before which the clock had not risen; `None` if it had.
+    pub(super) fn unsettled_remark(&self, ordinal: u32) -> Option<String> {
+        let unsettled = self.lines.get(&ordinal)?.unsettled?;
+        let percent = 100.0 * unsettled;
+        Some(format!(
+            "the clock had not risen before its launches: a matrix product took {percent:.1} % longer than its fastest in the collection"
+        ))
+    }
+
+    /// Returns remarks on launches beside those of the cases that failed.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let controls =
+            self.controls_error.as_ref().map(|error| format!("without control kernels: {}", error.summary()));
+        let settling = self.settling_error.as_ref();
+        let settling =
+            settling.map(|error| format!("the clock was not settled before each case: {}", error.summary()));
+        controls.into_iter().chain(settling).collect()
+    }
+}
+
+/// Reads a journal; a missing file is an empty journal, and a truncated line ends it.
+pub fn read_journal(path: &Path) -> LaunchJournal {
+    #[derive(Deserialize)]
+    struct JournalMark {
+        device_count: Option<u32>,
+        started: Option<bool>,
+        at: Option<f64>,
+        done: Option<bool>,
+        software: Option<ImportedVersions>,
+        /// End of the collection at which the control kernels were launched, and the exception that prevented it.
+        controls: Option<CollectionEnd>,
+        error: Option<PythonException>,
+        settling_error: Option<PythonException>,
+    }
+    let mut journal = LaunchJournal::default();
+    for line in fs::read_to_string(path).unwrap_or_default().lines() {
+        if let Ok(case) = serde_json::from_str::<JournalLine>(line) {
+            journal.lines.insert(case.ordinal, case);
+            continue;
+        }
+        match serde_json::from_str::<JournalMark>(line) {
+            Ok(JournalMark {
+                device_count: None,
+                started: None,
+                done: None,
+                controls: None,
+                settling_error: None,
+                ..
+            })
+            | Err(_) => {
+                break;
+            }
+            Ok(mark) => {
+                journal.device_count = journal.device_count.or(mark.device_count);
+                journal.is_started |= mark.started == Some(true);
+                journal.started_at = journal.started_at.or(mark.at);
+                journal.imported = journal.imported.take().or(mark.software);
+                journal.is_done |= mark.done == Some(true);
+                journal.has_ended |= mark.done.is_some();
+                journal.controls_error = journal.controls_error.take().or(mark.error);
+                journal.settling_error = journal.settling_error.take().or(mark.settling_error);
+            }
+        }
+    }
+    journal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truncated_line_ends_the_journal() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("j");
+        fs::write(&path, "{\"ordinal\":0,\"launched\":5,\"error\":null}\n{\"ordinal\":1,\"laun")
+            .expect("written");
+        let journal = read_journal(&path);
+        assert_eq!((journal.lines.len(), journal.is_done), (1, false));
+        assert_eq!(read_journal(&folder.path().join("missing")), LaunchJournal::default());
+    }
+
+    #[test]
+    fn failed_launches_beside_the_cases_are_read_from_every_process() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("j");
+        let text = "{\"settling_error\":{\"type\":\"A\",\"message\":\"a\"}}\n\
+                    {\"controls\":\"begin\",\"error\":{\"type\":\"B\",\"message\":\"b\"}}\n\
+                    {\"controls\":\"end\",\"error\":null}\n{\"done\":true}\n";
+        fs::write(&path, text).expect("written");
+        let merged = LaunchJournal::merge_all(&[LaunchJournal::default(), read_journal(&path)]);
+        let expected = ["without control kernels: B: b", "the clock was not settled before each case: A: a"];
+        assert_eq!(merged.remarks(), expected);
+        assert!(read_journal(&path).is_done);
+    }
+
+    /// Wordings of torch_npu and of CANN, from their sources and from logs of users.
+    #[test]
+    fn causes_of_exceptions_are_read_from_every_wording() {
+        let fault = [
+            "Initialize:build/CMakeFiles/torch_npu.dir/compiler_depend.ts:147 NPU function error: \
+             c10_npu::SetDevice(device_id_), error code is 107001 [ERROR] ERR00100 PTA call acl api failed",
+            "NPU function error: c10_npu::acl::AclrtSynchronizeStreamWithTimeout(stream()), error code is 507015",
+            "ACL stream synchronize failed, error code:507015",
+            "ACL stream synchronize failed, error code: 507048",
+            " NPU error,NPU error code is:507018 [ERROR] ERR01001 OPS internal error",
+            "NPU warning, error code is 507035[Error]: [Error]: The vector core execution is abnormal.",
+        ];
+        let memory = [
+            "NPU out of memory. Tried to allocate 80.00 GiB",
+            "NPU function error: aclrtMalloc, error code is 207001 [Error]: Failed to apply for memory.",
+            "call aclnnBatchMatMul failed, error code is 207001",
+            "Memory_Allocation_Failure(EL0004): Failed to allocate memory requested by APP module.",
+            "EL0004: [PID: 1119] Failed to allocate memory. Possible Cause: Available memory is insufficient.",
+        ];
+        let call = [
+            "size of tensor a (107520) must match the size of tensor b (507015)",
+            "mat1 and mat2 shapes cannot be multiplied",
+            "call aclnnSwiGlu failed, error code is 161002 EZ1001: Shape of x is invalid",
+            "call aclnnAdd failed, error code is 561103",
+            "error code is 50701",
+            "error code",
+        ];
+        let raised =
+            |message: &str| PythonException { class: "RuntimeError".to_owned(), message: message.to_owned() };
+        let causes = |message: &&str| (raised(message).is_device_fault(), raised(message).is_out_of_memory());
+        for message in &fault {
+            assert_eq!(causes(message), (true, false), "{message}");
+        }
+        for message in &memory {
+            assert_eq!(causes(message), (false, true), "{message}");
+        }
+        for message in &call {
+            assert_eq!(causes(message), (false, false), "{message}");
+        }
+        assert!(raised("CANN error: The argument is invalid.Reason: Set device failed").is_compact());
+    }
+}

@@ -1,0 +1,370 @@
+//! Attempts of a ledger during which the clock of the device was lower than during others, or higher than that of most devices.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::equal_calls::{failed_as_other, is_measured_as};
+use crate::{
+    base::stats::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits, median_of_floats},
+    database::ledger::{EqualAttempt, Ledger, LedgerError, StoredControl, StoredCycleRate},
+    kernel::{
+        CacheState, CaseId, CaseOutcome, CollectionEnd, ControlKernel, KernelName, Verdict,
+        catalogue::Catalogue,
+    },
+};
+
+/// Least number of cases by which a collection is judged.
+const LEAST_CASES: usize = 3;
+
+/// An attempt at a clock that deviates.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LowClockAttempt {
+    pub(crate) attempt: StoredCycleRate,
+    /// `throttled`, with the difference and what it was compared with.
+    pub(crate) outcome: CaseOutcome,
+}
+
+/// An accepted attempt that does not count any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Withdrawal {
+    /// Key of the attempt.
+    pub(crate) attempt: i64,
+    pub(crate) case: CaseId,
+    /// Key of its collection.
+    pub(crate) collection: i64,
+    pub(crate) outcome: CaseOutcome,
+}
+
+/// Attempts and collections at a clock that deviates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct LowClocks {
+    pub(crate) attempts: Vec<LowClockAttempt>,
+    /// Keys of the collections of which most cases had such a clock, by run and device.
+    collections: BTreeMap<(String, u32), BTreeMap<i64, CollectionDeficit>>,
+}
+
+/// Deficit of the clock of a collection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct CollectionDeficit {
+    /// Median of its cases; below 0 for a higher clock.
+    median: f64,
+    is_undecided: bool,
+}
+
+/// Devices of a run on which collections run: those without a finished one may have either of two clocks that differ.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunningDevices {
+    pub(crate) run: String,
+    pub(crate) devices: BTreeSet<u32>,
+}
+
+/// A device with several collections at a clock that deviates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviatingDevice {
+    pub(crate) device: u32,
+    pub(crate) reason: String,
+    /// True if no majority of devices shows that it is this one that deviates.
+    pub(crate) is_undecided: bool,
+}
+
+/// Cycles per time of a case or of a control kernel in a collection.
+#[derive(Clone, Copy, Debug)]
+struct ComparedRate<'a> {
+    collection: i64,
+    run: &'a str,
+    /// Device as the host numbers it: the processes of a gang have clocks of their own.
+    device: u32,
+    place: LaunchPlace,
+    kernel: ComparedKernel<'a>,
+    rate: CycleRate,
+    /// Cycles of a launch, in the same unit for all that are compared.
+    cycles: Option<f64>,
+    /// Index of the attempt; `None` for a control kernel.
+    attempt: Option<usize>,
+}
+
+/// Place in the order of launches of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LaunchPlace {
+    Begin,
+    Case,
+    End,
+}
+
+/// Launches that have equal cycles at every clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum ComparedKernel<'a> {
+    Case(&'a CaseId),
+    /// A control kernel, by the kernel that ran.
+    Control(ControlKernel, &'a str),
+}
+
+impl<'a> ComparedRate<'a> {
+    /// Returns the rate of a control kernel; `None` without cycles.
+    fn of_control(stored: &'a StoredControl) -> Option<Self> {
+        let StoredControl { collection, run, reading, .. } = stored;
+        let rate = reading.cycle_rate?;
+        #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+        let mut durations: Vec<f64> = reading.durations.iter().map(|nanos| *nanos as f64).collect();
+        Some(Self {
+            collection: *collection,
+            run,
+            device: reading.device,
+            place: match reading.end {
+                CollectionEnd::Begin => LaunchPlace::Begin,
+                CollectionEnd::End => LaunchPlace::End,
+            },
+            kernel: ComparedKernel::Control(reading.control, &reading.kernel),
+            rate,
+            cycles: median_of_floats(&mut durations).map(|median| median * rate.per_microsecond),
+            attempt: None,
+        })
+    }
+}
+
+impl LowClocks {
+    /// Compares the cycles per time of all attempts in one state of the cache with the same software. Fails with
+    /// [`LedgerError`] if the ledger cannot be read.
+    pub(crate) fn from_ledger(ledger: &Ledger, cache: CacheState) -> Result<Self, LedgerError> {
+        Ok(Self::from_rates(ledger.cycle_rates(cache)?, &ledger.all_controls(cache)?))
+    }
+
+    /// Compares those of the collections with the same software and state of the cache as this one, while collections run on
+    /// other devices of its run.
+    pub(crate) fn of_software(
+        ledger: &Ledger,
+        collection: i64,
+        running: &RunningDevices,
+    ) -> Result<Self, LedgerError> {
+        let rates = ledger.cycle_rates_of_software(collection)?;
+        Ok(Self::from_rates_beside(rates, &ledger.controls_of_software(collection)?, running))
+    }
+
+    fn from_rates(rates: Vec<StoredCycleRate>, controls: &[StoredControl]) -> Self {
+        Self::from_rates_beside(rates, controls, &RunningDevices::default())
+    }
+
+    fn from_rates_beside(
+        rates: Vec<StoredCycleRate>,
+        controls: &[StoredControl],
+        running: &RunningDevices,
+    ) -> Self {
+        let mut by_software: BTreeMap<Option<String>, Vec<StoredCycleRate>> = BTreeMap::new();
+        for rate in rates {
+            by_software.entry(rate.software.clone()).or_default().push(rate);
+        }
+        let mut found = Self::default();
+        for (software, rates) in by_software {
+            // Those of a collection whose attempts were all refused, such as for its durations, are no reference either.
+            let judged: BTreeSet<i64> = rates.iter().map(|stored| stored.collection).collect();
+            let same = controls
+                .iter()
+                .filter(|stored| stored.software == software && judged.contains(&stored.collection));
+            found.add_software(&rates, same.filter_map(ComparedRate::of_control).collect(), running);
+        }
+        found
+    }
+
+    /// Adds the attempts of one software. Control kernels are compared as cases are: every collection has them, so that they
+    /// are evidence of the clock of collections without a common case.
+    fn add_software(
+        &mut self,
+        rates: &[StoredCycleRate],
+        controls: Vec<ComparedRate<'_>>,
+        running: &RunningDevices,
+    ) {
+        let of_attempts = rates.iter().enumerate().map(|(index, stored)| ComparedRate {
+            collection: stored.collection,
+            run: &stored.run,
+            device: stored.device,
+            place: LaunchPlace::Case,
+            kernel: ComparedKernel::Case(&stored.case),
+            rate: stored.rate,
+            cycles: stored.cycles,
+            attempt: Some(index),
+        });
+        let mut compared: Vec<ComparedRate<'_>> = of_attempts.chain(controls).collect();
+        compared.sort_by_key(|one| (one.collection, one.device, one.place));
+        let mut kernels: HashMap<ComparedKernel<'_>, usize> = HashMap::new();
+        let mut collections: BTreeMap<(i64, u32), usize> = BTreeMap::new();
+        let mut runs: HashMap<&str, usize> = HashMap::new();
+        let readings: Vec<CycleReading> = compared
+            .iter()
+            .map(|one| {
+                let next = kernels.len();
+                let case = *kernels.entry(one.kernel).or_insert(next);
+                let next = collections.len();
+                let collection = *collections.entry((one.collection, one.device)).or_insert(next);
+                let next = runs.len();
+                let run = *runs.entry(one.run).or_insert(next);
+                CycleReading {
+                    case,
+                    collection,
+                    run,
+                    device: one.device,
+                    rate: one.rate,
+                    cycles: one.cycles,
+                    is_control: one.attempt.is_none(),
+                }
+            })
+            .collect();
+        let awaited: Vec<(usize, u32)> = match runs.get(running.run.as_str()) {
+            Some(run) => running.devices.iter().map(|device| (*run, *device)).collect(),
+            None => Vec::new(),
+        };
+        let all_deficits = find_clock_deficits(&readings, &awaited);
+        let mut deficits: Vec<Option<ClockDeficit>> = vec![None; rates.len()];
+        let mut from = 0;
+        let is_same = |one: &ComparedRate<'_>, other: &ComparedRate<'_>| {
+            (one.collection, one.device) == (other.collection, other.device)
+        };
+        for of_collection in compared.chunk_by(is_same) {
+            let found = &all_deficits[from..from + of_collection.len()];
+            from += of_collection.len();
+            // Control kernels help to find the deficits of cases, but are no cases.
+            let cases: Vec<(usize, Option<ClockDeficit>)> = of_collection
+                .iter()
+                .zip(found)
+                .filter_map(|(one, found)| Some((one.attempt?, *found)))
+                .collect();
+            let mut off: Vec<ClockDeficit> = cases.iter().filter_map(|(_, found)| *found).collect();
+            if let Some((first, _)) = cases.first().copied().filter(|_| cases.len() >= LEAST_CASES)
+                && off.len() * 2 > cases.len()
+            {
+                off.sort_unstable_by(|one, other| one.deficit.total_cmp(&other.deficit));
+                let ClockDeficit { deficit: median, is_undecided, .. } = off[off.len() / 2];
+                let place = (rates[first].run.clone(), rates[first].device);
+                let collections = self.collections.entry(place).or_default();
+                collections.insert(rates[first].collection, CollectionDeficit { median, is_undecided });
+            }
+            for (attempt, found) in cases {
+                // The reference is a reading of the same case, so that it is one of an attempt.
+                let reference =
+                    |found: ClockDeficit| found.reference.and_then(|index| compared[index].attempt);
+                deficits[attempt] = found.map(|found| ClockDeficit { reference: reference(found), ..found });
+            }
+        }
+        for (stored, deficit) in rates.iter().zip(&deficits) {
+            let Some(deficit) = deficit.as_ref().filter(|_| stored.verdict != Verdict::Throttled) else {
+                continue;
+            };
+            let outcome = deficit_outcome(stored, deficit, rates);
+            self.attempts.push(LowClockAttempt { attempt: stored.clone(), outcome });
+        }
+    }
+
+    /// Returns true if an attempt at a clock that deviates is accepted.
+    pub(crate) const fn has_accepted(&self) -> bool {
+        !self.attempts.is_empty()
+    }
+
+    /// Returns the accepted attempts in their order, with those that share their launches: rows of the same call under
+    /// another name, and cases that ran as another kernel.
+    pub(crate) fn withdrawals(
+        &self,
+        ledger: &Ledger,
+        catalogue: &Catalogue,
+    ) -> Result<Vec<Withdrawal>, LedgerError> {
+        let mut withdrawn = BTreeMap::new();
+        for LowClockAttempt { attempt: stored, outcome } in &self.attempts {
+            for other in ledger.attempts_of_same_signature(stored.attempt)? {
+                let Some(outcome) = equal_outcome(&other, outcome, catalogue) else { continue };
+                let EqualAttempt { attempt, case, .. } = other;
+                withdrawn.entry(attempt).or_insert(Withdrawal {
+                    attempt,
+                    case,
+                    collection: stored.collection,
+                    outcome,
+                });
+            }
+            let (attempt, case, collection) = (stored.attempt, stored.case.clone(), stored.collection);
+            withdrawn.insert(attempt, Withdrawal { attempt, case, collection, outcome: outcome.clone() });
+        }
+        Ok(withdrawn.into_values().collect())
+    }
+
+    /// Returns the devices of a run with several collections at a clock that deviates, each with a reason.
+    pub(crate) fn deviating_devices(&self, run: &str) -> Vec<DeviatingDevice> {
+        let several =
+            self.collections.iter().filter(|((of, _), collections)| of == run && collections.len() > 1);
+        let devices = several.map(|((_, device), collections)| {
+            let mut medians: Vec<f64> = collections.values().map(|found| found.median).collect();
+            medians.sort_unstable_by(f64::total_cmp);
+            let is_fast = medians[medians.len() / 2] < 0.0;
+            medians.retain(|median| (*median < 0.0) == is_fast);
+            let percent = medians.iter().map(|median| median.abs() * 100.0);
+            let least = percent.clone().fold(f64::INFINITY, f64::min);
+            let most = percent.fold(0.0, f64::max);
+            let is_undecided = collections.values().all(|found| found.is_undecided);
+            let direction = if is_fast { HIGHER.to_owned() } else { format!("{LOWER}{WAITING}") };
+            let undecided = if is_undecided { format!("; {UNDECIDED_CLOCK}") } else { String::new() };
+            let count = medians.len();
+            let reason = format!(
+                "its clock was {least:.1} to {most:.1} % {direction}, in {count} collections{undecided}"
+            );
+            DeviatingDevice { device: *device, reason, is_undecided }
+        });
+        devices.collect()
+    }
+}
+
+/// Returns the outcome of an attempt with the signature of one that is withdrawn with `outcome`; `None` if it is of
+/// other launches.
+fn equal_outcome(other: &EqualAttempt, outcome: &CaseOutcome, catalogue: &Catalogue) -> Option<CaseOutcome> {
+    if other.outcome.verdict != Verdict::RanAsOther {
+        return Some(outcome.clone());
+    }
+    let name = KernelName::new(&other.kernel).ok()?;
+    let kernel = catalogue.entry(&name).map_or(&name, |entry| &entry.kernel);
+    is_measured_as(&other.outcome, kernel).then(|| failed_as_other(kernel, outcome))
+}
+
+/// With what a low clock and a high one is compared.
+const LOWER: &str = "lower than that of other collections";
+/// Where most launches wait, cycles per time cannot separate these from a low clock.
+const WAITING: &str = ", or its kernels waited for another process";
+const HIGHER: &str = "higher than that of most devices";
+/// Remark on a clock that is lower than another one, while it is not known which device deviates.
+pub(crate) const UNDECIDED_CLOCK: &str =
+    "undecided: no majority of devices or earlier runs shows which clock is right, the highest counts";
+/// Relative difference of the measured rate of a reference from the expected one that is stated.
+const STATED_DIFFERENCE: f64 = 0.002;
+
+/// Returns the outcome of an attempt at a clock that deviates, with what it was compared with.
+fn deficit_outcome(stored: &StoredCycleRate, found: &ClockDeficit, rates: &[StoredCycleRate]) -> CaseOutcome {
+    let is_fast = found.deficit < 0.0;
+    let (device, percent) = (stored.device, 100.0 * found.deficit.abs());
+    let reference = found.reference.and_then(|index| rates.get(index));
+    let cause = match reference {
+        None => format!(
+            "the clock of device {device} was {percent:.1} % {}, by the cycles of {} kernels launched beside it",
+            if is_fast { HIGHER } else { LOWER },
+            found.cases
+        ),
+        Some(reference) => {
+            let other = if reference.run == stored.run { "" } else { &format!(" of run {}", reference.run) };
+            let direction =
+                if is_fast { format!("{HIGHER}, such as") } else { "lower than that of".to_owned() };
+            let own = stored.rate.per_microsecond;
+            // The clock that the others have; the reference itself may have had a lower one, which is corrected.
+            let expected = own / (1.0 - found.deficit);
+            let measured = reference.rate.per_microsecond;
+            let corrected = if (measured / expected - 1.0).abs() > STATED_DIFFERENCE {
+                format!(", the {measured:.0} of that collection corrected for its own lower clock")
+            } else {
+                String::new()
+            };
+            format!(
+                "the clock of device {device} was {percent:.1} % {direction} device {} in collection {}{other}: {own:.0} instead of \
+                 {expected:.0} cycles per block and us{corrected}",
+                reference.device, reference.number
+            )
+        }
+    };
+    // A device whose own clock was higher at another time does not need the others.
+    let is_own = reference.is_some_and(|reference| reference.device == device);
+    let remark = (found.is_undecided && !is_own).then_some(UNDECIDED_CLOCK);
+    CaseOutcome::with_remarks(Verdict::Throttled, &cause, remark)
+}
+
+#[cfg(test)]
+mod tests;

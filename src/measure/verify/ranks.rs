@@ -1,0 +1,457 @@
+//! Results of the processes of a collection: one, or one per device of a gang, and which rank's verdict is the cause.
+//!
+//! Each process has a journal and the records of its device. The kernel of a gang ends with its slowest rank: a
+//! sample is the maximum of the ranks' durations of one launch. The minimum is stored as well: a rank that starts early
+//! waits inside its kernel for the last one, so that the maximum contains this wait and the minimum hardly does.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use super::{LaunchJournal, RawRecord, recorded_clock::rated_clock};
+use crate::{
+    base::stats::median_of_sorted,
+    kernel::{CaseOutcome, CollectiveKind, Launch, LogicalDeviceId, Nanos, Verdict, render::Manifest},
+};
+
+/// Journal and records of one process.
+pub(super) struct RankOutput<'a> {
+    pub(super) device: LogicalDeviceId,
+    /// The device as the host numbers it.
+    pub(super) physical_id: u32,
+    /// Name of its host in a gang of several hosts; empty for one host.
+    pub(super) host: &'a str,
+    pub(super) journal: &'a LaunchJournal,
+    /// Sorted by start time.
+    pub(super) records: Cow<'a, [RawRecord]>,
+    /// Clock in GHz with which the profiler computed the times of the cores; `None` if the records do not show it.
+    pub(super) rated_clock: Option<f64>,
+}
+
+impl RankOutput<'_> {
+    /// Returns ` of` and the host, if there are several.
+    fn place(&self) -> String {
+        if self.host.is_empty() { String::new() } else { format!(" of {}", self.host) }
+    }
+
+    /// Returns `device 5`, or `device 5 (device 2 of torch)` if the numbers differ; with the host if there are several.
+    pub(super) fn device_name(&self) -> String {
+        let (physical, logical) = (self.physical_id, self.device);
+        let note =
+            if physical == logical.0 { String::new() } else { format!(" (device {logical} of torch)") };
+        format!("device {physical}{note}{}", self.place())
+    }
+}
+
+/// Launches of a case by one process, all of them recorded.
+pub(super) struct RankLaunches<'a> {
+    pub(super) launched: u32,
+    /// All records between the sentinels of the case.
+    pub(super) records: &'a [RawRecord],
+    /// Records of the kernel that ran, one per launch.
+    pub(super) own: Vec<&'a RawRecord>,
+    /// Index of the equal kernel that ran; `None` for the case's own kernel.
+    pub(super) ran_as: Option<usize>,
+}
+
+/// Splits the records by process, that is by device.
+pub(super) fn split_by_rank<'a>(
+    manifest: &'a Manifest,
+    journals: &'a [LaunchJournal],
+    records: &'a [RawRecord],
+) -> Vec<RankOutput<'a>> {
+    let devices = manifest.devices();
+    let of = |device: LogicalDeviceId, host: usize| {
+        if devices.len() < 2 {
+            return Cow::Borrowed(records);
+        }
+        let of_device = |wanted: &dyn Fn(LogicalDeviceId) -> bool| -> Vec<RawRecord> {
+            let of_host = records.iter().filter(|record| record.host == host);
+            of_host.filter(|record| record.device.is_some_and(wanted)).cloned().collect()
+        };
+        let own = of_device(&|other| other == device);
+        // A process without records on its device may have used a device outside the gang.
+        Cow::Owned(if own.is_empty() { of_device(&|other| !devices.contains(&other)) } else { own })
+    };
+    let each = devices.iter().zip(journals).enumerate();
+    each.map(|(rank, (&device, journal))| {
+        let physical_id = manifest.host_numbers.devices.get(rank).copied().unwrap_or(device.0);
+        let host = manifest.host_of_rank(rank);
+        let records = of(device, host);
+        let host = manifest.hosts.get(host).map_or("", |host| host.name.as_str());
+        let rated_clock = rated_clock(&records);
+        RankOutput { device, physical_id, host, journal, records, rated_clock }
+    })
+    .collect()
+}
+
+/// Verdicts by priority: the failure of one process makes the others fail too, and the first of these is the cause.
+const BLAME_ORDER: [Verdict; 9] = [
+    Verdict::Oom,
+    Verdict::Rejected,
+    Verdict::Crashed,
+    Verdict::Hung,
+    Verdict::WrongResult,
+    Verdict::WrongKernel,
+    Verdict::Implausible,
+    Verdict::LostRecords,
+    Verdict::NotRun,
+];
+
+/// Merges the launches of all processes of a case, if all have them and launched equally often.
+pub(super) fn merge_ranks<'a>(
+    ordinal: u32,
+    ranks: &[RankOutput<'_>],
+    evidence: Vec<Result<RankLaunches<'a>, CaseOutcome>>,
+) -> Result<Vec<RankLaunches<'a>>, CaseOutcome> {
+    let findings = evidence.iter().zip(ranks).enumerate();
+    let findings: Vec<RankFailure<'_>> = findings
+        .filter_map(|(number, (evidence, rank))| {
+            let is_silent = !rank.journal.lines.contains_key(&ordinal);
+            let device = format!("device {}{}", rank.physical_id, rank.place());
+            Some(RankFailure { number, device, is_silent, outcome: evidence.as_ref().err()? })
+        })
+        .collect();
+    if let Some(outcome) = blamed_outcome(&findings, ranks.len()) {
+        return Err(outcome);
+    }
+    let evidence: Vec<RankLaunches<'a>> = evidence.into_iter().flatten().collect();
+    let counts: Vec<u32> = evidence.iter().map(|evidence| evidence.launched).collect();
+    if counts.windows(2).any(|pair| pair[0] != pair[1]) {
+        let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+        let reason = format!("the ranks launched it {} times", counts.join(", "));
+        return Err(CaseOutcome::new(Verdict::LostRecords, reason));
+    }
+    if evidence.windows(2).any(|pair| pair[0].ran_as != pair[1].ran_as) {
+        return Err(CaseOutcome::new(Verdict::WrongKernel, "the ranks ran it as different kernels"));
+    }
+    Ok(evidence)
+}
+
+/// Failure of one process.
+struct RankFailure<'a> {
+    number: usize,
+    /// Its device by the number of its host.
+    device: String,
+    /// True if it was ended before it wrote its journal line.
+    is_silent: bool,
+    outcome: &'a CaseOutcome,
+}
+
+/// Returns the failure that caused the others, with its rank.
+fn blamed_outcome(findings: &[RankFailure<'_>], ranks: usize) -> Option<CaseOutcome> {
+    let weight = |failure: &&RankFailure<'_>| {
+        BLAME_ORDER.iter().position(|verdict| *verdict == failure.outcome.verdict)
+    };
+    // If a process was ended during the case, errors of other processes may follow from that, except out of memory.
+    let is_cut = findings.iter().any(|failure| failure.is_silent);
+    let counts =
+        |failure: &&RankFailure<'_>| failure.is_silent || !is_cut || failure.outcome.verdict == Verdict::Oom;
+    let verdict = findings.iter().filter(counts).min_by_key(weight)?.outcome.verdict;
+    // A process that reported its error is more informative than those that torchrun ended because of it.
+    let found = findings.iter().filter(|failure| failure.outcome.verdict == verdict);
+    let RankFailure { number, device, outcome, .. } = found.min_by_key(|failure| failure.is_silent)?;
+    // A failure of all ranks, and a case that did not run, are not attributed to one rank.
+    let by_all = findings.iter().filter(|failure| failure.outcome == *outcome).count() == ranks;
+    if by_all || verdict == Verdict::NotRun {
+        return Some((*outcome).clone());
+    }
+    Some(CaseOutcome::new(verdict, format!("rank {number} ({device}): {}", outcome.reason)))
+}
+
+/// Returns the record of the slowest rank for each launch; of equal ones, that of the first rank.
+pub(super) fn slowest_records<'a>(evidence: &[RankLaunches<'a>]) -> Vec<&'a RawRecord> {
+    let [first, others @ ..] = evidence else { return Vec::new() };
+    let mut slowest = first.own.clone();
+    for rank in others {
+        for (record, other) in slowest.iter_mut().zip(&rank.own) {
+            if other.duration > record.duration {
+                *record = other;
+            }
+        }
+    }
+    slowest
+}
+
+/// Returns the duration of the fastest rank for each launch; nothing for one rank.
+pub(super) fn fastest_durations(evidence: &[RankLaunches<'_>]) -> Vec<Nanos> {
+    let [first, others @ ..] = evidence else { return Vec::new() };
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let mut fastest: Vec<Nanos> = first.own.iter().map(|record| record.duration).collect();
+    for rank in others {
+        for (duration, other) in fastest.iter_mut().zip(&rank.own) {
+            *duration = (*duration).min(other.duration);
+        }
+    }
+    fastest
+}
+
+/// Launches of a collective by all ranks as one record each, and the ranks' view of them.
+pub(super) struct CollectiveLaunches {
+    /// The record of the slowest rank, with start and duration of the launch.
+    pub(super) records: Vec<RawRecord>,
+    views: Vec<RankView>,
+    end_difference: EndDifference,
+}
+
+/// Durations and starts of one launch over the ranks.
+struct RankView {
+    shortest: Nanos,
+    median: f64,
+    longest: Nanos,
+    /// True if the duration of the launch is that by the clocks of the ranks.
+    is_by_clocks: bool,
+    /// Rank that started last, and the time from the median start of the ranks to it.
+    latest: (usize, Nanos),
+}
+
+/// Difference between the ends of the ranks by their clocks.
+enum EndDifference {
+    /// Too small to change the time of the launches, or nothing is known about it.
+    Small,
+    /// The clocks may differ, and the time is that of the rank that waited least. Medians over the launches: the ends
+    /// of the ranks differ by `ends`, and by the clocks the time would be `by_clocks`; in nanoseconds.
+    ClocksMayDiffer { ends: f64, by_clocks: f64 },
+    /// The ranks of this collective need not end together, and the time is that by the clocks. Medians over the launches of
+    /// that time and of the shortest duration of a rank, in nanoseconds.
+    RanksMayEndApart { by_clocks: f64, shortest: f64 },
+}
+
+/// Delay of the last rank, as a part of the duration and at least, above which it is late: smaller delays are those of the
+/// launches on the host, which differ from launch to launch, and of the resolution of the clocks.
+const LATE_PART: f64 = 0.05;
+const LATE_NS: i64 = 5_000;
+/// Part of the shortest duration by which the time by the clocks may exceed it before the clocks are in doubt.
+const CLOCK_PART: f64 = 0.05;
+
+/// Records of one launch by all ranks.
+struct LaunchRecords<'a> {
+    slowest: &'a RawRecord,
+    by_rank: Vec<&'a RawRecord>,
+    /// Durations of the ranks, sorted.
+    durations: Vec<i64>,
+    first_start: i64,
+    last_start: i64,
+    first_end: i64,
+    last_end: i64,
+}
+
+impl<'a> LaunchRecords<'a> {
+    /// Returns the records of a launch; `None` without ranks.
+    fn new(slowest: &'a RawRecord, by_rank: Vec<&'a RawRecord>) -> Option<Self> {
+        let end = |record: &&RawRecord| record.start.0.saturating_add(record.duration.0);
+        let (starts, ends) = (|| by_rank.iter().map(|record| record.start.0), || by_rank.iter().map(end));
+        let mut durations: Vec<i64> = by_rank.iter().map(|record| record.duration.0).collect();
+        durations.sort_unstable();
+        Some(Self {
+            slowest,
+            durations,
+            first_start: starts().min()?,
+            last_start: starts().max()?,
+            first_end: ends().min()?,
+            last_end: ends().max()?,
+            by_rank,
+        })
+    }
+
+    fn overlaps(&self) -> bool {
+        self.last_start < self.first_end
+    }
+
+    fn by_clocks(&self) -> i64 {
+        self.last_end.saturating_sub(self.last_start)
+    }
+
+    fn shortest(&self) -> i64 {
+        self.durations.first().copied().unwrap_or_default()
+    }
+
+    /// Returns the launch with the time by the clocks of the ranks, or else with the shortest duration.
+    fn launch(&self, is_by_clocks: bool, are_starts_comparable: bool) -> (RawRecord, RankView) {
+        let shortest = self.shortest();
+        let (start, duration) = match is_by_clocks {
+            true => (self.last_start, self.by_clocks()),
+            false => (self.by_rank.first().map_or(self.first_start, |first| first.start.0), shortest),
+        };
+        let ranked = || self.by_rank.iter().enumerate();
+        let (latest, delay) = if are_starts_comparable {
+            let mut starts: Vec<i64> = self.by_rank.iter().map(|record| record.start.0).collect();
+            starts.sort_unstable();
+            let latest = ranked().max_by_key(|(rank, record)| (record.start, usize::MAX - rank));
+            (latest, self.last_start - starts[(starts.len() - 1) / 2])
+        } else {
+            // The kernel of the rank that starts last waits least.
+            let latest = ranked().min_by_key(|(rank, record)| (record.duration, *rank));
+            (latest, self.durations[self.durations.len() / 2] - shortest)
+        };
+        let view = RankView {
+            shortest: Nanos(shortest),
+            median: median_of_sorted(&self.durations).unwrap_or_default(),
+            longest: Nanos(self.durations.last().copied().unwrap_or(shortest)),
+            is_by_clocks,
+            latest: (latest.map_or(0, |(rank, _)| rank), Nanos(delay)),
+        };
+        let record = RawRecord { start: Nanos(start), duration: Nanos(duration), ..self.slowest.clone() };
+        (record, view)
+    }
+}
+
+impl EndDifference {
+    /// Compares the times of the launches by the clocks with the shortest durations, which do not depend on
+    /// the clocks. If all ranks end together by their clocks, both are equal.
+    fn find(launches: &[LaunchRecords<'_>], kind: CollectiveKind) -> Self {
+        let median = |value: &dyn Fn(&LaunchRecords<'_>) -> i64| {
+            let mut values: Vec<i64> =
+                launches.iter().filter(|launch| launch.overlaps()).map(value).collect();
+            values.sort_unstable();
+            median_of_sorted(&values)
+        };
+        let (Some(by_clocks), Some(shortest), Some(ends)) = (
+            median(&|launch| launch.by_clocks()),
+            median(&|launch| launch.shortest()),
+            median(&|launch| launch.last_end - launch.first_end),
+        ) else {
+            return Self::Small;
+        };
+        if by_clocks <= shortest * (1.0 + CLOCK_PART) {
+            Self::Small
+        } else if kind.ends_together() {
+            Self::ClocksMayDiffer { ends, by_clocks }
+        } else {
+            Self::RanksMayEndApart { by_clocks, shortest }
+        }
+    }
+
+    /// Describes a difference that changes the time, for the reason of a case.
+    fn describe(&self) -> Option<String> {
+        match self {
+            Self::Small => None,
+            Self::ClocksMayDiffer { ends, by_clocks } => Some(format!(
+                "by their clocks the ranks end {:.3} us apart, which clocks that differ explain: the time is that of the rank that \
+                 waited least; by the clocks it would be {:.3} us",
+                ends / 1e3,
+                by_clocks / 1e3
+            )),
+            Self::RanksMayEndApart { by_clocks, shortest } => Some(format!(
+                "the ranks need not end together, so that their clocks cannot be compared: by the clocks the time is {:.3} us; it is not \
+                 less than the {:.3} us of the shortest rank",
+                by_clocks / 1e3,
+                shortest / 1e3
+            )),
+        }
+    }
+}
+
+/// Merges the records of a collective: a launch takes from the last start to the last end over the ranks, because a
+/// rank that starts early waits inside its kernel for the others. It takes the shortest duration, that of the rank which
+/// started last, if the clocks of the ranks differ: the ranks are on several hosts, their records do not all overlap, or
+/// they end apart although each needs the data of all.
+pub(super) fn collective_launches(
+    evidence: &[RankLaunches<'_>],
+    kind: CollectiveKind,
+    spans_hosts: bool,
+) -> CollectiveLaunches {
+    let slowest = slowest_records(evidence).into_iter().enumerate();
+    let of_ranks = |number: usize| evidence.iter().filter_map(|rank| rank.own.get(number).copied()).collect();
+    let launches: Vec<LaunchRecords<'_>> =
+        slowest.filter_map(|(number, record)| LaunchRecords::new(record, of_ranks(number))).collect();
+    // Clocks of different hosts may show an overlap by chance.
+    let end_difference =
+        if spans_hosts { EndDifference::Small } else { EndDifference::find(&launches, kind) };
+    let are_clocks_equal = !spans_hosts && !matches!(end_difference, EndDifference::ClocksMayDiffer { .. });
+    let merged = launches.iter().map(|launch| {
+        let is_by_clocks = are_clocks_equal && launch.overlaps();
+        launch.launch(is_by_clocks, is_by_clocks && !kind.ends_together())
+    });
+    let (records, views) = merged.unzip();
+    CollectiveLaunches { records, views, end_difference }
+}
+
+impl CollectiveLaunches {
+    /// Returns the means over the accepted launches, in the order of the columns of tables of collectives: shortest,
+    /// median and longest duration of the ranks in nanoseconds, skew in percent, the rank that started last in most
+    /// of them, and the share of launches whose time is that by the clocks.
+    #[expect(clippy::cast_precision_loss, reason = "durations and counts of launches")]
+    pub(super) fn counters(&self, launches: &[Launch]) -> Vec<Option<f64>> {
+        let accepted: Vec<&RankView> = self.accepted(launches).collect();
+        let mean = |value: &dyn Fn(&RankView) -> f64| {
+            let sum: f64 = accepted.iter().map(|view| value(view)).sum();
+            (!accepted.is_empty()).then(|| sum / accepted.len() as f64)
+        };
+        let skew = |view: &RankView| 100.0 * (view.longest.0 - view.shortest.0) as f64 / view.median.max(1.0);
+        vec![
+            mean(&|view| view.shortest.0 as f64),
+            mean(&|view| view.median),
+            mean(&|view| view.longest.0 as f64),
+            mean(&skew),
+            self.latest_rank(launches).map(|(rank, _)| rank as f64),
+            mean(&|view| f64::from(u8::from(view.is_by_clocks))),
+        ]
+    }
+
+    fn accepted(&self, launches: &[Launch]) -> impl Iterator<Item = &RankView> {
+        self.views.iter().zip(launches).filter(|(_, launch)| launch.is_accepted).map(|(view, _)| view)
+    }
+
+    /// Returns the rank that started last in most of the accepted launches, and its median delay in nanoseconds; `None` if the
+    /// delay is at most [`LATE_PART`] of the median duration or [`LATE_NS`].
+    #[expect(clippy::cast_precision_loss, reason = "durations of launches")]
+    fn latest_rank(&self, launches: &[Launch]) -> Option<(usize, f64)> {
+        let mut delays: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
+        for view in self.accepted(launches) {
+            delays.entry(view.latest.0).or_default().push(view.latest.1.0);
+        }
+        let all = delays.values().map(Vec::len).sum::<usize>();
+        let (rank, mut delays) = delays.into_iter().max_by_key(|(_, delays)| delays.len())?;
+        if delays.len() * 2 <= all {
+            return None;
+        }
+        delays.sort_unstable();
+        let delay = median_of_sorted(&delays)?;
+        let least = (LATE_PART * median_duration(launches)?).max(LATE_NS as f64);
+        (delay > least).then_some((rank, delay))
+    }
+
+    /// Returns the remarks on clocks and on a late rank.
+    pub(super) fn remarks(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<String> {
+        let remarks = [self.end_difference.describe(), self.late_rank(launches, ranks)];
+        let remarks: Vec<String> = remarks.into_iter().flatten().collect();
+        (!remarks.is_empty()).then(|| remarks.join("; "))
+    }
+
+    /// Returns a remark that names a rank which starts late in most launches; `None` without one.
+    fn late_rank(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<String> {
+        let (rank, delay) = self.latest_rank(launches)?;
+        let name = ranks.get(rank).map(RankOutput::device_name)?;
+        Some(format!(
+            "rank {rank} ({name}) starts {:.3} us after the others, for which their kernels wait; the time does not contain it",
+            delay / 1e3
+        ))
+    }
+}
+
+/// Returns the median duration of the accepted launches in nanoseconds.
+fn median_duration(launches: &[Launch]) -> Option<f64> {
+    let accepted = launches.iter().filter(|launch| launch.is_accepted);
+    let mut durations: Vec<i64> = accepted.map(|launch| launch.duration.0).collect();
+    durations.sort_unstable();
+    median_of_sorted(&durations)
+}
+
+/// Difference between the fastest and the slowest rank above which the reason of a case names it.
+const RANK_SPREAD: f64 = 0.05;
+
+/// Describes the difference between the ranks of a gang, from the medians of the measured launches; `None` if it is
+/// small.
+pub(super) fn rank_spread(launches: &[Launch], fastest: &[Nanos]) -> Option<String> {
+    let measured = || launches.iter().zip(fastest).filter(|(launch, _)| launch.is_measured);
+    let mut slow: Vec<i64> = measured().map(|(launch, _)| launch.duration.0).collect();
+    let mut fast: Vec<i64> = measured().map(|(_, fastest)| fastest.0).collect();
+    slow.sort_unstable();
+    fast.sort_unstable();
+    let (slow, fast) = (median_of_sorted(&slow)?, median_of_sorted(&fast)?);
+    (fast < slow * (1.0 - RANK_SPREAD)).then(|| {
+        let [fast, slow] = [fast, slow].map(|nanos| nanos / 1000.0);
+        format!("the fastest rank takes {fast:.3} us, the slowest {slow:.3} us")
+    })
+}

@@ -1,0 +1,424 @@
+//! Rules on the records of the launches of a case: each launch has a record of its own, of the expected kernel on the expected
+//! device, and its duration is possible.
+
+use std::collections::BTreeSet;
+
+use super::{
+    ExpectedLaunches, JournalLine, RawRecord,
+    cache_flushes::CacheFlushes,
+    ranks::RankOutput,
+    recorded_clock::{MOST_CORE_TIME, excess_core_time},
+    samples::TIMER_QUANTUM_NS,
+};
+use crate::kernel::{CaseOutcome, DataKind, Nanos, Verdict, signature_mismatch};
+
+/// Durations below this fraction of the roofline bound are implausible; the margin covers clocks above their rating
+/// and rounding.
+const PLAUSIBLE: f64 = 0.95;
+/// Greatest overlap of successive launches. Recorded profiles of several CANN versions have none above 0.3 us.
+const MAX_OVERLAP: Nanos = Nanos(1_000);
+/// Greatest overlap of successive launches as a part of the duration: one divided by this.
+const OVERLAP_DIVISOR: i64 = 100;
+/// Greatest ratio of the time of all launches to that of the case by the host's clock, which includes them.
+const MAX_CLOCK_RATIO: f64 = 1.1;
+
+/// Greatest step of the timer, as a part of the median duration: one divided by this. The median is known to half a step.
+const STEP_DIVISOR: i64 = 50;
+/// Step of the timer from which it is coarse, and number of different times that show it: one of half a million collections has
+/// a common multiple of them by chance.
+const COARSE_STEP: Nanos = Nanos(3 * TIMER_QUANTUM_NS);
+const STEP_EVIDENCE: usize = 12;
+
+/// Records of a case by one process.
+pub(super) struct CaseRecords<'a> {
+    pub(super) kind: DataKind,
+    pub(super) rank: &'a RankOutput<'a>,
+    pub(super) expected: &'a ExpectedLaunches<'a>,
+    pub(super) line: &'a JournalLine,
+    /// All records between the sentinels of the case.
+    pub(super) records: &'a [RawRecord],
+    /// Records of the kernel of the case, in the order of their starts.
+    pub(super) own: &'a [&'a RawRecord],
+    pub(super) flushes: &'a CacheFlushes,
+}
+
+/// A rule on the records of a case.
+pub(super) struct RecordRule {
+    pub(super) name: &'static str,
+    /// Verdict of a case that breaks the rule.
+    pub(super) verdict: Verdict,
+    /// Returns the condition that the records fulfil, with its limit.
+    pub(super) condition: fn() -> String,
+    /// Returns how the records break it.
+    find_problem: fn(&CaseRecords<'_>) -> Option<String>,
+}
+
+/// Rules in the order in which they are applied.
+pub(super) const RECORD_RULES: [RecordRule; 20] = [
+    RecordRule {
+        name: "device",
+        verdict: Verdict::Implausible,
+        condition: || "each record has the number of the device on which the script launched".to_owned(),
+        find_problem: other_device,
+    },
+    RecordRule {
+        name: "device_number",
+        verdict: Verdict::Implausible,
+        condition: || {
+            "each record has a device, by the column of its table or by the only folder `device_N` of the profile".to_owned()
+        },
+        find_problem: missing_device,
+    },
+    RecordRule {
+        name: "kernel",
+        verdict: Verdict::WrongKernel,
+        condition: || {
+            "a record between the sentinels has the kernel of the case or one of its other names".to_owned()
+        },
+        find_problem: other_kernel,
+    },
+    RecordRule {
+        name: "lost_records",
+        verdict: Verdict::LostRecords,
+        condition: || "as many records of the kernel as launches in the journal".to_owned(),
+        find_problem: fewer_records,
+    },
+    RecordRule {
+        name: "extra_records",
+        verdict: Verdict::WrongKernel,
+        condition: || "no more records of the kernel than launches in the journal".to_owned(),
+        find_problem: more_records,
+    },
+    RecordRule {
+        name: "flush",
+        verdict: Verdict::LostRecords,
+        condition: || "if the cache is flushed, a record of a flush before each launch".to_owned(),
+        find_problem: missing_flush,
+    },
+    RecordRule {
+        name: "signature",
+        verdict: Verdict::WrongKernel,
+        condition: || "shapes, types and formats of each record are those of the case".to_owned(),
+        find_problem: other_signature,
+    },
+    RecordRule {
+        name: "variant",
+        verdict: Verdict::WrongKernel,
+        condition: || {
+            "all launches have the same `OP State` and, but for numbers, the same `Op Name`: they ran the same binary".to_owned()
+        },
+        find_problem: several_variants,
+    },
+    RecordRule {
+        name: "ai_cpu",
+        verdict: Verdict::WrongKernel,
+        condition: || "no launch on an AI CPU, unless the row was recorded there".to_owned(),
+        find_problem: ai_cpu,
+    },
+    RecordRule {
+        name: "repeated_record",
+        verdict: Verdict::LostRecords,
+        condition: || "no two records have the same start".to_owned(),
+        find_problem: repeated_record,
+    },
+    RecordRule {
+        name: "core_type",
+        verdict: Verdict::WrongKernel,
+        condition: || "all launches ran on the same unit".to_owned(),
+        find_problem: several_core_types,
+    },
+    RecordRule {
+        name: "blocks",
+        verdict: Verdict::WrongKernel,
+        condition: || "all launches used the same number of blocks".to_owned(),
+        find_problem: several_block_counts,
+    },
+    RecordRule {
+        name: "stream",
+        verdict: Verdict::Implausible,
+        condition: || "all launches ran on the same stream, one after the other".to_owned(),
+        find_problem: several_streams,
+    },
+    RecordRule {
+        name: "timer_step",
+        verdict: Verdict::Implausible,
+        condition: || format!("no launch took less than a step of the timer, {} us", Nanos(TIMER_QUANTUM_NS)),
+        find_problem: below_timer_step,
+    },
+    RecordRule {
+        name: "coarse_timer",
+        verdict: Verdict::Implausible,
+        condition: || {
+            format!(
+                "the durations of the collection are no multiples of a step above {} % of the median, of {COARSE_STEP} us or more; where \
+                 few of them differ, neither are the differences of their starts",
+                100 / STEP_DIVISOR
+            )
+        },
+        find_problem: coarse_timer,
+    },
+    RecordRule {
+        name: "roofline",
+        verdict: Verdict::Implausible,
+        condition: || format!("no launch took less than {PLAUSIBLE} of the roofline bound"),
+        find_problem: below_roofline,
+    },
+    RecordRule {
+        name: "overlap",
+        verdict: Verdict::Implausible,
+        condition: || {
+            let percent = 100 / OVERLAP_DIVISOR;
+            format!(
+                "no launch took longer than until the start of the next one, by more than {percent} % and {MAX_OVERLAP} us"
+            )
+        },
+        find_problem: overlapping_launches,
+    },
+    RecordRule {
+        name: "core_time",
+        verdict: Verdict::Implausible,
+        condition: || {
+            format!(
+                "the cores worked at most {MOST_CORE_TIME} times as long as the launches took, in their median; kernels with more blocks than cores \
+                 or on cores of both kinds, and launches at another clock than most, are not judged"
+            )
+        },
+        find_problem: longer_core_time,
+    },
+    RecordRule {
+        name: "host_clock",
+        verdict: Verdict::Implausible,
+        condition: || {
+            format!(
+                "all launches together took at most {MAX_CLOCK_RATIO} times as long as the case by the host's clock"
+            )
+        },
+        find_problem: longer_than_the_case,
+    },
+    RecordRule {
+        name: "longest_launch",
+        verdict: Verdict::Implausible,
+        condition: || format!("no launch took more than {} s", Nanos::LONGEST_KERNEL.seconds()),
+        find_problem: absurd_duration,
+    },
+];
+
+/// Returns the outcome of the first rule that the records break.
+pub(super) fn broken_rule(records: &CaseRecords<'_>) -> Option<CaseOutcome> {
+    RECORD_RULES.iter().find_map(|rule| {
+        let problem = (rule.find_problem)(records)?;
+        Some(CaseOutcome::new(rule.verdict, problem))
+    })
+}
+
+fn absurd_duration(case: &CaseRecords<'_>) -> Option<String> {
+    let (number, longest) = case.own.iter().enumerate().max_by_key(|(_, record)| record.duration)?;
+    (longest.duration > Nanos::LONGEST_KERNEL)
+        .then(|| format!("launch {number} took {} us, longer than any kernel may", longest.duration))
+}
+
+fn other_device(case: &CaseRecords<'_>) -> Option<String> {
+    let is_other = |record: &RawRecord| record.device.filter(|device| *device != case.rank.device);
+    let other = case.records.iter().find_map(is_other)?;
+    Some(format!("launched on {}, recorded on device {other}", case.rank.device_name()))
+}
+
+fn missing_device(case: &CaseRecords<'_>) -> Option<String> {
+    let nameless = || case.records.iter().filter(|record| record.device.is_none());
+    let (name, all, number) = (case.rank.device_name(), case.records.len(), nameless().count());
+    nameless().next().map(|record| match record.has_device_column {
+        true => format!("launched on {name}, but {number} of {all} records name no device"),
+        false => format!(
+            "launched on {name}, but the profile has no column for the device, and not one folder `device_N` that replaces it"
+        ),
+    })
+}
+
+fn other_kernel(case: &CaseRecords<'_>) -> Option<String> {
+    if !case.own.is_empty() || case.records.is_empty() {
+        return None;
+    }
+    let ran: BTreeSet<&str> = case.records.iter().map(|record| record.kernel.as_str()).collect();
+    let ran: Vec<&str> = ran.into_iter().collect();
+    Some(format!("the call ran as {}, not as {}", ran.join(", "), case.expected.case.kernel))
+}
+
+fn fewer_records(case: &CaseRecords<'_>) -> Option<String> {
+    (case.own.len() < case.line.launched as usize).then(|| count_problem(case))
+}
+
+fn more_records(case: &CaseRecords<'_>) -> Option<String> {
+    (case.own.len() > case.line.launched as usize).then(|| count_problem(case))
+}
+
+fn missing_flush(case: &CaseRecords<'_>) -> Option<String> {
+    let launch = case.flushes.launch_without_flush(case.own)?;
+    Some(format!("no record of a flush of the cache before launch {launch}"))
+}
+
+fn count_problem(case: &CaseRecords<'_>) -> String {
+    format!("{} launches, {} records", case.line.launched, case.own.len())
+}
+
+fn other_signature(case: &CaseRecords<'_>) -> Option<String> {
+    let ExpectedLaunches { case: expected, host_slots, .. } = case.expected;
+    // The profiler shows no tensors of collectives.
+    if expected.kernel.is_collective() {
+        return None;
+    }
+    case.own
+        .iter()
+        .find_map(|record| signature_mismatch(expected, host_slots, &record.inputs, &record.outputs))
+}
+
+fn ai_cpu(case: &CaseRecords<'_>) -> Option<String> {
+    let is_there = case.own.iter().any(|record| record.task.is_on_ai_cpu());
+    let reason =
+        "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call";
+    (is_there && !case.expected.is_on_ai_cpu).then(|| reason.to_owned())
+}
+
+/// The type of a kernel does not show which of its binaries ran.
+fn several_variants(case: &CaseRecords<'_>) -> Option<String> {
+    let variants = case.own.iter().map(|record| (record.task.operator.as_str(), record.task.state.as_str()));
+    let variants: BTreeSet<(&str, &str)> = variants.collect();
+    let texts: Vec<String> =
+        variants.iter().map(|(operator, state)| format!("{operator} ({state})")).collect();
+    (texts.len() > 1).then(|| format!("its launches ran as different operators: {}", texts.join(", ")))
+}
+
+/// Launches of one stream start one after the other: two records with the same start are of one launch, so that the record of
+/// another is missing where the count is right.
+fn repeated_record(case: &CaseRecords<'_>) -> Option<String> {
+    let first = case.own.windows(2).position(|pair| pair[0].start == pair[1].start)?;
+    Some(format!("one launch is recorded twice, as launches {first} and {}", first + 1))
+}
+
+fn several_core_types(case: &CaseRecords<'_>) -> Option<String> {
+    let cores = case.own.iter().map(|record| record.task.core.as_str());
+    let types: BTreeSet<&str> = cores.filter(|core| !core.is_empty()).collect();
+    let types: Vec<&str> = types.into_iter().collect();
+    (types.len() > 1).then(|| format!("its launches ran on different units: {}", types.join(", ")))
+}
+
+/// The number of blocks follows from shapes and installation, so that it is the same for equal calls.
+fn several_block_counts(case: &CaseRecords<'_>) -> Option<String> {
+    let counts: BTreeSet<u32> = case.own.iter().filter_map(|record| record.blocks).collect();
+    let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+    (counts.len() > 1)
+        .then(|| format!("its launches used different numbers of blocks: {}", counts.join(", ")))
+}
+
+/// The script launches on one stream. On several, launches may overlap each other.
+fn several_streams(case: &CaseRecords<'_>) -> Option<String> {
+    let streams: BTreeSet<u32> = case.own.iter().filter_map(|record| record.stream).collect();
+    let streams: Vec<String> = streams.iter().map(ToString::to_string).collect();
+    (streams.len() > 1).then(|| format!("its launches ran on different streams: {}", streams.join(", ")))
+}
+
+/// Returns the shortest launch with its number.
+fn shortest_launch<'a>(case: &CaseRecords<'a>) -> Option<(usize, &'a RawRecord)> {
+    case.own.iter().copied().enumerate().min_by_key(|(_, record)| record.duration)
+}
+
+fn below_timer_step(case: &CaseRecords<'_>) -> Option<String> {
+    let (number, shortest) = shortest_launch(case)?;
+    (shortest.duration.0 < TIMER_QUANTUM_NS).then(|| {
+        format!(
+            "launch {number} took {} us, less than a step of the device's timer, {} us",
+            shortest.duration,
+            Nanos(TIMER_QUANTUM_NS)
+        )
+    })
+}
+
+/// The profiler can have a coarser timer than the device, so that equal durations are not those of the kernel.
+fn coarse_timer(case: &CaseRecords<'_>) -> Option<String> {
+    let mut durations: Vec<i64> = case.own.iter().map(|record| record.duration.0).collect();
+    durations.sort_unstable();
+    let median = *durations.get(durations.len() / 2)?;
+    let step = timer_step(&case.rank.records)?;
+    let is_coarse = i128::from(step.0) * i128::from(STEP_DIVISOR) > i128::from(median);
+    (step >= COARSE_STEP && is_coarse).then(|| {
+        format!(
+            "all times of the collection are multiples of {step} us, more than {} % of the median, {} us",
+            100 / STEP_DIVISOR,
+            Nanos(median)
+        )
+    })
+}
+
+/// Returns the step of the timer of durations, or if too few of them differ, that of the starts as well; `None` if too few
+/// times differ.
+fn timer_step(records: &[RawRecord]) -> Option<Nanos> {
+    let first = records.first()?.start;
+    let durations = records.iter().map(|record| record.duration.0);
+    let starts = records.iter().map(|record| record.start.0.saturating_sub(first.0));
+    common_divisor(durations.clone()).or_else(|| common_divisor(durations.chain(starts)))
+}
+
+/// Returns the greatest common divisor of times, or a common divisor below [`COARSE_STEP`]; `None` if too few of them differ.
+fn common_divisor(times: impl Iterator<Item = i64>) -> Option<Nanos> {
+    let mut step = 0_u64;
+    let mut different = BTreeSet::new();
+    for time in times {
+        let (mut divisor, mut rest) = (time.unsigned_abs(), step);
+        while rest != 0 {
+            (divisor, rest) = (rest, divisor % rest);
+        }
+        step = divisor;
+        if step > 0 && step < COARSE_STEP.0.unsigned_abs() {
+            break;
+        }
+        if different.len() < STEP_EVIDENCE {
+            different.insert(time);
+        }
+    }
+    let is_known = different.len() >= STEP_EVIDENCE || step < COARSE_STEP.0.unsigned_abs();
+    (is_known && step > 0).then_some(Nanos(step.cast_signed()))
+}
+
+fn below_roofline(case: &CaseRecords<'_>) -> Option<String> {
+    let (number, shortest) = shortest_launch(case)?;
+    let fastest = case.expected.fastest;
+    (shortest.duration.seconds() < fastest.seconds() * PLAUSIBLE).then(|| {
+        format!(
+            "launch {number} took {} us, the roofline allows no less than {fastest} us",
+            shortest.duration
+        )
+    })
+}
+
+fn overlapping_launches(case: &CaseRecords<'_>) -> Option<String> {
+    first_overlap(case.own)
+}
+
+/// Returns the first launch that lasted beyond the start of the next one; launches of one stream follow each other.
+pub(super) fn first_overlap(launches: &[&RawRecord]) -> Option<String> {
+    launches.windows(2).enumerate().find_map(|(number, pair)| {
+        let [record, next] = pair else { return None };
+        let until_next = next.start.0.saturating_sub(record.start.0);
+        let tolerance = record.duration.0 / OVERLAP_DIVISOR + MAX_OVERLAP.0;
+        (record.duration.0.saturating_sub(until_next) > tolerance).then(|| {
+            format!(
+                "launch {number} took {} us, but the next one started {} us after it",
+                record.duration,
+                Nanos(until_next)
+            )
+        })
+    })
+}
+
+fn longer_core_time(case: &CaseRecords<'_>) -> Option<String> {
+    excess_core_time(case.own, case.rank.rated_clock)
+}
+
+/// Simulated durations are not compared with the host's clock.
+fn longer_than_the_case(case: &CaseRecords<'_>) -> Option<String> {
+    let total = case.own.iter().map(|record| record.duration.seconds()).sum::<f64>();
+    let elapsed = case.line.seconds.filter(|_| case.kind == DataKind::Npu)?;
+    (total > elapsed * MAX_CLOCK_RATIO).then(|| {
+        let factor = total / elapsed.max(f64::MIN_POSITIVE);
+        format!("its launches took {total:.6} s, {factor:.1} times longer than the case by the host's clock")
+    })
+}

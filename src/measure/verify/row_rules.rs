@@ -1,0 +1,399 @@
+//! Results of the rules for one row, with the numbers that they compare.
+
+use serde::Serialize;
+
+use super::{
+    CaseReferences,
+    collection::{LAUNCH_PART, MOST_BOUNDS, one_block},
+    controls::control_change,
+    record_rules::RECORD_RULES,
+    references::HISTORY_FACTOR,
+    row_patterns::{MOST_DISAGREEMENT, RowPatterns, is_mostly_patterned},
+    samples::{MOST_OUTLIERS, TIMER_QUANTUM_NS, widest_interval},
+    variants::variant_contradiction,
+};
+use crate::{
+    base::stats::{
+        DurationPattern, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR,
+    },
+    kernel::{
+        CONFIRMING_COLLECTIONS, CacheState, IntervalMethod, Nanos, PRODUCTION_FACTOR, RecordedTask, Verdict,
+        production_contradiction, reason_cause,
+    },
+};
+
+/// State of a rule for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RuleState {
+    #[strum(to_string = "fulfilled")]
+    Fulfilled,
+    #[strum(to_string = "broken")]
+    Broken,
+    /// Broken, and confirmed by several collections.
+    #[strum(to_string = "confirmed")]
+    Confirmed,
+    #[strum(to_string = "not judged")]
+    NotJudged,
+}
+
+impl RuleState {
+    const fn broken_if(is_broken: bool) -> Self {
+        if is_broken { Self::Broken } else { Self::Fulfilled }
+    }
+}
+
+/// Result of a rule, or of the rules on records together. The fields are in the order of the JSON keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct RuleResult {
+    pub(crate) rule: &'static str,
+    pub(crate) state: RuleState,
+    /// What was found, and the limit.
+    pub(crate) found: String,
+}
+
+/// Numbers of a row that the rules judge. Durations are in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowNumbers<'a> {
+    /// Verdict and reason of each collection of the case that is not in the row, oldest first.
+    pub(crate) left_out: &'a [(Verdict, &'a str)],
+    /// Accepted samples of the collections in the row, each in launch order.
+    pub(crate) collections: &'a [&'a [i64]],
+    /// Reasons of their verdicts.
+    pub(crate) reasons: &'a [&'a str],
+    /// Operator, state and unit of each of them.
+    pub(crate) tasks: &'a [&'a RecordedTask],
+    /// Number of severe outliers of these collections.
+    pub(crate) outliers: usize,
+    pub(crate) median: f64,
+    /// 95 % interval.
+    pub(crate) interval: Option<(f64, f64)>,
+    /// Its method.
+    pub(crate) method: Option<IntervalMethod>,
+    pub(crate) references: Option<&'a CaseReferences>,
+    /// Median of production profiles; `None` without one, or if it cannot be compared.
+    pub(crate) production: Option<Nanos>,
+    /// State of the cache of all of these.
+    pub(crate) cache: CacheState,
+    /// Roofline bound.
+    pub(crate) fastest: Option<Nanos>,
+    /// Differences of the collections' clocks from their median, relative.
+    pub(crate) clocks: &'a [f64],
+}
+
+/// Returns the result of each rule for a row.
+pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
+    let kinds = [
+        ("trend", is_trend as fn(&DurationPattern) -> bool),
+        ("step", |pattern| matches!(pattern, DurationPattern::Step { .. })),
+        ("modes", |pattern| matches!(pattern, DurationPattern::TwoModes { .. })),
+    ];
+    let patterns = RowPatterns::of_collections(row.collections);
+    let of_patterns = kinds.map(|(rule, is_kind)| pattern_result(row, &patterns, rule, is_kind));
+    let of_samples =
+        [outlier_result(row), interval_result(row), agreement_result(&patterns), variant_result(row)];
+    let of_references =
+        [history_result(row), neighbour_result(row), production_result(row), roofline_result(row)];
+    let all = [record_result(row)].into_iter().chain(of_patterns).chain(of_samples).chain(of_references);
+    let of_reasons = [
+        clause_result(row, "one_block", one_block, |broken, _| broken > 0),
+        clause_result(row, "control_change", control_change, is_mostly_patterned),
+    ];
+    all.chain(of_reasons).chain([clock_result(row)]).collect()
+}
+
+/// Returns the result of the rules on records: a collection that breaks one of them is not in the row.
+fn record_result(row: &RowNumbers<'_>) -> RuleResult {
+    let all = row.collections.len() + row.left_out.len();
+    let failed = || row.left_out.iter().filter(|(verdict, _)| !verdict.is_recorded());
+    let (rules, fulfilled) = (RECORD_RULES.len(), all - failed().count());
+    let text = format!("the {rules} rules on records are fulfilled in {fulfilled} of {}", count_text(all));
+    RuleResult {
+        rule: "records",
+        state: RuleState::broken_if(fulfilled == 0),
+        found: match failed().next_back() {
+            Some((verdict, reason)) => {
+                format!("{text}; else, the last one: {verdict}, {}", reason_cause(reason))
+            }
+            None => text,
+        },
+    }
+}
+
+const fn is_trend(pattern: &DurationPattern) -> bool {
+    matches!(pattern, DurationPattern::Trend { .. })
+}
+
+/// Returns the collections of a number of them, in words.
+fn each_text(collections: usize) -> String {
+    if collections == 1 { "the collection".to_owned() } else { format!("each of {collections} collections") }
+}
+
+/// Returns a number of collections in words.
+fn count_text(collections: usize) -> String {
+    if collections == 1 { "1 collection".to_owned() } else { format!("{collections} collections") }
+}
+
+fn not_judged(rule: &'static str, reason: &str) -> RuleResult {
+    RuleResult { rule, state: RuleState::NotJudged, found: reason.to_owned() }
+}
+
+fn pattern_result(
+    row: &RowNumbers<'_>,
+    patterns: &RowPatterns<'_>,
+    rule: &'static str,
+    is_kind: fn(&DurationPattern) -> bool,
+) -> RuleResult {
+    let all = row.collections.len();
+    // A trend is that of all samples together.
+    let samples = row.collections.iter().map(|samples| samples.len());
+    let judged = if rule == "trend" { samples.sum() } else { samples.max().unwrap_or_default() };
+    if judged < LEAST_SAMPLES {
+        return not_judged(rule, &format!("below {LEAST_SAMPLES} samples in {}", each_text(all)));
+    }
+    let mut of_kind = patterns.of_collections.iter().filter(|pattern| is_kind(pattern));
+    let number = of_kind.clone().count();
+    let common = patterns.common.as_ref().filter(|pattern| is_kind(pattern));
+    let (is_broken, found) = match (of_kind.next_back(), common) {
+        (_, Some(trend)) => (true, format!("{trend}, in {} together", count_text(patterns.steady.len()))),
+        (Some(pattern), None) => {
+            (patterns.is_of_most, format!("{pattern}, in {number} of {}", count_text(all)))
+        }
+        (None, None) => (false, format!("none in {}", count_text(all))),
+    };
+    RuleResult { rule, state: RuleState::broken_if(is_broken), found }
+}
+
+fn outlier_result(row: &RowNumbers<'_>) -> RuleResult {
+    let accepted: usize = row.collections.iter().map(|samples| samples.len()).sum();
+    let all = accepted + row.outliers;
+    #[expect(clippy::cast_precision_loss, reason = "counts of samples")]
+    let share = row.outliers as f64 / all.max(1) as f64;
+    RuleResult {
+        rule: "outliers",
+        state: RuleState::broken_if(row.outliers > 1 && share > MOST_OUTLIERS),
+        found: format!("{} of {all} samples; at most one, or {:.0} %", row.outliers, MOST_OUTLIERS * 100.0),
+    }
+}
+
+fn interval_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some((low, high)) = row.interval else { return not_judged("interval", "too few samples") };
+    let half = (high - row.median).max(row.median - low);
+    let widest = widest_interval(row.method);
+    #[expect(clippy::cast_precision_loss, reason = "20 ns")]
+    let is_wide = half > TIMER_QUANTUM_NS as f64 && half > widest * row.median;
+    RuleResult {
+        rule: "interval",
+        state: RuleState::broken_if(is_wide),
+        found: format!(
+            "its farther end is {:.2} % from the median of the samples; at most {:.0} %, or {} us",
+            100.0 * half / row.median,
+            widest * 100.0,
+            Nanos(TIMER_QUANTUM_NS)
+        ),
+    }
+}
+
+fn agreement_result(patterns: &RowPatterns<'_>) -> RuleResult {
+    let Some(agreement) = patterns.agreement() else {
+        return not_judged("agreement", "the row has fewer than two collections without a pattern");
+    };
+    RuleResult {
+        rule: "agreement",
+        state: RuleState::broken_if(agreement.is_poor),
+        found: format!(
+            "the medians differ by {:.2} %, the error of their mean is {:.2} %; at most {:.1} %",
+            100.0 * agreement.difference,
+            100.0 * agreement.error,
+            100.0 * MOST_DISAGREEMENT
+        ),
+    }
+}
+
+fn variant_result(row: &RowNumbers<'_>) -> RuleResult {
+    let is_known = |task: &&&RecordedTask| !(task.operator.is_empty() && task.state.is_empty());
+    let difference = variant_contradiction(row.tasks);
+    match (difference, row.tasks.iter().filter(is_known).count()) {
+        (None, 0 | 1) => {
+            not_judged("row_variant", "fewer than two collections of the row with `Op Name` or `OP State`")
+        }
+        (difference, known) => RuleResult {
+            rule: "row_variant",
+            state: RuleState::broken_if(difference.is_some()),
+            found: difference.unwrap_or_else(|| format!("the same in {}", count_text(known))),
+        },
+    }
+}
+
+/// Returns the result of a rule that is judged in each collection, by the clause that it adds to a reason. `is_broken` takes the
+/// number of collections with this clause and that of all.
+fn clause_result(
+    row: &RowNumbers<'_>,
+    rule: &'static str,
+    clause: fn(&str) -> Option<&str>,
+    is_broken: fn(usize, usize) -> bool,
+) -> RuleResult {
+    let broken: Vec<&str> = row.reasons.iter().filter_map(|reason| clause(reason)).collect();
+    let all = row.reasons.len();
+    RuleResult {
+        rule,
+        state: RuleState::broken_if(is_broken(broken.len(), row.reasons.len())),
+        found: match broken.last() {
+            Some(last) if all == 1 => (*last).to_owned(),
+            Some(last) => format!("{last}, in {} of {all} collections", broken.len()),
+            None => format!("none in {}", count_text(all)),
+        },
+    }
+}
+
+/// Returns the state of a rule that several collections confirm.
+fn reference_state(row: &RowNumbers<'_>, is_contradicted: bool) -> RuleState {
+    match is_contradicted {
+        true if row.collections.len() >= CONFIRMING_COLLECTIONS => RuleState::Confirmed,
+        is_broken => RuleState::broken_if(is_broken),
+    }
+}
+
+fn history_result(row: &RowNumbers<'_>) -> RuleResult {
+    let earlier = row.references.and_then(|references| Some((references, references.earlier?)));
+    let Some((references, earlier)) = earlier else {
+        return not_judged("history", "not measured with earlier software");
+    };
+    let median = references.log_median.exp();
+    RuleResult {
+        rule: "history",
+        state: reference_state(row, references.history_contradiction().is_some()),
+        found: ratio_text(median, earlier.exp(), "that with earlier software", HISTORY_FACTOR),
+    }
+}
+
+fn neighbour_result(row: &RowNumbers<'_>) -> RuleResult {
+    let fit = row.references.and_then(|references| Some((references, references.neighbours?)));
+    let Some((references, fit)) = fit else {
+        return not_judged("neighbours", "too few measured cases of smaller and of larger sizes");
+    };
+    let what = format!("that expected from {} cases of other sizes", fit.neighbours);
+    let limit = NEIGHBOUR_FACTOR.max((NEIGHBOUR_DEVIATIONS * fit.deviation).exp());
+    RuleResult {
+        rule: "neighbours",
+        state: reference_state(row, references.neighbour_contradiction().is_some()),
+        found: ratio_text(references.log_median.exp(), fit.log_duration.exp(), &what, limit),
+    }
+}
+
+fn production_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some(production) = row.production else {
+        return not_judged("production", "no production profile with which it can be compared");
+    };
+    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+    let expected = production.0 as f64;
+    RuleResult {
+        rule: "production",
+        state: RuleState::broken_if(production_contradiction(row.median, production, row.cache).is_some()),
+        found: ratio_text(row.median, expected, "that of production", PRODUCTION_FACTOR),
+    }
+}
+
+fn roofline_result(row: &RowNumbers<'_>) -> RuleResult {
+    let Some(fastest) = row.fastest else {
+        return not_judged("far_above_roofline", "the call has no roofline bound");
+    };
+    #[expect(clippy::cast_precision_loss, reason = "durations of kernels")]
+    let (explained, most) = ((fastest.0 + LAUNCH_PART.0) as f64, MOST_BOUNDS as f64);
+    let ratio = row.median / explained;
+    RuleResult {
+        rule: "far_above_roofline",
+        state: RuleState::broken_if(ratio > most),
+        found: format!("{ratio:.2} times the bound and {LAUNCH_PART} us; at most {most} times"),
+    }
+}
+
+fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
+    let throttled = row.left_out.iter().filter(|(verdict, _)| *verdict == Verdict::Throttled).count();
+    let left_out = match throttled {
+        0 => String::new(),
+        number => format!("; {} throttled and left out", count_text(number)),
+    };
+    let Some(lowest) = row.clocks.iter().copied().min_by(f64::total_cmp) else {
+        let found =
+            "fewer than two collections with cycles: only control kernels and neighbours show the clock";
+        return not_judged("cycle_rate", &format!("{found}{left_out}"));
+    };
+    RuleResult {
+        rule: "cycle_rate",
+        // A difference within its error is none; collections at a low clock are not in the row.
+        state: RuleState::Fulfilled,
+        found: format!(
+            "{:+.2} % in the slowest collection of the row; {:.0} % and significant make it throttled{left_out}",
+            100.0 * lowest,
+            -100.0 * LEAST_CLOCK_DEFICIT
+        ),
+    }
+}
+
+/// Returns how often a duration is another one, with the limit in either direction.
+fn ratio_text(median: f64, expected: f64, what: &str, limit: f64) -> String {
+    format!(
+        "{:.2} times {what}, {:.3} us; at most {limit:.2} times either way",
+        median / expected,
+        expected / 1e3
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::stats::NeighbourFit;
+
+    #[test]
+    fn each_rule_states_its_numbers() {
+        let steady: Vec<i64> = (0..20).map(|launch| 10_000 + 20 * (launch * 7 % 5)).collect();
+        let rising: Vec<i64> = (0..20).map(|launch| 10_000 + 60 * launch).collect();
+        let references = CaseReferences {
+            log_median: 10_050_f64.ln(),
+            earlier: Some(5_000_f64.ln()),
+            neighbours: Some(NeighbourFit { log_duration: 9_800_f64.ln(), deviation: 0.1, neighbours: 8 }),
+        };
+        let collections = [steady.as_slice(), rising.as_slice()];
+        let task = |operator: &str| RecordedTask { operator: operator.to_owned(), ..RecordedTask::default() };
+        let row = RowNumbers {
+            cache: CacheState::Hot,
+            left_out: &[
+                (Verdict::LostRecords, "20 launches, 19 records; warm"),
+                (Verdict::Throttled, "the clock was 4 % low; warm"),
+            ],
+            collections: &collections,
+            reasons: &["every launch recorded", "the control kernel copy of device 3 took +3.1 %"],
+            outliers: 3,
+            median: 10_050.0,
+            interval: Some((9_900.0, 10_300.0)),
+            method: None,
+            references: Some(&references),
+            production: Some(Nanos(6_000)),
+            fastest: Some(Nanos(4_000)),
+            clocks: &[0.001, -0.004],
+            tasks: &[&task("AddAiCore"), &task("AddV3")],
+        };
+        insta::assert_snapshot!(table(&judge_row_rules(&row)));
+        let bare = RowNumbers {
+            left_out: &[],
+            collections: &collections[..1],
+            reasons: &["it ran on one block, although its tensors have 64 MiB"],
+            outliers: 0,
+            interval: None,
+            method: None,
+            references: None,
+            production: None,
+            fastest: None,
+            clocks: &[],
+            tasks: &[&task("AddAiCore")],
+            ..row
+        };
+        insta::assert_snapshot!(table(&judge_row_rules(&bare)));
+    }
+
+    fn table(results: &[RuleResult]) -> String {
+        let line = |result: &RuleResult| format!("{}: {}: {}", result.rule, result.state, result.found);
+        results.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,397 @@
+//! Operations of attention with its mask and lengths, which shapes do not show: scripts record them as marks of mstx in the
+//! domain `flash_attn_args`, one before each call (`npubench modules --snippet` prints the lines).
+//!
+//! A product of query and key, and one of the scores with the value, have two operations for each element of a query's
+//! row, each of an output's row, and each key that the mask leaves. Masks are those of `npu_fusion_attention`'s
+//! `sparse_mode`.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
+use super::{
+    modules::OperatorCall,
+    run::{OperatorId, RunTimeline},
+};
+use crate::kernel::{Case, Slot};
+
+/// Domain of mstx with the arguments of attention.
+const ATTENTION_DOMAIN: &str = "flash_attn_args";
+/// Longest time from a mark to its operator, in nanoseconds, as in the vendor's tool.
+const LONGEST_DISTANCE: i64 = 3_000_000;
+/// Kernels with such marks.
+const ATTENTION_KERNELS: [&str; 3] =
+    ["FlashAttentionScore", "PromptFlashAttention", "FusedInferAttentionScore"];
+
+/// Kernel of the forward pass of training; the others are of inference.
+const TRAINING_KERNEL: &str = "FlashAttentionScore";
+/// Inputs of FusedInferAttentionScore: blocks of the keys of each sequence, and the part of queries with their position.
+const BLOCK_TABLE: usize = 14;
+const QUERY_ROPE: usize = 24;
+
+/// Returns true for a kernel whose operations follow from marks.
+pub(super) fn is_attention(kernel: &str) -> bool {
+    ATTENTION_KERNELS.contains(&kernel)
+}
+
+/// Longest sequence whose band is counted, query by query.
+const LONGEST_BAND: i64 = 1 << 24;
+
+/// Lengths of the sequences of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SequenceLengths {
+    Each(Vec<u64>),
+    Equal { count: u64, length: u64 },
+}
+
+impl SequenceLengths {
+    /// Returns the lengths of packed sequences; `None` if their ends do not ascend to the number of tokens.
+    fn of_ends(ends: &[u64], tokens: u64) -> Option<Self> {
+        (ends.last() == Some(&tokens)).then(|| lengths(ends))?.map(Self::Each)
+    }
+
+    /// Returns the lengths in a padded batch: those that are recorded, else the longest. `None` if they contradict the
+    /// shapes.
+    fn of_padded(recorded: &[u64], count: u64, longest: u64) -> Option<Self> {
+        if recorded.is_empty() {
+            return Some(Self::Equal { count, length: longest });
+        }
+        let fits = recorded.len() as u64 == count && recorded.iter().all(|length| *length <= longest);
+        fits.then(|| Self::Each(recorded.to_vec()))
+    }
+
+    fn count(&self) -> u64 {
+        match self {
+            Self::Each(lengths) => lengths.len() as u64,
+            Self::Equal { count, .. } => *count,
+        }
+    }
+
+    /// Returns the length of a sequence; 0 for one that does not exist.
+    fn length(&self, place: u64) -> u64 {
+        match self {
+            Self::Each(lengths) => {
+                usize::try_from(place).ok().and_then(|place| lengths.get(place)).copied().unwrap_or_default()
+            }
+            Self::Equal { length, .. } => *length,
+        }
+    }
+}
+
+/// Recorded arguments of one call.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(super) struct AttentionArguments {
+    /// Order of the dimensions: `BSH`, `SBH`, `BSND`, `BNSD` or `TND`.
+    #[serde(default)]
+    input_layout: String,
+    #[serde(default)]
+    sparse_mode: u8,
+    /// True for calls of `scaled_dot_product_attention` with a causal mask.
+    #[serde(default)]
+    is_causal: bool,
+    /// Lengths of the sequences: of `TND` each with those before it, otherwise and for keys in blocks each alone.
+    #[serde(default)]
+    actual_seq_qlen: Vec<u64>,
+    #[serde(default)]
+    actual_seq_kvlen: Vec<u64>,
+    /// Number of keys before and behind the diagonal of a band.
+    #[serde(default)]
+    pre_tockens: Option<i64>,
+    #[serde(default)]
+    next_tockens: Option<i64>,
+}
+
+impl AttentionArguments {
+    /// Returns the operations of a call; `None` if its shapes contradict the arguments, or for a mask or lengths that they
+    /// do not describe.
+    pub(super) fn operations(&self, case: &Case) -> Option<f64> {
+        let dims = |slot: &Slot| slot.as_ref().map(|tensor| tensor.dims.clone());
+        let query = dims(case.inputs.first()?)?;
+        let key = dims(case.inputs.get(1)?)?;
+        let is_training = case.kernel.as_str() == TRAINING_KERNEL;
+        // FlashAttentionScore returns maxima and sums of its softmax before the result, the others after it.
+        let output = match is_training {
+            true => case.outputs.iter().rev().filter_map(dims).find(|output| output.len() == query.len())?,
+            false => dims(case.outputs.first()?).filter(|output| output.len() == query.len())?,
+        };
+        let inference_slot = |place: usize| match is_training {
+            true => None,
+            false => case.inputs.get(place).and_then(dims),
+        };
+        let (is_paged, rope) = (inference_slot(BLOCK_TABLE).is_some(), inference_slot(QUERY_ROPE));
+        if !is_paged && key.len() != query.len() {
+            return None;
+        }
+        // Number of sequences, and longest one; places of both in the shape of the key.
+        let (batch, longest, places) = match (&*self.input_layout, &*query) {
+            ("BSH", &[batch, queries, _]) | ("BSND", &[batch, queries, _, _]) => (batch, queries, [0, 1]),
+            ("SBH", &[queries, batch, _]) => (batch, queries, [1, 0]),
+            ("BNSD", &[batch, _, queries, _]) => (batch, queries, [0, 2]),
+            ("TND", &[tokens, _, _]) => (1, tokens, [0, 0]),
+            _ => return None,
+        };
+        let is_packed = self.input_layout == "TND";
+        let lengths_of = |recorded: &[u64], batch: u64, longest: u64| match (is_packed, is_training) {
+            (true, _) => SequenceLengths::of_ends(recorded, longest),
+            (false, true) => Some(SequenceLengths::Equal { count: batch, length: longest }),
+            (false, false) => SequenceLengths::of_padded(recorded, batch, longest),
+        };
+        let queries = lengths_of(&self.actual_seq_qlen, batch, longest)?;
+        let keys = match is_paged {
+            // Keys are in blocks, of which each sequence has some.
+            true => SequenceLengths::Each(self.actual_seq_kvlen.clone()),
+            false => lengths_of(&self.actual_seq_kvlen, *key.get(places[0])?, *key.get(places[1])?)?,
+        };
+        let rows = batch.checked_mul(longest)?;
+        let rope = rope.map_or(Some(0), |rope| elements(&rope))?;
+        let width =
+            elements(&query)?.checked_add(elements(&output)?)?.checked_add(rope)?.checked_div(rows)?;
+        let pairs = self.pairs_of_all(&queries, &keys)?;
+        #[expect(clippy::cast_precision_loss, reason = "widths have fewer than 53 bits")]
+        let width = width as f64;
+        Some(2.0 * width * pairs)
+    }
+
+    /// Returns the number of pairs of all sequences; `None` if their numbers differ.
+    fn pairs_of_all(&self, queries: &SequenceLengths, keys: &SequenceLengths) -> Option<f64> {
+        if queries.count() != keys.count() {
+            return None;
+        }
+        if let (SequenceLengths::Equal { count, length }, SequenceLengths::Equal { length: keys, .. }) =
+            (queries, keys)
+        {
+            #[expect(clippy::cast_precision_loss, reason = "batches have fewer than 53 bits")]
+            return Some(*count as f64 * self.pairs(*length, *keys)?);
+        }
+        // One of both is a list, which has this number of lengths.
+        let all = (0..queries.count()).map(|place| self.pairs(queries.length(place), keys.length(place)));
+        all.sum()
+    }
+
+    /// Returns the number of pairs of a query and a key that the mask leaves; `None` for an unknown mask.
+    #[expect(clippy::cast_precision_loss, reason = "lengths have fewer than 53 bits")]
+    fn pairs(&self, queries: u64, keys: u64) -> Option<f64> {
+        let (rows, columns) = (queries as f64, keys as f64);
+        let triangle = |length: f64| length * (length + 1.0) / 2.0;
+        match (self.sparse_mode, self.is_causal) {
+            (0 | 1, false) => Some(rows * columns),
+            // Query i has the keys up to i.
+            (0..=2, _) if queries <= keys => Some(triangle(rows)),
+            (0..=2, _) => Some(triangle(columns) + (rows - columns) * columns),
+            // The last query has all keys.
+            (3, _) if queries <= keys => Some(triangle(rows) + rows * (columns - rows)),
+            (3, _) => Some(triangle(columns)),
+            (4, _) => {
+                let (before, behind) = (self.pre_tockens?, self.next_tockens?);
+                // Longer sequences are no real ones, and would take long.
+                let number =
+                    |length: u64| i64::try_from(length).ok().filter(|length| *length <= LONGEST_BAND);
+                let (queries, keys) = (number(queries)?, number(keys)?);
+                let row = |query: i64| {
+                    let diagonal = query + keys - queries;
+                    let first = diagonal.saturating_sub(before).max(0);
+                    let last = diagonal.saturating_add(behind).min(keys - 1);
+                    (last - first + 1).max(0) as f64
+                };
+                Some((0..queries).map(row).sum())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns the lengths of sequences from their ends; `None` if the ends do not ascend.
+fn lengths(ends: &[u64]) -> Option<Vec<u64>> {
+    let starts = std::iter::once(&0).chain(ends);
+    ends.iter().zip(starts).map(|(end, start)| end.checked_sub(*start)).collect()
+}
+
+fn elements(dims: &[u64]) -> Option<u64> {
+    dims.iter().try_fold(1_u64, |product, dim| product.checked_mul(*dim))
+}
+
+/// Returns the arguments of attention operators. A mark belongs to the first one that starts behind it within 3 ms; of
+/// several marks of one operator the last one counts.
+pub(super) fn attention_arguments(
+    run: &RunTimeline,
+    calls: &[OperatorCall],
+) -> HashMap<OperatorId, AttentionArguments> {
+    let is_attention_call = |call: &&OperatorCall| {
+        call.tasks.iter().any(|task| run.launched_kernel(*task).is_some_and(is_attention))
+    };
+    let mut starts: Vec<(i64, OperatorId)> = calls
+        .iter()
+        .filter(is_attention_call)
+        .filter_map(|call| Some((run.operator(call.operator?)?.span.start, call.operator?)))
+        .collect();
+    starts.sort_unstable();
+    let marks = run.marks.iter().filter(|mark| run.names.text(mark.domain) == ATTENTION_DOMAIN);
+    let mut marks: Vec<_> = marks.collect();
+    marks.sort_by_key(|mark| mark.at);
+    let mut found = HashMap::new();
+    for mark in marks {
+        let next = starts.get(starts.partition_point(|(start, _)| *start < mark.at));
+        if let Some((start, operator)) = next
+            && start - mark.at <= LONGEST_DISTANCE
+            && let Ok(arguments) = serde_json::from_str(run.names.text(mark.name))
+        {
+            found.insert(*operator, arguments);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kernel::{CaseAttributes, KernelName, SignatureCells};
+
+    fn case(query: &str, key: &str, output: &str) -> Case {
+        let inputs = SignatureCells {
+            shapes: &format!("\"{query};{key};{key}\""),
+            dtypes: "DT_BF16;DT_BF16;DT_BF16",
+            formats: "ND;ND;ND",
+        };
+        let outputs = SignatureCells {
+            shapes: &format!("\"4,2,8,8;{output}\""),
+            dtypes: "FLOAT;DT_BF16",
+            formats: "ND;ND",
+        };
+        Case {
+            kernel: KernelName::new("FlashAttentionScore").expect("valid"),
+            inputs: inputs.parse().expect("valid"),
+            outputs: outputs.parse().expect("valid"),
+            attributes: CaseAttributes::default(),
+        }
+    }
+
+    fn operations(arguments: &str, case: &Case) -> Option<f64> {
+        serde_json::from_str::<AttentionArguments>(arguments).expect("valid").operations(case)
+    }
+
+    #[test]
+    fn layouts_of_one_call_have_the_same_operations() {
+        // 2 sequences of 128 queries and 256 keys, 4 heads of 64: 2·2·(4·64 + 4·64)·128·256.
+        let expected = Some(2.0 * 2.0 * 512.0 * 128.0 * 256.0);
+        for (layout, query, key) in [
+            ("BSH", "2,128,256", "2,256,256"),
+            ("SBH", "128,2,256", "256,2,256"),
+            ("BSND", "2,128,4,64", "2,256,4,64"),
+            ("BNSD", "2,4,128,64", "2,4,256,64"),
+        ] {
+            let case = case(query, key, query);
+            assert_eq!(operations(&format!(r#"{{"input_layout":"{layout}"}}"#), &case), expected, "{layout}");
+            assert_eq!(operations(r#"{"input_layout":"TND"}"#, &case), None);
+        }
+        let packed = case("256,4,64", "512,4,64", "256,4,64");
+        let lengths = r#"{"input_layout":"TND","actual_seq_qlen":[128,256],"actual_seq_kvlen":[256,512]}"#;
+        assert_eq!(operations(lengths, &packed), expected);
+        // Lengths of another call, and lengths that descend.
+        for other in [
+            r#"{"input_layout":"TND","actual_seq_qlen":[128,200],"actual_seq_kvlen":[256,512]}"#,
+            r#"{"input_layout":"TND","actual_seq_qlen":[300,256],"actual_seq_kvlen":[256,512]}"#,
+        ] {
+            assert_eq!(operations(other, &packed), None, "{other}");
+        }
+        // Keys with heads of their own size, as in latent attention: 2·(192 + 128).
+        let latent = case("1,1,1,192", "1,1,1,192", "1,1,1,128");
+        assert_eq!(operations(r#"{"input_layout":"BNSD"}"#, &latent), Some(640.0));
+    }
+
+    /// Inference: keys in blocks, lengths of padded sequences, positions apart, and an output behind the result.
+    #[test]
+    fn operations_of_inference_follow_from_the_lengths_of_the_sequences() {
+        let inference = |slots: &[(usize, &str)], outputs: &str| -> Case {
+            let mut shapes = vec![""; 25];
+            let mut dtypes = vec!["DT_UNDEFINED"; 25];
+            let mut formats = vec!["NULL"; 25];
+            for (slot, dims) in slots {
+                (shapes[*slot], dtypes[*slot], formats[*slot]) = (dims, "DT_BF16", "ND");
+            }
+            let [shapes, dtypes, formats] = [shapes, dtypes, formats].map(|cells| cells.join(";"));
+            let inputs =
+                SignatureCells { shapes: &format!("\"{shapes}\""), dtypes: &dtypes, formats: &formats };
+            let outputs = SignatureCells {
+                shapes: &format!("\"{outputs}\""),
+                dtypes: "DT_BF16;FLOAT",
+                formats: "ND;ND",
+            };
+            Case {
+                kernel: KernelName::new("FusedInferAttentionScore").expect("valid"),
+                inputs: inputs.parse().expect("valid"),
+                outputs: outputs.parse().expect("valid"),
+                attributes: CaseAttributes::default(),
+            }
+        };
+        // Two sequences, one query each with 4 heads of 64, 100 and 300 keys of 512: 2·(4·64 + 4·64)·(100 + 300). The
+        // second output has the dimensions of the first one, and is no result.
+        let decode = inference(&[(0, "2,4,1,64"), (1, "2,1,512,64"), (2, "2,1,512,64")], "2,4,1,64;2,4,1,1");
+        let lengths = r#"{"input_layout":"BNSD","actual_seq_kvlen":[100,300]}"#;
+        assert_eq!(operations(lengths, &decode), Some(2.0 * 512.0 * 400.0));
+        assert_eq!(operations(r#"{"input_layout":"BNSD"}"#, &decode), Some(2.0 * 512.0 * 1024.0));
+        for other in [
+            r#"{"input_layout":"BNSD","actual_seq_kvlen":[100,513]}"#,
+            r#"{"input_layout":"BNSD","actual_seq_kvlen":[9]}"#,
+        ] {
+            assert_eq!(operations(other, &decode), None, "{other}");
+        }
+        // Blocks of 128 keys: as many as sequences here, which must not be taken for their batch.
+        let paged = inference(&[(0, "2,1,256"), (1, "2,128,64"), (2, "2,128,64"), (14, "2,1")], "2,1,256;0");
+        assert_eq!(operations(r#"{"input_layout":"BSH"}"#, &paged), None);
+        let lengths = r#"{"input_layout":"BSH","actual_seq_kvlen":[100,128]}"#;
+        assert_eq!(operations(lengths, &paged), Some(2.0 * 512.0 * 228.0));
+        // Packed, with positions of 32 apart: 3 and 2 queries over 10 and 20 keys, causal from the lower right:
+        // 8 + 9 + 10 and 19 + 20 pairs of 2·2·(64 + 32 + 64).
+        let packed = inference(
+            &[(0, "5,2,64"), (1, "9,1,16,64"), (2, "9,1,16,64"), (14, "2,2"), (24, "5,2,32")],
+            "5,2,64;0",
+        );
+        let lengths =
+            r#"{"input_layout":"TND","sparse_mode":3,"actual_seq_qlen":[3,5],"actual_seq_kvlen":[10,20]}"#;
+        assert_eq!(operations(lengths, &packed), Some(2.0 * 2.0 * 160.0 * 66.0));
+    }
+
+    #[test]
+    fn shapes_of_any_size_are_counted_or_left_out() {
+        // The longest dimension that a table may have.
+        let huge = 900_000_000_000_000_000_u64;
+        let shape = format!("{huge},1,1,1");
+        let one_token = case(&shape, &shape, &shape);
+        for mode in [0, 2, 3] {
+            let arguments = format!(r#"{{"input_layout":"BNSD","sparse_mode":{mode}}}"#);
+            let flops = operations(&arguments, &one_token).expect("one pair for each sequence");
+            assert!((flops / (4.0 * huge as f64) - 1.0).abs() < 1e-9, "{flops}");
+        }
+        let long = format!("1,1,{huge},1");
+        let one_sequence = case(&long, &long, &long);
+        let band = r#"{"input_layout":"BNSD","sparse_mode":4,"pre_tockens":1,"next_tockens":1}"#;
+        assert_eq!(operations(band, &one_sequence), None);
+    }
+
+    proptest! {
+        #[test]
+        fn pairs_are_those_of_the_mask(
+            queries in 0_u64..40, keys in 0_u64..40, before in -5_i64..40, behind in -5_i64..40
+        ) {
+            let count = |is_kept: &dyn Fn(i64, i64) -> bool| {
+                let (queries, keys) = (queries.cast_signed(), keys.cast_signed());
+                let pairs = (0..queries).flat_map(|query| (0..keys).map(move |key| (query, key)));
+                Some(f64::from(u32::try_from(pairs.filter(|(query, key)| is_kept(*query, *key)).count()).expect("few")))
+            };
+            let shift = keys.cast_signed() - queries.cast_signed();
+            let pairs = |text: &str| {
+                serde_json::from_str::<AttentionArguments>(text).expect("valid").pairs(queries, keys)
+            };
+            prop_assert_eq!(pairs("{}"), count(&|_, _| true));
+            prop_assert_eq!(pairs(r#"{"is_causal":true}"#), count(&|query, key| key <= query));
+            prop_assert_eq!(pairs(r#"{"sparse_mode":2}"#), count(&|query, key| key <= query));
+            prop_assert_eq!(pairs(r#"{"sparse_mode":3}"#), count(&|query, key| key <= query + shift));
+            let band = format!(r#"{{"sparse_mode":4,"pre_tockens":{before},"next_tockens":{behind}}}"#);
+            let is_in_band = |query: i64, key: i64| (-before..=behind).contains(&(key - query - shift));
+            prop_assert_eq!(pairs(&band), count(&is_in_band));
+            prop_assert_eq!(pairs(r#"{"sparse_mode":6}"#), None);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Waits and transmission of the collectives of a run.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::profile::timeline::{
+    intervals::{TimeSet, TimeSpan},
+    names::NameId,
+    run::{CollectiveId, CollectiveTask, RunTimeline},
+};
+
+/// Communication that is not overlapped, divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UncoveredTime {
+    /// Time in which all groups that communicate wait for other ranks.
+    pub(super) waiting: i64,
+    /// The rest.
+    pub(super) transmitting: i64,
+}
+
+/// Tasks of the collectives of a run.
+#[derive(Debug)]
+pub(super) struct CollectiveTasks<'a> {
+    run: &'a RunTimeline,
+    by_collective: HashMap<Option<CollectiveId>, Vec<&'a CollectiveTask>>,
+    /// True if all collectives have tasks, and these their type, plane and collective.
+    is_complete: bool,
+}
+
+impl<'a> CollectiveTasks<'a> {
+    /// Returns the tasks of a run; `None` if it has collectives, but their tasks or the types of these are not recorded.
+    pub(super) fn new(run: &'a RunTimeline) -> Option<Self> {
+        let has_types = run.collective_tasks.iter().any(|task| task.kind.is_recorded());
+        if !has_types && !run.collectives.is_empty() {
+            return None;
+        }
+        let mut by_collective: HashMap<Option<CollectiveId>, Vec<&CollectiveTask>> = HashMap::new();
+        for task in &run.collective_tasks {
+            by_collective.entry(task.collective).or_default().push(task);
+        }
+        let is_known = |task: &CollectiveTask| {
+            task.kind.is_recorded() && task.plane.is_some() && task.collective.is_some()
+        };
+        let mut ids = (0..).map(CollectiveId).zip(&run.collectives).map(|(id, _)| id);
+        let is_complete =
+            run.collective_tasks.iter().all(is_known) && ids.all(|id| by_collective.contains_key(&Some(id)));
+        Some(Self { run, by_collective, is_complete })
+    }
+
+    /// Returns the tasks of a collective by start; with `None` those whose collective is not recorded.
+    pub(super) fn of_collective(&self, id: Option<CollectiveId>) -> &[&'a CollectiveTask] {
+        self.by_collective.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Divides the time of collectives that no kernel covers. In each group the plane with the shortest waits decides, because the
+    /// collective can continue when one of its planes can; planes without a wait are left out, which the vendor's comparison
+    /// does not do for traces. `None` if the tasks are not recorded completely.
+    pub(super) fn divide_uncovered(
+        &self,
+        collectives: &[CollectiveId],
+        uncovered: &TimeSet,
+    ) -> Option<UncoveredTime> {
+        if !self.is_complete {
+            return None;
+        }
+        let mut groups: BTreeMap<NameId, Vec<CollectiveId>> = BTreeMap::new();
+        for id in collectives {
+            let group = self.run.collective(*id).map_or(NameId::EMPTY, |collective| collective.group);
+            groups.entry(group).or_default().push(*id);
+        }
+        let mut transmitting = TimeSet::default();
+        for ids in groups.values() {
+            let spans = ids.iter().filter_map(|id| Some(self.run.collective(*id)?.span));
+            let of_group = uncovered.intersection(&TimeSet::union_of(spans));
+            let tasks = ids.iter().flat_map(|id| self.of_collective(Some(*id)));
+            let mut planes: BTreeMap<Option<u32>, Vec<&CollectiveTask>> = BTreeMap::new();
+            for task in tasks {
+                planes.entry(task.plane).or_default().push(*task);
+            }
+            let waits = planes.into_values().filter_map(|tasks| {
+                let waits = self.waits_of_plane(tasks);
+                (!waits.is_empty()).then(|| TimeSet::union_of(waits).intersection(&of_group))
+            });
+            let waiting = waits.min_by_key(TimeSet::length).unwrap_or_default();
+            transmitting = transmitting.union(&of_group.difference(&waiting));
+        }
+        let transmitting = transmitting.length();
+        Some(UncoveredTime { waiting: uncovered.length() - transmitting, transmitting })
+    }
+
+    /// Returns the waits of a plane for other ranks. A wait that confirms a transfer by RDMA, whose payload and notification
+    /// are two tasks before it, belongs to the transfer.
+    fn waits_of_plane(&self, mut tasks: Vec<&CollectiveTask>) -> Vec<TimeSpan> {
+        tasks.sort_by_key(|task| task.span);
+        let kinds: Vec<TaskKind> =
+            tasks.iter().map(|task| TaskKind::of_name(self.run.names.text(task.kind))).collect();
+        let is_confirmation = |before: &[TaskKind]| {
+            use TaskKind::{RdmaSend, Wait};
+            before.ends_with(&[RdmaSend, RdmaSend]) || before.ends_with(&[RdmaSend, RdmaSend, Wait, RdmaSend])
+        };
+        let waits = tasks
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| kinds[*at] == TaskKind::Wait && !is_confirmation(&kinds[..*at]));
+        waits.map(|(_, task)| task.span).collect()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TaskKind {
+    Wait,
+    RdmaSend,
+    Other,
+}
+
+impl TaskKind {
+    fn of_name(name: &str) -> Self {
+        match &*name.to_ascii_lowercase() {
+            "notify_wait" | "notify wait" => Self::Wait,
+            "rdmasend" => Self::RdmaSend,
+            _ => Self::Other,
+        }
+    }
+}

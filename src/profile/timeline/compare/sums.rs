@@ -1,0 +1,311 @@
+//! Sums of one run per step, by kernel, operator, collective, module and memory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    calls::{RunCalls, WITHOUT_OPERATOR},
+    communication::CollectiveTasks,
+    host_calls::host_call_sums,
+    selected_steps::SelectedSteps,
+    time_sum::{Sums, TimeSum, key},
+};
+use crate::profile::timeline::{
+    gaps::GapCause,
+    intervals::{TimeSet, TimeSpan, sum_lengths},
+    kernel_class::KernelClassifier,
+    modules::{OperatorCall, module_table},
+    run::{
+        Collective, CollectiveId, CollectiveTask, DeviceTask, HostOperator, MissingPart, OperatorId,
+        RunMemory, RunTimeline, TaskRole, is_copy,
+    },
+    step_times::StepTimes,
+};
+
+/// Names of the overall times, in their order.
+pub(crate) const OVERALL: [&str; 13] = [
+    SPAN,
+    COMPUTING,
+    "communication",
+    "of it transfers between two ranks",
+    "overlapped communication",
+    NOT_OVERLAPPED,
+    WAITING,
+    TRANSMITTING,
+    FREE,
+    COPIES,
+    OUTSIDE_SPAN,
+    OUTSIDE_STEPS,
+    STEPS,
+];
+/// Overall times that some profiles do not have, with the records that they need unless these have a table of their own.
+pub(crate) const OPTIONAL_OVERALL: [(&str, Option<&str>); 4] = [
+    (WAITING, Some("waits and transmission of collectives")),
+    (TRANSMITTING, None),
+    (COPIES, Some("copies of the device")),
+    (OUTSIDE_SPAN, None),
+];
+pub(crate) const SPAN: &str = "span of the step";
+pub(crate) const COMPUTING: &str = "computing";
+pub(crate) const NOT_OVERLAPPED: &str = "communication, not overlapped";
+pub(crate) const WAITING: &str = "of it waits for other ranks";
+pub(crate) const TRANSMITTING: &str = "of it transmission";
+pub(crate) const FREE: &str = "free";
+pub(crate) const COPIES: &str = "copies in the free time";
+pub(crate) const OUTSIDE_SPAN: &str = "copies and other work outside the span";
+/// Time in which kernels or collectives run that belong to no step: that of the whole run, not per step.
+pub(crate) const OUTSIDE_STEPS: &str = "outside of all steps, whole run";
+/// Number of steps, which has no time.
+pub(crate) const STEPS: &str = "steps";
+const OUTSIDE: &str = "[outside modules]";
+const WITHOUT_COLLECTIVE: &str = "[outside collectives]";
+
+/// Step and device of a row.
+type RowPlace = (Option<u64>, Option<u32>);
+
+/// Sums of one run per step. Sums that a profile does not have are `None`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunSums {
+    /// Number of steps; 1 without recorded steps.
+    pub(crate) steps: usize,
+    selected: SelectedSteps,
+    pub(crate) overall: Sums,
+    pub(crate) classes: Sums,
+    pub(crate) kernels: Sums,
+    pub(crate) kernels_by_name: Sums,
+    /// Kernels by type and type of the core.
+    pub(crate) kernel_types: Sums,
+    pub(crate) collectives: Sums,
+    /// Tasks of collectives by type of the collective and type of the task.
+    pub(crate) collective_tasks: Option<Sums>,
+    pub(super) uncovered: Sums,
+    pub(super) free_by_cause: Sums,
+    pub(crate) operators: Option<Sums>,
+    /// Calls of the host by name.
+    pub(crate) host_calls: Option<Sums>,
+    pub(crate) modules: Option<Sums>,
+    pub(crate) memory: Option<Sums>,
+    pub(crate) has_kernel_types: bool,
+    /// True if the types of cores are recorded.
+    pub(crate) has_cores: bool,
+}
+
+/// Returns the sums of kernels by type alone, for a comparison with a run that has no types of cores.
+pub(super) fn without_cores(kernel_types: &Sums) -> Sums {
+    let mut sums = Sums::new();
+    for ((kind, _), sum) in kernel_types {
+        sums.entry(key(kind)).or_default().merge(*sum);
+    }
+    sums
+}
+
+impl RunSums {
+    /// Sums up a run. `times` are those of the `selected` steps, or of all if it is empty; what belongs to other steps
+    /// does not count. If steps are recorded, work outside of them has a row of its own. Memory is that of the whole run.
+    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+    pub(crate) fn new(
+        run: &RunTimeline,
+        times: &[StepTimes],
+        selected: &[u64],
+        memory: Option<&RunMemory>,
+        domain: &str,
+    ) -> Self {
+        let (in_steps, outside): (Vec<&StepTimes>, Vec<&StepTimes>) =
+            times.iter().partition(|own| own.step.is_some());
+        let recorded = in_steps.len();
+        let (times, outside) = if recorded == 0 { (outside, in_steps) } else { (in_steps, outside) };
+        let mut sums = Self {
+            steps: recorded.max(1),
+            selected: SelectedSteps::new(run, &times, selected.is_empty(), recorded),
+            has_kernel_types: run.kernels().any(|task| task.kind.is_recorded()),
+            has_cores: run.kernels().any(|task| task.core.is_recorded()),
+            ..Self::default()
+        };
+        sums.add_overall(run, &times);
+        let nesting = run.nesting();
+        let classifier = KernelClassifier::new(run, &nesting);
+        let has_counters = run.kernels().any(|task| task.uses_cube.is_some());
+        let is_selected = |operator: &HostOperator| sums.selected.includes_call(run, operator.span.start);
+        sums.host_calls = host_call_sums(run, &is_selected);
+        let mut operators = Sums::new();
+        for (operator, at) in run.operators.iter().zip(0..) {
+            if is_selected(operator) && nesting.is_outermost(OperatorId(at)) {
+                operators.entry(key(run.names.text(operator.name))).or_default().calls += 1.0;
+            }
+        }
+        for task in run.kernels().filter(|task| sums.selected.includes_step(task.step)) {
+            let time = task.span.length();
+            let shapes = task.signature.map_or("", |signature| run.signature_cells(signature)[0]);
+            let (kind, name) = (run.names.text(task.kind), run.names.text(task.name));
+            let kind = if kind.is_empty() { name } else { kind };
+            sums.kernels.entry((kind.to_owned(), shapes.trim_matches('"').to_owned())).or_default().add(time);
+            sums.kernels_by_name.entry(key(name)).or_default().add(time);
+            let core = run.names.text(task.core);
+            sums.kernel_types.entry((kind.to_owned(), core.to_owned())).or_default().add(time);
+            let class = classifier.class_of(task).to_string();
+            // Kernels of other units, such as random numbers, have no counters.
+            let core = match task.uses_cube {
+                Some(true) => "cube",
+                _ if has_counters => "vector",
+                _ => "",
+            };
+            sums.classes.entry((class, core.to_owned())).or_default().add(time);
+            let outermost = task.operator.and_then(|operator| run.operator(nesting.outermost(operator)));
+            let name = outermost.map_or(WITHOUT_OPERATOR, |operator| run.names.text(operator.name));
+            operators.entry(key(name)).or_default().total += time as f64;
+        }
+        if !run.operators.is_empty() {
+            sums.operators = Some(operators);
+        }
+        sums.modules = module_sums(run, domain, &sums.selected);
+        let steps = sums.steps as f64;
+        let all = [
+            Some(&mut sums.overall),
+            Some(&mut sums.classes),
+            Some(&mut sums.kernels),
+            Some(&mut sums.kernels_by_name),
+            Some(&mut sums.kernel_types),
+            Some(&mut sums.collectives),
+            sums.collective_tasks.as_mut(),
+            Some(&mut sums.uncovered),
+            Some(&mut sums.free_by_cause),
+            sums.operators.as_mut(),
+            sums.host_calls.as_mut(),
+            sums.modules.as_mut(),
+        ];
+        all.into_iter().flatten().flat_map(BTreeMap::values_mut).for_each(|sum| *sum = sum.per_step(steps));
+        sums.overall.insert(key(STEPS), TimeSum { calls: recorded as f64, ..TimeSum::default() });
+        if !outside.is_empty() {
+            let busy = outside.iter().map(|own| own.computing.saturating_add(own.not_overlapped));
+            let calls = outside.iter().map(|own| own.kernels + own.collectives).sum::<usize>() as f64;
+            let sum = TimeSum { total: sum_lengths(busy) as f64, calls, ..TimeSum::default() };
+            sums.overall.insert(key(OUTSIDE_STEPS), sum);
+        }
+        sums.memory = memory.map(|memory| memory_sums(memory, run));
+        sums
+    }
+
+    /// Returns the single calls of operators and modules in the steps that are summed up, with a mark at those that contain
+    /// `wanted` in a name.
+    pub(crate) fn calls<'r>(&self, run: &'r RunTimeline, domain: &str, wanted: &str) -> RunCalls<'r> {
+        RunCalls::new(run, &self.selected, domain, wanted)
+    }
+
+    /// Returns true for a task of the steps that are summed up.
+    pub(crate) fn includes_task(&self, task: &DeviceTask) -> bool {
+        self.selected.includes_step(task.step)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+    fn add_overall(&mut self, run: &RunTimeline, times: &[&StepTimes]) {
+        let mut copies_of: HashMap<Option<u32>, Vec<TimeSpan>> = HashMap::new();
+        let others = run.tasks.iter().filter(|task| task.role == TaskRole::Other);
+        for task in others.filter(|task| is_copy(run.names.text(task.kind))) {
+            copies_of.entry(task.device).or_default().push(task.span);
+        }
+        let copies_of: HashMap<Option<u32>, TimeSet> =
+            copies_of.into_iter().map(|(device, spans)| (device, TimeSet::union_of(spans))).collect();
+        let mut collectives_of: HashMap<RowPlace, Vec<(CollectiveId, &Collective)>> = HashMap::new();
+        for (collective, at) in run.collectives.iter().zip(0..) {
+            let place = (collective.step, collective.device);
+            collectives_of.entry(place).or_default().push((CollectiveId(at), collective));
+        }
+        let tasks = CollectiveTasks::new(run);
+        let mut task_sums = Sums::new();
+        // A task without a collective has no step: its start decides.
+        let has_no_steps = self.selected.includes_step(None);
+        let is_counted = |task: &CollectiveTask| {
+            let start = task.span.start;
+            has_no_steps || times.iter().any(|own| own.span.start <= start && start < own.span.end)
+        };
+        let mut add_tasks = |kind: &str, id: Option<CollectiveId>| {
+            let of_collective = tasks.as_ref().map_or(&[][..], |tasks| tasks.of_collective(id));
+            for task in of_collective.iter().filter(|task| id.is_some() || is_counted(task)) {
+                let key = (kind.to_owned(), run.names.text(task.kind).to_owned());
+                task_sums.entry(key).or_default().add(task.span.length());
+            }
+        };
+        add_tasks(WITHOUT_COLLECTIVE, None);
+        for own in times {
+            let computing = &own.sets.computing;
+            // Copies before the first or behind the last kernel are no part of the step; those that started in another
+            // step are.
+            let copies = copies_of.get(&own.device).map_or_else(TimeSet::default, |all| all.clip(own.span));
+            let outside = copies.difference(computing).difference(&own.sets.communication);
+            let collectives = collectives_of.remove(&(own.step, own.device)).unwrap_or_default();
+            let ids: Vec<CollectiveId> = collectives.iter().map(|(id, _)| *id).collect();
+            let divided =
+                tasks.as_ref().and_then(|tasks| tasks.divide_uncovered(&ids, &own.sets.not_overlapped));
+            // A table of kernels has no copies, so that their time is unknown.
+            let has_copies = !run.missing.contains(&MissingPart::OtherTasks);
+            for (name, time) in OVERALL.into_iter().zip([
+                Some(own.span.length()),
+                Some(own.computing),
+                Some(own.communication),
+                Some(own.point_to_point),
+                Some(own.overlapped),
+                Some(own.not_overlapped),
+                divided.map(|divided| divided.waiting),
+                divided.map(|divided| divided.transmitting),
+                Some(own.free),
+                has_copies.then(|| outside.length()),
+                has_copies.then(|| own.other_before.saturating_add(own.other_behind)),
+            ]) {
+                if let Some(time) = time {
+                    self.overall.entry(key(name)).or_default().total += time as f64;
+                }
+            }
+            for (cause, time) in &own.free_by_cause {
+                let cause: GapCause = *cause;
+                self.free_by_cause.entry(key(&cause.to_string().replace('_', " "))).or_default().total +=
+                    *time as f64;
+            }
+            for (id, collective) in collectives {
+                let kind = run.names.text(collective.kind);
+                self.collectives.entry(key(kind)).or_default().add(collective.span.length());
+                let uncovered = collective.span.length() - computing.length_in(collective.span);
+                self.uncovered.entry(key(kind)).or_default().total += uncovered as f64;
+                add_tasks(kind, Some(id));
+            }
+        }
+        self.collective_tasks = tasks.is_some().then_some(task_sums);
+    }
+}
+
+/// Returns the time of modules in the chosen steps; `None` without ranges of modules.
+#[expect(clippy::cast_precision_loss, reason = "times of runs have fewer than 53 bits")]
+fn module_sums(run: &RunTimeline, domain: &str, selected: &SelectedSteps) -> Option<Sums> {
+    let table = module_table(run, domain);
+    if table.ranges == 0 {
+        return None;
+    }
+    let mut modules = Sums::new();
+    let time_of_call = |call: &OperatorCall| selected.time_of_call(run, call);
+    for row in &table.rows {
+        let path =
+            if row.parent.is_empty() { row.module.clone() } else { format!("{}/{}", row.parent, row.module) };
+        for (time, _) in row.calls.iter().map(time_of_call).filter(|(_, is_selected)| *is_selected) {
+            let sum = modules.entry((path.clone(), String::new())).or_default();
+            sum.total += time as f64;
+            sum.calls += 1.0;
+        }
+    }
+    let outside = table.outside.iter().flat_map(|row| &row.calls).map(|call| time_of_call(call).0);
+    modules.insert(key(OUTSIDE), TimeSum::of_total(outside.fold(0.0, |sum, time| sum + time as f64)));
+    Some(modules)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of memory have fewer than 53 bits")]
+fn memory_sums(memory: &RunMemory, run: &RunTimeline) -> Sums {
+    let mut sums = Sums::new();
+    for (name, peak) in [("peak reserved", memory.peak_reserved), ("peak allocated", memory.peak_allocated)] {
+        if let Some(peak) = peak {
+            sums.insert(key(name), TimeSum::of_total(peak as f64));
+        }
+    }
+    for (operator, (bytes, count)) in memory.by_operator(run) {
+        let name = if operator.is_empty() { "[outside operators]" } else { &operator };
+        let sum = TimeSum { total: bytes as f64, calls: count as f64, ..TimeSum::default() };
+        sums.insert((format!("allocated by {name}"), String::new()), sum);
+    }
+    sums
+}

@@ -1,0 +1,217 @@
+//! Model FLOPs utilisation of operators: their floating point operations in relation to what the matrix units could do in
+//! the time of their kernels.
+//!
+//! The operations are those that torch_npu recorded as ranges of mstx in the domain `mfu_flops`, with the text
+//! `<flops>-<operator>`; of operators without one, those of their kernels' shapes by the catalogue, and of attention with
+//! recorded arguments those of its mask. A recorded number
+//! counts once, for the operator with the most kernel time in its range. Rates are those of the vendor's tools: 8192
+//! operations a cycle and matrix core for FP16, BF16 and FLOAT, twice as many for INT8.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{
+    attention_flops::{AttentionArguments, attention_arguments, is_attention},
+    modules::{LaunchedTask, OperatorCall},
+    names::NameId,
+    run::{OperatorId, RunTimeline, SignatureId},
+};
+use crate::kernel::{
+    Case, CaseAttributes, DeviceFacts, Dtype, KernelName, SignatureCells,
+    catalogue::Catalogue,
+    device_profile::{ComputeUnit, DeviceProfile},
+};
+
+/// Domain of mstx with recorded operations.
+const FLOPS_DOMAIN: &str = "mfu_flops";
+/// Operations of a matrix core in a cycle, for types of 16 bits.
+const OPERATIONS: f64 = 8192.0;
+
+/// Peak rate of the matrix units.
+#[derive(Clone, Debug)]
+pub(crate) struct PeakRate {
+    rate: RateKind,
+    /// Origin of the rate, for output.
+    pub(crate) source: String,
+}
+
+#[derive(Clone, Debug)]
+enum RateKind {
+    /// Operations a second, for all types.
+    Given(f64),
+    /// Operations a second for types of 16 bits.
+    Cores(f64),
+    /// Tera-operations a second by type.
+    Profile(BTreeMap<String, f64>),
+}
+
+impl PeakRate {
+    /// Creates a rate that a user gives, in tera-operations a second.
+    pub(crate) fn given(tflops: f64) -> Self {
+        Self { rate: RateKind::Given(tflops * 1e12), source: format!("{tflops} TFLOPS, as given") }
+    }
+
+    /// Creates the rate of a device profile.
+    pub(crate) fn of_profile(profile: &DeviceProfile) -> Self {
+        let source = format!("device profile {}", profile.device);
+        Self { rate: RateKind::Profile(profile.cube_tflops.clone()), source }
+    }
+
+    /// Creates a rate from numbers of cores and clock; `None` if one is unknown.
+    pub(crate) fn of_facts(facts: &DeviceFacts, sources: &[&str]) -> Option<Self> {
+        let (cores, clock) = (facts.cube_cores?, facts.clock_mhz?);
+        let rate = f64::from(cores) * f64::from(clock) * 1e6 * OPERATIONS;
+        let tflops = rate / 1e12;
+        let sources = sources.join(", ");
+        let source = format!("{tflops:.2} TFLOPS, {cores} matrix cores at {clock} MHz ({sources})");
+        Some(Self { rate: RateKind::Cores(rate), source })
+    }
+
+    /// Returns operations a second for a type; `None` for a type without a rate.
+    fn operations_per_second(&self, dtype: &Dtype) -> Option<f64> {
+        match &self.rate {
+            RateKind::Given(rate) => Some(*rate),
+            RateKind::Cores(rate) => match dtype.as_str() {
+                "FLOAT16" | "DT_BF16" | "FLOAT" => Some(*rate),
+                "INT8" => Some(2.0 * rate),
+                _ => None,
+            },
+            RateKind::Profile(rates) => rates.get(dtype.as_str()).map(|rate| rate * 1e12),
+        }
+    }
+}
+
+/// Operations of calls, and those that the matrix units could do in the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Utilisation {
+    pub(crate) flops: f64,
+    /// Operations at the peak rate in the time of the kernels.
+    pub(crate) capacity: f64,
+}
+
+impl Utilisation {
+    /// Returns operations in relation to capacity; `None` without operations.
+    pub(crate) fn ratio(self) -> Option<f64> {
+        (self.capacity > 0.0).then(|| self.flops / self.capacity)
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.flops += other.flops;
+        self.capacity += other.capacity;
+    }
+}
+
+/// Operations of the operators of a run.
+#[derive(Debug)]
+pub(crate) struct RunFlops<'a> {
+    run: &'a RunTimeline,
+    catalogue: &'a Catalogue,
+    peak: &'a PeakRate,
+    recorded: HashMap<OperatorId, f64>,
+    attention: HashMap<OperatorId, AttentionArguments>,
+    /// Operations and type of kernels by type and signature.
+    of_kernels: HashMap<(NameId, SignatureId), Option<(f64, Dtype)>>,
+}
+
+impl RunTimeline {
+    /// Returns the case of a kernel without attributes; `None` without shapes, or if they cannot be read.
+    pub(crate) fn case_of_kernel(&self, kind: NameId, signature: SignatureId) -> Option<Case> {
+        let kernel = KernelName::new(self.names.text(kind)).ok()?;
+        let [shapes, dtypes, formats, out_shapes, out_dtypes, out_formats] = self.signature_cells(signature);
+        let inputs = SignatureCells { shapes, dtypes, formats }.parse().ok()?;
+        let outputs =
+            SignatureCells { shapes: out_shapes, dtypes: out_dtypes, formats: out_formats }.parse().ok()?;
+        Some(Case { kernel, inputs, outputs, attributes: CaseAttributes::default() })
+    }
+}
+
+impl<'a> RunFlops<'a> {
+    /// Collects the recorded operations of a run. `calls` are those of all operators with kernels.
+    pub(crate) fn new(
+        run: &'a RunTimeline,
+        catalogue: &'a Catalogue,
+        peak: &'a PeakRate,
+        calls: &[OperatorCall],
+    ) -> Self {
+        let mut starts: Vec<(i64, OperatorId, i64)> = calls
+            .iter()
+            .filter_map(|call| {
+                let operator = call.operator?;
+                Some((run.operator(operator)?.span.start, operator, run.duration_of_call(call)))
+            })
+            .collect();
+        starts.sort_unstable();
+        let mut recorded: HashMap<OperatorId, f64> = HashMap::new();
+        for range in run.ranges.iter().filter(|range| run.names.text(range.domain) == FLOPS_DOMAIN) {
+            let text = run.names.text(range.name);
+            let flops = text.split('-').next().and_then(|flops| flops.trim().parse::<f64>().ok());
+            let from = starts.partition_point(|(start, ..)| *start < range.span.start);
+            let inside = starts[from..].iter().take_while(|(start, ..)| *start <= range.span.end);
+            if let Some(flops) = flops.filter(|flops| flops.is_finite() && *flops >= 0.0)
+                && let Some((_, operator, _)) = inside.max_by_key(|(_, _, time)| *time)
+            {
+                *recorded.entry(*operator).or_default() += flops;
+            }
+        }
+        let attention = attention_arguments(run, calls);
+        Self { run, catalogue, peak, recorded, attention, of_kernels: HashMap::new() }
+    }
+
+    /// Returns the utilisation of a call; `None` without known operations or rate.
+    pub(crate) fn utilisation(&mut self, call: &OperatorCall) -> Option<Utilisation> {
+        let recorded = call.operator.and_then(|operator| self.recorded.get(&operator)).copied();
+        let mut by_shapes = 0.0;
+        let mut dtype = None;
+        for task in &call.tasks {
+            let LaunchedTask::Kernel(at) = task else { continue };
+            let arguments = call.operator.and_then(|operator| self.attention.get(&operator));
+            let own = match arguments.filter(|_| self.is_attention_kernel(*at)) {
+                Some(arguments) => self.operations_of_attention(*at, arguments),
+                None => self.operations_of_kernel(*at),
+            };
+            if let Some((flops, of)) = own {
+                by_shapes += flops;
+                dtype = dtype.or(Some(of));
+            }
+        }
+        let dtype = dtype.or_else(|| self.type_of_call(call))?;
+        let flops = recorded.or((by_shapes > 0.0).then_some(by_shapes))?;
+        #[expect(clippy::cast_precision_loss, reason = "durations have fewer than 53 bits")]
+        let seconds = self.run.duration_of_call(call) as f64 / 1e9;
+        Some(Utilisation { flops, capacity: self.peak.operations_per_second(&dtype)? * seconds })
+    }
+
+    fn is_attention_kernel(&self, at: u32) -> bool {
+        self.run.launched_kernel(LaunchedTask::Kernel(at)).is_some_and(is_attention)
+    }
+
+    /// Returns operations and type of attention by its shapes and recorded arguments.
+    fn operations_of_attention(&self, at: u32, arguments: &AttentionArguments) -> Option<(f64, Dtype)> {
+        let task = self.run.tasks.get(at as usize)?;
+        let case = self.run.case_of_kernel(task.kind, task.signature?)?;
+        Some((arguments.operations(&case)?, case.inputs.first()?.as_ref()?.dtype.clone()))
+    }
+
+    /// Returns operations and type of a product by its shapes.
+    fn operations_of_kernel(&mut self, at: u32) -> Option<(f64, Dtype)> {
+        let task = self.run.tasks.get(at as usize)?;
+        let key = (task.kind, task.signature?);
+        let (run, catalogue) = (self.run, self.catalogue);
+        let found = self.of_kernels.entry(key).or_insert_with(|| {
+            let case = run.case_of_kernel(key.0, key.1)?;
+            let work = catalogue.entry(&case.kernel)?.resolve_call(&case).ok()?.work;
+            (work.unit == ComputeUnit::Cube && work.flops > 0.0).then_some((work.flops, work.dtype))
+        });
+        found.clone()
+    }
+
+    /// Returns the type of the first input of the longest kernel of a call.
+    fn type_of_call(&self, call: &OperatorCall) -> Option<Dtype> {
+        let kernels = call.tasks.iter().filter_map(|task| match task {
+            LaunchedTask::Kernel(at) => self.run.tasks.get(*at as usize),
+            LaunchedTask::Collective(_) => None,
+        });
+        let longest = kernels.max_by_key(|task| task.span.length())?;
+        let case = self.run.case_of_kernel(longest.kind, longest.signature?)?;
+        case.inputs.iter().flatten().next().map(|tensor| tensor.dtype.clone())
+    }
+}

@@ -1,0 +1,152 @@
+//! Memory of a run: the peaks of the allocator, and what operators allocated.
+//!
+//! Sources: `OP_MEMORY` and `MEMORY_RECORD` of a database (bytes, ns); `operator_memory.csv` and `memory_record.csv`
+//! beside a trace (KB or MB by the header, us); the events `[memory]` of a trace of a GPU, which its reader collects.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::{
+    read::RunReadError,
+    run::{ProfileForm, RunMemory, RunTimeline},
+};
+use crate::{
+    kernel::Nanos,
+    profile::{ProfileError, TableSchema, database_error, open_database},
+};
+
+impl RunMemory {
+    /// Reads the memory of a run; `None` if the profile has none.
+    pub(crate) fn read(run: &RunTimeline) -> Result<Option<Self>, RunReadError> {
+        let Some(file) = run.files.first() else { return Ok(None) };
+        if run.form == Some(ProfileForm::GpuTrace) {
+            return Ok(run.memory.clone());
+        }
+        let is_database = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("db"));
+        Ok(if is_database {
+            read_database(file)?
+        } else {
+            read_tables(file.parent().unwrap_or(Path::new("")))?
+        })
+    }
+
+    /// Returns the allocated bytes and the number of allocations by the outermost operator at their time; those outside
+    /// of operators have an empty name.
+    pub(crate) fn by_operator(&self, run: &RunTimeline) -> BTreeMap<String, (u64, u64)> {
+        let nesting = run.nesting();
+        let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for (time, size) in &self.allocations {
+            let operator = nesting.outermost_at(*time).and_then(|id| run.operator(id));
+            let name = operator.map_or("", |operator| run.names.text(operator.name));
+            let sum = sums.entry(name.to_owned()).or_default();
+            *sum = (sum.0.saturating_add(*size), sum.1 + 1);
+        }
+        sums
+    }
+}
+
+fn highest(peak: &mut Option<u64>, value: Option<u64>) {
+    *peak = (*peak).max(value);
+}
+
+fn read_database(file: &Path) -> Result<Option<RunMemory>, ProfileError> {
+    let connection = open_database(file)?;
+    let sql = |source| database_error(file, source);
+    let mut memory = RunMemory::default();
+    let mut is_found = false;
+    let unsigned = |row: &rusqlite::Row<'_>, column: usize| {
+        row.get_ref(column)
+            .ok()
+            .and_then(|cell| cell.as_i64().ok())
+            .and_then(|value| u64::try_from(value).ok())
+    };
+    if let Some(table) = TableSchema::read_schema(&connection, "MEMORY_RECORD").map_err(sql)? {
+        is_found = true;
+        let columns = ["totalReserved", "totalAllocated"].map(|name| table.column_or_null(name)).join(", ");
+        let query = format!("SELECT {columns} FROM {}", table.quoted_name());
+        let mut statement = connection.prepare(&query).map_err(sql)?;
+        let mut rows = statement.query([]).map_err(sql)?;
+        while let Some(row) = rows.next().map_err(sql)? {
+            highest(&mut memory.peak_reserved, unsigned(row, 0));
+            highest(&mut memory.peak_allocated, unsigned(row, 1));
+        }
+    }
+    if let Some(table) = TableSchema::read_schema(&connection, "OP_MEMORY").map_err(sql)? {
+        is_found = true;
+        let columns = ["allocationTime", "size"].map(|name| table.column_or_null(name)).join(", ");
+        let query = format!("SELECT {columns} FROM {}", table.quoted_name());
+        let mut statement = connection.prepare(&query).map_err(sql)?;
+        let mut rows = statement.query([]).map_err(sql)?;
+        while let Some(row) = rows.next().map_err(sql)? {
+            let time = row.get_ref(0).ok().and_then(|cell| cell.as_i64().ok());
+            memory.allocations.extend(time.zip(unsigned(row, 1)));
+        }
+    }
+    Ok(is_found.then_some(memory))
+}
+
+fn read_tables(folder: &Path) -> Result<Option<RunMemory>, RunReadError> {
+    let mut memory = RunMemory::default();
+    let mut is_found = false;
+    let record = folder.join("memory_record.csv");
+    if record.is_file() {
+        is_found = true;
+        for_each_row(&record, &["Total Reserved", "Total Allocated"], &mut |cells, units| {
+            highest(&mut memory.peak_reserved, bytes(cells[0], &units[0]));
+            highest(&mut memory.peak_allocated, bytes(cells[1], &units[1]));
+        })?;
+    }
+    let operators = folder.join("operator_memory.csv");
+    if operators.is_file() {
+        is_found = true;
+        for_each_row(&operators, &["Allocation Time", "Size"], &mut |cells, units| {
+            let time = Nanos::parse_micros(cells[0].as_bytes()).ok().map(|time| time.0);
+            memory.allocations.extend(time.zip(bytes(cells[1], &units[1])));
+        })?;
+    }
+    Ok(is_found.then_some(memory))
+}
+
+/// Converts a size with the unit of its column to bytes.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes below 2^53 that are not negative"
+)]
+fn bytes(cell: &str, unit: &str) -> Option<u64> {
+    let value: f64 = cell.trim().parse().ok()?;
+    let factor = match unit {
+        "KB" => 1024.0,
+        "MB" => 1_048_576.0,
+        _ => 1.0,
+    };
+    let value = value * factor;
+    (0.0..9e15).contains(&value).then(|| value.round() as u64)
+}
+
+/// Visits columns of a CSV, whose names are followed by a unit, as in `Size(KB)`.
+fn for_each_row(
+    file: &Path,
+    columns: &[&str],
+    visit: &mut dyn FnMut(&[&str], &[String]),
+) -> Result<(), RunReadError> {
+    let io = |error: csv::Error| RunReadError::Io { file: file.to_owned(), source: error.into() };
+    let mut csv = csv::ReaderBuilder::new().flexible(true).from_path(file).map_err(io)?;
+    let header = csv.headers().map_err(io)?.clone();
+    let mut places = Vec::new();
+    let mut units = Vec::new();
+    for column in columns {
+        let found = header.iter().enumerate().find_map(|(at, name)| {
+            let unit = name.trim().strip_prefix(column)?.trim().strip_prefix('(')?.strip_suffix(')')?;
+            Some((at, unit.to_owned()))
+        });
+        let Some((at, unit)) = found else { return Ok(()) };
+        places.push(at);
+        units.push(unit);
+    }
+    for row in csv.records() {
+        let row = row.map_err(io)?;
+        let cells: Vec<&str> = places.iter().map(|at| row.get(*at).unwrap_or_default().trim()).collect();
+        visit(&cells, &units);
+    }
+    Ok(())
+}

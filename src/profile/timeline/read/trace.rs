@@ -1,0 +1,503 @@
+//! Runs in `trace_view.json` of torch_npu and `msprof_*.json` of msprof.
+//!
+//! Lanes are processes: `Python` (operators of the framework), `CANN` (launches), `Ascend Hardware` (device tasks by
+//! stream), `HCCL` or `Communication` (collectives and their tasks). Flows of the category `async_npu` lead from an
+//! operator to what it launched, those of `fwdbwd` from the forward to the backward pass.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
+};
+
+use indexmap::IndexSet;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{
+    RunReadError, database::MODULE_PREFIX, kernel_table::collective_kind, operator_shapes::OperatorShapes,
+};
+use crate::profile::{
+    TraceEvent, for_each_trace_event, plain_text,
+    timeline::{
+        intervals::TimeSpan,
+        names::NameId,
+        run::{
+            BackwardOperator, Collective, CollectiveId, CollectiveTask, DeviceTask, HostMark, HostOperator,
+            HostRange, HostStep, OperatorId, ProfileForm, RunTimeline, TaskRole, is_collective_kernel,
+        },
+    },
+};
+
+/// Types of device tasks that are kernels, for traces without a kernel table.
+const KERNEL_TASKS: [&str; 9] = [
+    "AI_CORE",
+    "AI_VECTOR_CORE",
+    "AIV_SQE",
+    "AI_CPU",
+    "MIX_AIC",
+    "MIX_AIV",
+    "MIX_AICORE",
+    "DSA_SQE",
+    "FFTS_PLUS",
+];
+
+/// Returns true for the type of a device task that is a kernel; newer versions of CANN have a common prefix.
+fn is_kernel_task(kind: &str) -> bool {
+    KERNEL_TASKS.contains(&kind) || kind.starts_with("KERNEL_")
+}
+
+/// Process of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TraceLane {
+    Host,
+    Launches,
+    Hardware,
+    Collectives,
+    Other,
+}
+
+impl TraceLane {
+    fn of_name(name: &str) -> Self {
+        match name {
+            "Python" => Self::Host,
+            "CANN" => Self::Launches,
+            "Ascend Hardware" => Self::Hardware,
+            "HCCL" | "Communication" => Self::Collectives,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Arguments of metadata.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MetadataArguments<'a> {
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    labels: Option<Cow<'a, str>>,
+}
+
+/// Arguments of tasks and launches.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TaskArguments<'a> {
+    #[serde(rename = "Task Type", borrow)]
+    task_type: Option<Cow<'a, str>>,
+    #[serde(rename = "Physic Stream Id", borrow)]
+    physical_stream: Option<&'a RawValue>,
+    #[serde(rename = "Stream Id", borrow)]
+    stream: Option<&'a RawValue>,
+    #[serde(borrow)]
+    connection_id: Option<&'a RawValue>,
+}
+
+impl TaskArguments<'_> {
+    /// Returns the stream; `None` if it is not recorded.
+    fn stream(&self) -> Option<u32> {
+        let number = |value| plain_text(value)?.parse().ok();
+        number(self.physical_stream).or_else(|| number(self.stream))
+    }
+
+    /// Returns the number that a launch and what it launched share.
+    fn connection(&self) -> Option<i64> {
+        plain_text(self.connection_id)?.parse().ok()
+    }
+}
+
+/// Arguments of ranges and marks of mstx.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct MstxArguments<'a> {
+    #[serde(borrow)]
+    event_type: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    domain: Option<Cow<'a, str>>,
+}
+
+/// Task of the lane of the hardware.
+#[derive(Clone, Debug)]
+struct TraceTask {
+    span: TimeSpan,
+    device: Option<u32>,
+    stream: Option<u32>,
+    name: NameId,
+    task_type: NameId,
+    connection: Option<i64>,
+}
+
+/// Process and thread of a trace.
+type ThreadKey = (String, String);
+
+/// Device and group of collectives.
+type GroupKey = (Option<u32>, NameId);
+
+/// End of a flow on the host.
+type HostPlace = (u64, i64);
+
+/// Events of a trace.
+#[derive(Debug, Default)]
+struct TraceReader {
+    run: RunTimeline,
+    lanes: HashMap<String, TraceLane>,
+    devices: HashMap<String, u32>,
+    /// Names of the threads with collectives; others of their process have the tasks of collectives.
+    groups: HashMap<ThreadKey, String>,
+    /// Numbers of the planes by the threads with their tasks.
+    planes: HashMap<ThreadKey, u32>,
+    /// Number of events of processes before their name or device.
+    unnamed: HashMap<String, u64>,
+    /// Threads with an event in the lane of collectives before their name.
+    unnamed_threads: HashSet<ThreadKey>,
+    /// True if names stand behind the events that they name.
+    is_late: bool,
+    tasks: Vec<TraceTask>,
+    collectives: Vec<(Collective, Option<i64>)>,
+    /// Starts of the tasks of collectives.
+    transfers: HashSet<i64>,
+    /// Process and thread of the tasks of collectives.
+    plane_threads: IndexSet<ThreadKey>,
+    /// Tasks of collectives, with the place of their threads in `plane_threads`.
+    plane_tasks: Vec<(CollectiveTask, usize)>,
+    launches: HashMap<i64, TimeSpan>,
+    /// Operators by the start of what they launched.
+    launched: HashMap<i64, HostPlace>,
+    forward: HashMap<i64, HostPlace>,
+    backward: Vec<(i64, HostPlace)>,
+    shapes: OperatorShapes,
+}
+
+/// Reads a trace, with the kernels of a table if there is one.
+pub(super) fn read_trace(file: &Path, tables: &[PathBuf]) -> Result<RunTimeline, RunReadError> {
+    let mut reader = TraceReader::default();
+    reader.read_events(file)?;
+    if reader.is_late {
+        // Then a second pass has all names.
+        let TraceReader { lanes, devices, groups, planes, .. } = reader;
+        reader = TraceReader { lanes, devices, groups, planes, ..TraceReader::default() };
+        reader.read_events(file)?;
+    }
+    if reader.lanes.values().all(|lane| *lane == TraceLane::Other)
+        && let Some(run) = super::gpu_trace::read_gpu_trace(file)?
+    {
+        return Ok(run);
+    }
+    let unnamed = reader.unnamed.iter().filter(|(process, _)| !reader.lanes.contains_key(*process));
+    reader.run.unnamed = unnamed.map(|(_, count)| count).sum();
+    reader.run.form = Some(ProfileForm::Trace);
+    reader.run.files.push(file.to_owned());
+    reader.sort_operators();
+    if !tables.is_empty() {
+        reader.run.form = Some(ProfileForm::TraceAndTable);
+        super::kernel_table::add_kernel_tables(&mut reader.run, tables)?;
+    }
+    Ok(reader.join_tasks())
+}
+
+impl TraceReader {
+    fn read_events(&mut self, file: &Path) -> Result<(), RunReadError> {
+        let read = for_each_trace_event(file, &mut |event| {
+            match &*event.ph {
+                "X" => self.add_complete(event),
+                "M" => self.add_metadata(event),
+                "s" | "f" => self.add_flow(event),
+                _ => {}
+            }
+            Ok(())
+        });
+        read.map_err(|source| RunReadError::Trace { file: file.to_owned(), source })
+    }
+
+    fn add_metadata(&mut self, event: &TraceEvent<'_>) {
+        let arguments: MetadataArguments<'_> = event.arguments();
+        let process = event.process();
+        match (&*event.name, arguments.name, arguments.labels) {
+            ("process_name", Some(name), _) => {
+                let lane = TraceLane::of_name(&name);
+                self.is_late |= lane != TraceLane::Other && self.unnamed.contains_key(process);
+                self.lanes.insert(process.to_owned(), lane);
+                if matches!(lane, TraceLane::Hardware | TraceLane::Collectives)
+                    && let Ok(number) = process.parse::<u64>()
+                {
+                    // The lowest five bits of such a number are the device.
+                    self.devices.entry(process.to_owned()).or_insert((number & 31) as u32);
+                }
+            }
+            ("process_labels", _, Some(labels)) => {
+                if let Some(Ok(device)) = labels.strip_prefix("NPU ").map(str::parse) {
+                    let known = self.devices.insert(process.to_owned(), device);
+                    self.is_late |= known.is_some_and(|known| known != device);
+                }
+            }
+            ("thread_name", Some(name), _) if name.starts_with("Group ") => {
+                let thread = (process.to_owned(), event.thread().to_owned());
+                self.is_late |= self.unnamed_threads.contains(&thread);
+                self.groups.insert(thread, name.into_owned());
+            }
+            ("thread_name", Some(name), _) => {
+                if let Some(Ok(plane)) = name.strip_prefix("Plane ").map(str::parse) {
+                    let thread = (process.to_owned(), event.thread().to_owned());
+                    self.is_late |= self.unnamed_threads.contains(&thread);
+                    self.planes.insert(thread, plane);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add_complete(&mut self, event: &TraceEvent<'_>) {
+        let Some(lane) = self.lanes.get(event.process()).copied() else {
+            match self.unnamed.get_mut(event.process()) {
+                Some(count) => *count += 1,
+                None => drop(self.unnamed.insert(event.process().to_owned(), 1)),
+            }
+            return;
+        };
+        if lane == TraceLane::Other {
+            return;
+        }
+        let times = event.start().zip(event.duration());
+        let span = times
+            .and_then(|(start, duration)| TimeSpan::recorded(start.0, start.0.saturating_add(duration.0)));
+        let Some(span) = span else {
+            // A call of the host without a duration was running when the profile ended.
+            let is_open = matches!(lane, TraceLane::Host | TraceLane::Launches) && !event.has_duration();
+            self.run.untimed += u64::from(!is_open);
+            return;
+        };
+        match lane {
+            TraceLane::Host => self.add_host(event, span),
+            TraceLane::Launches => {
+                let arguments: TaskArguments<'_> = event.arguments();
+                if let Some(connection) = arguments.connection() {
+                    let launch = self.launches.entry(connection).or_insert(span);
+                    if launch.start < span.start {
+                        *launch = span;
+                    }
+                }
+            }
+            TraceLane::Hardware => {
+                let arguments: TaskArguments<'_> = event.arguments();
+                let task_type = arguments.task_type.as_deref().unwrap_or_default();
+                self.tasks.push(TraceTask {
+                    span,
+                    device: self.devices.get(event.process()).copied(),
+                    stream: arguments.stream().or_else(|| event.thread().parse().ok()),
+                    name: self.run.names.insert(&event.name),
+                    task_type: self.run.names.insert(task_type),
+                    connection: arguments.connection(),
+                });
+            }
+            TraceLane::Collectives => self.add_collective(event, span),
+            TraceLane::Other => {}
+        }
+    }
+
+    fn add_host(&mut self, event: &TraceEvent<'_>, span: TimeSpan) {
+        let thread = event.thread().parse().unwrap_or_default();
+        match &*event.cat {
+            "cpu_op" => match event.name.strip_prefix("ProfilerStep#").map(str::parse) {
+                Some(Ok(number)) => self.run.steps.push(HostStep { span, number }),
+                _ => {
+                    let name = self.run.names.insert(&event.name);
+                    let shapes = self.shapes.insert_shapes(event, &mut self.run.names);
+                    self.run.operators.push(HostOperator { span, thread, name, shapes });
+                }
+            },
+            "python_function" => {
+                if let Some(module) = event.name.strip_prefix(MODULE_PREFIX) {
+                    let name = self.run.names.insert(module);
+                    self.run.ranges.push(HostRange { span, thread, name, domain: NameId::EMPTY });
+                }
+            }
+            "enqueue" | "dequeue" => {}
+            _ => {
+                let arguments: MstxArguments<'_> = event.arguments();
+                if let Some(kind) = arguments.event_type {
+                    let name = self.run.names.insert(&event.name);
+                    let domain = self.run.names.insert(arguments.domain.as_deref().unwrap_or_default());
+                    match kind.starts_with("marker") {
+                        true => self.run.marks.push(HostMark { at: span.start, name, domain }),
+                        false => self.run.ranges.push(HostRange { span, thread, name, domain }),
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_collective(&mut self, event: &TraceEvent<'_>, span: TimeSpan) {
+        let thread = (event.process().to_owned(), event.thread().to_owned());
+        let Some(group) = self.groups.get(&thread) else {
+            self.transfers.insert(span.start);
+            if let Some(plane) = self.planes.get(&thread).copied() {
+                let kind = self.run.names.insert(&event.name);
+                let task = CollectiveTask { span, kind, plane: Some(plane), collective: None };
+                self.plane_tasks.push((task, self.plane_threads.insert_full(thread).0));
+            } else {
+                self.unnamed_threads.insert(thread);
+            }
+            return;
+        };
+        let group = self.run.names.insert(group);
+        let arguments: TaskArguments<'_> = event.arguments();
+        let collective = Collective {
+            span,
+            device: self.devices.get(event.process()).copied(),
+            name: self.run.names.insert(&event.name),
+            kind: self.run.names.insert_bytes(collective_kind(event.name.as_bytes())),
+            group,
+            operator: None,
+            launch: None,
+            step: None,
+        };
+        self.collectives.push((collective, arguments.connection()));
+    }
+
+    fn add_flow(&mut self, event: &TraceEvent<'_>) {
+        let (Some(start), Ok(id)) = (event.start(), event.flow().parse::<i64>()) else { return };
+        let place = || (event.thread().parse().unwrap_or_default(), start.0);
+        match (&*event.cat, &*event.ph) {
+            // The id is the start of the task.
+            ("async_npu", "s") => drop(self.launched.insert(id, place())),
+            ("fwdbwd", "s") => drop(self.forward.insert(id, place())),
+            ("fwdbwd", "f") => self.backward.push((id, place())),
+            _ => {}
+        }
+    }
+
+    fn sort_operators(&mut self) {
+        self.run.operators.sort_by_key(|operator| (operator.span.start, -operator.span.end));
+    }
+
+    /// Returns the run with the operators and launches of all tasks.
+    fn join_tasks(mut self) -> RunTimeline {
+        let places = self.run.operators.iter().zip(0..);
+        // The innermost of operators that start together is the last one.
+        let by_place: HashMap<HostPlace, OperatorId> =
+            places.map(|(operator, at)| ((operator.thread, operator.span.start), OperatorId(at))).collect();
+        for (id, place) in &self.backward {
+            let forward = self.forward.get(id).and_then(|place| by_place.get(place));
+            if let (Some(backward), Some(forward)) = (by_place.get(place), forward) {
+                self.run.backward.push(BackwardOperator { backward: *backward, forward: *forward });
+            }
+        }
+        let operator_of =
+            |start: i64| self.launched.get(&start).and_then(|place| by_place.get(place)).copied();
+        let launch_of = |connection: Option<i64>| self.launches.get(&connection?).copied();
+        let has_table = self.run.form == Some(ProfileForm::TraceAndTable);
+        let mut of_table: HashMap<i64, Vec<usize>> = HashMap::new();
+        for (at, task) in self.run.tasks.iter().enumerate() {
+            of_table.entry(task.span.start).or_default().push(at);
+        }
+        for task in &self.tasks {
+            let operator = operator_of(task.span.start);
+            let launch = launch_of(task.connection);
+            let rows = of_table.get_mut(&task.span.start);
+            // Names of tasks that are no kernels of a core differ between trace and table.
+            let row = rows.and_then(|rows| {
+                let same = rows.iter().position(|at| self.run.tasks[*at].name == task.name);
+                (!rows.is_empty()).then(|| rows.swap_remove(same.unwrap_or_default()))
+            });
+            if let Some(at) = row {
+                let row = &mut self.run.tasks[at];
+                (row.operator, row.launch) = (operator, launch);
+                row.device = row.device.or(task.device);
+                row.stream = row.stream.or(task.stream);
+                continue;
+            }
+            let is_transfer = self.transfers.contains(&task.span.start);
+            // A table that was cut lacks kernels. Their time is recorded, and without them it would count as free.
+            let is_kernel = is_kernel_task(self.run.names.text(task.task_type)) && !is_transfer;
+            self.run.without_row += u64::from(has_table && is_kernel);
+            let role = match is_kernel {
+                true if is_collective_kernel(self.run.names.text(task.name)) => TaskRole::CollectiveKernel,
+                true => TaskRole::Kernel,
+                false if is_transfer => TaskRole::CollectiveTask,
+                false => TaskRole::Other,
+            };
+            let is_kernel = matches!(role, TaskRole::Kernel | TaskRole::CollectiveKernel);
+            self.run.tasks.push(DeviceTask {
+                span: task.span,
+                device: task.device,
+                stream: task.stream,
+                name: task.name,
+                kind: if is_kernel { NameId::EMPTY } else { task.task_type },
+                // The type of the task does not distinguish cube from vector cores.
+                core: NameId::EMPTY,
+                role,
+                signature: None,
+                uses_cube: None,
+                operator,
+                launch,
+                step: None,
+            });
+        }
+        let of_table: HashMap<(NameId, i64), usize> = (self.run.collectives.iter().enumerate())
+            .map(|(at, collective)| ((collective.name, collective.span.start), at))
+            .collect();
+        let add_all = self.run.collectives.is_empty();
+        for (collective, connection) in self.collectives {
+            let (operator, launch) = (operator_of(collective.span.start), launch_of(connection));
+            // The table cuts digits that the trace rounds, so that starts differ by up to 1 ns.
+            let row = [0, -1, 1].into_iter().find_map(|more| {
+                of_table.get(&(collective.name, collective.span.start.saturating_add(more)))
+            });
+            match row {
+                Some(at) => {
+                    let row = &mut self.run.collectives[*at];
+                    (row.operator, row.launch, row.group) = (operator, launch, collective.group);
+                    row.device = row.device.or(collective.device);
+                }
+                None => {
+                    self.run.without_row += u64::from(has_table && !add_all);
+                    self.run.collectives.push(Collective { operator, launch, ..collective });
+                }
+            }
+        }
+        self.run.collective_tasks = tasks_of_collectives(
+            (&self.groups, &self.devices),
+            &self.plane_threads,
+            self.plane_tasks,
+            &mut self.run,
+        );
+        self.run.set_only_device();
+        self.run
+    }
+}
+
+/// Returns tasks with their collectives: those of the same group that run at their start. The threads of the planes of a
+/// group stand behind that of the group.
+fn tasks_of_collectives(
+    (groups, devices): (&HashMap<ThreadKey, String>, &HashMap<String, u32>),
+    threads: &IndexSet<ThreadKey>,
+    tasks: Vec<(CollectiveTask, usize)>,
+    run: &mut RunTimeline,
+) -> Vec<CollectiveTask> {
+    let mut by_group: HashMap<GroupKey, Vec<(TimeSpan, CollectiveId)>> = HashMap::new();
+    for (collective, at) in run.collectives.iter().zip(0..) {
+        let of_group = by_group.entry((collective.device, collective.group)).or_default();
+        of_group.push((collective.span, CollectiveId(at)));
+    }
+    by_group.values_mut().for_each(|all| all.sort_unstable());
+    let of_threads: Vec<&[(TimeSpan, CollectiveId)]> = threads
+        .iter()
+        .map(|(process, thread)| {
+            let number = |thread: &str| thread.parse::<u64>().ok();
+            let before = groups.iter().filter(|((own, first), _)| {
+                own == process && number(first).is_some_and(|first| Some(first) < number(thread))
+            });
+            let group = before.max_by_key(|((_, first), _)| number(first)).map(|(_, name)| name);
+            let group = group.map_or(NameId::EMPTY, |name| run.names.insert(name));
+            by_group.get(&(devices.get(process).copied(), group)).map_or(&[][..], Vec::as_slice)
+        })
+        .collect();
+    let found = tasks.into_iter().map(|(task, thread)| {
+        let collectives = of_threads.get(thread).copied().unwrap_or_default();
+        let before = collectives.partition_point(|(span, _)| span.start <= task.span.start);
+        let last = before.checked_sub(1).and_then(|at| collectives.get(at));
+        let own = last.filter(|(span, _)| task.span.start <= span.end);
+        CollectiveTask { collective: own.map(|(_, id)| *id), ..task }
+    });
+    found.collect()
+}

@@ -1,0 +1,167 @@
+//! The vendor's own table of steps beside a profile, `step_trace_time.csv` or `StepTraceTime` of `analysis.db`, compared
+//! with ours.
+
+use std::path::{Path, PathBuf};
+
+use super::step_times::StepTimes;
+use crate::{
+    kernel::Nanos,
+    profile::{ProfileError, TableSchema, database_error, open_database},
+};
+
+/// Columns of the vendor's table and ours, in order.
+const COLUMNS: [&str; 9] = [
+    "Computing",
+    "Communication(Not Overlapped)",
+    "Overlapped",
+    "Communication",
+    "Free",
+    "Stage",
+    "Bubble",
+    "Communication(Not Overlapped and Exclude Receive)",
+    "Preparing",
+];
+/// The same in the database.
+const DATABASE_COLUMNS: [&str; 9] = [
+    "computing",
+    "communication_not_overlapped",
+    "overlapped",
+    "communication",
+    "free",
+    "stage",
+    "bubble",
+    "communication_not_overlapped_and_exclude_receive",
+    "preparing",
+];
+/// Columns of differences of times since the epoch, which the CSV holds as floating point numbers: multiples of 0.25 us.
+const COARSE: [&str; 2] = ["Stage", "Preparing"];
+/// Grid of these in nanoseconds, and the distance of two values on it.
+const COARSE_GRID: i64 = 500;
+/// Error of a sum of the recorded, rounded durations in nanoseconds.
+const ROUNDING: i64 = 30;
+
+/// Value of the vendor's table that differs from ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StepDifference {
+    pub(crate) step: Option<u64>,
+    pub(crate) column: &'static str,
+    /// The vendor's value in nanoseconds.
+    pub(crate) theirs: i64,
+    /// Ours in nanoseconds.
+    pub(crate) ours: i64,
+}
+
+/// Comparison with a table of the vendor's.
+#[derive(Clone, Debug)]
+pub(crate) struct VendorSteps {
+    pub(crate) file: PathBuf,
+    /// Number of steps in both.
+    pub(crate) steps: usize,
+    pub(crate) differences: Vec<StepDifference>,
+}
+
+/// Row of the vendor's table, in nanoseconds.
+struct VendorRow {
+    device: Option<u32>,
+    step: Option<u64>,
+    values: [Option<i64>; COLUMNS.len()],
+}
+
+impl VendorSteps {
+    /// Compares the table beside a file of a profile with our times; `None` if there is none.
+    pub(crate) fn beside(file: &Path, times: &[&StepTimes]) -> Result<Option<Self>, ProfileError> {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let database = folder.join("analysis.db");
+        let table = folder.join("step_trace_time.csv");
+        let (file, rows, grid) = match (read_database(&database)?, table.is_file()) {
+            // Its times are exact.
+            (Some(rows), _) => (database, rows, ROUNDING),
+            (None, true) => (table.clone(), read_table(&table)?, COARSE_GRID),
+            (None, false) => return Ok(None),
+        };
+        let mut compared = Self { file, steps: 0, differences: Vec::new() };
+        for row in &rows {
+            let of_row = |own: &&StepTimes| {
+                own.step == row.step
+                    && (row.device.is_none() || own.device.is_none() || own.device == row.device)
+            };
+            let Some(own) = times.iter().copied().find(of_row) else { continue };
+            compared.steps += 1;
+            for ((column, theirs), ours) in COLUMNS.into_iter().zip(row.values).zip(values_of(own)) {
+                let (Some(theirs), Some(ours)) = (theirs, ours) else { continue };
+                let tolerance = if COARSE.contains(&column) { grid } else { ROUNDING };
+                if theirs.abs_diff(ours) > tolerance.unsigned_abs() {
+                    compared.differences.push(StepDifference { step: row.step, column, theirs, ours });
+                }
+            }
+        }
+        Ok(Some(compared))
+    }
+}
+
+/// Returns our values in the order of the columns.
+fn values_of(own: &StepTimes) -> [Option<i64>; COLUMNS.len()] {
+    [
+        Some(own.computing),
+        Some(own.not_overlapped),
+        Some(own.overlapped),
+        Some(own.communication),
+        Some(own.free),
+        Some(own.stage()),
+        Some(own.bubble),
+        Some(own.not_overlapped_excluding_receive()),
+        own.preparing,
+    ]
+}
+
+fn micros(text: &str) -> Option<i64> {
+    Nanos::parse_micros(text.as_bytes()).ok().map(|time| time.0)
+}
+
+fn read_table(file: &Path) -> Result<Vec<VendorRow>, ProfileError> {
+    let io = |source| ProfileError::Io { file: file.to_owned(), source };
+    let mut csv = csv::Reader::from_path(file).map_err(|error| io(error.into()))?;
+    let header = csv.headers().map_err(|error| io(error.into()))?.clone();
+    let find = |name: &str| header.iter().position(|cell| cell.trim() == name);
+    let (device, step, columns) = (find("Device_id"), find("Step"), COLUMNS.map(find));
+    let mut rows = Vec::new();
+    for row in csv.records() {
+        let row = row.map_err(|error| io(error.into()))?;
+        let cell =
+            |column: Option<usize>| column.and_then(|column| row.get(column)).unwrap_or_default().trim();
+        rows.push(VendorRow {
+            device: cell(device).parse().ok(),
+            step: cell(step).parse().ok(),
+            values: columns.map(|column| micros(cell(column))),
+        });
+    }
+    Ok(rows)
+}
+
+/// Reads the table of a database; `None` if one of both does not exist.
+fn read_database(file: &Path) -> Result<Option<Vec<VendorRow>>, ProfileError> {
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let connection = open_database(file)?;
+    let sql = |source| database_error(file, source);
+    let Some(table) = TableSchema::read_schema(&connection, "StepTraceTime").map_err(sql)? else {
+        return Ok(None);
+    };
+    let names = ["deviceId", "step"].into_iter().chain(DATABASE_COLUMNS);
+    let columns: Vec<String> =
+        names.map(|name| format!("CAST({} AS TEXT)", table.column_or_null(name))).collect();
+    let query = format!("SELECT {} FROM {}", columns.join(", "), table.quoted_name());
+    let mut statement = connection.prepare(&query).map_err(sql)?;
+    let mut rows = statement.query([]).map_err(sql)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(sql)? {
+        let text = |column: usize| row.get::<_, Option<String>>(column).ok().flatten().unwrap_or_default();
+        let mut values = [None; COLUMNS.len()];
+        for (value, column) in values.iter_mut().zip(2..) {
+            *value = micros(&text(column));
+        }
+        found.push(VendorRow { device: text(0).parse().ok(), step: text(1).parse().ok(), values });
+    }
+    Ok(Some(found))
+}

@@ -1,0 +1,152 @@
+//! Instants and durations, and their text in files and on screen.
+
+use std::{
+    fmt,
+    str::FromStr,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use crate::kernel::Nanos;
+
+/// An instant, in nanoseconds since 1970; in files UTC with microseconds, such as `2026-03-01T22:15:03.250000Z`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Timestamp(pub Nanos);
+
+impl Timestamp {
+    pub(crate) fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(Nanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)))
+    }
+
+    /// Returns the instant that is `seconds` later; earlier if negative.
+    pub(crate) fn plus_seconds(self, seconds: f64) -> Self {
+        Self(Nanos(self.0.0.saturating_add(Nanos::from_seconds(seconds).0)))
+    }
+
+    /// Returns the seconds since an earlier instant; negative if that is later.
+    pub(crate) fn seconds_since(self, earlier: Self) -> f64 {
+        Nanos(self.0.0.saturating_sub(earlier.0.0)).seconds()
+    }
+
+    /// Returns date and time of day in the time zone of the user, with its offset from UTC.
+    pub(crate) fn local_date_time(self) -> String {
+        self.to_jiff().to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %:z").to_string()
+    }
+
+    /// Returns the time of day in the time zone of the user, with its offset from UTC.
+    pub(crate) fn local_time(self) -> String {
+        self.to_jiff().to_zoned(TimeZone::system()).strftime("%H:%M:%S %:z").to_string()
+    }
+
+    /// Returns the time of day in the time zone of the user without the zone, for tables below a line with it.
+    pub(crate) fn local_clock(self) -> String {
+        self.to_jiff().to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
+    }
+
+    fn to_jiff(self) -> jiff::Timestamp {
+        jiff::Timestamp::from_nanosecond(i128::from(self.0.0)).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6}", self.to_jiff())
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let instant = text.parse::<jiff::Timestamp>().map_err(|error| error.to_string())?;
+        Ok(Self(Nanos(i64::try_from(instant.as_nanosecond()).unwrap_or(i64::MAX))))
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Units of rounded durations, in seconds.
+const UNITS: [(&str, f64); 6] = [
+    ("year", 365.0 * 86_400.0),
+    ("week", 7.0 * 86_400.0),
+    ("day", 86_400.0),
+    ("hour", 3_600.0),
+    ("minute", 60.0),
+    ("second", 1.0),
+];
+
+/// Returns a rounded duration, such as `3 minutes`.
+pub(crate) fn format_duration(seconds: f64) -> String {
+    let seconds = seconds.max(0.0);
+    let smaller = |place: usize| UNITS.get(place + 1).map_or(0.0, |(_, smaller)| *smaller);
+    let mut units = UNITS.iter().enumerate();
+    // `1 hour` would be off by up to a half: a unit is used from two of it on, rounded.
+    let unit = units.find(|(place, (_, unit))| seconds + smaller(*place) / 2.0 >= 1.5 * unit);
+    let (name, number) = match unit {
+        Some((_, (name, unit))) => (*name, (seconds / unit).round().max(2.0)),
+        None => ("second", seconds.round()),
+    };
+    format!("{number} {name}{}", if number == 1.0 { "" } else { "s" })
+}
+
+/// Returns a duration in hours, minutes and whole seconds: `0:07`, `12:30`, `1:02:03`.
+pub(crate) fn format_clock(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole seconds, at least 0")]
+    let whole = seconds.max(0.0).round() as u64;
+    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamp_text_is_parsed_back() {
+        let instant = Timestamp(Nanos(1_772_403_303_250_000_000));
+        assert_eq!(instant.to_string(), "2026-03-01T22:15:03.250000Z");
+        assert_eq!("2026-03-01T22:15:03.250000Z".parse(), Ok(instant));
+        assert!((instant.plus_seconds(1.5).seconds_since(instant) - 1.5).abs() < 1e-9);
+        assert!("yesterday".parse::<Timestamp>().is_err());
+    }
+
+    #[test]
+    fn rounded_durations_are_off_by_less_than_a_third() {
+        let shown = [0.0, 0.6, 1.4, 1.5, 89.4, 89.5, 150.0, 5_369.0, 5_370.0, 129_600.0, 1_000_000.0, 1e8]
+            .map(format_duration);
+        let expected = [
+            "0 seconds",
+            "1 second",
+            "1 second",
+            "2 seconds",
+            "89 seconds",
+            "2 minutes",
+            "3 minutes",
+            "89 minutes",
+            "2 hours",
+            "2 days",
+            "2 weeks",
+            "3 years",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn durations_are_shown_in_hours_minutes_and_seconds() {
+        let shown = [0.2, 7.0, 59.6, 750.0, 3723.0, -3.0].map(format_clock);
+        assert_eq!(shown, ["0:00", "0:07", "1:00", "12:30", "1:02:03", "0:00"]);
+    }
+}
