@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, OutputFormat, OutputOptions, WideOption},
+    options::{AssetOptions, OutputOptions, WideOption},
     step_options::{ModelStepOptions, NAMED_MODEL},
 };
 use crate::{
@@ -11,8 +11,9 @@ use crate::{
     base::{command_error::CommandError, exit::ExitStatus},
     cases::llm::LlmModel,
     show::{
-        coverage_report::{models_json, models_table, step_json, step_table},
-        report::{print_data, print_note},
+        coverage_report::{ModelRecord, StepKernelRecord, models_table, step_table},
+        emit::emit,
+        report::print_note,
     },
 };
 
@@ -41,16 +42,18 @@ pub(super) struct ModelsOptions {
 
 pub(super) fn run(options: &ModelsOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
-    let is_json = matches!(options.output.format, OutputFormat::Json);
+    let format = options.output.format;
     let width = options.wide.width();
     match &options.model {
         None => {
             let models = LlmModel::all(&assets)?;
-            print_data(&if is_json { models_json(&models) } else { models_table(&models, width) });
+            let records: Vec<_> = models.iter().map(|(name, model)| ModelRecord::new(name, model)).collect();
+            emit(format, &records, |_| models_table(&models, width));
         }
         Some(name) => {
             let workload = step_of_model(&assets, name, &options.step.step())?;
-            print_data(&if is_json { step_json(&workload) } else { step_table(&workload, width) });
+            let records: Vec<_> = workload.questions.iter().map(StepKernelRecord::new).collect();
+            emit(format, &records, |_| step_table(&workload, width));
             workload.notes.iter().for_each(|note| print_note(note));
         }
     }

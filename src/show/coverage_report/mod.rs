@@ -23,5 +23,5 @@ pub(crate) use fill::{
 pub(crate) use kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps, gaps_json, gaps_table};
 pub(crate) use lookup::{LookupReport, lookup_json, lookup_text};
 pub(crate) use m6::{M6Report, ProfiledPass, m6_json, m6_text};
-pub(crate) use models::{models_json, models_table, step_json, step_table};
+pub(crate) use models::{ModelRecord, StepKernelRecord, models_table, step_table};
 pub(crate) use question_audit::{question_json, question_table};

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::coverage::{present, tensors_text};
 use crate::{
-    answer::{lookup::QueryTensor, workload::Workload},
+    answer::{
+        lookup::QueryTensor,
+        workload::{Workload, WorkloadQuestion},
+    },
     cases::llm::{LlmAttention, LlmModel},
     kernel::Dtype,
     show::report::fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable},
@@ -72,21 +76,38 @@ fn list_text(degrees: &[u64]) -> String {
     degrees.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a JSON object for each model: all sizes by name, degrees and formats.
-pub(crate) fn models_json(models: &BTreeMap<String, LlmModel>) -> String {
-    let line = |(name, model): (&String, &LlmModel)| {
+/// A language model in JSON: all sizes by name, degrees and formats.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct ModelRecord<'a> {
+    name: &'a str,
+    model: &'a str,
+    attention: &'static str,
+    sizes: BTreeMap<&'static str, u64>,
+    tp: &'a [u64],
+    ep: &'a [u64],
+    dp: &'a [u64],
+    formats: Vec<&'static str>,
+}
+
+impl<'a> ModelRecord<'a> {
+    pub(crate) fn new(name: &'a str, model: &'a LlmModel) -> Self {
         let attention = match model.attention {
             LlmAttention::Grouped(_) => "grouped",
             LlmAttention::Latent(_) => "latent",
         };
-        let formats: Vec<&str> = model.quantisation.iter().map(|format| format.as_str()).collect();
-        let object = json!({
-            "name": name, "model": model.model, "attention": attention, "sizes": model.constants(),
-            "tp": model.layouts.tp, "ep": model.layouts.ep, "dp": model.layouts.dp, "formats": formats,
-        });
-        format!("{object}\n")
-    };
-    models.iter().map(line).collect()
+        let formats = model.quantisation.iter().map(|format| format.as_str()).collect();
+        let layouts = &model.layouts;
+        Self {
+            name,
+            model: &model.model,
+            attention,
+            sizes: model.constants(),
+            tp: &layouts.tp,
+            ep: &layouts.ep,
+            dp: &layouts.dp,
+            formats,
+        }
+    }
 }
 
 /// Returns a table of the kernels of a step. The name of a kernel is followed by those that may run in its place.
@@ -122,22 +143,40 @@ pub(crate) fn step_table(workload: &Workload, width: Option<usize>) -> String {
     format!("{}\n{}", workload.name, table.print(width, false))
 }
 
-/// Returns a JSON object for each kernel of a step.
-pub(crate) fn step_json(workload: &Workload) -> String {
-    let shapes =
-        |tensors: &[QueryTensor]| present(tensors).map(|tensor| tensor.dims.clone()).collect::<Vec<_>>();
-    let dtypes = |tensors: &[QueryTensor]| -> Vec<Option<String>> {
-        present(tensors).map(|tensor| tensor.dtype.as_ref().map(Dtype::as_str).map(str::to_owned)).collect()
-    };
-    let line = |question: &crate::answer::workload::WorkloadQuestion| {
+/// A kernel of a step in JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct StepKernelRecord<'a> {
+    op: &'a str,
+    count: u64,
+    inputs: Vec<&'a [u64]>,
+    dtypes: Vec<Option<&'a str>>,
+    outputs: Vec<&'a [u64]>,
+    output_dtypes: Vec<Option<&'a str>>,
+    /// Kernels that may run in place of `op`.
+    or: Vec<&'a str>,
+    ranks: Option<u64>,
+    ep: Option<u64>,
+    kv_length: Option<f64>,
+}
+
+impl<'a> StepKernelRecord<'a> {
+    pub(crate) fn new(question: &'a WorkloadQuestion) -> Self {
+        let shapes = |tensors: &'a [QueryTensor]| present(tensors).map(|tensor| &*tensor.dims).collect();
+        let dtypes = |tensors: &'a [QueryTensor]| {
+            present(tensors).map(|tensor| tensor.dtype.as_ref().map(Dtype::as_str)).collect()
+        };
         let query = &question.query;
-        let object = json!({
-            "op": query.op, "count": question.count, "inputs": shapes(&query.inputs), "dtypes": dtypes(&query.inputs),
-            "outputs": shapes(&query.outputs), "output_dtypes": dtypes(&query.outputs),
-            "or": question.alternates.iter().map(|query| query.op.as_str()).collect::<Vec<_>>(),
-            "ranks": query.ranks, "ep": query.ep_size, "kv_length": query.attention.kv_length,
-        });
-        format!("{object}\n")
-    };
-    workload.questions.iter().map(line).collect()
+        Self {
+            op: &query.op,
+            count: question.count,
+            inputs: shapes(&query.inputs),
+            dtypes: dtypes(&query.inputs),
+            outputs: shapes(&query.outputs),
+            output_dtypes: dtypes(&query.outputs),
+            or: question.alternates.iter().map(|query| query.op.as_str()).collect(),
+            ranks: query.ranks,
+            ep: query.ep_size,
+            kv_length: query.attention.kv_length,
+        }
+    }
 }

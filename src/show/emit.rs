@@ -1,0 +1,28 @@
+//! The one way in which a command prints its answer: a list of records, as JSON lines or as a text made from them.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::report::{OutputFormat, print_data};
+
+/// Prints records as JSON, one per line, or as the text that `text` makes from them.
+pub(crate) fn emit<R: Serialize + JsonSchema>(
+    format: OutputFormat,
+    records: &[R],
+    text: impl FnOnce(&[R]) -> String,
+) {
+    match format {
+        OutputFormat::Json => print_data(&json_lines(records)),
+        _ => print_data(&text(records)),
+    }
+}
+
+/// Returns records as JSON, one per line.
+///
+/// # Panics
+///
+/// If a record cannot be serialized, which is a defect: keys of maps that are no texts.
+pub(crate) fn json_lines<R: Serialize>(records: &[R]) -> String {
+    let line = |record| serde_json::to_string(record).expect("records have texts as keys") + "\n";
+    records.iter().map(line).collect()
+}
