@@ -135,7 +135,7 @@ pub(crate) fn step_of_model(
     step: &DecoderStep,
 ) -> Result<Workload, CommandError> {
     let derived = decoder_step(&LlmModel::load(assets, model)?, step);
-    derived.map_err(|error| CommandError::bad_input(error.to_string(), error.hint()))
+    Ok(derived?)
 }
 
 /// Parameters that questions of workloads lack, and types to look up as others.

@@ -93,8 +93,7 @@ impl StepSelection {
         for model in models {
             for layout in self.layouts(model)? {
                 for step in self.steps(model, layout) {
-                    let derived = decoder_step(model, &step)
-                        .map_err(|error| CommandError::bad_input(error.to_string(), error.hint()))?;
+                    let derived = decoder_step(model, &step)?;
                     found.notes.extend(derived.notes);
                     let origin = format!("grid step: {} {layout} {}", model.model, step.phase);
                     for question in derived.questions {

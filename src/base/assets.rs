@@ -8,6 +8,7 @@ use std::{
 
 use include_dir::{Dir, include_dir};
 
+use crate::base::command_error::Failure;
 use crate::base::yaml::YamlError;
 use crate::base::{files::read_regular, suggest::nearest_name};
 
@@ -26,11 +27,17 @@ pub struct AssetFiles {
 
 /// A folder of assets that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read `{}`", path.display())]
+#[error("cannot read `{}`: {source}", path.display())]
 pub struct AssetError {
     pub(crate) path: PathBuf,
     #[source]
     pub(crate) source: io::Error,
+}
+
+impl Failure for AssetError {
+    fn hint(&self) -> String {
+        "check the folder given with `--assets`".to_owned()
+    }
 }
 
 impl From<AssetError> for YamlError {

@@ -2,7 +2,7 @@
 //! positions, processes, texts.
 
 pub mod assets;
-pub(crate) mod command_error;
+pub mod command_error;
 pub(crate) mod count_text;
 pub mod exit;
 pub(crate) mod files;

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::base::command_error::Failure;
 use crate::{
     base::files::{FileError, write_atomic},
     database::folder::DATABASE_FILE,
@@ -20,8 +21,8 @@ pub(crate) enum ResultFileError {
     File(#[from] FileError),
 }
 
-impl ResultFileError {
-    pub(crate) fn hint(&self) -> String {
+impl Failure for ResultFileError {
+    fn hint(&self) -> String {
         match self {
             Self::Unusable { extension, .. } => {
                 format!("give a name that ends in `.{extension}`, in an existing folder outside of databases")

@@ -12,6 +12,7 @@ use serde_saphyr::{
 
 pub(crate) use serde_saphyr::{Location, Spanned};
 
+use crate::base::command_error::Failure;
 use crate::base::{
     plain_words::plain_words,
     suggest::{nearest_name, truncate_for_message},
@@ -45,6 +46,12 @@ fn position_prefix(file: &Path, line: Option<usize>, column: Option<usize>) -> S
     }
     let suffix = |number: Option<usize>| number.map_or_else(String::new, |number| format!(":{number}"));
     format!("{}{}{}: ", file.display(), suffix(line), suffix(column))
+}
+
+impl Failure for YamlError {
+    fn hint(&self) -> String {
+        self.hint.clone()
+    }
 }
 
 impl YamlError {

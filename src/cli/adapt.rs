@@ -89,11 +89,10 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
     let grids = load_grids(&assets, &models, &options.grids)?;
     let wanted = options.kernels.names()?;
     if wanted.is_empty() {
-        return Err(CommandError {
-            message: "no kernel is given".to_owned(),
-            hint: "give the kernels whose grids are measured, such as `npubench adapt MatMulV2`".to_owned(),
-            exit: ExitStatus::Usage,
-        });
+        return Err(CommandError::usage(
+            "no kernel is given",
+            "give the kernels whose grids are measured, such as `npubench adapt MatMulV2`",
+        ));
     }
     let kernels = select_kernels(&grids, &wanted, &assets, &catalogue)?;
     let mut database = LookupDatabase::open(&folder.db, None)?;

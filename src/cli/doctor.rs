@@ -8,6 +8,7 @@ use super::{
     options::{AssetOptions, DATABASE_VARIABLE, LeaseOption, OutputFormat, OutputOptions, PythonOption},
     pause::pause_message,
 };
+use crate::base::command_error::Failure;
 use crate::{
     base::{assets::AssetFiles, command_error::CommandError, exit::ExitStatus, files::ScratchFolder},
     database::Database,

@@ -16,6 +16,7 @@ use super::{
         WideOption, check_device, parse_gib, parse_rows, parse_seed,
     },
 };
+use crate::base::command_error::Failure;
 use crate::{
     base::{
         assets::AssetFiles,

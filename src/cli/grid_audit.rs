@@ -87,11 +87,11 @@ pub(super) fn run(options: &AuditOptions) -> Result<ExitStatus, CommandError> {
     }
     let folder = options.folder();
     if options.questions.is_requested() {
-        let folder = folder.as_deref().ok_or_else(|| CommandError {
-            message: "the questions of a workload are answered by a database, and none is given".to_owned(),
-            hint: "give its folder with `--db DIR`, or the models of the grids to audit with `--models`"
-                .to_owned(),
-            exit: ExitStatus::Usage,
+        let folder = folder.as_deref().ok_or_else(|| {
+            CommandError::usage(
+                "the questions of a workload are answered by a database, and none is given",
+                "give its folder with `--db DIR`, or the models of the grids to audit with `--models`",
+            )
         })?;
         return audit_workloads(options, folder, &assets, auditor, &wanted);
     }

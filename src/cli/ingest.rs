@@ -7,6 +7,7 @@ use clap::Args;
 use super::options::{
     AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, OutputOptions, check_device,
 };
+use crate::base::command_error::Failure;
 use crate::{
     answer::kernel_gaps::gaps_of_groups,
     base::{

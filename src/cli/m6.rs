@@ -85,13 +85,9 @@ impl M6Options {
         if let Some(trace) = &self.predicted {
             return Ok(read_predicted_time(trace, self.measured_only)?);
         }
-        let folder = given_or_usual_folder(self.db.as_deref()).ok_or_else(|| CommandError {
-            message: "nothing predicts the forward passes".to_owned(),
-            hint: "give a trace with `--predicted TRACE`, or a database with `--db DIR` and its workload with `--workload FILE` \
+        let folder = given_or_usual_folder(self.db.as_deref()).ok_or_else(|| CommandError::usage("nothing predicts the forward passes", "give a trace with `--predicted TRACE`, or a database with `--db DIR` and its workload with `--workload FILE` \
                    or `--model NAME`"
-                .to_owned(),
-            exit: ExitStatus::Usage,
-        })?;
+                ))?;
         let assets = self.assets.load()?;
         let database = LookupDatabase::open(&folder, self.mapping.as_deref())?;
         let catalogue = Catalogue::load(&assets)?;

@@ -17,10 +17,7 @@ pub(super) use super::option_values::{
 };
 pub(super) use crate::show::report::OutputFormat;
 use crate::{
-    base::{
-        assets::AssetFiles, command_error::CommandError, exit::ExitStatus, process::find_program,
-        stats::PrecisionAim,
-    },
+    base::{assets::AssetFiles, command_error::CommandError, process::find_program, stats::PrecisionAim},
     cases::plan::UpdateMode,
     cli::run_options::DeadlineOptions,
     database::Database,
@@ -120,10 +117,11 @@ impl DatabaseArgument {
     /// Returns the folder. Fails if none is given.
     pub(super) fn folder(&self) -> Result<PathBuf, CommandError> {
         let given = self.folder.as_deref().or(self.db.as_deref());
-        given_or_usual_folder(given).ok_or_else(|| CommandError {
-            message: "no database is given".to_owned(),
-            hint: format!("give its folder as an argument, with `--db DIR`, or by {DATABASE_VARIABLE}"),
-            exit: ExitStatus::Usage,
+        given_or_usual_folder(given).ok_or_else(|| {
+            CommandError::usage(
+                "no database is given",
+                format!("give its folder as an argument, with `--db DIR`, or by {DATABASE_VARIABLE}"),
+            )
         })
     }
 }

@@ -63,11 +63,10 @@ pub(super) fn run(options: &ReportOptions) -> Result<ExitStatus, CommandError> {
     if options.format == ReportFormat::Markdown
         && (options.output.is_some() || options.questions.is_requested())
     {
-        return Err(CommandError {
-            message: "`--format markdown` has neither a file nor workloads".to_owned(),
-            hint: "leave `--output` and the workloads out, or write the page with `--format html`".to_owned(),
-            exit: ExitStatus::Usage,
-        });
+        return Err(CommandError::usage(
+            "`--format markdown` has neither a file nor workloads",
+            "leave `--output` and the workloads out, or write the page with `--format html`",
+        ));
     }
     let database = Database::open(&options.database.db)?;
     let (ledger, runs) = past_runs(&database)?;

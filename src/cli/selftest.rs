@@ -121,11 +121,10 @@ fn selected_experiments(chosen: Option<&DeviceList>) -> Result<Vec<u32>, Command
                 .iter()
                 .map(|experiment| format!("{} {}", experiment.number, experiment.name))
                 .collect();
-            Err(CommandError {
-                message: format!("there is no experiment {number}"),
-                hint: format!("the experiments are {}", listed.join(", ")),
-                exit: ExitStatus::Usage,
-            })
+            Err(CommandError::usage(
+                format!("there is no experiment {number}"),
+                format!("the experiments are {}", listed.join(", ")),
+            ))
         }
     }
 }

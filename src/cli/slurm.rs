@@ -9,7 +9,7 @@ use super::{
     run::RunCommandOptions,
     shard::{divide_database, parse_shard_count},
     slurm_comm::{self, SlurmCommOptions},
-    slurm_job_options::{SlurmJobOptions, usage},
+    slurm_job_options::SlurmJobOptions,
 };
 use crate::{
     base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
@@ -135,7 +135,10 @@ impl SubmitOptions {
         let db = self.database.db.to_string_lossy();
         match self.job.parse_command(&["run", "--db", &db, "--shard", &shard], &words)? {
             TopCommand::Run(options) => Ok((words, options)),
-            _ => Err(usage("the words behind `--` are no options", "`npubench run --help` lists them")),
+            _ => Err(CommandError::usage(
+                "the words behind `--` are no options",
+                "`npubench run --help` lists them",
+            )),
         }
     }
 

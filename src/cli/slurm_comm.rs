@@ -7,7 +7,7 @@ use super::{
     TopCommand,
     comm::CommCommand,
     options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions},
-    slurm_job_options::{SlurmJobOptions, usage},
+    slurm_job_options::SlurmJobOptions,
 };
 use crate::{
     base::{command_error::CommandError, count_text::format_count, exit::ExitStatus},
@@ -51,7 +51,10 @@ pub(super) fn run(options: &SlurmCommOptions) -> Result<ExitStatus, CommandError
     words.extend(options.assets.absolute_option());
     let parsed = options.job.parse_command(&["comm", "run", "--db", &db], &words)?;
     let TopCommand::Comm(CommCommand::Run(parsed)) = parsed else {
-        return Err(usage("the words behind `--` are no options", "`npubench comm run --help` lists them"));
+        return Err(CommandError::usage(
+            "the words behind `--` are no options",
+            "`npubench comm run --help` lists them",
+        ));
     };
     options.job.require_devices(parsed.has_devices())?;
     let arguments: Vec<String> = ["--db".to_owned(), db].into_iter().chain(words).collect();

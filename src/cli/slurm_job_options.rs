@@ -9,9 +9,7 @@ use clap::{Args, Parser as _, builder::NonEmptyStringValueParser};
 
 use super::{CommandLine, TopCommand, option_values::parse_limit};
 use crate::{
-    base::{
-        command_error::CommandError, exit::ExitStatus, process::find_program, shell_argument::quoted_path,
-    },
+    base::{command_error::CommandError, process::find_program, shell_argument::quoted_path},
     kernel::render::SlurmJob,
     measure::{device::search_path, fleet::own_program},
     show::report::print_note,
@@ -84,11 +82,6 @@ fn note_missing_program(path: &Path) {
     }
 }
 
-/// An error of the command line.
-pub(super) fn usage(message: impl Into<String>, hint: impl Into<String>) -> CommandError {
-    CommandError { message: message.into(), hint: hint.into(), exit: ExitStatus::Usage }
-}
-
 impl SlurmJobOptions {
     pub(super) fn job(&self) -> Result<SlurmJob, CommandError> {
         let npubench = match &self.npubench {
@@ -102,7 +95,7 @@ impl SlurmJobOptions {
             && limit > 0
             && limit <= self.grace.as_secs()
         {
-            return Err(usage(
+            return Err(CommandError::usage(
                 format!(
                     "the time limit of {limit} s is not longer than the {} s of `--grace`",
                     self.grace.as_secs()
@@ -136,7 +129,7 @@ impl SlurmJobOptions {
         parsed.map(|parsed| parsed.command).map_err(|error| {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
-            usage(
+            CommandError::usage(
                 format!("options of `npubench {name}`: {}", first.trim_start_matches("error: ")),
                 format!(
                     "`npubench {name} --help` lists them; devices are given by `--gres` or by `-- --devices LIST`"
@@ -150,7 +143,7 @@ impl SlurmJobOptions {
         if self.gres.is_some() || are_given {
             return Ok(());
         }
-        Err(usage(
+        Err(CommandError::usage(
             "the devices of the jobs are not given",
             "give the resource of Slurm with `--gres npu:8`, or devices of whole nodes: `--sbatch=--exclusive -- --devices 0-7`",
         ))

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::base::command_error::Failure;
+use crate::base::exit::ExitStatus;
 use crate::{
     base::{files::FileError, shell_argument::quoted_path, yaml::YamlError},
     database::ledger::LedgerError,
@@ -73,8 +75,10 @@ impl DatabaseError {
         let file_error = FileError::io(action, path);
         move |source| file_error(source).into()
     }
+}
 
-    pub fn hint(&self) -> String {
+impl Failure for DatabaseError {
+    fn hint(&self) -> String {
         let hint = match self {
             Self::File(error) => return error.hint(),
             Self::Ledger(error) => return error.hint(),
@@ -127,5 +131,12 @@ impl DatabaseError {
             }
         };
         hint.to_owned()
+    }
+
+    fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::PartlyWritten { .. } => ExitStatus::Interrupted,
+            _ => ExitStatus::BadInput,
+        }
     }
 }

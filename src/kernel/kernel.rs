@@ -1,5 +1,6 @@
 //! Names of kernels and of their files.
 
+use crate::base::command_error::Failure;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,12 @@ const LONGEST_BEGIN: usize = LONGEST_STEM - HASH - 2;
 
 /// Suffixes for the cores of a variant.
 const VARIANT_CORES: [&str; 2] = ["_mix_aic", "_mix_aiv"];
+
+impl Failure for KernelNameError {
+    fn hint(&self) -> String {
+        "give the kernel's name as the profiler shows it, such as `MatMulV2`".to_owned()
+    }
+}
 
 impl KernelName {
     /// Parses a name, which must not be empty or have control characters. A name too long for a file name is replaced

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{base::command_error::CommandError, cli::run_options::RunOptions};
 use crate::{
-    base::exit::ExitStatus,
     cases::plan::{FilterEvidence, FilteredTable, RowFilter},
     database::{
         Database,
@@ -13,19 +12,13 @@ use crate::{
     },
     kernel::{
         CacheState, Case, CaseAttributes, CaseId, KernelName, SignatureCells, Slot,
-        case_filter::{CaseFilter, CaseValues, FilterError, FilterNames},
+        case_filter::{CaseFilter, CaseValues, FilterNames},
         catalogue::Catalogue,
         signature_attributes, split_signature,
     },
     measure::evidence::MeasuredSide,
     show::{case_report::RunNumbers, report::Timestamp},
 };
-
-impl From<FilterError> for CommandError {
-    fn from(error: FilterError) -> Self {
-        Self { message: error.to_string(), hint: error.hint(), exit: ExitStatus::Usage }
-    }
-}
 
 /// Prepares the filter of a database's rows; `None` without a filter.
 pub(crate) fn row_filter(

@@ -1,5 +1,6 @@
 //! Error type of profiles.
 
+use crate::base::command_error::Failure;
 use std::{
     io,
     path::{Path, PathBuf},
@@ -239,10 +240,11 @@ impl ProfileError {
         }
         Self::Cell { file: file.to_owned(), place, column, cell, problem }
     }
+}
 
-    /// Returns the advice that is printed as `hint:`.
-    pub fn hint(&self) -> &'static str {
-        match self {
+impl Failure for ProfileError {
+    fn hint(&self) -> String {
+        let hint = match self {
             Self::Io { .. } => "check the path and its permissions",
             Self::NoProfile(_) => {
                 "give a kernel_details.csv, an op_summary_*.csv, a profiler's database, or a folder that torch_npu.profiler or msprof wrote"
@@ -292,6 +294,7 @@ impl ProfileError {
             }
             Self::DatabaseFolder(_) => "give the folder of the profile; `--db` names the database",
             Self::Rehearsed { .. } => "ingest it into a folder of kind `rehearsal`",
-        }
+        };
+        hint.to_owned()
     }
 }

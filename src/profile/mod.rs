@@ -31,9 +31,7 @@ mod unsupported_table;
 
 pub use attention_dump::{AttentionDump, read_attention_dumps};
 pub use attributes::{RankCounts, add_attributes};
-pub(crate) use collective_benchmark::{
-    BenchmarkDurations, BenchmarkError, CollectiveBenchmark, parse_element_type,
-};
+pub(crate) use collective_benchmark::{BenchmarkDurations, CollectiveBenchmark, parse_element_type};
 pub(crate) use columns::CELLS;
 pub use columns::COUNTERS;
 #[cfg(test)]

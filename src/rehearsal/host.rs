@@ -13,6 +13,7 @@ use super::{
     software::{cann_home, python_source, software_files},
     variables,
 };
+use crate::base::command_error::Failure;
 use crate::{
     base::{assets::AssetError, yaml::YamlError},
     kernel::{catalogue::Catalogue, device_profile::DeviceProfile, render::shell_quoted},
@@ -74,17 +75,19 @@ impl HostError {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
     }
+}
 
-    /// Returns the corrective action.
-    pub fn hint(&self) -> &str {
-        match self {
+impl Failure for HostError {
+    fn hint(&self) -> String {
+        let hint = match self {
             Self::Io { .. } => "check the folder's permissions and the disk",
             Self::Path(_) => "choose a folder whose path has no `:`",
             Self::NoHost => "start it through the `collect.sh` of a run with `--host rehearsal`",
             Self::Config { .. } => "remove the folder, `npubench run --host rehearsal` makes it anew",
             Self::Spec(error) => &error.hint,
-            Self::Assets(_) => "check the folder given with `--assets`",
-        }
+            Self::Assets(error) => return error.hint(),
+        };
+        hint.to_owned()
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::{base::command_error::CommandError, measure::environment::REHEARSED_DEVICES};
 use crate::{
-    base::{assets::AssetFiles, exit::ExitStatus},
+    base::assets::AssetFiles,
     kernel::{CollectiveKind, DataKind, catalogue::Catalogue},
     rehearsal::fault_plan::{FaultPlan, ValidNames},
 };
+use crate::{base::command_error::CommandError, measure::environment::REHEARSED_DEVICES};
 
 /// Loads the fault plan of the rehearsal host; without a file the plan is empty.
 pub(crate) fn load_fault_plan(
@@ -17,11 +17,10 @@ pub(crate) fn load_fault_plan(
 ) -> Result<FaultPlan, CommandError> {
     let Some(file) = file else { return Ok(FaultPlan::default()) };
     if kind == DataKind::Npu {
-        return Err(CommandError {
-            message: format!("`{}` is a fault plan, which only the rehearsal host supports", file.display()),
-            hint: "add `--host rehearsal`, or remove `--rehearsal-faults`".to_owned(),
-            exit: ExitStatus::Usage,
-        });
+        return Err(CommandError::usage(
+            format!("`{}` is a fault plan, which only the rehearsal host supports", file.display()),
+            "add `--host rehearsal`, or remove `--rehearsal-faults`",
+        ));
     }
     let catalogue = Catalogue::load(assets)?;
     let collectives = CollectiveKind::ALL.iter().map(|kind| kind.kernel_name());

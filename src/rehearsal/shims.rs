@@ -10,6 +10,7 @@ use super::{
     msprof, npu_smi,
     shim_env::{FAILED, host_of_process, print_line},
 };
+use crate::base::command_error::Failure;
 use crate::rehearsal::fault_plan::{HostDefect, ShownProcessIds};
 
 /// Device memory of a replay, in MB.

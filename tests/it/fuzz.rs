@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use npubench::base::command_error::Failure;
 use npubench::{
     database::{Database, KernelCsv, database_file::DatabaseFile, lint_database, normalize_database},
     kernel::{DataKind, KernelName, SoftwareVersions},

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use npubench::base::command_error::Failure;
 use npubench::{
     answer::workload::{DurationKind, UnreadableReason, Workload, load_workload, read_predicted_time},
     kernel::{Dtype, Nanos},

@@ -10,6 +10,7 @@ use super::{
     answer::UsedRow, attention::AttentionTable, attention_work::AttentionFamily, collective::CollectiveTable,
     kernel_index::KernelIndex, kernel_rows::KernelRows, rules::LookupRules,
 };
+use crate::base::command_error::Failure;
 use crate::{
     answer::op_mapping::OpMapping,
     database::{Database, DatabaseError, KernelCsv, TableCases},
@@ -24,9 +25,8 @@ pub struct LookupError {
     hint: String,
 }
 
-impl LookupError {
-    /// Returns the recommended action.
-    pub fn hint(&self) -> String {
+impl Failure for LookupError {
+    fn hint(&self) -> String {
         self.hint.clone()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::base::command_error::Failure;
 use crate::{base::yaml::YamlError, profile::ProfileError};
 
 /// Workload that cannot be read.
@@ -41,12 +42,13 @@ impl WorkloadError {
         let (problem, hint) = (problem.into(), hint.into());
         Self::Content { file: file.to_owned(), line: Some(line), problem, hint }
     }
+}
 
-    /// Returns the recommended action.
-    pub fn hint(&self) -> String {
+impl Failure for WorkloadError {
+    fn hint(&self) -> String {
         match self {
             Self::Content { hint, .. } => hint.clone(),
-            Self::Profile(error) => error.hint().to_owned(),
+            Self::Profile(error) => error.hint(),
             Self::Yaml(error) => error.hint.clone(),
         }
     }

@@ -1,5 +1,6 @@
 //! Error type for access to files and locks.
 
+use crate::base::command_error::Failure;
 use std::{
     io,
     path::{Path, PathBuf},
@@ -35,8 +36,10 @@ impl FileError {
     pub(crate) fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if disk_space::is_disk_full(source))
     }
+}
 
-    pub fn hint(&self) -> String {
+impl Failure for FileError {
+    fn hint(&self) -> String {
         let hint = match self {
             Self::Io { source, .. }
                 if matches!(

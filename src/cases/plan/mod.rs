@@ -12,6 +12,6 @@ pub(crate) use equal_calls::EqualCallEvidence;
 pub(crate) use recorded_time::RecordedTime;
 pub(crate) use row_filter::{FilterEvidence, FilteredTable, RowFilter};
 pub(crate) use select::{
-    CaseSelection, EarlierResult, MissingTable, PlanError, PlannedCase, RefusedCall, RunPlan, UpdateMode,
-    planned_case, select_cases,
+    CaseSelection, EarlierResult, MissingTable, PlannedCase, RefusedCall, RunPlan, UpdateMode, planned_case,
+    select_cases,
 };

@@ -12,6 +12,7 @@ use super::{
     EqualCallEvidence, FilteredTable, RecordedTime, RowFilter, collectives::planned_collective,
     equal_calls::EqualRows,
 };
+use crate::base::command_error::Failure;
 use crate::{
     base::{
         shell_argument::{host_option, quoted_path},
@@ -239,8 +240,8 @@ pub(crate) enum PlanError {
     Empty { folder: PathBuf },
 }
 
-impl PlanError {
-    pub(crate) fn hint(&self) -> String {
+impl Failure for PlanError {
+    fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
             Self::NoSuchKernel { nearest: Some(nearest), .. } => format!("did you mean `{nearest}`?"),

@@ -11,7 +11,7 @@ use clap::{ArgGroup, Args};
 use super::super::step_options::{ModelStepOptions, NAMED_MODEL};
 use crate::{
     answer::lookup_database::{WorkloadDefaults, WorkloadSelection},
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::command_error::CommandError,
     kernel::{CollectiveKind, Dtype, PartWeights},
     measure::{
         collective::sweep_session::{SweepPart, WantedGroups},
@@ -91,11 +91,10 @@ impl MessageOptions {
     /// Returns the combinations of the options without groups. Fails if no collective uses an option.
     pub(super) fn combinations(&self) -> Result<SweepPart, CommandError> {
         if self.parts != PartWeights::Equal && !self.ops.contains(&CollectiveKind::AllToAllV) {
-            return Err(CommandError {
-                message: "`--parts` is for `all_to_all_v`, which is not among the collectives".to_owned(),
-                hint: "add `--ops all_to_all_v`, or remove `--parts`".to_owned(),
-                exit: ExitStatus::Usage,
-            });
+            return Err(CommandError::usage(
+                "`--parts` is for `all_to_all_v`, which is not among the collectives",
+                "add `--ops all_to_all_v`, or remove `--parts`",
+            ));
         }
         let mut sizes = match self.sizes.is_empty() {
             true => ladder(self.from, self.to, self.factor)?,
@@ -118,14 +117,13 @@ impl MessageOptions {
             ranks.map(ToString::to_string).collect::<Vec<_>>().join(",")
         };
         let of_model = list(&mut of_model.iter());
-        Err(CommandError {
-            message: format!(
+        Err(CommandError::usage(
+            format!(
                 "the messages of the model are of {of_model} ranks, `--ranks` is {}",
                 list(&mut self.ranks.0.iter())
             ),
-            hint: "leave out `--ranks`, or change the parallelism of the model, such as `--tp`".to_owned(),
-            exit: ExitStatus::Usage,
-        })
+            "leave out `--ranks`, or change the parallelism of the model, such as `--tp`",
+        ))
     }
 
     /// Finds the parts of the sweep among the devices of a run.
@@ -226,11 +224,10 @@ fn parse_factor(text: &str) -> Result<u64, String> {
 /// Returns the sizes from the smallest to the largest by a constant ratio.
 fn ladder(from: u64, to: u64, factor: u64) -> Result<Vec<u64>, CommandError> {
     if from > to {
-        return Err(CommandError {
-            message: format!("`--from` is {from} bytes, more than `--to`, {to} bytes"),
-            hint: "exchange them".to_owned(),
-            exit: ExitStatus::Usage,
-        });
+        return Err(CommandError::usage(
+            format!("`--from` is {from} bytes, more than `--to`, {to} bytes"),
+            "exchange them",
+        ));
     }
     let sizes =
         std::iter::successors(Some(from), |size| size.checked_mul(factor)).take_while(|size| *size <= to);

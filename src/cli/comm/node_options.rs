@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::command_error::CommandError,
     measure::nodes::{
         LeaderAddress,
         session::{NodePlace, first_slurm_host},
@@ -33,10 +33,6 @@ pub(super) struct NodeOptions {
     node_timeout: u64,
 }
 
-fn usage(message: impl Into<String>, hint: &str) -> CommandError {
-    CommandError { message: message.into(), hint: hint.to_owned(), exit: ExitStatus::Usage }
-}
-
 /// A step of Slurm with several nodes.
 struct SlurmStep {
     nodes: usize,
@@ -52,13 +48,13 @@ impl SlurmStep {
         let Some(nodes) = number("SLURM_STEP_NUM_NODES").filter(|nodes| *nodes > 1) else { return Ok(None) };
         let tasks = number("SLURM_STEP_NUM_TASKS").unwrap_or(nodes);
         if tasks != nodes {
-            return Err(usage(
+            return Err(CommandError::usage(
                 format!("the step of Slurm has {tasks} tasks on {nodes} nodes, expected one on each"),
                 "start it with `srun --ntasks-per-node=1`, or give `--nnodes 1` for a sweep of this node alone",
             ));
         }
         let (Some(node), Some(list)) = (number("SLURM_NODEID"), variable("SLURM_STEP_NODELIST")) else {
-            return Err(usage(
+            return Err(CommandError::usage(
                 "SLURM_NODEID or SLURM_STEP_NODELIST is not set in this step of Slurm",
                 "give `--nnodes`, `--node-rank` and `--master-addr`",
             ));
@@ -84,7 +80,7 @@ impl NodeOptions {
                     (nodes, Some(node), self.master_addr.clone().or(Some(first_host)))
                 }
                 None if self.master_addr.is_some() => {
-                    return Err(usage(
+                    return Err(CommandError::usage(
                         "`--master-addr` is for several nodes",
                         "give `--nnodes` and `--node-rank` as well",
                     ));
@@ -93,13 +89,13 @@ impl NodeOptions {
             },
         };
         let (Some(node), Some(address)) = (node, address) else {
-            return Err(usage(
+            return Err(CommandError::usage(
                 "a sweep of several nodes needs the number of this one and the host of node 0",
                 "give `--node-rank` and `--master-addr`",
             ));
         };
         if node >= nodes {
-            return Err(usage(
+            return Err(CommandError::usage(
                 format!("`--node-rank` is {node}, expected 0 to {}", nodes - 1),
                 "number the nodes from 0",
             ));

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
+use crate::base::command_error::Failure;
 use crate::base::{files::disk_space, shell_argument::quoted_path};
 
 /// Ledger that cannot be opened, read or written.
@@ -85,8 +86,10 @@ impl LedgerError {
             _ => false,
         }
     }
+}
 
-    pub fn hint(&self) -> String {
+impl Failure for LedgerError {
+    fn hint(&self) -> String {
         let hint = match self {
             Self::Sqlite { .. } => {
                 "check free space and permissions; the ledger holds the evidence, do not delete it"

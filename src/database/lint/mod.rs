@@ -15,6 +15,7 @@ use super::{
     Database, DatabaseError,
     folder::{STATE_FOLDER, ledger_path, table_stem},
 };
+use crate::base::command_error::Failure;
 use crate::{
     base::{
         count_text::format_count,

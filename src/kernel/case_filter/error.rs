@@ -1,5 +1,7 @@
 //! Errors of filters, which point at the place.
 
+use crate::base::command_error::Failure;
+use crate::base::exit::ExitStatus;
 use std::{fmt, ops::Range};
 
 /// A fault of a filter at a place in bytes.
@@ -27,10 +29,17 @@ impl FilterError {
     pub(super) fn new(text: &str, fault: FilterFault) -> Self {
         Self { text: text.to_owned(), fault }
     }
+}
 
-    /// Returns what to do.
-    pub(crate) fn hint(&self) -> String {
+impl std::error::Error for FilterError {}
+
+impl Failure for FilterError {
+    fn hint(&self) -> String {
         self.fault.hint.clone()
+    }
+
+    fn exit_status(&self) -> ExitStatus {
+        ExitStatus::Usage
     }
 }
 

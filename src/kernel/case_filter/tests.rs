@@ -8,6 +8,7 @@ use super::{
     parser::parse_filter,
     *,
 };
+use crate::base::command_error::Failure;
 use crate::kernel::{Case, CaseAttributes, KernelName, SignatureCells};
 
 fn error(text: &str) -> String {

@@ -4,6 +4,7 @@ use handlebars::{Handlebars, html_escape, no_escape};
 use serde::Serialize;
 
 use crate::base::assets::{AssetError, AssetFiles};
+use crate::base::command_error::Failure;
 
 /// A template that cannot be rendered.
 #[derive(Debug, thiserror::Error)]
@@ -21,9 +22,10 @@ pub enum RenderError {
     Assets(#[from] AssetError),
 }
 
-impl RenderError {
-    pub(crate) const fn hint(&self) -> &'static str {
+impl Failure for RenderError {
+    fn hint(&self) -> String {
         "the template comes from the folder given with `--assets`; compare it with the built-in one"
+            .to_owned()
     }
 }
 

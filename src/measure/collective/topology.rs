@@ -4,6 +4,7 @@
 //! before a dimension; a part of a block are those that share the coordinate of the dimension as well. A group spans a tier
 //! if it lies in one block of that dimension and in at least two of its parts.
 
+use crate::base::command_error::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A group of devices that does not exist.
@@ -23,10 +24,9 @@ pub(crate) enum TopologyError {
     NotSpanned { ranks: usize, tier: usize, devices: usize, grid: Vec<u64>, most: usize },
 }
 
-impl TopologyError {
-    /// Returns the recommended action.
-    pub(crate) fn hint(&self) -> &'static str {
-        match self {
+impl Failure for TopologyError {
+    fn hint(&self) -> String {
+        let hint = match self {
             Self::OutsideGrid { .. } => "give other devices, or correct `grid` in the device profile",
             Self::Repeated(_) => "name each device once",
             Self::NoTier { .. } => "tier 0 is the outermost dimension",
@@ -34,7 +34,8 @@ impl TopologyError {
             Self::MoreThanDevices { .. } | Self::NotSpanned { .. } => {
                 "`npubench comm groups` lists the groups of each tier"
             }
-        }
+        };
+        hint.to_owned()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{io, path::Path};
 
 use super::{CustomOperators, DeviceError, DeviceNumbering, HostDevices, VISIBLE, describe_health};
+use crate::base::command_error::Failure;
 use crate::kernel::{LogicalDeviceId, SoftwareFingerprint};
 
 /// Result of a check, with its text in output.

@@ -29,6 +29,8 @@ pub(crate) use platform_config::PlatformConfig;
 use serde::Serialize;
 pub(crate) use software::{HostSoftware, SoftwareLocations};
 
+use crate::base::command_error::Failure;
+use crate::base::exit::ExitStatus;
 use crate::{
     base::process::{self, CommandSpec, ExitKind, ProcessError},
     kernel::SoftwareFingerprint,
@@ -107,9 +109,8 @@ pub enum DeviceError {
     },
 }
 
-impl DeviceError {
-    /// Returns the advice printed with the error.
-    pub fn hint(&self) -> String {
+impl Failure for DeviceError {
+    fn hint(&self) -> String {
         let advice = match self {
             Self::Renumbered { option, .. } => return format!("unset it, and select devices with {option}"),
             Self::Unknown { .. } => {
@@ -128,6 +129,13 @@ impl DeviceError {
             _ => "measure on a host with the NPU driver, or rehearse with `--host rehearsal`",
         };
         advice.to_owned()
+    }
+
+    fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::Unknown { .. } => ExitStatus::BadInput,
+            _ => ExitStatus::CannotMeasure,
+        }
     }
 }
 

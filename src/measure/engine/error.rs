@@ -2,6 +2,7 @@
 
 use std::{io, path::PathBuf};
 
+use crate::base::command_error::Failure;
 use crate::{
     base::{
         exit::ExitStatus,
@@ -55,19 +56,6 @@ pub(crate) enum EngineError {
 }
 
 impl EngineError {
-    /// Returns the exit code: bad templates and a damaged ledger are bad input; after most other errors the run can be
-    /// resumed.
-    pub(crate) const fn exit_status(&self) -> ExitStatus {
-        match self {
-            Self::Render(_)
-            | Self::Ledger(LedgerError::Damaged { .. })
-            | Self::Database(DatabaseError::Ledger(LedgerError::Damaged { .. })) => ExitStatus::BadInput,
-            Self::Device(_) | Self::System { .. } => ExitStatus::CannotMeasure,
-            Self::Panicked { .. } => ExitStatus::Bug,
-            _ => ExitStatus::Interrupted,
-        }
-    }
-
     /// Returns true if no disk space is left.
     pub(crate) fn is_disk_full(&self) -> bool {
         match self {
@@ -78,17 +66,19 @@ impl EngineError {
             _ => false,
         }
     }
+}
 
-    pub(crate) fn hint(&self) -> String {
+impl Failure for EngineError {
+    fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
             Self::File(error) => error.hint(),
             Self::Ledger(error) => error.hint(),
-            Self::Render(error) => error.hint().to_owned(),
-            Self::Profile(error) => error.hint().to_owned(),
+            Self::Render(error) => error.hint(),
+            Self::Profile(error) => error.hint(),
             Self::Io { .. } => "check free space and permissions; committed results are kept".to_owned(),
             Self::Device(error) => error.hint(),
-            Self::Node(error) => error.hint().to_owned(),
+            Self::Node(error) => error.hint(),
             Self::Panicked { .. } => "report it with the lines above; committed results are kept".to_owned(),
             Self::Process(_) => "committed results are kept; `npubench resume` continues the run".to_owned(),
             Self::StoppedWaiting { .. } => {
@@ -98,6 +88,18 @@ impl EngineError {
                 "raise the limits of open files (`ulimit -n`) and processes (`ulimit -u`); committed results are kept"
                     .to_owned()
             }
+        }
+    }
+
+    /// Bad templates and a damaged ledger are bad input; after most other errors the run can be resumed.
+    fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::Render(_)
+            | Self::Ledger(LedgerError::Damaged { .. })
+            | Self::Database(DatabaseError::Ledger(LedgerError::Damaged { .. })) => ExitStatus::BadInput,
+            Self::Device(_) | Self::System { .. } => ExitStatus::CannotMeasure,
+            Self::Panicked { .. } => ExitStatus::Bug,
+            _ => ExitStatus::Interrupted,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::base::command_error::Failure;
 use crate::{
     base::shell_argument::quoted_path,
     database::{
@@ -32,8 +33,8 @@ pub(crate) enum CaseLookupError {
     NotACase { table: String, line: u64, problem: String, folder: PathBuf },
 }
 
-impl CaseLookupError {
-    pub(crate) fn hint(&self) -> String {
+impl Failure for CaseLookupError {
+    fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
             Self::NoId { .. } => {

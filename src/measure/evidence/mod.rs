@@ -25,7 +25,7 @@ pub(crate) use clock_limits::clock_limits;
 pub(crate) use compare::{DatabaseComparison, LedgerComparison, RowComparison, compare_database};
 pub(crate) use controls::{ControlEvidence, ControlLevel, control_evidence, control_levels};
 pub(crate) use difference::{CaseDifference, FailedCase, LedgerDifference, MeasuredSide, compare_sides};
-pub(crate) use find_case::{CaseLookupError, find_case};
+pub(crate) use find_case::find_case;
 pub(crate) use host_levels::{HostLevel, host_levels};
 pub(crate) use ledger_rows::{LedgerRows, case_row};
 pub(crate) use missing_rows::{MissingRows, missing_rows};

@@ -5,6 +5,9 @@
 //! sent. A message is a line of JSON with a limited length; a file follows the line that announces its size. Both
 //! sides send heartbeats, so that a lost host is noticed.
 
+use crate::base::command_error::Failure;
+use crate::base::exit::ExitStatus;
+
 mod admission;
 mod agreement;
 mod cluster;
@@ -46,9 +49,15 @@ pub(crate) enum NodeError {
 }
 
 impl NodeError {
-    /// Returns the recommended action.
-    pub(crate) fn hint(&self) -> &str {
-        match self {
+    /// Returns the reason for the other nodes.
+    fn refusal(&self) -> NodeRefusal {
+        NodeRefusal::new(self.to_string(), self.hint())
+    }
+}
+
+impl Failure for NodeError {
+    fn hint(&self) -> String {
+        let hint = match self {
             Self::Refused(refusal) if refusal.hint.is_empty() => {
                 "the output of the other node has the reason; nothing has been launched"
             }
@@ -76,12 +85,15 @@ impl NodeError {
                 "the output of node 0 has the reason, unless its host or the network failed; start the same command again on \
                  all nodes"
             }
-        }
+        };
+        hint.to_owned()
     }
 
-    /// Returns the reason for the other nodes.
-    fn refusal(&self) -> NodeRefusal {
-        NodeRefusal::new(self.to_string(), self.hint())
+    fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::Refused(_) | Self::Port { .. } => ExitStatus::BadInput,
+            _ => ExitStatus::CannotMeasure,
+        }
     }
 }
 

@@ -25,10 +25,7 @@ use crate::{
     },
     measure::{
         engine::{EngineError, FollowerRun, SweepNodes},
-        nodes::{
-            AdmissionTerms, LeaderAddress, LeaderConnection, NodeAgreement, NodeError, NodeListener,
-            NodeRefusal,
-        },
+        nodes::{AdmissionTerms, LeaderAddress, LeaderConnection, NodeAgreement, NodeListener, NodeRefusal},
         vendor_check::{installed_software, installed_torch},
     },
     show::report::print_note,
@@ -87,16 +84,6 @@ pub(crate) fn resume_on_all_nodes(run: &str, options: &RunOptions) -> CommandErr
         None => format!("start its `npubench comm run` command again on all nodes; {what}"),
     };
     CommandError::bad_input(message, hint)
-}
-
-impl From<NodeError> for CommandError {
-    fn from(error: NodeError) -> Self {
-        let exit = match error {
-            NodeError::Refused(_) | NodeError::Port { .. } => ExitStatus::BadInput,
-            _ => ExitStatus::CannotMeasure,
-        };
-        Self { message: error.to_string(), hint: error.hint().to_owned(), exit }
-    }
 }
 
 /// Returns the name of this host for messages: the one of Slurm, which a machine may have several of, else that of

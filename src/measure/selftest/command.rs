@@ -77,7 +77,7 @@ pub(crate) fn run_selftest(
     };
     let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
     let folder = new_selftest_folder(&host.database, &description.host, &time);
-    store_description(&folder, &description)?;
+    store_description(&folder, &description).map_err(results_not_stored)?;
     let context = selftest_context(host, &options, &folder, description.devices, leases)?;
     let mut reports = Vec::new();
     let is_complete = run_experiments(&context, &folder, &experiments, |report| {
@@ -85,7 +85,8 @@ pub(crate) fn run_selftest(
         on_report(&report);
         reports.push(report);
         Ok(())
-    })?;
+    })
+    .map_err(results_not_stored)?;
     let is_passed = reports.iter().all(|report| report.status == ExperimentStatus::Pass);
     let exit = match (is_complete, is_passed) {
         (false, _) => ExitStatus::Interrupted,
@@ -214,11 +215,10 @@ pub(crate) fn selftest_report(database: &Database) -> String {
     markdown_report(&stored_selftests(database))
 }
 
-impl From<EvidenceError> for CommandError {
-    fn from(error: EvidenceError) -> Self {
-        Self::bad_input(
-            format!("the results of the selftest cannot be stored: {error}"),
-            "check free space and permissions of the database folder",
-        )
-    }
+#[expect(clippy::needless_pass_by_value, reason = "the function is passed to `map_err`")]
+fn results_not_stored(error: EvidenceError) -> CommandError {
+    CommandError::bad_input(
+        format!("the results of the selftest cannot be stored: {error}"),
+        "check free space and permissions of the database folder",
+    )
 }

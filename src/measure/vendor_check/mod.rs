@@ -18,6 +18,8 @@ use std::{
     thread,
 };
 
+use crate::base::command_error::Failure;
+use crate::base::exit::ExitStatus;
 use crate::{
     base::{assets::AssetFiles, process::ProcessError},
     cases::plan::PlannedCase,
@@ -49,15 +51,23 @@ pub(crate) enum CheckError {
     },
 }
 
-impl CheckError {
-    pub(crate) const fn hint(&self) -> &'static str {
-        match self {
+impl Failure for CheckError {
+    fn hint(&self) -> String {
+        let hint = match self {
             Self::Python { .. } => {
                 "give a Python with torch and torch_npu by `--python`; it needs no NPU, but may need the libraries of CANN"
             }
-            Self::Render(error) => error.hint(),
+            Self::Render(error) => return error.hint(),
             Self::Process(_) => "check the program given with `--python`",
             Self::Io { .. } => "check free space and permissions of the temporary folder",
+        };
+        hint.to_owned()
+    }
+
+    fn exit_status(&self) -> ExitStatus {
+        match self {
+            Self::Python { .. } => ExitStatus::CannotMeasure,
+            _ => ExitStatus::BadInput,
         }
     }
 }

@@ -11,5 +11,5 @@ mod parser;
 mod tests;
 
 pub(crate) use durations::BenchmarkDurations;
-pub(crate) use output::{BenchmarkError, CollectiveBenchmark};
+pub(crate) use output::CollectiveBenchmark;
 pub(crate) use parser::parse_element_type;

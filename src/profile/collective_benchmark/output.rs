@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
+use crate::base::command_error::Failure;
 use crate::kernel::Dtype;
 
 /// Unreadable output of a benchmark.
@@ -15,9 +16,9 @@ pub(crate) struct BenchmarkError {
     pub(super) hint: &'static str,
 }
 
-impl BenchmarkError {
-    pub(crate) const fn hint(&self) -> &'static str {
-        self.hint
+impl Failure for BenchmarkError {
+    fn hint(&self) -> String {
+        self.hint.to_owned()
     }
 }
 

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
+use crate::base::command_error::Failure;
 use crate::{
     kernel::Nanos,
     profile::{

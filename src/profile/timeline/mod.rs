@@ -26,7 +26,7 @@ pub(crate) use gaps::{FreeGap, GapCause};
 pub(crate) use intervals::{TimeSpan, sum_lengths};
 pub(crate) use modules::{LaunchedTask, MODULE_DOMAIN, ModuleRow, ModuleTable, module_table};
 pub(crate) use names::NameId;
-pub(crate) use read::{RunReadError, read_runs};
+pub(crate) use read::read_runs;
 pub(crate) use run::{
     DeviceTask, HostMark, HostRange, MissingPart, ProfileForm, RunMemory, RunTimeline, SignatureId,
 };

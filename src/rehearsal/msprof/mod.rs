@@ -35,6 +35,7 @@ use super::{
     shim_env::{FAILED, host_of_process, print_line},
     variables,
 };
+use crate::base::command_error::Failure;
 use crate::{
     kernel::{
         CaseId, Nanos,

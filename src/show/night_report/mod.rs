@@ -10,4 +10,4 @@ mod run_results;
 pub(crate) use junit::run_junit;
 pub(crate) use markdown::run_markdown;
 pub(crate) use page::{CoverageChange, report_page};
-pub(crate) use run_results::{ReportError, RunResults};
+pub(crate) use run_results::RunResults;

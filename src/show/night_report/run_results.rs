@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::base::command_error::Failure;
 use crate::{
     base::stats::median_of_floats,
     database::{
@@ -153,8 +154,8 @@ pub(crate) enum ReportError {
     Database(#[from] DatabaseError),
 }
 
-impl ReportError {
-    pub(crate) fn hint(&self) -> String {
+impl Failure for ReportError {
+    fn hint(&self) -> String {
         match self {
             Self::Ledger(error) => error.hint(),
             Self::Database(error) => error.hint(),

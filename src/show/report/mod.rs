@@ -69,7 +69,7 @@ pub(crate) use terminal::{
     TextStyle, notes_have_colors, output_has_colors, output_width, painted, print_paged, set_colors,
 };
 pub(crate) use text::{TextReporter, device_ranges, format_count};
-pub(crate) use timeline::{TimelineError, timeline_json, write_timeline};
+pub(crate) use timeline::{timeline_json, write_timeline};
 pub(crate) use timestamp::{Timestamp, format_clock, format_duration};
 pub(crate) use waiting_line::WaitingLine;
 pub(crate) use why::why_page;

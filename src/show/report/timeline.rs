@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{PastRun, RunStatus, Timestamp};
+use crate::base::command_error::Failure;
 use crate::{
     base::files::{FileError, write_atomic},
     database::ledger::{CaseRecord, CollectionRecord},
@@ -34,8 +35,8 @@ pub(crate) enum TimelineError {
     File(#[from] FileError),
 }
 
-impl TimelineError {
-    pub(crate) fn hint(&self) -> String {
+impl Failure for TimelineError {
+    fn hint(&self) -> String {
         match self {
             Self::Foreign { .. } => "give another path, or remove the file".to_owned(),
             Self::File(error) => error.hint(),

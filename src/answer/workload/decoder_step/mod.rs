@@ -11,6 +11,7 @@ use experts::ExpertTokens;
 use kernel_call::KernelCall;
 
 use super::{DurationKind, Workload, WorkloadQuestion};
+use crate::base::command_error::Failure;
 use crate::{
     answer::lookup::LookupEngine,
     cases::llm::{
@@ -85,15 +86,15 @@ pub enum DecoderStepError {
     Quantisation(&'static str),
 }
 
-impl DecoderStepError {
-    /// Returns the recommended action.
-    pub const fn hint(&self) -> &'static str {
-        match self {
+impl Failure for DecoderStepError {
+    fn hint(&self) -> String {
+        let hint = match self {
             Self::Layout { .. } => "`npubench models` lists the parallel degrees of each model",
             Self::UnevenGroups { .. } => "give degrees of which one divides the other",
             Self::Number(_) => "give smaller numbers of sequences and tokens",
             Self::Quantisation(_) => "give `--dtype bf16` or `--dtype w8a8`",
-        }
+        };
+        hint.to_owned()
     }
 }
 

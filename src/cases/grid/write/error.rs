@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::base::command_error::Failure;
 use crate::{
     base::suggest::did_you_mean_or, database::DatabaseError, kernel::KernelName, profile::ProfileError,
 };
@@ -19,11 +20,11 @@ pub(crate) enum MutationCasesError {
     NoMutants { kernel: KernelName, known: Vec<KernelName> },
 }
 
-impl MutationCasesError {
-    pub(crate) fn hint(&self) -> String {
+impl Failure for MutationCasesError {
+    fn hint(&self) -> String {
         match self {
             Self::Database(error) => error.hint(),
-            Self::Profile(error) => error.hint().to_owned(),
+            Self::Profile(error) => error.hint(),
             Self::NoCase => {
                 "add cases to the database with `npubench ingest` or `npubench grid`, or give a profile with `--from`".to_owned()
             }

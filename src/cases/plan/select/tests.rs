@@ -5,6 +5,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::*;
+use crate::base::command_error::Failure;
 use crate::{
     base::assets::AssetFiles,
     kernel::catalogue::{ArgumentValue, CallArgument},

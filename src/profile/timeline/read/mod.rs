@@ -19,6 +19,7 @@ use super::{
     run::{ProfileForm, RunTimeline},
     steps::assign_steps,
 };
+use crate::base::command_error::Failure;
 use crate::profile::{ProfileError, TraceError, is_database, newest_exports};
 
 /// Maximum depth of searched folders.
@@ -57,11 +58,10 @@ pub(crate) enum RunReadError {
     UnknownFile(PathBuf),
 }
 
-impl RunReadError {
-    /// Returns what to do about the error.
-    pub(crate) fn hint(&self) -> String {
+impl Failure for RunReadError {
+    fn hint(&self) -> String {
         match self {
-            Self::Profile(error) => error.hint().to_owned(),
+            Self::Profile(error) => error.hint(),
             Self::Trace { source: TraceError::NoEvents, .. } => {
                 "the file is no trace; give the trace_view.json, kernel_details.csv or database of a profile"
                     .to_owned()

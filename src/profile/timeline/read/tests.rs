@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
+use crate::base::command_error::Failure;
 use crate::profile::timeline::{
     CollectiveArrival, GapCause, MODULE_DOMAIN, StepTimes, TimeSpan, collective_arrivals, module_table,
     run::{MissingPart, TaskRole},
