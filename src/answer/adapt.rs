@@ -9,13 +9,10 @@ use crate::{
         coverage::FillCase,
         lookup::{AnswerSource, LookupEngine, OpQuery, Padding},
     },
-    base::{exit::ExitStatus, files::FolderLock},
+    base::{exit::ExitStatus, files::FolderLock, print::print_note},
     database::{InterpolationErrors, KernelInterpolationError, row_cases},
-    kernel::{CaseId, IdentifiedCase, KernelName},
-    show::{
-        coverage_report::{AdaptedState, ChosenCase, adapt_line},
-        report::{Timestamp, print_note},
-    },
+    kernel::{CaseId, IdentifiedCase, KernelName, timestamp::Timestamp},
+    show::adapt::{AdaptedState, ChosenCase, adapt_line},
 };
 use crate::{
     answer::{

@@ -7,11 +7,10 @@ use crate::{
         coverage::{CoverageAnalyzer, audit_questions},
         workload::{DurationKind, Workload},
     },
-    base::{assets::AssetFiles, count_text::format_count},
+    base::{assets::AssetFiles, count_text::format_count, print::print_note},
     cases::grid::{GridAuditor, ListedCase, ListedCases, definition::DensityFile},
     database::Database,
     kernel::{KernelName, catalogue::Catalogue},
-    show::report::print_note,
 };
 use crate::{
     answer::{

@@ -17,7 +17,7 @@ use crate::{
         ledger::{Ledger, RunRecord},
     },
     kernel::{CaseId, catalogue::Catalogue},
-    show::night_report::CoverageChange,
+    show::run_page::CoverageChange,
 };
 use crate::{
     answer::{fill_preview::coverage_of, lookup_database::LookupDatabase},

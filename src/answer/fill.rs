@@ -18,12 +18,15 @@ use crate::{
         coverage::{CoverageAnalyzer, FillCase, FillCases, coverage_gaps, coverage_metrics},
         workload::Workload,
     },
-    base::{assets::AssetFiles, exit::ExitStatus, files::FolderLock, shell_argument::quoted_path},
+    base::{
+        assets::AssetFiles, count_text::format_count, exit::ExitStatus, files::FolderLock, print::print_note,
+        shell_argument::quoted_path,
+    },
     cases::plan::{InitialCosts, PlannedCase},
     database::{AbsentRows, Database, row_cases},
     kernel::{CaseId, DataKind, IdentifiedCase, KernelName, catalogue::Catalogue},
     measure::{engine::dry_run, verify::JointEstimates},
-    show::report::{OutputFormat, format_count, print_note},
+    show::emit::OutputFormat,
 };
 use crate::{
     answer::{

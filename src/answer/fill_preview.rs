@@ -14,7 +14,7 @@ use crate::{
     cases::plan::{InitialCosts, PlannedCase, planned_case},
     kernel::{CaseId, CaseOutcome, DataKind, catalogue::Catalogue, device_profile::DeviceProfile},
     measure::engine::{PlanPreview, dry_run},
-    show::coverage_report::{CaseEnd, FillReport},
+    show::fill::{CaseEnd, FillReport},
 };
 
 /// Host of the predicted measurements.

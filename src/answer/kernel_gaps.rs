@@ -19,7 +19,7 @@ use crate::{
         DiscoveredProfiles, ProfileFile, RankCounts, RecordGroup, ShapelessRecords, add_attributes,
         leave_out_copies,
     },
-    show::coverage_report::{GapKind, KernelEngine, KernelGap, ProfileGaps},
+    show::kernel_gaps::{GapKind, KernelEngine, KernelGap, ProfileGaps},
 };
 
 /// Reads profiles and returns the kernels that the catalogue cannot replay, with notes on files that are left out.

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use crate::base::command_error::CommandError;
 use crate::{
     answer::workload::{DecoderStep, StepPhase, WorkloadQuestion, decoder_step},
-    base::{assets::AssetFiles, suggest::did_you_mean_or},
+    base::{assets::AssetFiles, print::print_note, suggest::did_you_mean_or},
     cases::{
         grid::{ListedCase, ListedCases},
         llm::{LlmModel, ParallelDegrees, ParallelLayout, QuantisationScheme},
     },
     kernel::KernelName,
-    show::report::print_note,
 };
 
 /// Sequences of steps, if none are given.

@@ -8,6 +8,7 @@ pub mod exit;
 pub(crate) mod files;
 pub(crate) mod ini_file;
 pub(crate) mod plain_words;
+pub(crate) mod print;
 pub mod process;
 pub(crate) mod result_file;
 pub(crate) mod shell_argument;

@@ -19,15 +19,20 @@ use crate::{
         fill::{FillOutcome, FillSession},
         lookup_database::LookupDatabase,
     },
-    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        shell_argument::quoted_path,
+    },
     cases::grid::{
         SelectionRequest,
         definition::{CandidateSpace, GridModels},
     },
     kernel::{catalogue::Catalogue, default_memory_budget},
     show::{
-        coverage_report::{AdaptedState, adapt_json, adapt_table, chosen_json, chosen_table},
-        report::{note_simulated, print_data, print_note},
+        adapt::{AdaptedState, adapt_json, adapt_table, chosen_json, chosen_table},
+        emit::note_simulated,
     },
 };
 

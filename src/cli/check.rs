@@ -9,10 +9,15 @@ use super::options::{
     PythonOption,
 };
 use crate::{
-    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     kernel::{Case, CheckOutcome, CheckVerdict, IdentifiedCase, RUNTIME},
     measure::{database_check::DatabaseCheck, vendor_check::slot_texts},
-    show::report::{CheckProgress, print_data, print_note},
+    show::progress::CheckProgress,
 };
 
 /// Checks every case by the vendor's own torch_npu, without a device

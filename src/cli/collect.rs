@@ -19,16 +19,18 @@ use super::{
 };
 use crate::{
     answer::run_analysis::{StepTimesReport, read_all_runs, step_times_json, step_times_text},
-    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        shell_argument::quoted_path,
+    },
     measure::collect::{
         AnalysedRank, AnalysisSettings, CollectedRanks, CollectionLimits, RankState, StopSignals,
         VllmCollection, VllmServer, VllmWork, analyse_folders, profile_folders,
     },
     profile::timeline::step_times,
-    show::report::{
-        fitted_table::{FittedColumn, fitted_text},
-        print_data, print_note,
-    },
+    show::table::{FittedColumn, fitted_text},
 };
 
 /// Collects profiles of whole models: from servers, or from folders that are not analysed yet

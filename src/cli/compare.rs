@@ -10,9 +10,13 @@ use crate::{
         AloneDatabase, ComparedRun, ComparisonReport, JoinedDatabase, comparison_csv, comparison_json,
         comparison_page, comparison_text,
     },
-    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        result_file::ResultFile,
+    },
     profile::timeline::{MODULE_DOMAIN, RunSums, compare_calls, compare_runs},
-    show::report::{print_data, print_note},
 };
 
 /// Form of the output.

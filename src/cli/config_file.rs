@@ -16,11 +16,13 @@ use toml::de::{DeTable, DeValue};
 
 use super::options::{DATABASE_VARIABLE, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, suggest::did_you_mean_or},
-    show::report::{
-        fitted_table::{FittedColumn, fitted_text},
-        print_data, print_note,
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        suggest::did_you_mean_or,
     },
+    show::table::{FittedColumn, fitted_text},
 };
 
 /// Name of the file in the current folder, and below `npubench` in the folder of the user's settings.

@@ -13,11 +13,17 @@ use crate::{
         coverage::{CoverageAnalyzer, coverage_gaps, production_note, untimed_note},
         fill_preview::coverage_of,
     },
-    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        result_file::ResultFile,
+    },
     kernel::catalogue::Catalogue,
     show::{
-        coverage_report::{CoverageReport, coverage_csv, coverage_json, coverage_page, coverage_text},
-        report::{note_simulated, print_data, print_note},
+        coverage::{CoverageReport, coverage_csv, coverage_json, coverage_text},
+        coverage_page::coverage_page,
+        emit::note_simulated,
     },
 };
 

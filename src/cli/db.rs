@@ -6,7 +6,12 @@ use clap::{Args, Subcommand};
 
 use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     database::{
         Database, IssueSeverity, LintReport, NormalizeReport, check_ledger, copy_shapes, lint_database,
         normalize_database, tables_left_out,
@@ -17,8 +22,9 @@ use crate::{
         rebuild::rebuild_database,
         reparse::check_evidence,
     },
-    show::report::{
-        format_count, merge_json, merge_text, print_data, print_note, rebuild_json, rebuild_text,
+    show::{
+        merge::{merge_json, merge_text},
+        rebuild::{rebuild_json, rebuild_text},
     },
 };
 

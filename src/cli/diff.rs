@@ -13,7 +13,9 @@ use super::{
 use crate::{
     base::{
         command_error::CommandError,
+        count_text::format_count,
         exit::ExitStatus,
+        print::{print_data, print_note},
         shell_argument::{host_option, quoted_argument, quoted_path},
     },
     database::Database,
@@ -22,8 +24,9 @@ use crate::{
         evidence::{MeasuredSide, compare_sides, repeat_commands},
         filtered_cases::filter_sides,
     },
-    show::report::{
-        diff_json, diff_summary, diff_table, failed_note, format_count, print_data, print_note, print_paged,
+    show::{
+        diff::{diff_json, diff_summary, diff_table, failed_note},
+        terminal::print_paged,
     },
 };
 

@@ -10,7 +10,13 @@ use super::{
 };
 use crate::base::command_error::Failure;
 use crate::{
-    base::{assets::AssetFiles, command_error::CommandError, exit::ExitStatus, files::ScratchFolder},
+    base::{
+        assets::AssetFiles,
+        command_error::CommandError,
+        exit::ExitStatus,
+        files::ScratchFolder,
+        print::{print_data, without_error_numbers},
+    },
     database::Database,
     kernel::{DataKind, LogicalDeviceId, catalogue::Catalogue, device_profile::DeviceProfile},
     measure::{
@@ -23,7 +29,7 @@ use crate::{
         environment::lease_free_devices,
         vendor_check::{installed_software, package_folders, torch_devices},
     },
-    show::report::{WaitingLine, print_data, without_error_numbers},
+    show::waiting_line::WaitingLine,
 };
 
 /// Checks whether this host can measure, and lists what is missing with a fix

@@ -6,10 +6,9 @@ use clap::Args;
 
 use super::options::{DatabaseFolder, OutputFormat, OutputOptions};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus, print::print_data},
     database::{BackfillReport, Database, backfill_database},
     profile::read_attention_dumps,
-    show::report::{format_count, print_data},
 };
 
 /// Fills in the runtime values of FusedInferAttentionScore from a dump of a serving process

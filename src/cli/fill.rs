@@ -16,12 +16,16 @@ use crate::{
         fill::{FillOutcome, FillSession, FillState},
         fill_preview::{FillPreview, PredictedHost},
     },
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     cases::plan::InitialCosts,
     kernel::catalogue::Catalogue,
     show::{
-        coverage_report::{FillResult, fill_json, fill_result_json, fill_result_text, fill_text},
-        report::{note_simulated, print_data, print_note},
+        emit::note_simulated,
+        fill::{FillResult, fill_json, fill_result_json, fill_result_text, fill_text},
     },
 };
 

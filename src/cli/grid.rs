@@ -23,6 +23,7 @@ use crate::{
         command_error::CommandError,
         count_text::format_count,
         exit::ExitStatus,
+        print::{print_data, print_note},
         result_file::ResultFile,
         shell_argument::{host_option, quoted_argument},
         suggest::did_you_mean_or,
@@ -44,8 +45,9 @@ use crate::{
         filtered_cases::candidate_filter,
     },
     profile::DeviceEvidence,
-    show::report::{
-        GridRequest, coverage_plot, grid_json, grid_notes, grid_shapes, grid_table, print_data, print_note,
+    show::{
+        grid::{GridRequest, grid_json, grid_notes, grid_shapes, grid_table},
+        grid_plot::coverage_plot,
     },
 };
 

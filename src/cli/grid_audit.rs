@@ -15,8 +15,13 @@ use crate::{
         fill_preview::coverage_of,
     },
     base::{
-        assets::AssetFiles, command_error::CommandError, count_text::format_count, exit::ExitStatus,
-        shell_argument::quoted_path, suggest::did_you_mean_or,
+        assets::AssetFiles,
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        shell_argument::quoted_path,
+        suggest::did_you_mean_or,
     },
     cases::grid::{
         AxisAudit, GridAuditor, KernelAudit,
@@ -25,8 +30,8 @@ use crate::{
     database::Database,
     kernel::{KernelName, catalogue::Catalogue, default_memory_budget, device_profile::DeviceProfile},
     show::{
-        coverage_report::{question_json, question_table},
-        report::{audit_json, audit_table, print_data, print_note},
+        audit::{audit_json, audit_table},
+        question_audit::{question_json, question_table},
     },
 };
 

@@ -15,6 +15,7 @@ use crate::{
         count_text::format_count,
         exit::ExitStatus,
         files::ScratchFolder,
+        print::{print_data, print_note},
         shell_argument::{host_option, quoted_path},
     },
     database::{
@@ -36,10 +37,7 @@ use crate::{
         profile_records::{BadProfile, divide_readable, left_out_files, read_records},
         profiles_without_records, stack_of_profile,
     },
-    show::{
-        coverage_report::ProfileGaps,
-        report::{print_data, print_note},
-    },
+    show::kernel_gaps::ProfileGaps,
 };
 
 /// Number of paths that the next commands repeat.

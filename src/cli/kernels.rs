@@ -7,11 +7,15 @@ use clap::Args;
 use super::options::{AssetOptions, OutputFormat, OutputOptions, WideOption};
 use crate::{
     answer::kernel_gaps::find_kernel_gaps,
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     kernel::catalogue::Catalogue,
     show::{
-        coverage_report::{gaps_json, gaps_table},
-        report::{kernels_table, print_data, print_note},
+        kernel_gaps::{gaps_json, gaps_table},
+        summary_tables::kernels_table,
     },
 };
 

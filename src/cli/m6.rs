@@ -16,12 +16,16 @@ use crate::{
         lookup_database::{LookupDatabase, WorkloadSelection},
         workload::{FORWARD_ANCHOR, PredictedTime, read_passes_of_kernels, read_predicted_time},
     },
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     kernel::{KernelName, Nanos, catalogue::Catalogue},
     profile::{DiscoveredProfiles, ProfileFile},
     show::{
-        coverage_report::{M6Report, ProfiledPass, m6_json, m6_text},
-        report::{note_simulated, print_data, print_note},
+        emit::note_simulated,
+        m6::{M6Report, ProfiledPass, m6_json, m6_text},
     },
 };
 

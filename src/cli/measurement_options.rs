@@ -9,12 +9,11 @@ use super::options::{
     SkewOption,
 };
 use crate::{
-    base::{assets::AssetFiles, command_error::CommandError},
+    base::{assets::AssetFiles, command_error::CommandError, print::print_note},
     cases::plan::LaunchCount,
     cli::run_options::{BusyArg, NoiseModelArg, RunOptions},
     kernel::DataKind,
     rehearsal::load::load_fault_plan,
-    show::report::print_note,
 };
 
 /// Launches of a case before its samples.

@@ -62,9 +62,13 @@ use nix::sys::signal::Signal;
 
 use self::{config_file::ConfigFiles, leading_options::options_after_command, usage_error::usage_error_text};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, process::guard_processes},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{self, Verbosity},
+        process::guard_processes,
+    },
     rehearsal,
-    show::report::{self, Verbosity},
 };
 
 /// Measures Ascend NPU kernels and writes verified per-kernel CSV databases.
@@ -120,8 +124,8 @@ struct ScreenOptions {
 
 impl ScreenOptions {
     fn apply(self) {
-        report::set_colors(self.color);
-        report::set_verbosity(match self {
+        print::set_colors(self.color);
+        print::set_verbosity(match self {
             Self { quiet: true, .. } => Verbosity::Quiet,
             Self { verbose: true, .. } => Verbosity::Verbose,
             _ => Verbosity::Normal,
@@ -273,7 +277,7 @@ pub fn main() -> u8 {
         // Help is what the hint of the error names.
         Err(_) if config_file::needs_no_options(&commands, &arguments) => ConfigFiles::default(),
         Err(failure) => {
-            report::print_note(&failure.to_string());
+            print::print_note(&failure.to_string());
             return failure.exit.code();
         }
     };
@@ -286,12 +290,12 @@ pub fn main() -> u8 {
         Ok(cli) => cli,
         Err(error) => {
             if error.use_stderr() {
-                report::set_colors(color);
+                print::set_colors(color);
                 let text = error.render();
                 let text =
-                    if report::notes_have_colors() { text.ansi().to_string() } else { text.to_string() };
-                report::print_output(usage_error_text(&text).as_bytes());
-                config.places_in(&text).iter().for_each(|place| report::print_note(place));
+                    if print::notes_have_colors() { text.ansi().to_string() } else { text.to_string() };
+                print::print_output(usage_error_text(&text).as_bytes());
+                config.places_in(&text).iter().for_each(|place| print::print_note(place));
             } else {
                 // Help and version are printed to standard output, with success.
                 let _ = error.print();
@@ -355,12 +359,12 @@ pub fn main() -> u8 {
         TopCommand::StandIn { arguments } => return rehearsal::stand_in(&arguments),
     };
     match result {
-        Ok(ExitStatus::Done | ExitStatus::SomeNotOk) if report::is_output_incomplete() => {
+        Ok(ExitStatus::Done | ExitStatus::SomeNotOk) if print::is_output_incomplete() => {
             ExitStatus::BadInput.code()
         }
         Ok(exit) => exit.code(),
         Err(failure) => {
-            report::print_note(&failure.to_string());
+            print::print_note(&failure.to_string());
             failure.exit.code()
         }
     }

@@ -8,12 +8,11 @@ use super::{
 };
 use crate::{
     answer::lookup_database::step_of_model,
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
     cases::llm::LlmModel,
     show::{
-        coverage_report::{ModelRecord, StepKernelRecord, models_table, step_table},
         emit::emit,
-        report::print_note,
+        models::{ModelRecord, StepKernelRecord, models_table, step_table},
     },
 };
 

@@ -15,13 +15,14 @@ use crate::{
     },
     base::{
         command_error::CommandError,
+        count_text::format_count,
         exit::ExitStatus,
+        print::{print_data, print_note},
         result_file::ResultFile,
         shell_argument::{host_option, quoted_path},
     },
     kernel::{catalogue::Catalogue, device_profile::DeviceProfile},
     profile::timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
-    show::report::{format_count, print_data, print_note},
 };
 
 /// Lines that mark modules and arguments of attention in a script.

@@ -6,11 +6,15 @@ use clap::Args;
 
 use super::options::{AssetOptions, DATABASE_VARIABLE, PythonOption};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     database::{Database, row_cases},
     kernel::{KernelName, catalogue::Catalogue, entry_scaffold::scaffold_entry},
     measure::vendor_check::operator_schemas,
-    show::report::{WaitingLine, print_data, print_note},
+    show::waiting_line::WaitingLine,
 };
 
 /// Generates a catalogue entry from a kernel's rows and from the schema of the function that launches it

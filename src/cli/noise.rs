@@ -10,11 +10,15 @@ use crate::{
     base::{
         command_error::CommandError,
         exit::ExitStatus,
+        print::print_data,
         shell_argument::{host_option, quoted_path},
     },
     database::Database,
     measure::evidence::NoiseBudget,
-    show::report::{noise_json, noise_text, note_simulated, print_data},
+    show::{
+        emit::note_simulated,
+        noise::{noise_json, noise_text},
+    },
 };
 
 /// Shows the variance of the measurements by launch, collection, device and run, and what would reduce it most

@@ -15,7 +15,7 @@ use super::option_values::parse_skew;
 pub(super) use super::option_values::{
     DeviceList, parse_case_prefix, parse_devices, parse_gib, parse_rows, parse_seed,
 };
-pub(super) use crate::show::report::OutputFormat;
+pub(super) use crate::show::emit::OutputFormat;
 use crate::{
     base::{assets::AssetFiles, command_error::CommandError, process::find_program, stats::PrecisionAim},
     cases::plan::UpdateMode,
@@ -26,7 +26,7 @@ use crate::{
         device_profile::DeviceProfile,
     },
     measure::{device::search_path, device_choice::CORRECT_DEVICE},
-    show::report::output_width,
+    show::terminal::output_width,
 };
 
 /// Variable with the database folder of commands without `--db`.

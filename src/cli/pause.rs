@@ -7,10 +7,11 @@ use super::{
     status::live_status,
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{command_error::CommandError, exit::ExitStatus, print::print_data},
     database::Database,
-    measure::engine::PausedDevices,
-    show::report::{DeviceStatus, RunStatusFile, Timestamp, device_ranges, print_data},
+    kernel::timestamp::Timestamp,
+    measure::{engine::PausedDevices, run_state::DeviceStatus, status_file::RunStatusFile},
+    show::run_lines::device_ranges,
 };
 
 /// Reserves devices for other users: a run starts no new collection on them

@@ -15,12 +15,16 @@ use crate::{
         command_error::CommandError,
         exit::ExitStatus,
         files::ScratchFolder,
+        print::{print_data, print_note},
         stats::{PrecisionAim, least_repeats},
     },
     cases::plan::{InitialCosts, LaunchCount, PlannedCase, RunPlan},
     cli::run_options::RunOptions,
     database::Database,
-    kernel::{CacheState, DataKind, IdentifiedCase, catalogue::Catalogue, device_profile::DeviceProfile},
+    kernel::{
+        CacheState, DataKind, IdentifiedCase, catalogue::Catalogue, device_profile::DeviceProfile,
+        timestamp::Timestamp,
+    },
     measure::{
         device,
         device_choice::{CORRECT_DEVICE, host_chips, soc_contradiction},
@@ -28,10 +32,7 @@ use crate::{
         environment::REHEARSED_DEVICES,
         run_plan::plan_of_database,
     },
-    show::report::{
-        FurtherCollections, PlanTotals, PlannedAction, RecordedShares, Timestamp, plan_table, print_data,
-        print_note,
-    },
+    show::plan::{FurtherCollections, PlanTotals, PlannedAction, RecordedShares, plan_table},
 };
 
 /// Predicts the order, the devices and the duration of a run

@@ -18,12 +18,16 @@ use crate::{
         lookup_database::LookupDatabase,
     },
     base::{
-        command_error::CommandError, exit::ExitStatus, plain_words::plain_words, suggest::did_you_mean_or,
+        command_error::CommandError,
+        exit::ExitStatus,
+        plain_words::plain_words,
+        print::{print_data, print_note},
+        suggest::did_you_mean_or,
     },
     kernel::KernelName,
     show::{
-        coverage_report::{LookupReport, lookup_json, lookup_text},
-        report::{note_simulated, print_data, print_note},
+        emit::note_simulated,
+        lookup::{LookupReport, lookup_json, lookup_text},
     },
 };
 

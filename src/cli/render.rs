@@ -4,7 +4,12 @@ use clap::Args;
 
 use super::options::{AssetOptions, DatabaseFolder, SkewOption, parse_case_prefix};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, suggest::did_you_mean_or},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        suggest::did_you_mean_or,
+    },
     cases::plan::DEFAULT_LAUNCHES,
     database::{Database, row_cases},
     kernel::{
@@ -15,7 +20,6 @@ use crate::{
             SentinelLengths, replay_script,
         },
     },
-    show::report::{print_data, print_note},
 };
 
 /// Prints the replay script of a kernel, or the manifest of its cases

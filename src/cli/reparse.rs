@@ -7,10 +7,14 @@ use super::{
     runs::{find_run, past_runs},
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     database::Database,
     measure::reparse::reparse_runs,
-    show::report::{print_data, print_note, reparse_json, reparse_summary, reparse_table},
+    show::reparse::{reparse_json, reparse_summary, reparse_table},
 };
 
 /// Assesses collections again from their artefacts, and compares the result with the ledger

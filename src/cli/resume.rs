@@ -18,6 +18,7 @@ use crate::{
         assets::AssetFiles,
         command_error::CommandError,
         exit::ExitStatus,
+        print::print_note,
         shell_argument::{host_option, quoted_path},
     },
     cli::run_options::{DeadlineOptions, RunOptions},
@@ -30,7 +31,6 @@ use crate::{
         filtered_cases::run_cache, nodes::session::resume_on_all_nodes, resume::ResumeState,
         run_context::RunContext,
     },
-    show::report::print_note,
 };
 
 /// Continues a run that was interrupted

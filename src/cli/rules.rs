@@ -4,9 +4,9 @@ use clap::Args;
 
 use super::options::{OutputFormat, OutputOptions, WideOption};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{command_error::CommandError, exit::ExitStatus, print::print_data},
     measure::verify::verification_rules,
-    show::report::{print_data, rules_table},
+    show::summary_tables::rules_table,
 };
 
 /// Lists the rules by which measurements get their verdicts, with their limits

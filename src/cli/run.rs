@@ -10,7 +10,7 @@ use super::{
     resume::{is_interrupted, resume_run},
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note, shell_argument::quoted_path},
     cli::run_options::RunOptions,
     database::{Database, ShardNumber, ledger::Ledger},
     kernel::{CacheState, DataKind},
@@ -20,7 +20,6 @@ use crate::{
         run_id::new_run_id,
         run_plan::check_expert_skew,
     },
-    show::report::print_note,
 };
 
 /// Least rest of a budget in seconds for another state of the cache: few collections on devices end in less.

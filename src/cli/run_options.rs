@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::collective::sweep_session::CollectiveSweep;
 use crate::{
     base::stats::PrecisionAim,
     cases::plan::{LaunchCount, UpdateMode},
     kernel::{CacheState, FailingVerdicts, ProfilerSettings, render::PinnedEnvironment},
+    measure::collective::sweep_session::CollectiveSweep,
     rehearsal,
     rehearsal::fault_plan::FaultPlan,
 };

@@ -11,13 +11,15 @@ use super::{
 };
 use crate::{
     answer::coverage_change::coverage_changes,
-    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        result_file::ResultFile,
+    },
     database::Database,
     measure::filtered_cases::run_cache,
-    show::{
-        night_report::{RunResults, report_page, run_junit, run_markdown},
-        report::{print_data, print_note},
-    },
+    show::{junit::run_junit, run_markdown::run_markdown, run_page::report_page, run_results::RunResults},
 };
 
 /// Form of the report.

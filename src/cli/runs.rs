@@ -7,11 +7,14 @@ use crate::{
     base::{
         command_error::CommandError,
         exit::ExitStatus,
+        print::{print_data, print_note},
         shell_argument::{host_option, quoted_path},
     },
     database::{Database, ledger::Ledger},
-    show::report::{
-        PastRun, Timestamp, print_data, print_note, print_paged, run_history, runs_json, runs_table,
+    kernel::timestamp::Timestamp,
+    show::{
+        runs::{PastRun, run_history, runs_json, runs_table},
+        terminal::print_paged,
     },
 };
 

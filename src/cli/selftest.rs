@@ -9,7 +9,11 @@ use super::options::{
     PythonOption, parse_devices,
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     cli::run_options::{BusyArg, NoiseModelArg, RunOptions},
     database::Database,
     kernel::DataKind,
@@ -19,7 +23,6 @@ use crate::{
         report_line, status_counts, summary_table,
     },
     rehearsal::load::load_fault_plan,
-    show::report::{print_data, print_note},
 };
 
 /// Tests the assumptions of measurements on this host

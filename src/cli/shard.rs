@@ -15,17 +15,22 @@ use super::{
     plan::devices_of_host,
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    base::{
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        shell_argument::quoted_path,
+    },
     cases::plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
     cli::run_options::RunOptions,
     database::Database,
-    kernel::{catalogue::Catalogue, device_profile::DeviceProfile},
+    kernel::{catalogue::Catalogue, device_profile::DeviceProfile, timestamp::format_duration},
     measure::{
         engine::dry_run,
         fleet::{ShardPlan, require_merged_shards},
         run_plan::plan_of_database,
     },
-    show::report::{format_count, format_duration, print_data, print_note},
 };
 
 /// Cuts the plan of a run into shards of about equal predicted time, for several hosts

@@ -6,9 +6,11 @@ use clap::{Args, Command, builder::StyledStr};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
-use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, files::write_atomic},
-    show::report::{print_data, print_note},
+use crate::base::{
+    command_error::CommandError,
+    exit::ExitStatus,
+    files::write_atomic,
+    print::{print_data, print_note},
 };
 
 /// Prints the completions of a shell: commands, options and their values

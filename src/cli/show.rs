@@ -9,16 +9,23 @@ use super::{
     runs::{find_run, past_runs},
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        print::{output_has_colors, print_data, print_note},
+    },
     database::Database,
-    kernel::catalogue::Catalogue,
+    kernel::{catalogue::Catalogue, timestamp::Timestamp},
     measure::filtered_cases::{filter_run_cases, run_cache},
     show::{
-        case_report::{RunNumbers, cases_table, notable_cases, run_summary, shown_cases},
-        report::{
-            Timestamp, format_count, output_has_colors, print_data, print_note, print_paged, timeline_json,
-            write_timeline,
-        },
+        case_columns::cases_table,
+        case_lists::notable_cases,
+        case_numbers::RunNumbers,
+        run_summary::run_summary,
+        run_trace::{timeline_json, write_timeline},
+        shown_cases::shown_cases,
+        terminal::print_paged,
     },
 };
 

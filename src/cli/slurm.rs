@@ -12,10 +12,16 @@ use super::{
     slurm_job_options::SlurmJobOptions,
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    base::{
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        shell_argument::quoted_path,
+    },
     database::{Database, ShardNumber},
     measure::fleet::{ShardPlan, SlurmRequest, SlurmStatus, SlurmSubmission, devices_of_job},
-    show::report::{device_ranges, format_count, print_data, print_note},
+    show::run_lines::device_ranges,
 };
 
 /// Measures the shards of a plan, or collectives over nodes, as jobs of Slurm

@@ -10,9 +10,13 @@ use super::{
     slurm_job_options::SlurmJobOptions,
 };
 use crate::{
-    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     measure::fleet::{render_slurm_sweep, submit_script},
-    show::report::{print_data, print_note},
 };
 
 /// Submits a sweep of collectives over several nodes

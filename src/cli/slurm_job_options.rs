@@ -9,10 +9,11 @@ use clap::{Args, Parser as _, builder::NonEmptyStringValueParser};
 
 use super::{CommandLine, TopCommand, option_values::parse_limit};
 use crate::{
-    base::{command_error::CommandError, process::find_program, shell_argument::quoted_path},
+    base::{
+        command_error::CommandError, print::print_note, process::find_program, shell_argument::quoted_path,
+    },
     kernel::render::SlurmJob,
     measure::{device::search_path, fleet::own_program},
-    show::report::print_note,
 };
 
 /// Options for the requests of a job to Slurm.

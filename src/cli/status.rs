@@ -7,9 +7,14 @@ use super::{
     runs::{no_run, past_runs},
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, shell_argument::quoted_path},
+    base::{command_error::CommandError, exit::ExitStatus, print::print_data, shell_argument::quoted_path},
     database::Database,
-    show::report::{PastRun, RunStatus, RunStatusFile, Timestamp, print_data, status_table},
+    kernel::timestamp::Timestamp,
+    measure::status_file::RunStatusFile,
+    show::{
+        runs::{PastRun, RunStatus},
+        status::status_table,
+    },
 };
 
 /// Shows the active run: the state of each device, the progress, and the predicted end

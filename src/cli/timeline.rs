@@ -10,11 +10,15 @@ use crate::{
         StepTimesReport, nothing_on_device, read_all_runs, require_steps, step_lanes, step_times_json,
         step_times_text,
     },
-    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        result_file::ResultFile,
+    },
     profile::timeline::{
         RunTimeline, StepTimes, VendorSteps, collective_arrivals, repeated_rank, step_times,
     },
-    show::report::{print_data, print_note},
 };
 
 /// Shows where the time of a recorded model goes: computing, communication, their overlap, and free time with its causes

@@ -6,10 +6,9 @@ use clap::{Args, Subcommand};
 
 use super::options::{AssetOptions, DatabaseFolder};
 use crate::{
-    base::{assets::AssetFiles, command_error::CommandError, exit::ExitStatus},
+    base::{assets::AssetFiles, command_error::CommandError, exit::ExitStatus, print::print_data},
     database::Database,
     measure::fleet::{VOLCANO_VALUES, volcano_manifest},
-    show::report::print_data,
 };
 
 /// Renders a job of Kubernetes' scheduler Volcano for the shards of a plan

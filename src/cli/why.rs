@@ -4,11 +4,11 @@ use clap::Args;
 
 use super::options::{AssetOptions, CacheOption, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{command_error::CommandError, exit::ExitStatus, print::print_data},
     database::Database,
     kernel::{catalogue::Catalogue, device_profile::DeviceProfile},
     measure::evidence::{EvidenceSources, find_case},
-    show::report::{print_data, print_paged, why_page},
+    show::{terminal::print_paged, why::why_page},
 };
 
 /// Explains one number on a page: its samples, collections, devices, clock, references and raw records

@@ -37,6 +37,7 @@ mod software_versions;
 mod sweep_command;
 mod tensor;
 mod time;
+pub(crate) mod timestamp;
 mod vendor_check;
 mod verdict;
 

@@ -23,10 +23,9 @@ use crate::{
     },
     kernel::{
         CacheState, CaseId, CheckOutcome, IdentifiedCase, KernelName, catalogue::Catalogue,
-        device_profile::DeviceProfile,
+        device_profile::DeviceProfile, timestamp::Timestamp,
     },
     measure::vendor_check::{CheckSettings, check_cases, installed_software, planned_call_digest},
-    show::report::Timestamp,
 };
 
 /// Outcomes stored in one transaction.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::base::command_error::CommandError;
 use crate::{
-    base::{assets::AssetFiles, files::ScratchFolder},
+    base::{assets::AssetFiles, files::ScratchFolder, print::print_note},
     database::Database,
     kernel::{DataKind, device_profile::DeviceProfile, soc_of_chip},
     measure::{
@@ -12,7 +12,6 @@ use crate::{
         vendor_check::first_device_soc,
     },
     profile::DeviceEvidence,
-    show::report::print_note,
 };
 
 /// Variable with the device of new databases.

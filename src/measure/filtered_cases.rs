@@ -15,9 +15,10 @@ use crate::{
         case_filter::{CaseFilter, CaseValues, FilterNames},
         catalogue::Catalogue,
         signature_attributes, split_signature,
+        timestamp::Timestamp,
     },
     measure::evidence::MeasuredSide,
-    show::{case_report::RunNumbers, report::Timestamp},
+    show::case_numbers::RunNumbers,
 };
 
 /// Prepares the filter of a database's rows; `None` without a filter.

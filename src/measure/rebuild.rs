@@ -24,7 +24,10 @@ use crate::{
     },
     kernel::{CaseId, IdentifiedCase, case_of_signature, catalogue::Catalogue},
     measure::evidence::missing_rows,
-    show::report::{MissingKernelRows, RebuildReport, SalvageReport},
+    show::{
+        rebuild::{RebuildReport, SalvageReport},
+        reparse::MissingKernelRows,
+    },
 };
 
 /// Salvages a damaged ledger, reads the results that it has lost or that differ again from the evidence, and adds the rows that the

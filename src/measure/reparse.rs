@@ -20,7 +20,7 @@ use crate::{
         evidence::{MissingRows, missing_rows},
         verify::LowClocks,
     },
-    show::report::{AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows},
+    show::reparse::{AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows},
 };
 
 /// Number of collections whose assessments are in memory at once.

@@ -25,7 +25,11 @@ use crate::{
 };
 use crate::{
     base::{
-        assets::AssetFiles, exit::ExitStatus, files::ScratchFolder, process::sees_host_processes,
+        assets::AssetFiles,
+        exit::ExitStatus,
+        files::ScratchFolder,
+        print::{print_data, print_note},
+        process::sees_host_processes,
         shell_argument::quoted_path,
     },
     cases::plan::{InitialCosts, RecordedTime, RunPlan, UpdateMode},
@@ -35,6 +39,7 @@ use crate::{
         catalogue::Catalogue,
         device_profile::DeviceProfile,
         render::{ScriptCommunication, overridden_variables},
+        timestamp::format_clock,
     },
     measure::{
         collective::NodeLayout,
@@ -44,16 +49,18 @@ use crate::{
             npu_smi::{NpuChip, NpuSmiInfo},
         },
         engine::{self, CollectionSettings, ResumedRun, SweepNodes},
-        events::RunEvent,
+        events::{EventSink, RunEvent},
         evidence::{ProductionStates, clock_limits},
+        recorder::RunRecorder,
         vendor_check::torch_devices,
     },
     show::{
-        case_report::{failure_lines, run_end_tables, write_earlier_rows},
-        report::{
-            EventSink, JsonLines, OutputFormat, RunRecorder, TextReporter, WaitingLine, format_clock,
-            print_data, print_note,
-        },
+        earlier_rows::write_earlier_rows,
+        emit::OutputFormat,
+        failure_lines::failure_lines,
+        run_end::run_end_tables,
+        run_lines::{JsonLines, TextReporter},
+        waiting_line::WaitingLine,
     },
 };
 

@@ -3,7 +3,20 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::report::{OutputFormat, print_data};
+use crate::{
+    base::print::{print_data, print_note},
+    kernel::DataKind,
+};
+
+/// Form of a command's output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// Text and tables for reading
+    #[default]
+    Plain,
+    /// JSON Lines: one object per line
+    Json,
+}
 
 /// Prints records as JSON, one per line, or as the text that `text` makes from them.
 pub(crate) fn emit<R: Serialize + JsonSchema>(
@@ -25,4 +38,11 @@ pub(crate) fn emit<R: Serialize + JsonSchema>(
 pub(crate) fn json_lines<R: Serialize>(records: &[R]) -> String {
     let line = |record| serde_json::to_string(record).expect("records have texts as keys") + "\n";
     records.iter().map(line).collect()
+}
+
+/// Prints a note if the durations of a database of this kind are simulated.
+pub(crate) fn note_simulated(kind: DataKind) {
+    if kind == DataKind::Rehearsal {
+        print_note("the durations of this database are simulated");
+    }
 }

@@ -1,7 +1,53 @@
 //! Everything that is printed: tables, pages, JSON, progress.
+//!
+//! Standard output has data (`emit`), standard error has notes (`base::print`) and progress. Each answer of a command has
+//! one file here with its records, its table and its text.
 
-pub(crate) mod case_report;
-pub(crate) mod coverage_report;
+pub(crate) mod adapt;
+pub(crate) mod audit;
+pub(crate) mod case_columns;
+pub(crate) mod case_lists;
+pub(crate) mod case_numbers;
+pub(crate) mod collectives;
+pub(crate) mod coverage;
+pub(crate) mod coverage_page;
+pub(crate) mod diff;
+pub(crate) mod earlier_rows;
 pub(crate) mod emit;
-pub(crate) mod night_report;
-pub(crate) mod report;
+pub(crate) mod failure_lines;
+pub(crate) mod fill;
+pub(crate) mod grid;
+pub(crate) mod grid_plot;
+pub(crate) mod inputs;
+pub(crate) mod interpolation_error;
+pub(crate) mod junit;
+pub(crate) mod kernel_gaps;
+pub(crate) mod live_lines;
+pub(crate) mod lookup;
+pub(crate) mod m6;
+pub(crate) mod merge;
+pub(crate) mod models;
+pub(crate) mod noise;
+pub(crate) mod plan;
+pub(crate) mod progress;
+pub(crate) mod question_audit;
+pub(crate) mod rebuild;
+pub(crate) mod reparse;
+pub(crate) mod run_end;
+pub(crate) mod run_lines;
+pub(crate) mod run_markdown;
+pub(crate) mod run_page;
+pub(crate) mod run_plots;
+pub(crate) mod run_results;
+pub(crate) mod run_summary;
+pub(crate) mod run_trace;
+pub(crate) mod runs;
+pub(crate) mod shown_cases;
+pub(crate) mod status;
+pub(crate) mod summary_tables;
+pub(crate) mod sweep;
+pub(crate) mod table;
+pub(crate) mod terminal;
+pub(crate) mod terminal_echo;
+pub(crate) mod waiting_line;
+pub(crate) mod why;

@@ -7,14 +7,12 @@ use serde_json::{Value, json};
 use super::step_times::missing_text;
 use crate::{
     answer::coverage::{InModelKernel, InModelKernels},
+    base::count_text::format_count,
     kernel::Dims,
     profile::timeline::{
         LaunchedTask, MissingPart, ModuleRow, ModuleTable, RunTimeline, Utilisation, sum_lengths,
     },
-    show::report::{
-        fitted_table::{DETAIL, FittedColumn, FittedRow, FittedTable, cut_in_middle, fitted_text},
-        format_count,
-    },
+    show::table::{DETAIL, FittedColumn, FittedRow, FittedTable, cut_in_middle, fitted_text},
 };
 
 /// Longest text of a workbook's cell, in characters; Excel refuses a file with a longer one.

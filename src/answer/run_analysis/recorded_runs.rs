@@ -11,7 +11,7 @@ use crate::{
         coverage::{InModelKernels, join_kernels},
         lookup_database::LookupDatabase,
     },
-    base::{assets::AssetFiles, command_error::CommandError},
+    base::{assets::AssetFiles, command_error::CommandError, print::print_note},
     kernel::{DataKind, catalogue::Catalogue, device_profile::DeviceProfile},
     profile::{
         device_of_profile,
@@ -20,7 +20,7 @@ use crate::{
             RunSums, RunTimeline, StepTimes, TimeSpan, Utilisation, read_runs, step_times, sum_lengths,
         },
     },
-    show::report::{note_simulated, print_note},
+    show::emit::note_simulated,
 };
 
 /// Nanoseconds of a day.

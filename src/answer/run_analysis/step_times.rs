@@ -8,7 +8,7 @@ use crate::profile::timeline::{
     CollectiveArrival, FreeGap, GapCause, MissingPart, ProfileForm, RunTimeline, StepTimes, StreamTimes,
     VendorSteps, sum_lengths, waits_by_rank,
 };
-use crate::show::report::fitted_table::{DETAIL, FittedColumn, fitted_text};
+use crate::show::table::{DETAIL, FittedColumn, fitted_text};
 
 /// Run, device and stream.
 type StreamPlace = (usize, Option<u32>, Option<u32>);

@@ -6,14 +6,22 @@ use clap::Args;
 
 use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, result_file::ResultFile},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+        result_file::ResultFile,
+    },
     database::Database,
     kernel::{CollectiveKind, device_profile::DeviceProfile},
     measure::collective::{
         SweepFit, bandwidth_plot, compare_group_sizes, measured_sweeps::DatabaseSweeps,
         profile_network::network_of_profile,
     },
-    show::report::{FitReport, fit_json, fit_text, note_simulated, print_data, print_note},
+    show::{
+        collectives::{FitReport, fit_json, fit_text},
+        emit::note_simulated,
+    },
 };
 
 /// Fits latency and bandwidth to sweeps, and finds the sizes where the algorithm changes

@@ -6,12 +6,16 @@ use super::super::options::{
     AssetOptions, DeviceList, OutputFormat, OutputOptions, WideOption, parse_devices,
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     kernel::device_profile::DeviceProfile,
     measure::collective::{
         devices_for, profile_network::network_of_profile, reachable_groups, tier_of_group,
     },
-    show::report::{GroupChoice, groups_json, groups_table, print_data, print_note},
+    show::collectives::{GroupChoice, groups_json, groups_table},
 };
 
 /// Lists the groups of devices that span each tier of a network

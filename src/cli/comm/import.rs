@@ -8,7 +8,13 @@ use super::super::options::{
     AssetOptions, DatabaseFolder, DeviceList, OutputFormat, OutputOptions, parse_devices,
 };
 use crate::{
-    base::{assets::AssetFiles, command_error::CommandError, count_text::format_count, exit::ExitStatus},
+    base::{
+        assets::AssetFiles,
+        command_error::CommandError,
+        count_text::format_count,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     database::{
         Database, ImportReport, ImportedDuration, database_file::DatabaseFile, import_durations, save_tables,
     },
@@ -20,7 +26,6 @@ use crate::{
         TopologyError, measured_sweeps::parse_collective, profile_network::network_of_profile, tier_of_group,
     },
     profile::{BenchmarkDurations, CollectiveBenchmark, parse_element_type},
-    show::report::{print_data, print_note},
 };
 
 /// Writes results of hccl_test and nccl-tests into the tables of collectives

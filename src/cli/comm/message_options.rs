@@ -11,13 +11,12 @@ use clap::{ArgGroup, Args};
 use super::super::step_options::{ModelStepOptions, NAMED_MODEL};
 use crate::{
     answer::lookup_database::{WorkloadDefaults, WorkloadSelection},
-    base::command_error::CommandError,
+    base::{command_error::CommandError, print::print_note},
     kernel::{CollectiveKind, Dtype, PartWeights},
     measure::{
         collective::sweep_session::{SweepPart, WantedGroups},
         run_context::RunContext,
     },
-    show::report::print_note,
 };
 
 /// Group of the options that name workloads. A requirement of one of them would be waived beside options with which it conflicts.

@@ -13,7 +13,12 @@ use super::{
     node_options::NodeOptions,
 };
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus, files::ScratchFolder},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        files::ScratchFolder,
+        print::{print_data, print_note},
+    },
     cases::plan::UpdateMode,
     cli::run_options::{DeadlineOptions, RunOptions},
     kernel::{DataKind, render::ScriptCommunication},
@@ -27,7 +32,6 @@ use crate::{
         run_context::RunContext,
         vendor_check::require_gloo,
     },
-    show::report::{print_data, print_note},
 };
 
 /// Measures collectives over message sizes, numbers of ranks, tiers and types

@@ -4,13 +4,20 @@ use clap::Args;
 
 use super::super::options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption};
 use crate::{
-    base::{command_error::CommandError, exit::ExitStatus},
+    base::{
+        command_error::CommandError,
+        exit::ExitStatus,
+        print::{print_data, print_note},
+    },
     database::Database,
     measure::collective::{
         ModelVerdict, compare_with_model, measured_sweeps::DatabaseSweeps,
         profile_network::network_of_profile,
     },
-    show::report::{ModelReport, model_json, model_text, note_simulated, print_data, print_note},
+    show::{
+        collectives::{ModelReport, model_json, model_text},
+        emit::note_simulated,
+    },
 };
 
 /// Compares measured collectives with the analytic model of a device profile

@@ -11,7 +11,7 @@ use super::{
     stop_signals::StopSignals,
     vllm_server::{RequestError, VllmServer, cannot_collect},
 };
-use crate::{base::command_error::CommandError, show::report::print_note};
+use crate::base::{command_error::CommandError, print::print_note};
 
 /// Interval at which a wait for answers checks for signals.
 const POLL: Duration = Duration::from_millis(100);

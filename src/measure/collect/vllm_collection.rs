@@ -19,12 +19,10 @@ use super::{
     stop_signals::StopSignals,
     vllm_server::VllmServer,
 };
-use crate::{
-    base::{
-        command_error::CommandError,
-        process::{CommandSpec, ExitKind, run_command},
-    },
-    show::report::{print_note, print_output},
+use crate::base::{
+    command_error::CommandError,
+    print::{print_note, print_output},
+    process::{CommandSpec, ExitKind, run_command},
 };
 
 /// Longest work while the profiler runs; a benchmark has a limit of its own.

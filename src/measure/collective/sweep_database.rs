@@ -10,11 +10,10 @@ use crate::{
     },
 };
 use crate::{
-    base::{assets::AssetFiles, files::ScratchFolder},
+    base::{assets::AssetFiles, files::ScratchFolder, print::print_note},
     database::{Database, DatabaseError, database_file::DatabaseFile},
     kernel::DataKind,
     profile::DeviceEvidence,
-    show::report::print_note,
 };
 
 /// Database of a sweep. A new one is created after everything that can refuse the sweep, so that a refused sweep leaves

@@ -12,11 +12,11 @@ use crate::{
     },
 };
 use crate::{
-    base::{assets::AssetFiles, exit::ExitStatus, files::FolderLock},
+    base::{assets::AssetFiles, exit::ExitStatus, files::FolderLock, print::print_note},
     database::Database,
     kernel::{CaseId, DataKind},
     measure::engine::SweepNodes,
-    show::report::{OutputFormat, print_note},
+    show::emit::OutputFormat,
 };
 
 /// Most runs that refine a sweep; each divides the sizes around a change at least by four.

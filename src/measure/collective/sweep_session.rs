@@ -22,7 +22,7 @@ use crate::{
         collective::{NodeLayout, devices_for, reachable_groups},
         engine::dry_run,
     },
-    show::report::{SweepLine, SweepPreview},
+    show::sweep::{SweepLine, SweepPreview},
 };
 
 /// Cases of a sweep, stored with the options of its run.

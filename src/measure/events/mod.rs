@@ -8,6 +8,11 @@ use crate::kernel::{
     CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, DeviceDeviation, KernelName, Verdict,
 };
 
+/// Receiver of the events of a run.
+pub(crate) trait EventSink {
+    fn on_event(&mut self, event: &RunEvent);
+}
+
 /// Event of a run. Its JSON form has the name of the variant as `event`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

@@ -33,7 +33,7 @@ use crate::{
         rebuild::{LostRows, add_lost_rows},
         run_plan::{expert_skew_of, run_with_other_skew},
     },
-    show::report::{MergeReport, WrittenRows},
+    show::{merge::MergeReport, reparse::WrittenRows},
 };
 
 /// Databases to merge.

@@ -11,6 +11,7 @@ use super::shard_folders::damaged_plan_hint;
 use crate::{
     base::{
         command_error::CommandError,
+        count_text::format_count,
         files::{FolderLock, read_regular_text, write_atomic},
         shell_argument::quoted_path,
     },
@@ -20,7 +21,6 @@ use crate::{
         ledger::{Ledger, NewCheck, StoredCheck},
     },
     kernel::{CacheState, CaseId, CheckOutcome, Nanos, short_hash},
-    show::report::format_count,
 };
 
 /// File in the folder of the shards.

@@ -21,9 +21,12 @@ use crate::{
         shell_argument::quoted_path,
     },
     database::{Database, DatabaseError},
-    kernel::render::{SlurmJob, SlurmShardScripts, slurm_sweep_script},
+    kernel::{
+        render::{SlurmJob, SlurmShardScripts, slurm_sweep_script},
+        timestamp::Timestamp,
+    },
     measure::environment::check_path,
-    show::report::{Timestamp, device_ranges},
+    show::run_lines::device_ranges,
 };
 
 /// Files in the folder of a plan.

@@ -10,12 +10,9 @@ use super::{
     slurm_programs::SlurmPrograms,
 };
 use crate::{
-    base::{command_error::CommandError, shell_argument::quoted_path},
+    base::{command_error::CommandError, count_text::format_count, shell_argument::quoted_path},
     database::Database,
-    show::report::{
-        fitted_table::{FittedColumn, fitted_text},
-        format_count,
-    },
+    show::table::{FittedColumn, fitted_text},
 };
 
 /// State of all jobs of a plan.
@@ -159,7 +156,7 @@ impl SlurmStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::show::report::Timestamp;
+    use crate::kernel::timestamp::Timestamp;
 
     fn status(states: Vec<ShardState>, tasks: &[QueuedTask]) -> SlurmStatus {
         let submission = SlurmSubmission {

@@ -16,7 +16,10 @@ use crate::{
     },
 };
 use crate::{
-    base::{assets::AssetFiles, exit::ExitStatus, files::ScratchFolder, shell_argument::quoted_argument},
+    base::{
+        assets::AssetFiles, exit::ExitStatus, files::ScratchFolder, print::print_note,
+        shell_argument::quoted_argument,
+    },
     cases::plan::{PlannedCase, RunPlan, UpdateMode},
     database::{Database, DatabaseError, database_file::DatabaseFile},
     kernel::{
@@ -28,7 +31,6 @@ use crate::{
         nodes::{AdmissionTerms, LeaderAddress, LeaderConnection, NodeAgreement, NodeListener, NodeRefusal},
         vendor_check::{installed_software, installed_torch},
     },
-    show::report::print_note,
 };
 
 /// Versions of a host that all nodes have, by the names of its fingerprint.

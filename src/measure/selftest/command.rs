@@ -18,7 +18,10 @@ use crate::{
     },
 };
 use crate::{
-    base::{assets::AssetFiles, exit::ExitStatus, process::sees_host_processes, shell_argument::quoted_path},
+    base::{
+        assets::AssetFiles, exit::ExitStatus, print::print_note, process::sees_host_processes,
+        shell_argument::quoted_path,
+    },
     database::Database,
     kernel::{DataKind, ImportedVersions, SoftwareFingerprint},
     measure::{
@@ -31,7 +34,6 @@ use crate::{
         },
         vendor_check::{CheckSoftware, installed_software},
     },
-    show::report::print_note,
 };
 
 /// Remark of the rows of a run without the required selftest.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::cells::{more_rows, signed};
 use crate::{
     profile::timeline::{CallKind, ComparedCall, RecordedCall},
-    show::report::fitted_table::{DETAIL, FittedColumn, fitted_text},
+    show::table::{DETAIL, FittedColumn, fitted_text},
 };
 
 /// Largest number of calls of a kind in a page: a run of minutes has a million.

@@ -1,8 +1,8 @@
 //! Cells, lines and filters that the forms of a comparison share.
 
 use crate::{
+    base::count_text::format_count,
     profile::timeline::{ComparedPart, ComparedRow, TimeSum},
-    show::report::format_count,
 };
 
 /// Returns a difference with its sign; one that is rounded to 0 has none.

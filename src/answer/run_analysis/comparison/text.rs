@@ -10,11 +10,9 @@ use super::{
     detail_heading, heading, run_text,
 };
 use crate::{
+    base::count_text::format_count,
     profile::timeline::{ComparedPart, ComparedRow},
-    show::report::{
-        fitted_table::{DETAIL, FittedColumn, fitted_text},
-        format_count,
-    },
+    show::table::{DETAIL, FittedColumn, fitted_text},
 };
 
 /// Returns the difference of the steps by cause, then a table of each part.

@@ -1,0 +1,79 @@
+//! Coverage of workloads as a page that needs no other file.
+
+use serde_json::{Value, json};
+
+use crate::{
+    answer::coverage::{
+        AnswerClass, CoverageGap, CoverageTotals, WorkloadCoverage, entry_share, kernel_coverage,
+    },
+    base::assets::AssetFiles,
+    kernel::render::{RenderError, render_page},
+    show::coverage::{
+        CoverageReport, METRICS, entry_word, metric_cell, milliseconds, number, percent, tensors_text,
+    },
+};
+
+const TEMPLATE: &str = "coverage.html.hbs";
+
+/// Renders the page. Fails with [`RenderError`] if the template of the user is wrong.
+pub(crate) fn coverage_page(assets: &AssetFiles, report: &CoverageReport<'_>) -> Result<String, RenderError> {
+    render_page(assets, TEMPLATE, &page_data(report))
+}
+
+fn page_data(report: &CoverageReport<'_>) -> Value {
+    let metrics = report.metrics();
+    let rows = METRICS.iter().enumerate().map(|(at, label)| {
+        let values: Vec<String> =
+            metrics.iter().map(|(_, metrics)| metric_cell(metrics.all()[at].1)).collect();
+        json!({"label": label, "values": values})
+    });
+    json!({
+        "database": report.database, "kind": report.kind.as_str(),
+        "is_rehearsal": report.kind == crate::kernel::DataKind::Rehearsal,
+        "names": metrics.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        "metrics": rows.collect::<Vec<_>>(),
+        "workloads": report.coverages.iter().map(workload_data).collect::<Vec<_>>(),
+        "gaps": report.gaps.iter().map(gap_data).collect::<Vec<_>>(),
+        "gap_count": report.gaps.len(),
+    })
+}
+
+fn workload_data(coverage: &WorkloadCoverage<'_>) -> Value {
+    let (workload, totals, share) = (coverage.workload, coverage.totals(), entry_share(coverage));
+    let kernels = kernel_coverage(coverage).into_iter().map(|kernel| {
+        let mut object = totals_data(&kernel.totals);
+        object["name"] = kernel.name.into();
+        object["entry"] = entry_word(kernel.has_entry).into();
+        object
+    });
+    let mut object = totals_data(&totals);
+    object["name"] = workload.name.as_str().into();
+    object["weight"] = number(workload.weight).into();
+    object["durations"] = workload.durations.to_string().into();
+    object["untimed"] = totals.untimed.into();
+    object["without_entry"] = format!("{} of {} kernels", share.kernels.0, share.kernels.1).into();
+    object["notes"] = workload.notes.clone().into();
+    object["kernels"] = kernels.collect();
+    object
+}
+
+fn totals_data(totals: &CoverageTotals) -> Value {
+    let classes = AnswerClass::ALL.map(|class| {
+        let share = totals.time_share(class).or_else(|| totals.count_share(class)).unwrap_or_default();
+        json!({
+            "name": class.to_string(), "count": totals.count(class), "count_share": percent(totals.count_share(class)),
+            "time": milliseconds(totals.time(class)), "time_share": percent(totals.time_share(class)),
+            "width": format!("{:.3}", share * 100.0),
+        })
+    });
+    json!({"invocations": totals.all_count(), "time": milliseconds(totals.all_time()), "classes": classes})
+}
+
+fn gap_data(gap: &CoverageGap<'_>) -> Value {
+    json!({
+        "op": gap.query.op, "inputs": tensors_text(&gap.query.inputs), "count": number(gap.count),
+        "time": gap.time.map_or("-".to_owned(), |time| format!("{:.3}", time / 1e6)), "share": percent(gap.share),
+        "reason": gap.reason, "closing": gap.closing.kind(), "closed_by": gap.closing.to_string(),
+        "workloads": gap.workloads.join(", "),
+    })
+}

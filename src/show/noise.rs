@@ -1,0 +1,255 @@
+//! The noise budget of a database, as a table with advice or as JSON.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::{
+    base::{
+        count_text::format_count,
+        stats::{MeasurementDesign, VarianceSources},
+    },
+    kernel::DataKind,
+    measure::evidence::{ControlLevel, NoiseBudget},
+    show::table::{FittedColumn, fitted_text},
+};
+
+/// Number of devices and runs whose control kernels are shown.
+const MOST_LEVELS: usize = 16;
+/// Number of kernels in the table of kernels.
+const MOST_KERNELS: usize = 10;
+/// Number of devices or runs below which their deviation is uncertain by more than a third.
+const FEW_EFFECTS: usize = 6;
+/// Half width of a 95 % interval of a normal distribution, in standard deviations.
+const NORMAL_QUANTILE: f64 = 1.96;
+
+/// Source of variance with its number in a design.
+struct SourceLine {
+    name: &'static str,
+    deviation: Option<f64>,
+    /// Part of the variance of a row, from 0 to 1.
+    part: f64,
+}
+
+fn source_lines(budget: &NoiseBudget) -> Vec<SourceLine> {
+    let VarianceSources { launch, offset, proportional, common, device, run, host } = budget.sources;
+    let parts = budget.sources.contributions(&budget.design);
+    let all: f64 = parts.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    let deviations = [
+        ("launch", Some(launch)),
+        ("case in a collection", Some(offset)),
+        ("collection, by launch noise", Some(proportional)),
+        ("collection, all cases", Some(common)),
+        ("device", device),
+        ("run", run),
+        ("host", host),
+    ];
+    let lines = deviations.into_iter().zip(parts);
+    lines.map(|((name, deviation), part)| SourceLine { name, deviation, part: part / all }).collect()
+}
+
+/// A change of the design with its effect.
+struct DesignChange {
+    what: &'static str,
+    /// Factor of the width of an interval.
+    factor: f64,
+}
+
+/// Returns the changes of the design that double one of its numbers, the most effective first.
+fn design_changes(budget: &NoiseBudget) -> Vec<DesignChange> {
+    let design = budget.design;
+    let before = budget.sources.deviation(&design).max(f64::MIN_POSITIVE);
+    let changed = |what: &'static str, design: MeasurementDesign| DesignChange {
+        what,
+        factor: budget.sources.deviation(&design) / before,
+    };
+    let mut changes = vec![
+        changed(
+            "twice the launches in each collection (`--launches`)",
+            MeasurementDesign { launches: design.launches * 2.0, ..design },
+        ),
+        changed(
+            "twice the collections of each case on the same devices (`--precision`)",
+            MeasurementDesign { collections: design.collections * 2.0, ..design },
+        ),
+        changed(
+            "twice the collections of each case on twice the devices (`--precision` and `--devices`)",
+            MeasurementDesign {
+                collections: design.collections * 2.0,
+                devices: design.devices * 2.0,
+                ..design
+            },
+        ),
+        changed(
+            "twice the collections of each case in twice the runs (`--update all` in another night)",
+            MeasurementDesign { collections: design.collections * 2.0, runs: design.runs * 2.0, ..design },
+        ),
+    ];
+    changes.push(changed(
+        "twice the collections of each case on twice the hosts",
+        MeasurementDesign {
+            collections: design.collections * 2.0,
+            devices: design.devices * 2.0,
+            runs: design.runs * 2.0,
+            hosts: design.hosts * 2.0,
+            ..design
+        },
+    ));
+    changes.sort_by(|one, other| one.factor.total_cmp(&other.factor));
+    changes
+}
+
+/// Returns the budget as one line of JSON; deviations are relative to the median, in percent.
+pub(crate) fn noise_json(budget: &NoiseBudget, kind: DataKind) -> String {
+    let percent = |deviation: f64| deviation * 100.0;
+    let sources: Vec<_> = source_lines(budget)
+        .iter()
+        .map(|line| {
+            json!({ "source": line.name, "deviation_percent": line.deviation.map(percent), "part": line.part })
+        })
+        .collect();
+    let changes: Vec<_> = design_changes(budget)
+        .iter()
+        .map(|change| json!({ "change": change.what, "width_factor": change.factor }))
+        .collect();
+    let MeasurementDesign { launches, collections, devices, runs, hosts } = budget.design;
+    json!({
+        "kind": kind,
+        "cases": budget.cases,
+        "collections": budget.collections,
+        "devices": budget.devices,
+        "runs": budget.runs,
+        "hosts": budget.hosts,
+        "left_out_collections": budget.left_out,
+        "design": { "launches": launches, "collections": collections, "devices": devices, "runs": runs, "hosts": hosts },
+        "sources": sources,
+        "changes": changes,
+        "kernels": budget.kernels,
+        "controls": budget.controls,
+    })
+    .to_string()
+        + "\n"
+}
+
+/// Returns a typical number, rounded, with its noun.
+fn typical(number: f64, one: &str, several: &str) -> String {
+    let rounded = number.round();
+    format!("{rounded:.0} {}", if rounded == 1.0 { one } else { several })
+}
+
+/// Returns the budget as text.
+pub(crate) fn noise_text(budget: &NoiseBudget, kind: DataKind, width: Option<usize>) -> String {
+    let MeasurementDesign { launches, collections, devices, runs, .. } = budget.design;
+    let mut text = format!(
+        "{} in {} on {} in {}; a typical case has {} in {} on {} in {}{}\n\n",
+        format_count(budget.cases, "case"),
+        format_count(budget.collections, "collection"),
+        format_count(budget.devices, "device"),
+        format_count(budget.runs, "run"),
+        typical(launches, "launch", "launches"),
+        typical(collections, "collection", "collections"),
+        typical(devices, "device", "devices"),
+        typical(runs, "run", "runs"),
+        kind.mark(),
+    );
+    let columns = vec![
+        FittedColumn::text("source", 0).shortened_to(14),
+        FittedColumn::number("deviation %", 0),
+        FittedColumn::number("part of a row's variance %", 0),
+    ];
+    let rows = source_lines(budget).into_iter().map(|line| {
+        let deviation = line.deviation.map_or_else(|| "unknown".to_owned(), percent_text);
+        vec![line.name.to_owned(), deviation, format!("{:.0}", line.part * 100.0)]
+    });
+    text += &fitted_text(columns, rows, width);
+    let half = NORMAL_QUANTILE * budget.sources.deviation(&budget.design);
+    text += &format!(
+        "\nhalf of a 95 % interval of a typical case: {} % without the joint fit, which removes the effects of collections\n",
+        percent_text(half)
+    );
+    for change in design_changes(budget) {
+        let less = 100.0 * (1.0 - change.factor);
+        text += &format!("{less:>5.0} % narrower with {}\n", change.what);
+    }
+    for (count, noun) in [(budget.devices, "device"), (budget.runs, "run"), (budget.hosts, "host")] {
+        if (2..FEW_EFFECTS).contains(&count) {
+            text += &format!("{}: their deviation is uncertain\n", format_count(count, noun));
+        }
+    }
+    if budget.devices == 1 {
+        text += "one device: its level is unknown; measure on others\n";
+    }
+    if budget.runs == 1 {
+        text += "one run: differences between nights are unknown\n";
+    }
+    if budget.hosts == 1 {
+        text += "one host: `npubench diff` compares it with another\n";
+    }
+    text.push('\n');
+    let columns = vec![
+        FittedColumn::text("kernel", 0).shortened_to(12),
+        FittedColumn::number("cases", 0),
+        FittedColumn::number("launch noise %", 0),
+    ];
+    let rows = budget.kernels.iter().take(MOST_KERNELS).map(|kernel| {
+        let percent = format!("{:.2}", kernel.launch_percent);
+        vec![kernel.kernel.clone(), kernel.cases.to_string(), percent]
+    });
+    text += &fitted_text(columns, rows, width);
+    let more = budget.kernels.len().saturating_sub(MOST_KERNELS);
+    if more > 0 {
+        text += &format!("and {} with less noise\n", format_count(more, "kernel"));
+    }
+    text += &control_levels(&budget.controls, width);
+    if budget.left_out > 0 {
+        text += &format!("{} older collections are left out\n", budget.left_out);
+    }
+    text
+}
+
+/// Returns the levels of the control kernels, those farthest from the others first; empty with one level.
+fn control_levels(levels: &[ControlLevel], width: Option<usize>) -> String {
+    if levels.len() < 2 {
+        return String::new();
+    }
+    let names: BTreeSet<&str> =
+        levels.iter().flat_map(|level| level.off_percent.keys()).map(String::as_str).collect();
+    let greatest =
+        |level: &ControlLevel| level.off_percent.values().map(|off| off.abs()).fold(0.0_f64, f64::max);
+    let mut sorted: Vec<&ControlLevel> = levels.iter().collect();
+    sorted.sort_by(|one, other| greatest(other).total_cmp(&greatest(one)));
+    let mut columns = vec![
+        FittedColumn::text("run", 1).shortened_to(12),
+        FittedColumn::number("device", 0),
+        FittedColumn::number("collections", 2),
+    ];
+    columns.extend(names.iter().map(|name| FittedColumn::number(name, 1).shortened_to(8).with_long_header()));
+    let rows = sorted.iter().take(MOST_LEVELS).map(|level| {
+        let off = names.iter().map(|name| level.off_percent.get(*name));
+        let off = off.map(|off| off.map_or_else(|| "-".to_owned(), |off| format!("{off:+.2}")));
+        let place = [level.run.clone(), level.device.to_string(), level.collections.to_string()];
+        place.into_iter().chain(off).collect()
+    });
+    let table = fitted_text(columns, rows, width);
+    let more = levels.len().saturating_sub(MOST_LEVELS);
+    let more = match more {
+        0 => String::new(),
+        _ => format!("and {} nearer to the others\n", format_count(more, "device")),
+    };
+    format!("\ncontrol kernels, off the median of all devices and runs in %\n{table}{more}")
+}
+
+fn percent_text(share: f64) -> String {
+    format!("{:.2}", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typical_number_of_one_has_no_plural() {
+        let launches = [1.0, 1.4, 1.6, 12.0].map(|number| typical(number, "launch", "launches"));
+        assert_eq!(launches, ["1 launch", "1 launch", "2 launches", "12 launches"]);
+    }
+}

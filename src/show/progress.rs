@@ -1,0 +1,425 @@
+//! Progress display of a run on a terminal: a bar for the run, and a line per device.
+//!
+//! If the terminal has fewer lines than the display, the last lines are left out; the display never scrolls.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{self, RecvTimeoutError, Sender},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    base::{count_text::format_count, print::print_note},
+    kernel::{
+        CollectionPurpose, KernelName,
+        timestamp::{Timestamp, format_clock, format_duration},
+    },
+    measure::{
+        events::RunEvent,
+        run_state::{DeviceActivity, DeviceStatus, RunState, RunningCollection},
+    },
+    show::{
+        live_lines::{LiveLines, terminal_size},
+        terminal_echo::HiddenControlEcho,
+    },
+};
+
+/// Interval at which elapsed times are redrawn.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The display, with the thread that redraws elapsed times.
+#[derive(Debug)]
+pub(super) struct ProgressDisplay {
+    display: Arc<Mutex<DisplayState>>,
+    ticks: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    echo: Option<HiddenControlEcho>,
+}
+
+#[derive(Debug)]
+struct DisplayState {
+    lines: LiveLines,
+    state: RunState,
+}
+
+impl ProgressDisplay {
+    /// Creates the display; `None` without a terminal or with `--quiet`.
+    pub(super) fn for_stderr() -> Option<Self> {
+        let display = DisplayState { lines: LiveLines::on_stderr()?, state: RunState::default() };
+        let display = Arc::new(Mutex::new(display));
+        let (ticks, inbox) = mpsc::channel::<()>();
+        let shared = Arc::clone(&display);
+        let work = move || {
+            while inbox.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                lock_display(&shared).redraw(Timestamp::now());
+            }
+        };
+        // Without the thread the display is still updated by events.
+        let thread = thread::Builder::new().name("progress".to_owned()).spawn(work).ok();
+        Some(Self { display, ticks: Some(ticks), thread, echo: HiddenControlEcho::on_stderr() })
+    }
+
+    /// Prints a line above the display.
+    pub(super) fn print_line(&self, line: &str) {
+        let mut display = lock_display(&self.display);
+        display.lines.clear();
+        print_note(line);
+        display.redraw(Timestamp::now());
+    }
+
+    pub(super) fn on_event(&self, event: &RunEvent) {
+        let mut display = lock_display(&self.display);
+        let now = Timestamp::now();
+        display.state.on_event(now, event);
+        // A run may have a hundred thousand of them; the next tick shows them.
+        let is_frequent = matches!(event, RunEvent::CaseFinished { .. } | RunEvent::CaseAttempted { .. });
+        match event {
+            RunEvent::RunFinished { .. } => display.clear(),
+            RunEvent::RunStarted { .. } => display.redraw(now),
+            _ if !is_frequent && display.lines.is_due() => display.redraw(now),
+            _ => {}
+        }
+    }
+}
+
+fn lock_display(display: &Mutex<DisplayState>) -> MutexGuard<'_, DisplayState> {
+    display.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the line of a run or check: a bar, the number of cases, and the first of the texts that fits, else the last.
+fn overall_line(done: usize, cases: usize, texts: &[String], terminal: usize) -> String {
+    let bar = match bar_width(terminal) {
+        0 => String::new(),
+        width => {
+            let filled = (done.min(cases) * width).checked_div(cases).unwrap_or(width);
+            format!("{}{} ", "█".repeat(filled), "░".repeat(width - filled))
+        }
+    };
+    let lines = texts.iter().map(|text| format!("{bar}{done}/{cases} {text}"));
+    let mut line = String::new();
+    for next in lines {
+        // The display leaves the last column empty.
+        let fits = next.chars().count() < terminal;
+        line = next;
+        if fits {
+            break;
+        }
+    }
+    line
+}
+
+/// Returns the width of the bar: the numbers and the predicted end behind it are worth more.
+const fn bar_width(terminal: usize) -> usize {
+    match terminal {
+        0..=64 => 0,
+        65..=89 => 10,
+        _ => 30,
+    }
+}
+
+impl Drop for ProgressDisplay {
+    fn drop(&mut self) {
+        self.ticks = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        lock_display(&self.display).clear();
+        self.echo = None;
+    }
+}
+
+impl DisplayState {
+    fn redraw(&mut self, now: Timestamp) {
+        let state = &self.state;
+        if state.run.is_empty() {
+            return;
+        }
+        let overall = overall_line(state.done, state.cases, &overall_texts(state, now), terminal_size().0);
+        let devices = state.devices.iter().map(|device| device_text(device, now));
+        let lines: Vec<String> = [overall].into_iter().chain(devices).collect();
+        self.lines.draw(&lines);
+    }
+
+    fn clear(&mut self) {
+        self.lines.clear();
+        // A later tick draws nothing.
+        self.state = RunState::default();
+    }
+}
+
+/// Returns the texts behind a bar of cases, the longest first: the elapsed time and, if it can be predicted, the time that is
+/// left, which a narrow terminal has alone.
+fn time_texts(elapsed: f64, left: Option<f64>) -> Vec<String> {
+    let elapsed = format!("cases, {} elapsed", format_clock(elapsed));
+    match left.map(|left| format!("{} left", format_duration(left))) {
+        Some(left) => vec![format!("{elapsed}, {left}"), format!("cases, {left}")],
+        None => vec![elapsed],
+    }
+}
+
+fn overall_texts(state: &RunState, now: Timestamp) -> Vec<String> {
+    let left = state.eta.filter(|_| !state.is_waiting()).map(|eta| eta.seconds_since(now));
+    let late = match state.not_in_time {
+        0 => String::new(),
+        late => format!(", {late} not in time"),
+    };
+    let waiting = match state {
+        RunState { ledger_waiting: true, .. } => ", waiting to store results",
+        RunState { disk_full: true, .. } => ", waiting for free disk space",
+        state if state.is_waiting() => ", waiting for a device",
+        _ => "",
+    };
+    let times = time_texts(now.seconds_since(state.started), left).into_iter();
+    times.map(|time| format!("{time}{late}{waiting}")).collect()
+}
+
+/// Bar of a vendor check, with the words of the bar of a run.
+#[derive(Debug)]
+pub(crate) struct CheckProgress {
+    lines: LiveLines,
+    started: Instant,
+    forecast: CheckForecast,
+}
+
+impl CheckProgress {
+    /// Creates the bar if standard error is a terminal; the outcomes of `known` cases are known before Python starts.
+    pub(crate) fn for_stderr(total: usize, known: usize) -> Option<Self> {
+        let mut progress = Self {
+            lines: LiveLines::on_stderr()?,
+            started: Instant::now(),
+            forecast: CheckForecast { total, known, ..CheckForecast::default() },
+        };
+        progress.draw(&["cases, Python imports torch_npu".to_owned()]);
+        Some(progress)
+    }
+
+    /// Counts the outcome of a case.
+    pub(crate) fn add_case(&mut self) {
+        let elapsed = self.started.elapsed().as_secs_f64();
+        self.forecast.add_case(elapsed);
+        if self.forecast.first.is_some() && self.lines.is_due() {
+            self.draw(&time_texts(elapsed, self.forecast.seconds_left(elapsed)));
+        }
+    }
+
+    fn draw(&mut self, texts: &[String]) {
+        let CheckForecast { done, total, .. } = self.forecast;
+        self.lines.draw(&[overall_line(done, total, texts, terminal_size().0)]);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.lines.clear();
+    }
+}
+
+/// Forecast of the end of a vendor check by the rate since the first outcome of a Python process: the import of torch_npu before it
+/// takes long, and known outcomes take no time.
+#[derive(Debug, Default)]
+struct CheckForecast {
+    total: usize,
+    known: usize,
+    done: usize,
+    /// Seconds and number of outcomes at the first new outcome.
+    first: Option<(f64, usize)>,
+}
+
+impl CheckForecast {
+    fn add_case(&mut self, elapsed: f64) {
+        self.done += 1;
+        if self.done > self.known {
+            self.first.get_or_insert((elapsed, self.done));
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "numbers of cases")]
+    fn seconds_left(&self, elapsed: f64) -> Option<f64> {
+        let (started, before) = self.first?;
+        let (new, open) = (self.done - before, self.total.saturating_sub(self.done));
+        (new > 0).then(|| (elapsed - started) / new as f64 * open as f64)
+    }
+}
+
+fn device_text(line: &DeviceStatus, now: Timestamp) -> String {
+    let activity = match (&line.collection, line.state) {
+        (Some(current), _) => {
+            let elapsed = format_clock(now.seconds_since(current.started));
+            let predicted = format_clock(current.predicted_s);
+            format!("{elapsed:>5} of {predicted:>5}  collection {}: {}", current.number, current.work_text())
+        }
+        (None, DeviceActivity::Paused) => {
+            let retry = line
+                .retry_at
+                .map_or_else(String::new, |at| format!(", retry in {}", format_clock(at.seconds_since(now))));
+            format!("paused{retry}: {}", line.reason.as_deref().unwrap_or_default())
+        }
+        (None, state) => state.to_string(),
+    };
+    let reserved = if line.reserved && line.collection.is_some() { ", then reserved" } else { "" };
+    let rate = line.cases_per_minute.map_or_else(String::new, |rate| format!("{rate:.0}/min"));
+    let temperature = line.reading.as_ref().and_then(|reading| reading.temperature_c);
+    let temperature = temperature.map_or_else(String::new, |degrees| format!("{degrees} C"));
+    let tail = [rate, temperature].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+    let tail = if tail.is_empty() { tail } else { format!("  ({tail})") };
+    format!("device {:<3} {activity}{reserved}{tail}", line.device)
+}
+
+impl RunningCollection {
+    /// Returns kernels, cases and purpose, such as `MatMulV2, 12 cases` or `Add 0123456789abcdef (search)`.
+    pub(super) fn work_text(&self) -> String {
+        let kernels: Vec<&str> = self.kernels.iter().map(KernelName::as_str).collect();
+        let kernels = match kernels.as_slice() {
+            [first, second, _, ..] => format!("{first}, {second} and {} more", kernels.len() - 2),
+            few => few.join(", "),
+        };
+        let cases = self
+            .case
+            .as_ref()
+            .map_or_else(|| format!(", {}", format_count(self.cases, "case")), |case| format!(" {case}"));
+        let purpose = if self.purpose == CollectionPurpose::Measure {
+            String::new()
+        } else {
+            format!(" ({})", self.purpose)
+        };
+        format!("{kernels}{cases}{purpose}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        kernel::{CaseId, Nanos},
+        measure::run_state::DeviceSnapshot,
+    };
+
+    /// Sixteen seconds of imports and stored outcomes are no part of the rate.
+    #[test]
+    fn check_is_predicted_by_its_new_outcomes() {
+        let mut forecast = CheckForecast { total: 300, known: 100, ..CheckForecast::default() };
+        (0..100).for_each(|_| forecast.add_case(0.1));
+        assert_eq!(forecast.seconds_left(15.0), None);
+        (0..10).for_each(|_| forecast.add_case(16.0));
+        (0..100).for_each(|case| forecast.add_case(16.0 + f64::from(case + 1) / 10.0));
+        let left = forecast.seconds_left(26.9).expect("a forecast");
+        assert!((left - 9.0).abs() < 0.01, "{left}");
+        assert_eq!(time_texts(26.9, Some(left))[0], "cases, 0:27 elapsed, 9 seconds left");
+    }
+
+    /// A run of ten thousand cases on a narrow terminal.
+    #[test]
+    fn predicted_end_is_visible_from_36_columns_on() {
+        for width in 36..200 {
+            let line = overall_line(4752, 11289, &time_texts(3599.0, Some(79.0)), width);
+            assert!(line.chars().count() < width && line.ends_with("79 seconds left"), "{width}: {line}");
+        }
+    }
+
+    /// The bar and `npubench status` predict the same end.
+    #[test]
+    fn bar_and_status_have_one_forecast() {
+        let start = Timestamp(Nanos(0));
+        let mut state = RunState::default();
+        let started = RunEvent::RunStarted {
+            run: "r".to_owned(),
+            kind: crate::kernel::DataKind::Npu,
+            cases: 9,
+            not_launched: 0,
+            already_measured: 0,
+            devices: vec![0],
+            resumed: false,
+            budget_s: None,
+        };
+        for event in [started, RunEvent::Progress { open: 9, in_time: 9, seconds: 110.0 }] {
+            state.on_event(start, &event);
+        }
+        let now = start.plus_seconds(63.0);
+        assert_eq!(overall_texts(&state, now)[0], "cases, 1:03 elapsed, 47 seconds left");
+        let file = crate::measure::status_file::RunStatusFile {
+            written: now,
+            process: 1,
+            host: "h".to_owned(),
+            state,
+        };
+        let status = crate::show::status::status_table(&file, now, None);
+        assert!(status.contains("(in 47 seconds)"), "{status}");
+    }
+
+    #[test]
+    fn device_lines_show_collection_rate_and_reason() {
+        let start = Timestamp(Nanos(0));
+        let now = start.plus_seconds(75.0);
+        let kernels =
+            |names: &[&str]| names.iter().map(|name| KernelName::new(name).expect("a name")).collect();
+        let current = |number, names: &[&str], cases, case: Option<&str>, purpose| RunningCollection {
+            number,
+            purpose,
+            kernels: kernels(names),
+            cases,
+            case: case.map(CaseId::from_stored),
+            started: start,
+            predicted_s: 240.0,
+            predicted_end: start.plus_seconds(240.0),
+        };
+        let idle = DeviceStatus::default();
+        let busy = DeviceStatus {
+            device: 1,
+            state: DeviceActivity::Running,
+            collection: Some(current(
+                3,
+                &["Add", "Cast", "Mul", "Sub"],
+                12,
+                None,
+                CollectionPurpose::Measure,
+            )),
+            cases_per_minute: Some(61.7),
+            reading: Some(DeviceSnapshot {
+                at: start,
+                health: "OK".to_owned(),
+                temperature_c: Some(41),
+                power_w: None,
+            }),
+            ..DeviceStatus::default()
+        };
+        let searching = DeviceStatus {
+            device: 10,
+            state: DeviceActivity::Running,
+            reserved: true,
+            collection: Some(current(12, &["Add"], 1, Some("0123456789abcdef"), CollectionPurpose::Search)),
+            ..DeviceStatus::default()
+        };
+        let ill = DeviceStatus {
+            device: 11,
+            state: DeviceActivity::Paused,
+            reason: Some("two controls failed".to_owned()),
+            retry_at: Some(start.plus_seconds(135.0)),
+            ..DeviceStatus::default()
+        };
+        let reserved = DeviceStatus {
+            device: 12,
+            state: DeviceActivity::Reserved,
+            reserved: true,
+            ..DeviceStatus::default()
+        };
+        let text = [idle, busy, searching, ill, reserved].map(|line| device_text(&line, now)).join("\n");
+        insta::assert_snapshot!(text, @r"
+        device 0   idle
+        device 1    1:15 of  4:00  collection 3: Add, Cast and 2 more, 12 cases  (62/min, 41 C)
+        device 10   1:15 of  4:00  collection 12: Add 0123456789abcdef (search), then reserved
+        device 11  paused, retry in 1:00: two controls failed
+        device 12  reserved
+        ");
+        let state = RunState {
+            started: start,
+            eta: Some(start.plus_seconds(195.0)),
+            not_in_time: 7,
+            ..RunState::default()
+        };
+        assert_eq!(
+            overall_texts(&state, now),
+            ["cases, 1:15 elapsed, 2 minutes left, 7 not in time", "cases, 2 minutes left, 7 not in time"]
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! Tables at the end of a run.
+
+use std::{collections::BTreeMap, path::Path};
+
+use crate::{
+    base::{print::output_has_colors, stats::median_of_floats},
+    database::{
+        Database,
+        ledger::{Ledger, LedgerError},
+    },
+    kernel::{CacheState, CaseOutcome, IdentifiedCase, KernelName, Verdict},
+    show::{
+        case_lists::measured_cases,
+        case_numbers::{CaseNumbers, RunNumbers},
+        shown_cases::shown_cases,
+        table::{FittedColumn, FittedRow, FittedTable},
+        terminal::output_width,
+    },
+};
+
+/// Verdicts of the cases of a kernel, and their numbers.
+#[derive(Debug, Default)]
+struct KernelFindings {
+    verdicts: BTreeMap<Verdict, usize>,
+    half_widths: Vec<f64>,
+    changes: Vec<f64>,
+    deviations: Vec<f64>,
+}
+
+impl KernelFindings {
+    fn add(&mut self, verdict: Verdict, numbers: &CaseNumbers) {
+        *self.verdicts.entry(verdict).or_default() += 1;
+        self.half_widths.extend(numbers.half_width_percent());
+        self.changes.extend(numbers.change_percent());
+        self.deviations.extend(numbers.production_percent());
+    }
+
+    fn row(&self, name: &str, verdicts: &[Verdict]) -> FittedRow {
+        let count = |count: usize| if count == 0 { String::new() } else { count.to_string() };
+        let mut cells = vec![name.to_owned(), count(self.verdicts.values().sum())];
+        cells.extend(
+            verdicts.iter().map(|verdict| count(self.verdicts.get(verdict).copied().unwrap_or_default())),
+        );
+        let median = |values: &[f64]| median_of_floats(&mut values.to_vec());
+        let signed = |values| median(values).map_or_else(String::new, |value| format!("{value:+.1}"));
+        cells.push(median(&self.half_widths).map_or_else(String::new, |width| format!("{width:.2}")));
+        cells.extend([signed(&self.changes), signed(&self.deviations)]);
+        FittedRow::from_cells(&cells)
+    }
+}
+
+/// Returns a table of cases by kernel and verdict, with totals and the medians of their numbers; verdicts that did not occur have no
+/// column.
+fn verdict_table(
+    findings: &[(IdentifiedCase, CaseOutcome)],
+    numbers: &RunNumbers,
+    width: Option<usize>,
+) -> String {
+    let mut all = KernelFindings::default();
+    let mut kernels: BTreeMap<&KernelName, KernelFindings> = BTreeMap::new();
+    for (case, outcome) in findings {
+        let found = numbers.of_case(case.id());
+        kernels.entry(&case.kernel).or_default().add(outcome.verdict, &found);
+        all.add(outcome.verdict, &found);
+    }
+    let verdicts: Vec<Verdict> = all.verdicts.keys().copied().collect();
+    let mut columns = vec![FittedColumn::text("kernel", 0).shortened_to(8), FittedColumn::number("cases", 0)];
+    columns.extend(verdicts.iter().map(|verdict| FittedColumn::number(verdict.as_str(), 0)));
+    columns.extend(
+        [("+-%", 1), ("change %", 3), ("prod %", 2)].map(|(name, rank)| FittedColumn::number(name, rank)),
+    );
+    let mut rows: Vec<FittedRow> =
+        kernels.iter().map(|(kernel, found)| found.row(kernel.as_str(), &verdicts)).collect();
+    rows.push(all.row("all", &verdicts));
+    FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
+}
+
+/// Returns the tables at the end of a run with this folder: verdicts and numbers by kernel, then its measured cases if they are few,
+/// else the slowest and those that deviate most. Fails with [`LedgerError`] if the ledger cannot be read.
+pub(crate) fn run_end_tables(
+    database: &Database,
+    ledger: &Ledger,
+    (run, folder, cache): (&str, &Path, CacheState),
+    findings: &[(IdentifiedCase, CaseOutcome)],
+) -> Result<String, LedgerError> {
+    let records = ledger.run_cases(run)?;
+    let numbers = RunNumbers::read(database, ledger, (run, folder, cache), &records)?;
+    let width = output_width();
+    let verdicts = verdict_table(findings, &numbers, width);
+    let cases = measured_cases(&shown_cases(records, &numbers, folder), width, output_has_colors());
+    Ok(if cases.is_empty() { verdicts } else { format!("{verdicts}\n{}\n", cases.trim_end()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_verdicts_that_occur_have_columns() {
+        let case = IdentifiedCase::without_tensors;
+        let findings = [
+            (case("MatMulV2"), CaseOutcome::new(Verdict::Ok, "")),
+            (case("MatMulV2"), CaseOutcome::new(Verdict::Noisy, "")),
+            (case("Cast"), CaseOutcome::new(Verdict::Unsupported, "")),
+        ];
+        insta::assert_snapshot!(verdict_table(&findings, &RunNumbers::default(), None), @r"
+         kernel    cases  ok  noisy  unsupported
+         Cast          1                       1
+         MatMulV2      2   1      1
+         all           3   1      1            1
+        ");
+    }
+
+    #[test]
+    fn numbers_of_a_kernel_are_medians_of_its_cases() {
+        let mut found = KernelFindings::default();
+        for (change, deviation) in [(1.0, 10.0), (5.0, -20.0), (-30.0, 12.0)] {
+            found.verdicts.insert(Verdict::Ok, 3);
+            found.changes.push(change);
+            found.deviations.push(deviation);
+        }
+        let row = found.row("Add", &[Verdict::Ok]);
+        let cells: Vec<&str> = (0..7).map(|index| row.cell(index)).collect();
+        assert_eq!(cells, ["Add", "3", "3", "", "+1.0", "+10.0", ""]);
+    }
+}

@@ -1,0 +1,378 @@
+//! Event sink for users: a progress display on a terminal, otherwise plain lines.
+
+use std::collections::{BTreeMap, HashSet};
+
+use crate::{
+    base::{
+        count_text::format_count,
+        print::{is_verbose, notes_have_colors, painted, print_data, print_note},
+    },
+    kernel::{
+        CacheState, CaseId, CollectionPurpose, DeviceDeviation, Verdict, reason_cause,
+        timestamp::{Timestamp, format_duration},
+    },
+    measure::events::{EventSink, RunEvent},
+    show::{case_columns::verdict_style, progress::ProgressDisplay},
+};
+
+/// Number of cases that are not launched, by verdict and reason, then by kernel.
+type NotLaunchedGroups = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
+
+/// Number of devices that differ of which a line gives the deviation.
+const MOST_DEVICES: usize = 8;
+
+/// Prints the events of a run to standard error.
+#[derive(Debug)]
+pub(crate) struct TextReporter {
+    display: Option<ProgressDisplay>,
+    not_launched: NotLaunchedGroups,
+    launched: bool,
+    finished: HashSet<CaseId>,
+    total: usize,
+    /// Line of a collection, printed after its cases are counted.
+    pending: Option<String>,
+}
+
+impl TextReporter {
+    /// Creates a reporter with a progress display if standard error is a terminal.
+    pub(crate) fn for_stderr() -> Self {
+        let display = ProgressDisplay::for_stderr();
+        Self {
+            display,
+            not_launched: NotLaunchedGroups::new(),
+            launched: false,
+            finished: HashSet::new(),
+            total: 0,
+            pending: None,
+        }
+    }
+
+    fn print_line(&self, line: &str) {
+        match &self.display {
+            Some(display) => display.print_line(line),
+            None => print_note(line),
+        }
+    }
+
+    fn print_pending(&mut self) {
+        if let Some(line) = self.pending.take() {
+            // A resumed run may have only further rounds to do.
+            let progress = match self.total {
+                0 => String::new(),
+                total => format!("; {} of {} done", self.finished.len(), format_count(total, "case")),
+            };
+            self.print_line(&format!("{line}{progress}"));
+        }
+    }
+
+    fn print_not_launched(&mut self) {
+        for ((verdict, reason), kernels) in std::mem::take(&mut self.not_launched) {
+            // Cases measured before a resumed run was interrupted.
+            if verdict.is_done() {
+                continue;
+            }
+            let cases = format_count(kernels.values().sum::<usize>(), "case");
+            let kernels: Vec<String> =
+                kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
+            self.print_line(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
+        }
+    }
+
+    /// Prints an event of a device or of the disk.
+    fn print_host_event(&self, event: &RunEvent) {
+        match event {
+            RunEvent::MeasurementRepeated { cases, round } => {
+                let cases = format_count(*cases, "case");
+                self.print_line(&format!("round {round}: {cases} in another collection"));
+            }
+            RunEvent::DevicesDiffer { devices } => self.print_line(&device_text(devices)),
+            RunEvent::PrecisionReached { percent, max_collections, measured, precise, open } => {
+                let cases = format_count(*measured, "case");
+                let mut line = format!(
+                    "{precise} of {cases} within {percent} % or one step of the timer, apart from its rounding of half a \
+                     step"
+                );
+                let hopeless = measured.saturating_sub(precise + open);
+                if hopeless > 0 {
+                    line += &format!("; {hopeless} would need more than {max_collections} collections");
+                }
+                if *open > 0 {
+                    line += &format!(
+                        "; {open} need further collections: `npubench run --precision {percent} --max-collections \
+                         {max_collections}` goes on with them"
+                    );
+                }
+                self.print_line(&line);
+            }
+            RunEvent::ResultsSuspicious { cases, kernel, shapes, reason } => {
+                let cases = format_count(*cases, "suspicious result");
+                self.print_line(&format!(
+                    "{cases}, `npubench why` explains each; the first is {kernel} {shapes}: {}",
+                    reason_cause(reason)
+                ));
+            }
+            RunEvent::DeviceRunsOtherKernels { device, wrong, right } => self.print_line(&format!(
+                "device {device}: {wrong} of {} ran as other kernels or on an AI CPU, and other devices ran most as they should: check \
+                 its installation, or leave it out with `--devices`",
+                format_count((wrong + right) as usize, "attempt")
+            )),
+            RunEvent::EarlierResultsSuspicious { cases, open, cache } => {
+                self.print_line(&suspicious_text(*cases, *open, *cache));
+            }
+            RunEvent::MeasurementsWithdrawn { cases, reason, .. } => {
+                let cases = format_count(*cases, "case");
+                self.print_line(&format!("results of {cases} are withdrawn and measured again: {reason}"));
+            }
+            RunEvent::DevicePaused { device, reason, retry_in_s } => {
+                let again = retry_in_s.map_or_else(
+                    || "it is excluded for the rest of this run".to_owned(),
+                    |seconds| format!("it is tried again in {}", format_duration(seconds)),
+                );
+                self.print_line(&format!("device {device} is paused: {reason}; {again}"));
+            }
+            RunEvent::DeviceReadmitted { device } => {
+                self.print_line(&format!("device {device} works again and is used again"));
+            }
+            RunEvent::DeviceReserved { device, reason } => {
+                self.print_line(&format!("no new collection is started on device {device}: {reason}"));
+            }
+            RunEvent::DeviceReleased { device } => self.print_line(&format!("device {device} is used again")),
+            RunEvent::DiskFull { folder, free, needed } => self.print_line(&format!(
+                "waiting for free disk space in {}: {} MiB are free, {} MiB are needed; no new collection is started",
+                folder.display(),
+                free >> 20,
+                needed >> 20
+            )),
+            RunEvent::DiskFreed { folder } => {
+                self.print_line(&format!("the disk of {} has enough free space again", folder.display()));
+            }
+            RunEvent::LedgerWaiting { problem, .. } => self.print_line(&format!(
+                "waiting to store results: {problem}; it is tried again, no new collection is started"
+            )),
+            RunEvent::LedgerWritable { seconds, .. } => {
+                self.print_line(&format!("results are stored again after {}", format_duration(*seconds)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns a verdict in its colour.
+fn verdict_text(verdict: Verdict) -> String {
+    match notes_have_colors() {
+        true => painted(verdict.as_str(), verdict_style(Some(verdict))),
+        false => verdict.to_string(),
+    }
+}
+
+/// Returns a line about devices that differ, the slowest first.
+fn device_text(devices: &[DeviceDeviation]) -> String {
+    let mut sorted: Vec<&DeviceDeviation> = devices.iter().collect();
+    sorted.sort_by(|one, other| other.deviation.total_cmp(&one.deviation));
+    let has_hosts = devices.windows(2).any(|pair| pair[0].place.host != pair[1].place.host);
+    let (slowest, others) = (sorted.iter().take(MOST_DEVICES), sorted.len().saturating_sub(MOST_DEVICES));
+    let text = slowest.map(|DeviceDeviation { place, deviation }| {
+        let host = if has_hosts { format!("{} of ", place.host) } else { String::new() };
+        format!("{host}{} {:+.1} %", place.device, 100.0 * deviation)
+    });
+    let mut text = text.collect::<Vec<_>>().join(", ");
+    if others > 0 {
+        text += &format!(" and {}", format_count(others, "other"));
+    }
+    format!(
+        "devices differ in all cases, and no clock shows which are right: {text} off their mean; the intervals contain it, and \
+         only more devices make them narrower (`npubench noise`)"
+    )
+}
+
+/// Returns a line about results of earlier runs that became suspicious; `open` of them are measured again.
+fn suspicious_text(cases: usize, open: usize, cache: CacheState) -> String {
+    let run = match cache {
+        CacheState::Hot => "`npubench run`",
+        CacheState::Cold => "`npubench run --cache cold`",
+    };
+    let rest = match (open, cases.saturating_sub(open)) {
+        (0, _) => "several collections agree, so that they are not measured again".to_owned(),
+        (1, 0) => format!("the next {run} measures it again"),
+        (_, 0) => format!("the next {run} measures them again"),
+        (open, _) => format!("the next {run} measures {open} again, those of a single collection"),
+    };
+    format!("{} of earlier runs became suspicious by new measurements; {rest}", format_count(cases, "result"))
+}
+
+/// Returns a sorted list of devices as ranges, such as `0-3,8`.
+pub(crate) fn device_ranges(devices: &[u32]) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for &device in devices {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == device => *last = device,
+            _ => parts.push((device, device)),
+        }
+    }
+    let parts: Vec<String> = parts
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    parts.join(",")
+}
+
+/// Returns the note about rows that a run did not replace.
+fn kept_rows_note(rows: usize, kernel: &str) -> String {
+    let keep = if rows == 1 { "keeps" } else { "keep" };
+    format!("{} of {kernel} {keep} results with more samples than the ledger has", format_count(rows, "row"))
+}
+
+fn device_list(devices: &[u32]) -> String {
+    format!("device{} {}", if devices.len() == 1 { "" } else { "s" }, device_ranges(devices))
+}
+
+impl EventSink for TextReporter {
+    fn on_event(&mut self, event: &RunEvent) {
+        if let Some(display) = &self.display {
+            display.on_event(event);
+        }
+        // The line of a collection is printed after the cases that it completes and the rows of their kernels.
+        if !matches!(
+            event,
+            RunEvent::CaseAttempted { .. } | RunEvent::CaseFinished { .. } | RunEvent::RowsWritten { .. }
+        ) {
+            self.print_pending();
+        }
+        match event {
+            RunEvent::RunStarted {
+                run, kind, cases, already_measured, devices, resumed, budget_s, ..
+            } => {
+                self.total = *cases;
+                let cases = format_count(*cases, "case");
+                let devices = device_list(devices);
+                let mark = if *resumed { " resumed" } else { "" };
+                let done = if *resumed { "already have a verdict" } else { "already measured" };
+                let limit = budget_s.map_or_else(String::new, |budget| {
+                    let ends = Timestamp::now().plus_seconds(budget).local_date_time();
+                    format!("; time limit {}, until {ends}", format_duration(budget))
+                });
+                self.print_line(&format!(
+                    "run {run} ({kind}){mark}: {cases} on {devices}; {already_measured} {done}{limit}"
+                ));
+            }
+            RunEvent::OrphansEnded { programs } => {
+                self.print_line(&format!(
+                    "ended {} of an earlier run",
+                    format_count(*programs, "leftover program")
+                ));
+            }
+            RunEvent::RowUnreadable { place } => self.print_line(&format!("left out: {place}")),
+            RunEvent::TableMissing { problem, .. } => self.print_line(problem),
+            RunEvent::CollectionStarted { .. } => {
+                if !self.launched {
+                    self.launched = true;
+                    self.print_not_launched();
+                }
+            }
+            RunEvent::CollectionFinished { collection, devices, purpose, outcome, seconds } => {
+                let note = if *purpose == CollectionPurpose::Measure {
+                    String::new()
+                } else {
+                    format!(" ({purpose})")
+                };
+                let devices = device_list(devices);
+                let line = format!("collection {collection}{note} on {devices}: {outcome}, {seconds:.1} s");
+                match &self.display {
+                    // The display shows the next collection of the device.
+                    Some(_) if outcome == "done" && !is_verbose() => {}
+                    Some(display) => display.print_line(&line),
+                    None => self.pending = Some(line),
+                }
+            }
+            RunEvent::CaseFinished { kernel, shapes, outcome, case } => {
+                if !self.launched {
+                    let kernels =
+                        self.not_launched.entry((outcome.verdict, outcome.reason.clone())).or_default();
+                    *kernels.entry(kernel.to_string()).or_default() += 1;
+                    return;
+                }
+                if outcome.verdict != Verdict::NotRun {
+                    self.finished.insert(case.clone());
+                }
+                let is_listed = !outcome.verdict.is_done() || is_verbose();
+                if is_listed && outcome.verdict != Verdict::NotRun {
+                    let verdict = verdict_text(outcome.verdict);
+                    self.print_line(&format!("{verdict}: {kernel} {shapes} ({case}): {}", outcome.reason));
+                }
+            }
+            RunEvent::MeasurementsWithdrawn { case_ids, .. } => {
+                case_ids.iter().for_each(|case| {
+                    self.finished.remove(case);
+                });
+                self.print_host_event(event);
+            }
+            RunEvent::StopRequested { running, at_once } => {
+                let running = format_count(*running, "running collection");
+                self.print_line(&if *at_once {
+                    format!("ending {running} at once")
+                } else {
+                    format!("stopping: {running} may end; a second Ctrl-C ends them at once")
+                });
+            }
+            RunEvent::RowsWritten { kernel, kept, .. } => {
+                if *kept > 0 {
+                    self.print_line(&kept_rows_note(*kept, kernel.as_str()));
+                }
+            }
+            RunEvent::RowsNotWritten { kernel, problem, .. } => self.print_line(&format!(
+                "rows of {kernel} are not written yet: {problem}; the results are in the ledger"
+            )),
+            RunEvent::RunFinished { .. } => self.print_not_launched(),
+            other => self.print_host_event(other),
+        }
+    }
+}
+
+/// Prints events as JSON lines on standard output.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct JsonLines;
+
+impl EventSink for JsonLines {
+    fn on_event(&mut self, event: &RunEvent) {
+        if let Ok(line) = serde_json::to_string(event) {
+            print_data(&format!("{line}\n"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn note_about_kept_rows_agrees_in_number() {
+        let note =
+            |rows| kept_rows_note(rows, "Add").replace(" results with more samples than the ledger has", "");
+        assert_eq!([note(1), note(2)], ["1 row of Add keeps", "2 rows of Add keep"]);
+    }
+
+    #[test]
+    fn suspicious_results_of_one_collection_are_measured_again() {
+        let rest = |cases, open, cache| {
+            let text = suspicious_text(cases, open, cache);
+            text.split_once("; ").map(|(_, rest)| rest.to_owned()).expect("two parts")
+        };
+        let again = [(1, 1), (3, 3), (3, 2), (3, 0)].map(|(cases, open)| rest(cases, open, CacheState::Hot));
+        assert_eq!(
+            again,
+            [
+                "the next `npubench run` measures it again",
+                "the next `npubench run` measures them again",
+                "the next `npubench run` measures 2 again, those of a single collection",
+                "several collections agree, so that they are not measured again",
+            ]
+        );
+        assert_eq!(rest(1, 1, CacheState::Cold), "the next `npubench run --cache cold` measures it again");
+    }
+
+    #[test]
+    fn consecutive_devices_are_shown_as_ranges() {
+        assert_eq!(device_ranges(&[0, 1, 2, 3, 8]), "0-3,8");
+        assert_eq!(device_ranges(&[5]), "5");
+    }
+}

@@ -1,0 +1,372 @@
+//! Results of one run: its cases with the numbers of the run, its devices, and the cases to look at.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    io::{Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use crate::base::command_error::Failure;
+use crate::{
+    base::stats::median_of_floats,
+    database::{
+        Database, DatabaseError,
+        ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
+    },
+    kernel::{CacheState, KernelName, Nanos, Verdict, reason_cause},
+    measure::{
+        run_state::{DeviceActivity, DeviceStatus},
+        status_file::RunStatusFile,
+    },
+    show::{
+        case_numbers::RunNumbers,
+        runs::PastRun,
+        shown_cases::{ShownCase, shown_cases},
+    },
+};
+
+/// Number of cases that a reader should look at.
+const MOST_NOTABLE: usize = 20;
+/// Length of the end of a log from which its last lines are taken, in bytes.
+const LOG_END: u64 = 8 << 10;
+/// Number of lines of an excerpt, and the greatest length of one in characters.
+const LOG_LINES: usize = 12;
+const LOG_LINE: usize = 240;
+/// Greatest number of cases of one cause that are listed with their logs; the table has all.
+pub(crate) const MOST_OF_CAUSE: usize = 20;
+/// Greatest number of logs: reasons with sizes or shapes may make a cause of each case.
+const MOST_LOGS: usize = 200;
+/// Half width of an interval, in percent of the median, above which a case is notable.
+const WIDE: f64 = 5.0;
+/// Logarithm of the ratio to production, in percent, above which a case is notable.
+const FAR: f64 = 20.0;
+
+/// Returns the verdict of a case as a word; `open` without one.
+pub(crate) fn verdict_word(case: &ShownCase) -> &'static str {
+    case.verdict.map_or("open", Verdict::as_str)
+}
+
+/// Returns true if a case was tried and has no usable result.
+pub(crate) fn has_failed(case: &ShownCase) -> bool {
+    case.verdict
+        .is_some_and(|verdict| !verdict.is_done() && !verdict.has_samples() && !verdict.keeps_the_row())
+}
+
+/// Returns true if the run has a result of a case, of its kernel or of the one that runs in its place.
+pub(crate) fn has_result(case: &ShownCase) -> bool {
+    case.verdict.is_some_and(|verdict| verdict.has_samples() || verdict.is_done())
+}
+
+/// Returns the cause of a case's verdict.
+fn cause(case: &ShownCase) -> &str {
+    match case.verdict {
+        Some(_) => reason_cause(case.reason.as_deref().unwrap_or_default()),
+        None => "the run has not finished it",
+    }
+}
+
+/// Returns the median by that of production profiles; `None` without either.
+pub(crate) fn ratio_to_production(case: &ShownCase) -> Option<f64> {
+    Some(1.0 + case.production_percent? / 100.0)
+}
+
+/// A case to look at.
+#[derive(Clone, Debug)]
+pub(crate) struct NotableCase {
+    /// Index in [`RunResults::cases`].
+    pub(crate) index: usize,
+    pub(crate) why: String,
+}
+
+/// A kernel of the run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KernelResults {
+    pub(crate) cases: usize,
+    pub(crate) measured: usize,
+    pub(crate) failed: usize,
+    /// Ratios to production, sorted.
+    pub(crate) ratios: Vec<f64>,
+}
+
+impl KernelResults {
+    /// Returns the least, the median and the greatest ratio to production; `None` without one.
+    pub(crate) fn ratio_range(&self) -> Option<[f64; 3]> {
+        Some([*self.ratios.first()?, median_of_floats(&mut self.ratios.clone())?, *self.ratios.last()?])
+    }
+}
+
+/// A device of the run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeviceResults {
+    pub(crate) collections: usize,
+    /// Time of its collections in seconds, and that part of the run in percent.
+    pub(crate) busy_seconds: f64,
+    pub(crate) busy_percent: f64,
+    /// Readings of its sensors, in the order of their times.
+    pub(crate) readings: Vec<DeviceReading>,
+    /// Median of each control kernel in microseconds by position, by the times of its collections.
+    pub(crate) controls: BTreeMap<String, Vec<f64>>,
+    /// Reason why the run did not use the device at its end; `None` if it did, or if its status file is missing.
+    pub(crate) unused_reason: Option<String>,
+}
+
+impl DeviceResults {
+    /// Returns the least and the greatest temperature in degrees Celsius; `None` without a reading.
+    pub(crate) fn temperatures(&self) -> Option<(i64, i64)> {
+        let all = || self.readings.iter().filter_map(|reading| reading.temperature);
+        Some((all().min()?, all().max()?))
+    }
+
+    /// Returns problems that npu-smi has reported, and the reason why the device was not used at the end.
+    pub(crate) fn problems(&self) -> Vec<&str> {
+        let mut problems: Vec<&str> = self
+            .readings
+            .iter()
+            .map(|reading| reading.health.as_str())
+            .filter(|health| *health != "OK")
+            .collect();
+        problems.sort_unstable();
+        problems.dedup();
+        problems.extend(self.unused_reason.as_deref());
+        problems
+    }
+}
+
+/// Results of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct RunResults {
+    pub(crate) past: PastRun,
+    pub(crate) database: PathBuf,
+    pub(crate) device_profile: String,
+    pub(crate) cases: Vec<ShownCase>,
+    pub(crate) collections: Vec<CollectionRecord>,
+    pub(crate) kernels: BTreeMap<KernelName, KernelResults>,
+    pub(crate) devices: BTreeMap<u32, DeviceResults>,
+    pub(crate) notable: Vec<NotableCase>,
+    /// Tables that cannot be read, so that numbers of their kernels are missing: kernel and problem.
+    pub(crate) unread_tables: Vec<String>,
+    /// Last lines of the logs of the cases that are listed for each cause.
+    pub(crate) logs: BTreeMap<PathBuf, String>,
+}
+
+/// Error of reading a run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReportError {
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+}
+
+impl Failure for ReportError {
+    fn hint(&self) -> String {
+        match self {
+            Self::Ledger(error) => error.hint(),
+            Self::Database(error) => error.hint(),
+        }
+    }
+}
+
+impl RunResults {
+    /// Reads the results of a run. Tables that cannot be read have no numbers.
+    pub(crate) fn read(
+        database: &Database,
+        ledger: &Ledger,
+        past: &PastRun,
+        cache: CacheState,
+    ) -> Result<Self, ReportError> {
+        let run = &past.record.run;
+        let collections = ledger.run_collections(run)?;
+        let mut kernels: BTreeMap<KernelName, KernelResults> =
+            ledger.run_kernels(run)?.into_iter().map(|kernel| (kernel, KernelResults::default())).collect();
+        let records = ledger.run_cases(run)?;
+        let numbers = RunNumbers::read(database, ledger, (run, &past.folder, cache), &records)?;
+        let cases = shown_cases(records, &numbers, &past.folder);
+        let unread_tables = numbers.unread_tables;
+        for case in &cases {
+            let Some(kernel) = kernels.get_mut(&case.kernel) else { continue };
+            kernel.cases += 1;
+            kernel.failed += usize::from(has_failed(case));
+            kernel.measured += usize::from(case.verdict.is_some_and(Verdict::has_samples));
+            kernel.ratios.extend(ratio_to_production(case));
+        }
+        kernels.values_mut().for_each(|kernel| kernel.ratios.sort_by(f64::total_cmp));
+        let devices = device_results(ledger, past, &collections, cache)?;
+        let notable = notable_cases(&cases);
+        let listed =
+            causes_of(&cases).into_iter().flat_map(|(.., of_cause)| of_cause.into_iter().take(MOST_OF_CAUSE));
+        let logs = last_log_lines(listed.filter_map(|index| cases[index].log.as_ref()).take(MOST_LOGS));
+        Ok(Self {
+            past: past.clone(),
+            database: database.folder().to_owned(),
+            device_profile: database.device().to_owned(),
+            cases,
+            collections,
+            kernels,
+            devices,
+            notable,
+            unread_tables,
+            logs,
+        })
+    }
+
+    /// Returns the number of cases by verdict, the most first.
+    pub(crate) fn verdicts(&self) -> Vec<(&'static str, usize)> {
+        let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for case in &self.cases {
+            *counts.entry(verdict_word(case)).or_default() += 1;
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(word, count)| (usize::MAX - count, *word));
+        counts
+    }
+
+    /// Returns the cases without a result by verdict and cause, the most frequent cause first.
+    pub(crate) fn causes(&self) -> Vec<(&'static str, &str, Vec<usize>)> {
+        causes_of(&self.cases)
+    }
+
+    /// Returns start and end of the run; the end is that of its last collection without a regular one.
+    pub(crate) fn span(&self) -> (Nanos, Nanos) {
+        let started = self.past.record.started;
+        let last = self.collections.iter().filter_map(|collection| collection.ended).max();
+        (started, self.past.record.ended.or(last).unwrap_or(started).max(started))
+    }
+
+    /// Returns the half widths of the intervals in percent, sorted.
+    pub(crate) fn half_widths(&self) -> Vec<f64> {
+        let mut widths: Vec<f64> = self.cases.iter().filter_map(|case| case.half_width_percent).collect();
+        widths.sort_by(f64::total_cmp);
+        widths
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "instants and durations of a run")]
+pub(crate) fn seconds_between(start: Nanos, end: Nanos) -> f64 {
+    end.0.saturating_sub(start.0) as f64 / 1e9
+}
+
+/// Returns the cases without a result by verdict and cause, the most frequent cause first.
+fn causes_of(cases: &[ShownCase]) -> Vec<(&'static str, &str, Vec<usize>)> {
+    let mut causes: BTreeMap<(&'static str, &str), Vec<usize>> = BTreeMap::new();
+    for (index, case) in cases.iter().enumerate().filter(|(_, case)| !has_result(case)) {
+        causes.entry((verdict_word(case), cause(case))).or_default().push(index);
+    }
+    let mut causes: Vec<_> =
+        causes.into_iter().map(|((verdict, cause), cases)| (verdict, cause, cases)).collect();
+    causes.sort_by_key(|(.., cases)| usize::MAX - cases.len());
+    causes
+}
+
+fn device_results(
+    ledger: &Ledger,
+    past: &PastRun,
+    collections: &[CollectionRecord],
+    cache: CacheState,
+) -> Result<BTreeMap<u32, DeviceResults>, LedgerError> {
+    let mut devices: BTreeMap<u32, DeviceResults> = BTreeMap::new();
+    for collection in collections {
+        let Some(ended) = collection.ended else { continue };
+        for device in &collection.devices {
+            let results = devices.entry(*device).or_default();
+            results.collections += 1;
+            results.busy_seconds += seconds_between(collection.started, ended);
+        }
+    }
+    for reading in ledger.run_readings(&past.record.run)? {
+        if let Some(results) = devices.get_mut(&reading.device) {
+            results.readings.push(reading);
+        }
+    }
+    for control in ledger.all_controls(cache)?.into_iter().filter(|control| control.run == past.record.run) {
+        let reading = control.reading;
+        let (Some(results), Some(median)) = (devices.get_mut(&reading.device), reading.median()) else {
+            continue;
+        };
+        results.controls.entry(reading.control.to_string()).or_default().push(median / 1e3);
+    }
+    let first = collections.iter().map(|collection| collection.started).min();
+    let last = collections.iter().filter_map(|collection| collection.ended).max();
+    let whole = first.zip(last).map_or(0.0, |(first, last)| seconds_between(first, last));
+    for results in devices.values_mut() {
+        results.busy_percent = if whole > 0.0 { 100.0 * results.busy_seconds / whole } else { 0.0 };
+    }
+    for status in RunStatusFile::load(&past.folder).map(|file| file.state.devices).unwrap_or_default() {
+        if let Some(reason) = describe_unused(&status, past.record.ended.is_some()) {
+            devices.entry(status.device).or_default().unused_reason = Some(reason);
+        }
+    }
+    Ok(devices)
+}
+
+/// Returns the reason why a run did not use a device in its last status.
+fn describe_unused(status: &DeviceStatus, has_ended: bool) -> Option<String> {
+    let reason = status.reason.as_deref().unwrap_or("no reason was recorded");
+    let time = if has_ended { "at the end" } else { "in the last status" };
+    match status.state {
+        DeviceActivity::Paused if status.retry_at.is_none() => Some(format!("excluded: {reason}")),
+        DeviceActivity::Paused => Some(format!("paused {time}: {reason}")),
+        DeviceActivity::Reserved => Some(format!("not used {time}: {reason}")),
+        _ => None,
+    }
+}
+
+/// Chooses the cases to look at: one failure of each cause, then contradictions, then wide intervals and the greatest deviations from
+/// production; half as fast deviates as much as twice as fast.
+fn notable_cases(cases: &[ShownCase]) -> Vec<NotableCase> {
+    let mut scored: Vec<(f64, NotableCase)> = Vec::new();
+    let mut named: BTreeSet<(Verdict, &str)> = BTreeSet::new();
+    for (index, case) in cases.iter().enumerate() {
+        let half = case.half_width_percent.unwrap_or_default();
+        let by_cause = |verdict: Verdict| format!("{verdict}: {}", cause(case));
+        let (score, why) = match case.verdict {
+            Some(verdict) if has_failed(case) => {
+                if !named.insert((verdict, cause(case))) {
+                    continue;
+                }
+                (1e6, by_cause(verdict))
+            }
+            Some(verdict @ (Verdict::Suspicious | Verdict::Noisy)) => (1e4 + half, by_cause(verdict)),
+            _ => {
+                let far = case
+                    .production_percent
+                    .map(|percent| (percent, 100.0 * (1.0 + percent / 100.0).ln().abs()));
+                match far.filter(|(_, far)| *far > FAR) {
+                    Some((percent, far)) => (far, format!("{percent:+.1} % from production")),
+                    None if half > WIDE => (half, format!("known to ±{half:.1} %")),
+                    None => continue,
+                }
+            }
+        };
+        scored.push((score, NotableCase { index, why }));
+    }
+    scored.sort_by(|(one, a), (other, b)| other.total_cmp(one).then(a.index.cmp(&b.index)));
+    scored.into_iter().take(MOST_NOTABLE).map(|(_, notable)| notable).collect()
+}
+
+/// Reads the last lines of logs, of each once.
+fn last_log_lines<'c>(paths: impl Iterator<Item = &'c PathBuf>) -> BTreeMap<PathBuf, String> {
+    let paths: BTreeSet<&PathBuf> = paths.collect();
+    paths.into_iter().filter_map(|path| Some((path.clone(), log_excerpt(path)?))).collect()
+}
+
+/// Returns the last lines of a log; `None` if it cannot be read or is empty.
+fn log_excerpt(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_END))).ok()?;
+    let mut end = Vec::new();
+    file.take(LOG_END).read_to_end(&mut end).ok()?;
+    let text = String::from_utf8_lossy(&end);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let shortened = |line: &&str| -> String {
+        if line.chars().count() > LOG_LINE {
+            line.chars().take(LOG_LINE).chain("…".chars()).collect()
+        } else {
+            (*line).to_owned()
+        }
+    };
+    let last: Vec<String> = lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).map(shortened).collect();
+    (!last.is_empty()).then(|| last.join("\n"))
+}

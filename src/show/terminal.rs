@@ -1,0 +1,118 @@
+//! Terminal of the output: width, colours, pager.
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, IsTerminal as _, Write as _},
+    process::{Command, ExitStatus, Stdio},
+    sync::Arc,
+};
+
+use nix::sys::signal::Signal;
+
+use crate::base::print::{is_dumb, is_empty, print_data, print_note};
+
+/// Least width for which tables are made.
+const LEAST_WIDTH: usize = 40;
+
+/// Returns the width for tables on standard output: `COLUMNS`, else that of the terminal. `None` without either, so that files and
+/// other programs get all columns.
+pub(crate) fn output_width() -> Option<usize> {
+    let given = env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse::<usize>().ok());
+    let of_terminal = || {
+        let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+        Some(usize::from(width.0))
+    };
+    let width = given.filter(|columns| *columns > 0).or_else(of_terminal)?;
+    Some(width.max(LEAST_WIDTH))
+}
+
+/// Prints data through a pager if standard output is a terminal: `NPUBENCH_PAGER`, else `PAGER`, else `less -FRX`. An empty one
+/// or `cat` is none. If the pager cannot be started or fails, the text is printed without it.
+pub(crate) fn print_paged(text: &str) {
+    let is_paged = io::stdout().is_terminal() && !is_dumb();
+    if !(is_paged && show_in_pager(text)) {
+        print_data(text);
+    }
+}
+
+/// Returns true if a pager has shown the text. A failed one is named in a warning.
+fn show_in_pager(text: &str) -> bool {
+    let Some(mut command) = pager_command(env::var_os("NPUBENCH_PAGER"), env::var_os("PAGER")) else {
+        return false;
+    };
+    let program = pager_name(&command);
+    if is_empty("LESS") {
+        command.env("LESS", "FRX");
+    }
+    // Ctrl-C is for the pager, which would otherwise lose the terminal to the shell.
+    let _ = signal_hook::flag::register(Signal::SIGINT as i32, Arc::default());
+    let Ok(mut pager) = command.stdin(Stdio::piped()).spawn() else { return false };
+    if let Some(mut input) = pager.stdin.take() {
+        // The user may leave the pager before its input ends.
+        let _ = input.write_all(text.as_bytes());
+    }
+    let Some(problem) = pager.wait().map_or_else(|error| Some(error.to_string()), pager_problem) else {
+        return true;
+    };
+    print_note(&format!(
+        "warning: the pager `{program}` {problem}; the output follows without it\nhint: `NPUBENCH_PAGER=cat` switches pagers off"
+    ));
+    false
+}
+
+/// Returns the failure of a pager by its exit status; `None` if it has shown its input, or the user has left it.
+fn pager_problem(status: ExitStatus) -> Option<String> {
+    match status.code() {
+        Some(0) => None,
+        // A shell ends so without the program.
+        Some(126 | 127) => Some("cannot be started".to_owned()),
+        Some(code) => Some(format!("failed with exit code {code}")),
+        None => Some("was ended by a signal".to_owned()),
+    }
+}
+
+/// Returns the pager as the user has written it.
+fn pager_name(command: &Command) -> String {
+    let name = match command.get_program() {
+        shell if shell == "sh" => command.get_args().last().unwrap_or(shell),
+        program => program,
+    };
+    name.to_string_lossy().into_owned()
+}
+
+/// Returns the command of the pager by the variables; `None` for none.
+fn pager_command(own: Option<OsString>, of_all: Option<OsString>) -> Option<Command> {
+    match own.or(of_all) {
+        Some(pager) if pager.is_empty() || pager == "cat" => None,
+        Some(pager) => {
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(pager);
+            Some(command)
+        }
+        None => {
+            let mut command = Command::new("less");
+            command.arg("-FRX");
+            Some(command)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_variable_of_the_pager_comes_first() {
+        let program = |own: Option<&str>, of_all: Option<&str>| {
+            let command = pager_command(own.map(OsString::from), of_all.map(OsString::from))?;
+            let mut words = vec![command.get_program().to_string_lossy().into_owned()];
+            words.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
+            Some(words.join(" "))
+        };
+        assert_eq!(program(None, None).as_deref(), Some("less -FRX"));
+        assert_eq!(program(None, Some("more -s")).as_deref(), Some("sh -c more -s"));
+        assert_eq!(program(Some("most"), Some("more")).as_deref(), Some("sh -c most"));
+        assert_eq!([program(Some(""), Some("more")), program(None, Some("cat"))], [None, None]);
+    }
+}
