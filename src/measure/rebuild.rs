@@ -58,7 +58,7 @@ pub(crate) fn rebuild_database(
         Some(SalvagedFile { file, .. }) => file.clone(),
         None => path,
     };
-    let mut ledger = Ledger::open_or_copy(&used, (!writes).then(|| scratch.path().join("updated.db")))?;
+    let mut ledger = if writes { Ledger::open(&used)? } else { Ledger::open_to_read(&used)? };
     let order = ledger.planned_order()?;
     let lost = add_lost_rows(database, &ledger, &catalogue, &order, writes)?;
     let written =

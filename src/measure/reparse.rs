@@ -1,6 +1,9 @@
 //! `npubench reparse`: the collections of the ledger, assessed again from their artefacts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 
@@ -65,17 +68,19 @@ pub(crate) fn reparse_runs(
 }
 
 /// Assesses the evidence of all collections again and returns the results of the ledger that do not follow from it; none without a
-/// ledger, or for one of an earlier layout, which is not changed. Fails with [`CommandError`] if the database is in use or the
+/// ledger. Fails with [`CommandError`] if the database is in use or the
 /// ledger cannot be read.
 pub(crate) fn check_evidence(
     database: &Database,
     assets: &AssetFiles,
 ) -> Result<Vec<LintIssue>, CommandError> {
-    if !database.ledger_path().is_file() {
+    let path = database.ledger_path();
+    // A run that was killed at its start leaves an empty file.
+    if !fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
         return Ok(Vec::new());
     }
     let _lock = database.lock_for_reading()?;
-    let Some(mut ledger) = Ledger::open_unchanged(&database.ledger_path())? else { return Ok(Vec::new()) };
+    let mut ledger = Ledger::open_to_read(&path)?;
     Ok(reparse_runs(database, &mut ledger, assets, None, false)?.issues(database))
 }
 
@@ -164,7 +169,7 @@ fn reassess(
     let unpacked = scratch.path().join(key.to_string());
     let assessed = rules.reassess(&database.collection_folder(run, *number), digest, *cache, &unpacked);
     // The scratch folder is removed in any case.
-    let _ = std::fs::remove_dir_all(&unpacked);
+    let _ = fs::remove_dir_all(&unpacked);
     Some(assessed)
 }
 

@@ -116,18 +116,15 @@ pub(super) fn store_controls(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::database::ledger::tests::LAUNCHES_AS_ROWS;
 
     #[test]
-    fn readings_of_a_collection_are_stored_and_replaced_also_in_a_ledger_of_the_layout_before() {
+    fn readings_of_a_collection_are_stored_and_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("ledger.db");
-        let rows = "DROP TABLE controls; ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator; PRAGMA user_version = 8;
-                    INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
+        let rows = "INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
                     INSERT INTO collections (collection, run, number, device, started_ns) VALUES (1, 'r', 1, 5, 1);";
-        let rows = rows.to_owned() + LAUNCHES_AS_ROWS;
-        Ledger::open(&path).expect("created").connection.execute_batch(&rows).expect("the layout before");
-        let mut ledger = Ledger::open(&path).expect("updated");
+        let mut ledger = Ledger::open(&path).expect("created");
+        ledger.connection.execute_batch(rows).expect("rows");
         let reading = |end, duration: i64| ControlReading {
             control: ControlKernel::Matmul,
             end,

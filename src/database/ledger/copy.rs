@@ -57,20 +57,6 @@ impl LedgerCopy {
     }
 }
 
-impl Ledger {
-    /// Opens a ledger; with the path of a `copy` without changing it: one with the layout of an earlier version is updated in the
-    /// copy.
-    pub(crate) fn open_or_copy(path: &Path, copy: Option<PathBuf>) -> Result<Self, LedgerError> {
-        let Some(copy) = copy else { return Self::open(path) };
-        if let Some(ledger) = Self::open_unchanged(path)? {
-            return Ok(ledger);
-        }
-        copy_with_journal(path, &copy)
-            .map_err(|source| LedgerError::Copy { path: path.to_owned(), problem: source.to_string() })?;
-        Self::open(&copy).map_err(|error| error.with_path(path))
-    }
-}
-
 /// Copies an SQLite file and the journal that SQLite rolls back when it opens the file; returns the length of the file in bytes.
 pub(crate) fn copy_with_journal(original: &Path, copy: &Path) -> io::Result<u64> {
     let copy_writable = |original: &Path, copy: &Path| {

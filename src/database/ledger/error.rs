@@ -22,8 +22,9 @@ pub enum LedgerError {
     /// Folder, pipe, socket or device in place of the file.
     #[error("the ledger `{}` is not a regular file", .path.display())]
     NotAFile { path: PathBuf },
-    #[error("the ledger `{}` has layout {found}, this npubench supports layouts up to {supported}", .path.display())]
-    NewerLayout { path: PathBuf, found: i64, supported: i64 },
+    /// File of another version.
+    #[error("the ledger `{}` has layout {found}, this npubench reads layout {expected}", .path.display())]
+    OtherLayout { path: PathBuf, found: i64, expected: i64 },
     /// Run whose id npubench did not create: ids are parts of paths and of shell scripts.
     #[error("the ledger `{}` has a run with the id {run:?}, expected letters, digits and `-`", .path.display())]
     InvalidRunId { path: PathBuf, run: String },
@@ -54,7 +55,7 @@ impl LedgerError {
             Self::Sqlite { path, .. }
             | Self::Damaged { path, .. }
             | Self::NotAFile { path }
-            | Self::NewerLayout { path, .. }
+            | Self::OtherLayout { path, .. }
             | Self::InvalidRunId { path, .. }
             | Self::Copy { path, .. }
             | Self::Contradiction { path, .. } => named.clone_into(path),
@@ -111,7 +112,9 @@ impl Failure for LedgerError {
             Self::Contradiction { .. } => {
                 "a run has one ledger: if a folder was copied and continued in both places, merge the one whose results are to be kept"
             }
-            Self::NewerLayout { .. } => "use the npubench that wrote it, or a newer one",
+            Self::OtherLayout { .. } => {
+                "use the npubench that wrote it, or move the ledger away: the CSVs keep their results, and `npubench run` starts a new one"
+            }
         };
         hint.to_owned()
     }

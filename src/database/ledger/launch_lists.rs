@@ -1,4 +1,4 @@
-//! Launches of an attempt in one row of the ledger: see ledger_launches.sql for the columns.
+//! Launches of an attempt in one row of the ledger: see ledger.sql for the columns.
 
 use rusqlite::{Connection, Error, Row, Transaction, params, types::Type};
 

@@ -50,31 +50,9 @@ const WITH_SAMPLES: &str = "'ok', 'noisy', 'suspicious'";
 /// once.
 const READ_PRAGMAS: &str = "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192";
 
-const LAYOUT: i64 = 12;
+/// Version of [`SCHEMA`], which each ledger has in `user_version`. It grows with every change of the tables.
+const LAYOUT: i64 = 13;
 const SCHEMA: &str = include_str!("ledger.sql");
-/// Difference of layout 2 from layout 1.
-const CHECKS: &str = include_str!("ledger_checks.sql");
-/// Difference of layout 3 from layout 2.
-const COLLECTIONS: &str = include_str!("ledger_collections.sql");
-/// Difference of layout 4 from layout 3.
-const SOFTWARE: &str = include_str!("ledger_software.sql");
-/// Difference of layout 5 from layout 4.
-const TASKS: &str = include_str!("ledger_tasks.sql");
-/// Difference of layout 6 from layout 5.
-const CLOCK: &str = include_str!("ledger_clock.sql");
-/// Difference of layout 7 from layout 6.
-const ARCHIVES: &str = include_str!("ledger_archives.sql");
-/// Difference of layout 8 from layout 7.
-const READINGS: &str = include_str!("ledger_readings.sql");
-/// Difference of layout 9 from layout 8.
-const CONTROLS: &str = include_str!("ledger_controls.sql");
-/// Difference of layout 10 from layout 9.
-const CACHE: &str = include_str!("ledger_cache.sql");
-/// Difference of layout 11 from layout 10.
-const OPERATORS: &str = include_str!("ledger_operators.sql");
-/// Difference of layout 12 from layout 11.
-const LAUNCHES: &str = concat!(include_str!("ledger_launches.sql"), include_str!("pack_launches.sql"));
-const PACK_LAUNCHES: &str = include_str!("pack_launches.sql");
 
 #[derive(Debug)]
 pub struct Ledger {
@@ -123,33 +101,28 @@ pub struct DeviceReading {
     pub memory_used_mb: Option<u64>,
 }
 
-/// Updates an older or empty file to the current layout. Another process may do the same concurrently, so the layout
-/// is read again within the transaction.
-fn migrate_layout(connection: &Connection) -> rusqlite::Result<()> {
+/// Creates the tables in an empty file. Another process may do the same concurrently, so the layout is read within the
+/// transaction.
+fn create_tables(connection: &Connection) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    let layout: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    let steps = [
-        SCHEMA,
-        CHECKS,
-        COLLECTIONS,
-        SOFTWARE,
-        TASKS,
-        CLOCK,
-        ARCHIVES,
-        READINGS,
-        CONTROLS,
-        CACHE,
-        OPERATORS,
-        LAUNCHES,
-    ];
-    let done = usize::try_from(layout).unwrap_or_default().min(steps.len());
-    for step in &steps[done..] {
-        transaction.execute_batch(step)?;
-    }
-    if done < steps.len() {
+    if read_layout(&transaction)? == 0 {
+        transaction.execute_batch(SCHEMA)?;
         transaction.execute_batch(&format!("PRAGMA user_version = {LAYOUT}"))?;
     }
     transaction.commit()
+}
+
+/// Returns the layout of a ledger; 0 for an empty file.
+fn read_layout(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0))
+}
+
+/// Fails with [`LedgerError::OtherLayout`] for a ledger that another version wrote.
+fn check_layout(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
+    match read_layout(connection).map_err(|source| LedgerError::from_sqlite(path, source))? {
+        LAYOUT => Ok(()),
+        found => Err(LedgerError::OtherLayout { path: path.to_owned(), found, expected: LAYOUT }),
+    }
 }
 
 /// Opens an existing ledger for reading. A transaction that a kill interrupted is rolled back first, which a connection for
@@ -182,27 +155,20 @@ impl Ledger {
         let pragmas = "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
                        PRAGMA temp_store = MEMORY;";
         connection.execute_batch(pragmas).map_err(fail)?;
-        let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
-        if layout > LAYOUT {
-            return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
+        if read_layout(&connection).map_err(fail)? == 0 {
+            create_tables(&connection).map_err(fail)?;
         }
-        if layout < LAYOUT {
-            migrate_layout(&connection).map_err(fail)?;
-        }
+        check_layout(&connection, path)?;
         Ok(Self { path: path.to_owned(), connection })
     }
 
-    /// Opens an existing ledger without changing it. `None` if it has the layout of an earlier version, which only
-    /// [`Self::open`] updates.
-    pub(crate) fn open_unchanged(path: &Path) -> Result<Option<Self>, LedgerError> {
+    /// Opens an existing ledger for reading.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
         let connection = open_read_only(path).map_err(fail)?;
         connection.execute_batch(READ_PRAGMAS).map_err(fail)?;
-        let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
-        if layout > LAYOUT {
-            return Err(LedgerError::NewerLayout { path: path.to_owned(), found: layout, supported: LAYOUT });
-        }
-        Ok((layout == LAYOUT).then(|| Self { path: path.to_owned(), connection }))
+        check_layout(&connection, path)?;
+        Ok(Self { path: path.to_owned(), connection })
     }
 
     /// Returns the path of the file.
@@ -216,7 +182,7 @@ impl Ledger {
     }
 
     /// Checks the structure of a ledger, if there is one, and the lists of its launches, without changing it; returns the first
-    /// problems. Fails with [`LedgerError`] if it cannot be read at all.
+    /// problems. Fails with [`LedgerError`] if it cannot be read at all or has another layout.
     pub(crate) fn find_damage(path: &Path) -> Result<Option<String>, LedgerError> {
         let fail = |source| LedgerError::from_sqlite(path, source);
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
@@ -237,8 +203,8 @@ impl Ledger {
         };
         let mut problems: Vec<String> = check("PRAGMA integrity_check(5)").map_err(fail)?;
         problems.retain(|problem| problem != "ok");
-        let layout: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(fail)?;
-        if problems.is_empty() && layout == LAYOUT {
+        if problems.is_empty() {
+            check_layout(&connection, path)?;
             let unreadable = unreadable_launches(&connection).map_err(fail)?;
             let shown = unreadable.iter().take(5);
             problems

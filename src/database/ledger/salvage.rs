@@ -15,16 +15,12 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction, params_from_iter, types::Value};
 
-use super::{Ledger, LedgerError, PACK_LAUNCHES, WITH_SAMPLES, launch_lists::unreadable_launches};
+use super::{Ledger, LedgerError, WITH_SAMPLES, launch_lists::unreadable_launches};
 use crate::kernel::{CaseId, Verdict};
 
 /// Key of the tables with a number of each row.
 const ROW_ID: &str = "rowid";
 const LAUNCH_LISTS: &str = "launch_lists";
-/// Rows of the launches of a ledger before layout 12, to be packed into [`LAUNCH_LISTS`].
-const LAUNCH_ROWS: &str = "CREATE TEMP TABLE launch_rows (attempt INTEGER, number INTEGER, is_measured INTEGER, \
-                           is_accepted INTEGER, start_ns INTEGER, duration_ns INTEGER, PRIMARY KEY (attempt, number))";
-
 /// Tables in the order of their references, each with the column by whose ranges it is read.
 const TABLES: [(&str, &str); 11] = [
     ("runs", ROW_ID),
@@ -96,30 +92,10 @@ pub(crate) fn salvage(damaged: &Path, target: &Path) -> Result<SalvagedLedger, L
     // References are checked at the end, when all tables are there.
     new.connection.execute_batch("PRAGMA foreign_keys = OFF").map_err(new.sqlite_error())?;
     let mut read = Vec::new();
-    let has_launch_rows = source
-        .query_row(
-            "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'launches'",
-            [],
-            |row| row.get::<_, bool>(0),
-        )
-        .unwrap_or(false);
     for (name, key) in TABLES {
-        let of_table =
-            (name == LAUNCH_LISTS && has_launch_rows).then_some(("launches", "launch_rows", "attempt"));
-        let (found, target, key) = of_table.unwrap_or((name, name, key));
         let mut copy =
-            TableCopy { source: &source, name: found, target, key, columns: Vec::new(), failures: 0 };
-        let count = new.in_transaction(|tx| {
-            if of_table.is_none() {
-                return copy.copy_into(tx);
-            }
-            tx.execute_batch(LAUNCH_ROWS)?;
-            copy.copy_into(tx)?;
-            tx.execute_batch(PACK_LAUNCHES)?;
-            tx.query_row("SELECT count(*) FROM launch_lists", [], |row| {
-                row.get::<_, i64>(0).map(i64::cast_unsigned)
-            })
-        })?;
+            TableCopy { source: &source, name, target: name, key, columns: Vec::new(), failures: 0 };
+        let count = new.in_transaction(|tx| copy.copy_into(tx))?;
         read.push((count, copy.failures == 0));
     }
     new.in_transaction(remove_overwritten)?;

@@ -274,36 +274,4 @@ mod tests {
         assert_eq!((newest(&replaced), newest(&steady)), (Some(attempt), None));
         assert_eq!(ledger.run_software("r").expect("read"), Some(cann("8.6")));
     }
-
-    /// A ledger of layout 3 keeps its results, whose software is unknown.
-    #[test]
-    fn ledger_of_layout_3_is_updated() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("ledger.db");
-        let earlier = rusqlite::Connection::open(&path).expect("created");
-        for step in [
-            crate::database::ledger::SCHEMA,
-            crate::database::ledger::CHECKS,
-            crate::database::ledger::COLLECTIONS,
-        ] {
-            earlier.execute_batch(step).expect("the layout");
-        }
-        earlier
-            .execute_batch(
-                "PRAGMA user_version = 3;
-                 INSERT INTO runs VALUES ('r', 'npu', 1, '{}', '{}', 1, NULL, NULL);
-                 INSERT INTO cases VALUES ('00000000000000aa', 'Add', 's');
-                 INSERT INTO collections (collection, run, number, device, started_ns) VALUES (1, 'r', 1, 0, 1);
-                 INSERT INTO attempts VALUES (1, 1, '00000000000000aa', 1, 'ok', '', '[]');",
-            )
-            .expect("rows");
-        drop(earlier);
-        let ledger = Ledger::open(&path).expect("updated");
-        let generations = ledger.measured_generations(CacheState::Hot).expect("read");
-        assert_eq!(generations.len(), 1);
-        assert_eq!((generations[0].software.as_ref(), generations[0].cases.len()), (None, 1));
-        let evidence =
-            ledger.attempt_samples(&CaseId::from_stored("00000000000000aa"), CacheState::Hot).expect("read");
-        assert_eq!(evidence[0].software, None);
-    }
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, slice};
 use strum::VariantArray as _;
 
 use super::{measurements::MeasuredAttempt, *};
+use crate::base::stats::CycleRate;
 use crate::kernel::{
     Attempt, Case, CaseAttributes, CollectionSamples, Dtype, EqualCallAttempt, KernelName, Launch,
     RecordedTask, SoftwareFingerprint, Tensor, Verdict,
@@ -32,14 +33,6 @@ fn several_processes_may_open_a_new_ledger_at_once() {
         });
     }
 }
-
-/// Changes a ledger to the launches of layout 11: a row for each.
-pub(super) const LAUNCHES_AS_ROWS: &str = "
-    DROP VIEW samples; DROP VIEW launches; DROP TABLE launch_lists;
-    CREATE TABLE launches (attempt INTEGER NOT NULL REFERENCES attempts, number INTEGER NOT NULL, is_measured INTEGER NOT NULL,
-        is_accepted INTEGER NOT NULL, start_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL, PRIMARY KEY (attempt, number))
-        STRICT, WITHOUT ROWID;
-    CREATE VIEW samples AS SELECT * FROM launches WHERE is_measured;";
 
 fn case(rows: u64) -> IdentifiedCase {
     let tensor = Some(Tensor::new(vec![rows, 8], Dtype::Float));
@@ -169,15 +162,9 @@ fn unplanned_verdicts_are_those_of_the_newest_attempts() {
 
 /// Each collection of each case on the page of a number reads them, and a night has thousands of readings.
 #[test]
-fn readings_of_a_collection_are_found_by_an_index_also_in_older_ledgers() {
+fn readings_of_a_collection_are_found_by_an_index() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("ledger.db");
-    let older = "DROP INDEX readings_by_device; DROP INDEX withdrawn_attempts; DROP TABLE controls; \
-                 ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator; \
-                 PRAGMA user_version = 7;";
-    let older = older.to_owned() + LAUNCHES_AS_ROWS;
-    Ledger::open(&path).expect("created").connection.execute_batch(&older).expect("the layout before");
-    let ledger = Ledger::open(&path).expect("updated");
+    let ledger = Ledger::open(&folder.path().join("ledger.db")).expect("created");
     for (sql, index) in [
         (evidence::READINGS_DURING, "readings_by_device"),
         ("SELECT case_id FROM attempts WHERE is_withdrawn", "withdrawn_attempts"),
@@ -192,28 +179,19 @@ fn readings_of_a_collection_are_found_by_an_index_also_in_older_ledgers() {
     }
 }
 
-/// A ledger of layout 9 has measured with a hot cache. Each query reads the attempts of one state.
+/// Each query reads the attempts of one state of the cache.
 #[test]
-fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
+fn states_of_the_cache_are_apart() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("ledger.db");
     let measured = case(1);
-    {
-        let mut ledger = Ledger::open(&path).expect("created");
-        ledger.begin_run(&run("r1"), slice::from_ref(&measured)).expect("started");
-    }
-    let earlier = "ALTER TABLE collections DROP COLUMN cache; ALTER TABLE attempts DROP COLUMN operator;
-                   PRAGMA user_version = 9;
-                   INSERT INTO collections (run, number, device, started_ns, outcome) VALUES ('r1', 7, 5, 1, 'done')";
-    let opened = Connection::open(&path).expect("opened");
-    opened.execute_batch(earlier).expect("the layout before");
-    opened.execute_batch(LAUNCHES_AS_ROWS).expect("the layout before");
-    let insert = "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, cycle_rate,
-                  cycle_rate_error) VALUES (1, ?1, 2, 'ok', '', '[]', 1700.0, 0.001)";
-    opened.execute(insert, [measured.id().as_str()]).expect("an attempt");
-    opened.execute_batch("INSERT INTO launches VALUES (1, 0, 1, 1, 0, 100)").expect("a launch");
-    drop(opened);
-    let mut ledger = Ledger::open(&path).expect("updated");
+    let mut ledger = Ledger::open(&folder.path().join("ledger.db")).expect("created");
+    ledger.begin_run(&run("r1"), slice::from_ref(&measured)).expect("started");
+    let software = SoftwareFingerprint::default();
+    let new = NewCollection { number: 7, devices: &[5], ..collection_on(3) };
+    let collection = ledger.begin_collection(&new).expect("started");
+    let cycle_rate = Some(CycleRate { per_microsecond: 1700.0, error: 0.001 });
+    let hot = Attempt { cycle_rate, ..attempt(&measured, Verdict::Ok, &[1, 100]) };
+    ledger.finish_collection(collection, Nanos(3), "done", &software, &[hot]).expect("finished");
     let states = |ledger: &Ledger| {
         [CacheState::Hot, CacheState::Cold].map(|cache| {
             let mut samples = Vec::new();
@@ -245,7 +223,6 @@ fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
     assert_eq!(states(&ledger), [hot.clone(), none]);
     let new = NewCollection { cache: CacheState::Cold, ..collection_on(3) };
     let collection = ledger.begin_collection(&new).expect("started");
-    let software = SoftwareFingerprint::default();
     let cold = attempt(&measured, Verdict::Ok, &[1, 900, 901]);
     ledger.finish_collection(collection, Nanos(3), "done", &software, &[cold]).expect("finished");
     assert_eq!(states(&ledger), [hot, (vec![900, 901], vec![3], [true; 3], 0)]);
@@ -254,11 +231,23 @@ fn states_of_the_cache_are_apart_and_earlier_collections_are_hot() {
 }
 
 #[test]
-fn ledger_of_newer_layout_is_refused() {
+fn ledger_of_another_layout_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("ledger.db");
-    Ledger::open(&path).expect("created").connection.execute_batch("PRAGMA user_version = 99").expect("set");
-    assert!(matches!(Ledger::open(&path), Err(LedgerError::NewerLayout { found: 99, .. })));
+    for layout in [1, 99] {
+        let path = folder.path().join(layout.to_string());
+        let other = format!("PRAGMA user_version = {layout}");
+        Ledger::open(&path).expect("created").connection.execute_batch(&other).expect("set");
+        let errors = [
+            Ledger::open(&path).expect_err("another layout"),
+            Ledger::open_to_read(&path).expect_err("another layout"),
+            Ledger::find_damage(&path).expect_err("another layout"),
+        ];
+        for error in errors {
+            let text = format!("layout {layout}, this npubench reads layout {LAYOUT}");
+            assert!(error.to_string().ends_with(&text), "{error}");
+            assert!(error.hint().starts_with("use the npubench that wrote it, or move"), "{}", error.hint());
+        }
+    }
 }
 
 #[test]
@@ -328,34 +317,14 @@ fn stored_launches(path: &Path, attempts: &[Attempt]) -> Vec<Vec<Launch>> {
     attempts.iter().map(launches).collect()
 }
 
-/// Layout 11 had a row for each launch. After the update, the lists and the views hold the same launches.
 #[test]
-fn launches_of_layout_11_are_packed_without_a_change() {
+fn views_have_a_row_for_each_launch() {
     let folder = tempfile::tempdir().expect("a folder");
-    let [new, old] = ["new.db", "old.db"].map(|name| folder.path().join(name));
-    let durations = [vec![100, 120, 5000, 140], vec![], vec![90], vec![7, 2000, 8]];
-    let attempts = ledger_with_launches(&new, &durations);
-    let expected = expected_rows(&attempts);
-    assert_eq!(launch_rows(&new), expected);
-    ledger_with_launches(&old, &durations);
-    let opened = Connection::open(&old).expect("opened");
-    opened.execute_batch(LAUNCHES_AS_ROWS).expect("the layout before");
-    // Later launches first: the order is that of their numbers.
-    for row in expected.iter().rev() {
-        opened.execute("INSERT INTO launches VALUES (?1, ?2, ?3, ?4, ?5, ?6)", *row).expect("a launch");
-    }
-    opened.execute_batch("PRAGMA user_version = 11").expect("set");
-    drop(opened);
-    assert_eq!(stored_launches(&old, &attempts), stored_launches(&new, &attempts));
-    assert_eq!(launch_rows(&old), expected);
-    let lists = |path: &Path| -> Vec<String> {
-        let connection = Connection::open(path).expect("a ledger");
-        let sql = "SELECT concat_ws(' ', attempt, states, start_ns, offsets_ns, durations_ns) FROM launch_lists ORDER BY attempt";
-        let mut statement = connection.prepare(sql).expect("a query");
-        let rows = statement.query_map([], |row| row.get(0)).expect("rows");
-        rows.collect::<rusqlite::Result<Vec<String>>>().expect("text")
-    };
-    assert_eq!(lists(&old), lists(&new), "merged ledgers compare the text");
+    let path = folder.path().join("ledger.db");
+    let attempts = ledger_with_launches(&path, &[vec![100, 120, 5000, 140], vec![], vec![90]]);
+    assert_eq!(launch_rows(&path), expected_rows(&attempts));
+    let launches: Vec<Vec<Launch>> = attempts.iter().map(|attempt| attempt.launches.clone()).collect();
+    assert_eq!(stored_launches(&path, &attempts), launches);
 }
 
 /// A launch list that is no list, or has another length, is damage that names the attempt; a salvage leaves that attempt out alone.
@@ -388,24 +357,4 @@ fn damaged_launch_lists_are_found_and_left_out_by_a_salvage() {
         let lost = Ledger::open(&salvaged).expect("a ledger").case_attempts(&attempts[1].case).expect("read");
         assert!(lost.is_empty(), "{lost:?}");
     }
-}
-
-/// A damaged ledger of an earlier version is salvaged into the current layout.
-#[test]
-fn launches_of_a_damaged_earlier_layout_are_salvaged() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let [path, salvaged] = ["ledger.db", "salvaged.db"].map(|name| folder.path().join(name));
-    let attempts = ledger_with_launches(&path, &[vec![100, 120], vec![7, 8, 9]]);
-    let opened = Connection::open(&path).expect("opened");
-    opened.execute_batch(LAUNCHES_AS_ROWS).expect("the layout before");
-    // The last launch of the second attempt is lost.
-    for row in expected_rows(&attempts).iter().take(4) {
-        opened.execute("INSERT INTO launches VALUES (?1, ?2, ?3, ?4, ?5, ?6)", *row).expect("a launch");
-    }
-    opened.execute_batch("PRAGMA user_version = 11").expect("set");
-    drop(opened);
-    let result = salvage(&path, &salvaged).expect("salvaged");
-    assert_eq!(stored_launches(&salvaged, &attempts[..1]), [attempts[0].launches.clone()]);
-    let lists = result.tables.iter().find(|table| table.name == "launch_lists").expect("the launches");
-    assert_eq!((lists.rows, lists.incomplete, lists.is_whole), (1, 1, true));
 }

@@ -485,14 +485,7 @@ pub(crate) fn compare_database(database: &Database) -> DatabaseComparison {
     if fs::metadata(&path).is_ok_and(|found| found.len() == 0) {
         return not_compared("it is empty".to_owned());
     }
-    let compared = match Ledger::open_unchanged(&path) {
-        Ok(Some(ledger)) => compare_with_ledger(database, &ledger),
-        Ok(None) => {
-            let problem = "it has the layout of an earlier version, which the next run updates";
-            Ok(not_compared(problem.to_owned()))
-        }
-        Err(error) => Err(error),
-    };
+    let compared = Ledger::open_to_read(&path).and_then(|ledger| compare_with_ledger(database, &ledger));
     compared.unwrap_or_else(|error| not_compared(quote_cell(&error.to_string())))
 }
 
