@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, slice};
 use strum::VariantArray as _;
 
 use super::{measurements::MeasuredAttempt, *};
-use crate::base::stats::CycleRate;
+use crate::base::{command_error::Failure as _, stats::CycleRate};
 use crate::kernel::{
     Attempt, Case, CaseAttributes, CollectionSamples, Dtype, EqualCallAttempt, KernelName, Launch,
     RecordedTask, SoftwareFingerprint, Tensor, Verdict,
