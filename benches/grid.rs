@@ -17,7 +17,7 @@ use npubench::{
         mutate::CaseMutator,
         select_rows,
     },
-    kernel::{Case, KernelName, catalogue::Catalogue, default_memory_budget, device_profile::DeviceProfile},
+    kernel::{Case, KernelName, catalogue::Catalogue, default_memory_budget, device::DeviceProfile},
 };
 
 /// Candidates a second that one core must do.

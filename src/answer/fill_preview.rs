@@ -12,7 +12,7 @@ use crate::{
         workload::Workload,
     },
     cases::plan::{InitialCosts, PlannedCase, planned_case},
-    kernel::{CaseId, CaseOutcome, DataKind, catalogue::Catalogue, device_profile::DeviceProfile},
+    kernel::{CaseId, CaseOutcome, DataKind, catalogue::Catalogue, device::DeviceProfile},
     measure::engine::{PlanPreview, dry_run},
     show::fill::{CaseEnd, FillReport},
 };

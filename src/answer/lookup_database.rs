@@ -13,7 +13,7 @@ use crate::{
     base::assets::AssetFiles,
     cases::llm::LlmModel,
     database::{Database, InterpolationErrors},
-    kernel::{DataKind, Dtype, catalogue::Catalogue, device_profile::DeviceProfile},
+    kernel::{DataKind, Dtype, catalogue::Catalogue, device::DeviceProfile},
     measure::collective::tier_of_group,
 };
 

@@ -18,7 +18,7 @@ use crate::{
         print::{print_data, without_error_numbers},
     },
     database::Database,
-    kernel::{DataKind, LogicalDeviceId, catalogue::Catalogue, device_profile::DeviceProfile},
+    kernel::{DataKind, LogicalDeviceId, catalogue::Catalogue, device::DeviceProfile},
     measure::{
         device::{
             self, CheckStatus, DeviceNumbering, DoctorCheck, LeaseFolder, SoftwareLocations,

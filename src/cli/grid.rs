@@ -37,9 +37,7 @@ use crate::{
         },
         llm::LlmModel,
     },
-    kernel::{
-        DataKind, KernelName, catalogue::Catalogue, default_memory_budget, device_profile::DeviceProfile,
-    },
+    kernel::{DataKind, KernelName, catalogue::Catalogue, default_memory_budget, device::DeviceProfile},
     measure::{
         device_choice::{DeviceChoice, chip_of_host, choose_device},
         filtered_cases::candidate_filter,

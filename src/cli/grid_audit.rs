@@ -28,7 +28,7 @@ use crate::{
         definition::{DensityFile, GridModels},
     },
     database::Database,
-    kernel::{KernelName, catalogue::Catalogue, default_memory_budget, device_profile::DeviceProfile},
+    kernel::{KernelName, catalogue::Catalogue, default_memory_budget, device::DeviceProfile},
     show::{
         audit::{audit_json, audit_table},
         question_audit::{question_json, question_table},

@@ -23,8 +23,7 @@ use crate::{
         save_tables,
     },
     kernel::{
-        CollectiveCase, DataKind, KernelName, SoftwareVersions, catalogue::Catalogue,
-        device_profile::DeviceProfile,
+        CollectiveCase, DataKind, KernelName, SoftwareVersions, catalogue::Catalogue, device::DeviceProfile,
     },
     measure::{
         collective::production_collectives::PlacedCollectives,

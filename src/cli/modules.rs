@@ -21,7 +21,7 @@ use crate::{
         result_file::ResultFile,
         shell_argument::{host_option, quoted_path},
     },
-    kernel::{catalogue::Catalogue, device_profile::DeviceProfile},
+    kernel::{catalogue::Catalogue, device::DeviceProfile},
     profile::timeline::{MODULE_DOMAIN, ModuleTable, PeakRate, module_table},
 };
 

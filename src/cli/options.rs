@@ -23,7 +23,7 @@ use crate::{
     database::Database,
     kernel::{
         AicMetrics, CacheState, DataKind, FailingVerdicts, KernelName, ProfilerSettings, Verdict,
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
     },
     measure::{device::search_path, device_choice::CORRECT_DEVICE},
     show::terminal::output_width,

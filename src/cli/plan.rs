@@ -22,7 +22,7 @@ use crate::{
     cli::run_options::RunOptions,
     database::Database,
     kernel::{
-        CacheState, DataKind, IdentifiedCase, catalogue::Catalogue, device_profile::DeviceProfile,
+        CacheState, DataKind, IdentifiedCase, catalogue::Catalogue, device::DeviceProfile,
         timestamp::Timestamp,
     },
     measure::{

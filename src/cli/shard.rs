@@ -25,7 +25,7 @@ use crate::{
     cases::plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
     cli::run_options::RunOptions,
     database::Database,
-    kernel::{catalogue::Catalogue, device_profile::DeviceProfile, timestamp::format_duration},
+    kernel::{catalogue::Catalogue, device::DeviceProfile, timestamp::format_duration},
     measure::{
         engine::dry_run,
         fleet::{ShardPlan, require_merged_shards},

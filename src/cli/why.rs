@@ -6,7 +6,7 @@ use super::options::{AssetOptions, CacheOption, DatabaseFolder, OutputFormat, Ou
 use crate::{
     base::{command_error::CommandError, exit::ExitStatus, print::print_data},
     database::Database,
-    kernel::{catalogue::Catalogue, device_profile::DeviceProfile},
+    kernel::{catalogue::Catalogue, device::DeviceProfile},
     measure::evidence::{EvidenceSources, find_case},
     show::{terminal::print_paged, why::why_page},
 };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::{DataKind, SoftwareVersions};
 use crate::{
     base::yaml::{self, Spanned, YamlError},
-    kernel::device_profile::DeviceProfile,
+    kernel::device::DeviceProfile,
 };
 
 /// The content of `database.yaml`.

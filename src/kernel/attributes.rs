@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     AttentionCase, AttentionSlot, Dims, KernelName, Slot, attention_attribute,
-    collective_case::{ENVIRONMENT, PARTS, RANKS, TIER},
+    collective::{ENVIRONMENT, PARTS, RANKS, TIER},
 };
 
 /// Prefix of the columns of runtime values.
@@ -210,7 +210,6 @@ impl CaseAttributes {
         Some(format!("`{column}` is {value}, which is not the shape of the recorded input"))
     }
 
-    /// Returns the value of an attribute.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

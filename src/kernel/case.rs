@@ -17,7 +17,6 @@ use super::{
 /// One kernel with one signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Case {
-    /// The kernel.
     pub kernel: KernelName,
     /// Input slots in the profiler's order; `None` is an omitted optional input.
     pub inputs: Vec<Slot>,

@@ -4,10 +4,13 @@
 //! each collective. Bandwidths follow the convention of nccl-tests (doc/PERFORMANCE.md): the algorithm bandwidth is S / t, the
 //! bus bandwidth S / t times a factor that makes it comparable with the peak of a link.
 
+use std::{collections::BTreeMap, path::Path};
+
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, VariantArray};
 
-use super::{Dtype, KernelName, PartWeights};
+use super::{Case, CaseAttributes, Dtype, KernelName, PartWeights, Slot, Tensor, TensorFormat};
+use crate::base::yaml::{self, YamlError};
 
 /// A collective, or the transfer between two ranks.
 #[derive(Serialize, Deserialize, Display, EnumString, VariantArray)]
@@ -154,9 +157,248 @@ impl CollectiveKind {
     }
 }
 
+/// Attributes of a collective's case, which are columns of no table.
+pub(super) const RANKS: &str = "HCCL Ranks";
+pub(super) const TIER: &str = "HCCL Topology Tier";
+pub(super) const ENVIRONMENT: &str = "HCCL Environment";
+pub(super) const PARTS: &str = "HCCL Part Weights";
+
+/// One collective of one message size.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CollectiveCase {
+    pub kind: CollectiveKind,
+    /// Message size in bytes, see [`CollectiveKind::size_semantics`].
+    pub message: u64,
+    pub ranks: u64,
+    /// Tier of the topology that the group spans, 0 for the outermost.
+    pub tier: u64,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Variables of HCCL that are set, as `NAME=value` with `;` between them.
+    pub environment: String,
+    /// Sizes of the parts of an `all_to_all_v`; equal for all others.
+    pub parts: PartWeights,
+}
+
+impl CollectiveCase {
+    /// Returns the case. The error is the reason why there is no such call: a size that is no whole number of elements, or
+    /// that cannot be divided among the ranks.
+    pub fn case(&self) -> Result<Case, String> {
+        let Self { kind, message, ranks, dtype, .. } = self;
+        let size = dtype.bytes().ok_or_else(|| format!("the size of an element of {dtype} is not known"))?;
+        if *message == 0 || *ranks < 2 {
+            return Err(format!("a message of {message} bytes over {ranks} ranks is no transfer"));
+        }
+        if !message.is_multiple_of(size) {
+            return Err(format!(
+                "{message} bytes are not a whole number of elements of {dtype}, {size} bytes each"
+            ));
+        }
+        let has_equal_parts = self.parts == PartWeights::Equal;
+        let is_divided =
+            matches!(kind, CollectiveKind::AllToAll | CollectiveKind::AllToAllV) && has_equal_parts;
+        if is_divided && !(message / size).is_multiple_of(*ranks) {
+            return Err(format!(
+                "{message} bytes are {} elements of {dtype}, which {ranks} ranks cannot share equally",
+                message / size
+            ));
+        }
+        if !has_equal_parts && *kind != CollectiveKind::AllToAllV {
+            return Err("only the parts of an all_to_all_v may differ".to_owned());
+        }
+        self.parts.check_ranks(*ranks)?;
+        if *kind == CollectiveKind::SendReceive && *ranks != 2 {
+            return Err(format!("a transfer has 2 ranks, not {ranks}"));
+        }
+        // Parts are whole elements.
+        let received = kind.receive_bytes(message / size, *ranks, &self.parts);
+        let received = received.and_then(|elements| elements.checked_mul(size));
+        let flat = |bytes: Option<u64>| -> Result<Slot, String> {
+            let bytes =
+                bytes.ok_or_else(|| format!("{message} bytes for each of {ranks} ranks exceed 2^64"))?;
+            Ok(Some(Tensor {
+                dims: vec![bytes / size],
+                dtype: dtype.clone(),
+                format: TensorFormat::Base("ND".to_owned()),
+            }))
+        };
+        let mut attributes = CaseAttributes::default();
+        attributes.set(RANKS, &ranks.to_string());
+        attributes.set(TIER, &self.tier.to_string());
+        attributes.set(ENVIRONMENT, &self.environment);
+        // Without the attribute for equal parts, whose cases have the ids of before.
+        if !has_equal_parts {
+            attributes.set(PARTS, &self.parts.to_string());
+        }
+        Ok(Case {
+            kernel: KernelName::new(kind.kernel_name()).map_err(|error| error.to_string())?,
+            inputs: vec![flat(kind.send_bytes(*message, *ranks))?],
+            outputs: vec![flat(received)?],
+            attributes,
+        })
+    }
+
+    /// Returns the collective of a case; `None` for the case of a kernel.
+    pub fn of_case(case: &Case) -> Option<Self> {
+        let kind = CollectiveKind::of_kernel(&case.kernel)?;
+        let number = |name: &str| case.attributes.get(name)?.parse::<u64>().ok();
+        let (ranks, tier) = (number(RANKS)?, number(TIER)?);
+        let send = case.inputs.first()?.as_ref()?;
+        let message = match kind {
+            CollectiveKind::ReduceScatter => send.bytes().checked_div(ranks)?,
+            _ => send.bytes(),
+        };
+        let environment = case.attributes.get(ENVIRONMENT).unwrap_or_default().to_owned();
+        let parts = case.attributes.get(PARTS).unwrap_or_default().parse().ok()?;
+        Some(Self { kind, message, ranks, tier, dtype: send.dtype.clone(), environment, parts })
+    }
+}
+
+/// Number of devices up to which grids are accepted.
+const MOST_DEVICES: u64 = 1 << 20;
+
+/// Grid of devices with its links, the key `comm` of a device profile.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CommNetwork {
+    /// Size of each dimension, outermost first. The digits of a device's number are its coordinates.
+    pub(crate) grid: Vec<u64>,
+    /// Links of each dimension; tier n connects devices that differ in dimension n and in none before it.
+    pub(crate) tiers: Vec<CommTier>,
+}
+
+/// Links between the devices of one tier.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CommTier {
+    pub(crate) kind: LinkKind,
+    /// Peak bandwidth of a device in one direction, in 10⁹ bytes per second.
+    pub(crate) gb_per_s: f64,
+    /// Latency of one step in µs.
+    pub(crate) latency_us: f64,
+    /// Part of the peak that transfers reach, above 0 and at most 1.
+    pub(crate) efficiency: f64,
+}
+
+/// How the devices of a tier are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum LinkKind {
+    /// By switches: every pair of devices has the full bandwidth.
+    Clos,
+    /// Each device by a link to every other one: a small group uses only some of a device's links.
+    FullMesh,
+}
+
+impl CommNetwork {
+    /// Checks the values of the key `comm` in the text of a device profile.
+    pub(super) fn check(&self, file: &Path, text: &str) -> Result<(), YamlError> {
+        let error = |path: &[&str], problem: &str, hint: &str| {
+            let steps: Vec<&str> = std::iter::once("comm").chain(path.iter().copied()).collect();
+            Err(YamlError::at(file, yaml::find_value(text, &steps), problem, hint))
+        };
+        if self.grid.is_empty() {
+            return error(
+                &["grid"],
+                "the grid has no dimension",
+                "give its sizes, such as `grid: [48, 8, 2]`",
+            );
+        }
+        for (index, size) in self.grid.iter().enumerate() {
+            if *size < 2 {
+                let problem = format!("dimension {index} of the grid has size {size}, expected at least 2");
+                return error(&["grid", &index.to_string()], &problem, "remove dimensions of one device");
+            }
+        }
+        let devices = self.grid.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
+        if devices.is_none_or(|devices| devices > MOST_DEVICES) {
+            let problem = format!("the grid has more than {MOST_DEVICES} devices");
+            return error(&["grid"], &problem, "correct its sizes");
+        }
+        if self.tiers.len() != self.grid.len() {
+            let problem =
+                format!("the grid has {} dimensions, `tiers` has {}", self.grid.len(), self.tiers.len());
+            return error(&["tiers"], &problem, "give one tier for each dimension, outermost first");
+        }
+        for (index, tier) in self.tiers.iter().enumerate() {
+            let index = index.to_string();
+            let values = [
+                ("gb_per_s", tier.gb_per_s, tier.gb_per_s > 0.0, "above 0"),
+                ("latency_us", tier.latency_us, tier.latency_us >= 0.0, "at least 0"),
+                (
+                    "efficiency",
+                    tier.efficiency,
+                    tier.efficiency > 0.0 && tier.efficiency <= 1.0,
+                    "above 0 and at most 1",
+                ),
+            ];
+            for (key, value, is_valid, expected) in values {
+                if !is_valid || !value.is_finite() {
+                    let problem = format!("`{key}` is {value}, expected a number {expected}");
+                    return error(&["tiers", &index, key], &problem, "correct the file and try again");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Variables of HCCL that change the algorithm or its buffers, by the vendor's reference of environment variables.
+pub(crate) const HCCL_VARIABLES: [&str; 10] = [
+    "HCCL_ALGO",
+    "HCCL_BUFFSIZE",
+    "HCCL_DETERMINISTIC",
+    "HCCL_INTER_HCCS_DISABLE",
+    "HCCL_INTRA_PCIE_ENABLE",
+    "HCCL_INTRA_ROCE_ENABLE",
+    "HCCL_OP_EXPANSION_MODE",
+    "HCCL_RDMA_PCIE_DIRECT_POST_NOSTRICT",
+    "HCCL_RDMA_QPS_PER_CONNECTION",
+    "HCCL_MULTI_QP_THRESHOLD",
+];
+/// Buffer size that HCCL uses without the variable, in MB.
+const DEFAULT_BUFFER: (&str, &str) = ("HCCL_BUFFSIZE", "200");
+
+/// Returns the key of an environment: the set variables among [`HCCL_VARIABLES`] in the order of their names, as `NAME=value`
+/// with `;` between them, without the default size of buffers.
+pub(crate) fn hccl_environment(variables: &BTreeMap<String, String>) -> String {
+    let counts = |(name, value): &(&String, &String)| {
+        HCCL_VARIABLES.contains(&name.as_str())
+            && !value.trim().is_empty()
+            && (name.as_str(), value.trim()) != DEFAULT_BUFFER
+    };
+    let set = variables.iter().filter(counts).map(|(name, value)| format!("{name}={}", value.trim()));
+    set.collect::<Vec<_>>().join(";")
+}
+
+/// Returns the variables of a key that [`hccl_environment`] made. Parts without the name of a variable belong to the value before
+/// them.
+pub(crate) fn hccl_variables(environment: &str) -> BTreeMap<String, String> {
+    let mut variables: BTreeMap<String, String> = BTreeMap::new();
+    let mut last: Option<String> = None;
+    for part in environment.split(';') {
+        match part.split_once('=').filter(|(name, _)| HCCL_VARIABLES.contains(name)) {
+            Some((name, value)) => {
+                variables.insert(name.to_owned(), value.to_owned());
+                last = Some(name.to_owned());
+            }
+            // `;` is also part of values, such as `level0:ring;level1:H-D_R`.
+            None => {
+                if let Some(value) = last.as_ref().and_then(|name| variables.get_mut(name)) {
+                    value.push(';');
+                    value.push_str(part);
+                }
+            }
+        }
+    }
+    variables
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{base::assets::AssetFiles, kernel::device::DeviceProfile};
 
     /// Factors of nccl-tests, and of the bus bandwidths of chunks of m bytes: (n - 1) m / t.
     #[test]
@@ -185,5 +427,151 @@ mod tests {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
         assert_eq!("all_to_all_v".parse(), Ok(CollectiveKind::AllToAllV));
+    }
+
+    fn collective(kind: CollectiveKind, message: u64, ranks: u64) -> CollectiveCase {
+        let environment = "HCCL_ALGO=level0:ring;level1:H-D_R;HCCL_BUFFSIZE=400".to_owned();
+        let parts = PartWeights::Equal;
+        CollectiveCase { kind, message, ranks, tier: 1, dtype: Dtype::Bf16, environment, parts }
+    }
+
+    #[test]
+    fn a_case_has_the_buffers_of_one_rank_and_the_group() {
+        for &kind in CollectiveKind::ALL {
+            let ranks = if kind == CollectiveKind::SendReceive { 2 } else { 16 };
+            let wanted = collective(kind, 1024, ranks);
+            let case = wanted.case().expect("a call");
+            assert_eq!(CollectiveCase::of_case(&case), Some(wanted));
+        }
+        let bytes = |kind| {
+            let case = collective(kind, 1024, 16).case().expect("a call");
+            [&case.inputs, &case.outputs].map(|side| side[0].as_ref().map(Tensor::bytes))
+        };
+        assert_eq!(bytes(CollectiveKind::AllGather), [Some(1024), Some(16384)]);
+        assert_eq!(bytes(CollectiveKind::ReduceScatter), [Some(16384), Some(1024)]);
+        let parts = PartWeights::Hot(4);
+        let hot = CollectiveCase { parts, ..collective(CollectiveKind::AllToAllV, 1024, 4) };
+        let case = hot.case().expect("a call");
+        assert_eq!(CollectiveCase::of_case(&case), Some(hot));
+        // Of 512 elements, each rank sends 292 to rank 0.
+        assert_eq!(case.outputs[0].as_ref().map(Tensor::bytes), Some(4 * 292 * 2));
+    }
+
+    #[test]
+    fn sizes_without_a_call_are_errors() {
+        let error = |kind, message, ranks| collective(kind, message, ranks).case().expect_err("no call");
+        let odd = error(CollectiveKind::AllReduce, 1023, 4);
+        assert_eq!(odd, "1023 bytes are not a whole number of elements of DT_BF16, 2 bytes each");
+        let rest = error(CollectiveKind::AllToAll, 1028, 4);
+        assert_eq!(rest, "1028 bytes are 514 elements of DT_BF16, which 4 ranks cannot share equally");
+        assert!(error(CollectiveKind::AllGather, u64::MAX - 1, 4).contains("exceed 2^64"));
+        assert!(error(CollectiveKind::SendReceive, 1024, 4).contains("2 ranks"));
+        assert!(error(CollectiveKind::AllReduce, 1024, 1).contains("no transfer"));
+    }
+
+    #[test]
+    fn ids_depend_on_group_tier_and_environment() {
+        let base = collective(CollectiveKind::AllReduce, 1024, 16);
+        let ids = [
+            base.clone(),
+            CollectiveCase { ranks: 8, ..base.clone() },
+            CollectiveCase { tier: 2, ..base.clone() },
+            CollectiveCase { environment: String::new(), ..base.clone() },
+            CollectiveCase { kind: CollectiveKind::AllToAllV, ..base.clone() },
+            CollectiveCase { kind: CollectiveKind::AllToAllV, parts: PartWeights::Hot(3), ..base.clone() },
+            CollectiveCase { dtype: Dtype::Float16, ..base },
+        ];
+        let mut ids: Vec<_> = ids.map(|case| case.case().expect("a call").id()).to_vec();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), 7);
+    }
+
+    const TIERS: &str = "  tiers:\n  - {kind: clos, gb_per_s: 25, latency_us: 1.5, efficiency: 0.7}\n  - {kind: full_mesh, gb_per_s: 196, latency_us: 0.5, efficiency: 0.7}\n";
+
+    /// Error of a device profile with this text as its last key, with the line from that key on.
+    fn error(comm: &str) -> String {
+        let start = "device: A\ncube_tflops: {}\nvector_tflops: {}\nhbm_gib: 1\nhbm_tib_per_s: 1\nl2_mib: 1\n\
+                     l2_ceiling_tb_per_s: 1\ncube_cores: 1\nvector_cores: 1\nclock_mhz: 1\n";
+        let text = format!("{start}comm:\n{comm}");
+        match DeviceProfile::parse(Path::new("A.yaml"), &text) {
+            Ok(_) => String::new(),
+            Err(error) => {
+                format!(
+                    "{}:{}: {}",
+                    error.line.map_or(0, |line| line.saturating_sub(11)),
+                    error.column.unwrap_or(0),
+                    error.problem
+                )
+            }
+        }
+    }
+
+    #[test]
+    fn a_network_is_checked_with_positions() {
+        assert_eq!(error(&format!("  grid: [128, 8]\n{TIERS}")), "");
+        for (grid, expected) in [
+            ("[]", "1:9: the grid has no dimension"),
+            ("[128, 1]", "1:15: dimension 1 of the grid has size 1, expected at least 2"),
+            ("[4294967296, 4294967296]", "1:9: the grid has more than 1048576 devices"),
+            ("[2, 8, 2]", "3:5: the grid has 3 dimensions, `tiers` has 2"),
+            ("[-1, 8]", "1:10: found `-1`, expected a whole number of at least 0"),
+        ] {
+            assert_eq!(error(&format!("  grid: {grid}\n{TIERS}")), expected, "{grid}");
+        }
+        for (old, new, expected) in [
+            ("gb_per_s: 25", "gb_per_s: 0", "3:28: `gb_per_s` is 0, expected a number above 0"),
+            ("gb_per_s: 25", "gb_per_s: -.inf", "0:0: `gb_per_s` is -inf, expected a number above 0"),
+            ("latency_us: 1.5", "latency_us: -1", "3:44: `latency_us` is -1, expected a number at least 0"),
+            (
+                "efficiency: 0.7}\n  - {kind: full",
+                "efficiency: 70}\n  - {kind: full",
+                "3:61: `efficiency` is 70",
+            ),
+            ("kind: clos", "kind: mesh", "3:12: unknown value `mesh`, expected one of `clos`, `full_mesh`"),
+        ] {
+            let found = error(&format!("  grid: [128, 8]\n{}", TIERS.replacen(old, new, 1)));
+            assert!(found.starts_with(expected), "{found}\n{expected}");
+        }
+    }
+
+    /// The table of the vendor's performance models.
+    #[test]
+    fn built_in_networks_are_those_of_the_vendors_models() {
+        let profiles = DeviceProfile::load_all(&AssetFiles::embedded()).expect("the built-in profiles");
+        for profile in &profiles {
+            let network = profile.comm.as_ref();
+            let name = profile.device.as_str();
+            let a3 = (vec![48, 8, 2], vec![(196e9, 5.5), (196e9, 0.5), (224e9, 0.2)]);
+            let expected = match name {
+                name if name.contains("_A3_") => Some(a3),
+                name if name.ends_with("_PCIE") => Some((vec![8], vec![(64e9, 0.2)])),
+                name if name.contains("_A2_") => Some((vec![128, 8], vec![(25e9, 1.5), (196e9, 0.5)])),
+                _ => None,
+            };
+            let found = network.map(|network| {
+                let tiers = network.tiers.iter().map(|tier| (tier.gb_per_s * 1e9, tier.latency_us));
+                (network.grid.clone(), tiers.collect::<Vec<_>>())
+            });
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn variables_of_an_environment_are_read_back() {
+        let all = [
+            ("HCCL_ALGO", "level0:ring;level1:H-D_R"),
+            ("HCCL_BUFFSIZE", "200"),
+            ("HCCL_CONNECT_TIMEOUT", "600"),
+            ("HCCL_OP_EXPANSION_MODE", "AIV"),
+        ];
+        let all: BTreeMap<String, String> =
+            all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let key = hccl_environment(&all);
+        assert_eq!(key, "HCCL_ALGO=level0:ring;level1:H-D_R;HCCL_OP_EXPANSION_MODE=AIV");
+        let read = hccl_variables(&key);
+        assert_eq!(read["HCCL_ALGO"], "level0:ring;level1:H-D_R");
+        assert_eq!(read.len(), 2);
+        assert!(hccl_variables("").is_empty());
     }
 }

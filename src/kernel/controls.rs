@@ -20,7 +20,6 @@ pub(crate) enum ControlKernel {
     Vector,
 }
 
-/// End of a collection.
 #[derive(Serialize, Deserialize, Display, EnumString, VariantArray)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

@@ -29,7 +29,6 @@ const HASH: usize = 16;
 /// Maximum length of the start of a shortened stem, with space for `%`, `+` and the hash.
 const LONGEST_BEGIN: usize = LONGEST_STEM - HASH - 2;
 
-/// Suffixes for the cores of a variant.
 const VARIANT_CORES: [&str; 2] = ["_mix_aic", "_mix_aiv"];
 
 impl Failure for KernelNameError {

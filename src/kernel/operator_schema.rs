@@ -3,7 +3,6 @@
 
 use crate::base::yaml::split_outside_brackets;
 
-/// The signature of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorSchema {
     /// With namespace and overload, such as `aten::add.Tensor`.
@@ -14,7 +13,6 @@ pub struct OperatorSchema {
     pub(crate) returns_list: bool,
 }
 
-/// One argument of a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SchemaArgument {
     /// Its keyword.
@@ -27,7 +25,6 @@ pub(crate) struct SchemaArgument {
     pub(crate) keyword_only: bool,
 }
 
-/// Type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SchemaType {
     Tensor,
@@ -64,7 +61,6 @@ impl SchemaType {
     }
 }
 
-/// A text that is not a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{schema}` is not an operator schema: {problem}")]
 pub(crate) struct SchemaError {

@@ -112,7 +112,6 @@ pub(crate) fn keeps_input_shapes(kernel: &KernelName) -> bool {
     signature_rule(kernel).is_none()
 }
 
-/// Slot of a signature.
 #[derive(Clone, Copy)]
 struct SignatureSlot<'a> {
     dims: &'a [u64],
@@ -293,12 +292,174 @@ fn first_input_signature(case: &Case) -> Option<String> {
     Some(write_signature(case, &inputs, &signature_slots(&case.outputs)))
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignatureCells<'a> {
+    /// Such as `"4096,1024;1024"`, with or without the literal quotes.
+    pub shapes: &'a str,
+    /// Such as `DT_BF16;DT_BF16`.
+    pub dtypes: &'a str,
+    /// Such as `ND;FRACTAL_NZ`.
+    pub formats: &'a str,
+}
+
+/// Invalid cells of one side.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CellsError(String);
+
+impl SignatureCells<'_> {
+    /// Parses the cells into slots; empty slots at the end are removed.
+    pub fn parse(self) -> Result<Vec<Slot>, CellsError> {
+        let shapes = strip_quotes(self.shapes);
+        let dtypes = absent_to_empty(self.dtypes.trim());
+        if matches!(shapes, "N/A" | "NA" | "NULL" | "None") || (shapes.is_empty() && dtypes.is_empty()) {
+            return Ok(Vec::new());
+        }
+        let formats = absent_to_empty(self.formats.trim());
+        let dtype_slots: Vec<&str> = if dtypes.is_empty() { Vec::new() } else { dtypes.split(';').collect() };
+        let format_slots: Vec<&str> =
+            if formats.is_empty() { Vec::new() } else { formats.split(';').collect() };
+        let shape_slots: Vec<&str> = shapes.split(';').collect();
+        let mut slots = Vec::with_capacity(shape_slots.len());
+        for (index, shape) in shape_slots.iter().enumerate() {
+            let dims = parse_dims(shape, index, shapes)?;
+            let dtype = dtype_slots.get(index).and_then(|name| Dtype::parse(name));
+            let format = match format_slots.get(index).map(|name| name.trim()) {
+                None | Some("") => Some(TensorFormat::nd()),
+                Some(name) => TensorFormat::parse(name),
+            };
+            slots.push(match (dtype, format) {
+                (Some(dtype), Some(format)) => Some(Tensor { dims, dtype, format }),
+                (_, _) if dims.is_empty() => None,
+                (None, _)
+                    if dtype_slots.is_empty()
+                        || dtype_slots.get(index).is_some_and(|name| name.trim().is_empty()) =>
+                {
+                    return Err(CellsError(format!("slot {index} has a shape but no type")));
+                }
+                // A slot with a shape is a tensor, even with an undefined type or behind the last type.
+                (dtype, format) => Some(Tensor {
+                    dims,
+                    dtype: dtype.unwrap_or_else(Dtype::undefined),
+                    format: format.unwrap_or_else(TensorFormat::nd),
+                }),
+            });
+        }
+        // Some tools leave out the empty shapes at the end.
+        let further = dtype_slots.iter().enumerate().skip(shape_slots.len());
+        slots.extend(further.map(|(index, name)| scalar_slot(name, format_slots.get(index).copied())));
+        while slots.last().is_some_and(Option::is_none) {
+            slots.pop();
+        }
+        Ok(slots)
+    }
+}
+
+/// Returns the slot of a type without a shape: a scalar, or an omitted input for an undefined type.
+fn scalar_slot(dtype: &str, format: Option<&str>) -> Slot {
+    let format = match format.map(str::trim) {
+        None | Some("") => TensorFormat::nd(),
+        Some(name) => TensorFormat::parse(name)?,
+    };
+    Some(Tensor { dims: Vec::new(), dtype: Dtype::parse(dtype)?, format })
+}
+
+/// Strips blanks, and the layer of literal quotes of the profiler's shape cells.
+fn strip_quotes(cell: &str) -> &str {
+    let cell = cell.trim();
+    cell.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(cell).trim()
+}
+
+fn absent_to_empty(cell: &str) -> &str {
+    if matches!(cell, "N/A" | "NA") { "" } else { cell }
+}
+
+/// Parses `4096,1,128`, also with one pair of parentheses and blanks; empty for a scalar.
+fn parse_dims(shape: &str, slot: usize, cell: &str) -> Result<Vec<u64>, CellsError> {
+    let shape = shape.trim();
+    let shape = shape.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(shape).trim();
+    if shape.is_empty() {
+        return Ok(Vec::new());
+    }
+    shape
+        .split(',')
+        .map(|dim| {
+            let dim = dim.trim();
+            let digits = !dim.is_empty() && dim.len() <= 18 && dim.bytes().all(|byte| byte.is_ascii_digit());
+            digits
+                .then(|| dim.parse().ok())
+                .flatten()
+                .ok_or_else(|| CellsError(format!("`{dim}` is not a dimension (slot {slot} of `{cell}`)")))
+        })
+        .collect()
+}
+
+/// Slots of one side with their indices.
+type NumberedSlots<'a> = Vec<(usize, &'a Slot)>;
+
+/// Describes the first difference between a case and a record, inputs in `host_slots` left out; `None` if they match.
+pub(crate) fn signature_mismatch(
+    case: &Case,
+    host_slots: &[usize],
+    recorded_inputs: &[Slot],
+    recorded_outputs: &[Slot],
+) -> Option<String> {
+    fn device_inputs<'a>(slots: &'a [Slot], host_slots: &[usize]) -> NumberedSlots<'a> {
+        slots.iter().enumerate().filter(|(slot, _)| !host_slots.contains(slot)).collect()
+    }
+    let inputs = device_inputs(&case.inputs, host_slots);
+    let mismatch = side_mismatch("input", &inputs, &device_inputs(recorded_inputs, host_slots));
+    if mismatch.is_some() || case.outputs.is_empty() || recorded_outputs.is_empty() {
+        // Kernels that work in place show no outputs.
+        return mismatch;
+    }
+    let mut sides =
+        [case.outputs.as_slice(), recorded_outputs].map(|slots| slots.iter().enumerate().collect());
+    // Omitted results follow the others without dimensions, or are not shown.
+    let length = case.outputs.len().min(recorded_outputs.len());
+    let is_omitted = |(_, slot): &(usize, &Slot)| slot.as_ref().is_none_or(Tensor::is_scalar);
+    for slots in &mut sides {
+        let slots: &mut NumberedSlots<'_> = slots;
+        while slots.len() > length && slots.last().is_some_and(is_omitted) {
+            slots.pop();
+        }
+    }
+    let [outputs, recorded_outputs] = sides;
+    side_mismatch("output", &outputs, &recorded_outputs)
+}
+
+fn side_mismatch(side: &str, expected: &NumberedSlots<'_>, recorded: &NumberedSlots<'_>) -> Option<String> {
+    if expected.len() != recorded.len() {
+        return Some(format!("recorded with {} {side}s, the case has {}", recorded.len(), expected.len()));
+    }
+    let mut pairs = expected.iter().zip(recorded);
+    let ((slot, expected), (_, recorded)) =
+        pairs.find(|((_, expected), (_, recorded))| !slots_match(expected, recorded))?;
+    let describe = |slot: &Slot| slot.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
+    Some(format!("{side} {slot} was recorded as {}, the case has {}", describe(recorded), describe(expected)))
+}
+
+fn slots_match(expected: &Slot, recorded: &Slot) -> bool {
+    match (expected, recorded) {
+        // The framework selects the type of a scalar, not the caller.
+        (Some(expected), Some(recorded)) => {
+            expected.dims == recorded.dims
+                && (expected.is_scalar()
+                    || (expected.dtype.may_be_recorded_as(&recorded.dtype)
+                        && expected.format.same_layout(&recorded.format)))
+        }
+        (None, None) => true,
+        // The library that launches shows an omitted slot as empty or without dimensions.
+        (Some(only), None) | (None, Some(only)) => only.is_scalar(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernel::{CaseAttributes, KernelName, SignatureCells};
+    use crate::kernel::{CaseAttributes, KernelName};
 
     fn slots([shapes, dtypes, formats]: [&str; 3]) -> Vec<Slot> {
         SignatureCells { shapes, dtypes, formats }.parse().expect("readable cells")
@@ -480,6 +641,64 @@ mod tests {
         fn matmuls_of_other_sizes_have_other_signatures(sizes in proptest::array::uniform3(1_u64..6), others in proptest::array::uniform3(1_u64..6)) {
             let text = |[m, n, k]: [u64; 3]| gemm(&format!("{k},{m};{k},{n}"), "ND;ND", &format!("{m},{n}"));
             prop_assert_eq!(text(sizes) == text(others), sizes == others);
+        }
+    }
+
+    fn parse(shapes: &str, dtypes: &str, formats: &str) -> Result<Vec<Slot>, CellsError> {
+        SignatureCells { shapes, dtypes, formats }.parse()
+    }
+
+    #[test]
+    fn scalars_are_slots() {
+        let slots = parse("\"4096;\"", "FLOAT;FLOAT", "ND;ND").expect("a tensor and a scalar");
+        assert_eq!(slots.len(), 2);
+        assert!(slots[1].as_ref().is_some_and(Tensor::is_scalar));
+        assert_eq!(parse("\"\"", "INT32", "ND").expect("a scalar").len(), 1);
+        assert_eq!(parse("\";;\"", "DOUBLE;DOUBLE;DOUBLE", "ND;ND;ND").expect("three scalars").len(), 3);
+    }
+
+    #[test]
+    fn omitted_slots_are_kept_except_at_end() {
+        let slots =
+            parse("1,2;;3;;", "FLOAT;DT_UNDEFINED;INT8;UNDEFINED;DT_UNDEFINED", "ND;NULL;ND;NULL;NULL")
+                .expect("optional inputs left out");
+        assert_eq!(slots.len(), 3);
+        assert!(slots[1].is_none());
+        assert_eq!(parse("N/A", "N/A", "N/A"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn text_is_refused_as_a_shape() {
+        for cell in ["__import__('os')", "4096;$(reboot)", "-1,4", "1e3", "4,,4", "99999999999999999999"] {
+            assert!(
+                parse(cell, "FLOAT;FLOAT", "ND;ND")
+                    .is_err_and(|error| error.0.contains("is not a dimension")),
+                "{cell}"
+            );
+        }
+        for types in ["", "FLOAT;"] {
+            let error = parse("4;4", types, "ND").expect_err("a shape without a type");
+            assert!(error.0.contains("has a shape but no type"), "{error}");
+        }
+    }
+
+    /// Rows of `MaskedFill` and `Slice` that another tool's grid writes.
+    #[test]
+    fn slots_with_only_a_type_or_only_a_shape_at_the_end_are_read() {
+        let scalar =
+            parse("\"1,128;1,128\"", "INT32;BOOL;INT32", "ND;ND;ND").expect("a scalar behind tensors");
+        assert_eq!(Ok(scalar), parse("1,128;1,128;", "INT32;BOOL;INT32", "ND;ND;ND"));
+        let omitted = parse("4", "FLOAT;DT_UNDEFINED", "ND;NULL").expect("an omitted input behind a tensor");
+        assert_eq!(Ok(omitted), parse("4", "FLOAT", "ND"));
+        let slots = parse("1,128;2;2;2;2", "INT32;INT64;INT64", "ND;ND;ND").expect("shapes behind the types");
+        let last = slots.last().and_then(Option::as_ref).expect("a tensor");
+        assert!(slots.len() == 5 && last.dtype.is_undefined() && last.dims == [2], "{last}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_cells_are_handled(shapes in "[0-9,;()\" NA/-]{0,30}", dtypes in "[A-Z_0-9;]{0,30}", formats in "[A-Z_;]{0,30}") {
+            let _ = parse(&shapes, &dtypes, &formats);
         }
     }
 }

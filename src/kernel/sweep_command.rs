@@ -13,7 +13,6 @@ const DEFAULT_LADDER_END: u64 = 512 << 20;
 /// `npubench comm run` for one collective, which a shell accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SweepCommand<'c> {
-    /// Folder of the database.
     pub(crate) database: &'c Path,
     pub(crate) data_kind: DataKind,
     pub(crate) collective: CollectiveKind,
@@ -35,7 +34,6 @@ pub(crate) struct SweepCommand<'c> {
 pub(crate) enum CommandSizes {
     /// Those of `comm run` without an option.
     Default,
-    /// A list.
     Listed(Vec<u64>),
     /// Doubled sizes from the first to the second.
     Ladder(u64, u64),

@@ -1,8 +1,6 @@
-//! Tensors and slots of a kernel's signature.
+//! Tensors and slots of a kernel's signature: shapes, element types, memory formats.
 
 use std::fmt;
-
-use super::{Dtype, TensorFormat};
 
 /// Slot of a signature: a tensor, or `None` for an omitted optional input.
 pub type Slot = Option<Tensor>;
@@ -14,7 +12,6 @@ pub struct Tensor {
     pub dims: Vec<u64>,
     /// Element type.
     pub dtype: Dtype,
-    /// Memory format.
     pub format: TensorFormat,
 }
 
@@ -60,5 +57,338 @@ impl fmt::Display for Tensor {
             write!(f, " {name}")?;
         }
         Ok(())
+    }
+}
+
+/// Element type of a tensor: `BF16`, `DT_BF16` and `BFLOAT16` are one type; an unknown name is kept.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dtype {
+    /// IEEE single precision.
+    Float,
+    /// IEEE half precision.
+    Float16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE double precision.
+    Double,
+    /// Signed 8 bit.
+    Int8,
+    /// Unsigned 8 bit.
+    Uint8,
+    /// Signed 16 bit.
+    Int16,
+    /// Signed 32 bit.
+    Int32,
+    /// Signed 64 bit.
+    Int64,
+    /// One byte, 0 or 1.
+    Bool,
+    /// An unknown type with the profiler's name.
+    Other(String),
+}
+
+/// (type, the profiler's name, torch's name, bytes, further spellings)
+type DtypeSpellings = (Dtype, &'static str, &'static str, u64, &'static [&'static str]);
+
+const KNOWN: [DtypeSpellings; 10] = [
+    (Dtype::Float, "FLOAT", "float32", 4, &["FLOAT32", "FP32"]),
+    (Dtype::Float16, "FLOAT16", "float16", 2, &["FP16"]),
+    (Dtype::Bf16, "DT_BF16", "bfloat16", 2, &["BF16", "BFLOAT16"]),
+    (Dtype::Double, "DOUBLE", "float64", 8, &["FLOAT64"]),
+    (Dtype::Int8, "INT8", "int8", 1, &[]),
+    (Dtype::Uint8, "UINT8", "uint8", 1, &[]),
+    (Dtype::Int16, "INT16", "int16", 2, &[]),
+    (Dtype::Int32, "INT32", "int32", 4, &[]),
+    (Dtype::Int64, "INT64", "int64", 8, &[]),
+    (Dtype::Bool, "BOOL", "bool", 1, &[]),
+];
+
+/// Types of outputs that torch_npu does not have: it packs eight INT4 into an INT32.
+const WITHOUT_TORCH_TYPE: [&str; 4] = ["INT4", "UINT16", "UINT32", "UINT64"];
+
+/// Further types of CANN, which profiles may show.
+const OTHER_CANN_TYPES: [&str; 14] = [
+    "INT2",
+    "UINT1",
+    "STRING",
+    "COMPLEX32",
+    "COMPLEX64",
+    "COMPLEX128",
+    "HIFLOAT8",
+    "FLOAT8_E4M3FN",
+    "FLOAT8_E5M2",
+    "FLOAT8_E8M0",
+    "FLOAT6_E2M3",
+    "FLOAT6_E3M2",
+    "FLOAT4_E1M2",
+    "FLOAT4_E2M1",
+];
+
+impl Dtype {
+    /// Eight of them are an INT32 in torch.
+    pub(crate) const INT4: &'static str = "INT4";
+    /// Type that CANN gives tensors of bits, such as scales of products, which torch_npu passes as INT64.
+    pub(crate) const UINT64: &'static str = "UINT64";
+    /// Name for the type of a tensor whose record has a shape and no type.
+    const UNDEFINED: &'static str = "DT_UNDEFINED";
+
+    /// Type of a tensor whose record has a shape and no type.
+    pub(crate) fn undefined() -> Self {
+        Self::Other(Self::UNDEFINED.to_owned())
+    }
+
+    /// Returns true for the type of a tensor whose record has no type.
+    pub(crate) fn is_undefined(&self) -> bool {
+        matches!(self, Self::Other(name) if name == Self::UNDEFINED)
+    }
+
+    /// Returns true for types that outputs of an entry may have.
+    pub(crate) fn is_recordable(&self) -> bool {
+        self.torch_name().is_some() || WITHOUT_TORCH_TYPE.contains(&self.as_str())
+    }
+
+    /// Parses a name; `None` for a slot without a tensor (`DT_UNDEFINED`, `UNDEFINED`, `NULL`, `N/A` or empty).
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let name = name.trim();
+        let bare = name.strip_prefix("DT_").unwrap_or(name);
+        if matches!(bare, "" | "UNDEFINED" | "NULL" | "NONE" | "None" | "N/A" | "NA") {
+            return None;
+        }
+        let known = KNOWN.iter().find(|(_, profiler, _, _, more)| {
+            profiler.strip_prefix("DT_").unwrap_or(profiler) == bare || more.contains(&bare)
+        });
+        Some(known.map_or_else(|| Self::Other(name.to_owned()), |entry| entry.0.clone()))
+    }
+
+    pub(crate) fn known_names() -> impl Iterator<Item = &'static str> {
+        KNOWN.iter().map(|entry| entry.1)
+    }
+
+    pub(crate) fn is_of_cann(&self) -> bool {
+        let name = self.as_str();
+        let bare = name.strip_prefix("DT_").unwrap_or(name);
+        self.known_spellings().is_some()
+            || WITHOUT_TORCH_TYPE.contains(&bare)
+            || OTHER_CANN_TYPES.contains(&bare)
+    }
+
+    /// Returns the names of the types of CANN, those of torch first.
+    pub(crate) fn cann_names() -> impl Iterator<Item = &'static str> {
+        let known =
+            KNOWN.iter().flat_map(|entry| [entry.1, entry.2].into_iter().chain(entry.4.iter().copied()));
+        known.chain(WITHOUT_TORCH_TYPE).chain(OTHER_CANN_TYPES)
+    }
+
+    /// Parses a name of torch, such as `bfloat16`.
+    pub(crate) fn from_torch(name: &str) -> Option<Self> {
+        KNOWN.iter().find(|entry| entry.2 == name).map(|entry| entry.0.clone())
+    }
+
+    fn known_spellings(&self) -> Option<&'static DtypeSpellings> {
+        KNOWN.iter().find(|entry| entry.0 == *self)
+    }
+
+    /// Returns the profiler's name.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Other(name) => name,
+            known => known.known_spellings().map_or("", |entry| entry.1),
+        }
+    }
+
+    /// Returns the name of the attribute of `torch`; `None` for unknown types.
+    pub(crate) fn torch_name(&self) -> Option<&'static str> {
+        self.known_spellings().map(|entry| entry.2)
+    }
+
+    /// Returns torch's name of the type of tensors that are passed for an input of this type: INT64 for UINT64, which
+    /// torch_npu does not have.
+    pub(crate) fn passed_torch_name(&self) -> Option<&'static str> {
+        let passed = if self.as_str() == Self::UINT64 { &Self::Int64 } else { self };
+        passed.torch_name()
+    }
+
+    /// Returns true if a profile may show an input of this type as the other one: CANN turns the INT64 of bits into UINT64.
+    pub(crate) fn may_be_recorded_as(&self, recorded: &Self) -> bool {
+        let is_of_bits = |dtype: &Self| *dtype == Self::Int64 || dtype.as_str() == Self::UINT64;
+        self == recorded || is_of_bits(self) && is_of_bits(recorded)
+    }
+
+    /// Returns the bytes of one element; `None` for unknown types.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        match self.as_str() {
+            Self::UINT64 => Some(8),
+            _ => self.known_spellings().map(|entry| entry.3),
+        }
+    }
+
+    pub(crate) const fn is_float(&self) -> bool {
+        matches!(self, Self::Float | Self::Float16 | Self::Bf16 | Self::Double)
+    }
+
+    /// Returns true for the types of sizes, orders and axes.
+    pub(crate) const fn is_index(&self) -> bool {
+        matches!(self, Self::Int32 | Self::Int64)
+    }
+
+    /// Promotes types as torch does: by tensors with dimensions, or by scalars if there are no others. The error is the
+    /// reason why there is no common type.
+    pub(crate) fn promote_slots(slots: &[Slot]) -> Result<Self, String> {
+        let only_scalars = slots.iter().flatten().all(Tensor::is_scalar);
+        let deciding = slots.iter().flatten().filter(|tensor| only_scalars || !tensor.is_scalar());
+        let mut dtypes = deciding.map(|tensor| &tensor.dtype);
+        let first = dtypes.next().cloned().ok_or_else(|| "no input decides the output type".to_owned())?;
+        dtypes.try_fold(first, |left, right| {
+            left.promote_with(right).ok_or_else(|| format!("{left} and {right} have no common type"))
+        })
+    }
+
+    /// Returns the common type of tensors with dimensions, by torch's promotion; `None` for unknown types.
+    pub(crate) fn promote_with(&self, other: &Self) -> Option<Self> {
+        if self == other {
+            return Some(self.clone());
+        }
+        let rank = |dtype: &Self| match dtype {
+            Self::Bool => Some(0),
+            Self::Uint8 | Self::Int8 => Some(1),
+            Self::Int16 => Some(2),
+            Self::Int32 => Some(3),
+            Self::Int64 => Some(4),
+            Self::Float16 | Self::Bf16 => Some(5),
+            Self::Float => Some(6),
+            Self::Double => Some(7),
+            Self::Other(_) => None,
+        };
+        let (left, right) = (rank(self)?, rank(other)?);
+        match (left, right) {
+            (1, 1) => Some(Self::Int16),
+            (5, 5) => Some(Self::Float),
+            _ if left > right => Some(self.clone()),
+            _ => Some(other.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Arrangement of a tensor's elements in device memory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TensorFormat {
+    /// Row-major in the order of the dimensions. The profiler shows it under several names (`ND`, `NCHW`, `NCL`,
+    /// `FORMAT_ND` …) which differ by rank and by the library that built the tensor, not by layout.
+    Base(String),
+    /// A blocked layout such as `FRACTAL_NZ`, which is another kernel variant.
+    Private(String),
+}
+
+const BASE: [&str; 5] = ["ND", "NCL", "NCHW", "NCDHW", "NHWC"];
+
+/// Formats of CANN that are not row-major.
+const BLOCKED: [&str; 13] = [
+    "FRACTAL_NZ",
+    "FRACTAL_NZ_C0_16",
+    "FRACTAL_NZ_C0_32",
+    "FRACTAL_Z",
+    "FRACTAL_Z_3D",
+    "FRACTAL_ZN_LSTM",
+    "FRACTAL_ZN_RNN",
+    "NC1HWC0",
+    "NC1HWC0_C04",
+    "NDC1HWC0",
+    "HWCN",
+    "NDHWC",
+    "ND_RNN_BIAS",
+];
+
+impl TensorFormat {
+    /// Returns the row-major format `ND`.
+    pub fn nd() -> Self {
+        Self::Base("ND".to_owned())
+    }
+
+    /// Parses a name of the profiler or a database; `None` for a slot without a tensor.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let name = name.trim();
+        let bare = name.strip_prefix("FORMAT_").unwrap_or(name);
+        match bare {
+            "" | "NULL" | "NONE" | "None" | "N/A" | "NA" | "UNDEFINED" => None,
+            base if BASE.contains(&base) => Some(Self::Base(base.to_owned())),
+            private => Some(Self::Private(private.to_owned())),
+        }
+    }
+
+    pub(crate) fn is_of_cann(&self) -> bool {
+        self.private().is_none_or(|name| BLOCKED.contains(&name))
+    }
+
+    /// Returns the names of the formats of CANN.
+    pub(crate) fn cann_names() -> impl Iterator<Item = &'static str> {
+        BASE.into_iter().chain(BLOCKED)
+    }
+
+    /// Returns the profiler's name.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Base(name) | Self::Private(name) => name,
+        }
+    }
+
+    /// Returns the name of a blocked layout; `None` for row-major.
+    pub(crate) fn private(&self) -> Option<&str> {
+        match self {
+            Self::Private(name) => Some(name),
+            Self::Base(_) => None,
+        }
+    }
+
+    pub(crate) fn same_layout(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Base(_), Self::Base(_)) => true,
+            (left, right) => left == right,
+        }
+    }
+}
+
+impl fmt::Display for TensorFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_type_are_one_type() {
+        for name in ["BF16", "DT_BF16", "BFLOAT16", "DT_BFLOAT16"] {
+            assert_eq!(Dtype::parse(name), Some(Dtype::Bf16), "{name}");
+        }
+        assert_eq!(Dtype::parse("DT_FLOAT"), Some(Dtype::Float));
+        assert_eq!(Dtype::parse("HIFLOAT8"), Some(Dtype::Other("HIFLOAT8".to_owned())));
+        assert_eq!(Dtype::parse("DT_UNDEFINED"), None);
+    }
+
+    #[test]
+    fn bits_are_passed_as_int64_and_may_be_recorded_as_either() {
+        let bits = Dtype::parse("UINT64").expect("a type");
+        assert_eq!(
+            (bits.torch_name(), bits.passed_torch_name(), bits.bytes()),
+            (None, Some("int64"), Some(8))
+        );
+        assert!(bits.may_be_recorded_as(&Dtype::Int64) && Dtype::Int64.may_be_recorded_as(&bits));
+        assert!(!Dtype::Int32.may_be_recorded_as(&bits) && !bits.may_be_recorded_as(&Dtype::Float));
+    }
+
+    #[test]
+    fn promotion_follows_torch() {
+        assert_eq!(Dtype::Float.promote_with(&Dtype::Bf16), Some(Dtype::Float));
+        assert_eq!(Dtype::Bf16.promote_with(&Dtype::Float16), Some(Dtype::Float));
+        assert_eq!(Dtype::Int64.promote_with(&Dtype::Bf16), Some(Dtype::Bf16));
+        assert_eq!(Dtype::Uint8.promote_with(&Dtype::Int8), Some(Dtype::Int16));
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     },
     kernel::{
         CacheState, CaseId, CheckOutcome, IdentifiedCase, KernelName, catalogue::Catalogue,
-        device_profile::DeviceProfile, timestamp::Timestamp,
+        device::DeviceProfile, timestamp::Timestamp,
     },
     measure::vendor_check::{CheckSettings, check_cases, installed_software, planned_call_digest},
 };

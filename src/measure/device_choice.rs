@@ -6,7 +6,7 @@ use crate::base::command_error::CommandError;
 use crate::{
     base::{assets::AssetFiles, files::ScratchFolder, print::print_note},
     database::Database,
-    kernel::{DataKind, device_profile::DeviceProfile, soc_of_chip},
+    kernel::{DataKind, device::DeviceProfile, soc_of_chip},
     measure::{
         device::{self, PlatformConfig, npu_smi::NpuChip},
         vendor_check::first_device_soc,

@@ -16,7 +16,7 @@ use crate::{
     },
     kernel::{
         CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, catalogue::Catalogue,
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
     },
     measure::{
         engine::{AssessmentRules, ReassessedCollection, find_changes, rewrite_rows},

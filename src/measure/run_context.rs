@@ -37,7 +37,7 @@ use crate::{
     kernel::{
         CaseId, DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint,
         catalogue::Catalogue,
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
         render::{ScriptCommunication, overridden_variables},
         timestamp::format_clock,
     },

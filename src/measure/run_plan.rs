@@ -16,7 +16,7 @@ use crate::{
     },
     kernel::{
         CacheState, CaseId, CaseOutcome, CheckMethod, CheckOutcome, CheckVerdict, IdentifiedCase, KernelName,
-        Verdict, catalogue::Catalogue, device_profile::DeviceProfile,
+        Verdict, catalogue::Catalogue, device::DeviceProfile,
     },
     measure::{evidence::LedgerRows, vendor_check::installed_software, verify::JointEstimates},
 };

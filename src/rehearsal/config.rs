@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::HostError;
 use crate::{
     base::{assets::AssetFiles, stats::hash_numbers},
-    kernel::{LogicalDeviceId, Nanos, device_profile::DeviceProfile},
+    kernel::{LogicalDeviceId, Nanos, device::DeviceProfile},
     rehearsal::fault_plan::{FaultPlan, HostDefect, RehearsedContainer},
 };
 

@@ -16,7 +16,7 @@ use super::{
 use crate::base::command_error::Failure;
 use crate::{
     base::{assets::AssetError, yaml::YamlError},
-    kernel::{catalogue::Catalogue, device_profile::DeviceProfile, render::shell_quoted},
+    kernel::{catalogue::Catalogue, device::DeviceProfile, render::shell_quoted},
 };
 
 /// The Python packages, by their place below `python/`.

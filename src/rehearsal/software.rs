@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{kernel::device_profile::DeviceProfile, rehearsal::fault_plan::StandInSoftware};
+use crate::{kernel::device::DeviceProfile, rehearsal::fault_plan::StandInSoftware};
 
 /// Version in the sources of the Python packages.
 const VERSION_IN_SOURCE: &str = "0+rehearsal";

@@ -23,7 +23,7 @@ use crate::{
     base::stats::{hash_numbers, hash_text, signed_unit_deviate},
     kernel::{
         Nanos,
-        device_profile::{ComputeUnit, DeviceProfile, KernelWork},
+        device::{ComputeUnit, DeviceProfile, KernelWork},
     },
     rehearsal::fault_plan::{NoisyLaunch, RehearsedNoise},
 };

@@ -147,7 +147,7 @@ fn an_expression_of_many_terms_is_refused_with_its_place() {
         ran.stderr
     };
     insta::assert_snapshot!(refused("long.yaml"), @"
-    error: long.yaml:6:22: pattern `p`: `t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t…`: more than 400 operators at column 802
+    error: long.yaml:6:22: pattern `p`: `t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t+t…`: more than 800 operators at column 1602
     hint: docs/grids.md explains every key
     ");
     insta::assert_snapshot!(refused("deep.yaml"), @"

@@ -16,7 +16,7 @@ use npubench::{
     },
     kernel::{
         Case, CaseAttributes, KernelName, MemoryFootprint, SignatureCells, Slot, catalogue::Catalogue,
-        default_memory_budget, device_profile::DeviceProfile,
+        default_memory_budget, device::DeviceProfile,
     },
     profile::{ProfileFile, ReadOptions, RecordGroups, add_table},
 };

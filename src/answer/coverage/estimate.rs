@@ -11,7 +11,7 @@ use crate::{
     },
     kernel::{
         Dtype, KernelName, Nanos, TensorFormat,
-        device_profile::{ComputeUnit, DeviceProfile, KernelWork},
+        device::{ComputeUnit, DeviceProfile, KernelWork},
     },
 };
 

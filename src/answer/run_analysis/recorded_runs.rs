@@ -12,7 +12,7 @@ use crate::{
         lookup_database::LookupDatabase,
     },
     base::{assets::AssetFiles, command_error::CommandError, print::print_note},
-    kernel::{DataKind, catalogue::Catalogue, device_profile::DeviceProfile},
+    kernel::{DataKind, catalogue::Catalogue, device::DeviceProfile},
     profile::{
         device_of_profile,
         timeline::{

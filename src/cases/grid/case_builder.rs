@@ -3,7 +3,7 @@
 use super::definition::{AttributeTemplate, CandidateSpace};
 use crate::kernel::{
     Case, CaseAttributes, Dims, MemoryFootprint, TensorFormat,
-    catalogue::{Bindings, CompiledExpr, ExprValue},
+    expression::{Bindings, CompiledExpr, ExprValue},
 };
 
 /// Builder of a space's cases, one at a time.

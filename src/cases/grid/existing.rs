@@ -29,7 +29,6 @@ impl ExistingCases {
         self.signatures.insert(Self::key(case))
     }
 
-    /// Returns true if the case exists.
     pub fn contains(&self, case: &Case) -> bool {
         self.signatures.contains(&Self::key(case))
     }

@@ -13,36 +13,32 @@ use super::{
 use crate::kernel::{
     Case, KernelName, MemoryFootprint,
     case_filter::{CaseFilter, CaseValues},
-    catalogue::{CatalogueEntry, CompiledExpr, CompiledRule},
-    device_profile::DeviceProfile,
+    catalogue::{CatalogueEntry, CompiledRule},
+    device::DeviceProfile,
+    expression::CompiledExpr,
 };
 
 /// Origin of a kernel's candidates.
 #[derive(Clone, Debug)]
 pub enum CandidateSource<'a> {
-    /// Candidates of grid patterns.
     Grid(Vec<&'a CandidateSpace>),
     /// Mutants of cases, of this kernel or of those whose work it does in INT8.
     Mutation {
         /// Mutations, catalogue and device.
         mutator: CaseMutator<'a>,
-        /// Cases that are mutated.
         cases: Vec<&'a Case>,
     },
-    /// Cases as they are.
     Listed(Vec<&'a ListedCase>),
 }
 
 /// Case that becomes a row without a change.
 #[derive(Clone, Debug)]
 pub struct ListedCase {
-    /// The case.
     pub case: Case,
     /// Origin of the row: its provenance without the seed, which starts with `grid `.
     pub origin: String,
 }
 
-/// Parameters of a selection.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectionRequest<'a> {
     /// Catalogue entry of the kernel; without one every candidate is rejected.
@@ -51,7 +47,6 @@ pub struct SelectionRequest<'a> {
     pub budget: u64,
     /// Rows wanted of this source, earlier rows of it included; `None` for all valid candidates.
     pub rows: Option<usize>,
-    /// Seed of the sample.
     pub seed: u64,
     /// Filter of the valid candidates; `None` for all.
     pub filter: Option<&'a CaseFilter>,
@@ -65,11 +60,9 @@ pub(crate) struct AxisRange {
     pub(crate) values: usize,
 }
 
-/// Mutants of one mutation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MutationCount {
     pub(crate) candidates: u64,
-    /// Selected mutants.
     pub rows: u64,
 }
 
@@ -77,9 +70,7 @@ pub struct MutationCount {
 #[derive(Debug)]
 pub struct SelectedRows<'a> {
     pub(crate) kernel: &'a KernelName,
-    /// Origin of the candidates.
     pub(crate) source: CandidateSource<'a>,
-    /// All candidates.
     pub candidates: u64,
     /// Rejected candidates by reason: one item for each space of a grid, or one for all mutants.
     pub(crate) rejected_by_part: Vec<BTreeMap<RejectReason, RejectCount>>,
@@ -93,10 +84,8 @@ pub struct SelectedRows<'a> {
     seed: u64,
 }
 
-/// A selected candidate.
 #[derive(Debug)]
 pub struct SelectedRow<'r> {
-    /// Its case.
     pub case: &'r Case,
     origin: RowOrigin<'r>,
     seed: u64,
@@ -356,7 +345,6 @@ impl<'a> SelectedRows<'a> {
         vec![valid.len()]
     }
 
-    /// Returns all rejected candidates by reason.
     pub fn rejected(&self) -> BTreeMap<&RejectReason, RejectCount> {
         let mut all: BTreeMap<&RejectReason, RejectCount> = BTreeMap::new();
         for (reason, count) in self.rejected_by_part.iter().flatten() {

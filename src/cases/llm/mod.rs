@@ -42,7 +42,6 @@ pub struct LlmModel {
     pub intermediate_size: Option<u64>,
     /// Experts, if it has any.
     pub experts: Option<ExpertSizes>,
-    /// Parallel degrees of its layouts.
     pub layouts: ParallelDegrees,
     /// Number formats of its products.
     pub quantisation: Vec<QuantisationScheme>,
@@ -63,7 +62,6 @@ pub enum LlmAttention {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupedQuery {
-    /// Query heads.
     pub heads: u64,
     /// Key heads, and as many value heads.
     pub kv_heads: u64,
@@ -78,7 +76,6 @@ pub struct GroupedQuery {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatentAttention {
-    /// Heads.
     pub heads: u64,
     /// Rank of the queries' vector; omitted if queries are projected directly.
     pub q_lora_rank: Option<u64>,
@@ -98,7 +95,6 @@ pub struct LatentAttention {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SparseIndexer {
-    /// Its heads.
     pub heads: u64,
     /// Width of a head.
     pub head_dim: u64,
@@ -110,7 +106,6 @@ pub struct SparseIndexer {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpertSizes {
-    /// Experts of a layer.
     pub experts: u64,
     /// Experts used by each token.
     pub top_k: u64,

@@ -42,12 +42,9 @@ pub struct LayoutError(String);
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParallelDegrees {
-    /// Tensor parallel.
     pub tp: Vec<u64>,
-    /// Expert parallel.
     #[serde(default = "only_one")]
     pub ep: Vec<u64>,
-    /// Data parallel.
     #[serde(default = "only_one")]
     pub dp: Vec<u64>,
 }
@@ -92,13 +89,11 @@ impl ParallelDegrees {
 /// The share of one device in each layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceShare {
-    /// Query heads.
     pub heads: u64,
     /// Key and value heads, at least one; 1 where keys and values come from a vector that all heads share.
     pub(crate) kv_heads: u64,
     /// Width inside the dense feed-forward.
     pub(crate) intermediate_size: Option<u64>,
-    /// Experts.
     pub experts: Option<u64>,
     /// Width inside an expert.
     pub(crate) expert_intermediate_size: Option<u64>,

@@ -122,7 +122,6 @@ pub enum ProductKernel {
 /// A product with a weight of `n` columns and `k` rows, `count` of them; its rows are the tokens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WeightProduct {
-    /// Purpose.
     pub role: WeightProductRole,
     /// Columns of the result.
     pub n: u64,
@@ -130,9 +129,7 @@ pub struct WeightProduct {
     pub k: u64,
     /// Weights: experts or heads on the device, else 1.
     pub count: u64,
-    /// Type of the weights.
     pub weights: Dtype,
-    /// Type of the activations.
     pub activations: Dtype,
 }
 

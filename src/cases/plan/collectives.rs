@@ -6,7 +6,7 @@ use super::PlannedCase;
 use crate::kernel::{
     CaseOutcome, CollectiveCase, CollectiveKind, IdentifiedCase, Nanos, PartWeights, Tensor, Verdict,
     catalogue::{ArgumentValue, CallArgument, ResolvedCall},
-    device_profile::{ComputeUnit, DeviceProfile, KernelWork},
+    device::{ComputeUnit, DeviceProfile, KernelWork},
 };
 
 /// Name of the argument that describes the collective to the script.

@@ -8,7 +8,7 @@ use crate::{
     base::stats::{CaseCosts, LEAST_SAMPLES},
     kernel::{
         CacheState, Dtype, Nanos,
-        device_profile::{ComputeUnit, DeviceProfile, KernelWork},
+        device::{ComputeUnit, DeviceProfile, KernelWork},
     },
 };
 

@@ -17,7 +17,6 @@ use crate::{
 pub(crate) struct EqualCallEvidence {
     /// Reasons of the cases whose newest attempt ran as another kernel.
     pub(crate) ran_as_other_reasons: BTreeMap<CaseId, String>,
-    /// Cases with samples.
     pub(crate) cases_with_samples: BTreeSet<CaseId>,
 }
 

@@ -18,12 +18,10 @@ pub(crate) struct FilterEvidence {
     pub(crate) starts: BTreeMap<String, Nanos>,
     /// Name of the host of each run that states it.
     pub(crate) hosts: BTreeMap<String, String>,
-    /// Devices that measured each case.
     pub(crate) devices: BTreeMap<CaseId, Vec<u32>>,
     pub(crate) now: Nanos,
 }
 
-/// A filter of rows with the evidence of the ledger.
 #[derive(Clone, Debug)]
 pub(crate) struct RowFilter {
     pub(crate) filter: CaseFilter,
@@ -44,7 +42,6 @@ impl RowFilter {
     }
 }
 
-/// A table whose rows are filtered.
 #[derive(Debug)]
 pub(crate) struct FilteredTable<'a> {
     filter: &'a RowFilter,

@@ -23,7 +23,7 @@ use crate::{
         CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, CollectiveKind, DataKind,
         IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts,
         catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
         render::call_digest,
     },
 };
@@ -42,7 +42,6 @@ pub(crate) enum UpdateMode {
     All,
 }
 
-/// Criteria for the selection of cases.
 #[derive(Debug)]
 pub(crate) struct CaseSelection<'a> {
     pub update: UpdateMode,
@@ -78,11 +77,9 @@ pub(crate) struct RefusedCall {
     pub(crate) outcome: CaseOutcome,
 }
 
-/// A case to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedCase {
     pub case: IdentifiedCase,
-    /// The call resolved by the catalogue.
     pub call: ResolvedCall,
     /// Roofline bound of its duration on the device.
     pub fastest: Nanos,
@@ -108,9 +105,7 @@ impl PlannedCase {
 
 #[derive(Debug, Default)]
 pub(crate) struct RunPlan {
-    /// Cases to measure.
     pub cases: Vec<PlannedCase>,
-    /// Cases that are not launched, with their verdict.
     pub(crate) not_launched: Vec<(IdentifiedCase, CaseOutcome)>,
     /// Rows that cannot be read as cases: file, line and reason.
     pub unreadable_rows: Vec<String>,
@@ -220,7 +215,6 @@ impl RunPlan {
     }
 }
 
-/// Error of a selection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     #[error(transparent)]

@@ -13,7 +13,7 @@ use crate::{
         result_file::ResultFile,
     },
     database::Database,
-    kernel::{CollectiveKind, device_profile::DeviceProfile},
+    kernel::{CollectiveKind, device::DeviceProfile},
     measure::collective::{
         SweepFit, bandwidth_plot, compare_group_sizes, measured_sweeps::DatabaseSweeps,
         profile_network::network_of_profile,

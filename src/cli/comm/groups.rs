@@ -11,7 +11,7 @@ use crate::{
         exit::ExitStatus,
         print::{print_data, print_note},
     },
-    kernel::device_profile::DeviceProfile,
+    kernel::device::DeviceProfile,
     measure::collective::{
         devices_for, profile_network::network_of_profile, reachable_groups, tier_of_group,
     },

@@ -19,8 +19,8 @@ use crate::{
         Database, ImportReport, ImportedDuration, database_file::DatabaseFile, import_durations, save_tables,
     },
     kernel::{
-        CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, PartWeights,
-        device_profile::DeviceProfile, hccl_environment, hccl_variables,
+        CollectiveCase, CollectiveKind, DataKind, Dtype, KernelName, PartWeights, device::DeviceProfile,
+        hccl_environment, hccl_variables,
     },
     measure::collective::{
         TopologyError, measured_sweeps::parse_collective, profile_network::network_of_profile, tier_of_group,

@@ -1,7 +1,7 @@
 //! Values of a case by the names of filters.
 
-use super::{catalogue_names::dimension_values, evaluate::FilterValue};
-use crate::kernel::{Case, CaseAttributes, CaseId, catalogue::CatalogueEntry};
+use super::evaluate::FilterValue;
+use crate::kernel::{Case, CaseAttributes, CaseId, catalogue::CatalogueEntry, expression::ExprValue};
 
 /// A case with what is known about it. A value that is `None` or empty is missing.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +79,24 @@ impl CaseValues<'_> {
         let cell = self.cells.iter().find(|(column, cell)| column == name && CaseAttributes::has_value(cell));
         cell.map(|(_, cell)| FilterValue::Text(cell.trim().to_owned())).into_iter().collect()
     }
+}
+
+/// Returns the numbers of a dimension of a case, whatever the case of its letters; empty for a case that fits no form of
+/// the entry.
+fn dimension_values(entry: &CatalogueEntry, case: &Case, name: &str) -> Vec<f64> {
+    let names = entry.bindable_names().into_iter().filter(|bound| bound.eq_ignore_ascii_case(name));
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let Ok((_, bindings)) = entry.bound_names(case) else { return Vec::new() };
+    let numbers = names.into_iter().filter_map(|name| bindings.get(name)).flat_map(|value| match value {
+        ExprValue::Number(number) => vec![*number],
+        ExprValue::List(numbers) => numbers.clone(),
+        ExprValue::Bool(_) => Vec::new(),
+    });
+    #[expect(clippy::cast_precision_loss, reason = "dimensions are far below 2^53")]
+    numbers.map(|number| number as f64).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a comparison of sizes above 2^53 may round")]

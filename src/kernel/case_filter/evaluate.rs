@@ -1,60 +1,125 @@
 //! Evaluation of a filter for one case.
 
 use super::{
-    expr::{FilterExpr, FilterOperator},
+    CaseValues,
     names::{FilterType, parse_number, type_of_name},
+    text_of, word,
 };
-use crate::kernel::Dtype;
+use crate::kernel::{
+    Dtype,
+    expression::{BinaryOperator, Bindings, Expr, ExprErrorKind, ExprKind, ExprNode, ExprValue, evaluate},
+};
 
 /// A value of a case. A name may have several, such as the types of all tensors.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum FilterValue {
+pub(super) enum FilterValue {
     Text(String),
     Number(f64),
 }
 
-/// Returns true if a filter is true for the values that `lookup` returns. A name without a value makes each comparison
-/// false, also `!=` and `!~`.
-pub(super) fn matches(expr: &FilterExpr, lookup: &impl Fn(&str) -> Vec<FilterValue>) -> bool {
-    match expr {
-        FilterExpr::Comparison { name, operator, value } => {
-            compare(&name.text, *operator, &value.text, &lookup(&name.text))
+/// A part of a filter without a value for this case, such as a division with a remainder. Then nothing around it is true,
+/// as in a condition of a grid.
+#[derive(Debug)]
+pub(super) struct NoValue;
+
+/// Returns true if a condition is true for a case. A name without a value makes each comparison false, also `!=` and `!~`.
+pub(super) fn is_true(expr: &Expr, node: &ExprNode, case: &CaseValues<'_>) -> Result<bool, NoValue> {
+    match &node.kind {
+        ExprKind::Not(inner) => is_true(expr, inner, case).map(|inner| !inner),
+        ExprKind::Binary(BinaryOperator::And, left, right) => {
+            Ok(is_true(expr, left, case)? && is_true(expr, right, case)?)
         }
-        FilterExpr::Has(name) => !lookup(&name.text).is_empty(),
-        FilterExpr::Not(inner) => !matches(inner, lookup),
-        FilterExpr::And(left, right) => matches(left, lookup) && matches(right, lookup),
-        FilterExpr::Or(left, right) => matches(left, lookup) || matches(right, lookup),
+        ExprKind::Binary(BinaryOperator::Or, left, right) => {
+            Ok(is_true(expr, left, case)? || is_true(expr, right, case)?)
+        }
+        ExprKind::Has(name) => Ok(word(name).is_some_and(|name| !case.lookup(name).is_empty())),
+        ExprKind::Contains { left, right, negated } => {
+            let (Some(name), expected) = (word(left), Expected::new(expr, left, right)) else {
+                return Ok(false);
+            };
+            let found = case.lookup(name);
+            Ok(match negated {
+                false => found.iter().any(|one| expected.is_part(one)),
+                true => !found.is_empty() && found.iter().all(|one| !expected.is_part(one)),
+            })
+        }
+        ExprKind::Binary(operator, left, right) if word(left).is_some() => {
+            let mut expected = Expected::new(expr, left, right);
+            if expected.number.is_none() && matches!(expected.of, FilterType::Number | FilterType::Cell) {
+                expected.number = number(right, case)?;
+            }
+            Ok(compare(*operator, &expected, &case.lookup(word(left).unwrap_or_default())))
+        }
+        _ => match evaluate(node, &bindings(node, case)) {
+            Ok(ExprValue::Bool(truth)) => Ok(truth != 0),
+            Err(ExprErrorKind::Unknown(_)) => Ok(false),
+            Ok(_) | Err(_) => Err(NoValue),
+        },
     }
 }
 
-/// Compares the values of a name: one that fits is enough, but `!=` and `!~` must be true for all.
-fn compare(name: &str, operator: FilterOperator, value: &str, found: &[FilterValue]) -> bool {
-    let expected = Expected { of: type_of_name(name), text: value };
+/// Computes a number from names of the case; `None` if one of them has no number.
+#[expect(clippy::cast_precision_loss, reason = "a comparison of sizes above 2^53 may round")]
+fn number(node: &ExprNode, case: &CaseValues<'_>) -> Result<Option<f64>, NoValue> {
+    if let ExprKind::Text(_) = node.kind {
+        return Ok(None);
+    }
+    let computed = evaluate(node, &bindings(node, case)).and_then(|value| value.to_number());
+    match computed {
+        Ok(number) => Ok(Some(number as f64)),
+        Err(ExprErrorKind::Unknown(_)) => Ok(None),
+        Err(_) => Err(NoValue),
+    }
+}
+
+/// Returns the names of an expression that have whole numbers.
+fn bindings(node: &ExprNode, case: &CaseValues<'_>) -> Bindings {
+    let mut bindings = Bindings::default();
+    for name in node.names() {
+        let numbers = case.lookup(name).into_iter().map(|value| match value {
+            FilterValue::Number(number) => whole_number(number),
+            FilterValue::Text(text) => parse_number(FilterType::Cell, &text).and_then(whole_number),
+        });
+        match numbers.collect::<Option<Vec<i64>>>().as_deref() {
+            None | Some([]) => {}
+            Some([number]) => bindings.set(name, ExprValue::Number(*number)),
+            Some(several) => bindings.set(name, ExprValue::List(several.to_vec())),
+        }
+    }
+    bindings
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a whole number far below 2^63")]
+fn whole_number(number: f64) -> Option<i64> {
+    const MAX_EXACT: f64 = 9e15;
+    (number.fract() == 0.0 && number.abs() < MAX_EXACT).then_some(number as i64)
+}
+
+/// Compares the values of a name: one that fits is enough, but `!=` must be true for all.
+fn compare(operator: BinaryOperator, expected: &Expected<'_>, found: &[FilterValue]) -> bool {
     match operator {
-        FilterOperator::NotEqual => !found.is_empty() && found.iter().all(|one| !expected.is_equal(one)),
-        FilterOperator::NotContains => !found.is_empty() && found.iter().all(|one| !expected.is_part(one)),
-        FilterOperator::Equal => found.iter().any(|one| expected.is_equal(one)),
-        FilterOperator::Contains => found.iter().any(|one| expected.is_part(one)),
-        FilterOperator::Less => found.iter().any(|one| expected.is_ordered(one, |a, b| a < b)),
-        FilterOperator::LessOrEqual => found.iter().any(|one| expected.is_ordered(one, |a, b| a <= b)),
-        FilterOperator::Greater => found.iter().any(|one| expected.is_ordered(one, |a, b| a > b)),
-        FilterOperator::GreaterOrEqual => found.iter().any(|one| expected.is_ordered(one, |a, b| a >= b)),
+        BinaryOperator::Equal => found.iter().any(|one| expected.is_equal(one)),
+        BinaryOperator::NotEqual => !found.is_empty() && found.iter().all(|one| !expected.is_equal(one)),
+        _ => found.iter().any(|one| expected.is_ordered(one, operator)),
     }
 }
 
-/// The value that a filter gives.
+/// What a comparison has on its right.
 struct Expected<'a> {
     of: FilterType,
     text: &'a str,
+    number: Option<f64>,
 }
 
-impl Expected<'_> {
-    fn number(&self) -> Option<f64> {
-        parse_number(self.of, self.text)
+impl<'a> Expected<'a> {
+    fn new(expr: &'a Expr, left: &ExprNode, right: &'a ExprNode) -> Self {
+        let of = word(left).map_or(FilterType::Number, type_of_name);
+        let text = text_of(expr, right);
+        Self { of, text, number: parse_number(of, text) }
     }
 
     fn is_equal(&self, found: &FilterValue) -> bool {
-        match (found, self.number()) {
+        match (found, self.number) {
             (FilterValue::Number(found), Some(number)) => *found == number,
             (FilterValue::Number(_), None) => false,
             (FilterValue::Text(found), _) if self.of == FilterType::Dtype => self.is_dtype(found),
@@ -85,11 +150,18 @@ impl Expected<'_> {
         }
     }
 
-    fn is_ordered(&self, found: &FilterValue, is_in_order: impl Fn(f64, f64) -> bool) -> bool {
+    fn is_ordered(&self, found: &FilterValue, operator: BinaryOperator) -> bool {
         let found = match found {
             FilterValue::Number(found) => Some(*found),
             FilterValue::Text(found) => parse_number(self.of, found),
         };
-        found.zip(self.number()).is_some_and(|(found, number)| is_in_order(found, number))
+        let Some((found, number)) = found.zip(self.number) else { return false };
+        match operator {
+            BinaryOperator::Less => found < number,
+            BinaryOperator::LessEqual => found <= number,
+            BinaryOperator::Greater => found > number,
+            BinaryOperator::GreaterEqual => found >= number,
+            _ => false,
+        }
     }
 }

@@ -1,58 +1,113 @@
-//! Filters of cases, as users type them after `--filter`: text to tree, names, evaluation, errors with a place.
+//! Filters of cases, as users type them after `--filter`: an expression whose names stand for values of a case.
 
 mod case_values;
-mod catalogue_names;
-mod error;
 mod evaluate;
-mod expr;
-mod lexer;
 mod names;
-mod parser;
+
+use std::{collections::BTreeSet, fmt, ops::Range};
 
 pub(crate) use case_values::CaseValues;
-pub(crate) use error::FilterError;
 pub(crate) use names::FilterNames;
 
-use expr::FilterExpr;
+use super::expression::{Expr, ExprKind, ExprNode, SyntaxError};
+use crate::base::{command_error::Failure, exit::ExitStatus};
 
-/// A filter of cases with the text that a user gave.
 #[derive(Clone, Debug)]
-pub struct CaseFilter {
-    text: String,
-    expr: FilterExpr,
-}
+pub struct CaseFilter(Expr);
 
 impl CaseFilter {
     /// Parses a filter, such as `kernel ~ MatMul & m <= 64`. Fails with [`FilterError`] at the place of the fault.
     pub(crate) fn parse(text: &str) -> Result<Self, FilterError> {
-        let expr = parser::parse_filter(text).map_err(|fault| FilterError::new(text, fault))?;
-        Ok(Self { text: text.to_owned(), expr })
+        Expr::parse_any(text).map(Self).map_err(FilterError)
     }
 
     /// Fails with [`FilterError`] if a name does not exist, or its values cannot be compared in this way.
     pub(crate) fn check_names(&self, names: &FilterNames) -> Result<(), FilterError> {
-        names.check(&self.expr).map_err(|fault| FilterError::new(&self.text, fault))
+        names.check(&self.0).map_err(FilterError)
     }
 
     /// Returns true if the filter selects a case. Comparisons with missing values are false.
     pub(crate) fn matches(&self, case: &CaseValues<'_>) -> bool {
-        evaluate::matches(&self.expr, &|name| case.lookup(name))
+        evaluate::is_true(&self.0, &self.0.root, case).unwrap_or(false)
     }
 
-    /// Returns the text of the filter.
     pub(crate) fn as_str(&self) -> &str {
-        &self.text
+        self.0.as_str()
     }
 
-    /// Returns the names that the filter compares, each once.
-    pub(crate) fn used_names(&self) -> Vec<&str> {
-        let mut names = Vec::new();
-        self.expr.visit_names(&mut |name| {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        });
+    /// Returns all words that may be names.
+    pub(crate) fn used_names(&self) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        let mut open = vec![&self.0.root];
+        while let Some(node) = open.pop() {
+            names.extend(word(node));
+            open.extend(node.children());
+        }
         names
+    }
+}
+
+/// Returns the name that a node may be; a name with blanks or signs is in quotes.
+fn word(node: &ExprNode) -> Option<&str> {
+    match &node.kind {
+        ExprKind::Name(word) | ExprKind::Text(word) => Some(word),
+        _ => None,
+    }
+}
+
+/// Returns the text of a value: without its quotes, or as it stands in the filter.
+fn text_of<'a>(expr: &'a Expr, node: &'a ExprNode) -> &'a str {
+    match &node.kind {
+        ExprKind::Text(text) => text,
+        _ => expr.as_str().get(node.place.clone()).unwrap_or_default(),
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FilterError(SyntaxError);
+
+impl std::error::Error for FilterError {}
+
+impl Failure for FilterError {
+    fn hint(&self) -> String {
+        self.0.hint.clone()
+    }
+
+    fn exit_status(&self) -> ExitStatus {
+        ExitStatus::Usage
+    }
+}
+
+/// Most characters that are shown before the place of a fault, and from it on.
+const SHOWN_BEFORE: usize = 60;
+const SHOWN_FROM: usize = 60;
+/// Text in place of what is left out.
+const LEFT_OUT: &str = "...";
+
+/// The problem, the filter in one line, and a line with carets below the place. A long filter is cut around the place.
+impl fmt::Display for FilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SyntaxError { text, place, problem, .. } = &self.0;
+        let count = |range: Range<usize>| text.get(range).map_or(0, |text| text.chars().count());
+        let (before, marked) = (count(0..place.start), count(place.clone()).max(1));
+        let all = text.chars().count();
+        let (skipped, end) = match all <= SHOWN_BEFORE + SHOWN_FROM {
+            true => (0, all),
+            false => (before.saturating_sub(SHOWN_BEFORE), all.min(before + SHOWN_FROM)),
+        };
+        // A line break or another control character would move the carets.
+        let part = text.chars().skip(skipped).take(end - skipped);
+        let part: String = part.map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let start = if skipped > 0 { LEFT_OUT } else { "" };
+        let rest = if end < all { LEFT_OUT } else { "" };
+        let at_end = if place.is_empty() { " at the end" } else { "" };
+        let (blanks, carets) = (start.len() + before - skipped, marked.min((end - before).max(1)));
+        write!(
+            f,
+            "--filter: {problem}{at_end}\n  {start}{part}{rest}\n  {}{}",
+            " ".repeat(blanks),
+            "^".repeat(carets)
+        )
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    error::FilterFault,
-    expr::{FilterExpr, FilterOperator, FilterWord},
-};
+use super::{text_of, word};
 use crate::{
     base::suggest::did_you_mean_or,
-    kernel::{CaseAttributes, Dtype, Verdict, catalogue::CatalogueEntry},
+    kernel::{
+        CaseAttributes, Dtype, Verdict,
+        catalogue::CatalogueEntry,
+        expression::{BinaryOperator, Expr, ExprKind, ExprNode, SyntaxError},
+    },
 };
 
 /// Kind of the values of a name.
@@ -102,81 +103,152 @@ impl FilterNames {
         self.0.extend(entry.bindable_names().into_iter().map(str::to_ascii_lowercase));
     }
 
-    pub(super) fn check(&self, expr: &FilterExpr) -> Result<(), FilterFault> {
-        match expr {
-            FilterExpr::Comparison { name, operator, value } => {
-                self.check_name(name)?;
-                check_comparison(name, *operator, value)
+    pub(super) fn check(&self, expr: &Expr) -> Result<(), SyntaxError> {
+        FilterCheck { names: self, expr }.check_condition(&expr.root)
+    }
+}
+
+/// A filter that is checked against the names of a command.
+struct FilterCheck<'a> {
+    names: &'a FilterNames,
+    expr: &'a Expr,
+}
+
+impl FilterCheck<'_> {
+    fn check_condition(&self, node: &ExprNode) -> Result<(), SyntaxError> {
+        match &node.kind {
+            ExprKind::Not(inner) => self.check_condition(inner),
+            ExprKind::Binary(BinaryOperator::And | BinaryOperator::Or, left, right) => {
+                self.check_condition(left)?;
+                self.check_condition(right)
             }
-            FilterExpr::Has(name) => self.check_name(name),
-            FilterExpr::Not(inner) => self.check(inner),
-            FilterExpr::And(left, right) | FilterExpr::Or(left, right) => {
-                self.check(left)?;
-                self.check(right)
+            ExprKind::Has(name) => self.check_name(name),
+            ExprKind::Binary(operator, left, right) if operator.compares() => match word(left) {
+                Some(name) => {
+                    self.check_name(left)?;
+                    self.check_comparison((name, Some(*operator)), right)
+                }
+                None => {
+                    self.check_number(left)?;
+                    self.check_number(right)
+                }
+            },
+            ExprKind::Contains { left, right, .. } => match word(left) {
+                Some(name) => {
+                    self.check_name(left)?;
+                    self.check_comparison((name, None), right)
+                }
+                None => {
+                    Err(self.expr.syntax_error(left, "expected a name in front of `~`", "such as `kernel`"))
+                }
+            },
+            ExprKind::Call(..) => self.check_number(node),
+            _ => {
+                let text = text_of(self.expr, node);
+                let hint = format!("compare it, such as `{text} = VALUE`, or write `has {text}`");
+                let mut end = node.clone();
+                end.place = end.place.end..end.place.end;
+                Err(self.expr.syntax_error(&end, "expected an operator (= != < <= > >= ~ !~)", &hint))
             }
         }
     }
 
-    fn check_name(&self, name: &FilterWord) -> Result<(), FilterFault> {
-        let word = name.text.as_str();
-        let is_known = |word: &str| type_of_name(word) != FilterType::Cell || self.0.contains(word);
-        if is_known(word) || self.0.contains(&word.to_ascii_lowercase()) {
+    fn check_name(&self, node: &ExprNode) -> Result<(), SyntaxError> {
+        let name = word(node).unwrap_or_default();
+        if self.is_known(name) {
             return Ok(());
         }
         let fixed = FIXED_NAMES.iter().map(|(fixed, ..)| *fixed);
-        let hint = did_you_mean_or(word, fixed.clone().chain(self.0.iter().map(String::as_str)), || {
+        let known = fixed.clone().chain(self.names.0.iter().map(String::as_str));
+        let hint = did_you_mean_or(name, known, || {
             let fixed: Vec<&str> = fixed.clone().collect();
             format!(
                 "names are {}, dimensions such as m, attributes and columns in quotes (docs/filters.md)",
                 fixed.join(", ")
             )
         });
-        Err(FilterFault::new(name.place.clone(), format!("no case has a name `{word}`"), hint))
+        Err(self.expr.syntax_error(node, format!("no case has a name `{name}`"), &hint))
     }
-}
 
-/// Refuses comparisons that no value can fulfil.
-fn check_comparison(
-    name: &FilterWord,
-    operator: FilterOperator,
-    value: &FilterWord,
-) -> Result<(), FilterFault> {
-    let of = type_of_name(&name.text);
-    let fault = |problem: String, hint: &str| Err(FilterFault::new(value.place.clone(), problem, hint));
-    let is_text =
-        matches!(of, FilterType::Text | FilterType::CaseId | FilterType::Dtype | FilterType::Verdict);
-    if is_text && operator.is_order() {
-        return fault(format!("`{}` is a text, which has no order", name.text), "use =, !=, ~ or !~");
+    fn is_known(&self, name: &str) -> bool {
+        let names = &self.names.0;
+        type_of_name(name) != FilterType::Cell
+            || names.contains(name)
+            || names.contains(&name.to_ascii_lowercase())
     }
-    if !is_text && of != FilterType::Cell && operator.is_search() {
-        return fault(
-            format!("`{}` is a number, which has no parts", name.text),
-            "use =, !=, <, <=, > or >=",
-        );
+
+    /// Refuses parts of a computation that are no whole numbers.
+    fn check_number(&self, node: &ExprNode) -> Result<(), SyntaxError> {
+        const HINT: &str = "compute with dimensions, attributes and whole numbers";
+        match &node.kind {
+            ExprKind::Name(name) => {
+                self.check_name(node)?;
+                match type_of_name(name) {
+                    FilterType::Number | FilterType::Cell => Ok(()),
+                    _ => Err(self.expr.syntax_error(node, format!("`{name}` is no whole number"), HINT)),
+                }
+            }
+            ExprKind::Text(text) => {
+                Err(self.expr.syntax_error(node, format!("`{text}` is no whole number"), HINT))
+            }
+            ExprKind::Contains { .. } | ExprKind::Has(_) => {
+                Err(self.expr.syntax_error(node, "expected a number", HINT))
+            }
+            _ => node.children().into_iter().try_for_each(|child| self.check_number(child)),
+        }
     }
-    if of == FilterType::Verdict && !operator.is_search() && value.text.parse::<Verdict>().is_err() {
-        let all = Verdict::ALL.iter().map(|verdict| verdict.as_str());
-        let hint = did_you_mean_or(&value.text, all.clone(), || {
-            format!("verdicts are {}", all.clone().collect::<Vec<_>>().join(", "))
-        });
-        return fault(format!("`{}` is no verdict", value.text), &hint);
-    }
-    let is_dtype = || Dtype::parse(&value.text.to_ascii_uppercase()).is_some_and(|dtype| dtype.is_of_cann());
-    if of == FilterType::Dtype && !operator.is_search() && !is_dtype() {
-        let hint = did_you_mean_or(&value.text, Dtype::cann_names(), || {
-            "types are bf16, float16, float32, int8, int32 …; `~` finds parts of any name".to_owned()
-        });
-        return fault(format!("`{}` is no type of tensors", value.text), &hint);
-    }
-    let needs_number = !is_text && (of != FilterType::Cell || operator.is_order());
-    if needs_number && parse_number(of, &value.text).is_none() {
+
+    /// Refuses comparisons that no value can fulfil; without an operator the name is searched for the value.
+    fn check_comparison(
+        &self,
+        (name, operator): (&str, Option<BinaryOperator>),
+        value: &ExprNode,
+    ) -> Result<(), SyntaxError> {
+        let (of, text) = (type_of_name(name), text_of(self.expr, value));
+        let fault = |problem: String, hint: &str| Err(self.expr.syntax_error(value, problem, hint));
+        let is_text =
+            matches!(of, FilterType::Text | FilterType::CaseId | FilterType::Dtype | FilterType::Verdict);
+        let is_equality = matches!(operator, Some(BinaryOperator::Equal | BinaryOperator::NotEqual));
+        if is_text && operator.is_some() && !is_equality {
+            return fault(format!("`{name}` is a text, which has no order"), "use =, !=, ~ or !~");
+        }
+        if operator.is_none() {
+            return match is_text || of == FilterType::Cell {
+                true => Ok(()),
+                false => {
+                    fault(format!("`{name}` is a number, which has no parts"), "use =, !=, <, <=, > or >=")
+                }
+            };
+        }
+        if of == FilterType::Verdict && text.parse::<Verdict>().is_err() {
+            let all = Verdict::ALL.iter().map(|verdict| verdict.as_str());
+            let hint = did_you_mean_or(text, all.clone(), || {
+                format!("verdicts are {}", all.clone().collect::<Vec<_>>().join(", "))
+            });
+            return fault(format!("`{text}` is no verdict"), &hint);
+        }
+        let is_dtype = || Dtype::parse(&text.to_ascii_uppercase()).is_some_and(|dtype| dtype.is_of_cann());
+        if of == FilterType::Dtype && !is_dtype() {
+            let hint = did_you_mean_or(text, Dtype::cann_names(), || {
+                "types are bf16, float16, float32, int8, int32 …; `~` finds parts of any name".to_owned()
+            });
+            return fault(format!("`{text}` is no type of tensors"), &hint);
+        }
+        let needs_number = !is_text && (of != FilterType::Cell || !is_equality);
+        if !needs_number || parse_number(of, text).is_some() {
+            return Ok(());
+        }
         let hint = match of {
             FilterType::Duration => "write a time such as 12.5, 12.5us or 3ms; without a unit it is in µs",
             FilterType::Age => "write a time with its unit: s, min, h, d or w, such as 7d",
-            FilterType::Percentage => "write a percentage such as 5 or 5%",
+            FilterType::Percentage => "write a percentage such as 5 or 5% (without a blank)",
+            FilterType::Number | FilterType::Cell
+                if value.names().iter().any(|name| self.is_known(name)) || value.name().is_none() =>
+            {
+                return self.check_number(value);
+            }
             _ => "write a number without a unit, such as 64",
         };
-        return fault(format!("`{}` is no value of `{}`", value.text, name.text), hint);
+        fault(format!("`{text}` is no value of `{name}`"), hint)
     }
-    Ok(())
 }

@@ -7,11 +7,11 @@ use super::{
     Bindings, CatalogueEntry, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, NotReplayable, SchemaType,
     TensorSlot, TensorSource,
     blocked_layout::logical_dims,
-    expr::{BinaryOperator, ExprErrorKind, ExprNumber, product},
     not_replayable::{contradiction, missing_attribute, not_covered},
     rule_error::{RuleMismatch, require},
     shape_rule::to_signed,
 };
+use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber, product};
 use crate::kernel::{Case, Dtype, Tensor};
 
 /// One argument of a call, as the manifest states it.
@@ -30,7 +30,6 @@ pub(crate) enum ArgumentValue {
     Tensors(Vec<TensorArgument>),
     /// A buffer that the call writes.
     Destination(TensorArgument),
-    /// The tensor of that other argument.
     SameAs(String),
     /// A type, by torch's name.
     Dtype(String),
@@ -40,7 +39,6 @@ pub(crate) enum ArgumentValue {
     Value(Value),
 }
 
-/// A tensor to build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TensorArgument {
     /// Dimensions in memory, without the blocks of a blocked format.
@@ -59,7 +57,6 @@ pub(crate) struct TensorArgument {
 }
 
 impl ArgumentValue {
-    /// The tensors that are filled with values.
     pub(crate) fn tensors(&self) -> &[TensorArgument] {
         match self {
             Self::Tensor(tensor) => std::slice::from_ref(tensor),

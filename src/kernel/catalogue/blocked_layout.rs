@@ -3,11 +3,11 @@
 
 use super::{
     NotReplayable, TensorSlot,
-    expr::{BinaryOperator, ExprErrorKind, ExprNumber},
     not_replayable::contradiction,
     rule_error::{RuleMismatch, require},
     shape_rule::to_signed,
 };
+use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber};
 use crate::kernel::{Dtype, Tensor, TensorFormat};
 
 /// Elements in a row of a block.

@@ -5,11 +5,13 @@
 use super::{
     Bindings, CatalogueEntry, CompiledExpr, DeclaredArgument, EntryForm, Expr, ExprValue, Fill, TensorSource,
     arguments::check_fill,
-    expr::{BinaryOperator, CompiledNode, ExprErrorKind, ExprNumber, equal_values, product},
     resolve::{bind_sizes, check_types, logical_inputs},
     rule_error::{RuleMismatch, require, require_value},
 };
 use crate::kernel::Case;
+use crate::kernel::expression::{
+    BinaryOperator, CompiledNode, ExprErrorKind, ExprNumber, equal_values, product,
+};
 
 /// The forms of an entry that cases of one kind may take, in the entry's order.
 #[derive(Clone, Debug)]

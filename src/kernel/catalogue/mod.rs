@@ -6,7 +6,6 @@ mod blocked_layout;
 mod case_editor;
 mod compiled_rule;
 mod entry;
-mod expr;
 mod loader;
 mod not_replayable;
 mod resolve;
@@ -24,10 +23,10 @@ pub(crate) use entry::{
     ArgumentCoverage, DeclaredArgument, DimensionRole, EntryForm, Fill, ImpliedValue, InputSlot,
     LaunchOperator, OutputDtype, TensorSlot, TensorSource,
 };
-pub(crate) use expr::{Bindings, ExprError, ExprValue, VariableSlot};
-pub use expr::{CompiledExpr, Expr};
 pub use loader::Catalogue;
 pub use not_replayable::NotReplayable;
 pub use resolve::ResolvedCall;
 pub use shape_rule::{ReturnShapes, ShapeRule};
 pub(crate) use slot_pattern::PatternTerm;
+
+use super::expression::{Bindings, CompiledExpr, Expr, ExprError, ExprValue};

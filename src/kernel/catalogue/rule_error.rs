@@ -1,9 +1,7 @@
 //! Errors of shape rules: texts that are no rule, and shapes that a rule does not fit.
 
-use super::{
-    ExprError, ExprValue,
-    expr::{ExprErrorKind, ExprNumber},
-};
+use super::{ExprError, ExprValue};
+use crate::kernel::expression::{ExprErrorKind, ExprNumber};
 
 /// A text that is not a shape rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

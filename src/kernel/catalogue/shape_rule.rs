@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 
 use super::{
     Bindings, Expr, ExprValue,
-    expr::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values},
     rule_error::{RuleError, RuleMismatch, require, require_value},
     slot_pattern::{PatternTerm, bind_slot, check_dimensions, count_conflicts, input_terms},
 };
 use crate::base::yaml::split_outside_brackets;
+use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values};
 
 /// The rule of one form of a kernel.
 #[derive(Clone, Debug)]

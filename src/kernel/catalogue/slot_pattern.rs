@@ -2,11 +2,10 @@
 
 use super::{
     Bindings, ExprValue,
-    expr::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values},
     rule_error::{RuleError, RuleMismatch, require},
 };
+use crate::kernel::expression::{BinaryOperator, ExprErrorKind, ExprNumber, equal_values};
 
-/// Term of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PatternTerm {
     Name(String),

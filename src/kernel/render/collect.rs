@@ -46,7 +46,6 @@ pub(crate) struct GangRendezvous<'a> {
 }
 
 impl GangLaunch<'_> {
-    /// Returns the options of torchrun.
     fn options(&self) -> String {
         let place = self.rendezvous.map_or_else(
             || "--standalone --nnodes 1 --local-addr 127.0.0.1".to_owned(),

@@ -45,7 +45,6 @@ pub struct Manifest {
     /// Skew of tokens over experts: the n-th expert has a share of n^-skew; 0 is even.
     #[serde(default, skip_serializing_if = "is_even")]
     pub(crate) expert_skew: f64,
-    /// Settings of msprof.
     #[serde(default)]
     pub(crate) profiler: ProfilerSettings,
     /// Variables and switches of torch_npu with fixed values.
@@ -191,7 +190,6 @@ impl Default for ClockSettling {
     }
 }
 
-/// Call of a control kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ControlCall {
     pub(crate) control: ControlKernel,
@@ -231,7 +229,6 @@ impl ControlLaunches {
     }
 }
 
-/// A host with ranks of a gang.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GangHost {
     pub(crate) name: String,
@@ -274,12 +271,10 @@ impl SentinelLengths {
     }
 }
 
-/// One case of a collection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ManifestCase {
     /// Position in the collection, from 0; the lengths of the sentinels contain it.
     pub(crate) ordinal: u32,
-    /// The case.
     pub case: CaseId,
     pub(crate) seed: u64,
     /// The kernel that must run.

@@ -22,10 +22,8 @@ pub(super) const REPLAY_TEMPLATE: &str = "replay.py.hbs";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ScriptCommunication {
-    /// Kernels only.
     #[default]
     Kernels,
-    /// Collectives of HCCL.
     Hccl,
     /// Collectives of gloo, on the host and without msprof.
     Gloo,

@@ -29,14 +29,12 @@ pub(crate) struct SlurmJob {
 #[derive(Clone, Debug)]
 pub(crate) struct SlurmShardScripts<'a> {
     pub(crate) job: &'a SlurmJob,
-    /// Id of the plan.
     pub(crate) plan: &'a str,
     /// Number of all shards of the plan.
     pub(crate) count: usize,
     /// Tasks of the array, such as `1-3,7%2`.
     pub(crate) array: &'a str,
     pub(crate) db: &'a Path,
-    /// Folder of the logs.
     pub(crate) logs: &'a Path,
     /// Options of `npubench run`.
     pub(crate) run_options: &'a [String],
@@ -68,12 +66,10 @@ fn quoted_words(words: &[String]) -> Vec<String> {
 }
 
 impl SlurmShardScripts<'_> {
-    /// Renders the script of the array of shards.
     pub(crate) fn array_script(&self, assets: &AssetFiles) -> Result<String, RenderError> {
         render_template(assets, "slurm_array.sh.hbs", &self.values())
     }
 
-    /// Renders the script of the merge.
     pub(crate) fn merge_script(&self, assets: &AssetFiles) -> Result<String, RenderError> {
         render_template(assets, "slurm_merge.sh.hbs", &self.values())
     }

@@ -6,7 +6,6 @@ use serde::Serialize;
 use crate::base::assets::{AssetError, AssetFiles};
 use crate::base::command_error::Failure;
 
-/// A template that cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
     /// The template is wrong, or uses a name that it does not have.

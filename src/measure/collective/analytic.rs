@@ -6,7 +6,7 @@
 
 use crate::kernel::{
     CollectiveKind,
-    comm_network::{CommNetwork, CommTier, LinkKind},
+    collective::{CommNetwork, CommTier, LinkKind},
 };
 
 /// Predicted time of one collective, divided into latency and transfer.
@@ -92,7 +92,7 @@ fn used_bandwidth(link: &CommTier, ranks: u64, largest: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{base::assets::AssetFiles, kernel::device_profile::DeviceProfile};
+    use crate::{base::assets::AssetFiles, kernel::device::DeviceProfile};
 
     fn network(profile: &str) -> CommNetwork {
         DeviceProfile::load(&AssetFiles::embedded(), profile).expect("a profile").comm.expect("a network")

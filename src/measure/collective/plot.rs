@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{fit::SweepFit, sweep::size_text};
-use crate::kernel::{CollectiveKind, DataKind, comm_network::CommNetwork};
+use crate::kernel::{CollectiveKind, DataKind, collective::CommNetwork};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 420.0;

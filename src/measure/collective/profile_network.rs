@@ -3,7 +3,7 @@
 use crate::base::command_error::CommandError;
 use crate::{
     base::assets::AssetFiles,
-    kernel::{comm_network::CommNetwork, device_profile::DeviceProfile},
+    kernel::{collective::CommNetwork, device::DeviceProfile},
 };
 
 /// Returns the network of a device profile. Fails if the profile declares none.

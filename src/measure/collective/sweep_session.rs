@@ -14,7 +14,7 @@ use crate::{
         CaseId, CollectiveCase, CollectiveKind, Dtype, HCCL_VARIABLES, IdentifiedCase, KernelName,
         PartWeights,
         catalogue::Catalogue,
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
         hccl_environment, hccl_variables,
         render::{PinnedEnvironment, ScriptCommunication},
     },

@@ -7,7 +7,7 @@ use super::{
     analytic::{PredictedTime, predict_time},
     sweep::{Sweep, SweepPoint},
 };
-use crate::kernel::comm_network::CommNetwork;
+use crate::kernel::collective::CommNetwork;
 
 /// Outcome of the comparison of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, Serialize)]

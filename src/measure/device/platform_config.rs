@@ -5,7 +5,7 @@
 
 use std::{fs, path::Path};
 
-use crate::{base::ini_file::IniFile, kernel::device_profile::DeviceProfile};
+use crate::{base::ini_file::IniFile, kernel::device::DeviceProfile};
 
 /// Values of a chip. Memory is not read: for some chips with 64 GiB the file has 32.
 #[derive(Clone, Debug, PartialEq, Eq)]

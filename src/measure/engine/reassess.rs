@@ -14,7 +14,7 @@ use crate::{
     kernel::{
         Attempt, CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, Nanos, SoftwareFingerprint,
         catalogue::Catalogue,
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
         render::{Manifest, ManifestCase, files},
     },
     measure::{

@@ -21,7 +21,7 @@ use crate::{
     kernel::{
         CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, IdentifiedSoftware, IntervalMethod,
         KernelName, Nanos, RecordedTask, RowResult, SoftwareFingerprint, Verdict, catalogue::Catalogue,
-        device_profile::DeviceProfile, reason_remarks,
+        device::DeviceProfile, reason_remarks,
     },
     measure::verify::{CaseReferences, RowNumbers, RuleResult, judge_row_rules},
 };

@@ -13,7 +13,7 @@ use super::{
     finding::{EvidenceError, ExperimentFinding},
     kernel_steps::{LaunchStep, PREHEAT, StepCache, StepKernel, StepRecords, WARM_UP},
 };
-use crate::kernel::{Nanos, device_profile::DeviceProfile};
+use crate::kernel::{Nanos, device::DeviceProfile};
 
 /// Sizes of the copied tensors in MiB.
 const COPY_MIB: [u64; 12] = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 512];

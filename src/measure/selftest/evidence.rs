@@ -19,7 +19,7 @@ use crate::{
     kernel::{
         DataKind, LogicalDeviceId, ProfilerSettings, SoftwareFingerprint,
         catalogue::Catalogue,
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
         render::{
             CollectScript, GangLaunch, HostNumbers, Manifest, PinnedEnvironment, SentinelLengths,
             collect_script, files, selftest_script,

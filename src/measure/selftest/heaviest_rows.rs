@@ -6,7 +6,7 @@ use crate::{
     kernel::{
         IdentifiedCase, Nanos,
         catalogue::{Catalogue, CatalogueEntry},
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
     },
 };
 

@@ -10,9 +10,7 @@ use super::{
 };
 use crate::{
     base::process::{self, CommandSpec, find_program},
-    kernel::{
-        DeviceFacts, ImportedVersions, SoftwareFingerprint, device_profile::DeviceProfile, version_numbers,
-    },
+    kernel::{DeviceFacts, ImportedVersions, SoftwareFingerprint, device::DeviceProfile, version_numbers},
     measure::device::search_path,
     profile::stated_facts,
 };

@@ -7,7 +7,7 @@ use crate::{
     base::stats::median_of_sorted,
     kernel::{
         Dtype,
-        device_profile::{ComputeUnit, KernelWork},
+        device::{ComputeUnit, KernelWork},
     },
     measure::verify::RawRecord,
 };

@@ -18,7 +18,7 @@ use super::{
 use crate::kernel::{
     Case, CaseAttributes, DeviceFacts, Dtype, KernelName, SignatureCells,
     catalogue::Catalogue,
-    device_profile::{ComputeUnit, DeviceProfile},
+    device::{ComputeUnit, DeviceProfile},
 };
 
 /// Domain of mstx with recorded operations.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::{
-    kernel::{Nanos, device_profile::DeviceProfile},
+    kernel::{Nanos, device::DeviceProfile},
     rehearsal::npu::LoggedLaunch,
 };
 

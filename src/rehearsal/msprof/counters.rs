@@ -2,7 +2,7 @@
 
 use crate::{
     base::stats::{hash_numbers, hash_text, normal_deviate, pick_number, signed_unit_deviate},
-    kernel::{AicMetrics, device_profile::DeviceProfile},
+    kernel::{AicMetrics, device::DeviceProfile},
     profile::COUNTERS,
     rehearsal::npu::{LoggedLaunch, TaskEngine},
 };

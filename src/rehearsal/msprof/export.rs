@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{op_summary, options::RecordContent};
 use crate::{
     base::stats::pick_number,
-    kernel::{AicMetrics, Nanos, device_profile::DeviceProfile},
+    kernel::{AicMetrics, Nanos, device::DeviceProfile},
     rehearsal::npu::LoggedLaunch,
 };
 
@@ -238,7 +238,7 @@ mod tests {
         base::assets::AssetFiles,
         kernel::{
             Dtype, Tensor,
-            device_profile::{ComputeUnit, DeviceProfile, KernelWork},
+            device::{ComputeUnit, DeviceProfile, KernelWork},
         },
         profile::{RecordReader, collection_summaries},
         rehearsal::npu::{LaunchedOperation, TaskEngine},

@@ -39,7 +39,7 @@ use crate::base::command_error::Failure;
 use crate::{
     kernel::{
         CaseId, Nanos,
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
         render::{Manifest, files},
     },
     rehearsal::fault_plan::{HostDefect, RecordsKept},

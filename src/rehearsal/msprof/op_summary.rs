@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{counters, options::RecordContent};
 use crate::{
-    kernel::{Dims, Nanos, Slot, Tensor, device_profile::DeviceProfile},
+    kernel::{Dims, Nanos, Slot, Tensor, device::DeviceProfile},
     profile::REHEARSAL_PREFIX,
     rehearsal::npu::{LaunchedOperation, LoggedLaunch, TaskEngine},
 };
@@ -169,7 +169,7 @@ mod tests {
         kernel::{
             AicMetrics, Dtype, TensorFormat,
             catalogue::Catalogue,
-            device_profile::{ComputeUnit, KernelWork},
+            device::{ComputeUnit, KernelWork},
         },
         rehearsal::npu::LaunchedOperation,
     };

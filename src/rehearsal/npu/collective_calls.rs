@@ -13,7 +13,7 @@ use super::{
 use crate::kernel::{
     CollectiveKind, Dtype, Nanos,
     catalogue::ArgumentValue,
-    device_profile::{ComputeUnit, KernelWork},
+    device::{ComputeUnit, KernelWork},
     render::ManifestCase,
 };
 

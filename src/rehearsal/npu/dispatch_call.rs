@@ -18,7 +18,7 @@ use crate::{
             ArgumentValue, CatalogueEntry, DeclaredArgument, EntryForm, LaunchOperator, OutputDtype,
             group_size,
         },
-        device_profile::{ComputeUnit, KernelWork},
+        device::{ComputeUnit, KernelWork},
         render::{ManifestCase, RecordedTensor},
     },
     rehearsal::fault_plan::HostDefect,

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     kernel::{
         Dtype, Tensor,
-        device_profile::{ComputeUnit, KernelWork},
+        device::{ComputeUnit, KernelWork},
     },
     rehearsal::fault_plan::HostDefect,
 };

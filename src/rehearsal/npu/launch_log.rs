@@ -11,7 +11,7 @@ use crate::{
     kernel::{
         AicMetrics, Case, CaseAttributes, CaseId, CollectiveKind, Dtype, KernelName, LogicalDeviceId, Nanos,
         Slot, Tensor,
-        device_profile::{ComputeUnit, DeviceProfile, KernelWork},
+        device::{ComputeUnit, DeviceProfile, KernelWork},
         render::{ControlCall, Manifest, ManifestCase, SentinelLengths},
     },
     rehearsal::{

@@ -21,7 +21,7 @@ use crate::{
     kernel::{
         CaseId, KernelName, Nanos,
         catalogue::{Catalogue, CatalogueEntry, LaunchOperator, OperatorSchema},
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
         render::Manifest,
     },
     rehearsal::{HostConfig, HostError, device_activity::DeviceActivity, faults::ActiveFaults},

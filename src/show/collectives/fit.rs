@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     base::count_text::format_count,
-    kernel::{CommandSizes, DataKind, Dtype, SweepCommand, comm_network::CommNetwork},
+    kernel::{CommandSizes, DataKind, Dtype, SweepCommand, collective::CommNetwork},
     measure::collective::{
         AlgorithmSwitch, LEAST_SIZES, LineFit, MOST_SIZES, RangeLine, ScalingComparison, ScalingOfGroups,
         SweepFit, SweepPoint, size_text,

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    kernel::comm_network::CommNetwork,
+    kernel::collective::CommNetwork,
     measure::collective::GroupSize,
     show::{
         run_lines::device_ranges,

@@ -18,7 +18,6 @@ pub(super) struct KernelAxes<'a> {
     pub(super) unread: usize,
 }
 
-/// Audit of one kernel.
 #[derive(Debug)]
 pub struct KernelAudit<'a> {
     pub(crate) kernel: KernelName,
@@ -42,7 +41,6 @@ struct AxisValues {
     planned: BTreeSet<i64>,
 }
 
-/// Result of one axis.
 #[derive(Debug)]
 pub(crate) struct AxisAudit<'a> {
     pub(crate) axis: &'a AuditedAxis,

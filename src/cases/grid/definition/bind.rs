@@ -8,7 +8,7 @@ use crate::{
     base::yaml::{Spanned, YamlError},
     kernel::{
         KernelName,
-        catalogue::{CompiledExpr, Expr, ExprError, VariableSlot},
+        expression::{CompiledExpr, Expr, ExprError, VariableSlot},
     },
 };
 

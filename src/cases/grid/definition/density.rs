@@ -14,7 +14,8 @@ use crate::{
     },
     kernel::{
         Case, KernelName,
-        catalogue::{Catalogue, CatalogueEntry, Expr, NotReplayable},
+        catalogue::{Catalogue, CatalogueEntry, NotReplayable},
+        expression::Expr,
     },
 };
 
@@ -44,7 +45,6 @@ pub(crate) struct AuditedAxis {
     for_each: Vec<(String, Expr)>,
 }
 
-/// The density file.
 #[derive(Clone, Debug)]
 pub struct DensityFile {
     kernels: BTreeMap<KernelName, Vec<AuditedAxis>>,
@@ -105,7 +105,6 @@ impl DensityFile {
         Self::parse(&path, &text, catalogue)
     }
 
-    /// Parses a file's text.
     pub fn parse(file: &Path, text: &str, catalogue: &Catalogue) -> Result<Self, YamlError> {
         let raw: RawDensityFile = yaml::parse(file, text)?;
         let reader = DensityReader { file, catalogue };

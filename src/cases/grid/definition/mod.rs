@@ -33,7 +33,8 @@ use crate::{
     cases::llm::LlmModel,
     kernel::{
         Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat,
-        catalogue::{Catalogue, CompiledExpr, Expr},
+        catalogue::Catalogue,
+        expression::{CompiledExpr, Expr},
     },
 };
 
@@ -46,7 +47,6 @@ const BEFORE_SEED: &str = ", seed ";
 /// The candidates of one kernel declared by one pattern, for one model if the pattern uses models.
 #[derive(Clone, Debug)]
 pub struct CandidateSpace {
-    /// The kernel.
     pub kernel: KernelName,
     /// The grid file's name, without its folder.
     pub(crate) grid: String,
@@ -71,7 +71,6 @@ pub struct CandidateSpace {
 /// One axis: a name, or several names whose values form rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridAxis {
-    /// Its names.
     pub names: Vec<String>,
     /// Its values: rows of one number per name, one row after the other.
     pub values: Vec<i64>,
@@ -88,7 +87,6 @@ pub(crate) struct TensorTemplate {
     pub(crate) format: TensorFormat,
 }
 
-/// Template of an attribute column.
 #[derive(Clone, Debug)]
 pub(crate) enum AttributeTemplate {
     Text(String),
@@ -154,7 +152,6 @@ impl CandidateSpace {
     }
 }
 
-/// All grid files.
 #[derive(Clone, Debug, Default)]
 pub struct GridFiles {
     spaces: Vec<CandidateSpace>,
@@ -162,7 +159,6 @@ pub struct GridFiles {
     named: Vec<(KernelName, YamlError)>,
 }
 
-/// The models for patterns.
 #[derive(Clone, Debug, Default)]
 pub struct GridModels {
     /// All models whose names of numbers are valid.
@@ -203,7 +199,6 @@ impl GridModels {
 }
 
 impl GridFiles {
-    /// Reads all grid files.
     pub fn load(assets: &AssetFiles, models: &GridModels) -> Result<Self, YamlError> {
         let mut files = assets.grids()?;
         let shared = files.remove(SHARED);
@@ -296,7 +291,6 @@ impl GridFiles {
         kernels
     }
 
-    /// Returns the spaces of a kernel.
     pub fn spaces_of_kernel<'a>(
         &'a self,
         kernel: &'a KernelName,

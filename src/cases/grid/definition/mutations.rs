@@ -31,7 +31,6 @@ pub struct Mutation {
     pub(crate) roles: Vec<DimensionRole>,
     /// Distances from a boundary.
     pub(crate) steps: Vec<i64>,
-    /// The change.
     pub change: MutationChange,
 }
 
@@ -64,7 +63,6 @@ impl Mutation {
     }
 }
 
-/// A change of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MutationChange {
     /// A dimension, multiplied by numerator over denominator.
@@ -127,7 +125,6 @@ struct RawMutation {
 }
 
 impl MutationFile {
-    /// Reads the file.
     pub fn load(assets: &AssetFiles) -> Result<Self, YamlError> {
         let mut files = assets.grids()?;
         let ladders = match files.remove(super::SHARED) {
@@ -156,7 +153,6 @@ impl MutationFile {
         &self.0
     }
 
-    /// Returns the mutation of a name.
     pub fn named(&self, name: &str) -> Option<&Mutation> {
         self.0.iter().find(|mutation| mutation.name == name)
     }

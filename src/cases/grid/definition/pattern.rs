@@ -18,8 +18,8 @@ use crate::{
         yaml::{Location, Spanned, YamlError, YamlNode, split_outside_brackets},
     },
     kernel::{
-        CaseAttributes, Dtype, EP_SIZE, KernelName, RUNTIME, TensorFormat,
-        catalogue::{Catalogue, Expr},
+        CaseAttributes, Dtype, EP_SIZE, KernelName, RUNTIME, TensorFormat, catalogue::Catalogue,
+        expression::Expr,
     },
 };
 
@@ -77,7 +77,6 @@ pub(crate) struct ParsedPattern {
     pub(crate) attributes: Vec<(String, Spanned<AttributeTemplate>)>,
 }
 
-/// A slot with a tensor.
 pub(crate) struct ParsedTensor {
     pub(crate) dims: Vec<Spanned<Expr>>,
     pub(crate) dtype: Dtype,

@@ -19,7 +19,6 @@ pub(crate) struct RawGridFile {
     pub(crate) patterns: YamlMap<RawPattern>,
 }
 
-/// A pattern.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawPattern {

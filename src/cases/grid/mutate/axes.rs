@@ -25,7 +25,6 @@ enum AxisKind {
     Keys,
 }
 
-/// A case and its axes.
 #[derive(Debug)]
 pub(crate) struct CaseAxes<'a> {
     pub(crate) editor: CaseEditor<'a>,

@@ -8,7 +8,7 @@ use crate::{
     kernel::{
         Case, KernelName, Tensor,
         catalogue::{Catalogue, DimensionRole, NotReplayable},
-        device_profile::{ComputeUnit, DeviceProfile},
+        device::{ComputeUnit, DeviceProfile},
     },
 };
 
@@ -28,7 +28,6 @@ pub struct Mutant {
 /// Mutations and the data that they need.
 #[derive(Clone, Copy, Debug)]
 pub struct CaseMutator<'a> {
-    /// Mutations that are tried.
     pub mutations: &'a [&'a Mutation],
     /// Catalogue entries of source and target kernels.
     pub catalogue: &'a Catalogue,

@@ -18,7 +18,6 @@ use crate::{
     },
 };
 
-/// Cases by kernel.
 pub(crate) type CasesByKernel = BTreeMap<KernelName, Vec<Case>>;
 
 /// Cases that are mutated, and the kernels that get rows.

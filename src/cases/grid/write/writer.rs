@@ -11,9 +11,7 @@ use crate::{
         mutate::CaseMutator, select_rows,
     },
     database::{Database, DatabaseError, KernelCsv},
-    kernel::{
-        Case, KernelName, case_filter::CaseFilter, catalogue::Catalogue, device_profile::DeviceProfile,
-    },
+    kernel::{Case, KernelName, case_filter::CaseFilter, catalogue::Catalogue, device::DeviceProfile},
 };
 
 /// Cases that become rows as they are, by kernel.
@@ -34,7 +32,6 @@ pub(crate) enum RowSource<'a> {
     Listed(&'a ListedCases),
 }
 
-/// Request for rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowWriter<'a> {
     pub(crate) source: RowSource<'a>,

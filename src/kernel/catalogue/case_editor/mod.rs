@@ -9,11 +9,11 @@ use std::{collections::BTreeSet, fmt};
 use super::{
     Bindings, CatalogueEntry, DimensionRole, EntryForm, ExprValue, InputSlot, NotReplayable, TensorSlot,
     blocked_layout::{blocked_dims, logical_dims},
-    expr::{AlignedLists, NameEquality},
     resolve::attribute_bindings,
     shape_rule::OutputTerm,
     slot_pattern::PatternTerm,
 };
+use crate::kernel::expression::{AlignedLists, NameEquality};
 use crate::kernel::{Case, CaseAttributes, Dims, Dtype, Slot, Tensor, TensorFormat};
 
 /// A dimension of a form: a name, or an element of a list.
@@ -32,7 +32,6 @@ impl fmt::Display for FormDimension {
     }
 }
 
-/// A case with the form that it fits.
 #[derive(Clone, Debug)]
 pub struct CaseEditor<'a> {
     pub(crate) entry: &'a CatalogueEntry,

@@ -17,7 +17,8 @@ use crate::{
     base::{yaml, yaml::YamlError},
     kernel::{
         CaseAttributes, Dtype, KernelName, TensorFormat,
-        catalogue::{Expr, OperatorSchema, ReturnShapes, ShapeRule},
+        catalogue::{OperatorSchema, ReturnShapes, ShapeRule},
+        expression::Expr,
         normalize_cell,
     },
 };
@@ -486,7 +487,6 @@ fn other_argument(name: &str, raw: &RawArgument) -> Result<DeclaredArgument, Ent
     }
 }
 
-/// Returns true if a slot of any form is the argument.
 fn is_slot_argument(name: &str, entry: &RawEntry) -> bool {
     let slots = entry.forms.iter().filter_map(|form| form.inputs.as_ref()).chain([&entry.inputs]);
     slots.flatten().flatten().any(|slot| slot.argument.as_deref() == Some(name))

@@ -25,7 +25,7 @@ pub(crate) use reference::EntryReference;
 
 use super::{Expr, OperatorSchema, ReturnShapes, ShapeRule};
 use crate::kernel::{
-    Case, CaseAttributes, CheckMethod, Dtype, KernelName, TensorFormat, device_profile::ComputeUnit,
+    Case, CaseAttributes, CheckMethod, Dtype, KernelName, TensorFormat, device::ComputeUnit,
 };
 
 /// Catalogue entry of a kernel: the call that launches it, its forms and its cost.
@@ -71,7 +71,6 @@ pub(crate) enum ArgumentCoverage {
     AllForms,
 }
 
-/// An operator that launches a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaunchOperator {
     /// The Python function, such as `torch_npu.npu_rms_norm`.
@@ -191,7 +190,6 @@ pub(crate) enum InputSlot {
     Ignored,
 }
 
-/// A tensor argument.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorSlot {
     pub(crate) argument: String,
@@ -254,7 +252,6 @@ pub(crate) enum DeclaredArgument {
 pub(crate) enum ImpliedValue {
     /// A number or a list of numbers.
     Expression(Expr),
-    /// The mean of a list.
     Mean(Expr),
     Text(String),
     /// The only number or list of numbers that the form covers.
@@ -263,7 +260,6 @@ pub(crate) enum ImpliedValue {
     Ignored,
 }
 
-/// The type of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OutputDtype {
     /// The type of an input.
@@ -320,7 +316,6 @@ impl CatalogueEntry {
         &self.operators[0]
     }
 
-    /// Returns the operator that launches a form.
     pub(crate) fn operator_of(&self, form: &EntryForm) -> &LaunchOperator {
         self.operators.get(form.operator).unwrap_or_else(|| self.main_operator())
     }

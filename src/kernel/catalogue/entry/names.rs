@@ -9,7 +9,8 @@ use std::{
 use super::{DeclaredArgument, Fill, InputSlot, TensorSource};
 use crate::kernel::{
     CaseAttributes,
-    catalogue::{Expr, ReturnShapes, ShapeRule, shape_rule::OutputTerm},
+    catalogue::{ReturnShapes, ShapeRule, shape_rule::OutputTerm},
+    expression::Expr,
 };
 
 /// Returns the names in conditions, output shapes, values and arguments.

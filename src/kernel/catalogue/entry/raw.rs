@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{CallRequirements, DimensionRole, FillKind};
-use crate::kernel::{CheckMethod, device_profile::ComputeUnit};
+use crate::kernel::{CheckMethod, device::ComputeUnit};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -14,7 +14,6 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct EntryReference {
     pub(crate) kernel: KernelName,
-    /// Other names of the kernel.
     pub(crate) also_named: Vec<String>,
     /// The kernel whose entry defines this one; `None` for an entry with a definition of its own.
     pub(crate) same_as: Option<String>,
@@ -91,7 +90,6 @@ impl EntryReference {
         self.parsed.get().is_some()
     }
 
-    /// Returns the entry with the definition of another.
     fn with_definition(&self, definition: &CatalogueEntry) -> CatalogueEntry {
         let example = definition.example.clone();
         CatalogueEntry {

@@ -13,13 +13,13 @@ use super::{
     NotReplayable, OutputDtype, ShapeRule, TensorSlot,
     arguments::ArgumentResolver,
     blocked_layout::unblocked_dims,
-    expr::{BinaryOperator, ExprNumber},
     not_replayable::{contradiction, missing_attribute, not_covered},
     rule_error::RuleMismatch,
     shape_rule::to_signed,
 };
+use crate::kernel::expression::{BinaryOperator, ExprNumber};
 use crate::kernel::{
-    Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, device_profile::KernelWork,
+    Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, device::KernelWork,
 };
 
 /// The call that replays a case.

@@ -11,7 +11,7 @@ use super::{
     segments::{FittedRange, divide_sizes},
 };
 use crate::{
-    kernel::{CollectiveKind, Dtype, PartWeights, comm_network::CommNetwork},
+    kernel::{CollectiveKind, Dtype, PartWeights, collective::CommNetwork},
     measure::collective::{
         analytic::peak_bus_bandwidth,
         sweep::{Sweep, SweepKey, SweepPoint},

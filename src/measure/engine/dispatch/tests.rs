@@ -22,7 +22,7 @@ use crate::{
         CacheState, CaseId, DataKind, FailingVerdicts, Launch, Nanos, ProfilerSettings, RecordedTask,
         SoftwareFingerprint,
         catalogue::Catalogue,
-        device_profile::DeviceProfile,
+        device::DeviceProfile,
         render::{PinnedEnvironment, ScriptCommunication},
     },
     measure::{

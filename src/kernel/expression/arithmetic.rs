@@ -26,6 +26,13 @@ pub(crate) enum BinaryOperator {
     Broadcast,
 }
 
+impl BinaryOperator {
+    pub(crate) const fn compares(self) -> bool {
+        use BinaryOperator::{Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual};
+        matches!(self, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual)
+    }
+}
+
 /// An operation without a result; prints the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArithmeticError {

@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, fmt};
 use super::{
     arithmetic::{ArithmeticError, BinaryOperator, ExprNumber},
     bindings::{Bindings, ExprValue},
-    error::{ExprError, ExprErrorKind},
+    error::{ExprError, ExprErrorKind, SyntaxError},
     functions::call,
-    node::{ExprNode, collect_names},
     parse::parse,
+    tree::{ExprKind, ExprNode},
 };
 
 /// A parsed expression; prints the text that it was parsed from.
@@ -19,18 +19,56 @@ pub struct Expr {
 }
 
 impl Expr {
+    /// Parses an expression of names with numbers, as YAML files have them; texts are errors.
     pub(crate) fn parse(source: &str) -> Result<Self, ExprError> {
-        Ok(Self { source: source.trim().to_owned(), root: parse(source)? })
+        let expr = Self::parse_any(source)?;
+        expr.refuse_texts(&expr.root)?;
+        Ok(expr)
+    }
+
+    /// Parses an expression whose names may have texts, as `--filter` has them.
+    pub(crate) fn parse_any(source: &str) -> Result<Self, SyntaxError> {
+        let source = source.trim();
+        Ok(Self { source: source.to_owned(), root: parse(source)? })
+    }
+
+    fn refuse_texts(&self, node: &ExprNode) -> Result<(), SyntaxError> {
+        let problem = match &node.kind {
+            ExprKind::Text(text) if text.starts_with(|c: char| c.is_ascii_digit()) => {
+                "expected a whole number".to_owned()
+            }
+            ExprKind::Text(text) => format!("`{text}` is a text, expected a number or a name"),
+            ExprKind::Contains { .. } => "`~` compares texts, but each name is a number here".to_owned(),
+            ExprKind::Has(_) => "`has` is for filters, but each name has a value here".to_owned(),
+            _ => return node.children().into_iter().try_for_each(|child| self.refuse_texts(child)),
+        };
+        Err(self.syntax_error(node, problem, ""))
+    }
+
+    pub(crate) fn syntax_error(
+        &self,
+        node: &ExprNode,
+        problem: impl Into<String>,
+        hint: &str,
+    ) -> SyntaxError {
+        SyntaxError {
+            text: self.source.clone(),
+            place: node.place.clone(),
+            problem: problem.into(),
+            hint: hint.to_owned(),
+        }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.source
     }
 
     pub(crate) fn variable_names(&self) -> BTreeSet<&str> {
-        let mut names = BTreeSet::new();
-        collect_names(&self.root, &mut names);
-        names
+        self.root.names()
     }
 
     pub(crate) fn bare_name(&self) -> Option<&str> {
-        if let ExprNode::Name(name) = &self.root { Some(name) } else { None }
+        self.root.name()
     }
 
     /// Evaluates the expression on numbers or on nodes; inexact divisions and overflows are errors.
@@ -72,21 +110,23 @@ pub(crate) fn evaluate<N: ExprNumber>(
     bindings: &Bindings<N>,
 ) -> Result<ExprValue<N>, ExprErrorKind> {
     let apply = |operator, left: N, right: N| N::apply(operator, left, right);
-    match node {
-        ExprNode::Number(number) => Ok(ExprValue::Number(N::from(*number))),
-        ExprNode::Name(name) => {
+    match &node.kind {
+        ExprKind::Number(number) => Ok(ExprValue::Number(N::from(*number))),
+        ExprKind::Name(name) => {
             bindings.get(name).cloned().ok_or_else(|| ExprErrorKind::Unknown(name.clone()))
         }
-        ExprNode::Not(inner) => {
+        ExprKind::Text(text) => Err(format!("`{text}` is a text, expected a number").into()),
+        ExprKind::Contains { .. } | ExprKind::Has(_) => Err("compares texts".to_owned().into()),
+        ExprKind::Not(inner) => {
             let truth = evaluate(inner, bindings)?.to_bool()?;
             Ok(ExprValue::Bool(apply(BinaryOperator::Equal, truth, N::from(0))?))
         }
-        ExprNode::Negative(inner) => {
+        ExprKind::Negative(inner) => {
             let number = evaluate(inner, bindings)?.to_number()?;
             Ok(ExprValue::Number(apply(BinaryOperator::Subtract, N::from(0), number)?))
         }
-        ExprNode::Binary(operator, left, right) => evaluate_binary(*operator, left, right, bindings),
-        ExprNode::Call(function, arguments) => {
+        ExprKind::Binary(operator, left, right) => evaluate_binary(*operator, left, right, bindings),
+        ExprKind::Call(function, arguments) => {
             let values: Vec<ExprValue<N>> =
                 arguments.iter().map(|argument| evaluate(argument, bindings)).collect::<Result<_, _>>()?;
             call(*function, &values)
@@ -203,7 +243,7 @@ mod tests {
         assert_eq!(text("9223372036854775807 + 1"), "`9223372036854775807 + 1`: does not fit 63 bits");
         assert!(text("median(M)").contains("there is no function `median`"));
         assert!(text("import os").contains("expected an operator"));
-        assert!(text(&"(".repeat(500)).contains("nested too deeply"));
+        assert!(text(&"(".repeat(500)).contains("nested too deeply, the limit is 64 levels"));
     }
 
     proptest! {

@@ -1,7 +1,7 @@
-//! Settings of msprof that decide which counters a profile has and how long a recorded task takes.
+//! How a collection measures: settings of msprof, kind of the numbers, state of the cache, purpose.
 
 use serde::{Deserialize, Serialize};
-use strum::{Display, EnumString, IntoStaticStr, VariantNames};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray, VariantNames};
 
 /// Group of counters that msprof reads from the cores, by the names of its option `--aic-metrics`.
 ///
@@ -80,6 +80,82 @@ impl ProfilerSettings {
             metrics => options.extend(["--ai-core=on".to_owned(), format!("--aic-metrics={metrics}")]),
         }
         options
+    }
+}
+
+/// Kind of a database, a run and their numbers, which never changes; no command mixes the two.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString, IntoStaticStr,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum DataKind {
+    /// Measured on a real device, or recorded in production.
+    Npu,
+    /// Simulated by the rehearsal host.
+    Rehearsal,
+}
+
+impl DataKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// Returns the text behind names and headings of its numbers: empty for measurements.
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Self::Npu => "",
+            Self::Rehearsal => " (rehearsal: simulated durations)",
+        }
+    }
+}
+
+/// State of the cache before each launch of a collection. Samples of different states are never pooled or compared.
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CacheState {
+    /// The launches before used the same tensors.
+    #[default]
+    Hot,
+    /// A kernel that moves more than the cache holds precedes each launch.
+    Cold,
+}
+
+impl CacheState {
+    pub(crate) const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
+
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// Returns true for the state of runs without the option, which their options in the ledger do not name.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+    pub(crate) fn is_hot(&self) -> bool {
+        *self == Self::Hot
+    }
+}
+
+/// Reason for the start of a collection.
+#[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollectionPurpose {
+    /// Measurement of its cases.
+    Measure,
+    /// A single case that may have broken an earlier collection.
+    Alone,
+    /// Bisection for the case that broke a collection.
+    Search,
+    /// Test of the device: its cases have their verdicts, and its samples are not stored.
+    Control,
+}
+
+impl CollectionPurpose {
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     bindings::{Bindings, ExprValue},
     evaluate::{Expr, evaluate},
     functions::ExprFunction,
-    node::{ExprNode, collect_names},
+    tree::{ExprKind, ExprNode},
 };
 
 /// A name whose value is that of an expression.
@@ -25,9 +25,7 @@ impl NameEquality {
     }
 
     pub(crate) fn names(&self) -> BTreeSet<&str> {
-        let mut names = BTreeSet::new();
-        collect_names(&self.value, &mut names);
-        names
+        self.value.names()
     }
 }
 
@@ -66,94 +64,75 @@ impl Expr {
 }
 
 fn is_relation(node: &ExprNode) -> bool {
-    use BinaryOperator::{And, Equal, Greater, GreaterEqual, Less, LessEqual, NotEqual, Or, Remainder};
-    let has_names = |node: &ExprNode| {
-        let mut names = BTreeSet::new();
-        collect_names(node, &mut names);
-        !names.is_empty()
+    let relates = match &node.kind {
+        ExprKind::Binary(operator, left, right)
+            if operator.compares() || *operator == BinaryOperator::Remainder =>
+        {
+            !left.names().is_empty() && !right.names().is_empty()
+        }
+        ExprKind::Call(function, _) => *function == ExprFunction::AllLe,
+        _ => false,
     };
-    match node {
-        ExprNode::Number(_) | ExprNode::Name(_) => false,
-        ExprNode::Not(inner) | ExprNode::Negative(inner) => is_relation(inner),
-        ExprNode::Binary(And | Or, left, right) => is_relation(left) || is_relation(right),
-        ExprNode::Binary(operator, left, right) => {
-            let compares =
-                matches!(operator, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual | Remainder);
-            (compares && has_names(left) && has_names(right)) || is_relation(left) || is_relation(right)
-        }
-        ExprNode::Call(function, arguments) => {
-            *function == ExprFunction::AllLe || arguments.iter().any(is_relation)
-        }
-    }
+    relates || node.children().into_iter().any(is_relation)
+}
+
+/// Returns the sides of `NAME == VALUE` and of `VALUE == NAME`, each with the name first.
+fn sides_of_equality(node: &ExprNode) -> Option<(&str, &ExprNode)> {
+    let ExprKind::Binary(BinaryOperator::Equal, left, right) = &node.kind else { return None };
+    left.name().map(|name| (name, &**right)).or_else(|| right.name().map(|name| (name, &**left)))
 }
 
 fn collect_equalities(node: &ExprNode, bindings: &Bindings, found: &mut Vec<NameEquality>) {
     let holds = |node: &ExprNode| matches!(evaluate(node, bindings), Ok(ExprValue::Bool(1)));
-    match node {
-        ExprNode::Binary(BinaryOperator::And, left, right) => {
+    match &node.kind {
+        ExprKind::Binary(BinaryOperator::And, left, right) => {
             collect_equalities(left, bindings, found);
             collect_equalities(right, bindings, found);
         }
-        ExprNode::Binary(BinaryOperator::Or, left, right) => {
+        ExprKind::Binary(BinaryOperator::Or, left, right) => {
             let taken = if holds(left) { left } else { right };
             collect_equalities(taken, bindings, found);
         }
-        ExprNode::Binary(BinaryOperator::Equal, left, right) if holds(node) => match (&**left, &**right) {
-            (ExprNode::Name(name), value) | (value, ExprNode::Name(name)) => {
-                let equality = NameEquality { name: name.clone(), value: value.clone() };
-                if !equality.names().contains(name.as_str()) {
-                    found.push(equality);
-                }
+        _ => {
+            if let Some((name, value)) = sides_of_equality(node).filter(|_| holds(node))
+                && !value.names().contains(name)
+            {
+                found.push(NameEquality { name: name.to_owned(), value: value.clone() });
             }
-            _ => {}
-        },
-        _ => {}
+        }
     }
 }
 
 fn value_of(node: &ExprNode, wanted: &str, bindings: &Bindings) -> Option<ExprValue> {
-    let ExprNode::Binary(operator, left, right) = node else { return None };
-    match (operator, &**left, &**right) {
-        (BinaryOperator::And | BinaryOperator::Or, left, right) => {
+    match &node.kind {
+        ExprKind::Binary(BinaryOperator::And | BinaryOperator::Or, left, right) => {
             value_of(left, wanted, bindings).or_else(|| value_of(right, wanted, bindings))
         }
-        (BinaryOperator::Equal, ExprNode::Name(name), value)
-        | (BinaryOperator::Equal, value, ExprNode::Name(name))
-            if name == wanted =>
-        {
-            evaluate(value, bindings).ok()
+        ExprKind::Binary(BinaryOperator::Equal, left, right) => {
+            let value = if left.name() == Some(wanted) { right } else { left };
+            let is_wanted = [left, right].iter().any(|side| side.name() == Some(wanted));
+            is_wanted.then(|| evaluate(value, bindings).ok()).flatten()
         }
         _ => None,
     }
 }
 
 fn collect_pairs(node: &ExprNode, found: &mut Vec<AlignedLists>) {
-    match node {
-        ExprNode::Number(_) | ExprNode::Name(_) => {}
-        ExprNode::Not(inner) | ExprNode::Negative(inner) => collect_pairs(inner, found),
-        ExprNode::Binary(_, left, right) => {
-            collect_pairs(left, found);
-            collect_pairs(right, found);
-        }
-        ExprNode::Call(function, arguments) => {
-            if matches!(function, ExprFunction::Broadcast | ExprFunction::AllLe | ExprFunction::Cat) {
-                let names: Vec<&String> = arguments
-                    .iter()
-                    .skip(usize::from(*function == ExprFunction::Cat))
-                    .filter_map(
-                        |argument| if let ExprNode::Name(name) = argument { Some(name) } else { None },
-                    )
-                    .collect();
-                let from_the_end = *function == ExprFunction::Broadcast;
-                found.extend(
-                    names
-                        .windows(2)
-                        .map(|pair| AlignedLists { names: [pair[0].clone(), pair[1].clone()], from_the_end }),
-                );
-            }
-            arguments.iter().for_each(|argument| collect_pairs(argument, found));
-        }
+    if let ExprKind::Call(function, arguments) = &node.kind
+        && matches!(function, ExprFunction::Broadcast | ExprFunction::AllLe | ExprFunction::Cat)
+    {
+        let names: Vec<&str> = arguments
+            .iter()
+            .skip(usize::from(*function == ExprFunction::Cat))
+            .filter_map(ExprNode::name)
+            .collect();
+        let from_the_end = *function == ExprFunction::Broadcast;
+        let pairs = names.windows(2);
+        found.extend(
+            pairs.map(|pair| AlignedLists { names: [pair[0], pair[1]].map(str::to_owned), from_the_end }),
+        );
     }
+    node.children().into_iter().for_each(|child| collect_pairs(child, found));
 }
 
 #[cfg(test)]

@@ -62,7 +62,6 @@ impl<N: fmt::Display + From<i64> + PartialEq> fmt::Display for ExprValue<N> {
     }
 }
 
-/// Names and their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bindings<N = i64>(BTreeMap<String, ExprValue<N>>);
 

@@ -9,7 +9,6 @@ use super::{
     evaluate::Expr,
 };
 
-/// A compiled expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompiledExpr {
     pub(crate) source: String,

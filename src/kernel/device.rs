@@ -1,14 +1,68 @@
-//! Device profiles: peak rates and memory of a device, and the roofline bound, the shortest possible time of a kernel.
+//! Devices: what a profile or a host states of them, the profiles of `grids/devices`, and how they are numbered.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{DeviceFacts, Dtype, Nanos, is_of_soc};
 use crate::{
-    base::{assets::AssetFiles, yaml, yaml::YamlError},
-    kernel::comm_network::CommNetwork,
+    base::{
+        assets::AssetFiles,
+        yaml::{self, YamlError},
+    },
+    kernel::{Dtype, Nanos, collective::CommNetwork},
 };
+
+/// Known properties of a device; `None` is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// SoC name such as `Ascend910B3`, or the name of a family, see [`is_of_soc`].
+    pub soc: Option<String>,
+    pub cube_cores: Option<u32>,
+    pub vector_cores: Option<u32>,
+    /// Highest recorded clock of the cores, in MHz. A device may be set to a lower one than its rated clock.
+    pub clock_mhz: Option<u32>,
+}
+
+/// Names that stand for several SoCs, with the first letters of those. `Ascend910B` is the name that msprof writes for
+/// every A2 and A3; `Ascend910` is the name that npu-smi prints for every A3.
+const FAMILIES: [(&str, &[&str]); 4] = [
+    ("Ascend910B", &["Ascend910B", "Ascend910_93"]),
+    ("Ascend910", &["Ascend910_93"]),
+    ("Ascend310P", &["Ascend310P"]),
+    ("Ascend950", &["Ascend950", "Ascend910_95"]),
+];
+
+/// Returns true if a stated name is that of a SoC, or of its family. The SoC may end in `*` for any rest.
+pub(crate) fn is_of_soc(stated: &str, soc: &str) -> bool {
+    let soc_start = soc.strip_suffix('*');
+    let is_same = soc_start.map_or(stated == soc, |start| stated.starts_with(start));
+    let family = FAMILIES.iter().find(|(family, _)| *family == stated);
+    is_same || family.is_some_and(|(_, starts)| starts.iter().any(|start| soc.starts_with(start)))
+}
+
+/// Returns the SoC name of a chip in the table of npu-smi: `910B3` is `Ascend910B3`.
+pub(crate) fn soc_of_chip(chip: &str) -> String {
+    if chip.starts_with("Ascend") { chip.to_owned() } else { format!("Ascend{chip}") }
+}
+
+impl DeviceFacts {
+    /// Returns true if nothing is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Format: `Ascend910B, 24 cube cores, 48 vector cores, 1800 MHz`.
+impl fmt::Display for DeviceFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { soc, cube_cores, vector_cores, clock_mhz } = self;
+        let numbers = [(cube_cores, "cube cores"), (vector_cores, "vector cores"), (clock_mhz, "MHz")];
+        let numbers = numbers.into_iter().filter_map(|(number, unit)| Some(format!("{} {unit}", (*number)?)));
+        let parts: Vec<String> = soc.clone().into_iter().chain(numbers).collect();
+        f.write_str(if parts.is_empty() { "unknown device" } else { "" })?;
+        f.write_str(&parts.join(", "))
+    }
+}
 
 /// Bounds of the recorded clock in relation to the rated one. Devices with a rated clock of 1800 MHz are known at 1650.
 const LOWEST_CLOCK: f64 = 0.85;
@@ -18,9 +72,7 @@ const HIGHEST_CLOCK: f64 = 1.01;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ComputeUnit {
-    /// Matrix unit.
     Cube,
-    /// Vector unit.
     Vector,
     /// Data movement only.
     Mte,
@@ -57,9 +109,7 @@ pub struct DeviceProfile {
     pub(crate) l2_mib: u64,
     /// Upper bound of the bandwidth of that cache in TB/s, for plausibility checks only.
     pub(crate) l2_ceiling_tb_per_s: f64,
-    /// Matrix cores.
     pub(crate) cube_cores: u32,
-    /// Vector cores.
     pub vector_cores: u32,
     pub(crate) clock_mhz: u32,
     /// Network between devices; `None` if it is not declared.
@@ -68,7 +118,6 @@ pub struct DeviceProfile {
 }
 
 impl DeviceProfile {
-    /// Returns the name of the default profile.
     pub const fn default_name() -> &'static str {
         "ATLAS_800_A3_752T_128G_DIE"
     }
@@ -142,7 +191,6 @@ impl DeviceProfile {
         (self.cube_cores, self.clock_mhz) = (cube_cores, clock_mhz);
     }
 
-    /// Returns the device memory in bytes.
     pub const fn hbm_bytes(&self) -> u64 {
         self.hbm_gib << 30
     }
@@ -170,9 +218,62 @@ impl DeviceProfile {
     }
 }
 
+/// Device of a host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct HostDevice {
+    /// Name of the host; empty if hosts cannot be separated from runs.
+    pub(crate) host: String,
+    /// Device as the host numbers it.
+    pub(crate) device: u32,
+}
+
+/// Deviation of the durations of all cases on a device from the mean of devices.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct DeviceDeviation {
+    #[serde(flatten)]
+    pub(crate) place: HostDevice,
+    /// Relative to the mean, above 0 for longer durations.
+    pub(crate) deviation: f64,
+}
+
+/// Number of a device for `torch.npu.set_device`, HCCL and the profiler's `Device_id`. The runtime counts the devices
+/// that it sees from 0, so that the number differs from the physical one (`u32` elsewhere) in a container that sees a
+/// part of the host's devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LogicalDeviceId(pub u32);
+
+impl fmt::Display for LogicalDeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_families_match_their_chips() {
+        assert!(is_of_soc("Ascend910B3", "Ascend910B3"));
+        assert!(!is_of_soc("Ascend910B3", "Ascend910B4"));
+        assert!(!is_of_soc("Ascend910B4", "Ascend910B4-1") && !is_of_soc("Ascend910B4-1", "Ascend910B4"));
+        assert!(is_of_soc("Ascend910B", "Ascend910B3") && is_of_soc("Ascend910B", "Ascend910_9391"));
+        assert!(is_of_soc("Ascend910", "Ascend910_9391"));
+        assert!(!is_of_soc("Ascend910", "Ascend910B3") && !is_of_soc("Ascend910", "Ascend910_95*"));
+        assert!(
+            is_of_soc("Ascend910_9589", "Ascend910_95*") && !is_of_soc("Ascend910_9391", "Ascend910_95*")
+        );
+        assert!(is_of_soc("Ascend950", "Ascend950*") && is_of_soc("Ascend950PR_9589", "Ascend950*"));
+        assert!(!is_of_soc("Ascend910A", "Ascend910B1"));
+    }
+
+    #[test]
+    fn chips_of_npu_smi_have_soc_names() {
+        assert_eq!(soc_of_chip("910B3"), "Ascend910B3");
+        assert_eq!(soc_of_chip("310P3"), "Ascend310P3");
+        assert_eq!(soc_of_chip("Ascend910"), "Ascend910");
+    }
 
     fn profile() -> DeviceProfile {
         DeviceProfile::load(&AssetFiles::embedded(), DeviceProfile::default_name())
