@@ -1,12 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    base::command_error::Failure as _,
-    kernel::{
-        Case, CaseAttributes, KernelName, SignatureCells,
-        expression::{CompiledExpr, VariableSlot},
-    },
+use crate::kernel::{
+    Case, CaseAttributes, KernelName, SignatureCells,
+    expression::{CompiledExpr, VariableSlot},
 };
 
 fn error(text: &str) -> String {
