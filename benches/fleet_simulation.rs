@@ -13,7 +13,7 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use npubench::{
     base::stats::SplitMix64,
-    kernel::{CaseOutcome, CollectionPurpose, Verdict},
+    kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict},
     measure::sched::{
         CaseResult, CollectionExit, CollectionFinished, SchedCase, SchedLimits, SchedulerState, Seconds,
         SimulatedHost, StartCollection, simulate,
@@ -122,7 +122,7 @@ impl SimulatedHost for ShardRun<'_> {
             if verdict != Verdict::NotRun {
                 measured.push(case);
             }
-            CaseResult { case, outcome: CaseOutcome::new(verdict, "simulated"), seconds }
+            CaseResult { case, outcome: CaseOutcome::new(verdict, Cause::EveryLaunchRecorded), seconds }
         });
         let results: Vec<CaseResult> = results.collect();
         total += EXPORT + 1e-3 * 25.0 * results.len() as f64;

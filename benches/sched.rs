@@ -8,7 +8,7 @@ mod size;
 use std::time::Instant;
 
 use npubench::{
-    kernel::{CaseOutcome, CollectionPurpose, Verdict},
+    kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict},
     measure::sched::{
         CaseResult, CollectionExit, CollectionFinished, SchedAction, SchedCase, SchedLimits, SchedulerState,
         Seconds, SimulatedHost, StartCollection, simulate,
@@ -45,7 +45,7 @@ impl SimulatedHost for Night {
                 total += seconds;
                 (Verdict::Ok, Some(seconds))
             };
-            CaseResult { case, outcome: CaseOutcome::new(verdict, "said the host"), seconds }
+            CaseResult { case, outcome: CaseOutcome::new(verdict, Cause::EveryLaunchRecorded), seconds }
         });
         let results = results.collect();
         self.collections += 1;

@@ -12,7 +12,7 @@ use crate::{
         workload::Workload,
     },
     cases::plan::{InitialCosts, PlannedCase, planned_case},
-    kernel::{CaseId, CaseOutcome, DataKind, catalogue::Catalogue, device::DeviceProfile},
+    kernel::{CaseId, CaseOutcome, Cause, DataKind, catalogue::Catalogue, device::DeviceProfile},
     measure::engine::{PlanPreview, dry_run},
     show::fill::{CaseEnd, FillReport},
 };
@@ -75,8 +75,8 @@ impl<'w> FillPreview<'w> {
             Err(reason) => CaseEnd::NotLaunchable(reason),
             Ok(_) => match scheduled.next() {
                 Some(Ok(slot)) => CaseEnd::After(slot.ends_at),
-                Some(Err(reason)) => CaseEnd::NotInTime(reason),
-                None => CaseEnd::NotInTime("it is not reached".to_owned()),
+                Some(Err(cause)) => CaseEnd::NotInTime(cause.to_string()),
+                None => CaseEnd::NotInTime(Cause::NotReached.to_string()),
             },
         };
         let ends: Vec<CaseEnd> = planned.into_iter().map(&mut end).collect();

@@ -132,12 +132,13 @@ fn print_plan(
     let scheduled = preview.cases.iter().zip(&plan.cases).flat_map(|(slot, planned)| {
         let action = slot
             .as_ref()
-            .map_or_else(|reason| PlannedAction::NotInTime(reason.clone()), |_| PlannedAction::Measured);
+            .map_or_else(|cause| PlannedAction::NotInTime(cause.clone()), |_| PlannedAction::Measured);
         planned.cases().map(move |case| (&case.kernel, action.clone()))
     });
-    let not_launched = plan.not_launched.iter().map(|(case, outcome)| {
-        (&case.kernel, PlannedAction::NotLaunched(format!("{}: {}", outcome.verdict, outcome.reason)))
-    });
+    let not_launched = plan
+        .not_launched
+        .iter()
+        .map(|(case, outcome)| (&case.kernel, PlannedAction::NotLaunched(outcome.clone())));
     let totals = PlanTotals {
         collections: usize::try_from(preview.collections).unwrap_or_default(),
         devices: preview.devices.len(),
@@ -236,7 +237,10 @@ fn json_lines(
                     line["start_s"] = json!(starts_at);
                     line["end_s"] = json!(ends_at);
                 }
-                Err(reason) => line["not_launched"] = json!(reason),
+                Err(cause) => {
+                    line["not_launched"] = json!(cause.to_string());
+                    line["cause"] = json!(cause.name());
+                }
             }
             if let Some(cache) = cache {
                 line["cache"] = json!(cache);
@@ -249,6 +253,7 @@ fn json_lines(
             "case": case.id().as_str(), "kernel": case.kernel.as_str(), "inputs": case.shapes(),
             "verdict": outcome.verdict.as_str(),
             "not_launched": format!("{}: {}", outcome.verdict, outcome.reason),
+            "cause": outcome.reason.cause.name(),
         });
         if let Some(cache) = cache {
             line["cache"] = json!(cache);

@@ -89,7 +89,7 @@ pub(super) fn result_cells<'r>(
     let count = |count: Option<usize>| count.map_or(CellContent::EMPTY, CellContent::Count);
     let hot_cells = [
         (columns::VERDICT, verdict.as_str().into()),
-        (columns::REASON, reason.as_str().into()),
+        (columns::REASON, CellContent::Text(reason.to_string().into())),
         (columns::CASE, result.case.as_str().into()),
         (columns::RUN, result.run.as_str().into()),
         (columns::SOFTWARE, result.software.as_deref().map_or(CellContent::EMPTY, CellContent::Software)),

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BTreeSet, iter, sync::Arc};
 use serde::{Serialize, Serializer};
 
 use super::{
-    CacheState, CaseId, CaseOutcome, DurationList, IdentifiedCase, IdentifiedSoftware, Nanos, Verdict,
+    CacheState, CaseId, CaseOutcome, DurationList, IdentifiedCase, IdentifiedSoftware, Nanos, Reason, Verdict,
 };
 use crate::base::stats::{CycleRate, SampleSummary};
 
@@ -160,7 +160,7 @@ pub struct AttemptSamples {
     pub(crate) run: Arc<str>,
     pub(crate) cache: CacheState,
     pub(crate) verdict: Verdict,
-    pub(crate) reason: Arc<str>,
+    pub(crate) reason: Arc<Reason>,
     /// Accepted durations in nanoseconds, in launch order.
     pub(crate) samples: DurationList,
     /// Number of measured launches that are left out as severe outliers.
@@ -184,7 +184,7 @@ pub(crate) struct CollectionSamples {
     /// Digest of the collection's software; `None` for collections of versions that did not record it.
     pub(crate) software: Option<Arc<str>>,
     /// Reason of a collection with verdict `noisy`.
-    pub(crate) noise: Option<Arc<str>>,
+    pub(crate) noise: Option<Arc<Reason>>,
     /// Durations in nanoseconds, in launch order.
     pub(crate) samples: Vec<i64>,
 }

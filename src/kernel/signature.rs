@@ -21,6 +21,7 @@ use super::{
     AttentionCase, Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat,
     attention::without_derived_values,
 };
+use super::{Cause, cause::TensorSide};
 
 pub(super) fn canonical_signature(case: &Case) -> String {
     let by_rule = signature_rule(&case.kernel).and_then(|rule| rule(case));
@@ -397,18 +398,18 @@ fn parse_dims(shape: &str, slot: usize, cell: &str) -> Result<Vec<u64>, CellsErr
 /// Slots of one side with their indices.
 type NumberedSlots<'a> = Vec<(usize, &'a Slot)>;
 
-/// Describes the first difference between a case and a record, inputs in `host_slots` left out; `None` if they match.
+/// Returns the first difference between a case and a record, inputs in `host_slots` left out; `None` if they match.
 pub(crate) fn signature_mismatch(
     case: &Case,
     host_slots: &[usize],
     recorded_inputs: &[Slot],
     recorded_outputs: &[Slot],
-) -> Option<String> {
+) -> Option<Cause> {
     fn device_inputs<'a>(slots: &'a [Slot], host_slots: &[usize]) -> NumberedSlots<'a> {
         slots.iter().enumerate().filter(|(slot, _)| !host_slots.contains(slot)).collect()
     }
     let inputs = device_inputs(&case.inputs, host_slots);
-    let mismatch = side_mismatch("input", &inputs, &device_inputs(recorded_inputs, host_slots));
+    let mismatch = side_mismatch(TensorSide::Input, &inputs, &device_inputs(recorded_inputs, host_slots));
     if mismatch.is_some() || case.outputs.is_empty() || recorded_outputs.is_empty() {
         // Kernels that work in place show no outputs.
         return mismatch;
@@ -425,18 +426,22 @@ pub(crate) fn signature_mismatch(
         }
     }
     let [outputs, recorded_outputs] = sides;
-    side_mismatch("output", &outputs, &recorded_outputs)
+    side_mismatch(TensorSide::Output, &outputs, &recorded_outputs)
 }
 
-fn side_mismatch(side: &str, expected: &NumberedSlots<'_>, recorded: &NumberedSlots<'_>) -> Option<String> {
+fn side_mismatch(
+    side: TensorSide,
+    expected: &NumberedSlots<'_>,
+    recorded: &NumberedSlots<'_>,
+) -> Option<Cause> {
     if expected.len() != recorded.len() {
-        return Some(format!("recorded with {} {side}s, the case has {}", recorded.len(), expected.len()));
+        return Some(Cause::SlotCount { side, recorded: recorded.len(), expected: expected.len() });
     }
     let mut pairs = expected.iter().zip(recorded);
     let ((slot, expected), (_, recorded)) =
         pairs.find(|((_, expected), (_, recorded))| !slots_match(expected, recorded))?;
-    let describe = |slot: &Slot| slot.as_ref().map_or_else(|| "nothing".to_owned(), ToString::to_string);
-    Some(format!("{side} {slot} was recorded as {}, the case has {}", describe(recorded), describe(expected)))
+    let text = |slot: &Slot| slot.as_ref().map(ToString::to_string);
+    Some(Cause::OtherSlot { side, slot: *slot, recorded: text(recorded), expected: text(expected) })
 }
 
 fn slots_match(expected: &Slot, recorded: &Slot) -> bool {

@@ -89,6 +89,6 @@ impl CheckOutcome {
             Verdict::Oom => CheckVerdict::Oom,
             _ => CheckVerdict::InvalidArgs,
         };
-        Self { verdict, by: CheckMethod::Rule, message: outcome.reason.clone() }
+        Self { verdict, by: CheckMethod::Rule, message: outcome.reason.to_string() }
     }
 }

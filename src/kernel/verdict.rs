@@ -3,8 +3,10 @@
 //! `verify/collection.rs` assigns most of them, `verify/ranks.rs` orders them by blame among the ranks of a gang,
 //! `sched/on_finished.rs` decides on new attempts.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+
+use super::{Cause, Reason};
 
 /// The one final state of a case in a run, best first; a [`CaseOutcome`] adds the reason.
 #[derive(Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray)]
@@ -128,60 +130,66 @@ impl Default for FailingVerdicts {
     }
 }
 
-/// A verdict and its reason in plain text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A verdict with its cause and remarks.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaseOutcome {
     /// The verdict.
     pub verdict: Verdict,
-    /// Reason, which states a cause that the user can remove.
-    pub reason: String,
+    /// Its cause, with remarks.
+    pub reason: Reason,
 }
 
 impl CaseOutcome {
-    /// Creates an outcome. Control characters of the reason, which may quote a damaged file, are escaped: a CSV with a
-    /// NUL byte is not a text file.
-    pub fn new(verdict: Verdict, reason: impl Into<String>) -> Self {
-        let reason: String = reason.into();
-        if !reason.bytes().any(|byte| byte.is_ascii_control() && byte != b'\n') {
-            return Self { verdict, reason };
-        }
-        let is_raw = |c: char| c.is_ascii_control() && c != '\n';
-        let escape = |c: char| if is_raw(c) { c.escape_default().to_string() } else { c.to_string() };
-        Self { verdict, reason: reason.chars().map(escape).collect() }
+    pub fn new(verdict: Verdict, reason: impl Into<Reason>) -> Self {
+        Self { verdict, reason: reason.into() }
     }
 
-    /// Creates an outcome whose reason is a cause followed by distinct remarks.
-    pub(crate) fn with_remarks<'a>(
+    pub(crate) fn with_remarks(
         verdict: Verdict,
-        cause: &str,
-        remarks: impl IntoIterator<Item = &'a str>,
+        cause: Cause,
+        remarks: impl IntoIterator<Item = Cause>,
     ) -> Self {
-        let mut clauses = vec![cause];
-        for remark in remarks {
-            if !clauses.contains(&remark) {
-                clauses.push(remark);
+        Self { verdict, reason: Reason::new(cause, remarks) }
+    }
+
+    /// Returns the outcome with another remark, unless it has it.
+    pub(crate) fn with_remark(mut self, remark: Cause) -> Self {
+        self.reason.add(remark);
+        self
+    }
+
+    /// Returns the outcome of an attempt that something contradicts: `suspicious`, whatever its spread.
+    pub(crate) fn of_contradicted_attempt(self, contradiction: Cause) -> Self {
+        match self.verdict {
+            Verdict::Noisy => {
+                let Reason { cause, remarks } = self.reason;
+                Self::with_remarks(Verdict::Suspicious, contradiction, [cause].into_iter().chain(remarks))
             }
+            _ => self.with_contradiction(contradiction),
         }
-        Self::new(verdict, clauses.join(CLAUSE_SEPARATOR))
+    }
+
+    /// Returns the outcome of a measurement that something contradicts: `suspicious` instead of `ok`; any other verdict gets
+    /// the contradiction as a remark.
+    pub(crate) fn with_contradiction(self, contradiction: Cause) -> Self {
+        match self.verdict {
+            Verdict::Ok => Self::with_remarks(Verdict::Suspicious, contradiction, self.reason.remarks),
+            _ => self.with_remark(contradiction),
+        }
     }
 }
 
-/// Separator of the clauses of a reason.
-pub(crate) const CLAUSE_SEPARATOR: &str = "; ";
-
-/// Returns the first clause of a reason: the cause of the verdict.
-pub(crate) fn reason_cause(reason: &str) -> &str {
-    reason.split_once(CLAUSE_SEPARATOR).map_or(reason, |(cause, _)| cause)
-}
-
-/// Returns the clauses of a reason after the cause: properties of the call and of the host.
-pub(crate) fn reason_remarks(reason: &str) -> impl Iterator<Item = &str> {
-    reason.split(CLAUSE_SEPARATOR).skip(1)
-}
-
-/// Returns the first clause of a reason that begins so.
-pub(crate) fn find_clause<'a>(reason: &'a str, beginning: &str) -> Option<&'a str> {
-    reason.split(CLAUSE_SEPARATOR).find(|clause| clause.starts_with(beginning))
+/// The JSON form has the verdict, the sentence of the reason, the name of its cause, and the cause and remarks with their
+/// parameters as `findings`.
+impl Serialize for CaseOutcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("CaseOutcome", 4)?;
+        fields.serialize_field("verdict", &self.verdict)?;
+        fields.serialize_field("reason", &self.reason.to_string())?;
+        fields.serialize_field("cause", self.reason.cause.name())?;
+        fields.serialize_field("findings", &self.reason.all().collect::<Vec<_>>())?;
+        fields.end()
+    }
 }
 
 #[cfg(test)]
@@ -189,21 +197,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_of_reasons_are_escaped() {
-        let reason = CaseOutcome::new(Verdict::LostRecords, "`a\0\u{1b}[31mé`").reason;
-        assert_eq!(reason, r"`a\u{0}\u{1b}[31mé`");
-        assert_eq!(CaseOutcome::new(Verdict::Ok, "5 µs").reason, "5 µs");
+    fn remarks_follow_the_cause_once() {
+        let remarks = ["skewed", "warm", "skewed"].map(Cause::from);
+        let outcome = CaseOutcome::with_remarks(Verdict::Ok, "recorded".into(), remarks);
+        assert_eq!(outcome.reason.to_string(), "recorded; skewed; warm");
+        assert_eq!(outcome.clone().with_remark("warm".into()), outcome);
     }
 
     #[test]
-    fn remarks_follow_the_cause_once() {
-        let outcome = CaseOutcome::with_remarks(Verdict::Ok, "recorded", ["skewed", "warm", "skewed"]);
-        assert_eq!(outcome.reason, "recorded; skewed; warm");
-        assert_eq!(reason_remarks(&outcome.reason).collect::<Vec<_>>(), ["skewed", "warm"]);
-        assert_eq!(reason_cause(&outcome.reason), "recorded");
-        assert_eq!(reason_remarks("recorded").next(), None);
-        assert_eq!(find_clause(&outcome.reason, "wa"), Some("warm"));
-        assert_eq!(find_clause(&outcome.reason, "arm"), None);
+    fn only_accepted_results_become_suspicious() {
+        let attempt =
+            |verdict| CaseOutcome::with_remarks(verdict, "a cause".into(), [Cause::from("a remark")]);
+        let shown = |outcome: CaseOutcome| (outcome.verdict, outcome.reason.to_string());
+        let contradicted = |verdict| shown(attempt(verdict).with_contradiction("too slow".into()));
+        assert_eq!(contradicted(Verdict::Ok), (Verdict::Suspicious, "too slow; a remark".to_owned()));
+        assert_eq!(contradicted(Verdict::Noisy), (Verdict::Noisy, "a cause; a remark; too slow".to_owned()));
+        let noisy = attempt(Verdict::Noisy).of_contradicted_attempt("too slow".into());
+        assert_eq!(shown(noisy), (Verdict::Suspicious, "too slow; a cause; a remark".to_owned()));
+        let suspicious = attempt(Verdict::Ok).with_contradiction("too slow".into());
+        assert_eq!(suspicious.clone().with_contradiction("too slow".into()), suspicious);
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub(crate) fn filter_run_cases(
         let Some(record) = records.get(id) else { return };
         let outcome = record.outcome.as_ref();
         values.verdict = outcome.map(|outcome| outcome.verdict.as_str().to_owned());
-        values.reason = outcome.map(|outcome| outcome.reason.clone());
+        values.reason = outcome.map(|outcome| outcome.reason.to_string());
         let of_run = numbers.of_case(id);
         (values.median, values.mean) = (of_run.median_us, of_run.average_us);
         values.devices = record.attempts.iter().map(|attempt| attempt.device).collect();

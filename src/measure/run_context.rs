@@ -20,7 +20,6 @@ use crate::{
         generations::{other_host_software, other_imported_software},
         resume::ResumeState,
         run_plan::{check_expert_skew, plan_of_sweep, unmerged_plan},
-        selftest::command::WITHOUT_SELFTEST,
     },
 };
 use crate::{
@@ -35,7 +34,7 @@ use crate::{
     cases::plan::{InitialCosts, RecordedTime, RunPlan, UpdateMode},
     database::{Database, ledger::Ledger},
     kernel::{
-        CaseId, DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint,
+        CaseId, Cause, DataKind, HCCL_VARIABLES, KernelName, LogicalDeviceId, SoftwareFingerprint,
         catalogue::Catalogue,
         device::DeviceProfile,
         render::{ScriptCommunication, overridden_variables},
@@ -272,7 +271,7 @@ impl RunContext {
             notes.iter().for_each(|note| print_note(note));
         }
         if options.without_selftest && self.database.kind() == DataKind::Npu {
-            plan.note_all(WITHOUT_SELFTEST);
+            plan.note_all(&Cause::WithoutSelftest);
         }
         Ok(plan)
     }

@@ -15,8 +15,8 @@ use crate::{
         ledger::{Ledger, StoredCheck},
     },
     kernel::{
-        CacheState, CaseId, CaseOutcome, CheckMethod, CheckOutcome, CheckVerdict, IdentifiedCase, KernelName,
-        Verdict, catalogue::Catalogue, device::DeviceProfile,
+        CacheState, CaseId, CaseOutcome, Cause, CheckMethod, CheckOutcome, CheckVerdict, IdentifiedCase,
+        KernelName, Verdict, catalogue::Catalogue, device::DeviceProfile,
     },
     measure::{evidence::LedgerRows, vendor_check::installed_software, verify::JointEstimates},
 };
@@ -176,8 +176,8 @@ fn refused_calls(
     };
     let refused = checks.into_iter().filter(|(_, check)| counts(check)).filter_map(|(case, check)| {
         let CheckOutcome { verdict, message, .. } = check.outcome;
-        let reason = format!("{verdict} by {} when it was checked: {message}", check.software);
-        let outcome = CaseOutcome::new(verdict.run_verdict()?, reason);
+        let cause = Cause::Checked { verdict: verdict.to_string(), software: check.software, message };
+        let outcome = CaseOutcome::new(verdict.run_verdict()?, cause);
         Some((case, RefusedCall { digest: check.digest, outcome }))
     });
     Ok(refused.collect())

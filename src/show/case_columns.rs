@@ -155,6 +155,8 @@ pub(super) mod tests {
             kernel: KernelName::new(kernel).expect("a name"),
             verdict,
             reason: verdict.map(|verdict| format!("the reason of {verdict}, which may be long")),
+            cause: None,
+            finding: None,
             device: Some(3),
             attempts: 1,
             collections: vec![4],

@@ -39,7 +39,7 @@ fn test_case(results: &RunResults, case: &ShownCase) -> TestCase {
             None => "the run has not finished the case",
             Some(_) => case.reason.as_deref().unwrap_or_default(),
         };
-        status.set_type(verdict_word(case)).set_message(xml_text(reason));
+        status.set_type(case.cause.unwrap_or("open")).set_message(xml_text(reason));
     }
     if let TestCaseStatus::NonSuccess { .. } = &status {
         let log = case.log.as_ref().and_then(|path| results.logs.get(path));
@@ -49,6 +49,7 @@ fn test_case(results: &RunResults, case: &ShownCase) -> TestCase {
     }
     let mut test = TestCase::new(format!("{} {}", case.case, case.inputs), status);
     test.set_classname(case.kernel.as_str());
+    test.add_property(("verdict", verdict_word(case)));
     if let Some(median) = case.median_us {
         // `time` has milliseconds, of which most kernels take none.
         test.add_property(("median_us", format!("{median:.3}").as_str()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     base::count_text::format_count,
     kernel::{
-        KernelName,
+        CaseOutcome, Cause, KernelName,
         timestamp::{Timestamp, format_duration},
     },
     show::table::{FittedColumn, FittedRow, FittedTable},
@@ -14,10 +14,10 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PlannedAction {
     Measured,
-    /// The case would not be started in time, or needs more devices; with the reason.
-    NotInTime(String),
-    /// The case would not be launched; with verdict and reason.
-    NotLaunched(String),
+    /// The case would not be started in time, or needs more devices.
+    NotInTime(Cause),
+    /// The case would not be launched.
+    NotLaunched(CaseOutcome),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ pub(crate) fn plan_table(
     width: Option<usize>,
 ) -> String {
     let mut lines: BTreeMap<&KernelName, PlanLine> = BTreeMap::new();
-    let mut reasons: BTreeMap<String, SimilarReasons<'_>> = BTreeMap::new();
+    let mut groups: BTreeMap<String, SimilarCauses<'_>> = BTreeMap::new();
     for (kernel, action) in cases {
         let line = lines.entry(kernel).or_default();
         match action {
@@ -94,12 +94,20 @@ pub(crate) fn plan_table(
             PlannedAction::NotInTime(_) => line.not_in_time += 1,
             PlannedAction::NotLaunched(_) => line.not_launched += 1,
         }
-        if let PlannedAction::NotInTime(reason) | PlannedAction::NotLaunched(reason) = action {
-            let similar =
-                reasons.entry(reason_pattern(reason)).or_insert_with(|| SimilarReasons::new(reason));
-            similar.differ |= similar.first != reason;
-            *similar.kernels.entry(kernel).or_default() += 1;
-        }
+        let (group, text) = match action {
+            PlannedAction::Measured => continue,
+            PlannedAction::NotInTime(cause) => (cause.group().join(" "), cause.to_string()),
+            PlannedAction::NotLaunched(CaseOutcome { verdict, reason }) => {
+                (format!("{verdict} {}", reason.cause.group().join(" ")), format!("{verdict}: {reason}"))
+            }
+        };
+        let similar = groups.entry(group).or_insert_with(|| SimilarCauses {
+            first: text.clone(),
+            differ: false,
+            kernels: BTreeMap::new(),
+        });
+        similar.differ |= similar.first != text;
+        *similar.kernels.entry(kernel).or_default() += 1;
     }
     let names = ["to measure", "not in time", "not launched"];
     let mut columns = vec![FittedColumn::text("kernel", 0).shortened_to(8)];
@@ -140,7 +148,7 @@ pub(crate) fn plan_table(
         let cases = format_count(totals.equal_cases, "case");
         text += &format!("{cases} with the same call as another one: each call is launched once\n");
     }
-    for SimilarReasons { first, differ, kernels } in reasons.into_values() {
+    for SimilarCauses { first, differ, kernels } in groups.into_values() {
         let such_as = if differ { ", such as" } else { "" };
         text += &format!("{}{such_as}: {first}\n", cases_by_kernel(&kernels));
     }
@@ -185,49 +193,13 @@ fn time_lines(totals: &PlanTotals, now: Timestamp, is_measuring: bool) -> String
     text
 }
 
-/// Reasons that differ only in shapes and numbers, with the numbers of their cases.
-struct SimilarReasons<'a> {
-    first: &'a str,
-    /// True if there are several.
+/// Cases with causes of one group.
+struct SimilarCauses<'a> {
+    /// Text of the first one.
+    first: String,
+    /// True if there are several texts.
     differ: bool,
     kernels: BTreeMap<&'a KernelName, usize>,
-}
-
-impl<'a> SimilarReasons<'a> {
-    const fn new(first: &'a str) -> Self {
-        Self { first, differ: false, kernels: BTreeMap::new() }
-    }
-}
-
-/// Returns a reason without quoted shapes and with a `#` for each number and list of numbers, so that a rule has one text for
-/// the shapes of all cases. Numbers in names, such as `INT8`, and in expressions are kept.
-fn reason_pattern(reason: &str) -> String {
-    let (before, rest) = match (reason.find("the shapes "), reason.find(" fit no form of ")) {
-        (Some(from), Some(to)) if from < to => (&reason[..from], &reason[to..]),
-        _ => ("", reason),
-    };
-    let mut pattern = before.to_owned();
-    for (index, part) in rest.split('`').enumerate() {
-        if index > 0 {
-            pattern.push('`');
-        }
-        if index % 2 == 1 {
-            pattern += part;
-            continue;
-        }
-        let mut last = ' ';
-        for c in part.chars() {
-            let is_in_number = |c: char| c.is_ascii_digit() || matches!(c, ',' | '.' | '[' | ']' | '-');
-            match c {
-                _ if last == '#' && is_in_number(c) => continue,
-                '[' => last = '#',
-                _ if c.is_ascii_digit() && !last.is_alphanumeric() && last != '_' => last = '#',
-                _ => last = c,
-            }
-            pattern.push(last);
-        }
-    }
-    pattern
 }
 
 /// Formats numbers of cases: `2 cases of Add`, `5 cases of Add 2, Mul 3`.
@@ -238,30 +210,4 @@ fn cases_by_kernel(kernels: &BTreeMap<&KernelName, usize>) -> String {
         _ => format!("{kernel} {count}"),
     });
     format!("{all} of {}", each.collect::<Vec<_>>().join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reasons_of_one_rule_have_one_pattern() {
-        for (one, other) in [
-            (
-                "invalid_args: the shapes 4,16;3,8 -> 4,8 fit no form of Add: A x B and 3 more: K is both 16 and 3",
-                "invalid_args: the shapes 4,1;;9 -> 4,8 fit no form of Add: A x B and 3 more: K is both 1 and 9",
-            ),
-            ("output 0 is [4,8], the inputs give [16]", "output 0 is [4], the inputs give [1,2,3]"),
-            ("`N` is 3.5, not 4", "`N` is 3,4, not 4.000000"),
-        ] {
-            assert_eq!(reason_pattern(one), reason_pattern(other));
-        }
-        for (one, other) in [
-            ("input 1 is INT8", "input 1 is INT32"),
-            ("`K % 128 == 0` does not hold", "`K % 256 == 0` does not hold"),
-            ("ok: the shapes 4 fit no form of Add: x", "ok: the shapes 4 fit no form of Mul: x"),
-        ] {
-            assert_ne!(reason_pattern(one), reason_pattern(other));
-        }
-    }
 }

@@ -95,7 +95,7 @@ impl AttemptSummary {
         samples.sort_unstable();
         Self {
             verdict: state.outcome.verdict.to_string(),
-            reason: state.outcome.reason.clone(),
+            reason: state.outcome.reason.to_string(),
             samples: samples.len(),
             median_us: median_of_sorted(&samples).map(|median| median / 1_000.0),
             is_withdrawn: state.is_withdrawn,

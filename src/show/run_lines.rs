@@ -8,15 +8,26 @@ use crate::{
         print::{is_verbose, notes_have_colors, painted, print_data, print_note},
     },
     kernel::{
-        CacheState, CaseId, CollectionPurpose, DeviceDeviation, Verdict, reason_cause,
+        CacheState, CaseId, CaseOutcome, CollectionPurpose, DeviceDeviation, Reason, Verdict,
         timestamp::{Timestamp, format_duration},
     },
     measure::events::{EventSink, RunEvent},
     show::{case_columns::verdict_style, progress::ProgressDisplay},
 };
 
-/// Number of cases that are not launched, by verdict and reason, then by kernel.
-type NotLaunchedGroups = BTreeMap<(Verdict, String), BTreeMap<String, usize>>;
+/// Cases that are not launched, by verdict and by the group of their cause.
+type NotLaunchedGroups = BTreeMap<(Verdict, String), NotLaunched>;
+
+/// Cases that are not launched for causes of one group.
+#[derive(Debug)]
+struct NotLaunched {
+    /// Reason of the first one.
+    reason: Reason,
+    /// True if there are several reasons.
+    differ: bool,
+    /// Number of cases by kernel.
+    kernels: BTreeMap<String, usize>,
+}
 
 /// Number of devices that differ of which a line gives the deviation.
 const MOST_DEVICES: usize = 8;
@@ -66,7 +77,8 @@ impl TextReporter {
     }
 
     fn print_not_launched(&mut self) {
-        for ((verdict, reason), kernels) in std::mem::take(&mut self.not_launched) {
+        let groups = std::mem::take(&mut self.not_launched);
+        for ((verdict, _), NotLaunched { reason, differ, kernels }) in groups {
             // Cases measured before a resumed run was interrupted.
             if verdict.is_done() {
                 continue;
@@ -74,7 +86,8 @@ impl TextReporter {
             let cases = format_count(kernels.values().sum::<usize>(), "case");
             let kernels: Vec<String> =
                 kernels.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
-            self.print_line(&format!("{verdict}: {cases}: {reason} ({})", kernels.join(", ")));
+            let such_as = if differ { ", such as" } else { "" };
+            self.print_line(&format!("{verdict}: {cases}{such_as}: {reason} ({})", kernels.join(", ")));
         }
     }
 
@@ -104,11 +117,10 @@ impl TextReporter {
                 }
                 self.print_line(&line);
             }
-            RunEvent::ResultsSuspicious { cases, kernel, shapes, reason } => {
+            RunEvent::ResultsSuspicious { cases, kernel, shapes, finding, .. } => {
                 let cases = format_count(*cases, "suspicious result");
                 self.print_line(&format!(
-                    "{cases}, `npubench why` explains each; the first is {kernel} {shapes}: {}",
-                    reason_cause(reason)
+                    "{cases}, `npubench why` explains each; the first is {kernel} {shapes}: {finding}"
                 ));
             }
             RunEvent::DeviceRunsOtherKernels { device, wrong, right } => self.print_line(&format!(
@@ -286,9 +298,13 @@ impl EventSink for TextReporter {
             }
             RunEvent::CaseFinished { kernel, shapes, outcome, case } => {
                 if !self.launched {
-                    let kernels =
-                        self.not_launched.entry((outcome.verdict, outcome.reason.clone())).or_default();
-                    *kernels.entry(kernel.to_string()).or_default() += 1;
+                    let CaseOutcome { verdict, reason } = outcome;
+                    let group = (*verdict, reason.cause.group().join(" "));
+                    let new =
+                        || NotLaunched { reason: reason.clone(), differ: false, kernels: BTreeMap::new() };
+                    let group = self.not_launched.entry(group).or_insert_with(new);
+                    group.differ |= group.reason != *reason;
+                    *group.kernels.entry(kernel.to_string()).or_default() += 1;
                     return;
                 }
                 if outcome.verdict != Verdict::NotRun {

@@ -92,7 +92,7 @@ fn page_data(results: &RunResults, coverage: &[CoverageChange], table: &str) -> 
     })
 }
 
-fn cause_data(results: &RunResults, (verdict, cause, cases): (&str, &str, Vec<usize>)) -> Value {
+fn cause_data(results: &RunResults, (verdict, cause, cases): (&str, String, Vec<usize>)) -> Value {
     let listed = cases.iter().take(MOST_OF_CAUSE).map(|index| {
         let case = &results.cases[*index];
         let mut row = case_data(case);

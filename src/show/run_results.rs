@@ -14,7 +14,7 @@ use crate::{
         Database, DatabaseError,
         ledger::{CollectionRecord, DeviceReading, Ledger, LedgerError},
     },
-    kernel::{CacheState, KernelName, Nanos, Verdict, reason_cause},
+    kernel::{CacheState, Cause, KernelName, Nanos, Verdict},
     measure::{
         run_state::{DeviceActivity, DeviceStatus},
         status_file::RunStatusFile,
@@ -59,11 +59,15 @@ pub(crate) fn has_result(case: &ShownCase) -> bool {
 }
 
 /// Returns the cause of a case's verdict.
-fn cause(case: &ShownCase) -> &str {
-    match case.verdict {
-        Some(_) => reason_cause(case.reason.as_deref().unwrap_or_default()),
-        None => "the run has not finished it",
+fn cause(case: &ShownCase) -> String {
+    match &case.finding {
+        Some(cause) => cause.to_string(),
+        None => "the run has not finished it".to_owned(),
     }
+}
+
+fn cause_group(case: &ShownCase) -> [&str; 3] {
+    case.finding.as_ref().map(Cause::group).unwrap_or_default()
 }
 
 /// Returns the median by that of production profiles; `None` without either.
@@ -223,7 +227,7 @@ impl RunResults {
     }
 
     /// Returns the cases without a result by verdict and cause, the most frequent cause first.
-    pub(crate) fn causes(&self) -> Vec<(&'static str, &str, Vec<usize>)> {
+    pub(crate) fn causes(&self) -> Vec<(&'static str, String, Vec<usize>)> {
         causes_of(&self.cases)
     }
 
@@ -248,13 +252,13 @@ pub(crate) fn seconds_between(start: Nanos, end: Nanos) -> f64 {
 }
 
 /// Returns the cases without a result by verdict and cause, the most frequent cause first.
-fn causes_of(cases: &[ShownCase]) -> Vec<(&'static str, &str, Vec<usize>)> {
-    let mut causes: BTreeMap<(&'static str, &str), Vec<usize>> = BTreeMap::new();
+fn causes_of(cases: &[ShownCase]) -> Vec<(&'static str, String, Vec<usize>)> {
+    let mut causes: BTreeMap<(&'static str, [&str; 3]), Vec<usize>> = BTreeMap::new();
     for (index, case) in cases.iter().enumerate().filter(|(_, case)| !has_result(case)) {
-        causes.entry((verdict_word(case), cause(case))).or_default().push(index);
+        causes.entry((verdict_word(case), cause_group(case))).or_default().push(index);
     }
     let mut causes: Vec<_> =
-        causes.into_iter().map(|((verdict, cause), cases)| (verdict, cause, cases)).collect();
+        causes.into_iter().map(|((verdict, _), of)| (verdict, cause(&cases[of[0]]), of)).collect();
     causes.sort_by_key(|(.., cases)| usize::MAX - cases.len());
     causes
 }
@@ -316,13 +320,13 @@ fn describe_unused(status: &DeviceStatus, has_ended: bool) -> Option<String> {
 /// production; half as fast deviates as much as twice as fast.
 fn notable_cases(cases: &[ShownCase]) -> Vec<NotableCase> {
     let mut scored: Vec<(f64, NotableCase)> = Vec::new();
-    let mut named: BTreeSet<(Verdict, &str)> = BTreeSet::new();
+    let mut named: BTreeSet<(Verdict, [&str; 3])> = BTreeSet::new();
     for (index, case) in cases.iter().enumerate() {
         let half = case.half_width_percent.unwrap_or_default();
         let by_cause = |verdict: Verdict| format!("{verdict}: {}", cause(case));
         let (score, why) = match case.verdict {
             Some(verdict) if has_failed(case) => {
-                if !named.insert((verdict, cause(case))) {
+                if !named.insert((verdict, cause_group(case))) {
                     continue;
                 }
                 (1e6, by_cause(verdict))

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{
     database::ledger::CaseRecord,
-    kernel::{CaseId, KernelName, Verdict, signature_attributes, split_signature},
+    kernel::{CaseId, Cause, KernelName, Verdict, signature_attributes, split_signature},
     measure::recorder::{case_log, collection_log},
     show::case_numbers::{CaseNumbers, RunNumbers},
 };
@@ -22,6 +22,11 @@ pub(crate) struct ShownCase {
     /// Verdict; `None` while the case is open.
     pub verdict: Option<Verdict>,
     pub reason: Option<String>,
+    /// Name of the cause.
+    pub(crate) cause: Option<&'static str>,
+    /// The cause itself.
+    #[serde(skip)]
+    pub(crate) finding: Option<Cause>,
     /// Device of the last attempt; of a gang the first one.
     pub device: Option<u32>,
     pub attempts: usize,
@@ -59,6 +64,7 @@ pub(crate) fn shown_cases(cases: Vec<CaseRecord>, numbers: &RunNumbers, folder: 
 fn shown_case(record: CaseRecord, numbers: &CaseNumbers, folder: &Path) -> ShownCase {
     let CaseRecord { case, kernel, signature, outcome, attempts, .. } = record;
     let (verdict, reason) = outcome.map(|outcome| (outcome.verdict, outcome.reason)).unzip();
+    let cause = reason.as_ref().map(|reason| reason.cause.name());
     let last = attempts.last();
     let log = last.map(|attempt| {
         let by_name = folder.join(case_log(&case, attempt.collection));
@@ -76,7 +82,9 @@ fn shown_case(record: CaseRecord, numbers: &CaseNumbers, folder: &Path) -> Shown
         case,
         kernel,
         verdict,
-        reason,
+        reason: reason.as_ref().map(ToString::to_string),
+        cause,
+        finding: reason.map(|reason| reason.cause),
         log,
         median_us: numbers.median_us,
         interval_us: numbers.interval_us,

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Write as _, path::Path};
 use crate::{
     base::count_text::format_count,
     kernel::{
-        CacheState, reason_cause,
+        CacheState,
         render::files::EVIDENCE,
         timestamp::{Timestamp, format_duration},
     },
@@ -137,8 +137,8 @@ fn add_result(page: &mut Page, result: &ResultEvidence) {
             ),
         );
     }
-    page.add("verdict", &format!("{}: {}", result.verdict, reason_cause(&result.reason)));
-    result.remarks().for_each(|remark| page.add("remark", remark));
+    page.add("verdict", &format!("{}: {}", result.verdict, result.findings.cause));
+    result.findings.remarks.iter().for_each(|remark| page.add("remark", &remark.to_string()));
     page.add("software", result.software.as_deref().unwrap_or("not recorded"));
 }
 

@@ -47,8 +47,8 @@ fn variables_of_the_shell_change_no_result() {
     let plain = run_with(&context, "plain", &[]);
     let harmful = run_with(&context, "harmful", &HARMFUL);
     assert_eq!((plain.code, harmful.code), (0, 0), "{}\n{}", plain.stderr, harmful.stderr);
-    let attempts = "SELECT group_concat(verdict || ' ' || reason, char(10)) FROM \
-        (SELECT verdict, reason FROM attempts ORDER BY collection, case_id)";
+    let attempts = "SELECT group_concat(verdict || ' ' || cause || remarks, char(10)) FROM \
+        (SELECT verdict, cause, remarks FROM attempts ORDER BY collection, case_id)";
     assert_eq!(ledger(&context, "harmful", attempts), ledger(&context, "plain", attempts));
     let notes = |ran: &Ran| ran.stderr.lines().filter(|line| line.contains("of your environment")).count();
     assert_eq!((notes(&plain), notes(&harmful)), (0, 5), "{}", harmful.stderr);

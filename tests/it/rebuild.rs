@@ -42,7 +42,7 @@ fn measured() -> Context {
 /// Attempts of a ledger with their launches, in an order that does not depend on keys.
 fn attempts(ledger: &Path) -> Vec<String> {
     let connection = Connection::open(ledger).expect("a ledger");
-    let sql = "SELECT c.run, c.number, a.case_id, a.verdict, a.reason, a.launched, a.counters, a.operator,
+    let sql = "SELECT c.run, c.number, a.case_id, a.verdict, a.cause || a.remarks, a.launched, a.counters, a.operator,
                       (SELECT group_concat(duration_ns) FROM launches l WHERE l.attempt = a.attempt)
                FROM attempts a JOIN collections c USING (collection) ORDER BY 1, 2, 3";
     let mut statement = connection.prepare(sql).expect("a query");

@@ -151,7 +151,7 @@ fn attempts_withdrawn_for_a_low_clock_stay_withdrawn() {
     // An attempt whose withdrawal was lost is judged again.
     change(
         &context,
-        "UPDATE attempts SET verdict = 'ok', reason = 'changed', is_withdrawn = 0 WHERE is_withdrawn",
+        "UPDATE attempts SET verdict = 'ok', cause = json_object('cause', 'recorded', 'text', 'changed'), remarks = '[]', is_withdrawn = 0 WHERE is_withdrawn",
     );
     let (code, written) = report(&context, &["--write"]);
     assert_eq!(code, 0, "{written}");
@@ -170,7 +170,7 @@ fn verdict_of_a_withdrawn_result_is_not_written() {
     change(
         &context,
         &format!(
-            "UPDATE attempts SET verdict = 'throttled', reason = 'the clock was low', is_withdrawn = 1 WHERE case_id = '{case}'"
+            "UPDATE attempts SET verdict = 'throttled', cause = json_object('cause', 'recorded', 'text', 'slow'), remarks = '[]', is_withdrawn = 1 WHERE case_id = '{case}'"
         ),
     );
     let (_, written) = report(&context, &["--write"]);
@@ -199,8 +199,8 @@ fn changed_results_are_found_and_restored() {
     let sql = format!(
         "UPDATE launch_lists SET durations_ns = (SELECT json_group_array(2 * value) FROM json_each(durations_ns))
          WHERE attempt = (SELECT attempt FROM attempts WHERE case_id = '{}');
-         UPDATE attempts SET verdict = 'implausible', reason = 'changed' WHERE case_id = '{}';
-         UPDATE verdicts SET verdict = 'implausible', reason = 'changed' WHERE case_id = '{1}';
+         UPDATE attempts SET verdict = 'implausible', cause = json_object('cause', 'recorded', 'text', 'changed'), remarks = '[]' WHERE case_id = '{}';
+         UPDATE verdicts SET verdict = 'implausible', cause = json_object('cause', 'recorded', 'text', 'changed'), remarks = '[]' WHERE case_id = '{1}';
          UPDATE attempts SET counters = '[1.0]' WHERE case_id = '{}';",
         cases[0], cases[5], cases[9]
     );
@@ -279,7 +279,10 @@ fn removed_and_changed_archives_are_named_and_their_results_kept() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&found[1], bytes).expect("written");
-    change(&context, "UPDATE attempts SET reason = 'changed'");
+    change(
+        &context,
+        "UPDATE attempts SET cause = json_object('cause', 'recorded', 'text', 'changed'), remarks = '[]'",
+    );
     for arguments in [&[][..], &["--write"]] {
         let (code, report) = report(&context, arguments);
         assert_eq!(code, 1, "{report}");
@@ -291,7 +294,7 @@ fn removed_and_changed_archives_are_named_and_their_results_kept() {
     }
     let kept = number(
         &ledger(&context).expect("a ledger"),
-        "SELECT count(*) FROM attempts a JOIN collections c USING (collection) WHERE a.reason = 'changed' AND c.number > 2",
+        "SELECT count(*) FROM attempts a JOIN collections c USING (collection) WHERE a.cause ->> 'text' = 'changed' AND c.number > 2",
     );
     assert_eq!(kept, 0, "the other collections are restored");
     assert!(context.csv_files().keys().eq(before.keys()));
@@ -334,9 +337,9 @@ fn interrupted_run_is_compared_before_and_after_it_is_resumed() {
 fn second_call_writes_the_rows_that_a_killed_one_left() {
     let context = measured(&[]);
     let before = (context.csv_files(), content(&context));
-    let damage = "UPDATE attempts SET verdict = 'implausible', reason = 'changed';
-                  UPDATE verdicts SET verdict = 'implausible', reason = 'changed'";
-    let changed = "SELECT count(*) FROM attempts WHERE reason = 'changed'";
+    let damage = "UPDATE attempts SET verdict = 'implausible', cause = json_object('cause', 'recorded', 'text', 'changed'), remarks = '[]';
+                  UPDATE verdicts SET verdict = 'implausible', cause = json_object('cause', 'recorded', 'text', 'changed'), remarks = '[]'";
+    let changed = "SELECT count(*) FROM attempts WHERE cause ->> 'text' = 'changed'";
     let mut interrupted = 0;
     for kill in 0..10 {
         change(&context, damage);

@@ -130,6 +130,7 @@ fn show_lists_the_cases_of_the_ledger() {
         "kernel",
         "verdict",
         "reason",
+        "cause",
         "device",
         "attempts",
         "collections",
@@ -145,7 +146,7 @@ fn show_lists_the_cases_of_the_ledger() {
     let shown = lines(&ran.stdout);
     let stored = query(
         &context,
-        "SELECT p.case_id, c.kernel, v.verdict, v.reason,
+        "SELECT p.case_id, c.kernel, v.verdict, v.cause ->> 'cause',
                 (SELECT json_group_array(number) FROM (SELECT number FROM attempts a JOIN collections USING (collection)
                  WHERE a.case_id = p.case_id ORDER BY number)),
                 (SELECT CAST(device AS TEXT) FROM attempts a JOIN collections USING (collection)
@@ -155,7 +156,7 @@ fn show_lists_the_cases_of_the_ledger() {
     assert_eq!((shown.len(), stored.len()), (21, 21));
     for (shown, stored) in shown.iter().zip(&stored) {
         let collections: Value = serde_json::from_str(stored[4].as_ref().expect("a list")).expect("JSON");
-        let texts = ["case", "kernel", "verdict", "reason"].map(|key| shown[key].as_str().map(str::to_owned));
+        let texts = ["case", "kernel", "verdict", "cause"].map(|key| shown[key].as_str().map(str::to_owned));
         assert_eq!(texts.as_slice(), &stored[..4]);
         assert_eq!(shown["collections"], collections);
         assert_eq!(shown["attempts"], collections.as_array().expect("a list").len());
@@ -211,14 +212,14 @@ fn event_file_has_all_attempts_verdicts_and_collections_of_the_ledger() {
     };
     let stored = |sql: &str| query(&context, sql).into_iter().collect::<BTreeSet<_>>();
     assert_eq!(
-        recorded("case_attempted", &["case", "collection", "verdict", "reason"]),
+        recorded("case_attempted", &["case", "collection", "verdict", "cause"]),
         stored(
-            "SELECT case_id, CAST(number AS TEXT), verdict, reason FROM attempts JOIN collections USING (collection)"
+            "SELECT case_id, CAST(number AS TEXT), verdict, cause ->> 'cause' FROM attempts JOIN collections USING (collection)"
         )
     );
     assert_eq!(
-        recorded("case_finished", &["case", "verdict", "reason"]),
-        stored("SELECT case_id, verdict, reason FROM verdicts")
+        recorded("case_finished", &["case", "verdict", "cause"]),
+        stored("SELECT case_id, verdict, cause ->> 'cause' FROM verdicts")
     );
     assert_eq!(
         recorded("collection_started", &["collection", "devices", "purpose"]),

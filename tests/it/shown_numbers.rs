@@ -340,9 +340,9 @@ pub(crate) fn multiply_cases(context: &Context, count: u32) {
         for sql in [
             "INSERT INTO cases SELECT ?1, kernel, replace(signature, '512,6144', ?2) FROM cases WHERE case_id = ?3",
             "INSERT INTO planned SELECT run, 9 + ?4, ?1 FROM planned WHERE run = (SELECT run FROM runs) AND case_id = ?3",
-            "INSERT INTO verdicts SELECT run, ?1, verdict, reason, at_ns FROM verdicts WHERE run = (SELECT run FROM runs) AND case_id = ?3",
-            "INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters)
-             SELECT collection, ?1, launched, verdict, reason, counters FROM attempts WHERE case_id = ?3",
+            "INSERT INTO verdicts SELECT run, ?1, verdict, cause, remarks, at_ns FROM verdicts WHERE run = (SELECT run FROM runs) AND case_id = ?3",
+            "INSERT INTO attempts (collection, case_id, launched, verdict, cause, remarks, counters)
+             SELECT collection, ?1, launched, verdict, cause, remarks, counters FROM attempts WHERE case_id = ?3",
             "INSERT INTO launch_lists
              SELECT (SELECT max(attempt) FROM attempts), states, start_ns, offsets_ns, durations_ns
              FROM launch_lists WHERE attempt = (SELECT min(attempt) FROM attempts)",

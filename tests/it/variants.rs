@@ -18,10 +18,10 @@ fn row(context: &Context, kernel: &str) -> [String; 3] {
     ["MicroBench Verdict", "MicroBench Reason", "MicroBench Collections"].map(|column| row[column].clone())
 }
 
-/// Verdicts, reasons and operators of all attempts.
+/// Verdicts, causes with remarks, and operators of all attempts.
 fn attempts(context: &Context) -> Vec<[String; 3]> {
     let ledger = ledger(context).expect("a ledger");
-    let sql = "SELECT verdict, reason, operator FROM attempts ORDER BY attempt";
+    let sql = "SELECT verdict, cause || remarks, operator FROM attempts ORDER BY attempt";
     let mut statement = ledger.prepare(sql).expect(sql);
     let rows = statement.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]));
     rows.expect(sql).map(|row| row.expect(sql)).collect()

@@ -211,7 +211,9 @@ fn healthy_cases_are_not_suspicious() {
         attempts += number("SELECT count(*) FROM attempts");
         // Measurements that are repeated because of their records, and those of cases that have a pattern in a collection.
         suspected += number("SELECT count(*) FROM attempts WHERE verdict NOT IN ('ok', 'noisy')")
-            + number("SELECT count(*) FROM attempts WHERE reason LIKE 'the durations %'");
+            + number(
+                "SELECT count(*) FROM attempts WHERE cause ->> 'cause' IN ('trend', 'step', 'two_modes')",
+            );
     }
     println!(
         "{rows} rows, {ok} ok, {accused} accused; {attempts} measurements, {suspected} with a suspicion"

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::PlannedCase;
 use crate::kernel::{
-    CaseOutcome, CollectiveCase, CollectiveKind, IdentifiedCase, Nanos, PartWeights, Tensor, Verdict,
+    CaseOutcome, Cause, CollectiveCase, CollectiveKind, IdentifiedCase, Nanos, PartWeights, Tensor, Verdict,
     catalogue::{ArgumentValue, CallArgument, ResolvedCall},
     device::{ComputeUnit, DeviceProfile, KernelWork},
 };
@@ -44,21 +44,20 @@ pub(super) fn planned_collective(
     device: &DeviceProfile,
     case: IdentifiedCase,
 ) -> Result<PlannedCase, (Box<IdentifiedCase>, CaseOutcome)> {
-    let refused = |case: IdentifiedCase, verdict, reason: String| {
-        Err((Box::new(case), CaseOutcome::new(verdict, reason)))
-    };
+    let refused =
+        |case: IdentifiedCase, verdict, cause: Cause| Err((Box::new(case), CaseOutcome::new(verdict, cause)));
     let Some(collective) = CollectiveCase::of_case(&case) else {
-        let reason = format!("npubench launches no collective `{}`", case.kernel);
-        return refused(case, Verdict::NoEntry, reason);
+        let kernel = case.kernel.to_string();
+        return refused(case, Verdict::NoEntry, Cause::NoCollective { kernel });
     };
     if case.bytes() > device.hbm_bytes() {
         let gib = case.bytes().div_ceil(1 << 30);
-        let reason = format!("needs {gib} GiB, {} has {}", device.device, device.hbm_gib);
-        return refused(case, Verdict::Oom, reason);
+        let (device, device_gib) = (device.device.clone(), device.hbm_gib);
+        return refused(case, Verdict::Oom, Cause::NotEnoughMemory { gib, device, device_gib });
     }
     let Some(dtype) = collective.dtype.passed_torch_name() else {
-        let reason = format!("torch has no type {}", collective.dtype);
-        return refused(case, Verdict::Unsupported, reason);
+        let dtype = collective.dtype.to_string();
+        return refused(case, Verdict::Unsupported, Cause::NoTorchType { dtype });
     };
     let elements = |slots: &[Option<Tensor>]| slots.iter().flatten().map(Tensor::element_count).sum::<u64>();
     let size = collective.dtype.bytes().unwrap_or(1).max(1);

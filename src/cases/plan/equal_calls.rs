@@ -7,7 +7,7 @@ use super::{PlannedCase, RunPlan};
 use crate::{
     database::{Database, DatabaseError, row_cases},
     kernel::{
-        CacheState, Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Verdict,
+        CacheState, Case, CaseAttributes, CaseId, CaseOutcome, IdentifiedCase, KernelName, Reason, Verdict,
         catalogue::{Catalogue, CatalogueEntry, ResolvedCall},
     },
 };
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct EqualCallEvidence {
     /// Reasons of the cases whose newest attempt ran as another kernel.
-    pub(crate) ran_as_other_reasons: BTreeMap<CaseId, String>,
+    pub(crate) ran_as_other_reasons: BTreeMap<CaseId, Reason>,
     pub(crate) cases_with_samples: BTreeSet<CaseId>,
 }
 

@@ -20,17 +20,15 @@ use crate::{
     },
     database::{Database, DatabaseError, KernelCsv, RowCells, row_cases},
     kernel::{
-        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, CollectiveKind, DataKind,
+        CONFIRMING_COLLECTIONS, CacheState, Case, CaseId, CaseOutcome, Cause, CollectiveKind, DataKind,
         IdentifiedCase, KernelName, Nanos, Verdict, WithdrawnAttempts,
-        catalogue::{Catalogue, Fill, NotReplayable, ResolvedCall, group_size},
+        catalogue::{Catalogue, Fill, NotReplayable, Refusal, ResolvedCall, group_size},
         device::DeviceProfile,
         render::call_digest,
     },
 };
 
 /// Reason of cases whose kernel is not in the catalogue.
-const NO_ENTRY: &str = "the catalogue has no entry for this kernel";
-
 /// Rows that a run measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -164,8 +162,8 @@ impl RunPlan {
         let larger: Vec<PlannedCase> = larger;
         for planned in &larger {
             let needed = planned.devices;
-            let reason = format!("it needs {needed} devices of one host at once, the run has {devices}");
-            let outcome = CaseOutcome::new(Verdict::Unsupported, reason);
+            let cause = Cause::MoreDevicesThanHost { needed, devices };
+            let outcome = CaseOutcome::new(Verdict::Unsupported, cause);
             self.not_launched.extend(planned.cases().map(|case| (case.clone(), outcome.clone())));
         }
     }
@@ -194,8 +192,8 @@ impl RunPlan {
     }
 
     /// Adds a remark to the notes of all cases.
-    pub(crate) fn note_all(&mut self, remark: &str) {
-        self.cases.iter_mut().for_each(|planned| planned.call.notes.push(remark.to_owned()));
+    pub(crate) fn note_all(&mut self, remark: &Cause) {
+        self.cases.iter_mut().for_each(|planned| planned.call.notes.push(remark.clone()));
     }
 
     /// Adds the skew of expert indices to the notes of cases with routed tokens.
@@ -209,7 +207,7 @@ impl RunPlan {
                 matches!(tensor.fill, Fill::Experts { .. } | Fill::Counts { .. } | Fill::Cumulative { .. })
             });
             if is_routed {
-                call.notes.push(format!("expert indices have a skew of {skew}"));
+                call.notes.push(Cause::ExpertSkew { skew: skew.into() });
             }
         }
     }
@@ -505,8 +503,7 @@ fn not_launched_outcome(
     let refused = selection.refused_calls?;
     let entry = catalogue.entry(&planned.case.kernel);
     if entry.is_some_and(|entry| !entry.can_be_launched()) {
-        let reason = "it communicates with other devices, and no argument of its entry is a `process_group`";
-        return Some(CaseOutcome::new(Verdict::Unsupported, reason));
+        return Some(CaseOutcome::new(Verdict::Unsupported, Cause::NoProcessGroup));
     }
     let call = refused.get(planned.case.id())?;
     let digest = call_digest(&planned.case, &planned.call, entry);
@@ -547,21 +544,29 @@ fn resolve_call(
     case: &Case,
 ) -> Result<(ResolvedCall, Nanos), CaseOutcome> {
     let Some(entry) = catalogue.entry(&case.kernel) else {
-        let reason = match catalogue.not_launchable_reason(case.kernel.as_str()) {
-            Some(reason) => format!("no call launches this kernel alone: {reason}"),
-            None => NO_ENTRY.to_owned(),
+        let cause = match catalogue.not_launchable_reason(case.kernel.as_str()) {
+            Some(explanation) => Cause::NotLaunchedAlone { explanation: explanation.to_owned() },
+            None => Cause::NoEntry,
         };
-        return Err(CaseOutcome::new(Verdict::NoEntry, reason));
+        return Err(CaseOutcome::new(Verdict::NoEntry, cause));
     };
     let call = match entry.resolve_call(case) {
         Ok(call) => call,
-        Err(NotReplayable::NotCovered(why)) => return Err(CaseOutcome::new(Verdict::Unsupported, why)),
-        Err(NotReplayable::Contradiction(why)) => return Err(CaseOutcome::new(Verdict::InvalidArgs, why)),
+        Err(refusal) => {
+            let verdict = match refusal {
+                NotReplayable::NotCovered(_) => Verdict::Unsupported,
+                NotReplayable::Contradiction(_) => Verdict::InvalidArgs,
+            };
+            let (NotReplayable::NotCovered(refusal) | NotReplayable::Contradiction(refusal)) = refusal;
+            let Refusal { problem, form } = refusal;
+            let cause = Cause::NoForm { kernel: case.kernel.to_string(), form, problem };
+            return Err(CaseOutcome::new(verdict, cause));
+        }
     };
     if case.bytes() > device.hbm_bytes() {
         let gib = case.bytes().div_ceil(1 << 30);
-        let reason = format!("needs {gib} GiB, {} has {}", device.device, device.hbm_gib);
-        return Err(CaseOutcome::new(Verdict::Oom, reason));
+        let (device, device_gib) = (device.device.clone(), device.hbm_gib);
+        return Err(CaseOutcome::new(Verdict::Oom, Cause::NotEnoughMemory { gib, device, device_gib }));
     }
     let fastest = device.fastest(&call.work);
     Ok((call, fastest))

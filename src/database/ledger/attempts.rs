@@ -30,7 +30,7 @@ impl From<&Attempt> for AttemptState {
         Self {
             launched: attempt.launched,
             launches: attempt.launches.clone(),
-            counters: serde_json::to_string(&attempt.counters).unwrap_or_default(),
+            counters: serde_json::to_string(&attempt.counters).expect("counters are numbers"),
             task: attempt.task.clone(),
             cycle_rate: attempt.cycle_rate,
             outcome: attempt.outcome.clone(),
@@ -86,11 +86,12 @@ pub(super) fn insert_attempt(
     state: &AttemptState,
 ) -> rusqlite::Result<()> {
     let AttemptState { launched, launches, counters, task, cycle_rate, outcome, is_withdrawn } = state;
+    let [cause, remarks] = outcome.reason.to_json();
     let inserted = tx
         .prepare_cached(
-            "INSERT INTO attempts (attempt, collection, case_id, launched, verdict, reason, counters, op_state, core,
-                                   cycle_rate, cycle_rate_error, is_withdrawn, operator)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT (collection, case_id) DO NOTHING",
+            "INSERT INTO attempts (attempt, collection, case_id, launched, verdict, cause, counters, op_state, core,
+                                   cycle_rate, cycle_rate_error, is_withdrawn, operator, remarks)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT (collection, case_id) DO NOTHING",
         )?
         .execute(params![
             key,
@@ -98,7 +99,7 @@ pub(super) fn insert_attempt(
             case.as_str(),
             launched,
             outcome.verdict.as_str(),
-            outcome.reason,
+            cause,
             counters,
             task.state,
             task.core,
@@ -106,6 +107,7 @@ pub(super) fn insert_attempt(
             cycle_rate.map(|rate| rate.error),
             is_withdrawn,
             task.operator,
+            remarks,
         ])?;
     if inserted == 0 {
         return Ok(());

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Row, params};
 
-use super::{Ledger, LedgerError, WITH_SAMPLES};
+use super::{Ledger, LedgerError, WITH_SAMPLES, outcomes::read_outcome};
 use crate::{
     base::stats::CycleRate,
-    kernel::{CacheState, CaseId, CaseOutcome, Verdict, WithdrawnAttempts},
+    kernel::{CacheState, CaseId, CaseOutcome, Cause, Verdict, WithdrawnAttempts},
     profile::COUNTERS,
 };
 
@@ -107,11 +107,12 @@ impl Ledger {
         })
     }
 
-    /// Returns the number of attempts of a run whose reason has a clause.
-    pub(crate) fn count_attempts_with(&self, run: &str, clause: &str) -> Result<u32, LedgerError> {
+    /// Returns the number of attempts of a run with a remark.
+    pub(crate) fn count_attempts_with(&self, run: &str, remark: &Cause) -> Result<u32, LedgerError> {
         let sql = "SELECT count(*) FROM attempts a JOIN collections c USING (collection)
-                   WHERE c.run = ?1 AND instr(a.reason, ?2) > 0";
-        let counts: Vec<u32> = self.read_rows(sql, [run, clause], |row| row.get(0))?;
+                   WHERE c.run = ?1
+                   AND EXISTS (SELECT 1 FROM json_each(a.remarks) WHERE value ->> 'cause' = ?2)";
+        let counts: Vec<u32> = self.read_rows(sql, [run, remark.name()], |row| row.get(0))?;
         Ok(counts.into_iter().sum())
     }
 
@@ -119,10 +120,11 @@ impl Ledger {
     pub(crate) fn withdraw_attempts(&mut self, withdrawn: &[(i64, CaseOutcome)]) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             let mut update = tx.prepare(
-                "UPDATE attempts SET verdict = ?2, reason = ?3, is_withdrawn = 1 WHERE attempt = ?1",
+                "UPDATE attempts SET verdict = ?2, cause = ?3, remarks = ?4, is_withdrawn = 1 WHERE attempt = ?1",
             )?;
             for (attempt, CaseOutcome { verdict, reason }) in withdrawn {
-                update.execute(params![attempt, verdict.as_str(), reason])?;
+                let [cause, remarks] = reason.to_json();
+                update.execute(params![attempt, verdict.as_str(), cause, remarks])?;
             }
             Ok(())
         })
@@ -164,7 +166,7 @@ impl Ledger {
     /// the kernel: those that share its launches, and those that ran as another kernel.
     pub(crate) fn attempts_of_same_signature(&self, attempt: i64) -> Result<Vec<EqualAttempt>, LedgerError> {
         let sql = format!(
-            "SELECT other.attempt, other.case_id, other.verdict, other.reason, own_case.kernel
+            "SELECT other.attempt, other.case_id, other.verdict, other.cause, other.remarks, own_case.kernel
                    FROM attempts own JOIN cases own_case USING (case_id)
                    JOIN attempts other ON other.collection = own.collection AND other.attempt <> own.attempt
                    JOIN cases other_case ON other_case.case_id = other.case_id
@@ -176,12 +178,11 @@ impl Ledger {
                             AND other.cycle_rate_error = own.cycle_rate_error))"
         );
         self.read_rows(&sql, [attempt], |row| {
-            let verdict = row.get::<_, String>(2)?.parse().unwrap_or(Verdict::Noisy);
             Ok(EqualAttempt {
                 attempt: row.get(0)?,
                 case: row.get(1)?,
-                outcome: CaseOutcome::new(verdict, row.get::<_, String>(3)?),
-                kernel: row.get(4)?,
+                outcome: read_outcome(row, 2)?,
+                kernel: row.get(5)?,
             })
         })
     }
@@ -199,17 +200,15 @@ pub(crate) struct EqualAttempt {
 }
 
 /// Attempts with their runs, see [`read_attempt_run`].
-const ATTEMPT_RUNS: &str = "SELECT a.case_id, c.run, a.is_withdrawn, a.verdict, a.reason
+const ATTEMPT_RUNS: &str = "SELECT a.case_id, c.run, a.is_withdrawn, a.verdict, a.cause, a.remarks
                             FROM attempts a JOIN collections c USING (collection)";
 
 /// An attempt with its run; the outcome is that of a withdrawn one.
 type AttemptRun = (CaseId, String, Option<CaseOutcome>);
 
 fn read_attempt_run(row: &Row<'_>) -> rusqlite::Result<AttemptRun> {
-    let verdict = row.get::<_, String>(3)?.parse().unwrap_or(Verdict::Throttled);
     let is_withdrawn: bool = row.get(2)?;
-    let reason: String = row.get(4)?;
-    let outcome = is_withdrawn.then(|| CaseOutcome::new(verdict, reason));
+    let outcome = if is_withdrawn { Some(read_outcome(row, 3)?) } else { None };
     Ok((row.get(0)?, row.get(1)?, outcome))
 }
 
@@ -249,7 +248,7 @@ mod tests {
                     INSERT INTO collections (collection, run, number, device, started_ns, software, cache) VALUES
                     (1, 'r', 1, 0, 1, 'old', 'hot'), (2, 'r', 2, 0, 1, NULL, 'hot'), (3, 'r', 3, 0, 1, 'new', 'hot'),
                     (4, 'r', 4, 0, 1, 'old', 'hot'), (5, 'r', 5, 0, 1, NULL, 'hot'), (6, 'r', 6, 0, 1, 'old', 'cold');
-                    INSERT INTO attempts (collection, case_id, launched, verdict, reason, counters, cycle_rate, cycle_rate_error)
+                    INSERT INTO attempts (collection, case_id, launched, verdict, cause, remarks, counters, cycle_rate, cycle_rate_error)
                     SELECT collection, '00000000000000aa', 1, 'ok', '', '[]', 1700.0, 0.001 FROM collections;";
         rusqlite::Connection::open(&path).and_then(|opened| opened.execute_batch(rows)).expect("rows");
         let collections = |rates: Result<Vec<StoredCycleRate>, LedgerError>| {

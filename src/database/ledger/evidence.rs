@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rusqlite::{Row, params};
+use rusqlite::{Row, params, types::ValueRef};
 
 use super::{
     DeviceReading, Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_launches, measurements::read_cache,
-    software::stored_fingerprint,
+    outcomes::read_outcome, software::stored_fingerprint,
 };
 use crate::{
     base::stats::CycleRate,
@@ -154,16 +154,14 @@ impl Ledger {
         cache: CacheState,
     ) -> Result<BTreeMap<CaseId, FailedAttempt>, LedgerError> {
         let sql = format!(
-            "SELECT a.case_id, a.verdict, a.reason, a.is_withdrawn
+            "SELECT a.case_id, a.verdict, a.cause, a.remarks, a.is_withdrawn
                    FROM attempts a JOIN collections c USING (collection)
                    WHERE c.cache = ?1 AND (?2 IS NULL OR c.run = ?2) AND a.launched > 0
                    AND a.verdict NOT IN ({WITH_SAMPLES}, '{ran_as_other}') ORDER BY a.attempt",
             ran_as_other = Verdict::RanAsOther
         );
         self.read_rows(&sql, params![cache.as_str(), run], |row| {
-            let verdict = row.get::<_, String>(1)?.parse().unwrap_or(Verdict::NotRun);
-            let outcome = CaseOutcome::new(verdict, row.get::<_, String>(2)?);
-            let attempt = FailedAttempt { outcome, is_withdrawn: row.get(3)? };
+            let attempt = FailedAttempt { outcome: read_outcome(row, 1)?, is_withdrawn: row.get(4)? };
             Ok((row.get(0)?, attempt))
         })
     }
@@ -206,7 +204,7 @@ impl Ledger {
     /// Returns all attempts at a case with their launches, oldest first.
     pub(crate) fn case_attempts(&self, case: &CaseId) -> Result<Vec<CaseAttempt>, LedgerError> {
         let sql =
-            "SELECT a.attempt, c.run, c.number, c.device, c.gang, c.started_ns, c.ended_ns, a.verdict, a.reason,
+            "SELECT a.attempt, c.run, c.number, c.device, c.gang, c.started_ns, c.ended_ns, a.verdict, a.cause, a.remarks,
                     a.launched, a.cycle_rate, s.fingerprint, c.archive, a.cycle_rate_error, c.cache,
                     a.op_state, a.core, a.operator, l.states, l.start_ns, l.offsets_ns, l.durations_ns
              FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
@@ -215,24 +213,23 @@ impl Ledger {
             let gang: Option<String> = row.get(4)?;
             let gang = gang.and_then(|list| serde_json::from_str(&list).ok());
             let device: u32 = row.get(3)?;
-            let verdict = row.get::<_, String>(7)?.parse().unwrap_or(Verdict::NotRun);
-            let (rate, error): (Option<f64>, Option<f64>) = (row.get(10)?, row.get(13)?);
+            let (rate, error): (Option<f64>, Option<f64>) = (row.get(11)?, row.get(14)?);
             Ok(CaseAttempt {
                 run: row.get(1)?,
                 collection: row.get(2)?,
                 devices: gang.unwrap_or_else(|| vec![device]),
-                cache: read_cache(row, 14)?,
+                cache: read_cache(row, 15)?,
                 started: Nanos(row.get(5)?),
                 ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
-                outcome: CaseOutcome::new(verdict, row.get::<_, String>(8)?),
-                launched: row.get(9)?,
+                outcome: read_outcome(row, 7)?,
+                launched: row.get(10)?,
                 cycle_rate: rate
                     .zip(error)
                     .map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
-                software: stored_fingerprint(row, 11)?,
-                archive: row.get(12)?,
-                task: RecordedTask { state: row.get(15)?, core: row.get(16)?, operator: row.get(17)? },
-                launches: read_launches(row, 18)?,
+                software: stored_fingerprint(row, 12)?,
+                archive: row.get(13)?,
+                task: RecordedTask { state: row.get(16)?, core: row.get(17)?, operator: row.get(18)? },
+                launches: read_launches(row, 19)?,
             })
         })
     }
@@ -249,17 +246,18 @@ impl Ledger {
     /// Returns the runs that planned a case with its verdicts, oldest first.
     pub(crate) fn planned_verdicts(&self, case: &CaseId) -> Result<Vec<PlannedVerdict>, LedgerError> {
         let sql = format!(
-            "SELECT r.run, r.started_ns, v.verdict, v.reason, {RUN_CACHE} FROM planned p JOIN runs r USING (run)
+            "SELECT r.run, r.started_ns, v.verdict, v.cause, v.remarks, {RUN_CACHE} FROM planned p JOIN runs r USING (run)
              LEFT JOIN verdicts v ON v.run = p.run AND v.case_id = p.case_id
              WHERE p.case_id = ?1 ORDER BY r.started_ns, r.run"
         );
         self.read_rows(&sql, [case.as_str()], |row| {
-            let verdict = row.get::<_, Option<String>>(2)?.and_then(|word| word.parse().ok());
-            let reason: Option<String> = row.get(3)?;
-            let outcome = verdict.map(|verdict| CaseOutcome::new(verdict, reason.unwrap_or_default()));
+            let outcome = match row.get_ref(2)? {
+                ValueRef::Null => None,
+                _ => Some(read_outcome(row, 2)?),
+            };
             Ok(PlannedVerdict {
                 run: row.get(0)?,
-                cache: read_cache(row, 4)?,
+                cache: read_cache(row, 5)?,
                 started: Nanos(row.get(1)?),
                 outcome,
             })
@@ -273,17 +271,15 @@ impl Ledger {
         cache: CacheState,
     ) -> Result<BTreeMap<CaseId, (String, CaseOutcome)>, LedgerError> {
         let sql = format!(
-            "SELECT v.case_id, r.run, v.verdict, v.reason FROM verdicts v JOIN runs r USING (run)
+            "SELECT v.case_id, r.run, v.verdict, v.cause, v.remarks FROM verdicts v JOIN runs r USING (run)
              JOIN planned p ON p.run = v.run AND p.case_id = v.case_id
              WHERE {RUN_CACHE} = ?1 ORDER BY r.started_ns, r.run"
         );
         let mut newest = BTreeMap::new();
         let _: Vec<()> = self.read_rows(&sql, [cache.as_str()], |row| {
-            let verdict: Option<Verdict> = row.get::<_, String>(2)?.parse().ok();
-            if let Some(verdict) = verdict.filter(|verdict| !verdict.keeps_the_row()) {
-                let case: CaseId = row.get(0)?;
-                let outcome = CaseOutcome::new(verdict, row.get::<_, String>(3)?);
-                newest.insert(case, (row.get(1)?, outcome));
+            let outcome = read_outcome(row, 2)?;
+            if !outcome.verdict.keeps_the_row() {
+                newest.insert(row.get::<_, CaseId>(0)?, (row.get(1)?, outcome));
             }
             Ok(())
         })?;

@@ -69,7 +69,9 @@ CREATE TABLE attempts (
     case_id          TEXT NOT NULL REFERENCES cases,
     launched         INTEGER NOT NULL,
     verdict          TEXT NOT NULL,
-    reason           TEXT NOT NULL,
+    -- Cause of the verdict and list of remarks, as JSON.
+    cause            TEXT NOT NULL,
+    remarks          TEXT NOT NULL,
     counters         TEXT NOT NULL,
     -- `OP State`, `Task Type`, and `Op Name` without numbers, of its launches.
     op_state         TEXT NOT NULL DEFAULT '',
@@ -138,7 +140,9 @@ CREATE TABLE verdicts (
     run     TEXT NOT NULL REFERENCES runs,
     case_id TEXT NOT NULL REFERENCES cases,
     verdict TEXT NOT NULL,
-    reason  TEXT NOT NULL,
+    -- As in `attempts`.
+    cause   TEXT NOT NULL,
+    remarks TEXT NOT NULL,
     at_ns   INTEGER NOT NULL,
     PRIMARY KEY (run, case_id)
 ) STRICT;

@@ -13,16 +13,17 @@ use rusqlite::{
 use super::{
     Ledger, LedgerError, WITH_SAMPLES,
     launch_lists::{MeasuredDurations, read_samples},
+    outcomes::{conversion_error, parse_reason, parse_verdict},
     software::stored_fingerprint,
 };
 use crate::kernel::{
-    AttemptSamples, CacheState, CaseId, CollectionSamples, IdentifiedSoftware, RecordedTask, Verdict,
+    AttemptSamples, CacheState, CaseId, CollectionSamples, IdentifiedSoftware, Reason, RecordedTask, Verdict,
 };
 
 /// Columns of an attempt with a measurement, see [`AttemptReader::read`].
 const ATTEMPTS: &str =
-    "SELECT a.attempt, a.case_id, a.collection, c.device, c.software, c.run, c.cache, a.verdict, a.reason,
-        a.counters, a.op_state, a.core, a.operator, s.fingerprint, l.states, l.durations_ns
+    "SELECT a.attempt, a.case_id, a.collection, c.device, c.software, c.run, c.cache, a.verdict, a.cause,
+        a.counters, a.op_state, a.core, a.operator, s.fingerprint, l.states, l.durations_ns, a.remarks
  FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
  LEFT JOIN launch_lists l USING (attempt)";
 
@@ -39,6 +40,8 @@ pub(crate) struct MeasuredAttempt {
 #[derive(Debug, Default)]
 struct AttemptReader {
     texts: HashSet<Arc<str>>,
+    /// Reasons by the JSON of their causes and remarks.
+    reasons: HashMap<String, Arc<Reason>>,
     software: HashMap<Arc<str>, Option<Arc<IdentifiedSoftware>>>,
     /// Task of the attempt before.
     task: Arc<RecordedTask>,
@@ -52,6 +55,16 @@ impl AttemptReader {
         let new: Arc<str> = text.into();
         self.texts.insert(Arc::clone(&new));
         new
+    }
+
+    fn share_reason(&mut self, cause: &str, remarks: &str) -> rusqlite::Result<Arc<Reason>> {
+        let key = format!("{cause}{remarks}");
+        if let Some(known) = self.reasons.get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let reason = Arc::new(parse_reason(cause, remarks)?);
+        self.reasons.insert(key, Arc::clone(&reason));
+        Ok(reason)
     }
 
     fn share_task(&mut self, [state, core, operator]: [&str; 3]) -> Arc<RecordedTask> {
@@ -77,13 +90,13 @@ impl AttemptReader {
                 }
             },
         };
-        let counters: Vec<Option<f64>> = serde_json::from_str(text(9)?).unwrap_or_default();
+        let counters: Vec<Option<f64>> = serde_json::from_str(text(9)?).map_err(conversion_error)?;
         let MeasuredDurations { accepted, outliers } = read_samples(row, [14, 15])?;
         let samples = AttemptSamples {
             run: self.share(text(5)?),
             cache: read_cache(row, 6)?,
-            verdict: text(7)?.parse().unwrap_or(Verdict::Noisy),
-            reason: self.share(text(8)?),
+            verdict: parse_verdict(text(7)?)?,
+            reason: self.share_reason(text(8)?, text(16)?)?,
             samples: accepted.as_slice().into(),
             outliers,
             counters: counters.into(),
@@ -165,8 +178,8 @@ impl Ledger {
         mut visit: impl FnMut(&CollectionSamples),
     ) -> Result<(), LedgerError> {
         let sql = format!(
-            "SELECT a.case_id, a.collection, c.software, c.device, CASE a.verdict WHEN 'noisy' THEN a.reason END,
-                    l.states, l.durations_ns
+            "SELECT a.case_id, a.collection, c.software, c.device, CASE a.verdict WHEN 'noisy' THEN a.cause END,
+                    l.states, l.durations_ns, a.remarks
              FROM attempts a JOIN collections c USING (collection) JOIN launch_lists l USING (attempt)
              WHERE c.cache = ?1 AND a.verdict IN ({WITH_SAMPLES}) ORDER BY a.attempt"
         );
@@ -178,12 +191,16 @@ impl Ledger {
                 if samples.is_empty() {
                     continue;
                 }
+                let noise = match row.get_ref(4)?.as_str_or_null()? {
+                    Some(cause) => Some(Arc::new(parse_reason(cause, row.get_ref(7)?.as_str()?)?)),
+                    None => None,
+                };
                 visit(&CollectionSamples {
                     case: row.get(0)?,
                     collection: row.get(1)?,
                     software: row.get(2)?,
                     device: row.get(3)?,
-                    noise: row.get(4)?,
+                    noise,
                     samples,
                 });
             }

@@ -22,6 +22,7 @@ mod evidence;
 mod launch_lists;
 mod measurements;
 mod merge;
+mod outcomes;
 mod reassess;
 pub(crate) mod runs;
 mod salvage;
@@ -306,12 +307,14 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         self.in_transaction(|tx| {
             let mut insert = tx.prepare(
-                "INSERT INTO verdicts (run, case_id, verdict, reason, at_ns) VALUES (?1, ?2, ?3, ?4, ?5)
+                "INSERT INTO verdicts (run, case_id, verdict, cause, remarks, at_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (run, case_id) DO UPDATE
-                 SET verdict = excluded.verdict, reason = excluded.reason, at_ns = excluded.at_ns",
+                 SET verdict = excluded.verdict, cause = excluded.cause, remarks = excluded.remarks,
+                     at_ns = excluded.at_ns",
             )?;
             for (case, CaseOutcome { verdict, reason }) in verdicts {
-                insert.execute(params![run, case.as_str(), verdict.as_str(), reason, at.0])?;
+                let [cause, remarks] = reason.to_json();
+                insert.execute(params![run, case.as_str(), verdict.as_str(), cause, remarks, at.0])?;
             }
             Ok(())
         })

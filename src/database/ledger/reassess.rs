@@ -10,10 +10,11 @@ use super::{
     attempts::{insert_attempt, insert_case},
     launch_lists::read_launches,
     measurements::read_cache,
+    outcomes::{parse_reason, parse_verdict},
 };
 use crate::{
     base::stats::CycleRate,
-    kernel::{CacheState, CaseId, CaseOutcome, IdentifiedCase, RecordedTask, Verdict},
+    kernel::{CacheState, CaseId, CaseOutcome, IdentifiedCase, RecordedTask},
 };
 
 /// A collection with attempts.
@@ -102,13 +103,13 @@ impl Ledger {
 
     /// Returns the attempts of a collection, in their order.
     pub(crate) fn collection_attempts(&self, collection: i64) -> Result<Vec<StoredAttempt>, LedgerError> {
-        let sql = "SELECT a.attempt, a.case_id, c.kernel, a.launched, a.verdict, a.reason, a.counters, a.op_state, a.core,
+        let sql = "SELECT a.attempt, a.case_id, c.kernel, a.launched, a.verdict, a.cause, a.counters, a.op_state, a.core,
                           a.cycle_rate, a.cycle_rate_error, a.is_withdrawn, a.operator, l.states, l.start_ns, l.offsets_ns,
-                          l.durations_ns
+                          l.durations_ns, a.remarks
                    FROM attempts a JOIN cases c USING (case_id) LEFT JOIN launch_lists l USING (attempt) WHERE a.collection = ?1 ORDER BY a.attempt";
         self.read_rows(sql, [collection], |row| {
             let (rate, error): (Option<f64>, Option<f64>) = (row.get(9)?, row.get(10)?);
-            let verdict = row.get::<_, String>(4)?.parse().unwrap_or(Verdict::NotRun);
+            let text = |column: usize| -> rusqlite::Result<&str> { Ok(row.get_ref(column)?.as_str()?) };
             let state = AttemptState {
                 launched: row.get(3)?,
                 launches: read_launches(row, 13)?,
@@ -117,7 +118,7 @@ impl Ledger {
                 cycle_rate: rate
                     .zip(error)
                     .map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
-                outcome: CaseOutcome::new(verdict, row.get::<_, String>(5)?),
+                outcome: CaseOutcome::new(parse_verdict(text(4)?)?, parse_reason(text(5)?, text(17)?)?),
                 is_withdrawn: row.get(11)?,
             };
             let case: CaseId = row.get(1)?;
@@ -177,20 +178,25 @@ fn replace_attempt(
     }
     insert_attempt(tx, collection.collection, &change.case, key, &change.after)?;
     let Some((_, before)) = &change.before else { return Ok(()) };
-    let CaseOutcome { verdict, reason } = &change.after.outcome;
+    let verdict = change.after.outcome.verdict;
+    let [cause, remarks] = change.after.outcome.reason.to_json();
+    let [cause_before, remarks_before] = before.outcome.reason.to_json();
     tx.prepare_cached(
-        "UPDATE verdicts SET verdict = ?5, reason = ?6
-         WHERE run = ?1 AND case_id = ?2 AND verdict = ?3 AND reason = ?4
+        "UPDATE verdicts SET verdict = ?6, cause = ?7, remarks = ?8
+         WHERE run = ?1 AND case_id = ?2 AND verdict = ?3 AND cause = ?4 AND remarks = ?5
          AND NOT EXISTS (SELECT 1 FROM attempts a JOIN collections c USING (collection)
-                         WHERE c.run = ?1 AND a.case_id = ?2 AND a.verdict = ?3 AND a.reason = ?4)",
+                         WHERE c.run = ?1 AND a.case_id = ?2 AND a.verdict = ?3 AND a.cause = ?4
+                         AND a.remarks = ?5)",
     )?
     .execute(params![
         collection.run,
         case,
         before.outcome.verdict.as_str(),
-        before.outcome.reason,
+        cause_before,
+        remarks_before,
         verdict.as_str(),
-        reason,
+        cause,
+        remarks,
     ])?;
     Ok(())
 }

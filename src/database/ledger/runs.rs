@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use rusqlite::{Error, Row, params, types::Type};
 use serde::Serialize;
 
-use super::{Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_samples};
+use super::{Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_samples, outcomes::read_outcome};
 use crate::{
     base::stats::SampleSummary,
     kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict},
@@ -192,14 +192,9 @@ impl Ledger {
     /// Returns the time and the outcome of each case with a verdict of a run. The outcome is `None` for a verdict that this version
     /// does not know.
     fn run_verdicts(&self, run: &str) -> Result<HashMap<String, (Nanos, Option<CaseOutcome>)>, LedgerError> {
-        let sql = "SELECT case_id, verdict, reason, at_ns FROM verdicts
+        let sql = "SELECT case_id, verdict, cause, remarks, at_ns FROM verdicts
                    WHERE rowid IN (SELECT rowid FROM verdicts WHERE run = ?1)";
-        self.read_rows(sql, [run], |row| {
-            let verdict = row.get::<_, String>(1)?.parse().ok();
-            let reason: String = row.get(2)?;
-            let outcome = verdict.map(|verdict| CaseOutcome::new(verdict, reason));
-            Ok((row.get(0)?, (Nanos(row.get(3)?), outcome)))
-        })
+        self.read_rows(sql, [run], |row| Ok((row.get(0)?, (Nanos(row.get(4)?), Some(read_outcome(row, 1)?)))))
     }
 
     /// Returns the kernels of the plan of a run, in the order of their names.
@@ -261,17 +256,16 @@ impl Ledger {
     }
 
     fn run_attempts(&self, run: &str) -> Result<HashMap<String, Vec<AttemptRecord>>, LedgerError> {
-        let sql = "SELECT a.case_id, c.number, c.device, a.verdict, a.reason FROM attempts a
+        let sql = "SELECT a.case_id, c.number, c.device, a.verdict, a.cause, a.remarks FROM attempts a
                    JOIN collections c USING (collection)
                    WHERE a.attempt IN (SELECT attempt FROM attempts JOIN collections USING (collection) WHERE run = ?1)";
-        let rows: Vec<Option<(String, AttemptRecord)>> = self.read_rows(sql, [run], |row| {
-            let Ok(verdict) = row.get::<_, String>(3)?.parse() else { return Ok(None) };
-            let outcome = CaseOutcome::new(verdict, row.get::<_, String>(4)?);
+        let rows: Vec<(String, AttemptRecord)> = self.read_rows(sql, [run], |row| {
+            let outcome = read_outcome(row, 3)?;
             let attempt = AttemptRecord { collection: row.get(1)?, device: row.get(2)?, outcome };
-            Ok(Some((row.get(0)?, attempt)))
+            Ok((row.get(0)?, attempt))
         })?;
         let mut attempts: HashMap<String, Vec<AttemptRecord>> = HashMap::new();
-        for (case, attempt) in rows.into_iter().flatten() {
+        for (case, attempt) in rows {
             attempts.entry(case).or_default().push(attempt);
         }
         attempts.values_mut().for_each(|attempts| attempts.sort_by_key(|attempt| attempt.collection));

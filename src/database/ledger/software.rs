@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Row, Transaction, params};
 
-use super::{Ledger, LedgerError, WITH_SAMPLES};
-use crate::kernel::{CacheState, CaseId, SoftwareFingerprint, Verdict};
+use super::{Ledger, LedgerError, WITH_SAMPLES, outcomes::read_reason};
+use crate::kernel::{CacheState, CaseId, Reason, SoftwareFingerprint, Verdict};
 
 /// Cases whose newest measurement is of one software.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) struct SoftwareGeneration {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtherKernelAttempt {
     /// Reason of its verdict, which names the kernel.
-    pub(crate) reason: String,
+    pub(crate) reason: Reason,
     /// `None` for collections of versions that did not record it.
     pub(crate) software: Option<SoftwareFingerprint>,
 }
@@ -138,12 +138,13 @@ impl Ledger {
         cache: CacheState,
     ) -> Result<Option<OtherKernelAttempt>, LedgerError> {
         let sql =
-            "SELECT a.verdict, a.reason, s.fingerprint FROM attempts a JOIN collections c USING (collection)
+            "SELECT a.verdict, a.cause, a.remarks, s.fingerprint FROM attempts a JOIN collections c USING (collection)
                    LEFT JOIN software s ON s.digest = c.software
                    WHERE a.case_id = ?1 AND c.cache = ?2 ORDER BY a.attempt DESC LIMIT 1";
         let place = [case.as_str(), cache.as_str()];
         let newest: Vec<(String, OtherKernelAttempt)> = self.read_rows(sql, place, |row| {
-            let attempt = OtherKernelAttempt { reason: row.get(1)?, software: stored_fingerprint(row, 2)? };
+            let attempt =
+                OtherKernelAttempt { reason: read_reason(row, 1)?, software: stored_fingerprint(row, 3)? };
             Ok((row.get(0)?, attempt))
         })?;
         let ran_as_other = |(verdict, _): &(String, _)| verdict == Verdict::RanAsOther.as_str();
@@ -155,13 +156,13 @@ impl Ledger {
     pub(crate) fn ran_as_other_reasons(
         &self,
         cache: CacheState,
-    ) -> Result<BTreeMap<CaseId, String>, LedgerError> {
-        let sql = "SELECT case_id, reason FROM attempts JOIN
+    ) -> Result<BTreeMap<CaseId, Reason>, LedgerError> {
+        let sql = "SELECT case_id, cause, remarks FROM attempts JOIN
                    (SELECT max(a.attempt) AS attempt FROM attempts a JOIN collections c USING (collection)
                     WHERE c.cache = ?1 AND a.case_id IN (SELECT case_id FROM attempts NOT INDEXED WHERE verdict = 'ran_as_other')
                     GROUP BY a.case_id) USING (attempt)
                    WHERE verdict = 'ran_as_other'";
-        self.read_rows(sql, [cache.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+        self.read_rows(sql, [cache.as_str()], |row| Ok((row.get(0)?, read_reason(row, 1)?)))
     }
 
     /// Returns every case with samples in one state of the cache.
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(ledger.measured_cases(CacheState::Hot).expect("read").len(), 3);
         let newest =
             |case: &IdentifiedCase| ledger.newest_attempt_as_other(case.id(), CacheState::Hot).expect("read");
-        let attempt = OtherKernelAttempt { reason: "because".to_owned(), software: Some(cann("8.6")) };
+        let attempt = OtherKernelAttempt { reason: "because".into(), software: Some(cann("8.6")) };
         assert_eq!((newest(&replaced), newest(&steady)), (Some(attempt), None));
         assert_eq!(ledger.run_software("r").expect("read"), Some(cann("8.6")));
     }

@@ -24,7 +24,7 @@ pub(crate) use entry::{
     LaunchOperator, OutputDtype, TensorSlot, TensorSource,
 };
 pub use loader::Catalogue;
-pub use not_replayable::NotReplayable;
+pub use not_replayable::{NotReplayable, Refusal};
 pub use resolve::ResolvedCall;
 pub use shape_rule::{ReturnShapes, ShapeRule};
 pub(crate) use slot_pattern::PatternTerm;

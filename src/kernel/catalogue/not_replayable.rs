@@ -1,5 +1,7 @@
 //! The error of a case that cannot be replayed.
 
+use std::fmt;
+
 use crate::kernel::ingest_option;
 
 /// Reason why a case cannot be replayed.
@@ -7,17 +9,43 @@ use crate::kernel::ingest_option;
 pub enum NotReplayable {
     /// No form of the entry covers such slots, types, numbers of dimensions or attributes; the case may be valid.
     #[error("{0}")]
-    NotCovered(String),
+    NotCovered(Refusal),
     /// A form covers such cases, and the dimensions of this one contradict each other or a condition of the kernel.
     #[error("{0}")]
-    Contradiction(String),
+    Contradiction(Refusal),
 }
 
-pub(super) fn contradiction(reason: impl Into<String>) -> NotReplayable {
+/// Problem of a case that fits no form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub(crate) problem: String,
+    /// Nearest form if the problem is the difference from it, else empty.
+    pub(crate) form: String,
+}
+
+impl From<String> for Refusal {
+    fn from(problem: String) -> Self {
+        Self { problem, form: String::new() }
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(problem: &str) -> Self {
+        problem.to_owned().into()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+pub(super) fn contradiction(reason: impl Into<Refusal>) -> NotReplayable {
     NotReplayable::Contradiction(reason.into())
 }
 
-pub(super) fn not_covered(reason: impl Into<String>) -> NotReplayable {
+pub(super) fn not_covered(reason: impl Into<Refusal>) -> NotReplayable {
     NotReplayable::NotCovered(reason.into())
 }
 

@@ -6,7 +6,7 @@ use super::conditions::CollectionConditions;
 use crate::{
     cases::plan::PlannedCase,
     kernel::{
-        Attempt, CaseOutcome, CollectiveKind, ControlReading, ImportedVersions, Verdict,
+        Attempt, CaseOutcome, Cause, CollectiveKind, ControlReading, Verdict,
         catalogue::{Catalogue, CatalogueEntry},
         render::{Manifest, files},
     },
@@ -15,9 +15,6 @@ use crate::{
         control_readings, read_journal, read_records,
     },
 };
-
-/// Beginning of the reason of cases whose records cannot be read.
-pub(super) const UNREADABLE_PROFILE: &str = "the profile cannot be read: ";
 
 /// Journals and records of a collection.
 #[derive(Debug)]
@@ -59,15 +56,6 @@ impl CollectionOutput {
         output
     }
 
-    /// Returns how many rows of the profile are no records, with the first of them; `None` without one.
-    fn damage(&self) -> Option<String> {
-        let (first, count) = self.damaged.as_ref()?;
-        Some(match count {
-            1 => format!("a row of the profile cannot be read: {first}"),
-            count => format!("{count} rows of the profile cannot be read, the first: {first}"),
-        })
-    }
-
     /// Returns the journal of all processes together.
     pub(super) fn journal(&self) -> LaunchJournal {
         LaunchJournal::merge_all(&self.journals)
@@ -87,17 +75,12 @@ impl CollectionOutput {
     ) -> Vec<Attempt> {
         let (end, change) = (conditions.termination, conditions.software_change());
         let mut attempts = assess_collection(manifest, expected, &self.journals, &self.records, end, &change);
-        let mut lost = attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords);
-        if let Some(damaged) = self.damage() {
-            for attempt in lost.by_ref() {
-                let reason = format!("{}; {damaged}", attempt.outcome.reason);
-                attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
+        for attempt in attempts.iter_mut().filter(|attempt| attempt.outcome.verdict == Verdict::LostRecords) {
+            if let Some((message, rows)) = self.damaged.clone() {
+                attempt.outcome.reason.add(Cause::UnreadableRows { rows, message });
+            } else if let Some(message) = self.unreadable.clone() {
+                attempt.outcome.reason = Cause::UnreadableProfile { message }.into();
             }
-        } else if let Some(problem) = &self.unreadable {
-            lost.for_each(|attempt| {
-                let reason = format!("{UNREADABLE_PROFILE}{problem}");
-                attempt.outcome = CaseOutcome::new(Verdict::LostRecords, reason);
-            });
         }
         if let Some(problem) = self.differing_software(manifest) {
             for attempt in attempts.iter_mut().filter(|attempt| attempt.outcome.verdict.is_recorded()) {
@@ -108,9 +91,8 @@ impl CollectionOutput {
         attempts
     }
 
-    /// Describes the software in which the hosts of a gang differ, as the scripts have imported it; `None` if it is
-    /// equal.
-    fn differing_software(&self, manifest: &Manifest) -> Option<String> {
+    /// Returns the software in which the hosts of a gang differ, as the scripts have imported it; `None` if it is equal.
+    fn differing_software(&self, manifest: &Manifest) -> Option<Cause> {
         let of_host = |host: usize| {
             let first = self.journals.get(manifest.ranks_of_host(host).start)?;
             first.imported.clone()
@@ -121,15 +103,12 @@ impl CollectionOutput {
             Some((host, found))
         });
         let (host, found) = other?;
-        let text = |versions: &ImportedVersions| serde_json::to_string(versions).unwrap_or_default();
-        let names = [0, host].map(|host| manifest.hosts[host].name.as_str());
-        Some(format!(
-            "the hosts have imported different software: {} on {}, {} on {}",
-            text(&first),
-            names[0],
-            text(&found),
-            names[1]
-        ))
+        let text = |versions| serde_json::to_string(&versions).expect("versions are texts");
+        let software = [first, found].map(text);
+        Some(Cause::SoftwareOfHosts {
+            software,
+            hosts: [0, host].map(|host| manifest.hosts[host].name.clone()),
+        })
     }
 }
 

@@ -2,14 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{assess::UNREADABLE_PROFILE, disk_failures};
+use super::disk_failures;
 use crate::{
     database::ledger::{AttemptChange, AttemptState, StoredAttempt},
-    kernel::{Attempt, CaseId, CaseOutcome, IdentifiedCase, RecordedTask, Verdict},
+    kernel::{Attempt, CaseId, CaseOutcome, Cause, IdentifiedCase, RecordedTask, Verdict},
 };
-
-/// Reason of an attempt whose case has no part in the launches of its collection any more.
-const NOT_LAUNCHED: &str = "assessed again: the launches of its collection are not those of this case";
 
 /// Returns the changes that make the `stored` attempts of a collection those of another assessment. `is_complete` is
 /// true if every case of the collection was assessed.
@@ -55,7 +52,7 @@ pub(crate) fn find_changes(
             counters: "[]".to_owned(),
             task: RecordedTask::default(),
             cycle_rate: None,
-            outcome: CaseOutcome::new(Verdict::NotRun, NOT_LAUNCHED),
+            outcome: CaseOutcome::new(Verdict::NotRun, Cause::NotItsLaunches),
             is_withdrawn: true,
         };
         AttemptChange { case, kernel, before: Some((key, state)), after, new_case: None }
@@ -87,7 +84,7 @@ fn change(
         after.outcome = state.outcome.clone();
         after.launches.clear();
     } else if is_unreadable(&state.outcome) && is_unreadable(&after.outcome) {
-        // The reasons may differ in the place of the folder.
+        // The messages may differ in the place of the folder.
         after.outcome = state.outcome.clone();
     }
     let before = Some((*attempt, state.clone()));
@@ -105,14 +102,17 @@ const fn is_measurement(verdict: Verdict) -> bool {
     verdict.has_samples() || matches!(verdict, Verdict::RanAsOther)
 }
 
-fn is_unreadable(outcome: &CaseOutcome) -> bool {
-    outcome.verdict == Verdict::LostRecords && outcome.reason.starts_with(UNREADABLE_PROFILE)
+const fn is_unreadable(outcome: &CaseOutcome) -> bool {
+    matches!(outcome.reason.cause, Cause::UnreadableProfile { .. })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{base::stats::CycleRate, kernel::EqualCallAttempt};
+    use crate::{
+        base::stats::CycleRate,
+        kernel::{EqualCallAttempt, Reason},
+    };
 
     fn attempt(kernel: &str, verdict: Verdict, rate: f64) -> (IdentifiedCase, Attempt) {
         let case = IdentifiedCase::without_tensors(kernel);
@@ -122,7 +122,12 @@ mod tests {
         (case, attempt)
     }
 
-    fn stored(kernel: &str, verdict: Verdict, reason: &str, is_withdrawn: bool) -> StoredAttempt {
+    fn stored(
+        kernel: &str,
+        verdict: Verdict,
+        reason: impl Into<Reason>,
+        is_withdrawn: bool,
+    ) -> StoredAttempt {
         let (case, attempt) = attempt(kernel, verdict, 1_700.0);
         let outcome = CaseOutcome::new(verdict, reason);
         let state = AttemptState { outcome, is_withdrawn, ..AttemptState::from(&attempt) };
@@ -190,16 +195,19 @@ mod tests {
 
     #[test]
     fn attempts_excused_for_a_full_disk_and_unreadable_profiles_stay() {
-        let find = |stored_reason: &str, verdict, assessed: Verdict, reason: &str| {
+        let find = |before: &Cause, verdict, assessed: Verdict, cause: &Cause| {
             let (case, mut attempt) = attempt("Add", assessed, 1_700.0);
-            attempt.outcome.reason = reason.to_owned();
-            find_changes(vec![stored("Add", verdict, stored_reason, false)], &[(case, attempt)], true).len()
+            attempt.outcome.reason = cause.clone().into();
+            let stored = stored("Add", verdict, before.clone(), false);
+            find_changes(vec![stored], &[(case, attempt)], true).len()
         };
-        let excused = "the disk was full: 25 launches, 3 records";
-        assert_eq!(find(excused, Verdict::NotRun, Verdict::LostRecords, "25 launches, 3 records"), 0);
-        assert_eq!(find(excused, Verdict::NotRun, Verdict::Ok, ""), 1);
-        let [here, there] = ["/a", "/b"].map(|place| format!("{UNREADABLE_PROFILE}`{place}/x.csv`"));
+        let lost = Cause::RecordCount { launches: 25, records: 3 };
+        let excused = Cause::DiskFull { failure: Box::new(lost.clone().into()) };
+        assert_eq!(find(&excused, Verdict::NotRun, Verdict::LostRecords, &lost), 0);
+        assert_eq!(find(&excused, Verdict::NotRun, Verdict::Ok, &Cause::EveryLaunchRecorded), 1);
+        let [here, there] =
+            ["/a", "/b"].map(|place| Cause::UnreadableProfile { message: format!("`{place}/x.csv`") });
         assert_eq!(find(&here, Verdict::LostRecords, Verdict::LostRecords, &there), 0);
-        assert_eq!(find(&here, Verdict::LostRecords, Verdict::LostRecords, "25 launches, 3 records"), 1);
+        assert_eq!(find(&here, Verdict::LostRecords, Verdict::LostRecords, &lost), 1);
     }
 }

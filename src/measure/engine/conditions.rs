@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cases::plan::PlannedCase,
     kernel::{
-        Case, CaseAttributes, CaseId, IdentifiedCase, KernelName, Nanos, Slot, SoftwareFingerprint, Tensor,
+        Case, CaseAttributes, CaseId, Cause, IdentifiedCase, KernelName, Nanos, Slot, SoftwareFingerprint,
+        Tensor,
         render::{RecordedTensor, files},
     },
     measure::verify::{CollectionTermination, SoftwareChange},
@@ -35,7 +36,7 @@ pub(super) struct LaunchedCase {
     pub(super) equal_cases: Vec<StoredCase>,
     /// Assumptions about values that shapes do not determine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Cause>,
     /// Roofline bound of the duration on the device of the collection.
     pub(super) fastest_ns: i64,
     #[serde(default)]

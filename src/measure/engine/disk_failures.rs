@@ -4,24 +4,22 @@ use std::collections::BTreeMap;
 
 use super::collect::CollectionResult;
 use crate::{
-    kernel::{CaseOutcome, Verdict},
+    kernel::{CaseOutcome, Cause, Verdict},
     measure::sched::CollectionExit,
 };
 
 /// Number of collections with launches after which a failure of a case counts although the disk was full: the case may
 /// fill the disk itself.
 const MAX_EXCUSES: u32 = 3;
-/// Beginning of the reason of an excused attempt.
-const DISK_FULL: &str = "the disk was full: ";
 
 /// Returns true for an outcome that a full disk may have caused.
 fn is_excusable(outcome: &CaseOutcome) -> bool {
-    outcome.verdict.is_worth_a_retry() || outcome.reason.contains("No space left on device")
+    outcome.verdict.is_worth_a_retry() || matches!(outcome.reason.cause, Cause::NoSpace { .. })
 }
 
 /// Returns true if an attempt was excused, and its evidence has this outcome, which can be excused.
 pub(super) fn stays_excused(stored: &CaseOutcome, assessed: &CaseOutcome) -> bool {
-    stored.verdict == Verdict::NotRun && stored.reason.starts_with(DISK_FULL) && is_excusable(assessed)
+    matches!(stored.reason.cause, Cause::DiskFull { .. }) && is_excusable(assessed)
 }
 
 /// Number of launched collections of each case that failed while the disk was full.
@@ -45,12 +43,12 @@ impl DiskFailures {
         }
         for (case, attempt) in failed {
             *self.0.entry(*case).or_default() += u32::from(has_launched);
-            let reason = format!("{DISK_FULL}{}", attempt.outcome.reason);
-            attempt.outcome = CaseOutcome::new(Verdict::NotRun, reason);
+            let failure = Box::new(attempt.outcome.reason.clone());
+            attempt.outcome = CaseOutcome::new(Verdict::NotRun, Cause::DiskFull { failure });
             attempt.launches.clear();
             attempt.of_equal_calls.clear();
         }
         result.exit = CollectionExit::DiskFull;
-        result.message = format!("{DISK_FULL}{}", result.message);
+        result.message = format!("the disk was full: {}", result.message);
     }
 }

@@ -32,7 +32,9 @@ use crate::{
         Database, DatabaseError, WriteBackReport,
         ledger::{DeviceReading, Ledger, LedgerError, NewCollection},
     },
-    kernel::{Attempt, CaseId, CaseOutcome, CollectionPurpose, IdentifiedCase, KernelName, Nanos, Verdict},
+    kernel::{
+        Attempt, CaseId, CaseOutcome, Cause, CollectionPurpose, IdentifiedCase, KernelName, Nanos, Verdict,
+    },
     measure::{
         events::RunEvent,
         evidence::LedgerComparison,
@@ -359,7 +361,7 @@ impl<'a> Dispatcher<'a> {
 
     /// Returns the result of a collection that could not be started: no case was launched.
     fn failed_to_start(&self, cases: &[usize], error: &EngineError) -> CollectionResult {
-        let outcome = CaseOutcome::new(Verdict::NotRun, error.to_string());
+        let outcome = CaseOutcome::new(Verdict::NotRun, Cause::NotStarted { message: error.to_string() });
         let attempts = cases.iter().map(|&case| {
             Attempt::without_launches(self.context.cases[case].case.id().clone(), 0, outcome.clone())
         });
@@ -563,7 +565,7 @@ impl<'a> Dispatcher<'a> {
         // Settled cases, such as those that an interrupted run measured, are no evidence that the host can measure now.
         let mut has_measured = false;
         for (index, (planned, outcome)) in planned.enumerate() {
-            let open = || CaseOutcome::new(Verdict::NotRun, "the run ended before its turn");
+            let open = || CaseOutcome::new(Verdict::NotRun, Cause::RunEnded);
             let outcome = outcome.unwrap_or_else(open);
             let equal = self.equal_calls.outcomes_of(planned, &outcome);
             let is_measured = |verdict: Verdict| verdict.is_recorded() || verdict.is_done();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::scheduler_input::{scheduler_cases, scheduler_limits};
 use crate::{
     cases::plan::{InitialCosts, PlannedCase},
-    kernel::{CaseOutcome, DataKind, Verdict},
+    kernel::{CaseOutcome, Cause, DataKind, Verdict},
     measure::sched::{
         CaseResult, CollectionExit, CollectionFinished, PriorCosts, SchedAction, SchedCase, SchedulerState,
         Seconds, SimulatedHost, StartCollection, simulate,
@@ -27,7 +27,7 @@ pub(crate) struct ScheduledSlot {
 #[derive(Clone, Debug)]
 pub(crate) struct PlanPreview {
     /// Slot of each case in the order of the plan, or the reason why it would not be measured.
-    pub cases: Vec<Result<ScheduledSlot, String>>,
+    pub cases: Vec<Result<ScheduledSlot, Cause>>,
     pub collections: u32,
     pub devices: BTreeSet<u32>,
     /// Seconds from now to the end of the run.
@@ -45,7 +45,7 @@ pub(crate) fn dry_run(
     let jobs = scheduler_cases(costs, cases);
     let limits = scheduler_limits(kind, budget);
     let mut state = SchedulerState::new(jobs.clone(), devices, limits, 0);
-    let unreached = Err("it is not reached".to_owned());
+    let unreached = Err(Cause::NotReached);
     let mut host =
         IdealHost { jobs, prior: limits.prior, cases: vec![unreached; cases.len()], ..IdealHost::default() };
     let (ends, _) = simulate(&mut state, &mut host, Vec::new());
@@ -57,7 +57,7 @@ pub(crate) fn dry_run(
 struct IdealHost {
     jobs: Vec<SchedCase>,
     prior: PriorCosts,
-    cases: Vec<Result<ScheduledSlot, String>>,
+    cases: Vec<Result<ScheduledSlot, Cause>>,
     collections: u32,
     devices: BTreeSet<u32>,
 }
@@ -75,7 +75,7 @@ impl SimulatedHost for IdealHost {
             ScheduledSlot { collection: start.collection, device, starts_at: now, ends_at: now + total };
         let results = start.cases.iter().map(|&case| {
             self.cases[case] = Ok(slot);
-            let outcome = CaseOutcome::new(Verdict::Ok, "");
+            let outcome = CaseOutcome::new(Verdict::Ok, Cause::EveryLaunchRecorded);
             CaseResult { case, outcome, seconds: Some(self.jobs[case].seconds) }
         });
         CollectionFinished {
@@ -94,7 +94,7 @@ impl SimulatedHost for IdealHost {
         if let SchedAction::Conclude { case, outcome } = action
             && outcome.verdict != Verdict::Ok
         {
-            self.cases[*case] = Err(outcome.reason.clone());
+            self.cases[*case] = Err(outcome.reason.cause.clone());
         }
     }
 }

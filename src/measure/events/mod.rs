@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::kernel::{
-    CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, DeviceDeviation, KernelName, Verdict,
+    CacheState, CaseId, CaseOutcome, Cause, CollectionPurpose, DataKind, DeviceDeviation, KernelName, Verdict,
 };
 
 /// Receiver of the events of a run.
@@ -121,6 +121,11 @@ pub(crate) enum RunEvent {
         kernel: KernelName,
         shapes: String,
         reason: String,
+        /// Name of its cause.
+        cause: &'static str,
+        /// The cause itself.
+        #[serde(skip)]
+        finding: Cause,
     },
     /// Results of earlier runs that the measurements of this run contradict; their rows are no longer `ok`.
     EarlierResultsSuspicious {

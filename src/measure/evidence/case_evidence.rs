@@ -19,9 +19,9 @@ use crate::{
         production_rows, row_cases,
     },
     kernel::{
-        CacheState, Case, CaseId, CollectiveCase, IdentifiedCase, IdentifiedSoftware, IntervalMethod,
-        KernelName, Nanos, RecordedTask, RowResult, SoftwareFingerprint, Verdict, catalogue::Catalogue,
-        device::DeviceProfile, reason_remarks,
+        CacheState, Case, CaseId, CaseOutcome, CollectiveCase, IdentifiedCase, IdentifiedSoftware,
+        IntervalMethod, KernelName, Nanos, Reason, RecordedTask, RowResult, SoftwareFingerprint, Verdict,
+        catalogue::Catalogue, device::DeviceProfile,
     },
     measure::verify::{CaseReferences, RowNumbers, RuleResult, judge_row_rules},
 };
@@ -77,6 +77,10 @@ pub(crate) struct RowEvidence {
 pub(crate) struct ResultEvidence {
     pub(crate) verdict: Verdict,
     pub(crate) reason: String,
+    /// Name of the cause.
+    pub(crate) cause: &'static str,
+    #[serde(skip)]
+    pub(crate) findings: Reason,
     pub(crate) average_us: f64,
     pub(crate) median_us: f64,
     pub(crate) std_us: Option<f64>,
@@ -137,6 +141,10 @@ pub(crate) struct CollectionEvidence {
     pub(crate) seconds: Option<f64>,
     pub(crate) verdict: Verdict,
     pub(crate) reason: String,
+    /// Name of the cause.
+    pub(crate) cause: &'static str,
+    #[serde(skip)]
+    outcome: CaseOutcome,
     pub(crate) launched: u32,
     pub(crate) recorded: usize,
     pub(crate) median_us: Option<f64>,
@@ -191,6 +199,8 @@ pub(crate) struct RunVerdict {
     /// `None` while the case is open.
     pub(crate) verdict: Option<Verdict>,
     pub(crate) reason: String,
+    /// Name of the cause.
+    pub(crate) cause: Option<&'static str>,
 }
 
 /// Shortest possible time of the call on the device.
@@ -371,7 +381,9 @@ impl EvidenceSources<'_> {
             started_ns: *started,
             seconds: ended.map(|ended| Nanos(ended.0.saturating_sub(started.0)).seconds()),
             verdict: outcome.verdict,
-            reason: outcome.reason.clone(),
+            reason: outcome.reason.to_string(),
+            cause: outcome.reason.cause.name(),
+            outcome: outcome.clone(),
             launched: *launched,
             recorded: attempt.launches.len(),
             median_us: summary.as_ref().map(|summary| summary.median / 1e3),
@@ -478,8 +490,7 @@ fn rule_results(
     let measured = row.measurement.as_ref()?;
     let used = || collections.iter().filter(|one| one.is_used);
     let samples: Vec<&[i64]> = used().map(|one| one.samples_ns.as_slice()).collect();
-    let left_out =
-        collections.iter().filter(|one| !one.is_used).map(|one| (one.verdict, one.reason.as_str()));
+    let left_out = collections.iter().filter(|one| !one.is_used).map(|one| &one.outcome);
     let clocks =
         used().filter_map(|one| one.clock.as_ref()?.difference_percent.map(|percent| percent / 100.0));
     #[expect(clippy::cast_possible_truncation, reason = "durations of kernels")]
@@ -488,7 +499,7 @@ fn rule_results(
         cache: row.cache,
         left_out: &left_out.collect::<Vec<_>>(),
         collections: &samples,
-        reasons: &used().map(|one| one.reason.as_str()).collect::<Vec<_>>(),
+        reasons: &used().map(|one| &one.outcome.reason).collect::<Vec<_>>(),
         tasks: &used().map(|one| &one.task).collect::<Vec<_>>(),
         outliers: used().map(|one| one.outliers_ns.len()).sum(),
         median: measured.summary.median,
@@ -521,7 +532,9 @@ impl ResultEvidence {
         });
         Some(Self {
             verdict: row.outcome.verdict,
-            reason: row.outcome.reason.clone(),
+            reason: row.outcome.reason.to_string(),
+            cause: row.outcome.reason.cause.name(),
+            findings: row.outcome.reason.clone(),
             average_us: measured.summary.mean / 1e3,
             median_us: measured.summary.median / 1e3,
             std_us: measured.summary.std.map(|std| std / 1e3),
@@ -534,11 +547,6 @@ impl ResultEvidence {
             ranks: RankEvidence::of_counters(&measured.counters),
         })
     }
-
-    /// Returns the properties of call and host that the reason states.
-    pub(crate) fn remarks(&self) -> impl Iterator<Item = &str> {
-        reason_remarks(&self.reason)
-    }
 }
 
 impl From<DeviceReading> for ReadingEvidence {
@@ -550,7 +558,12 @@ impl From<DeviceReading> for ReadingEvidence {
 
 impl From<crate::database::ledger::PlannedVerdict> for RunVerdict {
     fn from(planned: crate::database::ledger::PlannedVerdict) -> Self {
-        let (verdict, reason) = planned.outcome.map(|outcome| (outcome.verdict, outcome.reason)).unzip();
-        Self { run: planned.run, verdict, reason: reason.unwrap_or_default() }
+        let outcome = planned.outcome.as_ref();
+        Self {
+            run: planned.run.clone(),
+            verdict: outcome.map(|outcome| outcome.verdict),
+            reason: outcome.map_or_else(String::new, |outcome| outcome.reason.to_string()),
+            cause: outcome.map(|outcome| outcome.reason.cause.name()),
+        }
     }
 }

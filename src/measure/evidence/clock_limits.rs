@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::{
     database::ledger::{ClockOfRun, Ledger, LedgerError},
-    measure::verify::UNDECIDED_CLOCK,
+    kernel::Cause,
 };
 
 /// Returns lines about the clocks that a run could not have found, unless other runs with its software and its state of the
 /// cache show them or it has no cycles at all, and about devices that differ without a majority.
 pub(crate) fn clock_limits(ledger: &Ledger, run: &str) -> Result<Vec<String>, LedgerError> {
-    let undecided = undecided_line(ledger.count_attempts_with(run, UNDECIDED_CLOCK)?);
+    let undecided = undecided_line(ledger.count_attempts_with(run, &Cause::UndecidedClock)?);
     Ok(limits_of(&ledger.clocks_of_software(run)?, run).into_iter().chain(undecided).collect())
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::{
     database::ledger::{Ledger, LedgerError, OtherKernelAttempt},
     kernel::{
-        AttemptSamples, CacheState, CaseId, CaseMap, CaseOutcome, IdentifiedSoftware, RowResult,
-        SoftwareFingerprint, WithdrawnAttempts, reason_cause,
+        AttemptSamples, CacheState, CaseId, CaseMap, Cause, IdentifiedSoftware, RowResult,
+        SoftwareFingerprint, WithdrawnAttempts, cause::SoftwareRelation,
     },
     measure::verify::{EstimateInput, EstimatedCase, JointEstimates, pool_attempts, pooled_sample_count},
 };
@@ -137,8 +137,8 @@ fn pooled_row(
     if let Some(newest) = newest_as_other {
         let measured = row.software.as_deref().map(IdentifiedSoftware::fingerprint);
         let software = compare_software(newest.software.as_ref(), measured);
-        let remark = format!("a later attempt with {software} {}", reason_cause(&newest.reason));
-        row.outcome = CaseOutcome::with_remarks(row.outcome.verdict, &row.outcome.reason, [remark.as_str()]);
+        let finding = Box::new(newest.reason.cause.clone());
+        row.outcome = row.outcome.with_remark(Cause::LaterAttempt { software, finding });
     }
     Some(row)
 }
@@ -147,11 +147,11 @@ fn pooled_row(
 fn compare_software(
     attempt: Option<&SoftwareFingerprint>,
     measurement: Option<&SoftwareFingerprint>,
-) -> &'static str {
+) -> SoftwareRelation {
     match (attempt, measurement) {
-        (Some(attempt), Some(measurement)) if attempt == measurement => "the same software",
-        (Some(_), Some(_)) => "other software",
-        _ => "software that is not known to be the same",
+        (Some(attempt), Some(measurement)) if attempt == measurement => SoftwareRelation::Same,
+        (Some(_), Some(_)) => SoftwareRelation::Other,
+        _ => SoftwareRelation::Unknown,
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
             cache: CacheState::Hot,
             run: format!("run of {cann}").into(),
             verdict: Verdict::Ok,
-            reason: "".into(),
+            reason: Arc::new("".into()),
             samples: vec![1000; samples].as_slice().into(),
             outliers: 0,
             counters: Vec::new().into(),
@@ -208,11 +208,11 @@ mod tests {
             cann: Some(version.to_owned()),
             ..SoftwareFingerprint::default()
         });
-        assert_eq!(compare_software(Some(&old), Some(&old)), "the same software");
-        assert_eq!(compare_software(Some(&new), Some(&old)), "other software");
+        assert_eq!(compare_software(Some(&old), Some(&old)), SoftwareRelation::Same);
+        assert_eq!(compare_software(Some(&new), Some(&old)), SoftwareRelation::Other);
         for (attempt, measurement) in [(None, None), (None, Some(&old)), (Some(&old), None)] {
             let found = compare_software(attempt, measurement);
-            assert_eq!(found, "software that is not known to be the same");
+            assert_eq!(found, SoftwareRelation::Unknown);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{
     bisect::{Bisection, BisectionRequest, BisectionStep},
     state::{QueuedCollection, RunningCases, SchedulerState},
 };
-use crate::kernel::{CaseOutcome, CollectionPurpose, Verdict};
+use crate::kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict, cause::BrokenCollection};
 
 /// Maximum number of attempts that are evidence about a case; the last one runs alone.
 const MAX_ATTEMPTS: u32 = 3;
@@ -408,7 +408,10 @@ impl SchedulerState {
                 continue;
             }
             let until = device.start_quarantine(now, may_exclude);
-            let message = ended.results.first().map_or(ended.message.as_str(), |first| &first.outcome.reason);
+            let message = match ended.results.first() {
+                Some(first) => first.outcome.reason.to_string(),
+                None => ended.message.clone(),
+            };
             let reason = format!("cases that succeeded elsewhere fail on it: {message}");
             actions.push(SchedAction::Pause { device: *id, reason, until });
         }
@@ -429,14 +432,12 @@ fn is_profile_useless(results: &[CaseResult]) -> bool {
 /// Builds the verdict of a case that broke several collections: first the cause, which several cases may share, then their devices and
 /// numbers.
 fn quarantine_outcome(broke: &[(u32, u32)], last: Option<&CaseOutcome>) -> CaseOutcome {
-    let places: Vec<String> = broke
-        .iter()
-        .map(|(device, collection)| format!("device {device} (collection {collection})"))
-        .collect();
-    let (what, why) = match last {
-        Some(last) if last.verdict == Verdict::Hung => ("hung", last.reason.as_str()),
-        Some(last) => ("crashed", last.reason.as_str()),
-        None => ("crashed", "the process ended while it ran"),
+    let broken = |&(device, collection): &(u32, u32)| BrokenCollection { device, collection };
+    let collections = broke.iter().map(broken).collect();
+    let (verdict, last) = match last {
+        Some(last) if last.verdict == Verdict::Hung => (Verdict::Hung, last.reason.clone()),
+        Some(last) => (Verdict::Crashed, last.reason.clone()),
+        None => (Verdict::Crashed, Cause::ProcessEnded.into()),
     };
-    CaseOutcome::new(Verdict::Quarantined, format!("{what}: {why}; on {}", places.join(" and ")))
+    CaseOutcome::new(Verdict::Quarantined, Cause::Quarantined { verdict, last: Box::new(last), collections })
 }

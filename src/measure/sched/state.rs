@@ -6,7 +6,7 @@ use super::{
     Bisection, CaseQueue, CollectionExit, CollectionFinished, DeviceRecord, GangKey, KernelCounts,
     LearnedCosts, SchedAction, SchedCase, SchedEvent, SchedLimits, Seconds,
 };
-use crate::kernel::{CaseOutcome, CollectionPurpose, Verdict};
+use crate::kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict, cause::CollectionFailure};
 
 /// Number of collections in a row without evidence on each device, and none with a profile that was read in the run,
 /// after which the run gives up: the host is at fault.
@@ -198,7 +198,7 @@ impl SchedulerState {
             SchedEvent::Finished(ended) => self.on_finished(now, &ended, &mut actions),
             SchedEvent::StopRequested => {
                 self.has_stop_request = true;
-                self.stop_new_work("the run was stopped before its turn", &mut actions);
+                self.stop_new_work(&Cause::RunStopped, &mut actions);
             }
             SchedEvent::MeasureAgain(cases) => self.start_round(cases),
             SchedEvent::MeasurementsWithdrawn(cases) => self.reopen_withdrawn(cases),
@@ -224,7 +224,7 @@ impl SchedulerState {
             device.end_quarantine(now);
         }
         if self.limits.deadline.is_some_and(|deadline| now >= deadline) {
-            self.stop_new_work("the deadline came before its turn", &mut actions);
+            self.stop_new_work(&Cause::DeadlineReached, &mut actions);
         }
         self.fill_devices(now, &mut actions);
         self.give_up_what_cannot_run(&mut actions);
@@ -262,12 +262,12 @@ impl SchedulerState {
     }
 
     /// Stops new collections and concludes all waiting cases.
-    pub(super) fn stop_new_work(&mut self, reason: &str, actions: &mut Vec<SchedAction>) {
+    pub(super) fn stop_new_work(&mut self, cause: &Cause, actions: &mut Vec<SchedAction>) {
         self.is_stopping = true;
         for case in self.take_waiting() {
             let last = self.progress[case].last.take().filter(|last| last.verdict != Verdict::NotRun);
             let outcome = last.map_or_else(
-                || CaseOutcome::new(Verdict::NotRun, reason),
+                || CaseOutcome::new(Verdict::NotRun, cause.clone()),
                 |last| self.outcome_without_retry(&last),
             );
             self.conclude_case(case, outcome, actions);
@@ -277,14 +277,13 @@ impl SchedulerState {
     /// Returns the outcome of a case that a stop keeps from being tried again. After a stop request it was not run, so that `resume`
     /// tries it again: a signal to all processes of a job, such as that of `scancel`, ends the collections as well.
     pub(super) fn outcome_without_retry(&self, last: &CaseOutcome) -> CaseOutcome {
-        let CaseOutcome { verdict, reason, .. } = last;
-        if !self.has_stop_request || !verdict.is_worth_a_retry() || *verdict == Verdict::NotRun {
+        let CaseOutcome { verdict, reason } = last;
+        let verdict = *verdict;
+        if !self.has_stop_request || !verdict.is_worth_a_retry() || verdict == Verdict::NotRun {
             return last.clone();
         }
-        let reason = format!(
-            "the run was stopped before it was tried again; the last attempt was {verdict}: {reason}"
-        );
-        CaseOutcome::new(Verdict::NotRun, reason)
+        let last = Box::new(reason.clone());
+        CaseOutcome::new(Verdict::NotRun, Cause::StoppedBeforeRetry { verdict, last })
     }
 
     /// Removes and returns all waiting cases, each once, in the order of their indices.
@@ -333,14 +332,14 @@ impl SchedulerState {
             return;
         }
         let all_excluded = self.devices.values().all(DeviceRecord::is_excluded);
-        let reason = if all_excluded {
-            "no working device was left"
+        let cause = if all_excluded {
+            Cause::NoWorkingDevice
         } else if self.limits.deadline.is_some() {
-            "it would not have ended before the deadline"
+            Cause::TooLateForDeadline
         } else {
-            "it needs more devices than the run has"
+            Cause::MoreDevicesThanRun
         };
-        self.stop_new_work(reason, actions);
+        self.stop_new_work(&cause, actions);
     }
 
     fn set_timer(&mut self, actions: &mut Vec<SchedAction>) {
@@ -389,15 +388,12 @@ impl SchedulerState {
         let is_hopeless =
             |device: &DeviceRecord| !device.is_reserved && device.empty_collections >= MAX_EMPTY_COLLECTIONS;
         if !self.has_read_profile && self.running.is_empty() && self.devices.values().all(is_hopeless) {
-            let what = match ended.exit {
-                CollectionExit::NothingLaunched => "launched nothing",
-                _ => "left no readable profile",
+            let failure = match ended.exit {
+                CollectionExit::NothingLaunched => CollectionFailure::NothingLaunched,
+                _ => CollectionFailure::NoReadableProfile,
             };
-            let reason = format!(
-                "{MAX_EMPTY_COLLECTIONS} collections in a row {what} on each device: {}",
-                ended.message
-            );
-            self.stop_new_work(&reason, actions);
+            let (collections, message) = (MAX_EMPTY_COLLECTIONS, ended.message.clone());
+            self.stop_new_work(&Cause::CollectionsFailed { collections, failure, message }, actions);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     base::process::ExitKind,
     cases::plan::{PlannedCase, planned_case},
     kernel::{
-        Attempt, IdentifiedCase, Verdict,
+        Attempt, Cause, IdentifiedCase, Verdict,
         render::{Manifest, ManifestCase, ScriptCommunication, files, replay_script},
     },
     measure::{
@@ -38,7 +38,7 @@ pub(super) struct CaseReplay<'a> {
 impl SelftestContext {
     /// Resolves a case by the catalogue, as a plan does; the error is the reason why it cannot be replayed.
     pub(super) fn planned_case(&self, case: IdentifiedCase) -> Result<PlannedCase, String> {
-        planned_case(&self.catalogue, &self.profile, case).map_err(|(_, outcome)| outcome.reason)
+        planned_case(&self.catalogue, &self.profile, case).map_err(|(_, outcome)| outcome.reason.to_string())
     }
 
     /// Replays cases in a folder, which is created, and assesses their records as a run does. Returns the attempts in the
@@ -102,10 +102,11 @@ impl SelftestContext {
         for attempt in &mut attempts {
             match (attempt.outcome.verdict, unreadable) {
                 (Verdict::LostRecords, Some(problem)) => {
-                    attempt.outcome.reason = format!("the profile cannot be read: {problem}");
+                    attempt.outcome.reason = Cause::UnreadableProfile { message: problem.to_string() }.into();
                 }
                 (Verdict::NotRun, _) => {
-                    attempt.outcome.reason = format!("{} ({})", attempt.outcome.reason, evidence.last_line());
+                    let text = format!("{} ({})", attempt.outcome.reason, evidence.last_line());
+                    attempt.outcome.reason = Cause::Recorded { text }.into();
                 }
                 _ => {}
             }

@@ -69,7 +69,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
 /// Returns the reason of the first case if no case was launched.
 fn nothing_launched(observed: &BTreeMap<usize, EntryObservation>) -> Option<String> {
     let has_run = observed.values().any(|observation| observation.outcome.verdict != Verdict::NotRun);
-    observed.values().next().filter(|_| !has_run).map(|observation| observation.outcome.reason.clone())
+    observed.values().next().filter(|_| !has_run).map(|observation| observation.outcome.reason.to_string())
 }
 
 /// Divides the cases that can be launched into collections.
@@ -182,9 +182,10 @@ fn entry_result<'a>(case: &EntryCase<'a>, observation: Option<EntryObservation>)
                 (EntryStatus::Mismatch, verdict) => format!("{verdict}: {}", outcome.reason),
                 // That two launches are noisy is expected; the assumptions about the call follow.
                 (EntryStatus::AsExpected, Verdict::Noisy | Verdict::Suspicious | Verdict::Throttled) => {
-                    outcome.reason.split_once("; ").map(|(_, notes)| notes.to_owned()).unwrap_or_default()
+                    let notes = outcome.reason.remarks.iter().map(ToString::to_string);
+                    notes.collect::<Vec<_>>().join("; ")
                 }
-                _ => outcome.reason,
+                _ => outcome.reason.to_string(),
             };
             result(status, reason, launched, rows)
         }

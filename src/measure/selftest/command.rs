@@ -36,9 +36,6 @@ use crate::{
     },
 };
 
-/// Remark of the rows of a run without the required selftest.
-pub(crate) const WITHOUT_SELFTEST: &str = "measured on a host without a passed selftest";
-
 /// Options of a selftest.
 #[derive(Debug)]
 pub(crate) struct SelftestRequest {

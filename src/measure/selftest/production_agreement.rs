@@ -49,7 +49,7 @@ pub(super) fn run(context: &SelftestContext, folder: &Path) -> Result<Experiment
     if let Some(attempt) = hot.first()
         && hot.iter().all(|attempt| attempt.outcome.verdict == Verdict::NotRun)
     {
-        return Err(EvidenceError::Missing(attempt.outcome.reason.clone()));
+        return Err(EvidenceError::Missing(attempt.outcome.reason.to_string()));
     }
     let cold = replay("cold", Some((FLUSH_CACHES * context.profile.l2_mib) << 20))?;
     let pairs = hot.iter().map(RowMedian::from_attempt).zip(cold.iter().map(RowMedian::from_attempt));
@@ -86,7 +86,7 @@ impl RowMedian {
         let reason = &attempt.outcome.reason;
         match (attempt.outcome.verdict, median_of_sorted(&samples)) {
             (verdict, Some(median)) if verdict.is_recorded() => Self::Measured(median / 1e3),
-            (Verdict::Unsupported, _) => Self::NotInstalled(reason.clone()),
+            (Verdict::Unsupported, _) => Self::NotInstalled(reason.to_string()),
             (verdict, _) => Self::Failed(format!("{verdict}: {reason}")),
         }
     }

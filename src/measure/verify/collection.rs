@@ -22,8 +22,8 @@ use super::{
 use crate::{
     base::stats::median_of_sorted,
     kernel::{
-        Attempt, CLAUSE_SEPARATOR, Case, CaseOutcome, CollectiveKind, DataKind, IdentifiedCase, KernelName,
-        Launch, LogicalDeviceId, Nanos, RecordedTask, Slot, Verdict, find_clause, reason_remarks,
+        Attempt, Case, CaseOutcome, Cause, CollectiveKind, DataKind, IdentifiedCase, KernelName, Launch,
+        LogicalDeviceId, Nanos, Reason, RecordedTask, Slot, Verdict,
         render::{Manifest, ManifestCase},
     },
     profile::{
@@ -75,8 +75,8 @@ pub struct ExpectedLaunches<'a> {
     pub also_launched: &'a [String],
     /// Roofline bound of the duration.
     pub fastest: Nanos,
-    /// Assumptions about values that shapes do not determine, added to the reason.
-    pub notes: &'a [String],
+    /// Assumptions about values that shapes do not determine: remarks of the outcome.
+    pub notes: &'a [Cause],
     /// True if the recorded kernel ran on an AI CPU.
     pub is_on_ai_cpu: bool,
     /// Input slots that the kernel reads from the host: their form in the profile depends on the launching library, not
@@ -103,8 +103,6 @@ pub(super) const MOST_BOUNDS: i64 = 100;
 /// in recorded profiles have tensors of 48 KiB at most; those that treat a row of a vocabulary on one core may have
 /// more.
 pub(super) const ONE_BLOCK_BYTES: u64 = 4 << 20;
-/// Beginning of the clause of a reason that states that a large case ran on one block.
-const ON_ONE_BLOCK: &str = "it ran on one block";
 /// Part of any duration that does not depend on the work.
 pub(super) const LAUNCH_PART: Nanos = Nanos(10_000);
 
@@ -212,8 +210,8 @@ pub fn assess_collection(
             let Some(line) = rank.journal.lines.get(&ordinal) else {
                 return Err(not_launched(ordinal, running, all.is_started, end));
             };
-            if let Some(outcome) = exception_outcome(line) {
-                return Err(outcome);
+            if let Some(error) = &line.error {
+                return Err(error.outcome(line.usable));
             }
             match brackets.get(&ordinal) {
                 Some(&(from, to)) => {
@@ -245,56 +243,29 @@ fn not_launched(
     end: CollectionTermination,
 ) -> CaseOutcome {
     if Some(ordinal) != running {
-        return CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn");
+        return CaseOutcome::new(Verdict::NotRun, Cause::CollectionEnded);
     }
-    let (verdict, reason) = match end {
-        CollectionTermination::Stopped => (Verdict::NotRun, "the run was stopped while it ran"),
-        _ if !is_started => (Verdict::NotRun, "the script could not use its device; see its log"),
-        CollectionTermination::TimedOut => {
-            (Verdict::Hung, "the collection did not end within its time limit while it ran")
-        }
-        CollectionTermination::Exited => (Verdict::Crashed, "the process ended while it ran"),
+    let (verdict, cause) = match end {
+        CollectionTermination::Stopped => (Verdict::NotRun, Cause::StoppedWhileRunning),
+        _ if !is_started => (Verdict::NotRun, Cause::DeviceUnusable),
+        CollectionTermination::TimedOut => (Verdict::Hung, Cause::TimeLimit),
+        CollectionTermination::Exited => (Verdict::Crashed, Cause::ProcessEnded),
     };
-    CaseOutcome::new(verdict, reason)
+    CaseOutcome::new(verdict, cause)
 }
 
 /// Returns the outcome of a launched case whose sentinels are not in the profile.
 fn without_bracket(line: &JournalLine, records: &[RawRecord], end: CollectionTermination) -> CaseOutcome {
-    let (verdict, reason) = match (end, records.is_empty()) {
-        (CollectionTermination::Exited, true) => (Verdict::LostRecords, "msprof left no records".to_owned()),
+    let (verdict, cause) = match (end, records.is_empty()) {
+        (CollectionTermination::Exited, true) => (Verdict::LostRecords, Cause::NoRecords),
         (CollectionTermination::Exited, false) => {
-            let launched = line.launched;
-            (Verdict::LostRecords, format!("{launched} launches, but their sentinels are not in the profile"))
+            (Verdict::LostRecords, Cause::NoSentinels { launched: line.launched })
         }
         // Its records were not exported, which is not a fault of the case.
-        (CollectionTermination::TimedOut, _) => {
-            (Verdict::NotRun, "the collection was ended before its records were exported".to_owned())
-        }
-        (CollectionTermination::Stopped, _) => {
-            (Verdict::NotRun, "the run was stopped before its records were exported".to_owned())
-        }
+        (CollectionTermination::TimedOut, _) => (Verdict::NotRun, Cause::EndedBeforeExport),
+        (CollectionTermination::Stopped, _) => (Verdict::NotRun, Cause::StoppedBeforeExport),
     };
-    CaseOutcome::new(verdict, reason)
-}
-
-fn exception_outcome(line: &JournalLine) -> Option<CaseOutcome> {
-    let error = line.error.as_ref()?;
-    let verdict = if error.is_of_another_rank() {
-        Verdict::NotRun
-    } else if error.is_installation_mismatch() {
-        return Some(CaseOutcome::new(Verdict::Unsupported, error.message.clone()));
-    } else if error.is_wrong_result() {
-        return Some(CaseOutcome::new(Verdict::WrongResult, error.message.clone()));
-    } else if error.is_out_of_memory() {
-        Verdict::Oom
-    } else if error.is_device_fault() || (error.is_compact() && !line.usable) {
-        Verdict::Crashed
-    } else {
-        Verdict::Rejected
-    };
-    // The whole message is the cause, which ends at the first separator of clauses.
-    let message = error.message.replace(CLAUSE_SEPARATOR, ", ");
-    Some(CaseOutcome::new(verdict, format!("{}: {message}", error.class)))
+    CaseOutcome::new(verdict, cause)
 }
 
 /// Returns the launches of a case by one process, or the reason why its records do not match.
@@ -375,19 +346,17 @@ fn assess_case(
     let mut outcome = noise_outcome(&durations, outliers, expected, evidence);
     let spread = match &collective {
         Some(collective) => collective.remarks(&launches, ranks),
-        None => rank_spread(&launches, &fastest_ranks),
+        None => rank_spread(&launches, &fastest_ranks).into_iter().collect(),
     };
-    if let Some(remark) = spread {
-        outcome.reason = format!("{}; {remark}", outcome.reason);
-    }
+    outcome = spread.into_iter().fold(outcome, CaseOutcome::with_remark);
     let contradictions = [far_above_roofline(&durations, expected), on_one_block(&used, expected.case)];
     for contradiction in contradictions.into_iter().flatten() {
-        outcome = outcome.of_contradicted_attempt(&contradiction);
+        outcome = outcome.of_contradicted_attempt(contradiction);
     }
     if let Some(cause) = throttling(&used) {
-        outcome = CaseOutcome::with_remarks(Verdict::Throttled, &cause, reason_remarks(&outcome.reason));
+        outcome = CaseOutcome::with_remarks(Verdict::Throttled, cause, outcome.reason.remarks);
     }
-    let outcome = software.judge_outcome(controls.judge_outcome(case.ordinal, &outcome));
+    let outcome = software.judge_outcome(controls.judge_outcome(case.ordinal, outcome));
     let of_equal_calls = Vec::new();
     let case = case.case.clone();
     let measured = Attempt {
@@ -406,22 +375,21 @@ fn assess_case(
 
 /// Returns the size of the tensors of a case that ran on one block of the vector cores although they are large;
 /// `None` for other cases. The blocks of matrix products follow from the tiles of their output, which may be one.
-fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<String> {
+fn on_one_block(used: &[&RawRecord], case: &Case) -> Option<Cause> {
     let is_on_one = used.iter().all(|record| record.blocks == Some(1) && record.task.is_on_vector_cores());
     let tensors = case.inputs.iter().chain(&case.outputs).flatten();
     let bytes = tensors.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.bytes()));
-    (is_on_one && bytes >= ONE_BLOCK_BYTES)
-        .then(|| format!("{ON_ONE_BLOCK}, although its tensors have {} MiB", bytes >> 20))
+    (is_on_one && bytes >= ONE_BLOCK_BYTES).then_some(Cause::OneBlock { mib: bytes >> 20 })
 }
 
-/// Returns the clause of a reason that states that a large case ran on one block.
-pub(super) fn one_block(reason: &str) -> Option<&str> {
-    find_clause(reason, ON_ONE_BLOCK)
+/// Returns the cause or remark of a large case that ran on one block.
+pub(super) fn one_block(reason: &Reason) -> Option<&Cause> {
+    reason.all().find(|finding| matches!(finding, Cause::OneBlock { .. }))
 }
 
 /// Returns how the median of a case exceeds what its work explains; `None` if it does not, and for kernels on an AI
 /// CPU, which have no roofline.
-fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Option<String> {
+fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Option<Cause> {
     let mut sorted = durations.to_vec();
     sorted.sort_unstable();
     let median = median_of_sorted(&sorted)?;
@@ -432,7 +400,7 @@ fn far_above_roofline(durations: &[i64], expected: &ExpectedLaunches<'_>) -> Opt
     let is_far = ratio > MOST_BOUNDS as f64;
     // The links of a collective are much slower than the memory of the roofline.
     (is_far && !expected.is_on_ai_cpu && !expected.case.kernel.is_collective()).then(|| {
-        format!("the median is {ratio:.0} times the roofline bound and {LAUNCH_PART} us for the launch, {explained} us together")
+        Cause::FarAboveRoofline { times: ratio.into(), launch_ns: LAUNCH_PART, explained_ns: explained }
     })
 }
 
@@ -453,9 +421,9 @@ fn noise_outcome(
     expected: &ExpectedLaunches<'_>,
     evidence: &[RankLaunches<'_>],
 ) -> CaseOutcome {
-    let mut remarks: Vec<String> = expected.notes.to_vec();
+    let mut remarks: Vec<Cause> = expected.notes.to_vec();
     if outliers > 0 {
-        remarks.push(format!("{outliers} severe outlier{} left out", if outliers == 1 { "" } else { "s" }));
+        remarks.push(Cause::Outliers { samples: outliers });
     }
     let ran_as = evidence.first().and_then(|first| first.ran_as);
     let names = expected.names_of(ran_as);
@@ -467,15 +435,14 @@ fn noise_outcome(
         .filter(|kernel| !is_own_name(kernel) && !expected.also_launched.iter().any(|known| known == kernel))
         .collect();
     if !foreign.is_empty() {
-        let kernels: Vec<&str> = foreign.into_iter().collect();
-        remarks.push(format!("the call also launched {}", kernels.join(", ")));
+        remarks.push(Cause::AlsoLaunched { kernels: foreign.into_iter().map(str::to_owned).collect() });
     }
     let noise = || noise_reason(durations, published_interval(&[durations.to_vec()], 0), None, outliers);
-    let (verdict, first) = match pattern_reason(durations).or_else(noise) {
+    let (verdict, cause) = match pattern_reason(durations).or_else(noise) {
         Some(why) => (Verdict::Noisy, why),
-        None => (Verdict::Ok, "every launch recorded".to_owned()),
+        None => (Verdict::Ok, Cause::EveryLaunchRecorded),
     };
-    CaseOutcome::with_remarks(verdict, &first, remarks.iter().map(String::as_str))
+    CaseOutcome::with_remarks(verdict, cause, remarks)
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     base::stats::{ControlChange, LEAST_CLOCK_DEFICIT},
     kernel::{
-        CaseOutcome, CollectionEnd, ControlKernel, ControlReading, Verdict, find_clause, reason_remarks,
-        render::Manifest,
+        CaseOutcome, Cause, CollectionEnd, ControlKernel, ControlReading, Reason, Verdict,
+        cause::ControlClock, render::Manifest,
     },
 };
 
@@ -87,11 +87,11 @@ fn control_reading(
 pub(super) struct ControlFindings {
     change: Option<DeviceChange>,
     /// Contradiction of the durations of the control kernels by their starts, or by the time of the cores.
-    contradiction: Option<String>,
+    contradiction: Option<Cause>,
     /// Remarks on such launches that failed.
-    remarks: Vec<String>,
+    remarks: Vec<Cause>,
     /// Remarks on single cases, by their ordinals.
-    of_cases: BTreeMap<u32, String>,
+    of_cases: BTreeMap<u32, Cause>,
 }
 
 impl ControlFindings {
@@ -112,20 +112,19 @@ impl ControlFindings {
     /// Returns the outcome of a measured case: `implausible` if the control kernels contradict the durations, which those of short
     /// cases do not show; a change of the device is its cause if its verdict is the worse one, else a
     /// remark.
-    pub(super) fn judge_outcome(&self, ordinal: u32, outcome: &CaseOutcome) -> CaseOutcome {
-        let remarks = self.remarks.iter().chain(self.of_cases.get(&ordinal)).map(String::as_str);
+    pub(super) fn judge_outcome(&self, ordinal: u32, outcome: CaseOutcome) -> CaseOutcome {
+        let remarks = self.remarks.iter().chain(self.of_cases.get(&ordinal)).cloned();
         if let Some(contradiction) = &self.contradiction {
-            return CaseOutcome::with_remarks(Verdict::Implausible, contradiction, remarks);
+            return CaseOutcome::with_remarks(Verdict::Implausible, contradiction.clone(), remarks);
         }
-        match &self.change {
-            Some(DeviceChange { verdict, reason }) if *verdict > outcome.verdict => {
-                CaseOutcome::with_remarks(*verdict, reason, reason_remarks(&outcome.reason).chain(remarks))
+        let outcome = match &self.change {
+            Some(DeviceChange { verdict, cause }) if *verdict > outcome.verdict => {
+                CaseOutcome::with_remarks(*verdict, cause.clone(), outcome.reason.remarks)
             }
-            change => {
-                let change = change.iter().map(|change| change.reason.as_str());
-                CaseOutcome::with_remarks(outcome.verdict, &outcome.reason, change.chain(remarks))
-            }
-        }
+            Some(change) => outcome.with_remark(change.cause.clone()),
+            None => outcome,
+        };
+        remarks.fold(outcome, CaseOutcome::with_remark)
     }
 }
 
@@ -134,7 +133,7 @@ fn control_contradiction(
     manifest: &Manifest,
     journals: &[LaunchJournal],
     records: &[RawRecord],
-) -> Option<String> {
+) -> Option<Cause> {
     let controls = manifest.controls.as_ref()?;
     let places: Vec<usize> = (0..controls.kernels.len()).collect();
     split_by_rank(manifest, journals, records).iter().find_map(|rank| {
@@ -149,11 +148,8 @@ fn control_contradiction(
 
 /// Returns how a control kernel lasted beyond the start of its next launch. They follow each other closely, so that the durations
 /// are in a larger unit than the starts.
-fn control_overlap(launches: &[&RawRecord], control: ControlKernel) -> Option<String> {
-    let overlap = first_overlap(launches)?;
-    Some(format!(
-        "the durations of the collection contradict their starts: {overlap}, of the control kernel {control}"
-    ))
+fn control_overlap(launches: &[&RawRecord], control: ControlKernel) -> Option<Cause> {
+    Some(Cause::ControlOverlap { control: control.to_string(), overlap: first_overlap(launches)? })
 }
 
 /// Returns how the cores worked longer than a control kernel took. They work during most of a long one, so that the durations are
@@ -162,19 +158,14 @@ fn control_core_time(
     launches: &[&RawRecord],
     control: ControlKernel,
     rank: &RankOutput<'_>,
-) -> Option<String> {
-    let excess = excess_core_time(launches, rank.rated_clock)?;
-    Some(format!(
-        "the durations of the collection contradict the time of the cores: {excess}, in the control kernel {control}"
-    ))
+) -> Option<Cause> {
+    let ratio = excess_core_time(launches, rank.rated_clock)?;
+    Some(Cause::ControlCoreTime { control: control.to_string(), ratio })
 }
 
-/// Beginning of the clause of a reason that states a change of the device.
-const CONTROL_CHANGE: &str = "the control kernel ";
-
-/// Returns the clause of a reason that states a change of the device.
-pub(super) fn control_change(reason: &str) -> Option<&str> {
-    find_clause(reason, CONTROL_CHANGE)
+/// Returns the cause or remark of a collection that states a change of the device.
+pub(super) fn control_change(reason: &Reason) -> Option<&Cause> {
+    reason.all().find(|finding| matches!(finding, Cause::ControlChange { .. }))
 }
 
 /// Change of a device between the start and the end of a collection.
@@ -182,7 +173,7 @@ pub(super) fn control_change(reason: &str) -> Option<&str> {
 struct DeviceChange {
     /// `throttled` if the cycles per time fell as well, else `noisy`.
     verdict: Verdict,
-    reason: String,
+    cause: Cause,
 }
 
 /// Returns the greatest change of a control kernel between the ends of a collection, if it is significant.
@@ -212,19 +203,30 @@ fn device_change(readings: &[ControlReading]) -> Option<DeviceChange> {
     let of_shortest = shortest(end).zip(shortest(begin)).map_or(0.0, |(end, begin)| (end / begin).ln());
     let is_clock = fell >= LEAST_CLOCK_DEFICIT && of_shortest >= change.log_change / 2.0;
     let clock = match (is_clock, fell >= LEAST_CLOCK_DEFICIT) {
-        (true, _) => ", and its cycles per time fell with it",
-        (false, true) => {
-            ", and cycles per time fell in a part of its launches: another process may use the device"
-        }
-        (false, false) => "",
+        (true, _) => ControlClock::Fell,
+        (false, true) => ControlClock::FellInPart,
+        (false, false) => ControlClock::Unchanged,
     };
-    let reason = format!(
-        "{CONTROL_CHANGE}{} of device {} took {:+.1} % at the end of the collection, {:.2} instead of {:.2} us{clock}",
-        begin.control,
-        begin.device,
-        change.log_change.exp_m1() * 100.0,
-        end.median()? / 1e3,
-        begin.median()? / 1e3,
-    );
-    Some(DeviceChange { verdict: if is_clock { Verdict::Throttled } else { Verdict::Noisy }, reason })
+    let cause = Cause::ControlChange {
+        control: begin.control.to_string(),
+        device: begin.device,
+        percent: (change.log_change.exp_m1() * 100.0).into(),
+        end_us: (end.median()? / 1e3).into(),
+        begin_us: (begin.median()? / 1e3).into(),
+        clock,
+    };
+    Some(DeviceChange { verdict: if is_clock { Verdict::Throttled } else { Verdict::Noisy }, cause })
+}
+
+/// Returns the change of a control kernel by a percentage.
+#[cfg(test)]
+pub(super) fn control_change_of(percent: f64) -> Cause {
+    Cause::ControlChange {
+        control: "copy".to_owned(),
+        device: 1,
+        percent: percent.into(),
+        end_us: 10.4.into(),
+        begin_us: 10.0.into(),
+        clock: ControlClock::Unchanged,
+    }
 }

@@ -3,7 +3,7 @@
 
 use super::{ExpectedLaunches, RawRecord};
 use crate::kernel::{
-    Attempt, Case, CaseId, CaseOutcome, EqualCallAttempt, IdentifiedCase, KernelName, Verdict, reason_cause,
+    Attempt, Case, CaseId, CaseOutcome, Cause, EqualCallAttempt, IdentifiedCase, KernelName, Verdict,
 };
 
 /// Another kernel as which a call may run.
@@ -54,8 +54,8 @@ impl<'r> KernelRecords<'r> {
         let first = found.next().unwrap_or(Self { launches: Vec::new(), ran_as: None });
         if let (Some(one), Some(other)) = (first.launches.first(), found.next()) {
             let other = other.launches.first().map_or("", |record| record.kernel.as_str());
-            let reason = format!("its launches ran as {} and as {other}", one.kernel);
-            return Err(CaseOutcome::new(Verdict::WrongKernel, reason));
+            let kernels = [one.kernel.clone(), other.to_owned()];
+            return Err(CaseOutcome::new(Verdict::WrongKernel, Cause::RanAsSeveral { kernels }));
         }
         Ok(first)
     }
@@ -102,22 +102,17 @@ pub(super) fn share_attempt(
 
 /// Returns the outcome of a case whose launches ran as another kernel, of this type, and are no measurement.
 pub(super) fn failed_as_other(kernel: &KernelName, outcome: &CaseOutcome) -> CaseOutcome {
-    let CaseOutcome { verdict, reason } = outcome;
-    CaseOutcome::new(*verdict, format!("{reason}; ran as {kernel}"))
+    outcome.clone().with_remark(Cause::RanAs { kernel: kernel.to_string() })
 }
 
 /// Returns true for the outcome of a case whose launches ran as a kernel of this type.
 pub(super) fn is_measured_as(outcome: &CaseOutcome, kernel: &KernelName) -> bool {
-    let measured_there = ran_as_other_outcome(kernel.as_str(), &CaseOutcome::new(Verdict::Ok, ""));
-    outcome.verdict == Verdict::RanAsOther && outcome.reason.starts_with(&measured_there.reason)
+    matches!(&outcome.reason.cause, Cause::MeasuredAs { kernel: ran_as, .. } if ran_as == kernel.as_str())
 }
 
 /// Returns the outcome of a case whose launches ran as another kernel, of this type.
 fn ran_as_other_outcome(kernel: &str, outcome: &CaseOutcome) -> CaseOutcome {
-    let mut reason = format!("ran as {kernel}; measured there");
-    if outcome.verdict != Verdict::Ok {
-        reason.push_str(&format!(", {}: ", outcome.verdict));
-        reason.push_str(reason_cause(&outcome.reason));
-    }
-    CaseOutcome::new(Verdict::RanAsOther, reason)
+    let CaseOutcome { verdict, reason } = outcome;
+    let result = (*verdict != Verdict::Ok).then(|| (*verdict, Box::new(reason.cause.clone())));
+    CaseOutcome::new(Verdict::RanAsOther, Cause::MeasuredAs { kernel: kernel.to_owned(), result })
 }

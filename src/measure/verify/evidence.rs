@@ -12,8 +12,8 @@ use super::{
 use crate::{
     base::stats::SampleSummary,
     kernel::{
-        AttemptSamples, CaseId, CaseOutcome, IntervalMethod, Measurement, MedianInterval, RecordedTask,
-        RowResult, Verdict, reason_cause, reason_remarks,
+        AttemptSamples, CaseId, CaseOutcome, Cause, IntervalMethod, Measurement, MedianInterval,
+        RecordedTask, RowResult, Verdict, cause::CollectionScope,
     },
 };
 
@@ -72,32 +72,30 @@ pub(crate) fn pool_attempts(
     };
     let (pattern, pattern_remarks) = patterns.cause_and_remarks();
     let change = PooledChange::of_attempts(&used);
-    let pattern = pattern.or_else(|| change.text.clone().filter(|_| change.is_of_most));
+    let pattern = pattern.or_else(|| change.last.clone().filter(|_| change.is_of_most));
     let suspicious = used.iter().rfind(|attempt| attempt.verdict == Verdict::Suspicious);
     let noise = noise_reason(&pooled, ends, interval.map(|interval| interval.method), outliers)
         .or_else(|| patterns.disagreement_reason());
     let (verdict, cause) = match (noise, pattern) {
         (_, Some(pattern)) if used.len() > 1 => (Verdict::Noisy, pattern),
         (Some(why), None) if used.len() > 1 => {
-            (Verdict::Noisy, format!("{why}, over {} collections", used.len()))
+            (Verdict::Noisy, why.within(used.len(), None, CollectionScope::Over))
         }
-        (None, None) if !are_ok && used.len() > 1 => {
-            (Verdict::Ok, "every launch recorded, steady over all collections together".to_owned())
-        }
-        _ => (last.verdict, reason_cause(&last.reason).to_owned()),
+        (None, None) if !are_ok && used.len() > 1 => (Verdict::Ok, Cause::SteadyTogether),
+        _ => (last.verdict, last.reason.cause.clone()),
     };
     // Assumptions of one collection, such as a host without a selftest, concern the pooled samples as well.
-    let remarks = used.iter().flat_map(|attempt| reason_remarks(&attempt.reason));
-    let remarks = remarks.filter(|remark| control_change(remark).is_none());
-    let remarks = remarks.chain(pattern_remarks.iter().chain(&change.text).map(String::as_str));
-    let mut outcome = CaseOutcome::with_remarks(verdict, &cause, remarks);
+    let remarks = used.iter().flat_map(|attempt| &attempt.reason.remarks);
+    let remarks = remarks.filter(|remark| !matches!(remark, Cause::ControlChange { .. }));
+    let remarks = remarks.chain(&pattern_remarks).chain(&change.last).cloned();
+    let mut outcome = CaseOutcome::with_remarks(verdict, cause, remarks);
     // Whatever the spread: there is no common median.
     let tasks: Vec<&RecordedTask> = used.iter().map(|attempt| attempt.task.as_ref()).collect();
     if let Some(difference) = variant_contradiction(&tasks) {
-        outcome = outcome.of_contradicted_attempt(&difference);
+        outcome = outcome.of_contradicted_attempt(difference);
     }
     if let Some(attempt) = suspicious {
-        outcome = outcome.with_contradiction(reason_cause(&attempt.reason));
+        outcome = outcome.with_contradiction(attempt.reason.cause.clone());
     }
     Some(RowResult {
         case: case.clone(),
@@ -113,19 +111,17 @@ pub(crate) fn pool_attempts(
 /// Changes of the devices during the collections of a row, by their control kernels.
 struct PooledChange {
     /// The change in the last such collection, with their number; `None` without one.
-    text: Option<String>,
+    last: Option<Cause>,
     /// True if so many collections have one that the median is not known.
     is_of_most: bool,
 }
 
 impl PooledChange {
     fn of_attempts(used: &[&AttemptSamples]) -> Self {
-        let changes: Vec<&str> = used.iter().filter_map(|attempt| control_change(&attempt.reason)).collect();
-        let text = changes.last().map(|last| match used.len() {
-            1 => (*last).to_owned(),
-            all => format!("{last}, in {} of {all} collections", changes.len()),
-        });
-        Self { text, is_of_most: is_mostly_patterned(changes.len(), used.len()) }
+        let changes: Vec<&Cause> =
+            used.iter().filter_map(|attempt| control_change(&attempt.reason)).collect();
+        let last = changes.last().map(|last| Cause::clone(last).in_collections(changes.len(), used.len()));
+        Self { last, is_of_most: is_mostly_patterned(changes.len(), used.len()) }
     }
 }
 
@@ -182,7 +178,8 @@ mod tests {
     use super::*;
     use crate::{
         base::stats::CaseEstimate,
-        kernel::{CacheState, IdentifiedSoftware, SoftwareFingerprint},
+        kernel::{CacheState, IdentifiedSoftware, Reason, SoftwareFingerprint},
+        measure::verify::controls::control_change_of,
     };
 
     fn attempt(verdict: Verdict, samples: &[i64], counter: f64) -> AttemptSamples {
@@ -190,7 +187,7 @@ mod tests {
             cache: CacheState::Hot,
             run: format!("run of {}", samples.len()).into(),
             verdict,
-            reason: "because".into(),
+            reason: Arc::new("because".into()),
             samples: samples.into(),
             outliers: 0,
             counters: vec![Some(counter), None].into(),
@@ -261,7 +258,7 @@ mod tests {
         };
         let outcome = |attempts: &[AttemptSamples]| {
             let row = pool_attempts(&case, attempts, None).expect("evidence");
-            (row.outcome.verdict, row.outcome.reason)
+            (row.outcome.verdict, row.outcome.reason.to_string())
         };
         let (one, other, unknown) = ("AddAiCore", "AddV3", "");
         let steady = [10_000; 20];
@@ -279,23 +276,26 @@ mod tests {
     #[test]
     fn remarks_of_all_pooled_attempts_are_kept() {
         let case = CaseId::from_stored("00000000000000ff");
-        let with = |verdict, samples: &[i64], reason: &str| AttemptSamples {
-            reason: reason.into(),
+        let with = |verdict, samples: &[i64], remarks: &[&str]| AttemptSamples {
+            reason: Arc::new(Reason::new(
+                Cause::EveryLaunchRecorded,
+                remarks.iter().map(|remark| Cause::from(*remark)),
+            )),
             ..attempt(verdict, samples, 1.0)
         };
         let reason = |attempts: &[AttemptSamples]| {
             let row = pool_attempts(&case, attempts, None).expect("evidence");
-            (row.outcome.verdict, row.outcome.reason)
+            (row.outcome.verdict, row.outcome.reason.to_string())
         };
         let steady = [10_000; 20];
-        let marked = with(Verdict::Ok, &steady, "every launch recorded; without a selftest; assumed experts");
-        let unmarked = with(Verdict::Ok, &steady, "every launch recorded; assumed experts");
+        let marked = with(Verdict::Ok, &steady, &["without a selftest", "assumed experts"]);
+        let unmarked = with(Verdict::Ok, &steady, &["assumed experts"]);
         let expected = "every launch recorded; without a selftest; assumed experts".to_owned();
         assert_eq!(reason(&[marked.clone(), unmarked.clone()]), (Verdict::Ok, expected.clone()));
         let reversed = "every launch recorded; assumed experts; without a selftest".to_owned();
         assert_eq!(reason(&[unmarked, marked.clone()]), (Verdict::Ok, reversed));
         assert_eq!(reason(std::slice::from_ref(&marked)), (Verdict::Ok, expected));
-        let other = with(Verdict::Ok, &[13_000; 20], "every launch recorded");
+        let other = with(Verdict::Ok, &[13_000; 20], &[]);
         let (verdict, differing) = reason(&[marked, other]);
         assert_eq!(verdict, Verdict::Noisy);
         assert!(
@@ -326,18 +326,19 @@ mod tests {
     #[test]
     fn changes_of_the_device_in_half_of_the_collections_make_a_row_noisy() {
         let case = CaseId::from_stored("00000000000000ff");
-        let with = |verdict, reason: &str| AttemptSamples {
-            reason: reason.into(),
+        let with = |verdict, cause: Cause, remarks: Vec<Cause>| AttemptSamples {
+            reason: Arc::new(Reason { cause, remarks }),
             ..attempt(verdict, &[10_000; 20], 1.0)
         };
         let outcome = |attempts: &[AttemptSamples]| {
             let row = pool_attempts(&case, attempts, None).expect("evidence");
-            (row.outcome.verdict, row.outcome.reason)
+            (row.outcome.verdict, row.outcome.reason.to_string())
         };
-        let steady = with(Verdict::Ok, "every launch recorded");
-        let took = |percent: u32| format!("the control kernel copy of device 3 took +{percent} %");
-        let changed = |percent: u32| with(Verdict::Noisy, &format!("{}; without a selftest", took(percent)));
-        let also_wide = with(Verdict::Noisy, &format!("median known to 9 %, target 5 %; {}", took(6)));
+        let steady = with(Verdict::Ok, Cause::EveryLaunchRecorded, Vec::new());
+        let took = |percent: u32| control_change_of(f64::from(percent));
+        let changed =
+            |percent: u32| with(Verdict::Noisy, took(percent), vec![Cause::from("without a selftest")]);
+        let also_wide = with(Verdict::Noisy, Cause::from("median known to 9 %, target 5 %"), vec![took(6)]);
         let in_all = format!("{}, in 2 of 2 collections; without a selftest", took(7));
         assert_eq!(outcome(&[changed(5), changed(7)]), (Verdict::Noisy, in_all));
         let in_half = format!("{}, in 1 of 2 collections", took(6));
@@ -389,7 +390,10 @@ mod tests {
         let with = |outliers| AttemptSamples { outliers, ..attempt(Verdict::Noisy, &[1000; 12], 1.0) };
         let row = pool_attempts(&case, &[with(8), with(8)], None).expect("evidence");
         let expected = "40 % of the samples are severe outliers, over 2 collections";
-        assert_eq!((row.outcome.verdict, row.outcome.reason.as_str()), (Verdict::Noisy, expected));
+        assert_eq!(
+            (row.outcome.verdict, row.outcome.reason.to_string().as_str()),
+            (Verdict::Noisy, expected)
+        );
         let row =
             pool_attempts(&case, &[with(8), with(0), with(0), with(0), with(0), with(0), with(0)], None);
         assert_eq!(row.expect("evidence").outcome.verdict, Verdict::Ok, "8 of 92 are less than a tenth");

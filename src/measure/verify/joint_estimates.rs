@@ -54,7 +54,7 @@ impl SoftwareMedians {
         }
         let median = CollectionMedian::from_samples(case, collection, &measured.samples, TIMER_QUANTUM_NS);
         self.medians.extend(median);
-        let has_changed = || measured.noise.as_deref().and_then(control_change).is_some();
+        let has_changed = || measured.noise.as_deref().is_some_and(|noise| control_change(noise).is_some());
         if pattern_reason(&measured.samples).is_some() || has_changed() {
             *self.patterned.entry(case).or_default() += 1;
         }
@@ -144,7 +144,7 @@ impl EstimatedCase {
     /// Judges the outcome of the row of the case by the other measurements of the ledger.
     pub(crate) fn judge_row(&self, outcome: CaseOutcome) -> CaseOutcome {
         match self.references.as_ref().and_then(CaseReferences::contradiction) {
-            Some(contradiction) => judge_contradiction(&outcome, &contradiction, self.collections),
+            Some(contradiction) => judge_contradiction(outcome, contradiction, self.collections),
             None => outcome,
         }
     }
@@ -355,6 +355,7 @@ fn disagree(log_medians: &[f64]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{kernel::Reason, measure::verify::controls::control_change_of};
 
     fn measured(case: u32, collection: i64, software: &str, median: i64) -> CollectionSamples {
         let samples = (-5..=5).map(|step| median + 20 * step).collect();
@@ -395,10 +396,10 @@ mod tests {
         let mut all: Vec<CollectionSamples> = Vec::new();
         for collection in 1..=3 {
             all.extend((0..30).map(|case| measured(case, collection, "8.5", 100_000)));
-            let reason = "the control kernel copy of device 1 took +4.0 % at the end of the collection";
+            let reason = Arc::new(Reason::from(control_change_of(4.0)));
             all.iter_mut()
                 .filter(|one| one.case == *cases[7])
-                .for_each(|one| one.noise = Some(reason.into()));
+                .for_each(|one| one.noise = Some(Arc::clone(&reason)));
             let repeated = estimates(&all).cases_to_repeat(&cases, aim);
             match collection {
                 1 => assert_eq!(repeated.len(), 30, "few cases are measured twice"),

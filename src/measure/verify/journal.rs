@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde::Deserialize;
 
-use crate::kernel::{CollectionEnd, ImportedVersions};
+use crate::kernel::{CaseOutcome, Cause, CollectionEnd, ImportedVersions, Verdict};
 
 /// Line of one case.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -26,9 +26,6 @@ pub struct JournalLine {
     #[serde(default)]
     pub unsettled: Option<f64>,
 }
-
-/// Greatest number of characters of an exception in a remark.
-const MOST_SUMMARY: usize = 160;
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PythonException {
@@ -69,12 +66,30 @@ impl PythonException {
         self.error_codes().any(|code| matches!(code / 1000, 107 | 507))
     }
 
-    /// Returns the class and the beginning of the message without details, which differ between equal errors, as one clause of
-    /// a reason.
-    fn summary(&self) -> String {
-        let text = format!("{}: {}", self.class, self.message);
-        let end = [";", " ("].iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
-        text[..end].chars().take(MOST_SUMMARY).collect::<String>().trim_end().to_owned()
+    /// Returns true if a file could not be written because the disk was full.
+    fn is_disk_full(&self) -> bool {
+        self.message.contains("No space left on device")
+    }
+
+    /// Returns the verdict of a call that raised this exception, with the cause. `usable` is false if the device cannot be
+    /// used any more. Messages are read here and nowhere else.
+    pub(super) fn outcome(&self, usable: bool) -> CaseOutcome {
+        let (class, message) = (self.class.clone(), self.message.clone());
+        if self.is_of_another_rank() {
+            CaseOutcome::new(Verdict::NotRun, Cause::OtherRankFailed { class, message })
+        } else if self.is_installation_mismatch() {
+            CaseOutcome::new(Verdict::Unsupported, Cause::InstallationMismatch { message })
+        } else if self.is_wrong_result() {
+            CaseOutcome::new(Verdict::WrongResult, Cause::WrongResult { message })
+        } else if self.is_out_of_memory() {
+            CaseOutcome::new(Verdict::Oom, Cause::Oom { class, message })
+        } else if self.is_device_fault() || (self.is_compact() && !usable) {
+            CaseOutcome::new(Verdict::Crashed, Cause::DeviceFault { class, message })
+        } else if self.is_disk_full() {
+            CaseOutcome::new(Verdict::Rejected, Cause::NoSpace { class, message })
+        } else {
+            CaseOutcome::new(Verdict::Rejected, Cause::Refused { class, message })
+        }
     }
 
     /// Returns true for an error of CANN without a code, as torch_npu prints it with compact error output.
@@ -145,21 +160,18 @@ impl LaunchJournal {
     }
 
     /// Returns the remark on a case before which the clock had not risen; `None` if it had.
-    pub(super) fn unsettled_remark(&self, ordinal: u32) -> Option<String> {
+    pub(super) fn unsettled_remark(&self, ordinal: u32) -> Option<Cause> {
         let unsettled = self.lines.get(&ordinal)?.unsettled?;
-        let percent = 100.0 * unsettled;
-        Some(format!(
-            "the clock had not risen before its launches: a matrix product took {percent:.1} % longer than its fastest in the collection"
-        ))
+        Some(Cause::ClockNotRisen { percent: (100.0 * unsettled).into() })
     }
 
     /// Returns remarks on launches beside those of the cases that failed.
-    pub(super) fn remarks(&self) -> Vec<String> {
-        let controls =
-            self.controls_error.as_ref().map(|error| format!("without control kernels: {}", error.summary()));
-        let settling = self.settling_error.as_ref();
-        let settling =
-            settling.map(|error| format!("the clock was not settled before each case: {}", error.summary()));
+    pub(super) fn remarks(&self) -> Vec<Cause> {
+        let parts = |error: PythonException| (error.class, error.message);
+        let controls = self.controls_error.clone().map(parts);
+        let settling = self.settling_error.clone().map(parts);
+        let controls = controls.map(|(class, message)| Cause::NoControls { class, message });
+        let settling = settling.map(|(class, message)| Cause::NotSettled { class, message });
         controls.into_iter().chain(settling).collect()
     }
 }
@@ -236,7 +248,8 @@ mod tests {
         fs::write(&path, text).expect("written");
         let merged = LaunchJournal::merge_all(&[LaunchJournal::default(), read_journal(&path)]);
         let expected = ["without control kernels: B: b", "the clock was not settled before each case: A: a"];
-        assert_eq!(merged.remarks(), expected);
+        let texts: Vec<String> = merged.remarks().iter().map(ToString::to_string).collect();
+        assert_eq!(texts, expected);
         assert!(read_journal(&path).is_done);
     }
 

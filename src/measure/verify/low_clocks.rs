@@ -7,8 +7,8 @@ use crate::{
     base::stats::{ClockDeficit, CycleRate, CycleReading, find_clock_deficits, median_of_floats},
     database::ledger::{EqualAttempt, Ledger, LedgerError, StoredControl, StoredCycleRate},
     kernel::{
-        CacheState, CaseId, CaseOutcome, CollectionEnd, ControlKernel, KernelName, Verdict,
-        catalogue::Catalogue,
+        CacheState, CaseId, CaseOutcome, Cause, CollectionEnd, ControlKernel, KernelName, Verdict,
+        catalogue::Catalogue, cause::ClockDifference,
     },
 };
 
@@ -295,8 +295,12 @@ impl LowClocks {
             let least = percent.clone().fold(f64::INFINITY, f64::min);
             let most = percent.fold(0.0, f64::max);
             let is_undecided = collections.values().all(|found| found.is_undecided);
-            let direction = if is_fast { HIGHER.to_owned() } else { format!("{LOWER}{WAITING}") };
-            let undecided = if is_undecided { format!("; {UNDECIDED_CLOCK}") } else { String::new() };
+            // Where most launches wait, cycles per time cannot separate these from a low clock.
+            let direction = match is_fast {
+                true => "higher than that of most devices",
+                false => "lower than that of other collections, or its kernels waited for another process",
+            };
+            let undecided = if is_undecided { format!("; {}", Cause::UndecidedClock) } else { String::new() };
             let count = medians.len();
             let reason = format!(
                 "its clock was {least:.1} to {most:.1} % {direction}, in {count} collections{undecided}"
@@ -318,52 +322,39 @@ fn equal_outcome(other: &EqualAttempt, outcome: &CaseOutcome, catalogue: &Catalo
     is_measured_as(&other.outcome, kernel).then(|| failed_as_other(kernel, outcome))
 }
 
-/// With what a low clock and a high one is compared.
-const LOWER: &str = "lower than that of other collections";
-/// Where most launches wait, cycles per time cannot separate these from a low clock.
-const WAITING: &str = ", or its kernels waited for another process";
-const HIGHER: &str = "higher than that of most devices";
-/// Remark on a clock that is lower than another one, while it is not known which device deviates.
-pub(crate) const UNDECIDED_CLOCK: &str =
-    "undecided: no majority of devices or earlier runs shows which clock is right, the highest counts";
 /// Relative difference of the measured rate of a reference from the expected one that is stated.
 const STATED_DIFFERENCE: f64 = 0.002;
 
 /// Returns the outcome of an attempt at a clock that deviates, with what it was compared with.
 fn deficit_outcome(stored: &StoredCycleRate, found: &ClockDeficit, rates: &[StoredCycleRate]) -> CaseOutcome {
-    let is_fast = found.deficit < 0.0;
-    let (device, percent) = (stored.device, 100.0 * found.deficit.abs());
+    let is_higher = found.deficit < 0.0;
+    let (device, percent) = (stored.device, (100.0 * found.deficit.abs()).into());
     let reference = found.reference.and_then(|index| rates.get(index));
     let cause = match reference {
-        None => format!(
-            "the clock of device {device} was {percent:.1} % {}, by the cycles of {} kernels launched beside it",
-            if is_fast { HIGHER } else { LOWER },
-            found.cases
-        ),
+        None => Cause::ClockBeside { device, percent, is_higher, kernels: found.cases },
         Some(reference) => {
-            let other = if reference.run == stored.run { "" } else { &format!(" of run {}", reference.run) };
-            let direction =
-                if is_fast { format!("{HIGHER}, such as") } else { "lower than that of".to_owned() };
             let own = stored.rate.per_microsecond;
             // The clock that the others have; the reference itself may have had a lower one, which is corrected.
             let expected = own / (1.0 - found.deficit);
             let measured = reference.rate.per_microsecond;
-            let corrected = if (measured / expected - 1.0).abs() > STATED_DIFFERENCE {
-                format!(", the {measured:.0} of that collection corrected for its own lower clock")
-            } else {
-                String::new()
-            };
-            format!(
-                "the clock of device {device} was {percent:.1} % {direction} device {} in collection {}{other}: {own:.0} instead of \
-                 {expected:.0} cycles per block and us{corrected}",
-                reference.device, reference.number
-            )
+            let is_corrected = (measured / expected - 1.0).abs() > STATED_DIFFERENCE;
+            Cause::Clock(ClockDifference {
+                device,
+                percent,
+                is_higher,
+                other_device: reference.device,
+                other_collection: reference.number,
+                other_run: Some(&reference.run).filter(|run| **run != stored.run).cloned(),
+                cycles: own.into(),
+                expected_cycles: expected.into(),
+                uncorrected_cycles: is_corrected.then(|| measured.into()),
+            })
         }
     };
     // A device whose own clock was higher at another time does not need the others.
     let is_own = reference.is_some_and(|reference| reference.device == device);
-    let remark = (found.is_undecided && !is_own).then_some(UNDECIDED_CLOCK);
-    CaseOutcome::with_remarks(Verdict::Throttled, &cause, remark)
+    let remark = (found.is_undecided && !is_own).then_some(Cause::UndecidedClock);
+    CaseOutcome::with_remarks(Verdict::Throttled, cause, remark)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(crate) use joint_estimates::{
 };
 pub(crate) use journal::JournalLine;
 pub use journal::{LaunchJournal, read_journal};
-pub(crate) use low_clocks::{DeviatingDevice, LowClocks, RunningDevices, UNDECIDED_CLOCK, Withdrawal};
+pub(crate) use low_clocks::{DeviatingDevice, LowClocks, RunningDevices, Withdrawal};
 pub(crate) use references::CaseReferences;
 pub(crate) use row_rules::{RowNumbers, RuleResult, judge_row_rules};
 pub(crate) use rules::{VerificationRule, verification_rules};

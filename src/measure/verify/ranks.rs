@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::{LaunchJournal, RawRecord, recorded_clock::rated_clock};
 use crate::{
     base::stats::median_of_sorted,
-    kernel::{CaseOutcome, CollectiveKind, Launch, LogicalDeviceId, Nanos, Verdict, render::Manifest},
+    kernel::{CaseOutcome, Cause, CollectiveKind, Launch, LogicalDeviceId, Nanos, Verdict, render::Manifest},
 };
 
 /// Journal and records of one process.
@@ -116,12 +116,10 @@ pub(super) fn merge_ranks<'a>(
     let evidence: Vec<RankLaunches<'a>> = evidence.into_iter().flatten().collect();
     let counts: Vec<u32> = evidence.iter().map(|evidence| evidence.launched).collect();
     if counts.windows(2).any(|pair| pair[0] != pair[1]) {
-        let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
-        let reason = format!("the ranks launched it {} times", counts.join(", "));
-        return Err(CaseOutcome::new(Verdict::LostRecords, reason));
+        return Err(CaseOutcome::new(Verdict::LostRecords, Cause::LaunchesOfRanks { launches: counts }));
     }
     if evidence.windows(2).any(|pair| pair[0].ran_as != pair[1].ran_as) {
-        return Err(CaseOutcome::new(Verdict::WrongKernel, "the ranks ran it as different kernels"));
+        return Err(CaseOutcome::new(Verdict::WrongKernel, Cause::KernelsOfRanks));
     }
     Ok(evidence)
 }
@@ -154,7 +152,8 @@ fn blamed_outcome(findings: &[RankFailure<'_>], ranks: usize) -> Option<CaseOutc
     if by_all || verdict == Verdict::NotRun {
         return Some((*outcome).clone());
     }
-    Some(CaseOutcome::new(verdict, format!("rank {number} ({device}): {}", outcome.reason)))
+    let failure = Box::new(outcome.reason.clone());
+    Some(CaseOutcome::new(verdict, Cause::OnRank { rank: *number, device: device.clone(), failure }))
 }
 
 /// Returns the record of the slowest rank for each launch; of equal ones, that of the first rank.
@@ -322,22 +321,18 @@ impl EndDifference {
         }
     }
 
-    /// Describes a difference that changes the time, for the reason of a case.
-    fn describe(&self) -> Option<String> {
+    /// Returns the remark on a difference that changes the time.
+    fn remark(&self) -> Option<Cause> {
         match self {
             Self::Small => None,
-            Self::ClocksMayDiffer { ends, by_clocks } => Some(format!(
-                "by their clocks the ranks end {:.3} us apart, which clocks that differ explain: the time is that of the rank that \
-                 waited least; by the clocks it would be {:.3} us",
-                ends / 1e3,
-                by_clocks / 1e3
-            )),
-            Self::RanksMayEndApart { by_clocks, shortest } => Some(format!(
-                "the ranks need not end together, so that their clocks cannot be compared: by the clocks the time is {:.3} us; it is not \
-                 less than the {:.3} us of the shortest rank",
-                by_clocks / 1e3,
-                shortest / 1e3
-            )),
+            Self::ClocksMayDiffer { ends, by_clocks } => Some(Cause::ClocksMayDiffer {
+                apart_us: (ends / 1e3).into(),
+                by_clocks_us: (by_clocks / 1e3).into(),
+            }),
+            Self::RanksMayEndApart { by_clocks, shortest } => Some(Cause::RanksMayEndApart {
+                by_clocks_us: (by_clocks / 1e3).into(),
+                shortest_us: (shortest / 1e3).into(),
+            }),
         }
     }
 }
@@ -413,20 +408,15 @@ impl CollectiveLaunches {
     }
 
     /// Returns the remarks on clocks and on a late rank.
-    pub(super) fn remarks(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<String> {
-        let remarks = [self.end_difference.describe(), self.late_rank(launches, ranks)];
-        let remarks: Vec<String> = remarks.into_iter().flatten().collect();
-        (!remarks.is_empty()).then(|| remarks.join("; "))
+    pub(super) fn remarks(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Vec<Cause> {
+        [self.end_difference.remark(), self.late_rank(launches, ranks)].into_iter().flatten().collect()
     }
 
     /// Returns a remark that names a rank which starts late in most launches; `None` without one.
-    fn late_rank(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<String> {
+    fn late_rank(&self, launches: &[Launch], ranks: &[RankOutput<'_>]) -> Option<Cause> {
         let (rank, delay) = self.latest_rank(launches)?;
-        let name = ranks.get(rank).map(RankOutput::device_name)?;
-        Some(format!(
-            "rank {rank} ({name}) starts {:.3} us after the others, for which their kernels wait; the time does not contain it",
-            delay / 1e3
-        ))
+        let device = ranks.get(rank).map(RankOutput::device_name)?;
+        Some(Cause::LateRank { rank, device, delay_us: (delay / 1e3).into() })
     }
 }
 
@@ -441,17 +431,15 @@ fn median_duration(launches: &[Launch]) -> Option<f64> {
 /// Difference between the fastest and the slowest rank above which the reason of a case names it.
 const RANK_SPREAD: f64 = 0.05;
 
-/// Describes the difference between the ranks of a gang, from the medians of the measured launches; `None` if it is
+/// Returns the remark on the difference between the ranks of a gang, from the medians of the measured launches; `None` if it is
 /// small.
-pub(super) fn rank_spread(launches: &[Launch], fastest: &[Nanos]) -> Option<String> {
+pub(super) fn rank_spread(launches: &[Launch], fastest: &[Nanos]) -> Option<Cause> {
     let measured = || launches.iter().zip(fastest).filter(|(launch, _)| launch.is_measured);
     let mut slow: Vec<i64> = measured().map(|(launch, _)| launch.duration.0).collect();
     let mut fast: Vec<i64> = measured().map(|(_, fastest)| fastest.0).collect();
     slow.sort_unstable();
     fast.sort_unstable();
     let (slow, fast) = (median_of_sorted(&slow)?, median_of_sorted(&fast)?);
-    (fast < slow * (1.0 - RANK_SPREAD)).then(|| {
-        let [fast, slow] = [fast, slow].map(|nanos| nanos / 1000.0);
-        format!("the fastest rank takes {fast:.3} us, the slowest {slow:.3} us")
-    })
+    (fast < slow * (1.0 - RANK_SPREAD))
+        .then(|| Cause::RankSpread { fastest_us: (fast / 1e3).into(), slowest_us: (slow / 1e3).into() })
 }

@@ -10,7 +10,7 @@ use super::{
     recorded_clock::{MOST_CORE_TIME, excess_core_time},
     samples::TIMER_QUANTUM_NS,
 };
-use crate::kernel::{CaseOutcome, DataKind, Nanos, Verdict, signature_mismatch};
+use crate::kernel::{CaseOutcome, Cause, DataKind, Nanos, Verdict, cause::Overlap, signature_mismatch};
 
 /// Durations below this fraction of the roofline bound are implausible; the margin covers clocks above their rating
 /// and rounding.
@@ -50,7 +50,7 @@ pub(super) struct RecordRule {
     /// Returns the condition that the records fulfil, with its limit.
     pub(super) condition: fn() -> String,
     /// Returns how the records break it.
-    find_problem: fn(&CaseRecords<'_>) -> Option<String>,
+    find_problem: fn(&CaseRecords<'_>) -> Option<Cause>,
 }
 
 /// Rules in the order in which they are applied.
@@ -211,56 +211,54 @@ pub(super) fn broken_rule(records: &CaseRecords<'_>) -> Option<CaseOutcome> {
     })
 }
 
-fn absurd_duration(case: &CaseRecords<'_>) -> Option<String> {
+fn absurd_duration(case: &CaseRecords<'_>) -> Option<Cause> {
     let (number, longest) = case.own.iter().enumerate().max_by_key(|(_, record)| record.duration)?;
     (longest.duration > Nanos::LONGEST_KERNEL)
-        .then(|| format!("launch {number} took {} us, longer than any kernel may", longest.duration))
+        .then(|| Cause::TooLong { launch: number, took_ns: longest.duration })
 }
 
-fn other_device(case: &CaseRecords<'_>) -> Option<String> {
+fn other_device(case: &CaseRecords<'_>) -> Option<Cause> {
     let is_other = |record: &RawRecord| record.device.filter(|device| *device != case.rank.device);
     let other = case.records.iter().find_map(is_other)?;
-    Some(format!("launched on {}, recorded on device {other}", case.rank.device_name()))
+    Some(Cause::OtherDevice { device: case.rank.device_name(), recorded_device: other.0 })
 }
 
-fn missing_device(case: &CaseRecords<'_>) -> Option<String> {
+fn missing_device(case: &CaseRecords<'_>) -> Option<Cause> {
     let nameless = || case.records.iter().filter(|record| record.device.is_none());
-    let (name, all, number) = (case.rank.device_name(), case.records.len(), nameless().count());
+    let (device, all, records) = (case.rank.device_name(), case.records.len(), nameless().count());
     nameless().next().map(|record| match record.has_device_column {
-        true => format!("launched on {name}, but {number} of {all} records name no device"),
-        false => format!(
-            "launched on {name}, but the profile has no column for the device, and not one folder `device_N` that replaces it"
-        ),
+        true => Cause::RecordsWithoutDevice { device, records, all },
+        false => Cause::NoDeviceColumn { device },
     })
 }
 
-fn other_kernel(case: &CaseRecords<'_>) -> Option<String> {
+fn other_kernel(case: &CaseRecords<'_>) -> Option<Cause> {
     if !case.own.is_empty() || case.records.is_empty() {
         return None;
     }
     let ran: BTreeSet<&str> = case.records.iter().map(|record| record.kernel.as_str()).collect();
-    let ran: Vec<&str> = ran.into_iter().collect();
-    Some(format!("the call ran as {}, not as {}", ran.join(", "), case.expected.case.kernel))
+    let kernels = ran.into_iter().map(str::to_owned).collect();
+    Some(Cause::OtherKernels { kernels, expected: case.expected.case.kernel.to_string() })
 }
 
-fn fewer_records(case: &CaseRecords<'_>) -> Option<String> {
+fn fewer_records(case: &CaseRecords<'_>) -> Option<Cause> {
     (case.own.len() < case.line.launched as usize).then(|| count_problem(case))
 }
 
-fn more_records(case: &CaseRecords<'_>) -> Option<String> {
+fn more_records(case: &CaseRecords<'_>) -> Option<Cause> {
     (case.own.len() > case.line.launched as usize).then(|| count_problem(case))
 }
 
-fn missing_flush(case: &CaseRecords<'_>) -> Option<String> {
+fn missing_flush(case: &CaseRecords<'_>) -> Option<Cause> {
     let launch = case.flushes.launch_without_flush(case.own)?;
-    Some(format!("no record of a flush of the cache before launch {launch}"))
+    Some(Cause::NoFlush { launch })
 }
 
-fn count_problem(case: &CaseRecords<'_>) -> String {
-    format!("{} launches, {} records", case.line.launched, case.own.len())
+fn count_problem(case: &CaseRecords<'_>) -> Cause {
+    Cause::RecordCount { launches: case.line.launched, records: case.own.len() }
 }
 
-fn other_signature(case: &CaseRecords<'_>) -> Option<String> {
+fn other_signature(case: &CaseRecords<'_>) -> Option<Cause> {
     let ExpectedLaunches { case: expected, host_slots, .. } = case.expected;
     // The profiler shows no tensors of collectives.
     if expected.kernel.is_collective() {
@@ -271,49 +269,44 @@ fn other_signature(case: &CaseRecords<'_>) -> Option<String> {
         .find_map(|record| signature_mismatch(expected, host_slots, &record.inputs, &record.outputs))
 }
 
-fn ai_cpu(case: &CaseRecords<'_>) -> Option<String> {
+fn ai_cpu(case: &CaseRecords<'_>) -> Option<Cause> {
     let is_there = case.own.iter().any(|record| record.task.is_on_ai_cpu());
-    let reason =
-        "the kernel ran on an AI CPU, not on the AI cores: the installation lacks its binary for this call";
-    (is_there && !case.expected.is_on_ai_cpu).then(|| reason.to_owned())
+    (is_there && !case.expected.is_on_ai_cpu).then_some(Cause::AiCpu)
 }
 
 /// The type of a kernel does not show which of its binaries ran.
-fn several_variants(case: &CaseRecords<'_>) -> Option<String> {
+fn several_variants(case: &CaseRecords<'_>) -> Option<Cause> {
     let variants = case.own.iter().map(|record| (record.task.operator.as_str(), record.task.state.as_str()));
     let variants: BTreeSet<(&str, &str)> = variants.collect();
-    let texts: Vec<String> =
-        variants.iter().map(|(operator, state)| format!("{operator} ({state})")).collect();
-    (texts.len() > 1).then(|| format!("its launches ran as different operators: {}", texts.join(", ")))
+    let operators: Vec<(String, String)> =
+        variants.into_iter().map(|(operator, state)| (operator.to_owned(), state.to_owned())).collect();
+    (operators.len() > 1).then_some(Cause::SeveralOperators { operators })
 }
 
 /// Launches of one stream start one after the other: two records with the same start are of one launch, so that the record of
 /// another is missing where the count is right.
-fn repeated_record(case: &CaseRecords<'_>) -> Option<String> {
+fn repeated_record(case: &CaseRecords<'_>) -> Option<Cause> {
     let first = case.own.windows(2).position(|pair| pair[0].start == pair[1].start)?;
-    Some(format!("one launch is recorded twice, as launches {first} and {}", first + 1))
+    Some(Cause::RecordedTwice { launch: first })
 }
 
-fn several_core_types(case: &CaseRecords<'_>) -> Option<String> {
+fn several_core_types(case: &CaseRecords<'_>) -> Option<Cause> {
     let cores = case.own.iter().map(|record| record.task.core.as_str());
     let types: BTreeSet<&str> = cores.filter(|core| !core.is_empty()).collect();
-    let types: Vec<&str> = types.into_iter().collect();
-    (types.len() > 1).then(|| format!("its launches ran on different units: {}", types.join(", ")))
+    let units: Vec<String> = types.into_iter().map(str::to_owned).collect();
+    (units.len() > 1).then_some(Cause::SeveralUnits { units })
 }
 
 /// The number of blocks follows from shapes and installation, so that it is the same for equal calls.
-fn several_block_counts(case: &CaseRecords<'_>) -> Option<String> {
+fn several_block_counts(case: &CaseRecords<'_>) -> Option<Cause> {
     let counts: BTreeSet<u32> = case.own.iter().filter_map(|record| record.blocks).collect();
-    let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
-    (counts.len() > 1)
-        .then(|| format!("its launches used different numbers of blocks: {}", counts.join(", ")))
+    (counts.len() > 1).then(|| Cause::SeveralBlockCounts { blocks: counts.into_iter().collect() })
 }
 
 /// The script launches on one stream. On several, launches may overlap each other.
-fn several_streams(case: &CaseRecords<'_>) -> Option<String> {
+fn several_streams(case: &CaseRecords<'_>) -> Option<Cause> {
     let streams: BTreeSet<u32> = case.own.iter().filter_map(|record| record.stream).collect();
-    let streams: Vec<String> = streams.iter().map(ToString::to_string).collect();
-    (streams.len() > 1).then(|| format!("its launches ran on different streams: {}", streams.join(", ")))
+    (streams.len() > 1).then(|| Cause::SeveralStreams { streams: streams.into_iter().collect() })
 }
 
 /// Returns the shortest launch with its number.
@@ -321,30 +314,27 @@ fn shortest_launch<'a>(case: &CaseRecords<'a>) -> Option<(usize, &'a RawRecord)>
     case.own.iter().copied().enumerate().min_by_key(|(_, record)| record.duration)
 }
 
-fn below_timer_step(case: &CaseRecords<'_>) -> Option<String> {
+fn below_timer_step(case: &CaseRecords<'_>) -> Option<Cause> {
     let (number, shortest) = shortest_launch(case)?;
-    (shortest.duration.0 < TIMER_QUANTUM_NS).then(|| {
-        format!(
-            "launch {number} took {} us, less than a step of the device's timer, {} us",
-            shortest.duration,
-            Nanos(TIMER_QUANTUM_NS)
-        )
+    (shortest.duration.0 < TIMER_QUANTUM_NS).then_some(Cause::BelowTimerStep {
+        launch: number,
+        took_ns: shortest.duration,
+        step_ns: Nanos(TIMER_QUANTUM_NS),
     })
 }
 
 /// The profiler can have a coarser timer than the device, so that equal durations are not those of the kernel.
-fn coarse_timer(case: &CaseRecords<'_>) -> Option<String> {
+fn coarse_timer(case: &CaseRecords<'_>) -> Option<Cause> {
     let mut durations: Vec<i64> = case.own.iter().map(|record| record.duration.0).collect();
     durations.sort_unstable();
     let median = *durations.get(durations.len() / 2)?;
     let step = timer_step(&case.rank.records)?;
     let is_coarse = i128::from(step.0) * i128::from(STEP_DIVISOR) > i128::from(median);
-    (step >= COARSE_STEP && is_coarse).then(|| {
-        format!(
-            "all times of the collection are multiples of {step} us, more than {} % of the median, {} us",
-            100 / STEP_DIVISOR,
-            Nanos(median)
-        )
+    let percent = 100 / STEP_DIVISOR;
+    (step >= COARSE_STEP && is_coarse).then_some(Cause::CoarseTimer {
+        step_ns: step,
+        percent,
+        median_ns: Nanos(median),
     })
 }
 
@@ -378,47 +368,44 @@ fn common_divisor(times: impl Iterator<Item = i64>) -> Option<Nanos> {
     (is_known && step > 0).then_some(Nanos(step.cast_signed()))
 }
 
-fn below_roofline(case: &CaseRecords<'_>) -> Option<String> {
+fn below_roofline(case: &CaseRecords<'_>) -> Option<Cause> {
     let (number, shortest) = shortest_launch(case)?;
     let fastest = case.expected.fastest;
-    (shortest.duration.seconds() < fastest.seconds() * PLAUSIBLE).then(|| {
-        format!(
-            "launch {number} took {} us, the roofline allows no less than {fastest} us",
-            shortest.duration
-        )
+    (shortest.duration.seconds() < fastest.seconds() * PLAUSIBLE).then_some(Cause::BelowRoofline {
+        launch: number,
+        took_ns: shortest.duration,
+        bound_ns: fastest,
     })
 }
 
-fn overlapping_launches(case: &CaseRecords<'_>) -> Option<String> {
-    first_overlap(case.own)
+fn overlapping_launches(case: &CaseRecords<'_>) -> Option<Cause> {
+    first_overlap(case.own).map(Cause::Overlap)
 }
 
 /// Returns the first launch that lasted beyond the start of the next one; launches of one stream follow each other.
-pub(super) fn first_overlap(launches: &[&RawRecord]) -> Option<String> {
+pub(super) fn first_overlap(launches: &[&RawRecord]) -> Option<Overlap> {
     launches.windows(2).enumerate().find_map(|(number, pair)| {
         let [record, next] = pair else { return None };
         let until_next = next.start.0.saturating_sub(record.start.0);
         let tolerance = record.duration.0 / OVERLAP_DIVISOR + MAX_OVERLAP.0;
-        (record.duration.0.saturating_sub(until_next) > tolerance).then(|| {
-            format!(
-                "launch {number} took {} us, but the next one started {} us after it",
-                record.duration,
-                Nanos(until_next)
-            )
+        (record.duration.0.saturating_sub(until_next) > tolerance).then_some(Overlap {
+            launch: number,
+            took_ns: record.duration,
+            next_after_ns: Nanos(until_next),
         })
     })
 }
 
-fn longer_core_time(case: &CaseRecords<'_>) -> Option<String> {
-    excess_core_time(case.own, case.rank.rated_clock)
+fn longer_core_time(case: &CaseRecords<'_>) -> Option<Cause> {
+    excess_core_time(case.own, case.rank.rated_clock).map(|ratio| Cause::CoreTime { ratio })
 }
 
 /// Simulated durations are not compared with the host's clock.
-fn longer_than_the_case(case: &CaseRecords<'_>) -> Option<String> {
+fn longer_than_the_case(case: &CaseRecords<'_>) -> Option<Cause> {
     let total = case.own.iter().map(|record| record.duration.seconds()).sum::<f64>();
     let elapsed = case.line.seconds.filter(|_| case.kind == DataKind::Npu)?;
     (total > elapsed * MAX_CLOCK_RATIO).then(|| {
         let factor = total / elapsed.max(f64::MIN_POSITIVE);
-        format!("its launches took {total:.6} s, {factor:.1} times longer than the case by the host's clock")
+        Cause::LongerThanCase { seconds: total.into(), factor: factor.into() }
     })
 }

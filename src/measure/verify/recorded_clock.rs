@@ -3,7 +3,7 @@
 use super::RawRecord;
 use crate::{
     base::stats::{CycleRate, median_of_floats},
-    kernel::Nanos,
+    kernel::{Cause, Nanos, cause::Decimal},
     profile::{COUNTERS, LowClock},
 };
 
@@ -20,19 +20,16 @@ const SAME_CLOCK: f64 = 0.99;
 const LEAST_CORE_TIME: Nanos = Nanos(500);
 
 /// Returns the clock of the launches if too many of them ran below the set one.
-pub(super) fn throttling(used: &[&RawRecord]) -> Option<String> {
+pub(super) fn throttling(used: &[&RawRecord]) -> Option<Cause> {
     let low: Vec<LowClock> = used.iter().filter_map(|record| record.low_clock).collect();
     let lowest = low.iter().copied().min_by(|one, other| one.mhz.total_cmp(&other.mhz))?;
     #[expect(clippy::cast_precision_loss, reason = "counts of launches")]
     let share = low.len() as f64 / used.len() as f64;
-    (share > MOST_THROTTLED).then(|| {
-        format!(
-            "{} of {} launches ran at a lower clock than the {:.0} MHz for which the device is set, down to {:.0} MHz",
-            low.len(),
-            used.len(),
-            lowest.set_mhz,
-            lowest.mhz
-        )
+    (share > MOST_THROTTLED).then(|| Cause::LowClockLaunches {
+        low: low.len(),
+        launches: used.len(),
+        set_mhz: lowest.set_mhz.into(),
+        lowest_mhz: lowest.mhz.into(),
     })
 }
 
@@ -71,9 +68,9 @@ pub(super) fn rated_clock(records: &[RawRecord]) -> Option<f64> {
     work.filter(|work| work.time >= LEAST_CORE_TIME.0 as f64).map(|work| work.clock).reduce(f64::max)
 }
 
-/// Returns how the cores worked longer than the launches of a kernel took, in their median: the durations are too short, or
-/// the clock is above its rating. `None` if they did not, and if a launch does not show it at the clock of the collection.
-pub(super) fn excess_core_time(used: &[&RawRecord], clock: Option<f64>) -> Option<String> {
+/// Returns how many times as long as the launches of a kernel the cores worked, in their median: the durations are too short, or
+/// the clock is above its rating. `None` if they did not work longer, and if a launch does not show it at the clock of the collection.
+pub(super) fn excess_core_time(used: &[&RawRecord], clock: Option<f64>) -> Option<Decimal<3>> {
     let clock = clock?;
     let ratio = |record: &&RawRecord| {
         let work = CoreWork::of_record(record).filter(|work| work.clock >= SAME_CLOCK * clock)?;
@@ -81,12 +78,7 @@ pub(super) fn excess_core_time(used: &[&RawRecord], clock: Option<f64>) -> Optio
     };
     let mut ratios: Vec<f64> = used.iter().map(ratio).collect::<Option<_>>()?;
     let median = median_of_floats(&mut ratios)?;
-    (median > MOST_CORE_TIME).then(|| {
-        format!(
-            "the cores worked {median:.3} times as long as the launches took, at the rated clock, so that the durations are too short or the \
-             clock is above its rating"
-        )
-    })
+    (median > MOST_CORE_TIME).then(|| median.into())
 }
 
 /// Returns the cycles per time of launches; `None` if a record lacks its cycles, or none has the number of blocks.

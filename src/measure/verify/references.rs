@@ -8,7 +8,10 @@ use foldhash::fast::FixedState;
 use crate::{
     base::stats::{NeighbourFit, ShapePoint, fit_neighbours},
     database::ledger::KnownCase,
-    kernel::{CONFIRMING_COLLECTIONS, CaseId, CaseOutcome, KernelName, Nanos, split_signature_dims},
+    kernel::{
+        CONFIRMING_COLLECTIONS, CaseId, CaseOutcome, Cause, KernelName, Nanos, cause::CollectionScope,
+        split_signature_dims,
+    },
 };
 
 /// Greatest factor between the medians of a case with the newest software and with the one before it, in either direction.
@@ -36,26 +39,22 @@ pub(crate) struct CaseReferences {
 
 impl CaseReferences {
     /// Returns how the median contradicts earlier software, else its neighbours.
-    pub(crate) fn contradiction(&self) -> Option<String> {
+    pub(crate) fn contradiction(&self) -> Option<Cause> {
         self.history_contradiction().or_else(|| self.neighbour_contradiction())
     }
 
-    pub(crate) fn history_contradiction(&self) -> Option<String> {
+    pub(crate) fn history_contradiction(&self) -> Option<Cause> {
         let earlier = self.earlier?;
         let ratio = self.log_median - earlier;
-        (ratio.abs() > HISTORY_FACTOR.ln()).then(|| {
-            let (ratio, earlier) = (ratio.exp(), micros(earlier));
-            format!("the median is {ratio:.2} times that with earlier software, {earlier} us")
-        })
+        (ratio.abs() > HISTORY_FACTOR.ln())
+            .then(|| Cause::History { ratio: ratio.exp().into(), median_ns: nanos(earlier) })
     }
 
-    pub(crate) fn neighbour_contradiction(&self) -> Option<String> {
+    pub(crate) fn neighbour_contradiction(&self) -> Option<Cause> {
         let fit = self.neighbours.filter(|fit| fit.contradicts(self.log_median))?;
         let ratio = (self.log_median - fit.log_duration).exp();
-        let (neighbours, expected) = (fit.neighbours, micros(fit.log_duration));
-        Some(format!(
-            "the median is {ratio:.2} times that expected from {neighbours} cases of other sizes, {expected} us"
-        ))
+        let expected_ns = nanos(fit.log_duration);
+        Some(Cause::Neighbours { ratio: ratio.into(), cases: fit.neighbours, expected_ns })
     }
 }
 
@@ -101,18 +100,17 @@ pub(super) fn find_references(
 
 /// Returns the outcome of a row that measurements of the ledger contradict: `suspicious` until enough collections agree.
 pub(super) fn judge_contradiction(
-    outcome: &CaseOutcome,
-    contradiction: &str,
+    outcome: CaseOutcome,
+    contradiction: Cause,
     collections: usize,
 ) -> CaseOutcome {
     if collections < CONFIRMING_COLLECTIONS {
         return outcome.with_contradiction(contradiction);
     }
-    let remark = format!("{contradiction}, in {collections} collections");
-    CaseOutcome::with_remarks(outcome.verdict, &outcome.reason, [remark.as_str()])
+    outcome.with_remark(contradiction.within(collections, None, CollectionScope::Each))
 }
 
-fn micros(log_nanos: f64) -> Nanos {
+fn nanos(log_nanos: f64) -> Nanos {
     #[expect(clippy::cast_possible_truncation, reason = "durations of kernels")]
     let nanos = log_nanos.exp().round() as i64;
     Nanos(nanos)
@@ -131,7 +129,7 @@ mod tests {
 
     fn contradictions(medians: &[CaseMedian], cases: &[KnownCase]) -> BTreeMap<CaseId, String> {
         let found = find_references(medians.to_vec(), cases);
-        found.filter_map(|(case, references)| Some((case, references.contradiction()?))).collect()
+        found.filter_map(|(case, references)| Some((case, references.contradiction()?.to_string()))).collect()
     }
 
     #[test]
@@ -198,12 +196,10 @@ mod tests {
     #[test]
     fn a_second_collection_confirms() {
         let ok = CaseOutcome::new(Verdict::Ok, "every launch recorded");
-        let alone = judge_contradiction(&ok, "too slow", 1);
+        let alone = judge_contradiction(ok.clone(), "too slow".into(), 1);
         assert_eq!(alone, CaseOutcome::new(Verdict::Suspicious, "too slow"));
-        let confirmed = judge_contradiction(&ok, "too slow", 2);
-        assert_eq!(
-            confirmed,
-            CaseOutcome::new(Verdict::Ok, "every launch recorded; too slow, in 2 collections")
-        );
+        let confirmed = judge_contradiction(ok, "too slow".into(), 2);
+        assert_eq!(confirmed.verdict, Verdict::Ok);
+        assert_eq!(confirmed.reason.to_string(), "every launch recorded; too slow, in 2 collections");
     }
 }

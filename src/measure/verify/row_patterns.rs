@@ -1,8 +1,11 @@
 //! Patterns of the durations of a row's collections, and the agreement of their medians.
 
-use super::samples::{NOISE_TARGET, TIMER_QUANTUM_NS};
-use crate::base::stats::{
-    DurationPattern, find_common_modes, find_common_trend, find_duration_pattern, median_of_sorted,
+use super::samples::{NOISE_TARGET, TIMER_QUANTUM_NS, pattern_cause};
+use crate::{
+    base::stats::{
+        DurationPattern, find_common_modes, find_common_trend, find_duration_pattern, median_of_sorted,
+    },
+    kernel::{Cause, cause::CollectionScope},
 };
 
 /// Greatest relative standard error of the mean of the medians of a row's collections: two of them are the noise target.
@@ -50,21 +53,18 @@ impl<'a> RowPatterns<'a> {
     /// Returns the pattern that makes the row noisy: that of at least half of the collections, or the trend or the modes of the others
     /// together; and remarks on the patterns of fewer collections, whose samples count as well: leaving them out would select
     /// by the result.
-    pub(super) fn cause_and_remarks(&self) -> (Option<String>, Vec<String>) {
+    pub(super) fn cause_and_remarks(&self) -> (Option<Cause>, Vec<Cause>) {
         let (own, steady) = (self.of_collections.len(), self.steady.len());
         let all = own + steady;
-        let text = self.of_collections.last().map(|last| match all {
-            1 => last.to_string(),
-            all => format!("{last}, in {own} of {all} collections"),
-        });
+        let last = self.of_collections.last().map(|last| pattern_cause(last).in_collections(own, all));
         if self.is_of_most {
-            return (text, Vec::new());
+            return (last, Vec::new());
         }
-        let trend = self.common.map(|trend| match steady {
-            count if count == all => format!("{trend}, in {all} collections together"),
-            count => format!("{trend}, in {count} of {all} collections together"),
+        let common = self.common.map(|common| {
+            let of = Some(all).filter(|all| *all != steady);
+            pattern_cause(&common).within(steady, of, CollectionScope::Together)
         });
-        (trend, text.into_iter().collect())
+        (common, last.into_iter().collect())
     }
 
     /// Returns how far the medians of the collections without a pattern agree; `None` with fewer than two of them.
@@ -74,12 +74,10 @@ impl<'a> RowPatterns<'a> {
 
     /// Returns the reason why these medians disagree; `None` if they agree. The joint fit expects the differences of other
     /// cases, so that its interval alone does not show it.
-    pub(super) fn disagreement_reason(&self) -> Option<String> {
+    pub(super) fn disagreement_reason(&self) -> Option<Cause> {
         let agreement = self.agreement().filter(|agreement| agreement.is_poor)?;
         let (difference, error) = (100.0 * agreement.difference, 100.0 * agreement.error);
-        Some(format!(
-            "the medians differ by {difference:.1} %, so that the error of their mean is {error:.1} %"
-        ))
+        Some(Cause::MediansDiffer { percent: difference.into(), error_percent: error.into() })
     }
 }
 
@@ -138,7 +136,7 @@ mod tests {
         let reason = |medians: &[i64]| {
             let collections: Vec<Vec<i64>> = medians.iter().map(|median| around(*median)).collect();
             let collections: Vec<&[i64]> = collections.iter().map(Vec::as_slice).collect();
-            RowPatterns::of_collections(&collections).disagreement_reason()
+            RowPatterns::of_collections(&collections).disagreement_reason().map(|cause| cause.to_string())
         };
         assert_eq!(reason(&[300_000]), None);
         assert_eq!(reason(&[300_000, 310_000]), None);
@@ -161,7 +159,11 @@ mod tests {
         let (steady, all) = (rising(1_000), [rising(300), rising(1_000), rising(1_000)]);
         assert!(pattern_reason(&all[0]).is_some() && pattern_reason(&steady).is_none());
         let by_collection: Vec<&[i64]> = all.iter().map(Vec::as_slice).collect();
-        let pooled = |collections: &[&[i64]]| RowPatterns::of_collections(collections).cause_and_remarks();
+        let pooled = |collections: &[&[i64]]| {
+            let (cause, remarks) = RowPatterns::of_collections(collections).cause_and_remarks();
+            let texts: Vec<String> = remarks.iter().map(ToString::to_string).collect();
+            (cause.map(|cause| cause.to_string()), texts)
+        };
         let (pattern, remarks) = pooled(&by_collection);
         assert_eq!(
             pattern.as_deref(),

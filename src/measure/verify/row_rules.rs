@@ -9,7 +9,7 @@ use super::{
     record_rules::RECORD_RULES,
     references::HISTORY_FACTOR,
     row_patterns::{MOST_DISAGREEMENT, RowPatterns, is_mostly_patterned},
-    samples::{MOST_OUTLIERS, TIMER_QUANTUM_NS, widest_interval},
+    samples::{MOST_OUTLIERS, TIMER_QUANTUM_NS, pattern_cause, widest_interval},
     variants::variant_contradiction,
 };
 use crate::{
@@ -17,8 +17,8 @@ use crate::{
         DurationPattern, LEAST_CLOCK_DEFICIT, LEAST_SAMPLES, NEIGHBOUR_DEVIATIONS, NEIGHBOUR_FACTOR,
     },
     kernel::{
-        CONFIRMING_COLLECTIONS, CacheState, IntervalMethod, Nanos, PRODUCTION_FACTOR, RecordedTask, Verdict,
-        production_contradiction, reason_cause,
+        CONFIRMING_COLLECTIONS, CacheState, CaseOutcome, Cause, IntervalMethod, Nanos, PRODUCTION_FACTOR,
+        Reason, RecordedTask, Verdict, production_contradiction,
     },
 };
 
@@ -55,12 +55,12 @@ pub(crate) struct RuleResult {
 /// Numbers of a row that the rules judge. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowNumbers<'a> {
-    /// Verdict and reason of each collection of the case that is not in the row, oldest first.
-    pub(crate) left_out: &'a [(Verdict, &'a str)],
+    /// Outcome of each collection of the case that is not in the row, oldest first.
+    pub(crate) left_out: &'a [&'a CaseOutcome],
     /// Accepted samples of the collections in the row, each in launch order.
     pub(crate) collections: &'a [&'a [i64]],
     /// Reasons of their verdicts.
-    pub(crate) reasons: &'a [&'a str],
+    pub(crate) reasons: &'a [&'a Reason],
     /// Operator, state and unit of each of them.
     pub(crate) tasks: &'a [&'a RecordedTask],
     /// Number of severe outliers of these collections.
@@ -105,15 +105,15 @@ pub(crate) fn judge_row_rules(row: &RowNumbers<'_>) -> Vec<RuleResult> {
 /// Returns the result of the rules on records: a collection that breaks one of them is not in the row.
 fn record_result(row: &RowNumbers<'_>) -> RuleResult {
     let all = row.collections.len() + row.left_out.len();
-    let failed = || row.left_out.iter().filter(|(verdict, _)| !verdict.is_recorded());
+    let failed = || row.left_out.iter().filter(|outcome| !outcome.verdict.is_recorded());
     let (rules, fulfilled) = (RECORD_RULES.len(), all - failed().count());
     let text = format!("the {rules} rules on records are fulfilled in {fulfilled} of {}", count_text(all));
     RuleResult {
         rule: "records",
         state: RuleState::broken_if(fulfilled == 0),
         found: match failed().next_back() {
-            Some((verdict, reason)) => {
-                format!("{text}; else, the last one: {verdict}, {}", reason_cause(reason))
+            Some(CaseOutcome { verdict, reason }) => {
+                format!("{text}; else, the last one: {verdict}, {}", reason.cause)
             }
             None => text,
         },
@@ -155,9 +155,11 @@ fn pattern_result(
     let number = of_kind.clone().count();
     let common = patterns.common.as_ref().filter(|pattern| is_kind(pattern));
     let (is_broken, found) = match (of_kind.next_back(), common) {
-        (_, Some(trend)) => (true, format!("{trend}, in {} together", count_text(patterns.steady.len()))),
+        (_, Some(trend)) => {
+            (true, format!("{}, in {} together", pattern_cause(trend), count_text(patterns.steady.len())))
+        }
         (Some(pattern), None) => {
-            (patterns.is_of_most, format!("{pattern}, in {number} of {}", count_text(all)))
+            (patterns.is_of_most, format!("{}, in {number} of {}", pattern_cause(pattern), count_text(all)))
         }
         (None, None) => (false, format!("none in {}", count_text(all))),
     };
@@ -220,27 +222,29 @@ fn variant_result(row: &RowNumbers<'_>) -> RuleResult {
         (difference, known) => RuleResult {
             rule: "row_variant",
             state: RuleState::broken_if(difference.is_some()),
-            found: difference.unwrap_or_else(|| format!("the same in {}", count_text(known))),
+            found: match difference {
+                Some(difference) => difference.to_string(),
+                None => format!("the same in {}", count_text(known)),
+            },
         },
     }
 }
 
-/// Returns the result of a rule that is judged in each collection, by the clause that it adds to a reason. `is_broken` takes the
-/// number of collections with this clause and that of all.
+/// Returns the result of a rule that is judged in each collection, by the finding that it adds to the reason. `is_broken` takes the
+/// number of collections with this finding and that of all.
 fn clause_result(
     row: &RowNumbers<'_>,
     rule: &'static str,
-    clause: fn(&str) -> Option<&str>,
+    finding: fn(&Reason) -> Option<&Cause>,
     is_broken: fn(usize, usize) -> bool,
 ) -> RuleResult {
-    let broken: Vec<&str> = row.reasons.iter().filter_map(|reason| clause(reason)).collect();
+    let broken: Vec<&Cause> = row.reasons.iter().filter_map(|reason| finding(reason)).collect();
     let all = row.reasons.len();
     RuleResult {
         rule,
         state: RuleState::broken_if(is_broken(broken.len(), row.reasons.len())),
         found: match broken.last() {
-            Some(last) if all == 1 => (*last).to_owned(),
-            Some(last) => format!("{last}, in {} of {all} collections", broken.len()),
+            Some(last) => Cause::clone(last).in_collections(broken.len(), all).to_string(),
             None => format!("none in {}", count_text(all)),
         },
     }
@@ -309,7 +313,7 @@ fn roofline_result(row: &RowNumbers<'_>) -> RuleResult {
 }
 
 fn clock_result(row: &RowNumbers<'_>) -> RuleResult {
-    let throttled = row.left_out.iter().filter(|(verdict, _)| *verdict == Verdict::Throttled).count();
+    let throttled = row.left_out.iter().filter(|outcome| outcome.verdict == Verdict::Throttled).count();
     let left_out = match throttled {
         0 => String::new(),
         number => format!("; {} throttled and left out", count_text(number)),
@@ -343,7 +347,7 @@ fn ratio_text(median: f64, expected: f64, what: &str, limit: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::stats::NeighbourFit;
+    use crate::{base::stats::NeighbourFit, measure::verify::controls::control_change_of};
 
     #[test]
     fn each_rule_states_its_numbers() {
@@ -359,11 +363,11 @@ mod tests {
         let row = RowNumbers {
             cache: CacheState::Hot,
             left_out: &[
-                (Verdict::LostRecords, "20 launches, 19 records; warm"),
-                (Verdict::Throttled, "the clock was 4 % low; warm"),
+                &CaseOutcome::new(Verdict::LostRecords, Cause::RecordCount { launches: 20, records: 19 }),
+                &CaseOutcome::new(Verdict::Throttled, "the clock was 4 % low"),
             ],
             collections: &collections,
-            reasons: &["every launch recorded", "the control kernel copy of device 3 took +3.1 %"],
+            reasons: &[&Cause::EveryLaunchRecorded.into(), &control_change_of(3.1).into()],
             outliers: 3,
             median: 10_050.0,
             interval: Some((9_900.0, 10_300.0)),
@@ -378,7 +382,7 @@ mod tests {
         let bare = RowNumbers {
             left_out: &[],
             collections: &collections[..1],
-            reasons: &["it ran on one block, although its tensors have 64 MiB"],
+            reasons: &[&Cause::OneBlock { mib: 64 }.into()],
             outliers: 0,
             interval: None,
             method: None,

@@ -1,10 +1,10 @@
 //! Acceptance of samples, the published interval, and the limit of its width.
 
 use crate::base::stats::{
-    OutlierFence, OutlierKind, find_duration_pattern, median_interval, median_interval_of_collections,
-    median_of_sorted,
+    DurationPattern, OutlierFence, OutlierKind, find_duration_pattern, median_interval,
+    median_interval_of_collections, median_of_sorted,
 };
-use crate::kernel::IntervalMethod;
+use crate::kernel::{Cause, IntervalMethod};
 
 /// Limit of the relative half width of the 95 % interval of the median; a wider case is `noisy`.
 pub(super) const NOISE_TARGET: f64 = 0.05;
@@ -59,31 +59,46 @@ pub(super) fn noise_reason(
     interval: Option<(f64, f64)>,
     method: Option<IntervalMethod>,
     outliers: usize,
-) -> Option<String> {
+) -> Option<Cause> {
     let mut pooled: Vec<i64> = samples.to_vec();
     pooled.sort_unstable();
     let Some((low, high)) = interval else {
-        return Some(format!("{} samples are too few for an interval", pooled.len()));
+        return Some(Cause::FewSamples { samples: pooled.len() });
     };
     #[expect(clippy::cast_precision_loss, reason = "a count of samples")]
     let left_out = outliers as f64 / (outliers + pooled.len()) as f64;
     if outliers > 1 && left_out > MOST_OUTLIERS {
-        return Some(format!("{:.0} % of the samples are severe outliers", left_out * 100.0));
+        return Some(Cause::ManyOutliers { percent: (left_out * 100.0).into() });
     }
     let median = median_of_sorted(&pooled)?;
     let half = (high - median).max(median - low);
     #[expect(clippy::cast_precision_loss, reason = "20 ns")]
     let quantum = TIMER_QUANTUM_NS as f64;
     let (known, target) = (half / median * 100.0, widest_interval(method) * 100.0);
-    let place =
-        if method == Some(IntervalMethod::JointFitOfUnequalDevices) { " where devices differ" } else { "" };
-    (half > quantum && known > target)
-        .then(|| format!("median known to {known:.1} %, target {target:.0} %{place}"))
+    (half > quantum && known > target).then(|| Cause::WideInterval {
+        percent: known.into(),
+        target_percent: target.into(),
+        devices_differ: method == Some(IntervalMethod::JointFitOfUnequalDevices),
+    })
 }
 
 /// Returns the pattern of the durations of one collection, in launch order: a trend or two modes.
-pub(super) fn pattern_reason(durations: &[i64]) -> Option<String> {
-    find_duration_pattern(durations, TIMER_QUANTUM_NS).map(|pattern| pattern.to_string())
+pub(super) fn pattern_reason(durations: &[i64]) -> Option<Cause> {
+    find_duration_pattern(durations, TIMER_QUANTUM_NS).map(|pattern| pattern_cause(&pattern))
+}
+
+pub(super) fn pattern_cause(pattern: &DurationPattern) -> Cause {
+    match *pattern {
+        DurationPattern::Trend { change } => Cause::Trend { percent: (change * 100.0).into() },
+        DurationPattern::Step { change, before, samples } => {
+            Cause::Step { percent: (change * 100.0).into(), before, samples }
+        }
+        DurationPattern::TwoModes { low, high, upper_share } => Cause::TwoModes {
+            low_us: (low / 1e3).into(),
+            high_us: (high / 1e3).into(),
+            upper_percent: (upper_share * 100.0).into(),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -92,6 +107,7 @@ mod tests {
 
     fn noise_of(collections: &[Vec<i64>], outliers: usize, seed: u64) -> Option<String> {
         noise_reason(&collections.concat(), published_interval(collections, seed), None, outliers)
+            .map(|cause| cause.to_string())
     }
 
     /// All samples may be rounded to the same step: the median lies within half a step of it, not exactly at it.

@@ -1,6 +1,6 @@
 //! Changes of the host's software during a run: samples of a collection during which it changed are of no known software.
 
-use crate::kernel::{CaseOutcome, SoftwareFingerprint, Verdict};
+use crate::kernel::{CaseOutcome, Cause, SoftwareFingerprint, Verdict};
 
 /// Change of the software of the host, as far as it concerns the samples of one collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,16 +36,11 @@ impl SoftwareChange {
         match self {
             Self::None => outcome,
             Self::DuringCollection(differences) => {
-                let reason =
-                    format!("the software of the host changed while the collection ran: {differences}");
-                CaseOutcome::new(Verdict::Implausible, reason)
+                let differences = differences.clone();
+                CaseOutcome::new(Verdict::Implausible, Cause::SoftwareChanged { differences })
             }
             Self::BeforeCollection(differences) => {
-                let remark = format!(
-                    "the software of the host changed during the run, and no selftest has checked the new one: \
-                     {differences}"
-                );
-                CaseOutcome::with_remarks(outcome.verdict, &outcome.reason, [remark.as_str()])
+                outcome.with_remark(Cause::UncheckedSoftware { differences: differences.clone() })
             }
         }
     }

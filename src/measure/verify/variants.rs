@@ -2,23 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use crate::kernel::RecordedTask;
+use crate::kernel::{Cause, RecordedTask, cause::TaskProperty};
 
 /// Returns how the collections of a row differ in operator, `OP State` or unit, the properties of a binary that the profiler shows;
 /// `None` if they agree. A property that is not recorded agrees with any.
-pub(super) fn variant_contradiction(tasks: &[&RecordedTask]) -> Option<String> {
-    let find_difference = |beginning: &str, property: fn(&RecordedTask) -> &str| {
+pub(super) fn variant_contradiction(tasks: &[&RecordedTask]) -> Option<Cause> {
+    let find_difference = |property, read: fn(&RecordedTask) -> &str| {
         let mut collections: BTreeMap<&str, usize> = BTreeMap::new();
-        for value in tasks.iter().map(|task| property(task)).filter(|value| !value.is_empty()) {
+        for value in tasks.iter().map(|task| read(task)).filter(|value| !value.is_empty()) {
             *collections.entry(value).or_default() += 1;
         }
-        let values = collections.iter().map(|(value, count)| format!("{value} in {count}"));
-        let values = values.collect::<Vec<_>>().join(", ");
-        (collections.len() > 1).then(|| format!("{beginning}: {values}"))
+        (collections.len() > 1).then(|| Cause::Variants {
+            property,
+            collections: collections.iter().map(|(value, count)| ((*value).to_owned(), *count)).collect(),
+        })
     };
-    find_difference("its collections ran as different operators", |task| &task.operator)
-        .or_else(|| find_difference("its collections ran with different `OP State`", |task| &task.state))
-        .or_else(|| find_difference("its collections ran on different units", |task| &task.core))
+    find_difference(TaskProperty::Operator, |task| &task.operator)
+        .or_else(|| find_difference(TaskProperty::State, |task| &task.state))
+        .or_else(|| find_difference(TaskProperty::Unit, |task| &task.core))
 }
 
 #[cfg(test)]
@@ -31,7 +32,9 @@ mod tests {
             let [operator, state, core] = [operator, state, core].map(str::to_owned);
             RecordedTask { state, core, operator }
         };
-        let find = |tasks: &[RecordedTask]| variant_contradiction(&tasks.iter().collect::<Vec<_>>());
+        let find = |tasks: &[RecordedTask]| {
+            variant_contradiction(&tasks.iter().collect::<Vec<_>>()).map(|cause| cause.to_string())
+        };
         let add = task("AddAiCore", "dynamic", "AI_VECTOR_CORE");
         assert_eq!(find(&[]), None);
         assert_eq!(find(&[add.clone(), add.clone(), RecordedTask::default()]), None);

@@ -66,7 +66,7 @@ impl CaseMutator<'_> {
     ) -> Result<(), NotReplayable> {
         let no_entry = |kernel: &KernelName| {
             let why = format!("the catalogue has no entry for {kernel}");
-            self.catalogue.entry(kernel).ok_or(NotReplayable::NotCovered(why))
+            self.catalogue.entry(kernel).ok_or(NotReplayable::NotCovered(why.into()))
         };
         let (entry, other) = (no_entry(&source.kernel)?, no_entry(target)?);
         let axes = CaseAxes::new(entry.edit_case(source)?);

@@ -30,9 +30,9 @@ SELECT k.key, c.run, c.number, c.device, c.started_ns, c.ended_ns, c.outcome, c.
        c.archive, c.cache
 FROM united.collections c JOIN temp.collection_keys k ON k.united = c.collection ORDER BY k.key;
 
-INSERT INTO main.attempts (attempt, collection, case_id, launched, verdict, reason, counters, op_state, core, cycle_rate,
+INSERT INTO main.attempts (attempt, collection, case_id, launched, verdict, cause, remarks, counters, op_state, core, cycle_rate,
                            cycle_rate_error, is_withdrawn, operator)
-SELECT k.key, c.key, a.case_id, a.launched, a.verdict, a.reason, a.counters, a.op_state, a.core, a.cycle_rate,
+SELECT k.key, c.key, a.case_id, a.launched, a.verdict, a.cause, a.remarks, a.counters, a.op_state, a.core, a.cycle_rate,
        a.cycle_rate_error, a.is_withdrawn, a.operator
 FROM temp.attempt_keys k CROSS JOIN united.attempts a ON a.attempt = k.united
 JOIN temp.collection_keys c ON c.united = a.collection ORDER BY k.key;
@@ -49,6 +49,6 @@ INSERT INTO main.device_readings (run, device, at_ns, health, temperature_c, pow
 SELECT run, device, at_ns, health, temperature_c, power_w, memory_used_mb FROM united.device_readings
 ORDER BY run, device, at_ns, health, temperature_c, power_w, memory_used_mb;
 
-INSERT INTO main.verdicts (run, case_id, verdict, reason, at_ns)
-SELECT v.run, v.case_id, v.verdict, v.reason, v.at_ns FROM united.verdicts v JOIN united.runs r USING (run)
+INSERT INTO main.verdicts (run, case_id, verdict, cause, remarks, at_ns)
+SELECT v.run, v.case_id, v.verdict, v.cause, v.remarks, v.at_ns FROM united.verdicts v JOIN united.runs r USING (run)
 ORDER BY r.started_ns, v.run, v.case_id;

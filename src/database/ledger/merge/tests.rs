@@ -294,7 +294,7 @@ fn a_transaction_that_a_kill_interrupted_is_not_merged_and_stays_in_the_source()
     writer
         .execute_batch(
             "PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN IMMEDIATE; UPDATE launch_lists SET durations_ns = '[7]';
-             UPDATE attempts SET reason = printf('%.5000c', 'x'); UPDATE runs SET ended_ns = 7;",
+             UPDATE attempts SET remarks = printf('[\"%.5000c\"]', 'x'); UPDATE runs SET ended_ns = 7;",
         )
         .expect("changed");
     let copy = place.join("copy.db");

@@ -50,11 +50,11 @@ INSERT INTO temp.replaced
 SELECT k.source, k.united FROM temp.attempt_keys k
 JOIN source.attempts s ON s.attempt = k.source JOIN main.attempts m ON m.attempt = k.united
 WHERE NOT k.is_new
-AND (s.is_withdrawn, s.launched, s.verdict, s.reason, s.counters, s.op_state, s.core, s.operator,
+AND (s.is_withdrawn, s.launched, s.verdict, s.cause, s.remarks, s.counters, s.op_state, s.core, s.operator,
      ifnull(s.cycle_rate, -1), ifnull(s.cycle_rate_error, -1),
      ifnull((SELECT concat_ws(':', states, start_ns, offsets_ns, durations_ns)
              FROM source.launch_lists l WHERE l.attempt = s.attempt), ''))
-  > (m.is_withdrawn, m.launched, m.verdict, m.reason, m.counters, m.op_state, m.core, m.operator,
+  > (m.is_withdrawn, m.launched, m.verdict, m.cause, m.remarks, m.counters, m.op_state, m.core, m.operator,
      ifnull(m.cycle_rate, -1), ifnull(m.cycle_rate_error, -1),
      ifnull((SELECT concat_ws(':', states, start_ns, offsets_ns, durations_ns)
              FROM main.launch_lists l WHERE l.attempt = m.attempt), ''));
@@ -63,9 +63,9 @@ DELETE FROM main.launch_lists WHERE attempt IN (SELECT united FROM temp.replaced
 DELETE FROM main.attempts WHERE attempt IN (SELECT united FROM temp.replaced);
 UPDATE temp.attempt_keys SET is_new = 1 WHERE source IN (SELECT source FROM temp.replaced);
 
-INSERT INTO main.attempts (attempt, collection, case_id, launched, verdict, reason, counters, op_state, core, cycle_rate,
+INSERT INTO main.attempts (attempt, collection, case_id, launched, verdict, cause, remarks, counters, op_state, core, cycle_rate,
                            cycle_rate_error, is_withdrawn, operator)
-SELECT a.united, c.united, s.case_id, s.launched, s.verdict, s.reason, s.counters, s.op_state, s.core, s.cycle_rate,
+SELECT a.united, c.united, s.case_id, s.launched, s.verdict, s.cause, s.remarks, s.counters, s.op_state, s.core, s.cycle_rate,
        s.cycle_rate_error, s.is_withdrawn, s.operator
 FROM temp.attempt_keys a JOIN source.attempts s ON s.attempt = a.source
 JOIN temp.collection_keys c ON c.source = s.collection
@@ -95,12 +95,12 @@ WHERE NOT EXISTS (SELECT 1 FROM main.device_readings m
                   AND m.memory_used_mb IS s.memory_used_mb);
 
 -- A verdict before `not_run`, which a resumed run removes.
-INSERT INTO main.verdicts AS m (run, case_id, verdict, reason, at_ns)
-SELECT run, case_id, verdict, reason, at_ns FROM source.verdicts WHERE true
+INSERT INTO main.verdicts AS m (run, case_id, verdict, cause, remarks, at_ns)
+SELECT run, case_id, verdict, cause, remarks, at_ns FROM source.verdicts WHERE true
 ON CONFLICT (run, case_id) DO UPDATE
-SET verdict = excluded.verdict, reason = excluded.reason, at_ns = excluded.at_ns
-WHERE (excluded.verdict <> 'not_run', excluded.at_ns, excluded.verdict, excluded.reason)
-    > (m.verdict <> 'not_run', m.at_ns, m.verdict, m.reason);
+SET verdict = excluded.verdict, cause = excluded.cause, remarks = excluded.remarks, at_ns = excluded.at_ns
+WHERE (excluded.verdict <> 'not_run', excluded.at_ns, excluded.verdict, excluded.cause, excluded.remarks)
+    > (m.verdict <> 'not_run', m.at_ns, m.verdict, m.cause, m.remarks);
 
 DROP TABLE temp.collection_keys;
 DROP TABLE temp.attempt_keys;

@@ -8,7 +8,11 @@ use std::cmp::Reverse;
 
 use crate::kernel::{
     Case,
-    catalogue::{EntryForm, NotReplayable, not_replayable::not_covered, rule_error::RuleMismatch},
+    catalogue::{
+        EntryForm, NotReplayable,
+        not_replayable::{Refusal, not_covered},
+        rule_error::RuleMismatch,
+    },
 };
 
 /// Reason why a case does not fit a form.
@@ -75,7 +79,7 @@ pub(super) fn no_form_fits(case: &Case, misfits: &[(&EntryForm, FormMismatch)]) 
         return not_covered(format!("{} has no form for such rows", case.kernel));
     };
     let same = misfits.iter().filter(|(_, other)| other.reason == mismatch.reason).count();
-    let text = if same == misfits.len() && !mismatch.is_about_shapes() {
+    let problem = if same == misfits.len() && !mismatch.is_about_shapes() {
         mismatch.reason.clone()
     } else {
         let reason = &mismatch.reason;
@@ -94,9 +98,10 @@ pub(super) fn no_form_fits(case: &Case, misfits: &[(&EntryForm, FormMismatch)]) 
         };
         format!("{subject}{nearest}{others}")
     };
+    let refusal = Refusal { problem, form: nearest.rule.name.clone() };
     match contradicts_itself(misfits) {
-        true => NotReplayable::Contradiction(text),
-        false => NotReplayable::NotCovered(text),
+        true => NotReplayable::Contradiction(refusal),
+        false => NotReplayable::NotCovered(refusal),
     }
 }
 

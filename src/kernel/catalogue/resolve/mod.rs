@@ -19,7 +19,7 @@ use super::{
 };
 use crate::kernel::expression::{BinaryOperator, ExprNumber};
 use crate::kernel::{
-    Case, CaseAttributes, Dtype, KernelName, Slot, Tensor, TensorFormat, device::KernelWork,
+    Case, CaseAttributes, Cause, Dtype, KernelName, Slot, Tensor, TensorFormat, device::KernelWork,
 };
 
 /// The call that replays a case.
@@ -31,7 +31,7 @@ pub struct ResolvedCall {
     /// The Python function that launches the form.
     pub(crate) api: String,
     /// Assumptions about what the shapes do not determine.
-    pub(crate) notes: Vec<String>,
+    pub(crate) notes: Vec<Cause>,
     pub(crate) arguments: Vec<CallArgument>,
     /// Outputs by the shape rule, as the profiler shows them.
     pub(crate) outputs: Vec<Tensor>,
@@ -108,7 +108,7 @@ impl CatalogueEntry {
     /// of the first output.
     pub(crate) fn bound_names(&self, case: &Case) -> Result<(&str, Bindings), NotReplayable> {
         let (form, mut bindings) = self.matching_form(case)?;
-        let outputs = form.rule.outputs.evaluate_shapes(&bindings).map_err(NotReplayable::Contradiction)?;
+        let outputs = form.rule.outputs.evaluate_shapes(&bindings).map_err(contradiction)?;
         let first = outputs.first().map(|dims| to_signed(dims)).unwrap_or_default();
         bindings.set("output", ExprValue::List(first));
         Ok((&form.rule.name, bindings))
@@ -219,7 +219,7 @@ impl CatalogueEntry {
         inputs: &[Slot],
         recorded: &[Slot],
     ) -> Result<Vec<Tensor>, NotReplayable> {
-        let shapes = form.rule.outputs.evaluate_shapes(bindings).map_err(NotReplayable::Contradiction)?;
+        let shapes = form.rule.outputs.evaluate_shapes(bindings).map_err(contradiction)?;
         let outputs = form.output_dtypes.iter().zip(shapes).enumerate().map(|(index, (dtype_of, dims))| {
             let dtype = match dtype_of {
                 OutputDtype::SameAs(argument) | OutputDtype::Blocked(argument, _) => {
@@ -281,25 +281,21 @@ impl CatalogueEntry {
         form: &EntryForm,
         fitting: &[(&EntryForm, &Bindings)],
         inputs: &[Slot],
-    ) -> Vec<String> {
+    ) -> Vec<Cause> {
         let mut notes = Vec::new();
         let others = fitting.iter().skip(1).filter(|(other, _)| other.is_replayed());
-        let others: Vec<&str> = others.map(|(other, _)| other.rule.name.as_str()).collect();
+        let others: Vec<String> = others.map(|(other, _)| other.rule.name.clone()).collect();
         if !others.is_empty() {
-            notes.push(format!("read as {}; the shapes also fit {}", form.rule.name, others.join(", ")));
+            notes.push(Cause::SeveralForms { form: form.rule.name.clone(), others });
         }
         for (index, TensorSlot { argument, number_for, .. }) in form.tensors() {
             let Some(tensor) = inputs.get(index).and_then(Option::as_ref) else { continue };
             if tensor.is_scalar() && !number_for.is_empty() {
-                let read = if number_for.contains(&tensor.dtype) {
-                    "a Python number"
-                } else {
-                    "a tensor without dimensions"
-                };
-                notes.push(format!("scalar `{argument}` read as {read}"));
+                let is_number = number_for.contains(&tensor.dtype);
+                notes.push(Cause::Scalar { argument: argument.clone(), is_number });
             }
         }
-        notes.extend(form.assumption.clone());
+        notes.extend(form.assumption.clone().map(|text| Cause::Assumption { text }));
         notes
     }
 

@@ -92,7 +92,7 @@ impl Dispatcher<'_> {
     ) -> Result<(), EngineError> {
         let reopened = self.reopened_cases(withdrawn).await?;
         let Some(first) = reopened.first() else { return Ok(()) };
-        let reason = first.outcome.reason.clone();
+        let reason = first.outcome.reason.to_string();
         let verdicts: Vec<(CaseId, CaseOutcome)> =
             reopened.iter().map(|one| (one.case.id().clone(), one.outcome.clone())).collect();
         let context = Arc::clone(&self.context);

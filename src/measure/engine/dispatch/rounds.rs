@@ -143,7 +143,9 @@ impl Dispatcher<'_> {
                 cases: count,
                 kernel: case.kernel.clone(),
                 shapes: case.shapes(),
-                reason: outcome.reason.clone(),
+                reason: outcome.reason.to_string(),
+                cause: outcome.reason.cause.name(),
+                finding: outcome.reason.cause.clone(),
             });
         }
         Ok(settled)

@@ -296,9 +296,9 @@ impl Observed {
         self.outcome.as_ref().expect("the run ended").exit
     }
 
-    fn reasons(&self) -> BTreeSet<&str> {
+    fn reasons(&self) -> BTreeSet<String> {
         let outcomes = &self.outcome.as_ref().expect("the run ended").outcomes;
-        outcomes.iter().map(|(_, outcome)| outcome.reason.as_str()).collect()
+        outcomes.iter().map(|(_, outcome)| outcome.reason.to_string()).collect()
     }
 }
 

@@ -188,14 +188,14 @@ fn after(change: impl FnOnce(&mut Collection)) -> (Verdict, String) {
     change(&mut collection);
     let [first, second] = <[CaseOutcome; 2]>::try_from(collection.outcomes()).expect("two cases");
     assert_eq!(second.verdict, Verdict::Ok, "the other case is healthy: {}", second.reason);
-    (first.verdict, first.reason)
+    (first.verdict, first.reason.to_string())
 }
 
 #[test]
 fn complete_collection_is_ok() {
     let attempts = Collection::without_faults().attempts();
     for attempt in &attempts {
-        assert_eq!(attempt.outcome, CaseOutcome::new(Verdict::Ok, "every launch recorded"));
+        assert_eq!(attempt.outcome, (Verdict::Ok, "every launch recorded"));
         assert_eq!(attempt.launches.len(), (WARM_UP + MEASURED) as usize);
         assert_eq!(attempt.launches.iter().filter(|launch| launch.is_accepted).count(), MEASURED as usize);
         // Launches 2 to 9 took 1040, 1000, 1020, 1040, 1000, 1020, 1040, 1000.
@@ -277,7 +277,7 @@ fn empty_profile_is_lost_records() {
     let mut collection = Collection::without_faults();
     collection.records.clear();
     for outcome in collection.outcomes() {
-        assert_eq!(outcome, CaseOutcome::new(Verdict::LostRecords, "msprof left no records"));
+        assert_eq!(outcome, (Verdict::LostRecords, "msprof left no records"));
     }
 }
 
@@ -374,7 +374,7 @@ fn running_case_of_a_dead_process_is_crashed_and_later_ones_are_not_run() {
         collection.end = end;
         let findings = collection.outcomes();
         assert_eq!(findings[0].verdict, verdict);
-        assert_eq!(findings[1], CaseOutcome::new(Verdict::NotRun, "the collection ended before its turn"));
+        assert_eq!(findings[1], (Verdict::NotRun, "the collection ended before its turn"));
     }
     let mut collection = Collection::without_faults();
     collection.journal = LaunchJournal::default();

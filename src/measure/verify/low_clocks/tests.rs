@@ -35,7 +35,7 @@ fn device_with_two_slow_collections_is_named_with_the_range_of_its_deficits() {
     assert_eq!(found.attempts.len(), 6);
     let reason = "the clock of device 1 was 3.0 % lower than that of device 2 in collection 2: 1600 instead of 1650 cycles per \
                   block and us";
-    assert_eq!(found.attempts[0].outcome, CaseOutcome::new(Verdict::Throttled, reason));
+    assert_eq!(found.attempts[0].outcome, (Verdict::Throttled, reason));
     assert_eq!(excluded(&found), []);
     let again = [one, collection(4, 1, 1_570.0, "8.5")].concat();
     let reason = "its clock was 3.0 to 4.8 % lower than that of other collections, or its kernels waited for another process, in 2 collections";
@@ -52,7 +52,7 @@ fn device_with_a_higher_clock_than_most_is_withdrawn_and_named() {
     assert_eq!(found.attempts.iter().map(|one| one.attempt.device).collect::<Vec<_>>(), [0; 12]);
     let reason = "the clock of device 0 was 11.1 % higher than that of most devices, such as device 2 in collection 3: 1833 instead \
                   of 1650 cycles per block and us";
-    assert_eq!(found.attempts[0].outcome, CaseOutcome::new(Verdict::Throttled, reason));
+    assert_eq!(found.attempts[0].outcome, (Verdict::Throttled, reason));
     let reason = "its clock was 11.1 to 11.5 % higher than that of most devices, in 2 collections";
     assert_eq!(excluded(&found), [(0, reason.to_owned())]);
 }
@@ -64,7 +64,7 @@ fn low_clock_of_one_of_two_devices_is_undecided() {
     let found = LowClocks::from_rates(rates, &[]);
     let reason = "the clock of device 1 was 10.0 % lower than that of device 0 in collection 1: 1650 instead of 1833 cycles per \
                   block and us; undecided: no majority of devices or earlier runs shows which clock is right, the highest counts";
-    assert_eq!(found.attempts[0].outcome, CaseOutcome::new(Verdict::Throttled, reason));
+    assert_eq!(found.attempts[0].outcome, (Verdict::Throttled, reason));
     let [device] = found.deviating_devices("r1").try_into().expect("one device");
     assert!(device.is_undecided && device.reason.ends_with("the highest counts"), "{device:?}");
 }
@@ -83,7 +83,7 @@ fn clock_that_is_stated_is_the_one_that_was_compared() {
     let last = found.attempts.last().expect("collection 4");
     let reason = "the clock of device 4 was 8.1 % lower than that of device 3 in collection 3: 1516 instead of 1650 cycles per \
                   block and us, the 1520 of that collection corrected for its own lower clock";
-    assert_eq!(last.outcome.reason.split("; ").next(), Some(reason));
+    assert_eq!(last.outcome.reason.cause.to_string(), reason);
 }
 
 /// They are evidence of a slow device, but have their reason already.
@@ -96,7 +96,7 @@ fn attempts_that_are_throttled_are_not_found_again() {
     let collections = found.attempts.iter().map(|low| low.attempt.collection);
     assert_eq!(collections.collect::<Vec<_>>(), [3; 6]);
     let reason = "its clock was 3.0 to 3.0 % lower than that of other collections, or its kernels waited for another process, in 3 collections";
-    assert_eq!(excluded(&found), [(1, format!("{reason}; {UNDECIDED_CLOCK}"))]);
+    assert_eq!(excluded(&found), [(1, format!("{reason}; {}", Cause::UndecidedClock))]);
 }
 
 /// Another version of a kernel may wait more.

@@ -89,10 +89,13 @@ fn run_gives_up_if_no_collection_can_be_started() {
     assert_eq!(observed.verdicts(), BTreeMap::from([(Verdict::NotRun, 40)]));
     assert_eq!(
         observed.reasons(),
-        BTreeSet::from([
-            "there is no program `sh`",
-            "3 collections in a row launched nothing on each device: there is no program `sh`"
-        ])
+        BTreeSet::from(
+            [
+                "there is no program `sh`",
+                "3 collections in a row launched nothing on each device: there is no program `sh`"
+            ]
+            .map(str::to_owned)
+        )
     );
     assert_eq!(observed.started.len(), 3);
 }
@@ -126,10 +129,13 @@ fn run_gives_up_if_no_profile_can_be_read() {
     assert_eq!(observed.started.len(), 6);
     assert_eq!(
         observed.reasons(),
-        BTreeSet::from([
-            "prepared lost_records",
-            "3 collections in a row left no readable profile on each device: prepared lost_records"
-        ])
+        BTreeSet::from(
+            [
+                "prepared lost_records",
+                "3 collections in a row left no readable profile on each device: prepared lost_records"
+            ]
+            .map(str::to_owned)
+        )
     );
     let verdicts = observed.verdicts();
     assert!(verdicts[&Verdict::LostRecords] > 0 && verdicts[&Verdict::NotRun] > 0, "{verdicts:?}");

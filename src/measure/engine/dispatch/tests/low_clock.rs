@@ -78,7 +78,7 @@ fn device_with_another_clock_than_most_measures_no_row_and_is_excluded() {
         let withdrawn = collections_with(&fixture, of_others);
         assert!(withdrawn <= i64::from(clock > 1_700.0), "{withdrawn} at {clock}");
         let decided =
-            collections_with(&fixture, &format!("{of_others} AND a.reason NOT LIKE '%undecided: %'"));
+            collections_with(&fixture, &format!("{of_others} AND a.remarks NOT LIKE '%undecided_clock%'"));
         assert_eq!(decided, 0, "at {clock}");
         let reasons: Vec<&String> = observed
             .events
@@ -284,7 +284,10 @@ fn shared_at_clock(
         let case = equal_case(&context.cases[index].case);
         let measured = Attempt { case: case.id().clone(), ..attempt.clone() };
         if is_other {
-            let outcome = CaseOutcome::new(Verdict::RanAsOther, "ran as OtherAdd; measured there");
+            let outcome = CaseOutcome::new(
+                Verdict::RanAsOther,
+                Cause::MeasuredAs { kernel: "OtherAdd".to_owned(), result: None },
+            );
             *attempt = Attempt::without_launches(attempt.case.clone(), 10, outcome);
         }
         attempt.of_equal_calls = vec![EqualCallAttempt { case, attempt: measured }];

@@ -29,7 +29,7 @@ fn a_launch_without_a_flush_before_it_has_an_unknown_cache() {
     let outcomes = collection.outcomes();
     assert_eq!(outcomes[0].verdict, Verdict::Ok);
     let reason = "no record of a flush of the cache before launch 9";
-    assert_eq!((outcomes[1].verdict, outcomes[1].reason.as_str()), (Verdict::LostRecords, reason));
+    assert_eq!(outcomes[1], (Verdict::LostRecords, reason));
 }
 
 /// A case of the kernel of the flush may read a tensor of its shape.

@@ -56,7 +56,7 @@ fn launches_of_an_equal_kernel_are_its_measurement() {
     collection.own(0).for_each(|record| record.kernel = "AddV2".to_owned());
     for rows in [&[][..], &["AddV2"]] {
         let other = assessed_with_equal_kernel(&collection, rows);
-        assert_eq!(other.outcome, CaseOutcome::new(Verdict::RanAsOther, "ran as AddV2; measured there"));
+        assert_eq!(other.outcome, (Verdict::RanAsOther, "ran as AddV2; measured there"));
         assert_eq!((other.launches.len(), other.launched), (0, 10));
         assert_eq!(shared_outcomes(&other), [("AddV2".to_owned(), Verdict::Ok, 10)], "{rows:?}");
     }
@@ -106,7 +106,7 @@ fn reasons_name_the_type_of_the_kernel_that_ran() {
     let own = assessed_with_software(&collection, "AddAiCore", &["AddV2"], &SoftwareChange::None);
     assert_eq!(own.outcome.verdict, Verdict::Ok);
     let [EqualCallAttempt { attempt, .. }] = own.of_equal_calls.as_slice() else { panic!("{own:?}") };
-    assert_eq!(attempt.outcome, CaseOutcome::new(Verdict::RanAsOther, "ran as Add; measured there"));
+    assert_eq!(attempt.outcome, (Verdict::RanAsOther, "ran as Add; measured there"));
 }
 
 /// The judgement of the software concerns the samples of whatever kernel ran.

@@ -53,7 +53,7 @@ fn durations_of_the_fastest_rank_are_kept_and_a_large_difference_is_named() {
             record.duration = Nanos(if is_second { 1000 + longer } else { 1000 });
         }
         let attempt = assessed(&collection, &journals).remove(0);
-        assert_eq!(attempt.outcome, CaseOutcome::new(Verdict::Ok, reason));
+        assert_eq!(attempt.outcome, (Verdict::Ok, reason));
         assert_eq!(attempt.fastest_ranks, [Nanos(1000); 10]);
         assert!(attempt.launches.iter().all(|launch| launch.duration == Nanos(1000 + longer)));
     }
