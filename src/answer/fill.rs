@@ -8,7 +8,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
 };
 
 use signal_hook::consts;
@@ -19,8 +18,8 @@ use crate::{
         workload::Workload,
     },
     base::{
-        assets::AssetFiles, count_text::format_count, exit::ExitStatus, files::FolderLock, print::print_note,
-        shell_argument::quoted_path,
+        assets::AssetFiles, count_text::format_count, deadline::Deadline, exit::ExitStatus,
+        files::FolderLock, print::print_note, shell_argument::quoted_path,
     },
     cases::plan::{InitialCosts, PlannedCase},
     database::{AbsentRows, Database, row_cases},
@@ -64,10 +63,8 @@ pub(crate) struct FillSession {
     pub(crate) assets: AssetFiles,
     /// Options of the runs, without cases.
     pub(crate) options: RunOptions,
-    /// Seconds until the deadline; `None` without one.
-    pub(crate) budget: Option<f64>,
+    pub(crate) deadline: Option<Deadline>,
     pub(crate) format: OutputFormat,
-    pub(crate) started: Instant,
     /// Set by signals from the first write on.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -85,11 +82,6 @@ pub(crate) struct FillOutcome {
 }
 
 impl FillSession {
-    /// Returns the seconds until the deadline; `None` without one.
-    fn rest(&self) -> Option<f64> {
-        self.budget.map(|budget| (budget - self.started.elapsed().as_secs_f64()).max(0.0))
-    }
-
     /// Adds rows for the cases and measures them, the most valuable first, then those for gaps that are left: an interpolation may
     /// not answer where CANN chooses another kernel between two rows. With time left until the deadline, measures what
     /// interpolations answer, then the rows that the workloads use in further collections. `state` reads the database again.
@@ -127,7 +119,7 @@ impl FillSession {
             self.measure_cases(&cases, lock, outcome)?;
             fill = state()?.fill;
         }
-        if self.budget.is_none() {
+        if self.deadline.is_none() {
             return Ok(());
         }
         let refinements = first.cases.iter().filter(|case| case.is_refinement);
@@ -242,7 +234,7 @@ impl FillSession {
         context.database.initialise(lock)?;
         let run = new_run_id(&context.database, options.cache);
         let EndedRun { exit, is_stopped } =
-            context.measure(&run, options, plan, None, self.rest(), self.format)?;
+            context.measure(&run, options, plan, None, self.deadline, self.format)?;
         outcome.exit = if exit == ExitStatus::Done { outcome.exit } else { exit };
         outcome.is_stopped |= is_stopped;
         Ok(true)
@@ -266,7 +258,7 @@ impl FillSession {
         };
         let planned: Vec<PlannedCase> = cases.iter().filter_map(|case| planned(&case)).collect();
         let costs = InitialCosts::new(self.options.warm_up, self.options.launches);
-        let preview = dry_run(self.kind, &costs, &planned, &devices, self.rest());
+        let preview = dry_run(self.kind, &costs, &planned, &devices, self.deadline.map(Deadline::rest));
         Ok(preview.cases.iter().any(Result::is_ok))
     }
 

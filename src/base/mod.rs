@@ -4,6 +4,7 @@
 pub mod assets;
 pub mod command_error;
 pub(crate) mod count_text;
+pub(crate) mod deadline;
 pub mod exit;
 pub(crate) mod files;
 pub(crate) mod ini_file;

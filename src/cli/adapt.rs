@@ -1,6 +1,6 @@
 //! `npubench adapt`: measures cases of grids where interpolations are worst, until their estimated error is small enough.
 
-use std::{path::PathBuf, sync::Arc, time::Instant};
+use std::{path::PathBuf, sync::Arc};
 
 use clap::Args;
 
@@ -86,7 +86,6 @@ pub(super) struct AdaptCommandOptions {
 
 pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandError> {
     let AdaptCommandOptions { database: folder, resources, measurement, .. } = options;
-    let started = Instant::now();
     let is_json = options.output.format == OutputFormat::Json;
     let assets = measurement.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
@@ -153,9 +152,8 @@ pub(super) fn run(options: &AdaptCommandOptions) -> Result<ExitStatus, CommandEr
         kind: measurement.kind(),
         assets,
         options: run_options,
-        budget: resources.deadline.seconds(),
+        deadline: resources.deadline.deadline(),
         format: options.output.format,
-        started,
         stop: Arc::default(),
     };
     let outcome = session.measure(&fill)?;

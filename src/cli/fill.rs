@@ -1,6 +1,6 @@
 //! `npubench fill`: measures what workloads lack in a database.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use clap::{ArgGroup, Args};
 
@@ -18,6 +18,7 @@ use crate::{
     },
     base::{
         command_error::CommandError,
+        deadline::Deadline,
         exit::ExitStatus,
         print::{print_data, print_note},
     },
@@ -62,7 +63,7 @@ pub(super) struct FillOptions {
 
 pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
     let FillOptions { database: folder, questions, resources, measurement, .. } = options;
-    let (started, budget) = (Instant::now(), resources.deadline.seconds());
+    let deadline = resources.deadline.deadline();
     let assets = measurement.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
     let database = questions.open(&folder.db)?;
@@ -77,7 +78,7 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         profile: &profile,
         devices: &planned_devices(resources, database.kind)?,
         costs: InitialCosts::new(run_options.warm_up, run_options.launches),
-        budget,
+        budget: deadline.map(Deadline::rest),
     };
     let preview = FillPreview::new(&analyzer, &workloads, &host, &folder.db)?;
     let report = preview.report();
@@ -92,9 +93,8 @@ pub(super) fn run(options: &FillOptions) -> Result<ExitStatus, CommandError> {
         kind: measurement.kind(),
         assets,
         options: run_options,
-        budget,
+        deadline,
         format: options.output.format,
-        started,
         stop: Arc::default(),
     };
     let state = || {

@@ -13,6 +13,7 @@ use crate::{
     cases::plan::LaunchCount,
     cli::run_options::{BusyArg, NoiseModelArg, RunOptions},
     kernel::DataKind,
+    measure::run_log::LogLevel,
     rehearsal::load::load_fault_plan,
 };
 
@@ -55,6 +56,9 @@ pub(super) struct MeasurementOptions {
     /// Measure without a passed selftest of this host; the rows get a remark
     #[arg(long)]
     without_selftest: bool,
+    /// Detail of the file npubench.log in the folder of each run
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
+    log: LogLevel,
     #[command(flatten)]
     fail_on: FailOnOption,
     #[command(flatten)]
@@ -87,6 +91,7 @@ impl MeasurementOptions {
             chosen_devices: resources.devices.as_ref().map(|list| list.0.clone()),
             precision: resources.precision.aim().map(|aim| aim.half_width),
             max_collections: resources.precision.max_collections,
+            log: self.log,
             ..self.options_of_one_collection(assets)?
         })
     }

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     base::{
         command_error::CommandError,
+        deadline::Deadline,
         exit::ExitStatus,
         files::ScratchFolder,
         print::{print_data, print_note},
@@ -81,7 +82,7 @@ pub(super) fn run(options: &PlanOptions) -> Result<ExitStatus, CommandError> {
     }
     let devices = planned_devices(&selection.resources, database.kind())?;
     let kernels = selection.kernels.names()?;
-    let mut budget = selection.resources.deadline.seconds();
+    let mut budget = selection.resources.deadline.deadline().map(Deadline::rest);
     let mut starts_in = 0.0;
     let states = selection.cache.states();
     for &cache in states {

@@ -92,7 +92,7 @@ pub(super) fn resume_run(
     let kernels = parse_kernels(&run_options.kernels)?;
     let ResumeState { plan, resumed } = context.resumed_plan(&run_options, &kernels, &ledger, &record.run)?;
     drop(ledger);
-    let ended = context.measure(&record.run, run_options, plan, Some(resumed), deadline.seconds(), format);
+    let ended = context.measure(&record.run, run_options, plan, Some(resumed), deadline.deadline(), format);
     drop(lock);
     Ok(ended?.exit)
 }

@@ -1,6 +1,6 @@
 //! `npubench run`: measures the cases of a database.
 
-use std::{path::Path, time::Instant};
+use std::path::Path;
 
 use clap::Args;
 
@@ -131,19 +131,18 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
         ..options.measurement.run_options(&selection.resources, &assets)?
     };
     options.measurement.print_notes();
-    let (started, budget) = (Instant::now(), selection.resources.deadline.seconds());
+    let deadline = selection.resources.deadline.deadline();
     // Held over all runs of the command.
     let mut held = None;
     let (mut exit, mut is_interrupted) = (ExitStatus::Done, false);
     for &cache in target.states {
-        let rest = budget.map(|budget| budget - started.elapsed().as_secs_f64());
         let is_first = held.is_none();
         if !is_first {
             if is_interrupted || !matches!(exit, ExitStatus::Done | ExitStatus::SomeNotOk) {
                 print_note(&format!("the {cache} cache was not measured: {}", measure_later(options, cache)));
                 return Ok(if is_interrupted { ExitStatus::Interrupted } else { exit });
             }
-            if rest.is_some_and(|rest| rest < LEAST_REST) {
+            if deadline.is_some_and(|deadline| deadline.rest() < LEAST_REST) {
                 print_note(&format!(
                     "no time is left for the {cache} cache: {}",
                     measure_later(options, cache)
@@ -171,7 +170,7 @@ fn measure(options: &RunCommandOptions, target: &RunTarget<'_>) -> Result<ExitSt
             print_note(&format!("run {run} measures with a {cache} cache"));
         }
         let EndedRun { exit: ended, is_stopped } =
-            context.measure(&run, run_options, plan, None, rest, options.output.format)?;
+            context.measure(&run, run_options, plan, None, deadline, options.output.format)?;
         exit = if ended == ExitStatus::Done { exit } else { ended };
         is_interrupted = is_stopped;
     }

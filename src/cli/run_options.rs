@@ -6,10 +6,10 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    base::stats::PrecisionAim,
+    base::{deadline::Deadline, stats::PrecisionAim},
     cases::plan::{LaunchCount, UpdateMode},
     kernel::{CacheState, FailingVerdicts, ProfilerSettings, render::PinnedEnvironment},
-    measure::collective::sweep_session::CollectiveSweep,
+    measure::{collective::sweep_session::CollectiveSweep, run_log::LogLevel},
     rehearsal,
     rehearsal::fault_plan::FaultPlan,
 };
@@ -19,11 +19,17 @@ use crate::{
 #[group(multiple = false)]
 pub(crate) struct DeadlineOptions {
     /// End by this local time, such as 07:30; no collection is started that would end later
-    #[arg(long, value_name = "HH:MM", value_parser = parse_clock)]
-    until: Option<jiff::civil::Time>,
+    #[arg(long, value_name = "HH:MM", value_parser = parse_until)]
+    until: Option<Deadline>,
     /// End within this time, such as 8h or 1h30m
-    #[arg(long, value_name = "TIME", value_parser = parse_budget)]
-    budget: Option<f64>,
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| parse_budget(text).map(Deadline::after))]
+    budget: Option<Deadline>,
+}
+
+/// Parses a time of day; one that has passed is tomorrow's.
+fn parse_until(text: &str) -> Result<Deadline, String> {
+    let seconds = seconds_until(&jiff::Zoned::now(), parse_clock(text)?);
+    seconds.map(Deadline::after).ok_or_else(|| format!("`{text}` is not a time of the calendar"))
 }
 
 fn parse_clock(text: &str) -> Result<jiff::civil::Time, String> {
@@ -44,12 +50,8 @@ fn parse_budget(text: &str) -> Result<f64, String> {
 }
 
 impl DeadlineOptions {
-    /// Seconds until the deadline. A time of day that has passed is tomorrow's.
-    pub(crate) fn seconds(&self) -> Option<f64> {
-        match self.until {
-            Some(until) => seconds_until(&jiff::Zoned::now(), until),
-            None => self.budget,
-        }
+    pub(crate) const fn deadline(&self) -> Option<Deadline> {
+        if self.until.is_some() { self.until } else { self.budget }
     }
 }
 
@@ -67,6 +69,9 @@ pub(crate) struct RunOptions {
     #[serde(default, skip_serializing_if = "CacheState::is_hot")]
     pub(crate) cache: CacheState,
     pub(crate) kernels: Vec<String>,
+    /// Detail of the log; a resumed run has the default.
+    #[serde(skip)]
+    pub(crate) log: LogLevel,
     /// Ids of cases, or their first digits; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) cases: Vec<String>,

@@ -140,6 +140,7 @@ pub struct CaseOutcome {
 }
 
 impl CaseOutcome {
+    /// Creates an outcome from a cause, or a cause with remarks.
     pub fn new(verdict: Verdict, reason: impl Into<Reason>) -> Self {
         Self { verdict, reason: reason.into() }
     }

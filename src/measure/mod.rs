@@ -20,6 +20,7 @@ pub(crate) mod reparse;
 pub(crate) mod resume;
 pub(crate) mod run_context;
 pub(crate) mod run_id;
+pub(crate) mod run_log;
 pub(crate) mod run_plan;
 pub(crate) mod run_state;
 pub mod sched;

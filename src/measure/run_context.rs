@@ -19,12 +19,14 @@ use crate::{
         },
         generations::{other_host_software, other_imported_software},
         resume::ResumeState,
+        run_log,
         run_plan::{check_expert_skew, plan_of_sweep, unmerged_plan},
     },
 };
 use crate::{
     base::{
         assets::AssetFiles,
+        deadline::Deadline,
         exit::ExitStatus,
         files::ScratchFolder,
         print::{print_data, print_note},
@@ -320,7 +322,7 @@ impl RunContext {
         mut options: RunOptions,
         mut plan: RunPlan,
         resumed: Option<ResumedRun>,
-        budget: Option<f64>,
+        deadline: Option<Deadline>,
         format: OutputFormat,
     ) -> Result<EndedRun, CommandError> {
         let (database, info, chips) = (&self.database, &self.info, &self.chips);
@@ -347,6 +349,9 @@ impl RunContext {
                 "warning: {error}; the run continues, `show` will not show changes against the rows"
             ));
         }
+        if let Err(error) = run_log::start(&folder, options.log) {
+            print_note(&format!("warning: `{}` has no log: {error}", folder.display()));
+        }
         let recorded = mem::take(&mut plan.recorded);
         let attempted = resumed.as_ref().map(|resumed| resumed.attempted.clone()).unwrap_or_default();
         let request = engine::RunRequest {
@@ -354,11 +359,11 @@ impl RunContext {
             ledger: &mut ledger,
             plan,
             devices: options.devices.clone(),
-            options: serde_json::to_string(&options).unwrap_or_default(),
-            host: serde_json::to_string(&host).unwrap_or_default(),
+            options: serde_json::to_string(&options).expect("options are JSON"),
+            host: serde_json::to_string(&host).expect("a fingerprint is JSON"),
             info,
             settings,
-            budget,
+            deadline,
             resumed,
             stop,
         };

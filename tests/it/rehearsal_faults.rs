@@ -62,8 +62,8 @@ impl CollectionResult {
         self.attempts.iter().map(|attempt| attempt.outcome.verdict).collect()
     }
 
-    fn reason(&self, case: usize) -> &str {
-        &self.attempts[case].outcome.reason
+    fn reason(&self, case: usize) -> String {
+        self.attempts[case].outcome.reason.to_string()
     }
 
     /// Start and duration of every launch of a case.

@@ -157,6 +157,24 @@ fn run_until(
     if let Some(record) = &record {
         record.fill(group);
     }
+    tracing::debug!(pid = group, command = ?job.command, "program started");
+    let end = wait_until(&handle, job, stop, (group, end_limits));
+    match &end {
+        Ok(end) => tracing::debug!(pid = group, ?end, "program ended"),
+        Err(error) => tracing::debug!(pid = group, %error, "program not ended"),
+    }
+    end
+}
+
+/// Waits until a started program ends, or ends it with its process group.
+fn wait_until(
+    handle: &duct::Handle,
+    job: &CommandSpec<'_>,
+    stop: &AtomicBool,
+    (group, end_limits): (i32, EndLimits),
+) -> Result<ExitKind, ProcessError> {
+    let program = job.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    let failed = |source: io::Error| ProcessError::Io { program: program.clone(), source };
     let started = Instant::now();
     let mut limit = TimeLimit::new(job.limit, job.cut_off);
     loop {
@@ -171,7 +189,7 @@ fn run_until(
             limit.expiry(started.elapsed(), || ProcessActivity::read(group))
         };
         if let Some(reason) = reason {
-            let has_ended = terminate_group(&handle, group, end_limits).map_err(failed)?;
+            let has_ended = terminate_group(handle, group, end_limits).map_err(failed)?;
             kill_leftovers(group, job.record);
             return if has_ended { Ok(reason) } else { Err(ProcessError::Stuck { program, pid: group }) };
         }

@@ -1,7 +1,5 @@
 //! `npubench comm run`: measures collectives over message sizes.
 
-use std::time::Instant;
-
 use clap::Args;
 
 use super::{
@@ -15,6 +13,7 @@ use super::{
 use crate::{
     base::{
         command_error::CommandError,
+        deadline::Deadline,
         exit::ExitStatus,
         files::ScratchFolder,
         print::{print_data, print_note},
@@ -158,7 +157,7 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
     let parts = options.messages.parts(&context)?;
     let sweep = CollectiveSweep { parts, nodes: context.layout, ..sweep };
     let run_options = RunOptions { sweep: Some(sweep.clone()), ..base.clone() };
-    let preview = context.preview_sweep(&run_options, options.deadline.seconds())?;
+    let preview = context.preview_sweep(&run_options, options.deadline.deadline().map(Deadline::rest))?;
     if options.dry_run {
         database.note_draft();
         print_data(&preview.print(options.output.format, options.wide.width()));
@@ -180,9 +179,8 @@ pub(super) fn run(options: &CommRunOptions) -> Result<ExitStatus, CommandError> 
             kind,
             assets,
             options: base,
-            budget: options.deadline.seconds(),
+            deadline: options.deadline.deadline(),
             format: options.output.format,
-            started: Instant::now(),
             nodes: nodes.clone(),
         };
         rounds.measure(&sweep, options.refine)

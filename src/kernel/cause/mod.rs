@@ -3,6 +3,8 @@
 //! Code that decides compares causes and their parameters. `text.rs` is the only place that makes sentences of them, when they
 //! are printed or written into a table; no code reads these sentences. A message of another program is a parameter, unchanged.
 
+#![expect(missing_docs, reason = "text.rs has a sentence for each cause with its parameters")]
+
 mod decimal;
 mod text;
 
@@ -18,7 +20,6 @@ pub(crate) use text::with_replaced_texts;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(tag = "cause", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
-#[expect(missing_docs, reason = "text.rs has a sentence for each variant with its parameters")]
 pub enum Cause {
     // Measured.
     EveryLaunchRecorded,
@@ -620,6 +621,12 @@ mod in_tests {
     impl From<&str> for Reason {
         fn from(text: &str) -> Self {
             Cause::from(text).into()
+        }
+    }
+
+    impl From<String> for Reason {
+        fn from(text: String) -> Self {
+            Cause::Recorded { text }.into()
         }
     }
 

@@ -1,6 +1,6 @@
 //! Runs of a sweep: the first one, and further ones around the changes of the algorithm that it shows.
 
-use std::{collections::BTreeSet, path::Path, time::Instant};
+use std::{collections::BTreeSet, path::Path};
 
 use crate::{
     base::command_error::CommandError,
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use crate::{
-    base::{assets::AssetFiles, exit::ExitStatus, files::FolderLock, print::print_note},
+    base::{assets::AssetFiles, deadline::Deadline, exit::ExitStatus, files::FolderLock, print::print_note},
     database::Database,
     kernel::{CaseId, DataKind},
     measure::engine::SweepNodes,
@@ -29,10 +29,9 @@ pub(crate) struct SweepRounds<'a> {
     pub(crate) assets: AssetFiles,
     /// Options of all runs, without the sweep.
     pub(crate) options: RunOptions,
-    /// Seconds for all runs.
-    pub(crate) budget: Option<f64>,
+    /// Deadline of all runs.
+    pub(crate) deadline: Option<Deadline>,
     pub(crate) format: OutputFormat,
-    pub(crate) started: Instant,
     /// Connected nodes of a sweep over several hosts.
     pub(crate) nodes: Option<SweepNodes>,
 }
@@ -46,7 +45,7 @@ impl SweepRounds<'_> {
         let mut attempted: BTreeSet<CaseId> = BTreeSet::new();
         let mut is_open = refine && !is_stopped;
         for _ in 0..MOST_REFINEMENTS {
-            if !is_open || self.rest().is_some_and(|seconds| seconds <= 0.0) {
+            if !is_open || self.deadline.is_some_and(|deadline| deadline.rest() <= 0.0) {
                 break;
             }
             let database = Database::open_as(self.folder, self.kind)?;
@@ -69,17 +68,13 @@ impl SweepRounds<'_> {
             print_note(&describe_parts(&further.parts));
             attempted.extend(new);
             if let Some(nodes) = &self.nodes {
-                nodes.cluster.add_cases(&serde_json::to_string(&further).unwrap_or_default());
+                nodes.cluster.add_cases(&serde_json::to_string(&further).expect("a sweep is JSON"));
             }
             let ended = self.run(&further, &mut lock)?;
             exit = if ended.exit == ExitStatus::Done { exit } else { ended.exit };
             is_open = !ended.is_stopped;
         }
         Ok(exit)
-    }
-
-    fn rest(&self) -> Option<f64> {
-        self.budget.map(|budget| (budget - self.started.elapsed().as_secs_f64()).max(0.0))
     }
 
     fn run(&self, sweep: &CollectiveSweep, lock: &mut FolderLock) -> Result<EndedRun, CommandError> {
@@ -89,7 +84,7 @@ impl SweepRounds<'_> {
         let plan = context.plan(&options, &[])?;
         context.database.initialise(lock)?;
         let run = new_run_id(&context.database, options.cache);
-        context.measure(&run, options, plan, None, self.rest(), self.format)
+        context.measure(&run, options, plan, None, self.deadline, self.format)
     }
 }
 

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::{
         base::stats::CycleRate,
-        kernel::{EqualCallAttempt, Reason},
+        kernel::{EqualCallAttempt, Reason, cause::with_replaced_texts},
     };
 
     fn attempt(kernel: &str, verdict: Verdict, rate: f64) -> (IdentifiedCase, Attempt) {
@@ -201,13 +201,17 @@ mod tests {
             let stored = stored("Add", verdict, before.clone(), false);
             find_changes(vec![stored], &[(case, attempt)], true).len()
         };
-        let lost = Cause::RecordCount { launches: 25, records: 3 };
-        let excused = Cause::DiskFull { failure: Box::new(lost.clone().into()) };
-        assert_eq!(find(&excused, Verdict::NotRun, Verdict::LostRecords, &lost), 0);
-        assert_eq!(find(&excused, Verdict::NotRun, Verdict::Ok, &Cause::EveryLaunchRecorded), 1);
-        let [here, there] =
-            ["/a", "/b"].map(|place| Cause::UnreadableProfile { message: format!("`{place}/x.csv`") });
-        assert_eq!(find(&here, Verdict::LostRecords, Verdict::LostRecords, &there), 0);
-        assert_eq!(find(&here, Verdict::LostRecords, Verdict::LostRecords, &lost), 1);
+        let check = || {
+            let lost = Cause::RecordCount { launches: 25, records: 3 };
+            let excused = Cause::DiskFull { failure: Box::new(lost.clone().into()) };
+            assert_eq!(find(&excused, Verdict::NotRun, Verdict::LostRecords, &lost), 0);
+            assert_eq!(find(&excused, Verdict::NotRun, Verdict::Ok, &Cause::EveryLaunchRecorded), 1);
+            let [here, there] =
+                ["/a", "/b"].map(|place| Cause::UnreadableProfile { message: format!("`{place}/x.csv`") });
+            assert_eq!(find(&here, Verdict::LostRecords, Verdict::LostRecords, &there), 0);
+            assert_eq!(find(&here, Verdict::LostRecords, Verdict::LostRecords, &lost), 1);
+        };
+        check();
+        with_replaced_texts(check);
     }
 }

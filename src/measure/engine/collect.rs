@@ -27,7 +27,7 @@ use crate::{
     cases::plan::{DEFAULT_LAUNCHES, LaunchCount, PlannedCase},
     database::collection_path,
     kernel::{
-        Attempt, ControlReading, LogicalDeviceId, SoftwareFingerprint,
+        Attempt, CaseOutcome, ControlReading, LogicalDeviceId, SoftwareFingerprint,
         render::{
             CollectScript, ControlLaunches, GangHost, GangLaunch, GangRendezvous, HostNumbers, Manifest,
             ManifestCase, ScriptCommunication, SentinelLengths, collect_script, files, replay_script,
@@ -125,6 +125,10 @@ pub(super) fn run_collection(
     };
     conditions.write(&folder);
     let attempts = output.assess(&manifest, &expected, &conditions);
+    for attempt in &attempts {
+        let CaseOutcome { verdict, reason } = &attempt.outcome;
+        tracing::debug!(collection = start.collection, case = %attempt.case, %verdict, %reason, "assessed");
+    }
     let controls = output.controls(&manifest);
     write_rank_durations(&folder, &attempts);
     let journal = output.journal();
@@ -459,7 +463,7 @@ pub(super) fn write_folder(
         is_gloo: communication == ScriptCommunication::Gloo,
     };
     let collect = collect_script(&settings.assets, &script)?;
-    let manifest = serde_json::to_string_pretty(manifest).unwrap_or_default();
+    let manifest = serde_json::to_string_pretty(manifest).expect("a manifest is JSON");
     let io = |path: &Path| {
         let path = path.to_owned();
         move |source| EngineError::Io { path, source }

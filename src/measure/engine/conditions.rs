@@ -58,8 +58,11 @@ impl CollectionConditions {
     /// Writes the conditions into the folder of the collection. Without them the collection cannot be assessed again,
     /// and its results hold all the same, so that a failed write is no error.
     pub(super) fn write(&self, folder: &Path) {
-        let text = serde_json::to_string(self).unwrap_or_default();
-        let _ = fs::write(folder.join(files::CONDITIONS), text);
+        let text = serde_json::to_string(self).expect("conditions are JSON");
+        let path = folder.join(files::CONDITIONS);
+        if let Err(error) = fs::write(&path, text) {
+            tracing::warn!(path = %path.display(), %error, "conditions not written");
+        }
     }
 
     pub(super) fn software_change(&self) -> SoftwareChange {

@@ -334,6 +334,9 @@ impl<'a> Dispatcher<'a> {
             }
             self.equal_calls.add_attempts(stored, &mut self.store.rows);
         }
+        let mut verdicts: BTreeMap<Verdict, usize> = BTreeMap::new();
+        attempts.iter().for_each(|attempt| *verdicts.entry(attempt.outcome.verdict).or_default() += 1);
+        tracing::info!(collection = start.collection, %message, ?verdicts, "collection stored");
         (self.emit)(&RunEvent::CollectionFinished {
             collection: start.collection,
             devices: start.devices,
@@ -388,7 +391,10 @@ impl<'a> Dispatcher<'a> {
     }
 
     async fn on_event(&mut self, event: SchedEvent) -> Result<(), EngineError> {
-        let actions = self.state.on_event(self.elapsed(), event);
+        let now = self.elapsed();
+        tracing::debug!(now, ?event, "scheduler");
+        let actions = self.state.on_event(now, event);
+        actions.iter().for_each(|action| tracing::info!(now, ?action, "scheduler"));
         let mut verdicts = Vec::new();
         for action in &actions {
             let SchedAction::Conclude { case, outcome } = action else { continue };
@@ -495,6 +501,7 @@ impl<'a> Dispatcher<'a> {
             Err(error) => return Err(error),
         };
         let WriteBackReport { changed: rows, kept, missing } = report;
+        tracing::info!(%kernel, rows, kept, missing, "rows written");
         self.has_written_rows |= rows > 0;
         if rows > 0 || (kept > 0 && self.kept.insert(kernel.clone())) {
             (self.emit)(&RunEvent::RowsWritten { kernel: kernel.clone(), rows, kept, path: path.clone() });

@@ -117,7 +117,7 @@ impl<'a> GangParts<'a> {
             let watch = scope.spawn(|| self.watch(stop, &end, &has_ended));
             let exit = run(&end);
             has_ended.store(true, Ordering::Relaxed);
-            (exit, watch.join().unwrap_or_default())
+            (exit, watch.join().expect("the watch does not panic"))
         });
         let is_complete = matches!(exit, Ok(ExitKind::Exited(_))) && cause.is_none() && has_finished();
         if !is_complete {
@@ -255,5 +255,5 @@ fn unpack_part(folder: &Path, place: usize, result: &PartResult) -> io::Result<(
 
 /// Returns the manifest of all parts, from which those of the hosts differ by the place of the host.
 pub(super) fn common_text(manifest: &Manifest) -> String {
-    serde_json::to_string(&Manifest { host: 0, ..manifest.clone() }).unwrap_or_default()
+    serde_json::to_string(&Manifest { host: 0, ..manifest.clone() }).expect("a manifest is JSON")
 }

@@ -64,7 +64,7 @@ impl PausedDevices {
         let before = Self::load(&file).map_err(|why| fail("read", &file, io::Error::other(why)))?;
         let mut after = before.clone();
         change(&mut after);
-        let text = serde_json::to_string(&after).unwrap_or_default();
+        let text = serde_json::to_string(&after).expect("devices are JSON");
         write_atomic(&file, format!("{text}\n").as_bytes())?;
         Ok((before, after))
     }

@@ -7,11 +7,11 @@ use std::{
 
 use super::CollectionSettings;
 use crate::{
-    base::exit::ExitStatus,
+    base::{deadline::Deadline, exit::ExitStatus},
     cases::plan::{PlannedCase, RunPlan},
     database::{Database, ledger::Ledger},
     kernel::{CaseId, CaseOutcome, IdentifiedCase, KernelName},
-    measure::{device::npu_smi::NpuSmiInfo, sched::Seconds},
+    measure::device::npu_smi::NpuSmiInfo,
 };
 
 /// Input of a run.
@@ -29,8 +29,8 @@ pub(crate) struct RunRequest<'a> {
     pub host: String,
     /// Output of `npu-smi` before the run.
     pub info: NpuSmiInfo,
-    /// Seconds from now until the deadline of the run; `None` without one.
-    pub budget: Option<Seconds>,
+    /// Deadline of the run; `None` without one.
+    pub deadline: Option<Deadline>,
     /// Results of the interrupted run that is resumed; `None` for a new run.
     pub resumed: Option<ResumedRun>,
     /// Set by signals that came before the run had handlers of its own; `None` where these end the program.

@@ -26,7 +26,7 @@ use super::{
     write_back::WriteBack,
 };
 use crate::{
-    base::process::end_orphans,
+    base::{deadline::Deadline, process::end_orphans},
     cases::plan::{PlannedCase, RunPlan},
     database::ledger::{Ledger, NewRun},
     kernel::IdentifiedCase,
@@ -108,7 +108,7 @@ async fn start_dispatcher<'a>(
     reports: &UnboundedSender<LaneReport>,
 ) -> Result<(Arc<LaneContext>, Dispatcher<'a>), EngineError> {
     let RunRequest {
-        database, ledger, settings, plan, devices, options, host, info, budget, resumed, ..
+        database, ledger, settings, plan, devices, options, host, info, deadline, resumed, ..
     } = request;
     let stop = AtomicBool::new(false);
     let wait = WriteWait {
@@ -126,6 +126,8 @@ async fn start_dispatcher<'a>(
         let (kernel, problem) = (table.kernel.clone(), table.to_string());
         emit(&RunEvent::TableMissing { kernel, cases: table.cases, problem });
     }
+    // The run's clock starts here.
+    let budget = deadline.map(Deadline::rest);
     let is_resumed = resumed.is_some();
     let resumed = resumed.unwrap_or_default();
     let measured = resumed.measured_indices(&plan.cases);

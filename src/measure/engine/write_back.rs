@@ -180,9 +180,11 @@ impl WriteBack {
     /// left out. Returns the numbers of those that become suspicious.
     pub(super) fn add_outdated(&mut self, database: &Database) -> NewlySuspicious {
         let mut suspicious = NewlySuspicious::default();
-        for kernel in database.kernels_and_collectives().unwrap_or_default() {
+        for kernel in kernels_of(database) {
             let Some(ledger) = &self.ledger else { break };
-            let outdated = outdated_rows(database, &kernel, ledger).unwrap_or_default();
+            let Some(outdated) = readable(&kernel, outdated_rows(database, &kernel, ledger)) else {
+                continue;
+            };
             let of_other_runs = outdated.iter().filter(|row| row.run.as_ref() != Some(&self.run));
             for collections in of_other_runs.filter_map(|row| row.suspicious_collections) {
                 suspicious.cases += 1;
@@ -198,9 +200,10 @@ impl WriteBack {
     fn cases_of_other_ledgers(&self, database: &Database) -> BTreeSet<CaseId> {
         let mut cases = BTreeSet::new();
         let Some(ledger) = &self.ledger else { return cases };
-        for kernel in database.kernels_and_collectives().unwrap_or_default() {
-            let Ok(table) = database.kernel_csv(&kernel) else { continue };
-            let rows = row_cases(&kernel, &table).unwrap_or_default().into_iter();
+        for kernel in kernels_of(database) {
+            let Some(table) = readable(&kernel, database.kernel_csv(&kernel)) else { continue };
+            let Some(rows) = readable(&kernel, row_cases(&kernel, &table)) else { continue };
+            let rows = rows.into_iter();
             cases.extend(rows.filter_map(|row| {
                 let case = row.case.as_ref().ok()?.id();
                 let compared = ledger.compare_row(&TableRow::read_cells(&table, row), &case);
@@ -219,6 +222,21 @@ impl WriteBack {
             self.finished.entry(kernel).or_default().extend(cases);
         }
     }
+}
+
+/// Returns the kernels of a database; none if its folder cannot be read, which the next write reports.
+fn kernels_of(database: &Database) -> Vec<KernelName> {
+    database.kernels_and_collectives().unwrap_or_else(|error| {
+        tracing::error!(%error, "the tables cannot be listed");
+        Vec::new()
+    })
+}
+
+/// Returns the content of a table. A table that cannot be read keeps its rows: the log has the problem, and `db check` finds it.
+fn readable<T>(kernel: &KernelName, content: Result<T, DatabaseError>) -> Option<T> {
+    content
+        .inspect_err(|error| tracing::error!(%kernel, %error, "the table is not compared with the ledger"))
+        .ok()
 }
 
 /// Rows that were written from the ledger.

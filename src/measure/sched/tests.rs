@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     base::stats::SplitMix64,
-    kernel::{CaseOutcome, CollectionPurpose, Verdict},
+    kernel::{CaseOutcome, Cause, CollectionPurpose, Verdict},
 };
 
 mod case_faults;

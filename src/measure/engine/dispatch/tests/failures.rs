@@ -1,7 +1,7 @@
 //! Failures of collections, devices and of the host: what is repeated, waited for, paused, or ends the run.
 
 use super::*;
-use crate::base::command_error::Failure;
+use crate::{base::command_error::Failure, kernel::cause::with_replaced_texts};
 
 #[test]
 fn collection_that_cannot_be_started_is_repeated() {
@@ -184,4 +184,33 @@ fn failing_device_is_paused_and_readmitted() {
         start.devices == [0] && (at..at + retry_in_s).contains(started)
     };
     assert_eq!(observed.started.iter().find(used), None);
+}
+
+/// A night with failures of every kind is the same if each cause has another text: only what is shown changes.
+#[test]
+fn texts_of_causes_decide_nothing() {
+    let night = || {
+        let fixture = Fixture::new(60);
+        let observed = fixture.run_all(&[0, 1], &|context, _, start| {
+            let failed = |verdict, exit| Ok(collection_result(context, start, verdict, exit));
+            match start.collection % 7 {
+                1 => (5.0, failed(Verdict::LostRecords, CollectionExit::Completed)),
+                2 => (5.0, failed(Verdict::Crashed, CollectionExit::Broken)),
+                3 => (1.0, missing_program()),
+                4 => (5.0, failed(Verdict::Throttled, CollectionExit::Completed)),
+                5 => (5.0, failed(Verdict::Rejected, CollectionExit::Completed)),
+                _ => (10.0, success(context, start)),
+            }
+        });
+        let outcomes = &observed.outcome.as_ref().expect("the run ended").outcomes;
+        let decided: Vec<(CaseId, Verdict, &str)> = outcomes
+            .iter()
+            .map(|(case, outcome)| (case.id().clone(), outcome.verdict, outcome.reason.cause.name()))
+            .collect();
+        (observed.exit(), decided, observed.started.len(), observed.reasons())
+    };
+    let (exit, decided, started, texts) = night();
+    let (other_exit, other_decided, other_started, other_texts) = with_replaced_texts(night);
+    assert_eq!((exit, decided, started), (other_exit, other_decided, other_started));
+    assert!(texts.is_disjoint(&other_texts), "{texts:?} {other_texts:?}");
 }

@@ -47,7 +47,7 @@ fn large_case_on_one_block_is_suspicious() {
     assert_eq!(on_one_block(&used, &case), None, "{case:?}");
     case.outputs = vec![Some(Tensor::new([1024, 1024], Dtype::Float))];
     let found = on_one_block(&used, &case).expect("a large case");
-    assert!(found.starts_with("it ran on one block, although its tensors have 4 MiB"), "{found}");
+    assert!(found.to_string().starts_with("it ran on one block, although its tensors have 4 MiB"), "{found}");
 }
 
 /// With an unknown number of blocks, cycles per block of one collection would be those of all blocks in another.

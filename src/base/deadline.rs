@@ -1,0 +1,19 @@
+//! Time at which a command ends its work.
+
+use std::time::{Duration, Instant};
+
+/// A deadline, made once when the command line is parsed, and passed on unchanged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    /// Returns the deadline in a number of seconds from now.
+    pub(crate) fn after(seconds: f64) -> Self {
+        Self(Instant::now() + Duration::from_secs_f64(seconds))
+    }
+
+    /// Returns the seconds until the deadline, 0 once it has passed.
+    pub(crate) fn rest(self) -> f64 {
+        self.0.saturating_duration_since(Instant::now()).as_secs_f64()
+    }
+}
