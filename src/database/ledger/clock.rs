@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Row, params};
 
-use super::{Ledger, LedgerError, WITH_SAMPLES, outcomes::read_outcome};
+use super::{
+    Ledger, LedgerError, WITH_SAMPLES,
+    outcomes::{parse_verdict, read_outcome},
+};
 use crate::{
     base::stats::CycleRate,
     kernel::{CacheState, CaseId, CaseOutcome, Cause, Verdict, WithdrawnAttempts},
@@ -64,7 +67,7 @@ fn read_cycle_rate(row: &Row<'_>) -> rusqlite::Result<StoredCycleRate> {
         number: row.get(4)?,
         device: row.get(5)?,
         software: row.get(6)?,
-        verdict: row.get::<_, String>(7)?.parse().unwrap_or(Verdict::Noisy),
+        verdict: parse_verdict(row.get_ref(7)?.as_str()?)?,
         rate: CycleRate { per_microsecond: row.get(8)?, error: row.get(9)? },
         cycles: Some(row.get(10)?).filter(|cycles: &f64| *cycles > 0.0),
     })

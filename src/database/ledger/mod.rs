@@ -52,7 +52,7 @@ const WITH_SAMPLES: &str = "'ok', 'noisy', 'suspicious'";
 const READ_PRAGMAS: &str = "PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192";
 
 /// Version of [`SCHEMA`], which each ledger has in `user_version`. It grows with every change of the tables.
-const LAYOUT: i64 = 13;
+const LAYOUT: i64 = 14;
 const SCHEMA: &str = include_str!("ledger.sql");
 
 #[derive(Debug)]
