@@ -252,7 +252,7 @@ mod tests {
                     (1, 'r', 1, 0, 1, 'old', 'hot'), (2, 'r', 2, 0, 1, NULL, 'hot'), (3, 'r', 3, 0, 1, 'new', 'hot'),
                     (4, 'r', 4, 0, 1, 'old', 'hot'), (5, 'r', 5, 0, 1, NULL, 'hot'), (6, 'r', 6, 0, 1, 'old', 'cold');
                     INSERT INTO attempts (collection, case_id, launched, verdict, cause, remarks, counters, cycle_rate, cycle_rate_error)
-                    SELECT collection, '00000000000000aa', 1, 'ok', '', '[]', 1700.0, 0.001 FROM collections;";
+                    SELECT collection, '00000000000000aa', 1, 'ok', '{}', '[]', '[]', 1700.0, 0.001 FROM collections;";
         rusqlite::Connection::open(&path).and_then(|opened| opened.execute_batch(rows)).expect("rows");
         let collections = |rates: Result<Vec<StoredCycleRate>, LedgerError>| {
             rates.expect("rates").iter().map(|stored| stored.collection).collect::<Vec<_>>()
