@@ -23,7 +23,7 @@ use crate::{
         command_error::CommandError,
         count_text::format_count,
         exit::ExitStatus,
-        print::{print_data, print_note},
+        print::print_note,
         result_file::ResultFile,
         shell_argument::{host_option, quoted_argument},
         suggest::did_you_mean_or,
@@ -44,7 +44,8 @@ use crate::{
     },
     profile::DeviceEvidence,
     show::{
-        grid::{GridRequest, grid_json, grid_notes, grid_shapes, grid_table},
+        emit::emit,
+        grid::{GridRecord, GridRequest, grid_notes, grid_shapes, grid_table},
         grid_plot::coverage_plot,
     },
 };
@@ -207,16 +208,13 @@ fn add_rows(
         options.shapes || (options.dry_run && (options.steps.is_requested() || options.audit.is_requested()));
     let request =
         GridRequest { models: &options.models, seed: options.seed, dry_run: options.dry_run, has_shapes };
-    match options.format {
-        OutputFormat::Json => print_data(&grid_json(&kernels, &request)),
-        OutputFormat::Plain => {
-            let width = options.wide.width();
-            print_data(&grid_table(&kernels, width));
-            if has_shapes {
-                print_data(&grid_shapes(&kernels, width));
-            }
-        }
-    }
+    let records: Vec<GridRecord<'_>> =
+        kernels.iter().map(|kernel| GridRecord::new(kernel, &request)).collect();
+    emit(options.format, &records, |_| {
+        let width = options.wide.width();
+        let shapes = if has_shapes { grid_shapes(&kernels, width) } else { String::new() };
+        grid_table(&kernels, width) + &shapes
+    });
     grid_notes(&kernels).iter().for_each(|note| print_note(note));
     print_note(&summary(options, device, target.kind(), &kernels));
     if let Some(plot) = plot {

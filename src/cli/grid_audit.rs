@@ -15,13 +15,8 @@ use crate::{
         fill_preview::coverage_of,
     },
     base::{
-        assets::AssetFiles,
-        command_error::CommandError,
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-        shell_argument::quoted_path,
-        suggest::did_you_mean_or,
+        assets::AssetFiles, command_error::CommandError, count_text::format_count, exit::ExitStatus,
+        print::print_note, shell_argument::quoted_path, suggest::did_you_mean_or,
     },
     cases::grid::{
         AxisAudit, GridAuditor, KernelAudit,
@@ -30,8 +25,9 @@ use crate::{
     database::Database,
     kernel::{KernelName, catalogue::Catalogue, default_memory_budget, device::DeviceProfile},
     show::{
-        audit::{audit_json, audit_table},
-        question_audit::{question_json, question_table},
+        audit::{audit_table, axis_records},
+        emit::emit,
+        question_audit::{QuestionRecord, question_table},
     },
 };
 
@@ -144,11 +140,8 @@ fn audit_workloads(
         return Err(CommandError::bad_input(format!("no workload has a question about `{missing}`"), hint));
     }
     audited.retain(|row| wanted.is_empty() || wanted.iter().any(|kernel| row.kernel == kernel.as_str()));
-    print_data(&if options.format == OutputFormat::Json {
-        question_json(&audited)
-    } else {
-        question_table(&audited, options.wide.width())
-    });
+    let records: Vec<QuestionRecord<'_>> = audited.iter().map(QuestionRecord::new).collect();
+    emit(options.format, &records, |_| question_table(&audited, options.wide.width()));
     let answered = audited.iter().filter(|row| row.is_answered()).count();
     print_note(&format!(
         "{answered} of {} answered as the density standard requires",
@@ -195,11 +188,10 @@ fn audited_kernels(
 }
 
 fn print_audits(options: &AuditOptions, audits: &[KernelAudit<'_>]) -> ExitStatus {
-    match options.format {
-        OutputFormat::Json => print_data(&audit_json(audits)),
-        OutputFormat::Plain if audits.is_empty() => {}
-        OutputFormat::Plain => print_data(&audit_table(audits, options.wide.width())),
-    }
+    emit(options.format, &axis_records(audits), |_| match audits {
+        [] => String::new(),
+        _ => audit_table(audits, options.wide.width()),
+    });
     for KernelAudit { kernel, unread, .. } in audits.iter().filter(|audit| audit.unread > 0) {
         let rows = format_count(*unread, "row");
         print_note(&format!("{kernel}: {rows} ignored, which the catalogue cannot read"));

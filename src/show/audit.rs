@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     cases::grid::{AxisAudit, AxisGap, AxisGroup, KernelAudit},
@@ -108,43 +109,95 @@ fn format_key(axis: &AxisAudit<'_>, group: &AxisGroup) -> String {
     pairs.collect::<Vec<_>>().join(", ")
 }
 
-/// Formats a line of JSON for each axis.
-pub(crate) fn audit_json(kernels: &[KernelAudit<'_>]) -> String {
-    let mut text = String::new();
-    for audit in kernels {
-        for axis in &audit.axes {
-            let short = &axis.shortfall;
-            let object = json!({
-                "kernel": audit.kernel.as_str(), "axis": axis.axis.name, "standard": axis.axis.standard.name,
-                "measured_rows": audit.measured, "planned_rows": audit.planned, "unread_rows": audit.unread,
-                "least": axis.range.map(|range| range.0), "greatest": axis.range.map(|range| range.1),
-                "values": axis.values, "planned": axis.planned, "missing_ends": short.ends,
-                "missing_required": short.required, "gaps": gaps_json(&short.gaps), "missing": short.points,
-                "proposed": axis.proposed, "groups": groups_json(axis), "complete": axis.is_complete(),
-            });
-            let _ = writeln!(text, "{object}");
+/// An audited axis of a kernel in JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AxisRecord<'a> {
+    axis: &'a str,
+    complete: bool,
+    gaps: Vec<GapRecord>,
+    greatest: Option<i64>,
+    groups: Option<GroupsRecord<'a>>,
+    kernel: &'a str,
+    least: Option<i64>,
+    measured_rows: usize,
+    missing: &'a [i64],
+    missing_ends: &'a [i64],
+    missing_required: &'a [i64],
+    planned: &'a [i64],
+    planned_rows: usize,
+    proposed: &'a [i64],
+    standard: &'a str,
+    unread_rows: usize,
+    values: usize,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct GapRecord {
+    allowed: String,
+    from: i64,
+    to: i64,
+}
+
+/// Numbers of all and of complete groups, and the incomplete ones.
+#[derive(Serialize, JsonSchema)]
+struct GroupsRecord<'a> {
+    complete: usize,
+    incomplete: Vec<GroupRecord<'a>>,
+    names: Vec<&'a str>,
+    total: usize,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct GroupRecord<'a> {
+    key: &'a [i64],
+    proposed: &'a [i64],
+    values: usize,
+}
+
+/// Returns a record for each axis.
+pub(crate) fn axis_records<'a>(kernels: &'a [KernelAudit<'a>]) -> Vec<AxisRecord<'a>> {
+    let axes = kernels.iter().flat_map(|audit| audit.axes.iter().map(move |axis| (audit, axis)));
+    axes.map(|(audit, axis)| AxisRecord {
+        axis: &axis.axis.name,
+        complete: axis.is_complete(),
+        gaps: axis.shortfall.gaps.iter().map(GapRecord::new).collect(),
+        greatest: axis.range.map(|range| range.1),
+        groups: (!axis.groups.is_empty()).then(|| GroupsRecord::new(axis)),
+        kernel: audit.kernel.as_str(),
+        least: axis.range.map(|range| range.0),
+        measured_rows: audit.measured,
+        missing: &axis.shortfall.points,
+        missing_ends: &axis.shortfall.ends,
+        missing_required: &axis.shortfall.required,
+        planned: &axis.planned,
+        planned_rows: audit.planned,
+        proposed: &axis.proposed,
+        standard: &axis.axis.standard.name,
+        unread_rows: audit.unread,
+        values: axis.values,
+    })
+    .collect()
+}
+
+impl GapRecord {
+    fn new(gap: &AxisGap) -> Self {
+        Self { allowed: gap.allowed.to_string(), from: gap.from, to: gap.to }
+    }
+}
+
+impl<'a> GroupsRecord<'a> {
+    fn new(axis: &'a AxisAudit<'a>) -> Self {
+        let incomplete = axis.groups.iter().filter(|group| !group.is_complete);
+        let record = |group: &'a AxisGroup| GroupRecord {
+            key: &group.key,
+            proposed: &group.proposed,
+            values: group.values,
+        };
+        Self {
+            complete: count_complete(&axis.groups),
+            incomplete: incomplete.map(record).collect(),
+            names: group_names(axis),
+            total: axis.groups.len(),
         }
     }
-    text
-}
-
-fn gaps_json(gaps: &[AxisGap]) -> Vec<Value> {
-    let gaps = gaps.iter();
-    gaps.map(|AxisGap { from, to, allowed }| json!({"from": from, "to": to, "allowed": allowed.to_string()}))
-        .collect()
-}
-
-/// Returns the numbers of all and of complete groups, and the incomplete ones.
-fn groups_json(axis: &AxisAudit<'_>) -> Value {
-    if axis.groups.is_empty() {
-        return Value::Null;
-    }
-    let incomplete = axis.groups.iter().filter(|group| !group.is_complete);
-    let incomplete: Vec<Value> = incomplete
-        .map(|group| json!({"key": group.key, "values": group.values, "proposed": group.proposed}))
-        .collect();
-    json!({
-        "names": group_names(axis), "total": axis.groups.len(), "complete": count_complete(&axis.groups),
-        "incomplete": incomplete,
-    })
 }

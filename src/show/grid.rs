@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     cases::grid::{AxisRange, CandidateSource, MutationCount, RejectCount, RejectReason, SelectedRows},
@@ -115,45 +116,85 @@ pub(crate) struct GridRequest<'a> {
     pub has_shapes: bool,
 }
 
-/// Formats a line of JSON for each kernel (JSON Lines).
-pub(crate) fn grid_json(kernels: &[SelectedRows<'_>], request: &GridRequest<'_>) -> String {
-    let lines = kernels.iter().map(|kernel| {
-        let rejected: Vec<Value> = kernel.rejected().into_iter().map(reject_json).collect();
-        // Whole nanoseconds, so that rounding errors of the sum are not printed.
-        let fastest = kernel.fastest.map(|seconds| (seconds * 1e9).round() / 1e9);
-        let mut object = json!({
-            "kernel": kernel.kernel.as_str(), "candidates": kernel.candidates, "rows": kernel.rows(),
-            "rejected": rejected, "fastest_s": fastest, "seed": request.seed, "dry_run": request.dry_run,
+/// The candidates and rows of a kernel in JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct GridRecord<'a> {
+    candidates: u64,
+    /// Rows of the database that mutations change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cases: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cases_unread: Option<u64>,
+    dry_run: bool,
+    /// Sum of the fastest possible times of the rows in seconds.
+    fastest_s: Option<f64>,
+    kernel: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    models: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mutations: Option<BTreeMap<&'a str, MutationCount>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranges: Option<BTreeMap<String, AxisRange>>,
+    rejected: Vec<RejectRecord<'a>>,
+    rows: usize,
+    seed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shapes: Option<Vec<ShapeRecord>>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct RejectRecord<'a> {
+    count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    example: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expression: Option<&'a str>,
+    reason: &'static str,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct ShapeRecord {
+    provenance: String,
+    shapes: String,
+}
+
+impl<'a> GridRecord<'a> {
+    pub(crate) fn new(kernel: &'a SelectedRows<'a>, request: &GridRequest<'a>) -> Self {
+        let source = &kernel.source;
+        let rejected = kernel.rejected().into_iter().map(|(reason, rejected)| RejectRecord {
+            count: rejected.count,
+            example: rejected.example,
+            expression: reason.expression(),
+            reason: reason.label(),
         });
-        match &kernel.source {
-            CandidateSource::Grid(_) => {
-                let range = |(name, AxisRange { least, greatest, values })| {
-                    (name, json!({"least": least, "greatest": greatest, "values": values}))
-                };
-                object["ranges"] =
-                    kernel.ranges().into_iter().map(range).collect::<BTreeMap<_, _>>().into_iter().collect();
-                object["models"] = json!(request.models);
-            }
-            CandidateSource::Listed(_) => object["models"] = json!(request.models),
-            CandidateSource::Mutation { cases, .. } => {
-                object["cases"] = cases.len().into();
-                object["cases_unread"] = kernel.unread.count.into();
-                let count = |(name, MutationCount { candidates, rows }): (&str, _)| {
-                    (name.to_owned(), json!({"candidates": candidates, "rows": rows}))
-                };
-                object["mutations"] = kernel.mutations().map(count).collect();
-            }
-        }
-        if request.has_shapes {
-            let mut shapes: Vec<Value> = Vec::new();
+        let cases = match source {
+            CandidateSource::Mutation { cases, .. } => Some(cases.len()),
+            CandidateSource::Grid(_) | CandidateSource::Listed(_) => None,
+        };
+        let shapes = || {
+            let mut shapes = Vec::new();
             kernel.for_each(|row| {
-                shapes.push(json!({"shapes": row.case.shapes(), "provenance": row.provenance()}));
+                shapes.push(ShapeRecord { provenance: row.provenance(), shapes: row.case.shapes() });
             });
-            object["shapes"] = shapes.into();
+            shapes
+        };
+        Self {
+            candidates: kernel.candidates,
+            cases,
+            cases_unread: cases.map(|_| kernel.unread.count),
+            dry_run: request.dry_run,
+            // Whole nanoseconds, so that rounding errors of the sum are not printed.
+            fastest_s: kernel.fastest.map(|seconds| (seconds * 1e9).round() / 1e9),
+            kernel: kernel.kernel.as_str(),
+            models: cases.is_none().then_some(request.models),
+            mutations: cases.map(|_| kernel.mutations().collect()),
+            ranges: matches!(source, CandidateSource::Grid(_)).then(|| kernel.ranges().into_iter().collect()),
+            rejected: rejected.collect(),
+            rows: kernel.rows(),
+            seed: request.seed,
+            shapes: request.has_shapes.then(shapes),
         }
-        format!("{object}\n")
-    });
-    lines.collect()
+    }
 }
 
 /// Formats the shapes of all rows, with the mean length of the keys of attention.
@@ -173,16 +214,6 @@ pub(crate) fn grid_shapes(kernels: &[SelectedRows<'_>], width: Option<usize>) ->
         });
     }
     FittedTable { columns, rows, ..FittedTable::default() }.print(width, false)
-}
-
-fn reject_json((reason, rejected): (&RejectReason, RejectCount)) -> Value {
-    let mut object = json!({"reason": reason.label(), "count": rejected.count});
-    for (key, text) in [("expression", reason.expression()), ("example", rejected.example.as_deref())] {
-        if let Some(text) = text {
-            object[key] = text.into();
-        }
-    }
-    object
 }
 
 /// Shortens a message of the shape rule, which lists every form of a kernel; JSON has all of it.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     answer::coverage::{AuditedAnswer, AuditedQuestion},
@@ -85,21 +86,33 @@ fn reason(row: &AuditedQuestion) -> String {
     }
 }
 
-/// Formats a line of JSON for each question.
-pub(crate) fn question_json(audited: &[AuditedQuestion]) -> String {
-    let lines = audited.iter().map(|row| {
+/// An audited question in JSON.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct QuestionRecord<'a> {
+    /// True if a row is to be added.
+    add: bool,
+    kernel: &'a str,
+    planned: bool,
+    reason: Option<String>,
+    shapes: &'a str,
+    state: &'static str,
+}
+
+impl<'a> QuestionRecord<'a> {
+    pub(crate) fn new(row: &'a AuditedQuestion) -> Self {
         let state = match row.state {
             AuditedAnswer::Measured => "measured",
             AuditedAnswer::Dense => "between_rows",
             AuditedAnswer::Sparse(_) => "too_far_apart",
             AuditedAnswer::Missing(_) => "missing",
         };
-        let reason = Some(reason(row)).filter(|reason| !reason.is_empty());
-        let object = json!({
-            "kernel": row.kernel, "shapes": row.shapes, "state": state, "reason": reason,
-            "planned": row.is_planned, "add": row.case.is_some(),
-        });
-        format!("{object}\n")
-    });
-    lines.collect()
+        Self {
+            add: row.case.is_some(),
+            kernel: &row.kernel,
+            planned: row.is_planned,
+            reason: Some(reason(row)).filter(|reason| !reason.is_empty()),
+            shapes: &row.shapes,
+            state,
+        }
+    }
 }

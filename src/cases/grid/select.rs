@@ -3,6 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::{
     Candidates, CaseBuilder, ExistingCases, RejectCount, RejectReason,
     definition::{CandidateSpace, Mutation, SlotTemplate},
@@ -53,14 +56,14 @@ pub struct SelectionRequest<'a> {
 }
 
 /// Range of an axis over the selected rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(crate) struct AxisRange {
     pub(crate) least: i64,
     pub(crate) greatest: i64,
     pub(crate) values: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MutationCount {
     pub(crate) candidates: u64,
     pub rows: u64,
