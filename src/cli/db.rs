@@ -1,20 +1,20 @@
 //! `npubench db`: copies, checks, normalizes, rebuilds and merges whole databases.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    slice,
+};
 
 use clap::{Args, Subcommand};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputFormat, OutputOptions, WideOption};
+use super::options::{AssetOptions, DataKindArg, DatabaseArgument, OutputOptions};
 use crate::{
-    base::{
-        command_error::CommandError,
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
+    base::{command_error::CommandError, count_text::format_count, exit::ExitStatus, print::print_note},
     database::{
-        Database, IssueSeverity, LintReport, NormalizeReport, check_ledger, copy_shapes, lint_database,
-        normalize_database, tables_left_out,
+        Database, IssueSeverity, LintIssue, LintReport, NormalizeReport, check_ledger, copy_shapes,
+        lint_database, normalize_database, tables_left_out,
     },
     measure::{
         evidence::{DatabaseComparison, compare_database},
@@ -22,10 +22,7 @@ use crate::{
         rebuild::rebuild_database,
         reparse::check_evidence,
     },
-    show::{
-        merge::{merge_json, merge_text},
-        rebuild::{rebuild_json, rebuild_text},
-    },
+    show::{emit::emit, merge::merge_text, rebuild::rebuild_text},
 };
 
 /// Copies, checks, normalizes, rebuilds or merges whole databases
@@ -104,11 +101,11 @@ pub(super) struct NormalizeOptions {
     output: OutputOptions,
 }
 
-/// Rebuilds rows and tables from the ledger, and a damaged ledger from what can be read of it
+/// Rebuilds rows and tables from the ledger, and a damaged ledger from its copy and the evidence
 ///
-/// Results of the ledger whose row or table was deleted get their row again, with the shapes of the ledger. Of a damaged ledger,
-/// all rows that SQLite can read are copied into a new one; the damaged file stays beside it, and no table loses a result.
-/// Ends with 1 if something could not be rebuilt.
+/// Results of the ledger whose row or table was deleted get their row again, with the shapes of the ledger. Each run writes a copy
+/// of the ledger at its start and at its end. A damaged ledger is restored from this copy and from the evidence of later
+/// collections; the damaged file stays beside it, and no table loses a result. Ends with 1 if something could not be rebuilt.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   npubench db rebuild a3 --dry-run
@@ -121,8 +118,6 @@ pub(super) struct RebuildOptions {
     dry_run: bool,
     #[command(flatten)]
     output: OutputOptions,
-    #[command(flatten)]
-    wide: WideOption,
     #[command(flatten)]
     assets: AssetOptions,
 }
@@ -186,10 +181,7 @@ fn run_merge(options: &MergeOptions) -> Result<ExitStatus, CommandError> {
     if not_started > 0 {
         print_note(&format!("{} not started", format_count(not_started, "shard")));
     }
-    print_data(&match options.output.format {
-        OutputFormat::Plain => merge_text(&report),
-        OutputFormat::Json => merge_json(&report),
-    });
+    emit(options.output.format, slice::from_ref(&report), |_| merge_text(&report));
     let is_complete = report.is_complete() && not_started == 0;
     Ok(if is_complete { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
@@ -202,10 +194,7 @@ fn run_rebuild(options: &RebuildOptions) -> Result<ExitStatus, CommandError> {
     };
     let assets = options.assets.load()?;
     let report = rebuild_database(&database, &assets, !options.dry_run)?;
-    print_data(&match options.output.format {
-        OutputFormat::Plain => rebuild_text(&report, options.wide.width()),
-        OutputFormat::Json => rebuild_json(&report),
-    });
+    emit(options.output.format, slice::from_ref(&report), |_| rebuild_text(&report));
     Ok(if report.is_complete() { ExitStatus::Done } else { ExitStatus::SomeNotOk })
 }
 
@@ -213,17 +202,12 @@ fn run_copy(options: &CopyOptions) -> Result<ExitStatus, CommandError> {
     let source = Database::open(&options.source)?;
     let rows = copy_shapes(&source, &options.target, options.kind.into())?;
     let left_out = tables_left_out(&source, &options.target)?;
-    match options.output.format {
-        OutputFormat::Json => {
-            print_data(&format!("{}\n", serde_json::json!({"rows": rows, "left_out": left_out})));
+    emit(options.output.format, &[CopyRecord { rows, left_out }], |copied| {
+        for name in &copied[0].left_out {
+            print_note(&format!("{name} is left out: it is not the table of a kernel"));
         }
-        OutputFormat::Plain => {
-            for name in left_out {
-                print_note(&format!("{name} is left out: it is not the table of a kernel"));
-            }
-            print_data(&format!("{} copied into {}\n", format_count(rows, "row"), options.target.display()));
-        }
-    }
+        format!("{} copied into {}\n", format_count(rows, "row"), options.target.display())
+    });
     Ok(ExitStatus::Done)
 }
 
@@ -241,23 +225,15 @@ fn run_check(options: &LintOptions) -> Result<ExitStatus, CommandError> {
     checked.add_issues(of_ledger.into_iter().chain(issues).chain(evidence).collect());
     let [errors, warnings, notes] = [IssueSeverity::Error, IssueSeverity::Warning, IssueSeverity::Note]
         .map(|severity| checked.count_severity(severity));
-    print_data(&match options.output.format {
-        OutputFormat::Plain => issue_lines(folder, &checked),
-        OutputFormat::Json => {
-            let findings = checked.remarks.iter().map(|remark| {
-                serde_json::json!({
-                    "file": remark.file, "line": remark.line, "severity": remark.kind.severity().as_str(),
-                    "kind": remark.kind.as_str(), "text": remark.text,
-                })
-            });
-            let findings: Vec<serde_json::Value> = findings.collect();
-            let all = serde_json::json!({
-                "files": checked.files, "errors": errors, "warnings": warnings, "notes": notes,
-                "findings": findings, "production_not_compared": production_rows,
-            });
-            format!("{all}\n")
-        }
-    });
+    let record = CheckRecord {
+        files: checked.files,
+        errors,
+        warnings,
+        notes,
+        findings: checked.remarks.iter().map(FindingRecord::from).collect(),
+        production_not_compared: production_rows,
+    };
+    emit(options.output.format, &[record], |_| issue_lines(folder, &checked));
     print_note(&format!(
         "{}, {}, {} in {} of {}",
         format_count(errors, "error"),
@@ -286,17 +262,9 @@ fn issue_lines(folder: &Path, checked: &LintReport) -> String {
 fn run_normalize(options: &NormalizeOptions) -> Result<ExitStatus, CommandError> {
     let folder = &options.database.folder()?;
     let all = normalize_database(&Database::open(folder)?, options.dry_run)?;
-    print_data(&match options.output.format {
-        OutputFormat::Plain => {
-            all.iter().map(|report| change_lines(folder, report, options.dry_run)).collect()
-        }
-        OutputFormat::Json => {
-            let files = all.iter().map(|NormalizeReport { file, done, left, refused }| {
-                serde_json::json!({"file": file, "repaired": done, "left": left, "refused": refused})
-            });
-            let files: Vec<serde_json::Value> = files.collect();
-            format!("{}\n", serde_json::json!({"dry_run": options.dry_run, "files": files}))
-        }
+    let record = NormalizeRecord { dry_run: options.dry_run, files: &all };
+    emit(options.output.format, &[record], |_| {
+        all.iter().map(|report| change_lines(folder, report, options.dry_run)).collect()
     });
     let count = |of: fn(&NormalizeReport) -> bool| all.iter().filter(|report| of(report)).count();
     let (repaired, refused) = (count(|m| !m.done.is_empty()), count(|m| m.refused.is_some()));
@@ -320,6 +288,49 @@ fn change_lines(folder: &Path, report: &NormalizeReport, dry_run: bool) -> Strin
             format!("{}: {word}: {}\n", place(folder, &report.file, change.line), change.text)
         })
         .collect()
+}
+
+/// Copied rows in JSON.
+#[derive(Serialize, JsonSchema)]
+struct CopyRecord {
+    rows: usize,
+    /// Tables that are not those of a kernel.
+    left_out: Vec<String>,
+}
+
+/// Result of `db check` in JSON.
+#[derive(Serialize, JsonSchema)]
+struct CheckRecord<'a> {
+    files: usize,
+    errors: usize,
+    warnings: usize,
+    notes: usize,
+    findings: Vec<FindingRecord<'a>>,
+    /// Number of rows whose `Profiling` cells are not compared.
+    production_not_compared: usize,
+}
+
+/// A problem in JSON.
+#[derive(Serialize, JsonSchema)]
+struct FindingRecord<'a> {
+    file: &'a str,
+    line: u64,
+    severity: &'static str,
+    kind: &'static str,
+    text: &'a str,
+}
+
+impl<'a> From<&'a LintIssue> for FindingRecord<'a> {
+    fn from(LintIssue { file, line, kind, text }: &'a LintIssue) -> Self {
+        Self { file, line: *line, severity: kind.severity().as_str(), kind: kind.as_str(), text }
+    }
+}
+
+/// Repaired files in JSON.
+#[derive(Serialize, JsonSchema)]
+struct NormalizeRecord<'a> {
+    dry_run: bool,
+    files: &'a [NormalizeReport],
 }
 
 /// `folder/file:line`; control characters of a file name become `?`, so that it stays on one line.

@@ -3,6 +3,8 @@
 use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::options::{
     AssetOptions, DATABASE_VARIABLE, DataKindArg, OutputFormat, OutputOptions, check_device,
@@ -15,7 +17,7 @@ use crate::{
         count_text::format_count,
         exit::ExitStatus,
         files::ScratchFolder,
-        print::{print_data, print_note},
+        print::print_note,
         shell_argument::{host_option, quoted_path},
     },
     database::{
@@ -36,7 +38,7 @@ use crate::{
         profile_records::{BadProfile, divide_readable, left_out_files, read_records},
         profiles_without_records, stack_of_profile,
     },
-    show::kernel_gaps::ProfileGaps,
+    show::{emit::emit, kernel_gaps::ProfileGaps},
 };
 
 /// Number of paths that the next commands repeat.
@@ -496,33 +498,56 @@ fn print_result(
     let sum = |of: fn(&MergeReport) -> usize| merged.values().map(of).sum::<usize>();
     let (added, updated, same) = (sum(|m| m.added), sum(|m| m.updated), sum(|m| m.same));
     let kept = sum(|m| m.kept);
-    if options.output.format == OutputFormat::Json {
-        let summary = serde_json::json!({
-            "files": files, "records": records, "kernels": merged, "left_out": skipped,
-            "added": added, "updated": updated, "unchanged": same, "kept": kept,
-            "device": device.name, "device_source": device.source, "dry_run": options.dry_run,
-        });
-        print_data(&format!("{summary}\n"));
-        return;
-    }
-    for line in skipped {
-        print_note(line);
-    }
-    print_note(&format!("device {} ({})", device.name, device.source));
-    if kept > 0 {
-        let keep = if kept == 1 { "row keeps" } else { "rows keep" };
-        print_note(&format!(
-            "{kept} {keep} more evidence: the profile has fewer ranks or records of them, or no counters; \
-             `--replace` replaces them"
-        ));
-    }
-    let dry_run = if options.dry_run { "dry run, nothing is written: " } else { "" };
-    print_data(&format!(
-        "{dry_run}{} of {} in {}: {}, {} added, {updated} updated, {same} unchanged\n",
-        format_count(records, "record"),
-        format_count(files, "file"),
-        options.db.display(),
-        format_count(merged.len(), "kernel"),
-        format_count(added, "row")
-    ));
+    let record = IngestRecord {
+        files,
+        records,
+        kernels: merged,
+        left_out: skipped,
+        added,
+        updated,
+        unchanged: same,
+        kept,
+        device: &device.name,
+        device_source: &device.source,
+        dry_run: options.dry_run,
+    };
+    emit(options.output.format, &[record], |_| {
+        skipped.iter().for_each(|line| print_note(line));
+        print_note(&format!("device {} ({})", device.name, device.source));
+        if kept > 0 {
+            let keep = if kept == 1 { "row keeps" } else { "rows keep" };
+            print_note(&format!(
+                "{kept} {keep} more evidence: the profile has fewer ranks or records of them, or no counters; \
+                 `--replace` replaces them"
+            ));
+        }
+        let dry_run = if options.dry_run { "dry run, nothing is written: " } else { "" };
+        format!(
+            "{dry_run}{} of {} in {}: {}, {} added, {updated} updated, {same} unchanged\n",
+            format_count(records, "record"),
+            format_count(files, "file"),
+            options.db.display(),
+            format_count(merged.len(), "kernel"),
+            format_count(added, "row")
+        )
+    });
+}
+
+/// Result of an ingest in JSON.
+#[derive(Serialize, JsonSchema)]
+struct IngestRecord<'a> {
+    files: usize,
+    records: u64,
+    /// Rows by kernel.
+    kernels: &'a BTreeMap<String, MergeReport>,
+    /// Descriptions of what adds no row.
+    left_out: &'a [String],
+    added: usize,
+    updated: usize,
+    unchanged: usize,
+    /// Rows that have more evidence than the profile.
+    kept: usize,
+    device: &'a str,
+    device_source: &'a str,
+    dry_run: bool,
 }

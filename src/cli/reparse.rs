@@ -3,18 +3,17 @@
 use clap::Args;
 
 use super::{
-    options::{AssetOptions, DatabaseFolder, OutputFormat, OutputOptions, WideOption},
+    options::{AssetOptions, DatabaseFolder, OutputOptions, WideOption},
     runs::{find_run, past_runs},
 };
 use crate::{
-    base::{
-        command_error::CommandError,
-        exit::ExitStatus,
-        print::{print_data, print_note},
-    },
+    base::{command_error::CommandError, exit::ExitStatus, print::print_note},
     database::Database,
     measure::reparse::reparse_runs,
-    show::reparse::{reparse_json, reparse_summary, reparse_table},
+    show::{
+        emit::emit,
+        reparse::{reparse_summary, reparse_table},
+    },
 };
 
 /// Assesses collections again from their artefacts, and compares the result with the ledger
@@ -60,13 +59,9 @@ pub(super) fn run(options: &ReparseOptions) -> Result<ExitStatus, CommandError> 
     };
     let assets = options.assets.load()?;
     let report = reparse_runs(&database, &mut ledger, &assets, run, options.write)?;
-    match options.output.format {
-        OutputFormat::Json => print_data(&reparse_json(&report)),
-        OutputFormat::Plain => {
-            print_data(&reparse_table(&report, options.wide.width()));
-            print_data(&reparse_summary(&report));
-        }
-    }
+    emit(options.output.format, std::slice::from_ref(&report), |_| {
+        reparse_table(&report, options.wide.width()) + &reparse_summary(&report)
+    });
     Ok(match report.is_complete() {
         true => ExitStatus::Done,
         false => ExitStatus::SomeNotOk,

@@ -3,23 +3,21 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{
     measurement_options::WARM_UP,
     option_values::{DeviceList, parse_devices},
     options::{
-        AssetOptions, CacheOption, DatabaseFolder, FilterOption, KernelFilter, OutputFormat, OutputOptions,
-        PythonOption, parse_case_prefix,
+        AssetOptions, CacheOption, DatabaseFolder, FilterOption, KernelFilter, OutputOptions, PythonOption,
+        parse_case_prefix,
     },
     plan::devices_of_host,
 };
 use crate::{
     base::{
-        command_error::CommandError,
-        count_text::format_count,
-        exit::ExitStatus,
-        print::{print_data, print_note},
+        command_error::CommandError, count_text::format_count, exit::ExitStatus, print::print_note,
         shell_argument::quoted_path,
     },
     cases::plan::{InitialCosts, LaunchCount, PlannedCase, UpdateMode},
@@ -31,6 +29,7 @@ use crate::{
         fleet::{ShardPlan, require_merged_shards},
         run_plan::plan_of_database,
     },
+    show::emit::emit,
 };
 
 /// Cuts the plan of a run into shards of about equal predicted time, for several hosts
@@ -127,6 +126,34 @@ fn note_replaced_plan(database: &Database, earlier: &ShardPlan) {
     ));
 }
 
+/// A shard of a plan in JSON.
+#[derive(Serialize, JsonSchema)]
+struct ShardRecord<'a> {
+    plan: &'a str,
+    /// From 1.
+    shard: usize,
+    /// Number of shards of the plan.
+    shards: usize,
+    cases: usize,
+    /// Seconds that its cases take on one device.
+    device_s: f64,
+    /// Seconds that its run takes on the devices of one host.
+    predicted_s: f64,
+}
+
+impl ShardRecord<'_> {
+    fn line(&self, devices: usize) -> String {
+        format!(
+            "{}/{}: {}, {} on {}\n",
+            self.shard,
+            self.shards,
+            format_count(self.cases, "case"),
+            format_duration(self.predicted_s),
+            format_count(devices, "device")
+        )
+    }
+}
+
 pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
     let assets = options.assets.load()?;
     let catalogue = Catalogue::load(&assets)?;
@@ -167,22 +194,15 @@ pub(super) fn run(options: &ShardOptions) -> Result<ExitStatus, CommandError> {
             shard.cases.binary_search_by(|case| case.as_str().cmp(planned.case.id().as_str())).is_ok()
         };
         let cases: Vec<PlannedCase> = plan.cases.iter().filter(is_of_shard).cloned().collect();
-        let seconds = predict(&cases);
-        print_data(&match options.output.format {
-            OutputFormat::Json => format!(
-                "{}\n",
-                json!({
-                    "plan": id, "shard": number, "shards": count, "cases": shard.cases.len(),
-                    "device_s": shard.device_seconds, "predicted_s": seconds,
-                })
-            ),
-            OutputFormat::Plain => format!(
-                "{number}/{count}: {}, {} on {}\n",
-                format_count(shard.cases.len(), "case"),
-                format_duration(seconds),
-                format_count(devices.len(), "device")
-            ),
-        });
+        let record = ShardRecord {
+            plan: &id,
+            shard: number,
+            shards: count,
+            cases: shard.cases.len(),
+            device_s: shard.device_seconds,
+            predicted_s: predict(&cases),
+        };
+        emit(options.output.format, &[record], |records| records[0].line(devices.len()));
     }
     for row in &plan.unreadable_rows {
         print_note(&format!("left out: {row}"));

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Counts of rows changed by a merge of one kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct MergeReport {
     pub added: usize,
     pub updated: usize,

@@ -1,4 +1,4 @@
-//! `npubench db rebuild`: a readable ledger from a damaged one, and the rows that tables have lost from the ledger alone.
+//! `npubench db rebuild`: a damaged ledger from its copy and the evidence, and the rows that tables have lost from the ledger alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,64 +6,117 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    base::command_error::CommandError,
-    measure::reparse::{compare_with_evidence, rebuild_rows, write_rows},
-};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::{
     base::{
         assets::AssetFiles,
-        files::{ScratchFolder, write_atomic_by},
+        command_error::CommandError,
+        files::{ScratchFolder, file_digest, write_atomic_by},
     },
     database::{
         Database, DatabaseError,
         ledger::{
-            Ledger, LedgerCopy, LedgerError, SalvagedLedger, copy_with_journal, journal_path, merge_ledgers,
-            salvage,
+            Ledger, LedgerCopy, LedgerError, NewCollection, copy_path, copy_with_journal, journal_path,
         },
     },
-    kernel::{CaseId, IdentifiedCase, case_of_signature, catalogue::Catalogue},
-    measure::evidence::missing_rows,
-    show::{
-        rebuild::{RebuildReport, SalvageReport},
-        reparse::MissingKernelRows,
+    kernel::{
+        CaseId, CollectionPurpose, IdentifiedCase, Nanos, SoftwareFingerprint, case_of_signature,
+        catalogue::Catalogue,
+        render::{Manifest, files},
+    },
+    measure::{
+        evidence::missing_rows,
+        reparse::{MissingKernelRows, WrittenRows, compare_with_evidence, rebuild_rows, write_rows},
     },
 };
 
-/// Salvages a damaged ledger, reads the results that it has lost or that differ again from the evidence, and adds the rows that the
-/// tables lack, with the ledger's results. If it does not `write`, it works on copies and reports what it would do. The caller holds
-/// the lock of the database.
+/// Result of `npubench db rebuild`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RebuildReport {
+    /// `None` for an intact ledger.
+    pub(crate) restored: Option<RestoredLedger>,
+    /// Cases with results in the ledger that had no row, by kernel.
+    #[serde(rename = "missing_rows")]
+    pub(crate) missing: Vec<MissingKernelRows>,
+    /// `None` if nothing is written.
+    pub(crate) written: Option<WrittenRows>,
+}
+
+/// Restoration of a damaged or lost ledger.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct RestoredLedger {
+    /// The damage, by SQLite.
+    pub(crate) problem: String,
+    /// Path of the damaged file after the rebuild; `None` if there was no file.
+    pub(crate) kept: Option<PathBuf>,
+    /// Number of collections that the copy lacked, and that the folders of their runs have.
+    pub(crate) added_collections: usize,
+    /// Number of collections that were compared with their evidence.
+    pub(crate) compared_collections: usize,
+    /// Number of attempts that were read from it, because the copy lacked them or had other values.
+    pub(crate) changed_attempts: usize,
+    /// Number of collections, or of their cases, whose evidence cannot be used.
+    pub(crate) without_evidence: usize,
+}
+
+impl RebuildReport {
+    /// Returns true if no row or table was lost, or remains so.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.restored.as_ref().is_none_or(|restored| restored.without_evidence == 0)
+            && self.missing.iter().all(|missing| missing.rebuilt == missing.cases)
+            && self.written.as_ref().is_none_or(|written| written.unwritten.is_empty())
+    }
+}
+
+/// Restores a damaged or lost ledger from its copy and the evidence, and adds the rows that the tables lack, with the ledger's
+/// results. If it does not `write`, it works on copies and reports what it would do. The caller holds the lock of the database.
 ///
-/// Fails if there is no ledger, and if nothing of a damaged one can be read; it is left as it is.
+/// Fails if there is neither a ledger nor a copy, and if a damaged ledger has no intact copy; it is left as it is.
 pub(crate) fn rebuild_database(
     database: &Database,
     assets: &AssetFiles,
     writes: bool,
 ) -> Result<RebuildReport, CommandError> {
     let path = database.ledger_path();
-    if !path.exists() {
-        return Err(CommandError::bad_input(
-            format!("`{}` has no ledger, from which its rows could be rebuilt", database.folder().display()),
-            "a ledger is written by `npubench run`; rows of production profiles are read again by `npubench ingest PROFILE`",
-        ));
-    }
     let scratch = ScratchFolder::create().map_err(CommandError::no_temporary_folder)?;
     let catalogue = Catalogue::load(assets)?;
-    let salvaged = salvage_ledger(database, scratch.path(), (&catalogue, assets))?;
-    let used = match &salvaged {
-        Some(SalvagedFile { report, file }) if writes => {
-            replace_damaged(&path, file, &report.kept)?;
-            path
+    let (mut restored, mut used) = (None, path.clone());
+    if let Some(problem) = problem_of_ledger(database)? {
+        let file = scratch.path().join("restored.db");
+        let report = restore_ledger(database, problem, &file, (&catalogue, assets))?;
+        if writes {
+            replace_ledger(&path, &file, report.kept.as_deref())?;
+        } else {
+            used = file;
         }
-        Some(SalvagedFile { file, .. }) => file.clone(),
-        None => path,
-    };
+        restored = Some(report);
+    }
     let mut ledger = if writes { Ledger::open(&used)? } else { Ledger::open_to_read(&used)? };
     let order = ledger.planned_order()?;
     let lost = add_lost_rows(database, &ledger, &catalogue, &order, writes)?;
-    let written =
-        writes.then(|| write_rows(database, &mut ledger, &catalogue, &lost.insertable)).transpose()?;
-    Ok(RebuildReport { salvage: salvaged.map(|salvaged| salvaged.report), missing: lost.missing, written })
+    let mut written = None;
+    if writes {
+        written = Some(write_rows(database, &mut ledger, &catalogue, &lost.insertable)?);
+        ledger.write_copy()?;
+    }
+    Ok(RebuildReport { restored, missing: lost.missing, written })
+}
+
+/// Returns the damage of the ledger; `None` for an intact one. Fails for a database that never had a ledger.
+fn problem_of_ledger(database: &Database) -> Result<Option<String>, CommandError> {
+    let path = database.ledger_path();
+    match Ledger::find_damage(&path) {
+        Ok(None) if path.exists() => Ok(None),
+        Ok(None) if copy_path(&path).exists() => Ok(Some("the file is missing".to_owned())),
+        Ok(None) => Err(CommandError::bad_input(
+            format!("`{}` has no ledger, from which its rows could be rebuilt", database.folder().display()),
+            "a ledger is written by `npubench run`; rows of production profiles are read again by `npubench ingest PROFILE`",
+        )),
+        Ok(Some(problem)) | Err(LedgerError::Damaged { problem, .. }) => Ok(Some(problem)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Cases with results in the ledger that had no row.
@@ -112,32 +165,23 @@ pub(crate) fn add_lost_rows(
     Ok(lost)
 }
 
-/// Ledger with what could be read of a damaged one and of the evidence, in a scratch folder.
-struct SalvagedFile {
-    report: SalvageReport,
-    file: PathBuf,
-}
-
-/// Salvages the ledger if it is damaged, into a new file of the scratch folder; `None` for an intact one.
-fn salvage_ledger(
+/// Writes the ledger's copy into `file`, adds the collections that the folders of its runs have, and compares all collections with
+/// their evidence.
+fn restore_ledger(
     database: &Database,
-    scratch: &Path,
+    problem: String,
+    file: &Path,
     (catalogue, assets): (&Catalogue, &AssetFiles),
-) -> Result<Option<SalvagedFile>, CommandError> {
+) -> Result<RestoredLedger, CommandError> {
     let path = database.ledger_path();
-    let problem = match Ledger::find_damage(&path) {
-        Ok(None) => return Ok(None),
-        Ok(Some(problem)) | Err(LedgerError::Damaged { problem, .. }) => problem,
-        Err(error) => return Err(error.into()),
+    let copy = copy_path(&path);
+    let checked = match copy.exists() {
+        true => LedgerCopy::create(&copy, file).err().map(|error| error.to_string()),
+        false => Some(format!("there is no copy `{}`", copy.display())),
     };
-    // SQLite may change the file that it opens.
-    let copy = scratch.join("damaged.db");
-    copy_with_journal(&path, &copy).map_err(file_error("copy", &path))?;
-    let read = scratch.join("read.db");
-    let salvaged: SalvagedLedger = salvage(&copy, &read)?;
-    if salvaged.is_empty() {
+    if let Some(problem_of_copy) = checked {
         return Err(CommandError::bad_input(
-            format!("nothing of the damaged ledger `{}` can be read: {problem}", path.display()),
+            format!("the ledger `{}` is damaged: {problem}; and {problem_of_copy}", path.display()),
             format!(
                 "keep it under another name: `mv '{0}' '{0}.damaged'`; the CSVs keep their results, and `npubench run` measures what \
                  is missing",
@@ -145,36 +189,90 @@ fn salvage_ledger(
             ),
         ));
     }
-    // Cells may be wrong, and what SQLite could not read is in the evidence.
-    let mut ledger = Ledger::open(&read)?;
+    let mut ledger = Ledger::open(file)?;
+    let added_collections = add_recorded_collections(database, &mut ledger)?;
     let archived = ledger.archived_collections()?;
-    let compared =
-        compare_with_evidence(database, &mut ledger, catalogue, assets, (&archived, &BTreeSet::new()), true)?
-            .report;
-    let lost_results = ledger.count_lost_results()?;
-    drop(ledger);
-    // The newest attempt of a case is that with the greatest key, and attempts from the evidence have new keys.
-    let file = scratch.join("ordered.db");
-    let copy = LedgerCopy::create(&read, &scratch.join("checked.db"))?;
-    merge_ledgers(&[&copy], &scratch.join("union.db"), &file)?;
+    let nothing_lost = BTreeSet::new();
+    let evidence = (&archived[..], &nothing_lost);
+    let compared = compare_with_evidence(database, &mut ledger, catalogue, assets, evidence, true)?.report;
     let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-    let report = SalvageReport {
+    Ok(RestoredLedger {
         problem,
-        kept: path.with_added_extension(format!("damaged-{time}")),
-        salvaged,
-        compared: compared.collections,
-        changed: compared.differences.len(),
+        kept: path.exists().then(|| path.with_added_extension(format!("damaged-{time}"))),
+        added_collections,
+        compared_collections: compared.collections,
+        changed_attempts: compared.differences.len(),
         without_evidence: compared.left.len(),
-        lost_results,
-    };
-    Ok(Some(SalvagedFile { report, file }))
+    })
+}
+
+/// A line of a run's `events.jsonl` about a collection.
+#[derive(Deserialize)]
+struct CollectionEvent {
+    at: String,
+    event: String,
+    collection: u32,
+    devices: Vec<u32>,
+    purpose: CollectionPurpose,
+    predicted_s: Option<f64>,
+    outcome: Option<String>,
+}
+
+/// Adds the collections of known runs that a copy of the ledger lacks, as the files of the runs describe them; returns their number.
+/// One without evidence, which a kill or a full disk left, has no attempts, so that its cases are measured again.
+fn add_recorded_collections(database: &Database, ledger: &mut Ledger) -> Result<usize, CommandError> {
+    let mut added = 0;
+    for run in ledger.list_runs()? {
+        let run = run.run;
+        let known: BTreeSet<u32> =
+            ledger.run_collections(&run)?.iter().map(|collection| collection.number).collect();
+        // A run that was never recorded has no file.
+        let Ok(events) = fs::read_to_string(database.run_folder(&run).join("events.jsonl")) else { continue };
+        let mut keys: BTreeMap<u32, i64> = BTreeMap::new();
+        // Other events have other keys, and the last line may be cut off.
+        for event in events.lines().filter_map(|line| serde_json::from_str::<CollectionEvent>(line).ok()) {
+            let Ok(at) = event.at.parse::<jiff::Timestamp>() else { continue };
+            let (number, at) =
+                (event.collection, Nanos(i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)));
+            let folder = database.collection_folder(&run, number);
+            match (event.event.as_str(), keys.get(&number)) {
+                ("collection_started", None) if !known.contains(&number) => {
+                    let manifest = fs::read(folder.join(files::MANIFEST)).ok();
+                    let manifest = manifest.and_then(|text| serde_json::from_slice::<Manifest>(&text).ok());
+                    let Some(manifest) = manifest else { continue };
+                    let key = ledger.begin_collection(&NewCollection {
+                        run: &run,
+                        number,
+                        devices: &event.devices,
+                        purpose: event.purpose,
+                        cache: manifest.cache(),
+                        predicted: event.predicted_s.unwrap_or_default(),
+                        started: at,
+                    })?;
+                    keys.insert(number, key);
+                    added += 1;
+                }
+                ("collection_finished", Some(&key)) => {
+                    let outcome = event.outcome.unwrap_or_else(|| "done".to_owned());
+                    ledger.finish_collection(key, at, &outcome, &SoftwareFingerprint::default(), &[])?;
+                    if let Ok(digest) = file_digest(&folder.join(files::EVIDENCE)) {
+                        ledger.set_archive(key, &digest)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(added)
 }
 
 /// Replaces a damaged ledger, which is kept under another name with its journal.
-fn replace_damaged(path: &Path, new: &Path, kept: &Path) -> Result<(), CommandError> {
-    copy_with_journal(path, kept)
-        .and_then(|_| fs::File::open(kept)?.sync_all())
-        .map_err(file_error("keep", path))?;
+fn replace_ledger(path: &Path, new: &Path, kept: Option<&Path>) -> Result<(), CommandError> {
+    if let Some(kept) = kept {
+        copy_with_journal(path, kept)
+            .and_then(|_| fs::File::open(kept)?.sync_all())
+            .map_err(file_error("keep", path))?;
+    }
     let mut new = fs::File::open(new).map_err(file_error("read", new))?;
     // The journal of the damaged file must not be applied to the new one.
     match fs::remove_file(journal_path(path)) {

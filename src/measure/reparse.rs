@@ -3,31 +3,244 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    path::Path,
 };
 
 use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 
-use crate::base::command_error::CommandError;
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::{
-    base::{assets::AssetFiles, files::ScratchFolder},
+    base::{
+        assets::AssetFiles, command_error::CommandError, count_text::format_count, files::ScratchFolder,
+        shell_argument::quoted_path, stats::median_of_sorted,
+    },
     database::{
-        AbsentRows, Database, LintIssue,
-        ledger::{AttemptChange, AttemptedCollection, Ledger},
+        AbsentRows, Database, LintIssue, LintIssueKind,
+        ledger::{AttemptChange, AttemptState, AttemptedCollection, Ledger},
     },
     kernel::{
-        CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, catalogue::Catalogue,
-        device::DeviceProfile,
+        CacheState, CaseId, CaseOutcome, ControlReading, IdentifiedCase, KernelName, Launch,
+        catalogue::Catalogue, device::DeviceProfile, render::files::EVIDENCE,
     },
     measure::{
         engine::{AssessmentRules, ReassessedCollection, find_changes, rewrite_rows},
         evidence::{MissingRows, missing_rows},
         verify::LowClocks,
     },
-    show::reparse::{AttemptDifference, LeftEvidence, MissingKernelRows, ReparseReport, WrittenRows},
 };
 
 /// Number of collections whose assessments are in memory at once.
 const AT_ONCE: usize = 64;
+
+/// Collections that were assessed again from their artefacts.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct ReparseReport {
+    /// Number of assessed collections and of their attempts in the ledger.
+    pub(crate) collections: usize,
+    pub(crate) attempts: usize,
+    /// Collections without a launch, which have nothing to assess.
+    pub(crate) not_launched: usize,
+    pub(crate) differences: Vec<AttemptDifference>,
+    /// Number of collections whose control kernels have other readings in the ledger.
+    pub(crate) other_controls: usize,
+    /// Number of collections whose software the evidence has, and the ledger has not.
+    pub(crate) other_software: usize,
+    pub(crate) left: Vec<LeftEvidence>,
+    /// Cases with results in the ledger that had no row, by kernel.
+    #[serde(rename = "missing_rows")]
+    pub(crate) missing: Vec<MissingKernelRows>,
+    /// `None` if nothing is written.
+    pub(crate) written: Option<WrittenRows>,
+}
+
+/// Cases of a kernel with results in the ledger that had no row.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct MissingKernelRows {
+    pub(crate) kernel: String,
+    pub(crate) has_table: bool,
+    pub(crate) cases: usize,
+    /// Number of the rows that were rebuilt.
+    pub(crate) rebuilt: usize,
+}
+
+impl MissingKernelRows {
+    /// Returns what was missing, as the begin of a sentence.
+    pub(crate) fn place_text(&self) -> String {
+        let (kernel, cases) = (&self.kernel, format_count(self.cases, "case"));
+        match self.has_table {
+            true => format!("{cases} of {kernel} with results in the ledger had no row"),
+            false => format!("the table of {kernel} was missing, with {cases} of the ledger"),
+        }
+    }
+}
+
+/// Rows that were written from the artefacts.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct WrittenRows {
+    pub(crate) rows: usize,
+    /// Attempts that the comparison of clocks withdrew afterwards.
+    pub(crate) withdrawn: usize,
+    pub(crate) unwritten: Vec<UnwrittenTable>,
+}
+
+/// Table that could not be written.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct UnwrittenTable {
+    pub(crate) kernel: String,
+    pub(crate) problem: String,
+}
+
+/// Evidence that cannot be assessed again: that of a collection or of one of its cases.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct LeftEvidence {
+    pub(crate) run: String,
+    /// Number of the collection in its run.
+    pub(crate) collection: u32,
+    /// `None` for all cases of the collection.
+    #[schemars(with = "Option<String>")]
+    pub(crate) case: Option<CaseId>,
+    pub(crate) problem: String,
+}
+
+/// An attempt whose evidence gives another result than the ledger has.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AttemptDifference {
+    pub(crate) run: String,
+    pub(crate) collection: u32,
+    #[schemars(with = "String")]
+    pub(crate) case: CaseId,
+    pub(crate) kernel: String,
+    /// Names of the properties that differ.
+    pub(crate) differs: Vec<&'static str>,
+    pub(crate) before: Option<AttemptSummary>,
+    pub(crate) after: AttemptSummary,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct AttemptSummary {
+    verdict: String,
+    pub(crate) reason: String,
+    pub(crate) samples: usize,
+    /// Of the accepted samples.
+    pub(crate) median_us: Option<f64>,
+    is_withdrawn: bool,
+}
+
+impl AttemptSummary {
+    fn new(state: &AttemptState) -> Self {
+        let accepted = state.launches.iter().filter(|launch| launch.is_accepted);
+        let mut samples: Vec<i64> = accepted.map(|launch: &Launch| launch.duration.0).collect();
+        samples.sort_unstable();
+        Self {
+            verdict: state.outcome.verdict.to_string(),
+            reason: state.outcome.reason.to_string(),
+            samples: samples.len(),
+            median_us: median_of_sorted(&samples).map(|median| median / 1_000.0),
+            is_withdrawn: state.is_withdrawn,
+        }
+    }
+
+    pub(crate) fn verdict_text(&self) -> String {
+        format!("{}{}", self.verdict, if self.is_withdrawn { " (withdrawn)" } else { "" })
+    }
+
+    /// Returns verdict, number of samples and their median.
+    fn text(&self) -> String {
+        let median = self.median_us.map_or_else(String::new, |us| format!(", {} x {us:.3} us", self.samples));
+        self.verdict_text() + &median
+    }
+}
+
+impl AttemptDifference {
+    /// Returns what the ledger has and what follows from the evidence.
+    fn text(&self) -> String {
+        let ledger = self.before.as_ref().map_or_else(|| "no attempt".to_owned(), AttemptSummary::text);
+        format!(
+            "{} {}: the ledger has {ledger}, and the evidence gives {}; {}",
+            self.kernel,
+            self.case,
+            self.after.text(),
+            match self.differs.as_slice() {
+                ["attempt"] => "the attempt is missing".to_owned(),
+                differs => format!("different: {}", differs.join(", ")),
+            }
+        )
+    }
+
+    pub(crate) fn new(run: &str, collection: u32, change: &AttemptChange) -> Self {
+        let AttemptChange { case, kernel, before, after, .. } = change;
+        let differs = match before {
+            None => vec!["attempt"],
+            Some((_, before)) => [
+                ("verdict", before.outcome.verdict != after.outcome.verdict),
+                ("reason", before.outcome.reason != after.outcome.reason),
+                ("samples", before.launches != after.launches),
+                ("launched", before.launched != after.launched),
+                ("counters", before.counters != after.counters),
+                ("operator", before.task.operator != after.task.operator),
+                ("task", (&before.task.state, &before.task.core) != (&after.task.state, &after.task.core)),
+                ("cycles", before.cycle_rate != after.cycle_rate),
+                ("withdrawn", before.is_withdrawn != after.is_withdrawn),
+            ]
+            .into_iter()
+            .filter_map(|(name, differs)| differs.then_some(name))
+            .collect(),
+        };
+        Self {
+            run: run.to_owned(),
+            collection,
+            case: case.clone(),
+            kernel: kernel.clone(),
+            before: before.as_ref().map(|(_, before)| AttemptSummary::new(before)),
+            after: AttemptSummary::new(after),
+            differs,
+        }
+    }
+}
+
+impl ReparseReport {
+    /// Returns true if all evidence could be used, and the ledger and the rows are what follows from it.
+    pub(crate) fn is_complete(&self) -> bool {
+        let is_equal = match &self.written {
+            Some(written) => written.unwritten.is_empty(),
+            None => self.differences.is_empty() && self.other_controls == 0 && self.other_software == 0,
+        };
+        let has_all_rows = self.missing.iter().all(|missing| missing.rebuilt == missing.cases);
+        is_equal && has_all_rows && self.left.is_empty()
+    }
+
+    /// Returns an issue for each attempt that does not follow from its evidence, for control readings and software that do not,
+    /// and for each collection or case whose evidence cannot be used.
+    pub(crate) fn issues(&self, database: &Database) -> Vec<LintIssue> {
+        let db = quoted_path(database.folder());
+        let name =
+            |path: &Path| path.strip_prefix(database.folder()).unwrap_or(path).to_string_lossy().into_owned();
+        let evidence = |run: &str, number| name(&database.collection_folder(run, number).join(EVIDENCE));
+        let issue = |file, kind, text| LintIssue { file, line: 1, kind, text };
+        let differences = self.differences.iter().map(|found| {
+            let AttemptDifference { run, collection, .. } = found;
+            let text = format!("{}: `npubench reparse {run} --db {db} --write` replaces it", found.text());
+            issue(evidence(run, *collection), LintIssueKind::EvidenceMismatch, text)
+        });
+        let left = self.left.iter().map(|LeftEvidence { run, collection, case, problem }| {
+            let case = case.as_ref().map_or_else(String::new, |case| format!("case {case}: "));
+            let text = format!("not assessed again: {case}{problem}");
+            issue(evidence(run, *collection), LintIssueKind::NotCompared, text)
+        });
+        let others = [
+            (self.other_controls, "other readings of their control kernels than the ledger"),
+            (self.other_software, "their software in the evidence alone"),
+        ];
+        let others = others.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| {
+            let collections = format_count(count, "collection");
+            let text = format!("{collections} with {what}: `npubench reparse --db {db} --write` stores them");
+            issue(name(&database.ledger_path()), LintIssueKind::EvidenceMismatch, text)
+        });
+        differences.chain(left).chain(others).collect()
+    }
+}
 
 /// Compares the attempts of a run, or of all runs, with their artefacts by the rules of this version. If it `writes`,
 /// it replaces those that differ and writes all rows that differ from the ledger, also those that an interrupted call
@@ -162,8 +375,7 @@ fn reassess(
 ) -> Option<Result<ReassessedCollection, String>> {
     let AttemptedCollection { collection: key, run, number, cache, archive, has_launches } = collection;
     let Some(digest) = archive else {
-        let problem =
-            "the ledger has no SHA-256 of its evidence, which was not written or is of an earlier version";
+        let problem = "the ledger has no SHA-256 of its evidence, which was not written";
         return has_launches.then(|| Err(problem.to_owned()));
     };
     let unpacked = scratch.path().join(key.to_string());
@@ -257,7 +469,11 @@ pub(super) fn write_rows(
         }
     }
     let written = rewrite_rows(database, ledger, unplanned)?;
-    let unwritten = written.unwritten.into_iter();
-    let unwritten = unwritten.map(|(kernel, problem)| (kernel.as_str().to_owned(), problem)).collect();
-    Ok(WrittenRows { rows: written.rows, withdrawn, unwritten })
+    Ok(WrittenRows { rows: written.rows, withdrawn, unwritten: unwritten_tables(written.unwritten) })
+}
+
+pub(super) fn unwritten_tables(unwritten: BTreeMap<KernelName, String>) -> Vec<UnwrittenTable> {
+    let table =
+        |(kernel, problem): (KernelName, String)| UnwrittenTable { kernel: kernel.to_string(), problem };
+    unwritten.into_iter().map(table).collect()
 }

@@ -374,6 +374,9 @@ impl RunContext {
         let mut sink = RunRecorder::new(screen, &folder, &attempted);
         let started = Instant::now();
         let outcome = engine::execute_run(request, &mut |event: &RunEvent| sink.on_event(event))?;
+        if let Err(error) = ledger.write_copy() {
+            print_note(&format!("warning: {error}; the ledger has all results, its copy is older"));
+        }
         if options.update == UpdateMode::Missing
             && let Some(used) = ledger.run_software(run)?
         {

@@ -1,11 +1,8 @@
 //! `npubench db rebuild`: rows from the ledger alone, and a readable ledger from a damaged one.
 
 use std::{
-    fs::{self, File, Permissions},
-    os::unix::{
-        fs::{FileExt as _, PermissionsExt as _},
-        process::CommandExt as _,
-    },
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::Path,
     process::Command,
 };
@@ -13,25 +10,9 @@ use std::{
 use rusqlite::Connection;
 
 use crate::{
-    context::{Context, LIFELIKE_RUN, STEADY_RUN},
+    context::{Context, STEADY_RUN},
     kill_resume::{ingested, tables},
 };
-
-/// Variable that runs all damages.
-const CAMPAIGN: &str = "NPUBENCH_SALVAGE_CAMPAIGN";
-
-/// Numbers of SplitMix64 (Steele, Lea and Flood, 2014), the same for a seed.
-struct RandomNumbers(u64);
-
-impl RandomNumbers {
-    /// Returns a number from `first` up to, but without `end`.
-    fn between(&mut self, first: u64, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        first + (mixed ^ (mixed >> 31)) % (end - first)
-    }
-}
 
 fn measured() -> Context {
     let context = ingested();
@@ -104,64 +85,6 @@ fn deleted_table_and_row_are_rebuilt_from_the_ledger_alone() {
     assert_eq!(again.stdout, "the ledger is intact, and each of its results has a row\n");
 }
 
-/// Overwrites the root page of an index, so that SQLite reports damage although every table can be read.
-fn damage_an_index(ledger: &Path) {
-    let connection = Connection::open(ledger).expect("a ledger");
-    let sql = "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE type = 'index' AND tbl_name = 'attempts'";
-    let (page, size): (u64, u64) = connection
-        .query_row(sql, [], |row| {
-            Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
-        })
-        .expect("an index");
-    drop(connection);
-    let file = File::options().write(true).open(ledger).expect("a file");
-    file.write_all_at(&vec![0xA5; size as usize], (page - 1) * size).expect("written");
-}
-
-/// The results of an earlier version of CANN are lost and come back from the evidence: they stay the earlier ones of their cases.
-#[test]
-fn restored_results_are_not_newer_than_those_behind_them() {
-    let context = ingested();
-    let upgraded = context.write("upgraded.yaml", "software: {cann: 9.9}\n");
-    let upgraded = upgraded.to_str().expect("text");
-    let kernels = ["--kernels", "Add,SwiGlu", "--update", "all"];
-    let first = [&LIFELIKE_RUN[..], &kernels, &["--seed", "1"]].concat();
-    let second = [&LIFELIKE_RUN[..], &kernels, &["--seed", "2", "--rehearsal-faults", upgraded]].concat();
-    for arguments in [first, second] {
-        let ran = context.run(&arguments);
-        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-    }
-    let ledger = context.path("db/.npubench/ledger.db");
-    let (rows, expected) = (tables(&context), attempts(&ledger));
-    let lost = "DELETE FROM launch_lists WHERE attempt IN (SELECT attempt FROM attempts JOIN collections USING (collection)
-                    WHERE run = (SELECT min(run) FROM runs));
-                DELETE FROM attempts WHERE collection IN (SELECT collection FROM collections
-                    WHERE run = (SELECT min(run) FROM runs));";
-    Connection::open(&ledger).expect("a ledger").execute_batch(lost).expect("deleted");
-    assert!(attempts(&ledger).len() < expected.len());
-    damage_an_index(&ledger);
-    // The table is lost, too, and comes back from the restored ledger.
-    fs::remove_file(context.path("db/Add.csv")).expect("removed");
-    let ran = context.run(&["db", "rebuild", "db"]);
-    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
-    assert_eq!(attempts(&ledger), expected);
-    let without_add = |tables: Vec<(String, String)>| -> Vec<(String, String)> {
-        tables.into_iter().filter(|(name, _)| name != "Add.csv").collect()
-    };
-    assert_eq!(without_add(tables(&context)), without_add(rows), "an older result has replaced a row");
-    let added = context.rows("db", "Add").len();
-    assert!(added > 0);
-    assert!(
-        ran.stdout.contains(&format!("the table of Add was missing, with {added} cases")),
-        "{}",
-        ran.stdout
-    );
-    assert!(ran.stdout.contains(&format!("{added} rows written from the ledger")), "{}", ran.stdout);
-    assert!(ran.stdout.contains("`npubench ingest PROFILE` fills"), "{}", ran.stdout);
-    let checked = context.run(&["db", "check", "db"]);
-    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
-}
-
 #[test]
 fn database_without_a_ledger_cannot_be_rebuilt() {
     let context = ingested();
@@ -184,97 +107,83 @@ fn a_removed_or_emptied_ledger_is_an_issue() {
     fs::write(&ledger, "").expect("emptied");
     checked(1, "ledger.db:1: error: the file is empty; `npubench db rebuild ");
     checked(1, "ledger.db:1: note: rows are not compared with the ledger: it is empty [not-compared]");
-    let ran = context.run(&["db", "rebuild", "db"]);
-    assert_eq!(ran.code, 3, "{}", ran.stdout);
-    let problem = "nothing of the damaged ledger `ROOT/db/.npubench/ledger.db` can be read";
-    assert!(ran.stderr.contains(problem), "{}", ran.stderr);
-    assert_eq!(fs::metadata(&ledger).expect("kept").len(), 0);
     fs::remove_file(&ledger).expect("removed");
-    checked(1, "warning: the ledger is missing, although the folder has collections of 1 run:");
+    checked(
+        1,
+        "although the folder has collections of 1 run: `npubench db rebuild db` restores it from its copy;",
+    );
+    fs::remove_file(context.path("db/.npubench/ledger.copy.db")).expect("removed");
+    checked(1, "although the folder has collections of 1 run: restore it from a backup;");
     // A clone of the tables alone has no folder of runs.
     fs::remove_dir_all(context.path("db/.npubench")).expect("removed");
     checked(0, "note: rows are not compared with the ledger: there is none, and ");
     assert_eq!(tables(&context), rows);
 }
 
-/// Pages that are overwritten, zeroed or cut off: the results come back from the evidence, and no row loses a cell.
+/// A run was killed, and its ledger is damaged: the copy of its start has the plan alone, and the evidence has the results.
 #[test]
-fn damaged_ledgers_are_salvaged_without_a_lost_result() {
+fn damaged_ledger_is_restored_from_its_copy_and_the_evidence() {
     let context = measured();
-    let ledger = context.path("db/.npubench/ledger.db");
-    let intact = fs::read(&ledger).expect("a ledger");
+    let [ledger, copy] = ["ledger.db", "ledger.copy.db"].map(|name| context.path("db/.npubench").join(name));
     let (rows, expected) = (tables(&context), attempts(&ledger));
-    let all = std::env::var_os(CAMPAIGN).is_some();
-    let (mut salvaged, mut unreadable) = (0, 0);
-    for seed in 0..if all { 200 } else { 5 } {
-        let mut random = RandomNumbers(seed);
-        fs::write(&ledger, &intact).expect("restored");
-        let file = File::options().write(true).open(&ledger).expect("a file");
-        let length = intact.len() as u64;
-        if seed % 3 == 0 {
-            file.set_len(random.between(length / 2, length)).expect("cut");
-        } else {
-            for _ in 0..random.between(1, 4) {
-                let bytes = vec![if seed % 3 == 1 { 0 } else { 0xA5 }; random.between(1, 9_000) as usize];
-                let offset = random.between(4096, length - 9_000);
-                file.write_all_at(&bytes, offset).expect("written");
-            }
+    let intact = fs::read(&ledger).expect("a ledger");
+    let of_start =
+        "DELETE FROM launch_lists; DELETE FROM attempts; DELETE FROM controls; DELETE FROM collections;
+                    DELETE FROM verdicts; DELETE FROM device_readings;
+                    UPDATE runs SET ended_ns = NULL, exit_code = NULL;";
+    for damage in ["first page", "cut", "removed"] {
+        fs::write(&copy, &intact).expect("written");
+        Connection::open(&copy).expect("a copy").execute_batch(of_start).expect("deleted");
+        let mut bytes = intact.clone();
+        match damage {
+            "first page" => bytes[..4096].fill(0xA5),
+            _ => bytes.truncate(intact.len() / 2),
         }
+        fs::write(&ledger, &bytes).expect("written");
+        if damage == "removed" {
+            fs::remove_file(&ledger).expect("removed");
+        }
+        let dry = context.run(&["db", "rebuild", "db", "--dry-run"]);
+        assert_eq!(dry.code, 0, "{damage}: {}{}", dry.stdout, dry.stderr);
+        assert!(dry.stdout.contains("it would be restored from its copy, with "), "{damage}: {}", dry.stdout);
+        assert_eq!(
+            fs::read(&ledger).ok(),
+            (damage != "removed").then_some(bytes),
+            "a dry run writes nothing"
+        );
         let ran = context.run(&["db", "rebuild", "db"]);
-        assert!(tables(&context) == rows, "seed {seed}: a row is changed: {}{}", ran.stdout, ran.stderr);
-        let checked = context.run(&["db", "check", "db"]);
-        match ran.code {
-            // Nothing can be read, which the hint explains; the damaged ledger is still there.
-            3 => {
-                unreadable += 1;
-                assert!(
-                    ran.stderr.contains("hint: keep it under another name"),
-                    "seed {seed}: {}",
-                    ran.stderr
-                );
-            }
-            code => {
-                salvaged += 1;
-                assert!(!checked.stdout.contains("damaged-ledger"), "seed {seed}: {}", checked.stdout);
-                let found = attempts(&ledger);
-                assert!(found.iter().all(|attempt| expected.contains(attempt)), "seed {seed}: other results");
-                if code == 0 {
-                    assert_eq!(found, expected, "seed {seed}: {}{}", ran.stdout, ran.stderr);
-                    assert_eq!(checked.code, 0, "seed {seed}: {}", checked.stdout);
-                }
-            }
-        }
+        assert_eq!(ran.code, 0, "{damage}: {}{}", ran.stdout, ran.stderr);
+        assert!(tables(&context) == rows, "{damage}: a row is changed: {}", ran.stdout);
+        assert_eq!(attempts(&ledger), expected, "{damage}: {}", ran.stdout);
+        assert_eq!(attempts(&copy), expected, "{damage}: the copy is renewed");
+        assert_eq!(context.run(&["db", "check", "db"]).code, 0, "{damage}");
+        let resumed = context.run(&["resume", "--db", "db"]);
+        assert_eq!(resumed.code, 0, "{damage}: {}{}", resumed.stdout, resumed.stderr);
+        assert_eq!(attempts(&ledger), expected, "{damage}: nothing is measured again");
     }
-    assert!(salvaged >= if all { 100 } else { 3 }, "{salvaged} salvaged, {unreadable} unreadable");
-    eprintln!("{salvaged} salvaged, {unreadable} unreadable");
+    let kept = fs::read_dir(context.path("db/.npubench")).expect("listed").filter(|entry| {
+        entry.as_ref().is_ok_and(|entry| entry.file_name().to_string_lossy().contains("damaged-"))
+    });
+    assert!(kept.count() > 0, "the damaged ledgers are kept");
 }
 
-/// SQLite reads nothing of a file whose first page was overwritten.
 #[test]
-fn ledger_with_a_damaged_first_page_is_salvaged() {
+fn damaged_ledger_without_an_intact_copy_is_left() {
     let context = measured();
-    let ledger = context.path("db/.npubench/ledger.db");
-    let intact = fs::read(&ledger).expect("a ledger");
-    let (rows, expected) = (tables(&context), attempts(&ledger));
-    for damage in [0..16, 16..100, 100..4096, 0..4096] {
-        for byte in [0, 0xA5] {
-            let mut bytes = intact.clone();
-            bytes[damage.clone()].fill(byte);
-            fs::write(&ledger, &bytes).expect("written");
-            let ran = context.run(&["db", "rebuild", "db"]);
-            assert_eq!(ran.code, 0, "{damage:?} {byte}: {}{}", ran.stdout, ran.stderr);
-            assert!(
-                tables(&context) == rows && attempts(&ledger) == expected,
-                "{damage:?} {byte}: {}",
-                ran.stdout
-            );
-            assert_eq!(context.run(&["db", "check", "db"]).code, 0, "{damage:?} {byte}");
+    let [ledger, copy] = ["ledger.db", "ledger.copy.db"].map(|name| context.path("db/.npubench").join(name));
+    let rows = tables(&context);
+    fs::write(&ledger, "no ledger").expect("written");
+    for content in [Some("no copy"), None] {
+        match content {
+            Some(content) => fs::write(&copy, content).expect("written"),
+            None => fs::remove_file(&copy).expect("removed"),
         }
+        let ran = context.run(&["db", "rebuild", "db"]);
+        assert_eq!(ran.code, 3, "{}{}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains("hint: keep it under another name"), "{}", ran.stderr);
+        assert_eq!(fs::read(&ledger).expect("kept"), b"no ledger");
     }
-    // A shorter file has no page with the definitions.
-    fs::write(&ledger, [&[0; 4096][..], &intact[4096..3 * 4096]].concat()).expect("written");
-    let ran = context.run(&["db", "rebuild", "db"]);
-    assert!(ran.code == 3 && ran.stderr.contains("hint: keep it under another name"), "{}", ran.stderr);
+    assert!(tables(&context) == rows);
 }
 
 /// Sets the permissions of a folder, its folders and its files.

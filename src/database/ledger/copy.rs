@@ -1,4 +1,5 @@
-//! Copies of ledgers: a ledger that another process may write, or that is damaged, is read from a copy.
+//! Copies of ledgers: the one beside each ledger, from which a damaged one is restored, and temporary ones of ledgers that another
+//! process may write.
 
 use std::{
     fs::{self, Permissions},
@@ -8,8 +9,9 @@ use std::{
 };
 
 use super::{Ledger, LedgerError};
+use crate::base::files::sync_folder;
 
-/// Checked copy of a ledger in the current layout; the ledger itself is not opened.
+/// Checked temporary copy of a ledger; the ledger itself is not opened.
 #[derive(Debug)]
 pub(crate) struct LedgerCopy {
     /// Path of the ledger.
@@ -55,6 +57,30 @@ impl LedgerCopy {
     pub(crate) fn open(&self) -> Result<Ledger, LedgerError> {
         Ledger::open(&self.copy).map_err(|error| error.with_path(&self.original))
     }
+}
+
+impl Ledger {
+    /// Replaces the copy beside the ledger, at [`copy_path`]. SQLite reads every row of the ledger for it, so a ledger with a
+    /// damaged row fails here and keeps its last copy.
+    pub(crate) fn write_copy(&self) -> Result<(), LedgerError> {
+        let path = copy_path(&self.path);
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let failed = |problem: String| LedgerError::Copy { path: self.path.clone(), problem };
+        let draft = tempfile::Builder::new().prefix(".npubench-").suffix(".tmp").tempfile_in(folder);
+        let draft = draft.map_err(|error| failed(error.to_string()))?;
+        self.connection
+            .execute("VACUUM INTO ?1", [draft.path().to_string_lossy()])
+            .map_err(self.sqlite_error())?;
+        let replaced =
+            draft.as_file().sync_all().and_then(|()| draft.persist(&path).map_err(|error| error.error));
+        replaced.map_err(|error| failed(error.to_string()))?;
+        sync_folder(folder).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// Returns the path of the copy of a ledger.
+pub(crate) fn copy_path(ledger: &Path) -> PathBuf {
+    ledger.with_file_name("ledger.copy.db")
 }
 
 /// Copies an SQLite file and the journal that SQLite rolls back when it opens the file; returns the length of the file in bytes.

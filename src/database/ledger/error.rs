@@ -28,7 +28,7 @@ pub enum LedgerError {
     /// Run whose id npubench did not create: ids are parts of paths and of shell scripts.
     #[error("the ledger `{}` has a run with the id {run:?}, expected letters, digits and `-`", .path.display())]
     InvalidRunId { path: PathBuf, run: String },
-    /// File that cannot be copied for a merge.
+    /// File that cannot be copied.
     #[error("the ledger `{}` cannot be copied: {problem}", .path.display())]
     Copy { path: PathBuf, problem: String },
     /// Ledgers with two histories of one run.
@@ -100,7 +100,7 @@ impl Failure for LedgerError {
                 let folder = path.ancestors().nth(2).unwrap_or(path);
                 let folder = quoted_path(if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
                 return format!(
-                    "`npubench db rebuild {folder}` copies what can be read into a new ledger and keeps the damaged one; the CSVs \
+                    "`npubench db rebuild {folder}` restores it from its copy and the evidence, and keeps the damaged one; the CSVs \
                      keep their results"
                 );
             }
@@ -108,7 +108,7 @@ impl Failure for LedgerError {
             Self::InvalidRunId { .. } => {
                 "no npubench wrote this id: use this ledger only if you trust its origin, and remove the run from it"
             }
-            Self::Copy { .. } => "check its permissions, and the free space of TMPDIR",
+            Self::Copy { .. } => "check its permissions, and the free space of its folder and of TMPDIR",
             Self::Contradiction { .. } => {
                 "a run has one ledger: if a folder was copied and continued in both places, merge the one whose results are to be kept"
             }

@@ -25,7 +25,7 @@ const FIXED_OF_RUN: [&str; 5] = ["kind", "seed", "started_ns", "host", "options"
 const FIXED_OF_COLLECTION: [&str; 5] = ["started_ns", "device", "gang", "purpose", "cache"];
 
 /// Numbers of the objects of a ledger.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct LedgerSize {
     pub(crate) runs: u64,
     pub(crate) collections: u64,

@@ -25,7 +25,6 @@ mod merge;
 mod outcomes;
 mod reassess;
 pub(crate) mod runs;
-mod salvage;
 mod software;
 #[cfg(test)]
 mod tests;
@@ -34,14 +33,13 @@ pub(crate) use attempts::AttemptState;
 pub(crate) use checks::{NewCheck, StoredCheck};
 pub(crate) use clock::{ClockOfRun, EqualAttempt, StoredCycleRate};
 pub(crate) use controls::StoredControl;
-pub(crate) use copy::{LedgerCopy, copy_with_journal, journal_path};
+pub(crate) use copy::{LedgerCopy, copy_path, copy_with_journal, journal_path};
 pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};
 use launch_lists::unreadable_launches;
 pub(crate) use merge::{LedgerSize, merge_ledgers};
 pub(crate) use reassess::{AttemptChange, AttemptedCollection, StoredAttempt};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
-pub(crate) use salvage::{SalvagedLedger, SalvagedTable, salvage};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
 
 /// SQL list of the verdicts with samples, see [`Verdict::has_samples`](crate::kernel::Verdict::has_samples).

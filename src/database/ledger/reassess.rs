@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Transaction, params};
 
 use super::{
-    AttemptState, Ledger, LedgerError, WITH_SAMPLES,
+    AttemptState, Ledger, LedgerError,
     attempts::{insert_attempt, insert_case},
     launch_lists::read_launches,
     measurements::read_cache,
@@ -88,17 +88,6 @@ impl Ledger {
                 cache: read_cache(row, 4)?,
             })
         })
-    }
-
-    /// Returns the number of verdicts of measured cases whose run has no attempt at them: a salvaged ledger has lost these.
-    pub(crate) fn count_lost_results(&self) -> Result<usize, LedgerError> {
-        let sql = format!(
-            "SELECT count(*) FROM verdicts v WHERE v.verdict IN ({WITH_SAMPLES}) AND NOT EXISTS (
-                 SELECT 1 FROM attempts a JOIN collections c USING (collection)
-                 WHERE c.run = v.run AND a.case_id = v.case_id)"
-        );
-        let counts: Vec<i64> = self.read_rows(&sql, [], |row| row.get(0))?;
-        Ok(counts.first().map_or(0, |count| usize::try_from(*count).unwrap_or_default()))
     }
 
     /// Returns the attempts of a collection, in their order.

@@ -327,9 +327,9 @@ fn views_have_a_row_for_each_launch() {
     assert_eq!(stored_launches(&path, &attempts), launches);
 }
 
-/// A launch list that is no list, or has another length, is damage that names the attempt; a salvage leaves that attempt out alone.
+/// A launch list that is no list, or has another length, is damage that names the attempt.
 #[test]
-fn damaged_launch_lists_are_found_and_left_out_by_a_salvage() {
+fn damaged_launch_lists_are_found() {
     let lists = [
         ("durations_ns = '[1,2'", "attempt 2"),
         ("durations_ns = '[1,2]'", "a list of 2 values for 3 launches"),
@@ -338,7 +338,7 @@ fn damaged_launch_lists_are_found_and_left_out_by_a_salvage() {
     ];
     for (change, named) in lists {
         let folder = tempfile::tempdir().expect("a folder");
-        let [path, salvaged] = ["ledger.db", "salvaged.db"].map(|name| folder.path().join(name));
+        let path = folder.path().join("ledger.db");
         let attempts = ledger_with_launches(&path, &[vec![100, 120], vec![7, 8, 9], vec![90, 80]]);
         assert_eq!(Ledger::find_damage(&path).expect("read"), None);
         let opened = Connection::open(&path).expect("opened");
@@ -351,10 +351,32 @@ fn damaged_launch_lists_are_found_and_left_out_by_a_salvage() {
         let error =
             Ledger::open(&path).expect("a ledger").case_attempts(&attempts[1].case).expect_err("damage");
         assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
-        salvage(&path, &salvaged).expect("salvaged");
-        let rest = [attempts[0].clone(), attempts[2].clone()];
-        assert_eq!(stored_launches(&salvaged, &rest), rest.map(|attempt| attempt.launches));
-        let lost = Ledger::open(&salvaged).expect("a ledger").case_attempts(&attempts[1].case).expect("read");
-        assert!(lost.is_empty(), "{lost:?}");
     }
+}
+
+/// A copy has every row. A ledger with an unreadable page keeps its last copy.
+#[test]
+fn copy_beside_the_ledger_has_its_rows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ledger.db");
+    let attempts = ledger_with_launches(&path, &[vec![100, 120], vec![7, 8, 9]]);
+    Ledger::open(&path).expect("a ledger").write_copy().expect("copied");
+    let copy = copy_path(&path);
+    assert_eq!(launch_rows(&copy), expected_rows(&attempts));
+    assert_eq!(stored_launches(&copy, &attempts), stored_launches(&path, &attempts));
+    let before = fs::read(&copy).expect("a copy");
+    let page: u64 = Connection::open(&path)
+        .and_then(|opened| {
+            let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'attempts'";
+            opened.query_row(sql, [], |row| row.get::<_, i64>(0))
+        })
+        .expect("a page")
+        .cast_unsigned();
+    let mut bytes = fs::read(&path).expect("a ledger");
+    let start = usize::try_from((page - 1) * 4096).expect("a place");
+    bytes[start..start + 4096].fill(0xA5);
+    fs::write(&path, bytes).expect("written");
+    Ledger::open(&path).expect("a ledger").write_copy().expect_err("damage");
+    assert_eq!(fs::read(&copy).expect("a copy"), before);
+    assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 2, "no temporary file is left");
 }

@@ -20,10 +20,11 @@ use crate::{
     base::{
         count_text::format_count,
         files::{FileError, read_regular, read_regular_text},
+        shell_argument::quoted_path,
         table::{format::quote_cell, raw_records::LFS},
         yaml::check_yaml,
     },
-    database::ledger::{Ledger, LedgerError},
+    database::ledger::{Ledger, LedgerError, copy_path},
     kernel::{DataKind, KernelName},
 };
 
@@ -176,13 +177,17 @@ fn folders_of_runs(folder: &Path) -> usize {
 /// Returns the issue of a ledger that was removed, although the folder has the collections of its runs.
 fn missing_ledger(folder: &Path, path: &Path, runs: usize) -> LintIssue {
     let runs = format_count(runs, "run");
+    let restore = match copy_path(path).exists() {
+        true => format!("`npubench db rebuild {}` restores it from its copy", quoted_path(folder)),
+        false => "restore it from a backup".to_owned(),
+    };
     LintIssue {
         file: path.strip_prefix(folder).unwrap_or(path).to_string_lossy().into_owned(),
         line: 1,
         kind: LintIssueKind::MissingLedger,
         text: format!(
-            "the ledger is missing, although the folder has collections of {runs}: restore it from a backup; rows keep their \
-             results, but these runs can neither be shown nor compared with them"
+            "the ledger is missing, although the folder has collections of {runs}: {restore}; rows keep their results, but these \
+             runs can neither be shown nor compared with them"
         ),
     }
 }

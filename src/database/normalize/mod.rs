@@ -6,6 +6,7 @@ use std::{collections::HashMap, path::Path};
 
 use csv::StringRecord;
 use duplicates::merge_rows;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// A change, or a contradiction that was left, with its location.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NormalizeChange {
     /// Line in the file before the change, from 1; 1 for changes of the whole file.
     pub line: u64,
@@ -33,9 +34,10 @@ pub struct NormalizeChange {
 }
 
 /// Changes of one file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NormalizeReport {
     pub file: String,
+    #[serde(rename = "repaired")]
     pub done: Vec<NormalizeChange>,
     /// Duplicates that contradict each other; all of them are kept.
     pub left: Vec<NormalizeChange>,

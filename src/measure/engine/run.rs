@@ -206,5 +206,8 @@ async fn store_plan(
         started: unix_time(),
     };
     commit(ledger, wait, |ledger| ledger.begin_run(&new, &all)).await?;
+    // With the plan in the copy, the collections of this run can be restored from their evidence. A failed copy keeps the earlier
+    // one, and the copy at the end of the run reports it.
+    let _ = ledger.write_copy();
     Ok(())
 }

@@ -21,7 +21,7 @@ const ERRORS: f64 = 3.0;
 const DEVICE_SD: f64 = 0.01;
 
 /// Level of one host.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub(crate) struct HostLevel {
     pub(crate) host: String,
     /// Difference from the median over all hosts in percent; positive if the host is slower. Of two hosts, the difference of

@@ -6,6 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use super::{
     ShardPlan,
     evidence_files::{Archives, EvidenceCopy, sync_file_system},
@@ -31,9 +34,9 @@ use crate::{
         engine::rewrite_rows,
         evidence::{HostLevel, host_levels},
         rebuild::{LostRows, add_lost_rows},
+        reparse::{MissingKernelRows, WrittenRows, unwritten_tables},
         run_plan::{expert_skew_of, run_with_other_skew},
     },
-    show::{merge::MergeReport, reparse::WrittenRows},
 };
 
 /// Databases to merge.
@@ -47,6 +50,63 @@ pub(crate) struct MergeRequest<'a> {
     pub(crate) writes: bool,
     /// True if databases in use are left out; else they are refused.
     pub(crate) skips_used: bool,
+}
+
+/// What a merge found and wrote.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct MergeReport {
+    /// Folders whose ledgers were merged, with their sizes; the first is the target if it had a ledger.
+    pub(crate) ledgers: Vec<MergedLedger>,
+    /// Folders that have no ledger.
+    pub(crate) without_ledger: Vec<PathBuf>,
+    /// Databases that another npubench writes.
+    pub(crate) in_use: Vec<DatabaseInUse>,
+    pub(crate) before: LedgerSize,
+    pub(crate) after: LedgerSize,
+    /// True if the ledger of the target has the union already, byte by byte.
+    pub(crate) is_unchanged: bool,
+    /// Number of collections whose evidence was copied.
+    #[serde(rename = "copied_collections")]
+    pub(crate) copied: usize,
+    /// Cases with results in the ledger that had no row, by kernel.
+    #[serde(rename = "missing_rows")]
+    pub(crate) missing: Vec<MissingKernelRows>,
+    /// `None` if nothing is written.
+    pub(crate) written: Option<WrittenRows>,
+    pub(crate) hosts: Vec<HostsOfCache>,
+}
+
+/// A merged ledger with its size.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct MergedLedger {
+    folder: PathBuf,
+    size: LedgerSize,
+}
+
+/// Database that another npubench writes.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct DatabaseInUse {
+    pub(crate) folder: PathBuf,
+    /// Process that writes it.
+    pub(crate) owner: String,
+}
+
+/// Levels of the hosts with one state of the cache.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct HostsOfCache {
+    #[schemars(with = "String")]
+    pub(crate) cache: CacheState,
+    pub(crate) levels: Vec<HostLevel>,
+}
+
+impl MergeReport {
+    /// Returns true if every folder was merged, and every result has its row.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.in_use.is_empty()
+            && self.without_ledger.is_empty()
+            && self.missing.iter().all(|missing| missing.rebuilt == missing.cases)
+            && self.written.as_ref().is_none_or(|written| written.unwritten.is_empty())
+    }
 }
 
 /// A database with its ledger.
@@ -69,18 +129,7 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
     let found = open_sources(request, target.as_ref())?;
     check_alike(target.iter().chain(&found.databases))?;
     check_plans(target.as_ref(), &found.databases)?;
-    let mut report = MergeReport {
-        ledgers: Vec::new(),
-        without_ledger: Vec::new(),
-        in_use: found.in_use,
-        before: LedgerSize::default(),
-        after: LedgerSize::default(),
-        is_unchanged: false,
-        copied: 0,
-        missing: Vec::new(),
-        written: None,
-        hosts: Vec::new(),
-    };
+    let mut report = MergeReport { in_use: found.in_use, ..MergeReport::default() };
     let of_target = match &target {
         Some(target) => read_source(target, &scratch.path().join("target.db"))?,
         None => None,
@@ -103,8 +152,10 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
     }
     check_results(of_target.as_ref(), &sources)?;
     sources.splice(0..0, of_target);
-    report.ledgers =
-        sources.iter().map(|source| (source.database.folder().to_owned(), source.size)).collect();
+    report.ledgers = sources
+        .iter()
+        .map(|source| MergedLedger { folder: source.database.folder().to_owned(), size: source.size })
+        .collect();
     let merged = scratch.path().join("merged.db");
     let copies: Vec<&LedgerCopy> = sources.iter().map(|source| &source.copy).collect();
     report.after = merge_ledgers(&copies, &scratch.path().join("union.db"), &merged)?;
@@ -142,7 +193,7 @@ pub(crate) fn merge_databases(request: &MergeRequest<'_>) -> Result<MergeReport,
 /// Databases whose results are merged.
 struct FoundSources {
     databases: Vec<Database>,
-    in_use: Vec<(PathBuf, String)>,
+    in_use: Vec<DatabaseInUse>,
 }
 
 /// Opens the databases, each once, and without the target. Fails if one is in use, unless these are left out.
@@ -174,7 +225,7 @@ fn leave_out(
     request: &MergeRequest<'_>,
     database: &Database,
     owner: String,
-    in_use: &mut Vec<(PathBuf, String)>,
+    in_use: &mut Vec<DatabaseInUse>,
 ) -> Result<(), CommandError> {
     if !request.skips_used {
         return Err(CommandError::bad_input(
@@ -185,7 +236,7 @@ fn leave_out(
             ),
         ));
     }
-    in_use.push((database.folder().to_owned(), owner));
+    in_use.push(DatabaseInUse { folder: database.folder().to_owned(), owner });
     Ok(())
 }
 
@@ -440,10 +491,10 @@ fn write_rows(target: &Database, assets: &AssetFiles, report: &mut MergeReport) 
     let order = order_of_cases(&ledger)?;
     let LostRows { missing, insertable } = add_lost_rows(target, &ledger, &catalogue, &order, true)?;
     let written = rewrite_rows(target, &ledger, &insertable)?;
-    let unwritten = written.unwritten.into_iter();
-    let unwritten = unwritten.map(|(kernel, problem)| (kernel.as_str().to_owned(), problem)).collect();
     report.missing = missing;
+    let unwritten = unwritten_tables(written.unwritten);
     report.written = Some(WrittenRows { rows: written.rows, withdrawn: 0, unwritten });
+    ledger.write_copy()?;
     Ok(())
 }
 
@@ -465,12 +516,12 @@ fn order_of_cases(ledger: &Ledger) -> Result<BTreeMap<CaseId, usize>, LedgerErro
     Ok(cases.into_iter().enumerate().map(|(place, (_, case))| (case, place)).collect())
 }
 
-fn all_host_levels(ledger: &Ledger) -> Result<Vec<(CacheState, Vec<HostLevel>)>, CommandError> {
+fn all_host_levels(ledger: &Ledger) -> Result<Vec<HostsOfCache>, CommandError> {
     let mut all = Vec::new();
     for &cache in CacheState::ALL {
         let levels = host_levels(ledger, cache)?;
         if !levels.is_empty() {
-            all.push((cache, levels));
+            all.push(HostsOfCache { cache, levels });
         }
     }
     Ok(all)

@@ -12,7 +12,10 @@ mod slurm_programs;
 mod slurm_status;
 mod volcano;
 
-pub(crate) use merge::{MergeRequest, merge_databases, require_merged_shards, started_shards};
+pub(crate) use merge::{
+    DatabaseInUse, HostsOfCache, MergeReport, MergeRequest, merge_databases, require_merged_shards,
+    started_shards,
+};
 pub(crate) use shard_database::{ShardProgress, open_shard, shard_progress};
 pub(crate) use shard_plan::ShardPlan;
 pub(crate) use slurm_jobs::{
