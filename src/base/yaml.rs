@@ -180,8 +180,13 @@ fn greatest_number(name: &str) -> Option<u64> {
     }
 }
 
+/// Returns a value as YAML.
+///
+/// # Panics
+///
+/// If the value cannot be serialized, which is a defect: keys of maps that are no scalars.
 pub(crate) fn print<T: serde::Serialize>(value: &T) -> String {
-    serde_saphyr::to_string(value).unwrap_or_default()
+    serde_saphyr::to_string(value).expect("keys are scalars")
 }
 
 /// A mapping in the order of the file.

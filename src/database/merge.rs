@@ -234,7 +234,7 @@ pub(super) fn is_measured(table: &KernelCsv, row: usize) -> bool {
 }
 
 /// Returns true if the row has more evidence than the profile: more ranks, or as many and more records; counters where the
-/// profile has none. In a row of unknown evidence, as of earlier versions, a deviation shows several records.
+/// profile has none. In a row of unknown evidence, as other tools write it, a deviation shows several records.
 pub(super) fn has_less_evidence(
     table: &KernelCsv,
     row: usize,

@@ -70,7 +70,7 @@ impl RowCells {
     }
 }
 
-/// Origin of the interval that a row shows; empty in rows without one and in those of earlier versions.
+/// Origin of the interval that a row shows; empty in rows without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShownInterval {
     /// `None` also for a text that is no method.

@@ -56,7 +56,7 @@ impl ShardIdentity {
     pub(crate) fn store_in(&self, folder: &Path) -> Result<(), DatabaseError> {
         let state = folder.join(super::folder::STATE_FOLDER);
         fs::create_dir_all(&state).map_err(DatabaseError::io("create", &state))?;
-        let text = serde_json::to_string(self).unwrap_or_default() + "\n";
+        let text = serde_json::to_string(self).expect("numbers and texts are JSON") + "\n";
         Ok(write_atomic(&state.join(SHARD_FILE), text.as_bytes())?)
     }
 }

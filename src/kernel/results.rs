@@ -167,9 +167,9 @@ pub struct AttemptSamples {
     pub(crate) outliers: usize,
     /// Means of the counters over the same launches.
     pub(crate) counters: CounterMeans,
-    /// Operator, state and unit; empty for attempts of versions that did not record them.
+    /// Operator, state and unit; empty if the profile has none.
     pub(crate) task: Arc<RecordedTask>,
-    /// Software of the collection; `None` for collections of versions that did not record it.
+    /// Software of the collection; `None` if it is unknown.
     pub(crate) software: Option<Arc<IdentifiedSoftware>>,
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct CollectionSamples {
     pub(crate) collection: i64,
     /// Device of the collection, the first of a gang.
     pub(crate) device: u32,
-    /// Digest of the collection's software; `None` for collections of versions that did not record it.
+    /// Digest of the collection's software; `None` if it is unknown.
     pub(crate) software: Option<Arc<str>>,
     /// Reason of a collection with verdict `noisy`.
     pub(crate) noise: Option<Arc<Reason>>,

@@ -73,26 +73,6 @@ fn measured_cell_changed_by_hand_is_found_and_written_again() {
     }
 }
 
-/// Earlier versions wrote intervals without method and estimate. An emptied cell does not hide another number.
-#[test]
-fn row_without_a_method_differs_from_the_ledger_only_in_its_interval() {
-    let context = ingested();
-    measure(&context, &[]);
-    edit(&context, "SwiGlu", "MicroBench CI95 Method", |_| String::new());
-    let (code, issues) = check(&context);
-    assert_eq!(code, 1, "the estimate shows that the version knew the method");
-    assert!(issues.contains("`MicroBench CI95 Method` is ``, the ledger has `launches`"), "{issues}");
-    edit(&context, "SwiGlu", "MicroBench Estimate(us)", |_| String::new());
-    edit(&context, "SwiGlu", "MicroBench CI95 Low(us)", double);
-    let note = "db/SwiGlu.csv:2: note: 1 row from here on of an earlier version of npubench, whose intervals have no method \
-                [not-compared]\n";
-    assert_eq!(check(&context), (0, note.to_owned()));
-    edit(&context, "SwiGlu", "Average Duration(us)", double);
-    let (code, issues) = check(&context);
-    assert_eq!(code, 1);
-    assert!(issues.starts_with("db/SwiGlu.csv:2: error: `Average Duration(us)` is `"), "{issues}");
-}
-
 #[test]
 fn issue_names_both_values_and_the_way_out() {
     let context = ingested();

@@ -73,7 +73,7 @@ fn the_same_profile_under_two_paths_counts_once() {
     assert_eq!(evidence(&context, "SwiGlu")[..3], ["3", "1", "1"]);
 }
 
-/// Rows of earlier versions have no evidence: a profile fills it in, or replaces the row by the earlier rule.
+/// Rows of other tools have no evidence: a profile fills it in, or replaces the row by the earlier rule.
 #[test]
 fn rows_of_unknown_evidence_get_it() {
     let context = Context::new();

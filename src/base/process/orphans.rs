@@ -33,8 +33,7 @@ struct StartedProcess {
     start: u64,
     /// Boot id of the host.
     boot: String,
-    /// Inode of the record file; 0 in records of versions that did not store it.
-    #[serde(default)]
+    /// Inode of the record file.
     inode: u64,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct StoredCycleRate {
     /// Number of the collection in its run.
     pub(crate) number: u32,
     pub(crate) device: u32,
-    /// Digest of the collection's software; `None` for collections of versions that did not record it.
+    /// Digest of the collection's software; `None` if it is unknown.
     pub(crate) software: Option<String>,
     pub(crate) verdict: Verdict,
     pub(crate) rate: CycleRate,

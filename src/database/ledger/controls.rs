@@ -2,10 +2,10 @@
 
 use rusqlite::{Row, Transaction, params};
 
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, parse_json, read_word};
 use crate::{
     base::stats::CycleRate,
-    kernel::{CacheState, CollectionEnd, ControlKernel, ControlReading},
+    kernel::{CacheState, ControlReading},
 };
 
 /// A reading with its collection.
@@ -45,11 +45,11 @@ fn read_stored_control(row: &Row<'_>) -> rusqlite::Result<StoredControl> {
 fn read_control(row: &Row<'_>) -> rusqlite::Result<ControlReading> {
     let (rate, error): (Option<f64>, Option<f64>) = (row.get(5)?, row.get(6)?);
     Ok(ControlReading {
-        control: row.get::<_, String>(0)?.parse().unwrap_or(ControlKernel::Vector),
-        end: row.get::<_, String>(1)?.parse().unwrap_or(CollectionEnd::Begin),
+        control: read_word(row, 0)?,
+        end: read_word(row, 1)?,
         device: row.get(2)?,
         kernel: row.get(3)?,
-        durations: serde_json::from_str(&row.get::<_, String>(4)?).unwrap_or_default(),
+        durations: parse_json(&row.get::<_, String>(4)?)?,
         cycle_rate: rate.zip(error).map(|(per_microsecond, error)| CycleRate { per_microsecond, error }),
     })
 }
@@ -105,7 +105,7 @@ pub(super) fn store_controls(
             control.to_string(),
             end.to_string(),
             kernel,
-            serde_json::to_string(durations).unwrap_or_default(),
+            serde_json::to_string(durations).expect("numbers and texts are JSON"),
             cycle_rate.map(|rate| rate.per_microsecond),
             cycle_rate.map(|rate| rate.error),
         ])?;
@@ -116,6 +116,7 @@ pub(super) fn store_controls(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::{CollectionEnd, ControlKernel};
 
     #[test]
     fn readings_of_a_collection_are_stored_and_replaced() {

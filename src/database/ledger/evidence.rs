@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Row, params, types::ValueRef};
 
 use super::{
-    DeviceReading, Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_launches, measurements::read_cache,
-    outcomes::read_outcome, software::stored_fingerprint,
+    DeviceReading, Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_launches, outcomes::read_outcome,
+    read_devices, read_word, software::stored_fingerprint,
 };
 use crate::{
     base::stats::CycleRate,
@@ -53,7 +53,8 @@ impl Ledger {
         has_samples: impl Fn(&CaseId) -> bool,
         unsampled: impl Iterator<Item = &'c CaseId>,
     ) -> Result<BTreeSet<(String, CaseId, String)>, LedgerError> {
-        let unsampled = serde_json::to_string(&unsampled.collect::<Vec<_>>()).unwrap_or_default();
+        let unsampled =
+            serde_json::to_string(&unsampled.collect::<Vec<_>>()).expect("numbers and texts are JSON");
         let mut found = BTreeSet::new();
         let mut add = |row: &Row<'_>| {
             let case: CaseId = row.get(0)?;
@@ -68,7 +69,7 @@ impl Ledger {
             |row| row.get(0),
         )?;
         if !runs.is_empty() {
-            let runs = serde_json::to_string(&runs).unwrap_or_default();
+            let runs = serde_json::to_string(&runs).expect("numbers and texts are JSON");
             let sql = format!(
                 "SELECT case_id, run, verdict FROM verdicts WHERE run IN (SELECT value FROM json_each(?1))
                  AND (verdict NOT IN ({WITH_SAMPLES}) OR case_id IN (SELECT value FROM json_each(?2)))"
@@ -210,15 +211,12 @@ impl Ledger {
              FROM attempts a JOIN collections c USING (collection) LEFT JOIN software s ON s.digest = c.software
              LEFT JOIN launch_lists l USING (attempt) WHERE a.case_id = ?1 ORDER BY a.attempt";
         self.read_rows(sql, [case.as_str()], |row| {
-            let gang: Option<String> = row.get(4)?;
-            let gang = gang.and_then(|list| serde_json::from_str(&list).ok());
-            let device: u32 = row.get(3)?;
             let (rate, error): (Option<f64>, Option<f64>) = (row.get(11)?, row.get(14)?);
             Ok(CaseAttempt {
                 run: row.get(1)?,
                 collection: row.get(2)?,
-                devices: gang.unwrap_or_else(|| vec![device]),
-                cache: read_cache(row, 15)?,
+                devices: read_devices(row, [3, 4])?,
+                cache: read_word(row, 15)?,
                 started: Nanos(row.get(5)?),
                 ended: row.get::<_, Option<i64>>(6)?.map(Nanos),
                 outcome: read_outcome(row, 7)?,
@@ -257,7 +255,7 @@ impl Ledger {
             };
             Ok(PlannedVerdict {
                 run: row.get(0)?,
-                cache: read_cache(row, 5)?,
+                cache: read_word(row, 5)?,
                 started: Nanos(row.get(1)?),
                 outcome,
             })

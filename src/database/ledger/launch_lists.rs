@@ -32,7 +32,7 @@ pub(super) fn insert_launches(
     let states: String = launches.iter().map(|launch| char::from(launch_state(launch))).collect();
     let list = |number: fn(&Launch, Nanos) -> i64| {
         let numbers: Vec<i64> = launches.iter().map(|launch| number(launch, first)).collect();
-        serde_json::to_string(&numbers).unwrap_or_default()
+        serde_json::to_string(&numbers).expect("numbers and texts are JSON")
     };
     tx.prepare_cached(
         "INSERT INTO launch_lists (attempt, states, start_ns, offsets_ns, durations_ns) VALUES (?1, ?2, ?3, ?4, ?5)",

@@ -6,14 +6,15 @@ use std::{
 };
 
 use rusqlite::{
-    Error, Params, Row, params,
-    types::{FromSql, FromSqlResult, Type, ValueRef},
+    Params, Row, params,
+    types::{FromSql, FromSqlResult, ValueRef},
 };
 
 use super::{
     Ledger, LedgerError, WITH_SAMPLES,
     launch_lists::{MeasuredDurations, read_samples},
-    outcomes::{conversion_error, parse_reason, parse_verdict},
+    outcomes::{parse_reason, parse_verdict},
+    parse_json, read_word,
     software::stored_fingerprint,
 };
 use crate::kernel::{
@@ -90,11 +91,11 @@ impl AttemptReader {
                 }
             },
         };
-        let counters: Vec<Option<f64>> = serde_json::from_str(text(9)?).map_err(conversion_error)?;
+        let counters: Vec<Option<f64>> = parse_json(text(9)?)?;
         let MeasuredDurations { accepted, outliers } = read_samples(row, [14, 15])?;
         let samples = AttemptSamples {
             run: self.share(text(5)?),
-            cache: read_cache(row, 6)?,
+            cache: read_word(row, 6)?,
             verdict: parse_verdict(text(7)?)?,
             reason: self.share_reason(text(8)?, text(16)?)?,
             samples: accepted.as_slice().into(),
@@ -119,12 +120,6 @@ impl FromSql for CaseId {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         value.as_str().map(Self::from_stored)
     }
-}
-
-/// Reads a state of the cache. An unknown one is an error: its samples must not count as those of another.
-pub(super) fn read_cache(row: &Row<'_>, column: usize) -> rusqlite::Result<CacheState> {
-    let text: String = row.get(column)?;
-    text.parse().map_err(|error| Error::FromSqlConversionFailure(column, Type::Text, Box::new(error)))
 }
 
 impl Ledger {

@@ -156,8 +156,7 @@ impl Ledger {
         Ok(words.iter().filter_map(|word| word.parse().ok()).collect())
     }
 
-    /// Returns the start and the software of the newest collection with a measurement; `None` without one. The software is unknown
-    /// for collections of versions that did not record it.
+    /// Returns the start and the software of the newest collection with a measurement; `None` without one. Its software may be unknown.
     pub(crate) fn newest_software(&self) -> Result<Option<(Nanos, SoftwareFingerprint)>, LedgerError> {
         let sql = format!(
             "SELECT c.started_ns, s.fingerprint FROM collections c LEFT JOIN software s ON s.digest = c.software

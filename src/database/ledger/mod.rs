@@ -6,9 +6,13 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{
+    Connection, Error, ErrorCode, OpenFlags, Params, Row, Transaction, TransactionBehavior, params,
+};
+use serde::de::DeserializeOwned;
 
 use crate::kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, DataKind, IdentifiedCase, Nanos};
 
@@ -38,6 +42,7 @@ pub(crate) use error::LedgerError;
 pub(crate) use evidence::{CaseAttempt, FailedAttempt, KnownCase, PlannedVerdict, StoredArchive};
 use launch_lists::unreadable_launches;
 pub(crate) use merge::{LedgerSize, merge_ledgers};
+use outcomes::conversion_error;
 pub(crate) use reassess::{AttemptChange, AttemptedCollection, StoredAttempt};
 pub(crate) use runs::{CaseRecord, CollectionRecord, RunRecord};
 pub(crate) use software::{OtherKernelAttempt, SoftwareGeneration};
@@ -133,11 +138,33 @@ fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
         Ok(connection)
     };
     match open(OpenFlags::SQLITE_OPEN_READ_ONLY) {
-        Err(rusqlite::Error::SqliteFailure(error, _)) if error.code == ErrorCode::ReadOnly => {
+        Err(Error::SqliteFailure(error, _)) if error.code == ErrorCode::ReadOnly => {
             open(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
             open(OpenFlags::SQLITE_OPEN_READ_ONLY)
         }
         opened => opened,
+    }
+}
+
+/// Reads a word of a fixed set. Another word is an error, because it must not count as one of them.
+fn read_word<T>(row: &Row<'_>, column: usize) -> rusqlite::Result<T>
+where
+    T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
+{
+    let text: String = row.get(column)?;
+    text.parse().map_err(conversion_error)
+}
+
+/// Parses a column's text as JSON.
+fn parse_json<T: DeserializeOwned>(text: &str) -> rusqlite::Result<T> {
+    serde_json::from_str(text).map_err(conversion_error)
+}
+
+/// Reads the devices of a collection from its columns `device` and `gang`.
+fn read_devices(row: &Row<'_>, [device, gang]: [usize; 2]) -> rusqlite::Result<Vec<u32>> {
+    match row.get::<_, Option<String>>(gang)? {
+        Some(text) => parse_json(&text),
+        None => Ok(vec![row.get(device)?]),
     }
 }
 
@@ -175,7 +202,7 @@ impl Ledger {
         &self.path
     }
 
-    fn sqlite_error(&self) -> impl Fn(rusqlite::Error) -> LedgerError + use<> {
+    fn sqlite_error(&self) -> impl Fn(Error) -> LedgerError + use<> {
         let path = self.path.clone();
         move |source| LedgerError::from_sqlite(&path, source)
     }
@@ -273,7 +300,8 @@ impl Ledger {
     /// Stores the start of a collection; returns its key.
     pub fn begin_collection(&mut self, new: &NewCollection<'_>) -> Result<i64, LedgerError> {
         let NewCollection { run, number, devices, purpose, cache, predicted, started } = *new;
-        let gang = (devices.len() > 1).then(|| serde_json::to_string(devices).unwrap_or_default());
+        let gang =
+            (devices.len() > 1).then(|| serde_json::to_string(devices).expect("numbers and texts are JSON"));
         let first = devices.first().copied().unwrap_or_default();
         self.in_transaction(|tx| {
             tx.execute(

@@ -9,8 +9,8 @@ use super::{
     AttemptState, Ledger, LedgerError,
     attempts::{insert_attempt, insert_case},
     launch_lists::read_launches,
-    measurements::read_cache,
     outcomes::{parse_reason, parse_verdict},
+    read_word,
 };
 use crate::{
     base::stats::CycleRate,
@@ -69,7 +69,7 @@ impl Ledger {
                 number: row.get(2)?,
                 archive: row.get(3)?,
                 has_launches: row.get(4)?,
-                cache: read_cache(row, 5)?,
+                cache: read_word(row, 5)?,
             })
         })
     }
@@ -85,7 +85,7 @@ impl Ledger {
                 number: row.get(2)?,
                 archive: row.get(3)?,
                 has_launches: true,
-                cache: read_cache(row, 4)?,
+                cache: read_word(row, 4)?,
             })
         })
     }

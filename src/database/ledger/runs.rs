@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use rusqlite::{Error, Row, params, types::Type};
 use serde::Serialize;
 
-use super::{Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_samples, outcomes::read_outcome};
+use super::{
+    Ledger, LedgerError, WITH_SAMPLES, launch_lists::read_samples, outcomes::read_outcome, read_devices,
+    read_word,
+};
 use crate::{
     base::stats::SampleSummary,
     kernel::{CacheState, CaseId, CaseOutcome, CollectionPurpose, KernelName, Nanos, Verdict},
@@ -312,14 +315,10 @@ fn run_record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
 }
 
 fn collection_record(row: &Row<'_>) -> rusqlite::Result<CollectionRecord> {
-    let device: u32 = row.get(1)?;
-    let gang: Option<String> = row.get(2)?;
-    let gang = gang.and_then(|list| serde_json::from_str(&list).ok());
-    let purpose: String = row.get(3)?;
     Ok(CollectionRecord {
         number: row.get(0)?,
-        devices: gang.unwrap_or_else(|| vec![device]),
-        purpose: purpose.parse().unwrap_or(CollectionPurpose::Measure),
+        devices: read_devices(row, [1, 2])?,
+        purpose: read_word(row, 3)?,
         predicted: row.get(4)?,
         started: Nanos(row.get(5)?),
         ended: row.get::<_, Option<i64>>(6)?.map(Nanos),

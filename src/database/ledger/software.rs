@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Row, Transaction, params};
 
-use super::{Ledger, LedgerError, WITH_SAMPLES, outcomes::read_reason};
+use super::{Ledger, LedgerError, WITH_SAMPLES, outcomes::read_reason, parse_json};
 use crate::kernel::{CacheState, CaseId, Reason, SoftwareFingerprint, Verdict};
 
 /// Cases whose newest measurement is of one software.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SoftwareGeneration {
-    /// `None` for collections of versions that did not record it.
+    /// `None` if it is unknown.
     pub(crate) software: Option<SoftwareFingerprint>,
     /// Cases with an accepted result.
     pub(crate) cases: BTreeSet<CaseId>,
@@ -33,7 +33,8 @@ pub(super) fn store_software(
     if software.is_unknown() {
         return Ok(None);
     }
-    let (digest, text) = (software.digest(), serde_json::to_string(software).unwrap_or_default());
+    let (digest, text) =
+        (software.digest(), serde_json::to_string(software).expect("numbers and texts are JSON"));
     let sql = "INSERT INTO software (digest, fingerprint) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     tx.execute(sql, params![digest, text])?;
     Ok(Some(digest))
@@ -45,7 +46,7 @@ pub(super) fn stored_fingerprint(
     column: usize,
 ) -> rusqlite::Result<Option<SoftwareFingerprint>> {
     let text: Option<String> = row.get(column)?;
-    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    text.map(|text| parse_json(&text)).transpose()
 }
 
 impl Ledger {

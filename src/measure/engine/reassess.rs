@@ -70,10 +70,7 @@ impl AssessmentRules<'_> {
         }
         if !scratch.join(files::CONDITIONS).exists() {
             let archive = archive.display();
-            return Err(format!(
-                "`{archive}` is of an earlier version of npubench: it has no {}",
-                files::CONDITIONS
-            ));
+            return Err(format!("`{archive}` has no {}", files::CONDITIONS));
         }
         let conditions: CollectionConditions = read_json(scratch, files::CONDITIONS, &archive)?;
         let is_same = manifest.cases.len() == conditions.cases.len()

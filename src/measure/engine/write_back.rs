@@ -292,8 +292,8 @@ struct OutdatedRow {
     suspicious_collections: Option<usize>,
 }
 
-/// Returns the measured rows of a table that differ from the ledger. Rows of other ledgers and of earlier versions differ only if
-/// they lack the estimate from several collections.
+/// Returns the measured rows of a table that differ from the ledger. Rows of other ledgers differ only if they
+/// lack the estimate from several collections.
 fn outdated_rows(
     database: &Database,
     kernel: &KernelName,
@@ -309,7 +309,7 @@ fn outdated_rows(
         let case = row.parsed.case.as_ref().ok()?.id();
         let is_outdated = match ledger.compare_row(&row, &case) {
             RowComparison::Behind | RowComparison::Different { .. } => true,
-            RowComparison::OtherLedger | RowComparison::UnknownRun { .. } | RowComparison::EarlierVersion => {
+            RowComparison::OtherLedger | RowComparison::UnknownRun { .. } => {
                 lacks_estimate(ledger, &row.parsed, &case)
             }
             _ => false,

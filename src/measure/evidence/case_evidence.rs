@@ -442,9 +442,6 @@ fn relation_text(compared: RowComparison, cache: CacheState) -> String {
             };
             format!("the row lacks the newest result of the ledger; the next {run} writes it")
         }
-        RowComparison::EarlierVersion => {
-            "the row is of an earlier version of npubench and not compared with the ledger".to_owned()
-        }
         RowComparison::OtherLedger => "the row is of a run that is not in the ledger".to_owned(),
         RowComparison::UnknownRun { .. } => {
             "the row names no run of the ledger, which has a result of this case".to_owned()

@@ -37,8 +37,6 @@ pub(crate) enum RowComparison {
     Equal,
     /// The ledger has a newer result.
     Behind,
-    /// A version that computed intervals in another way wrote the row.
-    EarlierVersion,
     /// A run that is not in the ledger wrote the row, or none is named. The ledger has no measurement that would have
     /// replaced that of the row.
     OtherLedger,
@@ -134,8 +132,6 @@ impl LedgerComparison {
         let cells = row.differences(&expected);
         if cells.is_empty() {
             RowComparison::Equal
-        } else if self.is_of_earlier_version(row, case, &cells) {
-            RowComparison::EarlierVersion
         } else if self.is_earlier_state(row, case)
             || (self.is_unfinished && self.rows.is_withdrawn(case, run))
         {
@@ -162,30 +158,6 @@ impl LedgerComparison {
             (_, None) if found.run.is_some() => RowComparison::OtherLedger,
             (_, None) => RowComparison::Equal,
         }
-    }
-
-    /// Returns true if a row with these differences is of a version whose intervals have neither method nor estimate,
-    /// and differs from the ledger, or an earlier state of it, only in cells of the interval and of the verdict that
-    /// follows from it.
-    fn is_of_earlier_version(
-        &self,
-        row: &TableRow<'_>,
-        case: &CaseId,
-        differences: &[CellDifference],
-    ) -> bool {
-        let lacks =
-            |column: &str| differences.iter().any(|cell| cell.column == column && cell.found.is_empty());
-        let is_same_but_interval =
-            |differences: &[CellDifference]| differences.iter().all(CellDifference::depends_on_other_cases);
-        // No earlier version has measured with a cold cache.
-        self.cache.is_hot()
-            && lacks(columns::CI95_METHOD)
-            && lacks(columns::ESTIMATE)
-            && (is_same_but_interval(differences)
-                || self
-                    .rows
-                    .earlier_rows(case, self.shown_samples(row))
-                    .any(|(_, earlier)| is_same_but_interval(&row.differences(&earlier))))
     }
 
     /// Returns the number of samples that a row shows.
@@ -232,8 +204,6 @@ struct TableComparison {
     behind: Option<(u64, usize)>,
     /// First line and number of rows of other ledgers.
     others: Option<(u64, usize)>,
-    /// First line and number of rows of earlier versions.
-    earlier: Option<(u64, usize)>,
 }
 
 /// Lists the first different cells with the values of row and ledger.
@@ -258,7 +228,6 @@ impl TableComparison {
             RowComparison::Equal => return,
             RowComparison::Behind => return count(&mut self.behind),
             RowComparison::OtherLedger => return count(&mut self.others),
-            RowComparison::EarlierVersion => return count(&mut self.earlier),
             RowComparison::Different { cells, is_rewritten } => {
                 let fix = match is_rewritten {
                     true => format!("the next {run} writes the values of the ledger"),
@@ -319,13 +288,6 @@ impl TableComparison {
         if let Some((line, rows)) = self.others {
             let text = format!(
                 "{} from here on with results of runs that are not in the ledger",
-                row_count_text(rows)
-            );
-            issues.add_issue(line, LintIssueKind::NotCompared, text);
-        }
-        if let Some((line, rows)) = self.earlier {
-            let text = format!(
-                "{} from here on of an earlier version of npubench, whose intervals have no method",
                 row_count_text(rows)
             );
             issues.add_issue(line, LintIssueKind::NotCompared, text);

@@ -163,7 +163,7 @@ impl ShardPlan {
 
     /// Returns its id: the digest of its content.
     pub(crate) fn id(&self) -> String {
-        short_hash(serde_json::to_string(self).unwrap_or_default().as_bytes())
+        short_hash(serde_json::to_string(self).expect("numbers and texts are JSON").as_bytes())
     }
 
     /// Reads the plan of a database; `None` without one.
@@ -231,7 +231,7 @@ impl ShardPlan {
         database.initialise(lock)?;
         let folder = database.shards_folder();
         std::fs::create_dir_all(&folder).map_err(DatabaseError::io("create", &folder))?;
-        let text = serde_json::to_string(self).unwrap_or_default() + "\n";
+        let text = serde_json::to_string(self).expect("numbers and texts are JSON") + "\n";
         Ok(write_atomic(&folder.join(PLAN_FILE), text.as_bytes())?)
     }
 

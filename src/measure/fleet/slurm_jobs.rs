@@ -167,7 +167,7 @@ impl SlurmRequest<'_> {
             shards: scripts.shards.clone(),
             submitted: Timestamp::now(),
         };
-        let text = serde_json::to_string(&submission).unwrap_or_default() + "\n";
+        let text = serde_json::to_string(&submission).expect("numbers and texts are JSON") + "\n";
         let stored = write_atomic(&folder.join(SUBMISSION_FILE), text.as_bytes())
             .map_err(CommandError::from)
             .and_then(|()| if begins_later { Ok(()) } else { slurm.start_now(array_job) });
