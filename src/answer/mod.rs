@@ -12,7 +12,6 @@ pub(crate) mod kernel_gaps;
 pub mod lookup;
 pub(crate) mod lookup_database;
 pub mod op_mapping;
-pub mod op_query;
 pub(crate) mod run_analysis;
 pub(crate) mod step_cases;
 pub(crate) mod used_rows;

@@ -3,9 +3,8 @@
 
 use super::case_problem::CaseProblem;
 use crate::{
-    answer::op_query::{
-        BatchLengths, BatchPhase, MissReason, OpQuery,
-        attention_work::{AttentionFamily, AttentionWork, KeyOrder},
+    answer::lookup::{
+        AttentionFamily, AttentionWork, BatchLengths, BatchPhase, KeyOrder, MissReason, OpQuery,
     },
     kernel::{
         AttentionCase, Case, CaseAttributes, Dims, Dtype, KernelName, Slot, Tensor,
@@ -167,7 +166,7 @@ fn ends(lengths: &[u64]) -> Option<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::op_query::{AttentionParameters, QueryTensor};
+    use crate::answer::lookup::{AttentionParameters, QueryTensor};
 
     /// A decode step needs blocks: a size of 0 is no mixed batch.
     #[test]

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use super::{answers::CoverageAnalyzer, attention_case::attention_case, case_problem::CaseProblem};
 use crate::{
     answer::{
+        lookup::AttentionFamily,
         lookup::{MissReason, OpQuery, QueryTensor},
-        op_query::attention_work::AttentionFamily,
     },
     database::TableCases,
     kernel::{

@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{
     answer::{
+        lookup::KernelTraits,
         lookup::{LookupAnswer, MissReason, OpQuery, QueryTensor},
         op_mapping::{CompositePart, OperatorRoute},
-        op_query::rules::KernelTraits,
         workload::UnreadableReason,
     },
     base::count_text::format_count,

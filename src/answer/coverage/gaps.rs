@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     answer::{
+        lookup::KernelTraits,
         lookup::{OpQuery, QueryTensor},
-        op_query::rules::KernelTraits,
         workload::WorkloadQuestion,
     },
     kernel::{AttentionCase, IdentifiedCase, KernelName},

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::OnceLock};
 use foldhash::fast::FixedState;
 
 use super::{
-    broadcast::broadcast_pattern,
+    elementwise::broadcast_pattern,
     kernel_rows::{IndexedRow, KernelRows, RowForm},
     query::InputSlot,
     rules::LookupAxes,

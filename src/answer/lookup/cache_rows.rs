@@ -6,14 +6,17 @@ use foldhash::fast::FixedState;
 
 use super::{
     answer::{LatencyColumn, LookupAnswer, MissReason},
-    attention_work::as_coordinate,
+    attention::work::as_coordinate,
     kernel_rows::{IndexedRow, KernelRows},
-    linear::{ValuedPoint, interpolate},
     query::{InputSlot, QueryTensor},
     row_answers::{FoundRows, choose_median, interpolated_answer, kind_of_dims, preferred_columns},
     rules::{KernelTraits, LookupAxes, MatchRule, RuleKind},
 };
-use crate::{answer::op_mapping::KernelPolicy, kernel::KernelName};
+use crate::{
+    answer::op_mapping::KernelPolicy,
+    base::stats::simplex_interpolation::{ValuedPoint, interpolate},
+    kernel::KernelName,
+};
 
 /// Inputs of a kernel that writes caches, in its order. The capacities of caches select among equal rows; 0 stands for
 /// an unknown one.

@@ -1,17 +1,18 @@
-//! Collectives: durations by message size, number of ranks and tier of the topology.
+//! Collectives: durations by message size, number of ranks and tier of the topology; the message of a query, and the sweep
+//! that measures the rows that a query lacks.
 
 use std::path::Path;
 
 use super::{
     answer::{AnswerSource, DispatchOverhead, LatencyColumn, LookupAnswer, Micros, MissReason, UsedRow},
+    engine::{LookupEngine, try_best_of, unmapped},
+    index::LookupError,
+    query::{OpQuery, QueryTensor, element_bytes},
     row_answers::verdict_factor,
     rules::{LookupRules, MatchRule, RuleKind},
 };
 use crate::{
-    answer::{
-        op_mapping::MessageInterpolation,
-        op_query::collective_message::{CollectiveMessage, is_across_change},
-    },
+    answer::op_mapping::{MappedKernel, MessageBytes, MessageInterpolation, OperatorRoute, RankGroup},
     database::{
         CollectiveOverhead, DatabaseError, KernelCsv,
         collective_rows::{
@@ -20,8 +21,152 @@ use crate::{
         },
         columns,
     },
-    kernel::{Dtype, KernelName, Verdict},
+    kernel::{CollectiveKind, CommandSizes, DataKind, Dtype, KernelName, PartWeights, SweepCommand, Verdict},
 };
+
+impl LookupEngine {
+    /// Looks a collective up by its first input.
+    pub(super) fn lookup_collective(
+        &self,
+        kernels: &[MappedKernel],
+        query: &OpQuery,
+        is_operator: bool,
+    ) -> Result<LookupAnswer, LookupError> {
+        let message = match message_of_query(kernels.first().map(|kernel| &kernel.name), query, is_operator) {
+            Ok(message) => message,
+            Err(reason) => return Ok(LookupAnswer::missed(reason)),
+        };
+        let answers = kernels.iter().map(|kernel| self.lookup_message(kernel, &message));
+        Ok(try_best_of(answers, self.rules)?.unwrap_or_else(|| LookupAnswer::missed(MissReason::Unmapped)))
+    }
+
+    /// Returns the collective that answers a query, with its message; `None` for other queries, and without a number of ranks or
+    /// a size.
+    pub(crate) fn collective_of_query(&self, query: &OpQuery) -> Option<(KernelName, CollectiveMessage)> {
+        let (kernels, is_operator) = match self.mapping.operator(&query.op) {
+            Some(operator) if operator.route == OperatorRoute::Communication => {
+                (operator.kernels.clone(), true)
+            }
+            Some(_) => return None,
+            None => {
+                let kernel = KernelName::new(&query.op).ok().filter(KernelName::is_collective)?;
+                (vec![unmapped(kernel)], false)
+            }
+        };
+        let kernel = kernels.into_iter().next()?.name;
+        let message = message_of_query(Some(&kernel), query, is_operator).ok()?;
+        Some((kernel, message))
+    }
+
+    pub(super) fn lookup_message(
+        &self,
+        kernel: &MappedKernel,
+        message: &CollectiveMessage,
+    ) -> Result<LookupAnswer, LookupError> {
+        Ok(match self.index.collective(&kernel.name, &self.mapping)? {
+            Some(table) => table.lookup(message, self.rules),
+            None => LookupAnswer::missed(MissReason::CsvNotFound(vec![self.place_of(kernel)])),
+        })
+    }
+
+    /// Returns the command that measures the rows of a collective that a query lacks; `None` for a collective that no
+    /// sweep has, and without the number of ranks.
+    pub(crate) fn collective_command(
+        &self,
+        query: &OpQuery,
+        kernel: &KernelName,
+        reason: Option<&MissReason>,
+    ) -> Option<String> {
+        let (folder, data_kind) = (self.index.folder(), self.index.kind());
+        Some(sweep_of_query(query, kernel, reason, folder, data_kind)?.to_string())
+    }
+}
+
+/// Collective whose tables have the output of one rank.
+const REDUCE_SCATTER: &str = "hcom_reduceScatter_";
+
+/// Relative difference of durations that noise explains.
+const NOISE: f64 = 0.1;
+
+/// Message whose duration is looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CollectiveMessage {
+    pub(crate) bytes: u64,
+    pub(crate) ranks: u64,
+    pub(crate) tier: Option<u64>,
+    pub(crate) dtype: Option<Dtype>,
+    /// Interpolation of the superseded tool between sizes.
+    pub(crate) interpolation: MessageInterpolation,
+}
+
+/// Returns the message of a query for a collective. The input of an operator that scatters is that of all ranks together; tables
+/// have the output of one. The error is the reason of a miss.
+pub(crate) fn message_of_query(
+    kernel: Option<&KernelName>,
+    query: &OpQuery,
+    is_operator: bool,
+) -> Result<CollectiveMessage, MissReason> {
+    let ranks = query.ranks.filter(|ranks| *ranks > 0).ok_or(MissReason::RanksNotGiven)?;
+    let input = query.inputs.first();
+    let dtype = input.and_then(|input| input.dtype.clone());
+    let bytes = input.zip(dtype.as_ref()).and_then(|(input, dtype)| {
+        let size = element_bytes(dtype)?;
+        input.dims.iter().try_fold(size, |product, dim| product.checked_mul(*dim))
+    });
+    let scatters = kernel.is_some_and(|kernel| kernel.as_str() == REDUCE_SCATTER);
+    let bytes = match bytes {
+        Some(bytes) if is_operator && scatters => bytes.is_multiple_of(ranks).then(|| bytes / ranks),
+        bytes => bytes,
+    };
+    let bytes = bytes.ok_or(MissReason::MessageUnknown)?;
+    Ok(CollectiveMessage {
+        bytes,
+        ranks,
+        tier: query.tier,
+        dtype,
+        interpolation: MessageInterpolation::default(),
+    })
+}
+
+/// Returns the bytes of a product's output, as a collective behind it sends them. Products of one-byte types have an
+/// output of two bytes per element.
+pub(crate) fn product_bytes(inputs: &[QueryTensor]) -> Option<u64> {
+    let [input, weight, ..] = inputs else { return None };
+    let ([outer @ .., k], &[one, other]) = (&*input.dims, &*weight.dims) else { return None };
+    let n = match (one == *k, other == *k) {
+        (true, _) => other,
+        (false, true) => one,
+        (false, false) => return None,
+    };
+    let size = element_bytes(input.dtype.as_ref()?)?.max(2);
+    outer.iter().chain([&n, &size]).try_fold(1_u64, |product, dim| product.checked_mul(*dim))
+}
+
+/// Returns the message of a composite's collective; the error is the reason of a miss.
+pub(crate) fn message_of_product(
+    query: &OpQuery,
+    mode: MessageBytes,
+    group: Option<RankGroup>,
+) -> Result<u64, MissReason> {
+    let ranks = query.ranks.ok_or(MissReason::RanksNotGiven)?;
+    if group == Some(RankGroup::TensorParallel) && query.tp_size != Some(ranks) {
+        return Err(MissReason::RanksNotGiven);
+    }
+    let bytes = product_bytes(&query.inputs).ok_or(MissReason::MessageUnknown)?;
+    match mode {
+        MessageBytes::FullOutput => Ok(bytes),
+        MessageBytes::PerRankOutput if ranks > 1 && bytes.is_multiple_of(ranks) => Ok(bytes / ranks),
+        MessageBytes::PerRankOutput | MessageBytes::RoutedInput => Err(MissReason::MessageUnknown),
+    }
+}
+
+/// Returns true if no latency and bandwidth give both durations: the larger message is faster, or takes longer than in proportion to
+/// its size. The algorithm changes between the two sizes then. `smaller` and `larger` are bytes with their durations.
+#[expect(clippy::cast_precision_loss, reason = "messages are below 2^53 bytes")]
+pub(crate) fn is_across_change(smaller: (u64, f64), larger: (u64, f64)) -> bool {
+    let (sizes, durations) = (larger.0 as f64 / smaller.0 as f64, larger.1 / smaller.1);
+    durations < 1.0 - NOISE || durations > sizes * (1.0 + NOISE)
+}
 
 /// Factor of the confidence in rows of another element type, with as many bytes.
 const OTHER_TYPE_FACTOR: f64 = 0.9;
@@ -275,4 +420,63 @@ fn fit_of_all_sizes(rows: &[&CollectiveRow], bytes: u64) -> f64 {
 /// Parses a whole number, also as `16.0`.
 fn parse_whole(text: &str) -> Option<u64> {
     text.strip_suffix(".0").unwrap_or(text).parse().ok()
+}
+
+/// Returns the command for a database; `None` for a collective that no sweep has, and without the number of ranks.
+pub(crate) fn sweep_of_query<'q>(
+    query: &'q OpQuery,
+    kernel: &KernelName,
+    reason: Option<&MissReason>,
+    database: &'q Path,
+    data_kind: DataKind,
+) -> Option<SweepCommand<'q>> {
+    let collective = CollectiveKind::of_kernel(kernel)?;
+    let is_group = |ranks: &u64| *ranks == 2 || *ranks > 2 && collective != CollectiveKind::SendReceive;
+    let ranks = query.ranks.filter(is_group)?;
+    // A collective has one input; others are those of a composite.
+    let is_operator = query.op != kernel.as_str();
+    let message = message_of_query(Some(kernel), query, is_operator).ok();
+    let message = message.filter(|_| query.inputs.len() == 1).map(|message| message.bytes);
+    // Rows of the default type answer for types that no sweep has.
+    let dtype = query.inputs.first().and_then(|input| input.dtype.as_ref());
+    let dtype = dtype.filter(|dtype| dtype.is_of_messages());
+    let element = dtype.unwrap_or(&Dtype::Bf16).bytes()?;
+    let granularity = collective.size_granularity(element, ranks);
+    let sizes = match (reason, message) {
+        (Some(MissReason::MessageOutOfRange { bytes, .. }), _) => CommandSizes::around(*bytes, granularity),
+        (_, Some(bytes)) => CommandSizes::ladder_to(bytes, granularity)?,
+        (_, None) => CommandSizes::default_of(granularity),
+    };
+    Some(SweepCommand {
+        database,
+        data_kind,
+        collective,
+        ranks,
+        tier: query.tier,
+        dtype,
+        environment: "",
+        parts: &PartWeights::Equal,
+        sizes,
+        measures_again: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_that_no_line_gives_are_those_of_two_algorithms() {
+        for (larger, expected) in [
+            ((2048, 10.0), false),
+            ((2048, 9.5), false),
+            ((2048, 20.0), false),
+            ((2048, 21.0), false),
+            ((2048, 8.0), true),
+            ((2048, 23.0), true),
+            ((1 << 20, 23.0), false),
+        ] {
+            assert_eq!(is_across_change((1024, 10.0), larger), expected, "{larger:?}");
+        }
+    }
 }

@@ -1,14 +1,97 @@
-//! Element-wise kernels: rows with the same output, also of another element type.
+//! Element-wise operators: rows with the same output, also of another element type.
 
 use super::{
-    broadcast::broadcast_pattern,
+    answer::{LookupAnswer, MissReason},
+    engine::{CandidateKernels, LookupEngine},
+    index::LookupError,
+    interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
     kernel_index::KernelIndex,
-    match_rows::RowMatch,
-    query::{InputSlot, OpQuery, compared_tensors},
-    rules::{MatchRule, RuleKind},
+    match_rows::{InputComparison, RowMatch, RowsSeen, find_exact},
+    query::{InputSlot, OpQuery, compared_tensors, input_slots, input_variants},
+    rules::{LookupRules, MatchRule, RuleKind},
     slot_dims::SlotDims,
+    superseded,
 };
-use crate::kernel::Dtype;
+use crate::{answer::op_mapping::MappedOperator, kernel::Dtype};
+
+impl LookupEngine {
+    /// Looks an element-wise operator up: by its inputs, then by its output.
+    pub(super) fn lookup_elementwise(
+        &self,
+        operator: &MappedOperator,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let kernels = self.candidates(&operator.kernels)?;
+        if kernels.indices.is_empty() {
+            return Ok(LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing)));
+        }
+        let slots = input_slots(&query.inputs);
+        let has_dtypes = slots.iter().all(|slot| slot.dtype.is_some());
+        let comparison = InputComparison::new(false, &[]);
+        let mut seen = RowsSeen::default();
+        if self.rules == LookupRules::Superseded {
+            return Ok(self.lookup_elementwise_superseded(&kernels, query));
+        }
+        for index in &kernels.indices {
+            let variants = input_variants(index.traits, slots.clone());
+            let matches = find_exact(index, &variants, comparison, &mut seen);
+            if !matches.is_empty() {
+                return Ok(self.choose(index, &matches, has_dtypes, None));
+            }
+        }
+        let Some(output) = output_of_query(query) else {
+            return Ok(LookupAnswer::missed(seen.reason()));
+        };
+        let by_output = |is_scaled: bool| {
+            kernels.indices.iter().find_map(|index| {
+                let matches = find_by_output(index, &output, &slots, is_scaled);
+                (!matches.is_empty()).then(|| self.choose(index, &matches, true, None))
+            })
+        };
+        if let Some(answer) = by_output(false)
+            .or_else(|| self.interpolate_elementwise(&kernels, &slots, &output))
+            .or_else(|| by_output(true))
+        {
+            return Ok(answer);
+        }
+        let reason = seen.reason();
+        Ok(LookupAnswer::missed(match reason {
+            MissReason::NotMeasured => reason,
+            _ => MissReason::ElementwiseOutputShapeMismatch,
+        }))
+    }
+
+    fn interpolate_elementwise(
+        &self,
+        kernels: &CandidateKernels<'_>,
+        slots: &[InputSlot<'_>],
+        output: &ElementwiseOutput,
+    ) -> Option<LookupAnswer> {
+        let comparison = InputComparison::new(false, &[]);
+        if slots.iter().any(|slot| slot.dtype.is_none()) {
+            return None;
+        }
+        kernels.indices.iter().find_map(|index| {
+            let variants = input_variants(index.traits, slots.to_vec());
+            let (variants, outputs, kind) = (&*variants, &[output.dims][..], InterpolationKind::Elementwise);
+            let query = InterpolationQuery { variants, outputs, comparison, kind };
+            interpolate_rows(index, query, self.mapping.policy(index.rows.kernel.as_str()))
+        })
+    }
+
+    /// Looks an element-wise operator up as the superseded tool does: by its output in the table of the first kernel,
+    /// scaled by the bytes of the element type, then interpolated.
+    fn lookup_elementwise_superseded(&self, kernels: &CandidateKernels<'_>, query: &OpQuery) -> LookupAnswer {
+        let missed = || LookupAnswer::missed(MissReason::ElementwiseOutputShapeMismatch);
+        let (Some(output), Some(index)) = (output_of_query(query), kernels.indices.first()) else {
+            return missed();
+        };
+        let policy = self.mapping.policy(index.rows.kernel.as_str());
+        superseded::find_first_output(index, &output, policy)
+            .or_else(|| self.interpolate_elementwise(kernels, &input_slots(&query.inputs), &output))
+            .unwrap_or_else(missed)
+    }
+}
 
 /// Output of an element-wise operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +162,29 @@ pub(crate) fn find_by_output(
     matches
 }
 
+/// Relation of each dimension of each input to that of the output, as digits: 1 equal, 2 broadcast, 3 another length.
+/// The first dimension of the output is the most significant one, missing dimensions are 0.
+pub(crate) fn broadcast_pattern(output: &SlotDims, inputs: impl Iterator<Item = SlotDims>) -> Vec<u64> {
+    let output = output.without_leading_ones(1);
+    let output = output.as_slice();
+    let relation = |input: SlotDims| {
+        let input = input.without_leading_ones(1);
+        let mut digits = 0;
+        let missing = output.len().saturating_sub(input.as_slice().len());
+        let skipped = input.as_slice().len().saturating_sub(output.len());
+        for (own, dim) in input.as_slice().iter().skip(skipped).zip(&output[missing..]) {
+            digits = digits * 4
+                + match (*own, *dim) {
+                    (own, dim) if own == dim => 1,
+                    (1, _) => 2,
+                    _ => 3,
+                };
+        }
+        digits
+    };
+    inputs.map(relation).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +209,21 @@ mod tests {
         );
         assert_eq!(derived(&[(&[4, 8], bf16.clone()), (&[3, 8], bf16)]), None);
         assert_eq!(derived(&[]), None);
+    }
+}
+
+#[cfg(test)]
+mod broadcast_tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_broadcasting() {
+        let pattern = |output: &[u64], inputs: &[&[u64]]| {
+            broadcast_pattern(&SlotDims::new(output), inputs.iter().map(|dims| SlotDims::new(dims)))
+        };
+        let full = pattern(&[4, 8], &[&[4, 8], &[4, 8]]);
+        assert_eq!(full, pattern(&[1, 9, 7], &[&[9, 7], &[1, 9, 7]]));
+        assert_ne!(full, pattern(&[4, 8], &[&[4, 8], &[8]]));
+        assert_ne!(pattern(&[4, 8], &[&[4, 8], &[8]]), pattern(&[4, 8], &[&[4, 8], &[4, 1]]));
     }
 }

@@ -7,8 +7,12 @@ use std::{
 };
 
 use super::{
-    answer::UsedRow, attention::AttentionTable, attention_work::AttentionFamily, collective::CollectiveTable,
-    kernel_index::KernelIndex, kernel_rows::KernelRows, rules::LookupRules,
+    answer::UsedRow,
+    attention::{AttentionTable, work::AttentionFamily},
+    collective::CollectiveTable,
+    kernel_index::KernelIndex,
+    kernel_rows::KernelRows,
+    rules::LookupRules,
 };
 use crate::base::command_error::Failure;
 use crate::{

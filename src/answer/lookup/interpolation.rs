@@ -2,10 +2,9 @@
 
 use super::{
     answer::{LatencyColumn, LookupAnswer},
-    attention_work::as_coordinate,
+    attention::work::as_coordinate,
     axis_tables::{AxisRow, AxisSystem, compact, query_coordinates, query_dims},
     kernel_index::KernelIndex,
-    linear::{ValuedPoint, interpolate},
     match_rows::{
         FittingForm, InputComparison, compare_class, fitting_forms, have_different_attributes, token_variants,
     },
@@ -14,7 +13,10 @@ use super::{
     rules::{LookupAxes, MatchRule},
     slot_dims::SlotDims,
 };
-use crate::answer::op_mapping::{GenericAxis, KernelPolicy};
+use crate::{
+    answer::op_mapping::{GenericAxis, KernelPolicy},
+    base::stats::simplex_interpolation::{ValuedPoint, interpolate},
+};
 
 /// Kind of an operator for interpolation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! Search for the rows of one kernel that fit the inputs of a query.
+//! Search for the rows of one kernel that fit the inputs of a query, with tokens that frameworks pad, and with the outputs
+//! of products that communicate.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +7,11 @@ use super::{
     answer::MissReason,
     kernel_index::KernelIndex,
     kernel_rows::{IndexedRow, RowForm},
-    padding::{LONGEST_PADDING, match_padding},
-    query::{InputSlot, InputVariant},
-    rules::{MatchRule, RuleKind},
+    query::{InputSlot, InputVariant, OpQuery, QueryTensor},
+    rules::{MatchRule, Padding, RuleKind},
     slot_dims::SlotDims,
 };
-use crate::{
-    answer::op_query::fused_products::FusedProduct,
-    kernel::{Dtype, EP_SIZE, WORLD_SIZE},
-};
+use crate::kernel::{Dtype, EP_SIZE, KernelName, WORLD_SIZE};
 
 /// Inputs that are compared, and the formats that a mapping expects.
 #[derive(Clone, Copy, Debug)]
@@ -410,4 +407,161 @@ pub(crate) fn find_padded(
         }
     }
     best.map(|(_, matches)| matches).unwrap_or_default()
+}
+
+/// Lengths of tiles to which frameworks pad tokens.
+const TILES: [u64; 2] = [16, 32];
+/// Tile that is assumed only from this number of tokens on: heads are padded to nothing.
+const SMALL_TILE: (u64, u64) = (8, 64);
+/// Rows of a tile of the cube unit, which a product completes itself.
+const CUBE_TILE: u64 = 16;
+/// Tile that the superseded tool assumes, too.
+const SUPERSEDED_TILE: u64 = 64;
+
+/// Greatest ratio of padded tokens to the others, as a fraction. The rounding of a sequence to tiles of 16 or 32 tokens
+/// adds less to one of usual length; more tokens are more work.
+const MOST_GROWTH: (u64, u64) = (5, 4);
+
+/// Returns the padding by which the tokens of a framework fit those of a row. A plain product, one matrix times one
+/// matrix, completes tiles of the cube unit.
+pub(crate) fn match_padding(query: u64, row: u64, is_plain_product: bool) -> Option<Padding> {
+    let is_near = |more: u64, less: u64| {
+        u128::from(more) * u128::from(MOST_GROWTH.1) <= u128::from(less) * u128::from(MOST_GROWTH.0)
+    };
+    if fills_tiles(query, row, &TILES) && (is_near(query, row) || is_plain_product && query <= CUBE_TILE) {
+        Some(Padding::Query)
+    } else if is_plain_product
+        && query.checked_next_multiple_of(CUBE_TILE) == Some(row)
+        && is_near(row, query)
+        && row > query
+    {
+        Some(Padding::Row)
+    } else {
+        None
+    }
+}
+
+/// Returns true if the superseded tool takes tokens for those of a row, padded.
+pub(crate) fn is_padded_for_superseded(query: u64, row: u64) -> bool {
+    fills_tiles(query, row, &TILES) || fills_tiles(query, row, &[SUPERSEDED_TILE])
+}
+
+/// Returns true if tokens are fewer ones, completed to one of the tiles, or to the small one.
+fn fills_tiles(tokens: u64, fewer: u64, tiles: &[u64]) -> bool {
+    let fills = |tile: u64| fewer.checked_next_multiple_of(tile) == Some(tokens);
+    let (small, from) = SMALL_TILE;
+    tokens > fewer && fewer > 0 && (tiles.iter().any(|tile| fills(*tile)) || fewer >= from && fills(small))
+}
+
+/// Greatest distance of tokens that padding can bridge.
+pub(crate) const LONGEST_PADDING: u64 = SUPERSEDED_TILE - 1;
+
+/// Product whose output has the number of ranks: rows of several numbers of ranks have the same inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FusedProduct {
+    /// The left operand is gathered from the ranks.
+    AllGatherMatmul,
+    /// The result is scattered to the ranks.
+    MatmulReduceScatter,
+}
+
+impl FusedProduct {
+    /// Returns the product of a kernel; `None` for other kernels.
+    pub(crate) fn of_kernel(kernel: &KernelName) -> Option<Self> {
+        match kernel.as_str() {
+            "AllGatherMatmul" => Some(Self::AllGatherMatmul),
+            "MatmulReduceScatter" => Some(Self::MatmulReduceScatter),
+            _ => None,
+        }
+    }
+
+    /// Returns the output for the ranks of a query. The error is the reason of a miss.
+    pub(crate) fn output_of_query(self, query: &OpQuery) -> Result<QueryTensor, MissReason> {
+        let ranks = query.ranks.filter(|ranks| *ranks > 0).ok_or(MissReason::RanksNotGiven)?;
+        let [one, other, ..] = query.inputs.as_slice() else { return Err(MissReason::InputCountMismatch) };
+        let (&[rows, inner], &[left, right]) = (one.dims.as_slice(), other.dims.as_slice()) else {
+            return Err(MissReason::ShapeMismatch);
+        };
+        let columns = if left == inner { right } else { left };
+        let rows = match self {
+            Self::AllGatherMatmul => rows.checked_mul(ranks).ok_or(MissReason::ShapeMismatch)?,
+            Self::MatmulReduceScatter if rows.is_multiple_of(ranks) => rows / ranks,
+            Self::MatmulReduceScatter => return Err(MissReason::UndividedRows { rows, ranks }),
+        };
+        Ok(QueryTensor { dims: vec![rows, columns], dtype: None, format: None })
+    }
+
+    /// Returns the number of ranks of a row by the rows of its left operand and of its output; `None` if they have no whole ratio.
+    pub(crate) fn ranks_of_rows(self, input: u64, output: u64) -> Option<u64> {
+        let (larger, smaller) = match self {
+            Self::AllGatherMatmul => (output, input),
+            Self::MatmulReduceScatter => (input, output),
+        };
+        (larger > 0 && smaller > 0 && larger.is_multiple_of(smaller)).then(|| larger / smaller)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padding_completes_tiles() {
+        let (query_padded, row_padded) = (Some(Padding::Query), Some(Padding::Row));
+        for (query, row, of_products, of_others, is_superseded) in [
+            (144, 136, query_padded, query_padded, true),
+            (160, 136, query_padded, query_padded, true),
+            (136, 129, query_padded, query_padded, true),
+            (336, 330, query_padded, query_padded, true),
+            (512, 496, query_padded, query_padded, true),
+            (4104, 4099, query_padded, query_padded, true),
+            // More than a quarter, or another tile.
+            (192, 136, None, None, true),
+            (320, 260, None, None, true),
+            (32, 24, None, None, true),
+            (64, 1, None, None, true),
+            (40, 33, None, None, false),
+            (145, 136, None, None, false),
+            (136, 136, None, None, false),
+            // One tile of the cube unit.
+            (16, 3, query_padded, None, true),
+            (32, 3, None, None, true),
+            (136, 144, row_padded, None, false),
+            (136, 160, None, None, false),
+            (17, 32, None, None, false),
+            (9, 16, None, None, false),
+            (16, 0, None, None, false),
+            (u64::MAX, u64::MAX - 1, None, None, false),
+        ] {
+            assert_eq!(match_padding(query, row, true), of_products, "{query} and {row}");
+            assert_eq!(match_padding(query, row, false), of_others, "{query} and {row}");
+            assert_eq!(is_padded_for_superseded(query, row), is_superseded, "{query} and {row}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod fused_products_tests {
+    use super::*;
+
+    #[test]
+    fn outputs_follow_from_the_ranks() {
+        let output = |product: FusedProduct, ranks: Option<u64>, right: [u64; 2]| {
+            let tensor = |dims: [u64; 2]| QueryTensor { dims: dims.to_vec(), dtype: None, format: None };
+            let inputs = vec![tensor([64, 512]), tensor(right)];
+            let output = product.output_of_query(&OpQuery { inputs, ranks, ..OpQuery::default() });
+            output.map(|tensor| tensor.dims)
+        };
+        let (gather, scatter) = (FusedProduct::AllGatherMatmul, FusedProduct::MatmulReduceScatter);
+        assert_eq!(output(gather, Some(4), [512, 128]), Ok(vec![256, 128]));
+        assert_eq!(output(scatter, Some(4), [128, 512]), Ok(vec![16, 128]));
+        let undivided = MissReason::UndividedRows { rows: 64, ranks: 5 };
+        assert_eq!(undivided.to_string(), "shape_mismatch: 5 ranks cannot share 64 rows");
+        assert_eq!(output(scatter, Some(5), [128, 512]), Err(undivided));
+        assert_eq!(output(scatter, None, [128, 512]), Err(MissReason::RanksNotGiven));
+        assert_eq!(output(gather, Some(u64::MAX), [512, 128]), Err(MissReason::ShapeMismatch));
+        assert_eq!(gather.ranks_of_rows(64, 256), Some(4));
+        assert_eq!(scatter.ranks_of_rows(64, 16), Some(4));
+        assert_eq!([scatter.ranks_of_rows(64, 48), gather.ranks_of_rows(64, 16)], [None, None]);
+    }
 }

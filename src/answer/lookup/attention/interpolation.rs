@@ -1,16 +1,22 @@
 //! Interpolation between rows of attention.
 
-use super::{AttentionRow, AttentionTable, TokenMatch};
-use crate::answer::lookup::{
-    answer::{LatencyColumn, LookupAnswer},
-    attention_work::{AttentionFamily, AttentionWork, as_coordinate},
-    interpolation::MAX_DIMS,
-    kernel_rows::KernelRows,
-    linear::{ValuedPoint, interpolate},
-    row_answers::{PADDED_CONFIDENCE, interpolated_answer, kind_of_dims, preferred_columns},
-    rules::{LookupAxes, MatchRule, Padding},
+use super::{
+    AttentionRow, AttentionTable, TokenMatch,
+    work::{AttentionFamily, AttentionWork, as_coordinate},
 };
-use crate::answer::op_mapping::{AxisTransform, KernelPolicy};
+use crate::{
+    answer::{
+        lookup::{
+            answer::{LatencyColumn, LookupAnswer},
+            interpolation::MAX_DIMS,
+            kernel_rows::KernelRows,
+            row_answers::{PADDED_CONFIDENCE, interpolated_answer, kind_of_dims, preferred_columns},
+            rules::{LookupAxes, MatchRule, Padding},
+        },
+        op_mapping::{AxisTransform, KernelPolicy},
+    },
+    base::stats::simplex_interpolation::{ValuedPoint, interpolate},
+};
 
 /// Number of axes of fused attention: length of keys, sequences, heads, dimension of heads.
 const AXES: usize = 4;

@@ -2,25 +2,38 @@
 
 mod differences;
 mod interpolation;
+pub(super) mod layout;
 mod superseded;
+pub(super) mod work;
 
 use std::{
     collections::{BTreeMap, HashMap},
     ops::RangeInclusive,
 };
 
+use layout::KeyOrder;
+use work::{AttentionFamily, AttentionRegime, AttentionWork};
+
 use super::{
     answer::{LookupAnswer, MissReason},
-    attention_work::{AttentionFamily, AttentionRegime, AttentionWork},
+    attention::{
+        layout::KeyOrder,
+        work::{AttentionFamily, AttentionRegime, AttentionWork},
+    },
+    cache_rows::CacheQuery,
+    engine::{CandidateKernels, LookupEngine, try_best_of},
+    index::LookupError,
+    kernel_index::KernelIndex,
     kernel_rows::KernelRows,
-    padding::{LONGEST_PADDING, is_padded_for_superseded, match_padding},
+    match_rows::{LONGEST_PADDING, is_padded_for_superseded, match_padding},
+    query::{OpQuery, QueryTensor, compared_tensors},
     row_answers::{FoundRows, PADDED_CONFIDENCE, choose_median},
     rules::{LookupRules, MatchRule, Padding, RuleKind},
 };
 use crate::{
-    answer::op_mapping::KernelPolicy,
+    answer::op_mapping::{KernelPolicy, MappedKernel},
     database::{DatabaseError, KernelCsv, row_cases::RowColumns},
-    kernel::Case,
+    kernel::{Case, Dtype},
 };
 
 /// Greatest difference of the mean lengths of keys of a row and a query, in tokens and as a share of the length.
@@ -286,4 +299,69 @@ fn is_stated(cell: &[u8]) -> bool {
 /// Returns the greatest difference of lengths of keys that counts as equal.
 fn length_tolerance(length: f64) -> f64 {
     LENGTH_TOLERANCE.min(length * LENGTH_SHARE)
+}
+
+impl LookupEngine {
+    /// Looks attention up in the order of the kernels.
+    pub(super) fn lookup_attention(
+        &self,
+        kernels: &[MappedKernel],
+        query: &OpQuery,
+        order: KeyOrder,
+    ) -> Result<LookupAnswer, LookupError> {
+        self.best_answer(&self.candidates(kernels)?, |index| {
+            let family = AttentionFamily::of_kernel(&index.rows.kernel).unwrap_or(AttentionFamily::Fused);
+            match AttentionWork::of_query(query, family, order) {
+                Ok(work) => self.find_work(index, &work),
+                Err(reason) => Ok(LookupAnswer::missed(reason)),
+            }
+        })
+    }
+
+    /// Looks the work of a call of attention up.
+    pub(super) fn find_work(
+        &self,
+        index: &KernelIndex,
+        work: &AttentionWork,
+    ) -> Result<LookupAnswer, LookupError> {
+        let policy = self.mapping.policy(index.rows.kernel.as_str());
+        Ok(self.index.attention(index)?.lookup(&index.rows, work, policy, self.rules))
+    }
+
+    /// Looks the write of rows to a cache up. A framework passes the rows, the cache and the indices; the kernel has
+    /// the cache, the indices and the rows.
+    pub(super) fn lookup_cache_update(
+        &self,
+        kernels: &[MappedKernel],
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let is_index = |tensor: &QueryTensor| matches!(tensor.dtype, Some(Dtype::Int32 | Dtype::Int64));
+        let tensors: Vec<QueryTensor> = compared_tensors(&query.inputs).cloned().collect();
+        let inputs = match tensors.as_slice() {
+            [cache, index, rows] if is_index(index) => vec![cache.clone(), index.clone(), rows.clone()],
+            [rows, cache, index] => vec![cache.clone(), index.clone(), rows.clone()],
+            _ => return Ok(LookupAnswer::missed(MissReason::InputCountMismatch)),
+        };
+        if inputs.iter().any(|tensor| tensor.dtype.is_none()) {
+            return Ok(LookupAnswer::missed(MissReason::ContextMissing("dtype")));
+        }
+        let query = CacheQuery { inputs, attributes: Vec::new() };
+        self.best_answer(&self.candidates(kernels)?, |index| Ok(self.find_cache_write(index, &query)))
+    }
+
+    pub(super) fn find_cache_write(&self, index: &KernelIndex, query: &CacheQuery) -> LookupAnswer {
+        let policy = self.mapping.policy(index.rows.kernel.as_str());
+        index.cache_table().lookup(&index.rows, query, policy)
+    }
+
+    /// Returns the best answer of several kernels, else the first miss.
+    pub(super) fn best_answer(
+        &self,
+        kernels: &CandidateKernels<'_>,
+        lookup: impl Fn(&KernelIndex) -> Result<LookupAnswer, LookupError>,
+    ) -> Result<LookupAnswer, LookupError> {
+        let answers = kernels.indices.iter().map(|index| lookup(index));
+        let missing = || LookupAnswer::missed(MissReason::CsvNotFound(kernels.missing.clone()));
+        Ok(try_best_of(answers, self.rules)?.unwrap_or_else(missing))
+    }
 }

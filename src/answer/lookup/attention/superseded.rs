@@ -1,14 +1,18 @@
 //! Attention as the superseded tool looks it up.
 
-use super::{AttentionTable, CONFIDENCE, LENGTH_TOLERANCE, TokenMatch};
-use crate::answer::lookup::{
-    answer::{LatencyColumn, LookupAnswer, MissReason},
-    attention_work::{AttentionFamily, AttentionRegime, AttentionWork},
-    kernel_rows::KernelRows,
-    row_answers::{FoundRows, answer_of_row, choose_median, preferred_columns},
-    rules::{MatchRule, RuleKind},
+use super::{
+    AttentionTable, CONFIDENCE, LENGTH_TOLERANCE, TokenMatch,
+    work::{AttentionFamily, AttentionRegime, AttentionWork},
 };
-use crate::answer::op_mapping::KernelPolicy;
+use crate::answer::{
+    lookup::{
+        answer::{LatencyColumn, LookupAnswer, MissReason},
+        kernel_rows::KernelRows,
+        row_answers::{FoundRows, answer_of_row, choose_median, preferred_columns},
+        rules::{MatchRule, RuleKind},
+    },
+    op_mapping::KernelPolicy,
+};
 
 impl AttentionTable {
     /// Finds the row whose mean length of keys, without its fraction, is nearest, at most 16 tokens away at any length.

@@ -1,14 +1,11 @@
 //! Latent attention, also over selected keys.
 
-use super::{
-    sequences::{RankTokens, batch_of, is_index, phase_of, tokens_of_rank},
-    sub_kernel::{SubKernel, SubKernelQuery},
-};
+use super::{RankTokens, SubKernel, SubKernelQuery, batch_of, is_index, phase_of, tokens_of_rank};
 use crate::{
     answer::{
         lookup::{
             answer::MissReason,
-            attention_work::{AttentionFamily, AttentionRegime, AttentionWork},
+            attention::work::{AttentionFamily, AttentionRegime, AttentionWork},
             query::{AttentionParameters, BatchPhase, OpQuery, QueryTensor, compared_tensors},
             rules::LookupRules,
         },

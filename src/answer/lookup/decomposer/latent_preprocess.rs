@@ -1,6 +1,6 @@
 //! Preparation of latent attention: projections, norms, positions, and the cache.
 
-use super::sub_kernel::{SubKernel, SubKernelQuery};
+use super::{SubKernel, SubKernelQuery};
 use crate::{
     answer::{
         lookup::{

@@ -3,13 +3,23 @@
 mod indexer;
 mod latent_attention;
 mod latent_preprocess;
-mod sequences;
-mod sub_kernel;
 
-pub(crate) use sub_kernel::{SubKernel, SubKernelQuery};
-
-use super::{answer::MissReason, query::OpQuery, rules::LookupRules};
-use crate::answer::op_mapping::{DecomposedOperator, DecomposedRule, MappedKernel};
+use super::{
+    answer::{LookupAnswer, MissReason, PartAnswer},
+    attention::work::AttentionWork,
+    cache_rows::CacheQuery,
+    composite::sum_of_sub_kernels,
+    compute::KernelsQuery,
+    engine::LookupEngine,
+    index::LookupError,
+    match_rows::InputComparison,
+    query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery, QueryTensor, input_slots},
+    rules::LookupRules,
+};
+use crate::{
+    answer::op_mapping::{DecomposedOperator, DecomposedRule, MappedKernel},
+    kernel::{Dtype, KernelName},
+};
 
 /// Returns the kernels of an operator in the order of their runs; the error is the reason of a miss. `alternates` are
 /// those of the mapping.
@@ -33,5 +43,201 @@ pub(crate) fn decompose(
             latent_preprocess::decompose(query, operator, &rule.options)
         }
         DecomposedOperator::KeyIndexer => indexer::decompose(query, rule, alternates, rules),
+    }
+}
+
+/// Inputs by which a kernel of a composite is looked up.
+#[derive(Clone, Debug)]
+pub(crate) enum SubKernelQuery {
+    /// By its leading inputs.
+    Inputs(Vec<QueryTensor>),
+    /// By the work of its call.
+    Attention(Box<AttentionWork>),
+    /// By its leading inputs, whatever the capacity of its caches.
+    Cache(CacheQuery),
+}
+
+/// Kernel of a composite.
+#[derive(Clone, Debug)]
+pub(crate) struct SubKernel {
+    /// Kernels of which one runs, in the order of preference.
+    pub(crate) kernels: Vec<MappedKernel>,
+    pub(crate) query: SubKernelQuery,
+}
+
+impl SubKernel {
+    pub(crate) fn new(names: &[&str], query: SubKernelQuery) -> Self {
+        let kernels = names.iter().filter_map(|name| KernelName::new(name).ok());
+        Self { kernels: kernels.map(|name| MappedKernel { name, line: 0 }).collect(), query }
+    }
+
+    /// Creates a kernel that is looked up by its leading inputs.
+    pub(crate) fn of_inputs(names: &[&str], inputs: &[(&[u64], &Dtype)]) -> Self {
+        Self::new(names, SubKernelQuery::Inputs(tensors(inputs)))
+    }
+
+    /// Creates a kernel that writes caches. Types that are `None` are not compared.
+    pub(crate) fn of_cache(names: &[&str], inputs: &[(&[u64], Option<&Dtype>)]) -> Self {
+        let tensor = |(dims, dtype): &(&[u64], Option<&Dtype>)| QueryTensor {
+            dims: dims.to_vec(),
+            dtype: dtype.cloned(),
+            format: None,
+        };
+        let inputs = inputs.iter().map(tensor).collect();
+        Self::new(names, SubKernelQuery::Cache(CacheQuery { inputs, attributes: Vec::new() }))
+    }
+}
+
+fn tensors(inputs: &[(&[u64], &Dtype)]) -> Vec<QueryTensor> {
+    let tensor = |(dims, dtype): &(&[u64], &Dtype)| QueryTensor {
+        dims: dims.to_vec(),
+        dtype: Some((*dtype).clone()),
+        format: None,
+    };
+    inputs.iter().map(tensor).collect()
+}
+
+/// Returns true for tensors of indices, as block tables.
+pub(super) fn is_index(tensor: &QueryTensor) -> bool {
+    matches!(tensor.dtype, Some(Dtype::Int32 | Dtype::Int64))
+}
+
+/// Returns the phase of a batch: the stated one, else that of its lengths, else decode if each sequence has one query.
+pub(super) fn phase_of(
+    attention: &AttentionParameters,
+    tokens: u64,
+    batch: Option<u64>,
+) -> Option<BatchPhase> {
+    attention
+        .phase
+        .or_else(|| attention.batch_lengths(tokens).map(|lengths| lengths.phase()))
+        .or_else(|| (batch == Some(tokens)).then_some(BatchPhase::Decode))
+}
+
+/// Returns the number of sequences: that of the lengths, the stated one, or the rows of a block table.
+pub(super) fn batch_of(attention: &AttentionParameters, block_table: Option<&QueryTensor>) -> Option<u64> {
+    let listed = Some(attention.kv_lengths.len() as u64).filter(|count| *count > 0);
+    listed.or(attention.batch).or_else(|| block_table?.dims.first().copied())
+}
+
+/// Tokens of a rank, and their sequences.
+#[derive(Clone, Debug)]
+pub(super) struct RankTokens {
+    pub(super) tokens: u64,
+    pub(super) attention: AttentionParameters,
+}
+
+/// Returns the tokens that the first rank computes: under sequence parallelism its part of the tokens of a prefill.
+pub(super) fn tokens_of_rank(
+    query: &OpQuery,
+    tokens: u64,
+    phase: BatchPhase,
+    rules: LookupRules,
+) -> Result<RankTokens, MissReason> {
+    let mut attention = query.attention.clone();
+    let ranks = match (query.is_sequence_parallel && phase == BatchPhase::Prefill, query.tp_size) {
+        (false, _) | (true, Some(1)) => {
+            if rules == LookupRules::Superseded && attention.query_lengths.is_empty() {
+                attention.query_lengths = split_evenly(tokens, attention.kv_lengths.len() as u64);
+            }
+            return Ok(RankTokens { tokens, attention });
+        }
+        (true, Some(ranks)) if ranks > 1 => ranks,
+        (true, _) => return Err(MissReason::ContextMissing("tp_size")),
+    };
+    let lengths = attention.batch_lengths(tokens);
+    let lengths = lengths.ok_or(MissReason::ContextMissing("actual_seq_lengths_values"))?;
+    let part = first_part(&lengths, tokens.div_ceil(ranks));
+    let local = part.queries.iter().sum();
+    attention.query_lengths = part.queries;
+    attention.kv_lengths = part.keys;
+    Ok(RankTokens { tokens: local, attention })
+}
+
+/// Returns the sequences of the first tokens of a batch. The keys behind the last token are those of other ranks.
+fn first_part(lengths: &BatchLengths, tokens: u64) -> BatchLengths {
+    let mut left = tokens;
+    let mut part = BatchLengths { queries: Vec::new(), keys: Vec::new() };
+    for (queries, keys) in lengths.queries.iter().zip(&lengths.keys) {
+        let own = (*queries).min(left);
+        left -= own;
+        part.queries.push(own);
+        part.keys.push(if own == 0 { 0 } else { keys.saturating_sub(queries - own) });
+    }
+    part
+}
+
+/// Divides tokens among sequences, the first ones having one more.
+fn split_evenly(tokens: u64, sequences: u64) -> Vec<u64> {
+    if sequences == 0 || tokens < sequences {
+        return Vec::new();
+    }
+    (0..sequences).map(|number| tokens / sequences + u64::from(number < tokens % sequences)).collect()
+}
+
+impl LookupEngine {
+    /// Looks the kernels of a composite up and adds them.
+    pub(super) fn lookup_decomposed(
+        &self,
+        alternates: &[MappedKernel],
+        rule: &DecomposedRule,
+        query: &OpQuery,
+    ) -> Result<LookupAnswer, LookupError> {
+        let kernels = match decompose(query, rule, alternates, self.rules) {
+            Ok(kernels) => kernels,
+            Err(reason) => return Ok(LookupAnswer::missed(reason)),
+        };
+        let parts = kernels.iter().map(|kernel| self.lookup_sub_kernel(kernel));
+        Ok(sum_of_sub_kernels(parts.collect::<Result<_, _>>()?, rule.requires_all))
+    }
+
+    fn lookup_sub_kernel(&self, kernel: &SubKernel) -> Result<PartAnswer, LookupError> {
+        let candidates = self.candidates(&kernel.kernels)?;
+        let answer = match &kernel.query {
+            SubKernelQuery::Inputs(inputs) => {
+                let formats = expected_formats(kernel);
+                let query = KernelsQuery {
+                    slots: input_slots(inputs),
+                    ..KernelsQuery::of_part(InputComparison::new(true, &formats))
+                };
+                self.match_kernels(&candidates, &query)
+            }
+            SubKernelQuery::Attention(work) => {
+                self.best_answer(&candidates, |index| self.find_work(index, work))?
+            }
+            SubKernelQuery::Cache(query) => {
+                self.best_answer(&candidates, |index| Ok(self.find_cache_write(index, query)))?
+            }
+        };
+        let ran = answer.rows.first().map(|row| row.kernel.as_str());
+        let first = kernel.kernels.first().map_or("", |kernel| kernel.name.as_str());
+        Ok(PartAnswer { name: ran.unwrap_or(first).to_owned(), answer })
+    }
+}
+
+/// Returns the formats of rows that precede others: weights of quantized products are in blocks.
+fn expected_formats(kernel: &SubKernel) -> Vec<String> {
+    let is_quantized =
+        kernel.kernels.first().is_some_and(|kernel| kernel.name.as_str() == "QuantBatchMatmulV3");
+    if is_quantized { vec!["ND".to_owned(), "FRACTAL_NZ".to_owned()] } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first of 16 ranks has 256 tokens of a chunk of 4096; a later chunk keeps the context in front of it.
+    #[test]
+    fn the_first_rank_has_the_first_tokens_and_the_keys_up_to_them() {
+        let lengths =
+            |queries: &[u64], keys: &[u64]| BatchLengths { queries: queries.to_vec(), keys: keys.to_vec() };
+        assert_eq!(first_part(&lengths(&[4096], &[4096]), 256), lengths(&[256], &[256]));
+        assert_eq!(first_part(&lengths(&[4096], &[12288]), 256), lengths(&[256], &[8448]));
+        assert_eq!(
+            first_part(&lengths(&[100, 300, 112], &[100, 500, 112]), 256),
+            lengths(&[100, 156, 0], &[100, 356, 0])
+        );
+        assert_eq!(split_evenly(10, 4), [3, 3, 2, 2]);
+        assert_eq!(split_evenly(3, 4), [0_u64; 0]);
     }
 }

@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-pub(crate) use super::attention_layout::KeyOrder;
-use super::{
-    answer::{AttentionDifference, MissReason},
-    attention_layout::{CallShapes, OrderProblem, QueryOrder, QuerySizes},
-    query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery, QueryTensor},
-};
-use crate::kernel::{
-    AttentionCase, AttentionSlot, Case, Dtype, KernelName, Slot, attention_attribute as name,
-    lengths_from_ends,
+use super::layout::{CallShapes, KeyOrder, OrderProblem, QueryOrder, QuerySizes};
+use crate::{
+    answer::lookup::{
+        answer::{AttentionDifference, MissReason},
+        query::{AttentionParameters, BatchLengths, BatchPhase, OpQuery, QueryTensor},
+    },
+    kernel::{
+        AttentionCase, AttentionSlot, Case, Dtype, KernelName, Slot, attention_attribute as name,
+        lengths_from_ends,
+    },
 };
 
 /// Use of the mask in serving: causal from the lower right.

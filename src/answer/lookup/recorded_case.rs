@@ -3,20 +3,15 @@
 use std::{path::Path, sync::Arc};
 
 use super::{
+    answer::{AnswerSource, LatencyColumn, MissReason},
     compute::{ordered_kernels, prepared_slots},
-    lookup_engine::LookupEngine,
+    engine::LookupEngine,
+    index::LookupError,
+    query::{OpQuery, QueryTensor, input_variants, recorded_inputs},
+    rules::KernelTraits,
 };
 use crate::{
-    answer::{
-        lookup::{
-            answer::{AnswerSource, LatencyColumn},
-            index::LookupError,
-            query::{OpQuery, QueryTensor, input_variants, recorded_inputs},
-            rules::KernelTraits,
-        },
-        op_mapping::OperatorRoute,
-        op_query::MissReason,
-    },
+    answer::op_mapping::OperatorRoute,
     database::{KernelCsv, TableCases, columns, row_cases::signature_cells},
     kernel::{Case, KernelName},
 };

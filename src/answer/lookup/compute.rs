@@ -1,27 +1,23 @@
 //! Lookup of kernels by the shapes of their inputs.
 
-use super::lookup_engine::{CandidateKernels, LookupEngine, best_of, unmapped};
-use crate::{
-    answer::{
-        lookup::{
-            answer::{AnswerSource, LookupAnswer, MissReason},
-            cache_rows::CacheQuery,
-            index::LookupError,
-            interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
-            kernel_index::KernelIndex,
-            match_rows::{
-                InputComparison, RequiredOutput, RowMatch, RowsSeen, find_exact, find_padded, token_variants,
-            },
-            query::{
-                InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs,
-            },
-            rules::LookupRules,
-            slot_dims::SlotDims,
-            superseded,
-        },
-        op_mapping::{ComputeSubcategory, MappedKernel, MappedOperator, ShardAxis, TpLinearProjection},
-        op_query::fused_products::FusedProduct,
+use super::{
+    answer::{AnswerSource, LookupAnswer, MissReason},
+    cache_rows::CacheQuery,
+    engine::{CandidateKernels, LookupEngine, best_of, unmapped},
+    index::LookupError,
+    interpolation::{InterpolationKind, InterpolationQuery, interpolate_rows},
+    kernel_index::KernelIndex,
+    match_rows::{
+        FusedProduct, InputComparison, RequiredOutput, RowMatch, RowsSeen, find_exact, find_padded,
+        token_variants,
     },
+    query::{InputSlot, InputVariant, OpQuery, QueryTensor, input_slots, input_variants, recorded_inputs},
+    rules::LookupRules,
+    slot_dims::SlotDims,
+    superseded,
+};
+use crate::{
+    answer::op_mapping::{ComputeSubcategory, MappedKernel, MappedOperator, ShardAxis, TpLinearProjection},
     kernel::KernelName,
 };
 

@@ -1,0 +1,309 @@
+//! A database with a mapping, ready for lookups: the order in which an operator is looked up, and the rows nearest to a
+//! query that has no answer.
+
+use super::{
+    answer::{AnswerSource, LookupAnswer, MissReason, NearestRow, UsedRow},
+    attention::{
+        layout::KeyOrder,
+        work::{AttentionFamily, parameters_of_case},
+    },
+    compute::{ordered_kernels, recorded_slots},
+    index::{DatabaseIndex, LookupError},
+    kernel_index::KernelIndex,
+    match_rows::RowMatch,
+    query::{InputSlot, OpQuery, QueryTensor, input_slots},
+    row_answers::choose_row,
+    rules::{LookupRules, MatchRule, RuleKind},
+    slot_dims::SlotDims,
+};
+use crate::{
+    answer::op_mapping::{MappedKernel, OpMapping, OperatorRoute},
+    database::{Database, DatabaseError},
+    kernel::{AttentionCase, Case, Dtype, EP_SIZE, KernelName, Slot, WORLD_SIZE},
+};
+
+/// Lookups in a database.
+#[derive(Debug)]
+pub struct LookupEngine {
+    pub(super) mapping: OpMapping,
+    pub(super) index: DatabaseIndex,
+    pub(super) rules: LookupRules,
+}
+
+impl LookupEngine {
+    /// Creates an engine. Tables are read when a lookup first needs them.
+    pub fn new(database: Database, mapping: Option<OpMapping>) -> Result<Self, DatabaseError> {
+        Self::with_rules(database, mapping, LookupRules::Current)
+    }
+
+    /// Creates an engine that answers by these rules.
+    pub fn with_rules(
+        database: Database,
+        mapping: Option<OpMapping>,
+        rules: LookupRules,
+    ) -> Result<Self, DatabaseError> {
+        let index = DatabaseIndex::new(database, rules)?;
+        Ok(Self { mapping: mapping.unwrap_or_default(), index, rules })
+    }
+
+    /// Returns the rules of the answers.
+    pub const fn rules(&self) -> LookupRules {
+        self.rules
+    }
+
+    /// Reads all tables; returns the number of rows.
+    pub fn load_all(&self) -> Result<usize, LookupError> {
+        let mut rows = 0;
+        for kernel in self.index.kernels() {
+            rows += self.index.kernel(kernel, &self.mapping)?.map_or(0, |index| index.rows.rows.len());
+        }
+        Ok(rows)
+    }
+
+    /// Returns true if the mapping has the operator, or the database a table of the name.
+    pub fn knows(&self, op: &str) -> bool {
+        self.mapping.operator(op).is_some() || self.index.kernels().any(|kernel| kernel.as_str() == op)
+    }
+
+    /// Returns the mapping.
+    pub const fn mapping(&self) -> &OpMapping {
+        &self.mapping
+    }
+
+    /// Returns the query of a recorded case: the kernel by its own name.
+    pub fn query_of_case(case: &Case) -> OpQuery {
+        let tensors = |slots: &[Slot]| slots.iter().flatten().map(QueryTensor::from_tensor).collect();
+        let inputs = match case.kernel.as_str() {
+            // Block tables, lengths and rotary parts are known by their slots.
+            AttentionCase::KERNEL => {
+                let count = case.inputs.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+                let slots = case.inputs.iter().take(count);
+                slots
+                    .map(|slot| slot.as_ref().map_or_else(QueryTensor::absent, QueryTensor::from_tensor))
+                    .collect()
+            }
+            _ => tensors(&case.inputs),
+        };
+        OpQuery {
+            op: case.kernel.as_str().to_owned(),
+            inputs,
+            outputs: tensors(&case.outputs),
+            ep_size: case.attributes.get(EP_SIZE).and_then(|text| text.parse().ok()),
+            ranks: case.attributes.get(WORLD_SIZE).and_then(|text| text.parse().ok()),
+            attention: parameters_of_case(case),
+            ..OpQuery::default()
+        }
+    }
+
+    /// Returns the names that a query can have.
+    pub fn known_names(&self) -> impl Iterator<Item = &str> {
+        let operators = self.mapping.operators().map(|(name, _)| name);
+        operators.chain(self.index.kernels().map(KernelName::as_str))
+    }
+
+    pub(super) fn candidates(&self, kernels: &[MappedKernel]) -> Result<CandidateKernels<'_>, LookupError> {
+        let mut found = CandidateKernels { indices: Vec::new(), missing: Vec::new() };
+        for kernel in kernels {
+            match self.index.kernel(&kernel.name, &self.mapping)? {
+                Some(index) => found.indices.push(index),
+                None => found.missing.push(self.place_of(kernel)),
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn choose(
+        &self,
+        index: &KernelIndex,
+        matches: &[RowMatch],
+        has_dtypes: bool,
+        output: Option<&SlotDims>,
+    ) -> LookupAnswer {
+        let policy = self.mapping.policy(index.rows.kernel.as_str());
+        choose_row(index, matches, policy, has_dtypes, output).unwrap_or_else(LookupAnswer::missed)
+    }
+
+    /// Returns the name of a kernel with its place in the mapping.
+    pub(super) fn place_of(&self, kernel: &MappedKernel) -> String {
+        match kernel.line {
+            0 => kernel.name.as_str().to_owned(),
+            line => format!("{} ({}:{line})", kernel.name.as_str(), self.mapping.file().display()),
+        }
+    }
+}
+
+/// Returns the best of several answers, the first one of equal ones; of misses the first. The superseded tool takes the
+/// first answer.
+pub(super) fn best_of(
+    answers: impl Iterator<Item = LookupAnswer>,
+    rules: LookupRules,
+) -> Option<LookupAnswer> {
+    let results: Result<_, std::convert::Infallible> = try_best_of(answers.map(Ok), rules);
+    results.unwrap_or_else(|never| match never {})
+}
+
+/// Returns the best of several answers, as [`best_of`], or the first error.
+pub(super) fn try_best_of<E>(
+    answers: impl Iterator<Item = Result<LookupAnswer, E>>,
+    rules: LookupRules,
+) -> Result<Option<LookupAnswer>, E> {
+    let mut best: Option<LookupAnswer> = None;
+    for answer in answers {
+        let answer = answer?;
+        let is_final = match rules {
+            LookupRules::Current => answer.source == AnswerSource::Measured,
+            LookupRules::Superseded => answer.source != AnswerSource::Miss,
+        };
+        if best.as_ref().is_none_or(|best| answer.source < best.source) {
+            best = Some(answer);
+        }
+        if is_final {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+/// Kernels of a lookup in the order of preference.
+pub(super) struct CandidateKernels<'e> {
+    pub(super) indices: Vec<&'e KernelIndex>,
+    pub(super) missing: Vec<String>,
+}
+
+/// Returns a kernel that no mapping names.
+pub(super) const fn unmapped(name: KernelName) -> MappedKernel {
+    MappedKernel { name, line: 0 }
+}
+
+impl LookupEngine {
+    /// Looks an operator up. Fails with [`LookupError`] if a table cannot be read.
+    pub fn lookup(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
+        let tensors = || query.inputs.iter().chain(&query.outputs);
+        if self.rules == LookupRules::Superseded
+            && tensors().any(|tensor| tensor.dtype == Some(Dtype::Float16))
+        {
+            return self.lookup_by_route(&query.with_dtype(&Dtype::Float16, &Dtype::Bf16));
+        }
+        self.lookup_by_route(query)
+    }
+
+    /// Looks an operator up as if these rows were not measured, which shows how well the others answer for them.
+    pub fn lookup_without_rows(
+        &mut self,
+        query: &OpQuery,
+        rows: &[UsedRow],
+    ) -> Result<LookupAnswer, LookupError> {
+        self.index.set_hidden(rows, true);
+        let answer = self.lookup(query);
+        self.index.set_hidden(rows, false);
+        answer
+    }
+
+    fn lookup_by_route(&self, query: &OpQuery) -> Result<LookupAnswer, LookupError> {
+        let Some(operator) = self.mapping.operator(&query.op) else {
+            return match KernelName::new(&query.op) {
+                Ok(kernel) if AttentionFamily::of_kernel(&kernel).is_some() => {
+                    self.lookup_attention(&[unmapped(kernel)], query, KeyOrder::Recorded)
+                }
+                Ok(kernel) if kernel.is_collective() => {
+                    self.lookup_collective(&[unmapped(kernel)], query, false)
+                }
+                Ok(kernel) => self.lookup_kernel(&kernel, query),
+                Err(_) => Ok(LookupAnswer::missed(MissReason::Unmapped)),
+            };
+        };
+        Ok(match &operator.route {
+            OperatorRoute::ZeroCost => LookupAnswer::zero(MatchRule::of_kind(RuleKind::ZeroCost)),
+            OperatorRoute::AcceptedMiss => LookupAnswer::zero(MatchRule::of_kind(RuleKind::AcceptedMiss)),
+            OperatorRoute::Compute => return self.lookup_compute(operator, query),
+            OperatorRoute::Elementwise => return self.lookup_elementwise(operator, query),
+            OperatorRoute::MtpProjection(kernel) => {
+                return self.lookup_mtp_projection(operator, kernel.as_ref(), query);
+            }
+            OperatorRoute::Attention | OperatorRoute::KeyScores => {
+                return self.lookup_attention(&operator.kernels, query, KeyOrder::Framework);
+            }
+            OperatorRoute::CacheUpdate => return self.lookup_cache_update(&operator.kernels, query),
+            OperatorRoute::Decomposed(rule) => {
+                return self.lookup_decomposed(&operator.kernels, rule, query);
+            }
+            OperatorRoute::MoeFused(rule) => return self.lookup_moe(operator, rule, query),
+            OperatorRoute::Communication => return self.lookup_collective(&operator.kernels, query, true),
+            OperatorRoute::StaticComposite { parts, sequence_parallel } => {
+                return self.lookup_composite(operator, parts, sequence_parallel.as_ref(), query);
+            }
+        })
+    }
+
+    /// Returns the rows that are nearest to a query, for a miss.
+    pub fn nearest_rows(&self, query: &OpQuery, limit: usize) -> Result<Vec<NearestRow>, LookupError> {
+        let (kernels, is_operator) = match self.mapping.operator(&query.op) {
+            Some(operator) => (ordered_kernels(operator, &query.inputs), true),
+            None => (KernelName::new(&query.op).into_iter().map(unmapped).collect(), false),
+        };
+        let mut rows = Vec::new();
+        for index in self.candidates(&kernels)?.indices {
+            let slots = recorded_slots(index, input_slots(&query.inputs), is_operator);
+            rows.extend(nearest_rows(index, &slots, limit));
+        }
+        rows.sort_by(|one, other| one.distance.total_cmp(&other.distance));
+        rows.truncate(limit);
+        Ok(rows)
+    }
+}
+
+/// Distance of another element type, as much as a factor of about 20 of one dimension.
+const DTYPE_DISTANCE: f64 = 3.0;
+/// Distance of another number of inputs or dimensions.
+const RANK_DISTANCE: f64 = 20.0;
+
+/// Returns the nearest rows of a kernel, by the logarithms of the ratios of dimensions.
+pub(crate) fn nearest_rows(index: &KernelIndex, slots: &[InputSlot<'_>], limit: usize) -> Vec<NearestRow> {
+    let rows = &index.rows;
+    let mut found: Vec<(f64, usize)> = rows
+        .rows
+        .iter()
+        .enumerate()
+        .map(|(number, row)| {
+            let form = rows.form(row);
+            let missing = slots.len().saturating_sub(form.inputs.len());
+            #[expect(clippy::cast_precision_loss, reason = "a few inputs")]
+            let mut distance = missing as f64 * RANK_DISTANCE;
+            for (input, (slot, tensor)) in slots.iter().zip(&form.inputs).enumerate() {
+                let recorded = rows.logical_input(row, input);
+                distance += dims_distance(index, input, &slot.dims, &recorded);
+                if slot.dtype.is_some_and(|dtype| !index.traits.match_dtype(dtype, &tensor.dtype).0) {
+                    distance += DTYPE_DISTANCE;
+                }
+            }
+            (distance, number)
+        })
+        .collect();
+    let count = limit.min(found.len());
+    if count < found.len() {
+        found.select_nth_unstable_by(count, |one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        found.truncate(count);
+    }
+    found.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+    let row = |(distance, number): (f64, usize)| {
+        let row = &rows.rows[number];
+        NearestRow {
+            kernel: rows.kernel.clone(),
+            line: row.line,
+            inputs: rows.input_tensors(row),
+            latency: row.latency().map(|(_, latency)| super::answer::Micros(latency)),
+            distance,
+        }
+    };
+    found.into_iter().map(row).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a distance for people")]
+fn dims_distance(index: &KernelIndex, input: usize, query: &SlotDims, row: &SlotDims) -> f64 {
+    let [query, row] = [query, row].map(|dims| index.traits.canonical_slot(input, dims));
+    if query.as_slice().len() != row.as_slice().len() {
+        return RANK_DISTANCE;
+    }
+    let pairs = query.as_slice().iter().zip(row.as_slice());
+    pairs.map(|(one, other)| (((*one).max(1) as f64) / ((*other).max(1) as f64)).ln().abs()).sum()
+}
